@@ -1,0 +1,92 @@
+//! Loading rdma-core at run time, so that a program starts where it is missing.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::Verbs;
+
+/// Why rdma-core could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The dynamic linker did not find or accept the library.
+    Library {
+        /// What the dynamic linker said.
+        reason: String,
+    },
+    /// The library lacks a function that every libibverbs.so.1 has.
+    Symbol {
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Library { reason } => write!(
+                f,
+                "rdma-core is not usable: {reason}; install it (Debian, Ubuntu: libibverbs1 \
+                 ibverbs-providers; Fedora, RHEL: libibverbs; Arch: rdma-core)"
+            ),
+            LoadError::Symbol { name } => write!(
+                f,
+                "libibverbs.so.1 has no {name}: it is not rdma-core's, or is damaged; reinstall \
+                 rdma-core"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Loads `libibverbs.so.1`, once in a process; it is never unloaded, because its
+/// providers do not survive that.
+///
+/// ```
+/// match verbs_sys::load() {
+///     Ok(_verbs) => println!("rdma-core is here"),
+///     Err(e) => println!("{e}"), // says what to install
+/// }
+/// ```
+///
+/// # Errors
+/// [`LoadError`], whose message says what to install.
+pub fn load() -> Result<&'static Verbs, LoadError> {
+    static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
+    LOADED.get_or_init(|| open("libibverbs.so.1")).as_ref().map_err(Clone::clone)
+}
+
+fn open(name: &str) -> Result<Verbs, LoadError> {
+    // SAFETY: rdma-core's initialisers have no preconditions.
+    let library = unsafe { libloading::Library::new(name) }
+        .map_err(|e| LoadError::Library { reason: innermost(&e) })?;
+    // SAFETY: the name is that of ABI 1; the library is leaked just below.
+    let verbs = unsafe { Verbs::from_library(&library) };
+    std::mem::forget(library);
+    verbs.map_err(|name| LoadError::Symbol { name })
+}
+
+/// What the dynamic linker itself said: the end of the chain of causes.
+fn innermost(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_says_what_to_install() {
+        let error = open("libibverbs-that-is-not-here.so.1").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("ibverbs-providers"), "{text}");
+        assert!(text.contains("libibverbs-that-is-not-here"), "{text}");
+    }
+
+    #[test]
+    fn a_library_that_is_something_else_names_the_missing_symbol() {
+        let error = open("libc.so.6").unwrap_err();
+        assert_eq!(error, LoadError::Symbol { name: "ibv_get_device_list" });
+    }
+}
