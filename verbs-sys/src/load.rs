@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use crate::Verbs;
+use crate::{Table, Verbs};
 
 /// Why rdma-core could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,9 +52,11 @@ impl std::error::Error for LoadError {}
 ///
 /// # Errors
 /// [`LoadError`], whose message says what to install.
-pub fn load() -> Result<&'static Verbs, LoadError> {
+pub fn load() -> Result<Table, LoadError> {
     static LOADED: OnceLock<Result<Verbs, LoadError>> = OnceLock::new();
-    LOADED.get_or_init(|| open("libibverbs.so.1")).as_ref().map_err(Clone::clone)
+    let verbs = LOADED.get_or_init(|| open("libibverbs.so.1")).as_ref().map_err(Clone::clone)?;
+    // SAFETY: libibverbs.so.1 is what the manual pages describe.
+    Ok(unsafe { Table::new(verbs) })
 }
 
 fn open(name: &str) -> Result<Verbs, LoadError> {

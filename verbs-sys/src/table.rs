@@ -121,6 +121,37 @@ table! {
     }
 }
 
+/// A [`Verbs`] that somebody vouched for: what safe code passes around.
+#[derive(Clone, Copy, Debug)]
+pub struct Table(&'static Verbs);
+
+impl Table {
+    /// Vouches for a table.
+    ///
+    /// # Safety
+    /// Every function does what its manual page says for arguments that obey it;
+    /// in particular it writes only where it was asked to, what it returns stays
+    /// valid until it is destroyed, and all may be called from any thread.
+    pub const unsafe fn new(verbs: &'static Verbs) -> Table {
+        Table(verbs)
+    }
+
+    /// Whether both are the same provider.
+    #[must_use]
+    pub fn is_same(&self, other: &Table) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl core::ops::Deref for Table {
+    type Target = Verbs;
+
+    #[inline]
+    fn deref(&self) -> &Verbs {
+        self.0
+    }
+}
+
 impl core::fmt::Debug for Verbs {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Verbs").finish_non_exhaustive()
