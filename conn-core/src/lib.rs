@@ -1,1 +1,78 @@
-//! placeholder
+//! The protocols of RDMA connections, as pure state machines.
+//!
+//! Nothing here does I/O, allocates, or sees an address, a key, a pointer or a
+//! clock. A machine takes values (a completion's id, an immediate, some bytes of
+//! a handshake) and gives small `Copy` values back (an id to post, a credit to
+//! send, a span to deliver). So the same protocol runs over any verbs device, in
+//! any runtime, without std, and every history of it can be tested.
+//!
+//! | machine | at | answers |
+//! |---|---|---|
+//! | [`wr::SendTracker`] | sender | which id, is it signalled, is there room, what is complete |
+//! | [`credit::CreditWindow`] | sender | may another message go |
+//! | [`pack::Packer`], [`pack::Unpacker`] | both | several small messages in one |
+//! | [`pool::BufferPool`] | receiver | which buffers are posted, lent, due for reposting |
+//! | [`credit::CreditGrantor`] | receiver | when to tell the sender, and what |
+//! | [`repost::RepostQueue`] | threads | frees from anywhere, reposted in one place |
+//! | [`gate::Gate`] | threads | who reposts |
+//! | [`sleeper::Sleeper`] | threads | whom to wake |
+//! | [`control::Control`] | both | the 32-bit immediate |
+//! | [`handshake`] | both | the bytes of connection set-up |
+//!
+//! # The drive loop
+//!
+//! The sender of one half:
+//!
+//! 1. `window.consume(1)`, then `tracker.plan(WrClass::Data)`; if either refuses,
+//!    go to step 4 and try again.
+//! 2. Stage a work request with the planned id, signalled as planned.
+//! 3. Post what is staged; if the post failed at some request,
+//!    `tracker.rollback(its id)`, and `window.refund(n)` for the messages among them.
+//! 4. Poll. For a completed send, `tracker.complete(id)`: that many send slots are
+//!    free. For a received immediate, [`control::Control::decode`], and a credit
+//!    goes to `window.on_credit(wire)`.
+//!
+//! The receiver of one half:
+//!
+//! 1. Poll. For a message, `grantor.on_receive()` and `pool.lend(id)`, and hand it out.
+//! 2. When the application has dropped it, `pool.free(id)`. Frees from other threads
+//!    come through a [`repost::RepostQueue`].
+//! 3. While `pool.due()`: `pool.take_repost(&mut ids)`, post them,
+//!    `grantor.on_reposted(n)`; what could not be posted goes to `pool.unpost`.
+//! 4. When `grantor.due()` gives a credit: `tracker.plan(WrClass::Control)`, post it
+//!    as the immediate of an empty send, then `grantor.mark_granted(credit)`.
+//!
+//! **The contract: tell a machine what happened once, in the order in which it
+//! happened, and do what it answers before you ask it again.**
+//!
+//! # Failures
+//!
+//! Three tiers, never mixed. What the caller may retry ([`wr::SendQueueFull`],
+//! [`credit::OutOfCredit`], [`pack::PackFull`]); what only a broken peer, device or
+//! driver can cause ([`wr::CompletionError`], [`credit::CreditError`], …), after
+//! which the connection is to be closed; and bugs of this crate, which panic.
+//! An operation that fails changes nothing.
+//!
+//! # Features
+//!
+//! `oracle` adds, with std, each machine's operation enum and a naive model of it
+//! (`wr::oracle` and so on): the property tests, the enumeration of short histories
+//! and the fuzz targets all use them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, feature = "oracle"))]
+extern crate std;
+
+pub mod control;
+pub mod credit;
+#[cfg(any(test, feature = "oracle"))]
+pub mod exhaustive;
+pub mod gate;
+pub mod handshake;
+pub mod pack;
+pub mod pool;
+pub mod repost;
+pub mod sleeper;
+mod sync;
+pub mod wr;

@@ -1,0 +1,468 @@
+//! Credits: how far the sender may go, so that a message always finds a buffer.
+//!
+//! A credit is a position: "messages may be sent up to, and not including, number
+//! `limit`". It is absolute and cumulative, so a credit that is lost, merged with a
+//! later one or repeated does no harm, and the two ends never have to agree on a
+//! window that either could get wrong. Positions are u64 counts that never wrap; the
+//! wire carries the low 31 bits.
+//!
+//! ```text
+//!   sender      sent <= limit            limit <= sent + window
+//!   receiver    received <= granted      granted <= window + reposted
+//!               reposted <= received
+//!   together    received <= sent <= limit <= granted <= received + window
+//! ```
+//!
+//! Both ends start with `limit = granted = window`: the receiver has posted that many
+//! buffers before the set-up ends. A buffer is granted again when it has been
+//! *posted* again, not when it has been freed: a message that came in between would
+//! find no buffer (RNR).
+//!
+//! Why it cannot stall: a sender without credit has sent `granted` messages; once
+//! they have arrived, `received == granted`, and then every reposted buffer is due
+//! for granting whatever the threshold is.
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+/// The largest window, in messages. It is a small part of the 2^31 positions that
+/// the wire can tell apart, so a credit that lies at either side is always seen.
+pub const MAX_WINDOW: u32 = 1 << 20;
+
+const WIRE_MASK: u32 = (1 << 31) - 1;
+/// Distances up to this are taken as forward, the others as backward.
+const HALF: u32 = 1 << 30;
+
+/// A position as the wire carries it: its low 31 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CreditWire(u32);
+
+impl CreditWire {
+    /// From the wire; `None` when the top bit is set, which marks a control code.
+    #[inline]
+    pub const fn new(value: u32) -> Option<Self> {
+        if value & !WIRE_MASK == 0 { Some(Self(value)) } else { None }
+    }
+
+    /// The wire form of a position.
+    #[inline]
+    pub const fn of_position(position: u64) -> Self {
+        Self(position as u32 & WIRE_MASK)
+    }
+
+    /// The 31 bits.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// How far this lies beyond `position`, modulo 2^31.
+    #[inline]
+    const fn beyond(self, position: u64) -> u32 {
+        self.0.wrapping_sub(position as u32) & WIRE_MASK
+    }
+}
+
+/// A window that cannot be used: 0, or more than [`MAX_WINDOW`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowError {
+    /// The window asked for, in messages.
+    pub window: u32,
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a window of {} messages is not between 1 and {MAX_WINDOW}", self.window)
+    }
+}
+
+impl core::error::Error for WindowError {}
+
+const fn check_window(window: u32) -> Result<(), WindowError> {
+    if window == 0 || window > MAX_WINDOW {
+        return Err(WindowError { window });
+    }
+    Ok(())
+}
+
+/// Not enough credit: wait for the peer to grant some, then try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfCredit {
+    /// Messages that may be sent now.
+    pub available: u32,
+}
+
+impl fmt::Display for OutOfCredit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "only {} more messages fit the receiver's buffers", self.available)
+    }
+}
+
+impl core::error::Error for OutOfCredit {}
+
+/// A credit that no honest receiver sends: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CreditError {
+    /// It takes back what was granted.
+    Backwards {
+        /// Messages by which it lies below the present limit.
+        by: u32,
+    },
+    /// It grants more buffers than the receiver has.
+    Impossible {
+        /// Messages by which it lies above the present limit.
+        ahead: u32,
+        /// Messages by which it could have.
+        room: u32,
+    },
+}
+
+impl fmt::Display for CreditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backwards { by } => write!(f, "the peer took {by} credits back"),
+            Self::Impossible { ahead, room } => {
+                write!(f, "the peer granted {ahead} credits where it has {room} buffers to grant")
+            }
+        }
+    }
+}
+
+impl core::error::Error for CreditError {}
+
+/// A refund of messages that cannot have stayed unsent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RefundError {
+    /// More than was ever consumed.
+    NotConsumed,
+    /// The peer has granted buffers for them again, so it says that it had them.
+    AlreadyGranted,
+}
+
+impl fmt::Display for RefundError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotConsumed => "refund of more credits than were consumed",
+            Self::AlreadyGranted => "refund of messages that the peer has acknowledged",
+        })
+    }
+}
+
+impl core::error::Error for RefundError {}
+
+/// The sender's view: how many messages may go. See the [module](self).
+///
+/// ```
+/// use conn_core::credit::*;
+///
+/// let mut window = CreditWindow::new(2)?;
+/// window.consume(2)?;
+/// assert_eq!(window.consume(1), Err(OutOfCredit { available: 0 }));
+/// assert_eq!(window.on_credit(CreditWire::of_position(3))?, 1);
+/// window.consume(1)?;
+///
+/// let lie = window.on_credit(CreditWire::of_position(6));
+/// assert_eq!(lie, Err(CreditError::Impossible { ahead: 3, room: 2 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: sent <= limit <= sent + window; 1 <= window <= MAX_WINDOW.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditWindow {
+    window: u32,
+    sent: u64,
+    limit: u64,
+}
+
+impl CreditWindow {
+    /// The sender of a connection whose receiver has posted `window` buffers.
+    ///
+    /// # Errors
+    /// [`WindowError`] when the window is 0 or more than [`MAX_WINDOW`].
+    pub const fn new(window: u32) -> Result<Self, WindowError> {
+        match check_window(window) {
+            Ok(()) => Ok(Self { window, sent: 0, limit: window as u64 }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Messages that may be sent now.
+    #[inline]
+    pub fn available(&self) -> u32 {
+        (self.limit - self.sent) as u32
+    }
+
+    /// Takes the credit of `n` messages that are about to be sent.
+    ///
+    /// # Errors
+    /// [`OutOfCredit`] when there are not that many: retry after a credit.
+    #[inline]
+    pub fn consume(&mut self, n: u32) -> Result<(), OutOfCredit> {
+        let available = self.available();
+        if n > available {
+            return Err(OutOfCredit { available });
+        }
+        self.sent += u64::from(n);
+        Ok(())
+    }
+
+    /// Gives back the credit of `n` messages that could not be posted after all, the
+    /// last ones consumed.
+    ///
+    /// # Errors
+    /// [`RefundError`] when that many cannot have stayed unsent.
+    pub fn refund(&mut self, n: u32) -> Result<(), RefundError> {
+        let sent = self.sent.checked_sub(u64::from(n)).ok_or(RefundError::NotConsumed)?;
+        if self.limit > sent + u64::from(self.window) {
+            return Err(RefundError::AlreadyGranted);
+        }
+        self.sent = sent;
+        Ok(())
+    }
+
+    /// The peer's new limit. Returns how many messages more may be sent: 0 for a
+    /// credit that says nothing new.
+    ///
+    /// # Errors
+    /// [`CreditError`] when the limit goes back, or beyond the peer's buffers.
+    #[inline]
+    pub fn on_credit(&mut self, wire: CreditWire) -> Result<u32, CreditError> {
+        let ahead = wire.beyond(self.limit);
+        let room = self.window - self.available();
+        if ahead > room {
+            return Err(refuse(ahead, room));
+        }
+        self.limit += u64::from(ahead);
+        Ok(ahead)
+    }
+
+    /// Messages for which credit was taken.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// The position up to which messages may be sent.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The receiver's buffers.
+    #[inline]
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+}
+
+#[cold]
+fn refuse(ahead: u32, room: u32) -> CreditError {
+    if ahead <= HALF {
+        return CreditError::Impossible { ahead, room };
+    }
+    CreditError::Backwards { by: (WIRE_MASK - ahead) + 1 }
+}
+
+/// A window or threshold that makes no grantor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrantorConfigError {
+    /// The window is 0 or more than [`MAX_WINDOW`].
+    Window(WindowError),
+    /// The threshold is 0.
+    EmptyThreshold,
+}
+
+impl fmt::Display for GrantorConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Window(error) => error.fmt(f),
+            Self::EmptyThreshold => f.write_str("the credit threshold is 0"),
+        }
+    }
+}
+
+impl core::error::Error for GrantorConfigError {}
+
+/// A message beyond what was granted: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditOverrun;
+
+impl fmt::Display for CreditOverrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the peer sent a message for which it had no credit")
+    }
+}
+
+impl core::error::Error for CreditOverrun {}
+
+/// More buffers reposted than messages received: the driver counts wrongly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepostOverrun {
+    /// Buffers that could have been reposted.
+    pub possible: u32,
+}
+
+impl fmt::Display for RepostOverrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "only {} received messages have a buffer to repost", self.possible)
+    }
+}
+
+impl core::error::Error for RepostOverrun {}
+
+/// A credit marked as granted that could not have been: the driver made it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantError {
+    /// Messages that could have been granted.
+    pub possible: u32,
+}
+
+impl fmt::Display for GrantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "only {} buffers have been reposted and not granted", self.possible)
+    }
+}
+
+impl core::error::Error for GrantError {}
+
+/// The receiver's view: what to grant, and when. See the [module](self).
+///
+/// ```
+/// use conn_core::credit::*;
+///
+/// let mut grantor = CreditGrantor::new(8, 4)?;
+/// for _ in 0..4 {
+///     grantor.on_receive()?;
+/// }
+/// grantor.on_reposted(3)?;
+/// assert_eq!(grantor.due(), None, "below the threshold, and the sender has credit");
+/// grantor.on_reposted(1)?;
+/// let credit = grantor.due().unwrap();
+/// assert_eq!(credit, CreditWire::of_position(12));
+/// // … post it; only if that went well:
+/// grantor.mark_granted(credit)?;
+/// assert_eq!(grantor.due(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: received <= granted <= window + reposted, and reposted <= received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditGrantor {
+    window: u32,
+    threshold: u32,
+    received: u64,
+    reposted: u64,
+    granted: u64,
+}
+
+impl CreditGrantor {
+    /// The receiver of a connection that has posted `window` buffers, and that grants
+    /// when `threshold` of them have gathered.
+    ///
+    /// # Errors
+    /// A window of 0 or more than [`MAX_WINDOW`], or a threshold of 0.
+    pub const fn new(window: u32, threshold: u32) -> Result<Self, GrantorConfigError> {
+        if let Err(error) = check_window(window) {
+            return Err(GrantorConfigError::Window(error));
+        }
+        if threshold == 0 {
+            return Err(GrantorConfigError::EmptyThreshold);
+        }
+        Ok(Self { window, threshold, received: 0, reposted: 0, granted: window as u64 })
+    }
+
+    /// Credit messages that can be under way to the sender at once, at most: as many
+    /// receives does it need for them. (A grant below the threshold is made only when
+    /// the sender has used all earlier ones up, so at most the first is small.)
+    pub const fn max_grants_in_flight(window: u32, threshold: u32) -> u32 {
+        1 + window.saturating_sub(1) / threshold
+    }
+
+    /// A message has arrived.
+    ///
+    /// # Errors
+    /// [`CreditOverrun`] when the sender had no credit for it.
+    #[inline]
+    pub fn on_receive(&mut self) -> Result<(), CreditOverrun> {
+        if self.received == self.granted {
+            return Err(CreditOverrun);
+        }
+        self.received += 1;
+        Ok(())
+    }
+
+    /// The buffers of `n` received messages have been posted again.
+    ///
+    /// # Errors
+    /// [`RepostOverrun`] when fewer messages than that have a buffer to repost.
+    #[inline]
+    pub fn on_reposted(&mut self, n: u32) -> Result<(), RepostOverrun> {
+        let possible = (self.received - self.reposted) as u32;
+        if n > possible {
+            return Err(RepostOverrun { possible });
+        }
+        self.reposted += u64::from(n);
+        Ok(())
+    }
+
+    /// The credit to send now, if it is time: the threshold has been reached, or the
+    /// sender has none left and there is something to give.
+    #[inline]
+    pub fn due(&self) -> Option<CreditWire> {
+        if self.ungranted() < self.threshold && self.received != self.granted {
+            return None;
+        }
+        self.grantable()
+    }
+
+    /// The credit that could be sent now, whether it is time or not; `None` when the
+    /// sender knows of all buffers.
+    #[inline]
+    pub fn grantable(&self) -> Option<CreditWire> {
+        (self.ungranted() != 0).then(|| CreditWire::of_position(self.posted_limit()))
+    }
+
+    /// The credit has been posted. If the post failed, do not call this: the credit,
+    /// or a larger one, is due again.
+    ///
+    /// # Errors
+    /// [`GrantError`] when [`due`](Self::due) and [`grantable`](Self::grantable) can
+    /// not have given this credit.
+    #[inline]
+    pub fn mark_granted(&mut self, wire: CreditWire) -> Result<(), GrantError> {
+        let (ahead, possible) = (wire.beyond(self.granted), self.ungranted());
+        if ahead > possible {
+            return Err(GrantError { possible });
+        }
+        self.granted += u64::from(ahead);
+        Ok(())
+    }
+
+    #[inline]
+    fn posted_limit(&self) -> u64 {
+        u64::from(self.window) + self.reposted
+    }
+
+    /// Buffers posted again that the sender has not been told of.
+    #[inline]
+    pub fn ungranted(&self) -> u32 {
+        (self.posted_limit() - self.granted) as u32
+    }
+
+    /// Messages received.
+    #[inline]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The position granted to the sender.
+    #[inline]
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+}

@@ -1,0 +1,1 @@
+//! The operations of the machine, and a naive model of it.

@@ -1,0 +1,145 @@
+//! Frames to bytes.
+
+use core::fmt;
+
+use super::*;
+
+/// A frame that cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The output has too little room.
+    BufferTooSmall {
+        /// Bytes that the frame has.
+        need: usize,
+    },
+    /// Neither direction exists.
+    NoDirection,
+    /// A queue pair number or packet sequence number has more than 24 bits.
+    MoreThan24Bits {
+        /// The number.
+        value: u32,
+    },
+    /// More than [`MAX_APPLICATION`] bytes of application data.
+    ApplicationTooLong {
+        /// Bytes given.
+        len: usize,
+    },
+    /// A text of more than [`MAX_TEXT`] bytes.
+    TextTooLong {
+        /// Bytes given.
+        len: usize,
+    },
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall { need } => write!(f, "the frame needs {need} bytes"),
+            Self::NoDirection => f.write_str("a connection without a direction"),
+            Self::MoreThan24Bits { value } => {
+                write!(f, "{value:#x} is no 24-bit queue pair number or sequence number")
+            }
+            Self::ApplicationTooLong { len } => {
+                write!(f, "{len} bytes of application data; at most {MAX_APPLICATION} fit")
+            }
+            Self::TextTooLong { len } => {
+                write!(f, "a refusal of {len} bytes; at most {MAX_TEXT} fit")
+            }
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+impl Frame<'_> {
+    /// Writes the frame to the beginning of `out` and returns its length.
+    /// [`MAX_FRAME`] bytes are always enough.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; `out` is then as it was.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
+        let body = self.body_len()?;
+        let need = HEADER_LEN + body;
+        let Some(out) = out.get_mut(..need) else {
+            return Err(EncodeError::BufferTooSmall { need });
+        };
+        let mut writer = Writer(out);
+        writer.put(MAGIC);
+        writer.put(VERSION.to_le_bytes());
+        writer.put([self.kind(), 0]);
+        writer.put((body as u32).to_le_bytes());
+        match self {
+            Self::Hello(parameters) | Self::Accept(parameters) => writer.parameters(parameters),
+            Self::Refuse(refusal) => writer.refusal(refusal),
+            Self::Ready => {}
+        }
+        Ok(need)
+    }
+
+    /// The length of the body, when everything in it can be encoded.
+    fn body_len(&self) -> Result<usize, EncodeError> {
+        match self {
+            Self::Hello(parameters) | Self::Accept(parameters) => parameters_len(parameters),
+            Self::Refuse(Refusal { text, .. }) if text.len() > MAX_TEXT => {
+                Err(EncodeError::TextTooLong { len: text.len() })
+            }
+            Self::Refuse(refusal) => Ok(REFUSAL_LEN + refusal.text.len()),
+            Self::Ready => Ok(0),
+        }
+    }
+}
+
+fn endpoints<'a>(parameters: &'a Parameters<'_>) -> impl Iterator<Item = &'a Endpoint> {
+    parameters.initiator_to_acceptor.iter().chain(&parameters.acceptor_to_initiator)
+}
+
+fn parameters_len(parameters: &Parameters<'_>) -> Result<usize, EncodeError> {
+    let (directions, len) = (endpoints(parameters).count(), parameters.application.len());
+    if directions == 0 {
+        return Err(EncodeError::NoDirection);
+    }
+    for value in endpoints(parameters).flat_map(|end| [end.qp_num, end.psn]) {
+        if value > BITS_24 {
+            return Err(EncodeError::MoreThan24Bits { value });
+        }
+    }
+    if len > MAX_APPLICATION {
+        return Err(EncodeError::ApplicationTooLong { len });
+    }
+    Ok(PARAMETERS_LEN + directions * ENDPOINT_LEN + len)
+}
+
+/// Appends to a buffer whose length has been checked.
+struct Writer<'a>(&'a mut [u8]);
+
+impl Writer<'_> {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.slice(&bytes);
+    }
+
+    fn slice(&mut self, bytes: &[u8]) {
+        let (head, tail) = core::mem::take(&mut self.0).split_at_mut(bytes.len());
+        head.copy_from_slice(bytes);
+        self.0 = tail;
+    }
+
+    fn parameters(&mut self, parameters: &Parameters<'_>) {
+        self.put([parameters.protocol.0, parameters.flags(), parameters.mtu.code(), 0]);
+        self.put(parameters.lid.to_le_bytes());
+        self.put((parameters.application.len() as u16).to_le_bytes());
+        self.put(parameters.gid);
+        for end in endpoints(parameters) {
+            for field in [end.qp_num, end.psn, end.recv_window, end.max_message] {
+                self.put(field.to_le_bytes());
+            }
+        }
+        self.slice(parameters.application);
+    }
+
+    fn refusal(&mut self, refusal: &Refusal<'_>) {
+        self.put(refusal.reason.0.to_le_bytes());
+        self.put([refusal.text.len() as u8, 0]);
+        self.slice(refusal.text.as_bytes());
+    }
+}

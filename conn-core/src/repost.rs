@@ -1,0 +1,332 @@
+//! The repost queue: any thread enqueues the id of a freed buffer, one at a time
+//! drains them and reposts.
+//!
+//! The queue is a set of ids, kept as bits: one leaf word for 64 buffers, and above
+//! them summary words with a bit for each leaf that may be non-empty. So it is
+//! bounded by the number of buffers and cannot overflow, needs neither allocation
+//! nor a slot per entry, and an id that is enqueued twice is noticed by the very
+//! operation that enqueues it.
+//!
+//! ```text
+//!   summary     0 0 1 0 1 …          bit l: leaf l may hold ids
+//!                   |   |
+//!   leaves      . . L . L . …        bit i of leaf l: buffer 64 l + i is queued
+//! ```
+//!
+//! *Enqueue*: set the leaf's bit; if the leaf was empty, set the summary's bit. Most
+//! enqueues find company and cost one read-modify-write. Leaves lie on cache lines of
+//! their own, so threads whose buffers lie apart do not meet. There is no loop, so
+//! nobody waits for anybody (wait-free), where the processor can or into memory and
+//! return the old value; x86-64 has to retry when another's write to the same leaf
+//! came first.
+//!
+//! *Drain*: take the summary, then the leaves that it names. Order is by id, not by
+//! age: buffers are alike, and the set is emptied as a whole.
+//!
+//! Two enqueues may meet in a leaf, and the second find it occupied before the first
+//! has set the summary's bit. A drain that comes in between misses both; the first
+//! enqueue's bit then brings the next drain to both. So an id is certain to be found
+//! by a drain that starts after *every* enqueue that started before its own ended
+//! has returned. Hence [`Gate`](crate::gate::Gate): each enqueuer asks for a drain
+//! after its enqueue, and then the last of them sees to all.
+//!
+//! Why bits and not a linked list of ids: a list needs a retry loop or leaves a gap
+//! between two stores that blocks the drain behind one stalled thread, and finding
+//! double frees would cost it a second atomic operation.
+
+use core::fmt;
+
+use static_assertions::{assert_impl_all, const_assert_eq};
+
+use crate::sync::{AtomicU64, Ordering, ordering};
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+/// Publishes what was done to the buffer before it was enqueued (its last read by the
+/// application) to the drain that finds the leaf's bit.
+const LEAF_PUBLISH: Ordering = ordering!("repost-leaf-publish", Release => Relaxed);
+/// Pairs with `LEAF_PUBLISH`. Enqueues are read-modify-writes, so each continues the
+/// release sequences before it: one acquire sees all threads whose bits it takes.
+const LEAF_TAKE: Ordering = ordering!("repost-leaf-take", Acquire => Relaxed);
+/// A drain that finds the summary's bit must also find the leaf's: without the pair,
+/// its visit to the leaf could come before the bit, and the id be lost.
+const SUMMARY_PUBLISH: Ordering = ordering!("repost-summary-publish", Release => Relaxed);
+/// Pairs with `SUMMARY_PUBLISH`.
+const SUMMARY_TAKE: Ordering = ordering!("repost-summary-take", Acquire => Relaxed);
+
+/// A word of the queue, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct RepostWord(AtomicU64);
+
+#[cfg(not(rdma_conn_loom))]
+const_assert_eq!(size_of::<RepostWord>(), 64);
+assert_impl_all!(RepostQueue<[RepostWord; 2]>: Send, Sync);
+
+impl RepostWord {
+    /// An empty word: `[const { RepostWord::new() }; N]` makes storage.
+    #[cfg(not(rdma_conn_loom))]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// An empty word.
+    #[cfg(rdma_conn_loom)]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// Storage that does not fit the buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RepostQueueError {
+    /// A queue for no buffers.
+    NoBuffers,
+    /// The storage is too small: [`words_for`] tells how many words there must be.
+    StorageTooSmall {
+        /// Words that the buffers need.
+        needed_words: usize,
+    },
+}
+
+impl fmt::Display for RepostQueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoBuffers => f.write_str("a repost queue for no buffers"),
+            Self::StorageTooSmall { needed_words } => {
+                write!(f, "a repost queue for this many buffers needs {needed_words} words")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RepostQueueError {}
+
+/// An id that cannot be enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// There is no such buffer.
+    OutOfRange,
+    /// The buffer is in the queue: it has been freed twice.
+    AlreadyQueued,
+}
+
+impl fmt::Display for EnqueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "repost of a receive buffer that does not exist",
+            Self::AlreadyQueued => "second repost of a receive buffer (a double free?)",
+        })
+    }
+}
+
+impl core::error::Error for EnqueueError {}
+
+const fn leaves_for(buffers: u32) -> usize {
+    buffers.div_ceil(64) as usize
+}
+
+/// Words of storage for a queue of `buffers` ids.
+///
+/// ```
+/// assert_eq!(conn_core::repost::words_for(256), 5); // four leaves, one summary
+/// ```
+pub const fn words_for(buffers: u32) -> usize {
+    leaves_for(buffers) + leaves_for(buffers).div_ceil(64)
+}
+
+/// A set of buffer ids, shared by threads. See the [module](self).
+///
+/// ```
+/// use conn_core::repost::*;
+///
+/// let queue = RepostQueue::new([const { RepostWord::new() }; words_for(100)], 100)?;
+/// std::thread::scope(|s| {
+///     s.spawn(|| queue.enqueue(99));
+///     s.spawn(|| queue.enqueue(3));
+/// });
+/// assert_eq!(queue.enqueue(3), Err(EnqueueError::AlreadyQueued));
+///
+/// let mut ids = [0; 32];
+/// let n = queue.drain(&mut ids);
+/// assert_eq!(ids[..n], [3, 99]);
+/// assert!(queue.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: if a leaf is not empty, its summary bit is set, or whoever emptied the
+// summary or made the leaf non-empty is still at work and sets it before it returns.
+#[derive(Debug)]
+pub struct RepostQueue<S> {
+    words: S,
+    buffers: u32,
+}
+
+/// Making one. (Of any storage, so that `RepostQueue::words_for` needs no type.)
+impl RepostQueue<[RepostWord; 0]> {
+    /// As the function [`words_for`].
+    pub const fn words_for(buffers: u32) -> usize {
+        words_for(buffers)
+    }
+}
+
+/// Making one.
+impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
+    /// An empty queue for the buffers `0..buffers`, over `storage` of at least
+    /// [`words_for`]`(buffers)` empty words.
+    ///
+    /// # Errors
+    /// No buffers, or too little storage.
+    pub fn new(storage: S, buffers: u32) -> Result<Self, RepostQueueError> {
+        if buffers == 0 {
+            return Err(RepostQueueError::NoBuffers);
+        }
+        let needed_words = words_for(buffers);
+        if storage.as_ref().len() < needed_words {
+            return Err(RepostQueueError::StorageTooSmall { needed_words });
+        }
+        Ok(Self { words: storage, buffers })
+    }
+}
+
+/// For any thread.
+impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
+    /// Puts buffer `id` into the queue.
+    ///
+    /// # Errors
+    /// [`EnqueueError`] when there is no such buffer, or it is in the queue. (A double
+    /// free whose first half has been drained shows in
+    /// [`BufferPool::free`](crate::pool::BufferPool::free) instead.)
+    #[inline]
+    pub fn enqueue(&self, id: u32) -> Result<(), EnqueueError> {
+        if id >= self.buffers {
+            return Err(EnqueueError::OutOfRange);
+        }
+        let (leaf, bit) = ((id / 64) as usize, 1 << (id % 64));
+        let before = self.leaf(leaf).fetch_or(bit, LEAF_PUBLISH);
+        if before & bit != 0 {
+            return Err(EnqueueError::AlreadyQueued);
+        }
+        if before == 0 {
+            self.summary(leaf / 64).fetch_or(1 << (leaf % 64), SUMMARY_PUBLISH);
+        }
+        Ok(())
+    }
+
+    /// Whether the queue looks empty. Certain only where all enqueues are known to
+    /// have returned; otherwise a hint.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // Relaxed: reads no buffer, and what happened before is seen in any case.
+        (0..self.summaries()).all(|s| self.summary(s).load(Ordering::Relaxed) == 0)
+    }
+}
+
+/// For one thread at a time. (Should two drain at once, each id still goes to one of
+/// them; but either may miss what the other has under way.)
+impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
+    /// Takes ids out of the queue, as many as there are and `out` holds, writes them
+    /// to `out` and returns how many. What does not fit stays.
+    #[inline]
+    pub fn drain(&self, out: &mut [u32]) -> usize {
+        let mut count = 0;
+        for s in 0..self.summaries() {
+            if count == out.len() {
+                break;
+            }
+            count += self.drain_summary(s, &mut out[count..]);
+        }
+        count
+    }
+
+    /// Empties the leaves under summary word `s`, or as many as fit.
+    fn drain_summary(&self, s: usize, out: &mut [u32]) -> usize {
+        let summary = self.summary(s);
+        // Relaxed: a bit that happened before is seen, and nothing is read through it.
+        if summary.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let (mut pending, mut count) = (summary.swap(0, SUMMARY_TAKE), 0);
+        while pending != 0 {
+            let leaf = s * 64 + pending.trailing_zeros() as usize;
+            let taken = self.take_leaf(leaf, out.len() - count);
+            count += write_ids(leaf, taken.bits, &mut out[count..]);
+            if taken.more {
+                // Relaxed: every write to the summary is a read-modify-write, so this
+                // one carries on what the enqueues released.
+                summary.fetch_or(pending, Ordering::Relaxed);
+                break;
+            }
+            pending &= pending - 1;
+        }
+        count
+    }
+
+    /// Takes up to `room` ids out of a leaf.
+    #[inline]
+    fn take_leaf(&self, leaf: usize, room: usize) -> Taken {
+        let word = self.leaf(leaf);
+        if room >= 64 {
+            return Taken { bits: word.swap(0, LEAF_TAKE), more: false };
+        }
+        // The bits that stay are never out of the word, so that a double free of
+        // theirs is caught at any moment. Relaxed: the next operation acquires.
+        let wanted = lowest(word.load(Ordering::Relaxed), room);
+        let before = word.fetch_and(!wanted, LEAF_TAKE);
+        Taken { bits: before & wanted, more: before & !wanted != 0 }
+    }
+}
+
+/// What came out of a leaf, and whether something is left in it.
+struct Taken {
+    bits: u64,
+    more: bool,
+}
+
+/// The lowest `count` bits that are set in `bits`.
+fn lowest(bits: u64, count: usize) -> u64 {
+    let mut rest = bits;
+    for _ in 0..count {
+        rest &= rest.saturating_sub(1);
+    }
+    bits & !rest
+}
+
+#[inline]
+fn write_ids(leaf: usize, mut bits: u64, out: &mut [u32]) -> usize {
+    let mut count = 0;
+    while bits != 0 {
+        out[count] = leaf as u32 * 64 + bits.trailing_zeros();
+        count += 1;
+        bits &= bits - 1;
+    }
+    count
+}
+
+/// The layout: leaves first, then the summary words.
+impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
+    /// The buffers that the queue is for.
+    #[inline]
+    pub fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    #[inline]
+    fn leaf(&self, leaf: usize) -> &AtomicU64 {
+        &self.words.as_ref()[leaf].0
+    }
+
+    #[inline]
+    fn summary(&self, s: usize) -> &AtomicU64 {
+        &self.words.as_ref()[leaves_for(self.buffers) + s].0
+    }
+
+    #[inline]
+    fn summaries(&self) -> usize {
+        leaves_for(self.buffers).div_ceil(64)
+    }
+}

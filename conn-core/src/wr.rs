@@ -1,0 +1,466 @@
+//! Work-request ids, selective signalling and send-queue accounting.
+//!
+//! A send queue completes its requests in the order in which they were posted, so
+//! one number tells what is complete: the id of the last completion seen. Requests
+//! need not all be *signalled* (produce a completion): one completion retires
+//! every request before it. But an unsignalled request keeps its slot of the send
+//! queue until a later signalled one has completed, so a queue filled with
+//! unsignalled requests would never move again. [`SendTracker`] hands out ids,
+//! decides which are signalled, and counts slots.
+//!
+//! ```text
+//!            completed          next
+//!                |                |
+//!   1 2 3 4 5 6 7 8 9 . . . . . . N      1 <= ids, completed < next
+//!   `--- retired --'`-outstanding-'      next - 1 - completed <= depth
+//! ```
+//!
+//! Why it cannot stall: every id that is a multiple of the signalling interval is
+//! signalled, and the interval is at most the number of data slots. A queue that is
+//! full for a class holds at least as many consecutive ids as it has data slots,
+//! hence a multiple of the interval, hence a request whose completion will come.
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+/// Words of the default storage of a [`SendTracker`]: queues of up to 4096 requests.
+pub const DEFAULT_WORDS: usize = 64;
+
+/// The id of a work request: a count from 1, one sequence per queue.
+///
+/// At 10 million requests a second the count lasts for 58,000 years, so it is
+/// never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WrId(pub u64);
+
+/// The geometry of a send queue, and how often it signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendTrackerConfig {
+    /// Requests that the send queue holds.
+    pub depth: u32,
+    /// How many of them only [`WrClass::Control`] may use, so that control never
+    /// waits behind data; `control_slots < depth`.
+    pub control_slots: u32,
+    /// Every `signal_every`-th request is signalled; at least 1. More than
+    /// `depth - control_slots` would let the queue fill up with nothing signalled in
+    /// it, and is taken as `depth - control_slots`.
+    pub signal_every: u32,
+}
+
+/// A [`SendTrackerConfig`] that makes no queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendTrackerConfigError {
+    /// `control_slots >= depth`: nothing is left for data.
+    NoDataSlots,
+    /// `signal_every` is 0.
+    NeverSignalled,
+    /// The storage has too few words for the depth: [`words_for`] tells how many.
+    StorageTooSmall {
+        /// Words of storage that the depth needs.
+        needed_words: usize,
+    },
+}
+
+impl fmt::Display for SendTrackerConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDataSlots => f.write_str("the control slots leave no slot for data"),
+            Self::NeverSignalled => f.write_str("the signalling interval is 0"),
+            Self::StorageTooSmall { needed_words } => {
+                write!(f, "a send queue of this depth needs {needed_words} words of storage")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SendTrackerConfigError {}
+
+/// What a request is for, hence which slots it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrClass {
+    /// May use `depth - control_slots` slots.
+    Data,
+    /// May use all slots.
+    Control,
+}
+
+/// A request that has been given its place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Its id, to be posted as the `wr_id`.
+    pub id: WrId,
+    /// Whether to ask for a completion.
+    pub signalled: bool,
+}
+
+/// No slot is free for this class: poll, then try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendQueueFull;
+
+impl fmt::Display for SendQueueFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the send queue is full until a completion has been polled")
+    }
+}
+
+impl core::error::Error for SendQueueFull {}
+
+/// A completion that no request can have caused: the device or the driver is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompletionError {
+    /// No request with this id was planned.
+    NeverPosted,
+    /// This request has completed before.
+    AlreadyRetired,
+    /// The request succeeded without having been signalled.
+    NotSignalled,
+}
+
+impl fmt::Display for CompletionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeverPosted => "completion of a request that was never posted",
+            Self::AlreadyRetired => "second completion of a request",
+            Self::NotSignalled => "completion of a request that was not signalled",
+        })
+    }
+}
+
+impl core::error::Error for CompletionError {}
+
+/// A rollback to a place that is not among the outstanding requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RollbackError {
+    /// The id lies beyond the next one to be planned.
+    NeverPlanned,
+    /// The request has completed, so it was posted.
+    AlreadyRetired,
+}
+
+impl fmt::Display for RollbackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeverPlanned => "rollback to a request that was never planned",
+            Self::AlreadyRetired => "rollback of a request that has completed",
+        })
+    }
+}
+
+impl core::error::Error for RollbackError {}
+
+/// Words of storage that a queue of `depth` requests needs: a power of two, of 64
+/// requests each.
+///
+/// ```
+/// assert_eq!(conn_core::wr::words_for(256), 4);
+/// assert_eq!(conn_core::wr::words_for(300), 8);
+/// ```
+pub const fn words_for(depth: u32) -> usize {
+    depth.div_ceil(64).next_power_of_two() as usize
+}
+
+/// Ids, signalling and slots of one send queue. See the [module](self).
+///
+/// The storage has one bit a request, "was signalled": `[u64; N]` or any other
+/// container of at least [`words_for`] words.
+///
+/// ```
+/// use conn_core::wr::*;
+///
+/// let config = SendTrackerConfig { depth: 4, control_slots: 1, signal_every: 2 };
+/// let mut tracker = SendTracker::new(config)?;
+/// assert_eq!(tracker.plan(WrClass::Data)?, Planned { id: WrId(1), signalled: false });
+/// assert_eq!(tracker.plan(WrClass::Data)?, Planned { id: WrId(2), signalled: true });
+/// assert_eq!(tracker.plan(WrClass::Data)?, Planned { id: WrId(3), signalled: false });
+/// assert_eq!(tracker.plan(WrClass::Data), Err(SendQueueFull));
+/// assert!(tracker.plan(WrClass::Control)?.signalled);
+///
+/// assert_eq!(tracker.complete(WrId(2))?, 2, "one completion retires both");
+/// assert!(tracker.is_complete(WrId(1)));
+/// assert_eq!(tracker.complete(WrId(3)), Err(CompletionError::NotSignalled));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: completed < next; next - 1 - completed <= depth;
+// next_signal is the least multiple of signal_every that is >= next;
+// bit `id & mask` of `signalled` is right for every outstanding id;
+// last_signalled is the greatest signalled id < next, or some id <= completed.
+#[derive(Clone, Debug)]
+pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
+    depth: u32,
+    /// `depth - control_slots`, at least 1.
+    data_slots: u32,
+    /// `1 <= signal_every <= data_slots`.
+    signal_every: u32,
+    /// Bits of the storage, a power of two `>= depth`, minus 1.
+    mask: u64,
+    completed: u64,
+    next: u64,
+    next_signal: u64,
+    last_signalled: u64,
+    signalled: S,
+}
+
+/// Making one.
+impl SendTracker {
+    /// A tracker with the default storage, for queues of up to 4096 requests.
+    ///
+    /// # Errors
+    /// A config that makes no queue, or one that is deeper than the storage.
+    pub const fn new(config: SendTrackerConfig) -> Result<Self, SendTrackerConfigError> {
+        match check(config, DEFAULT_WORDS) {
+            Ok(()) => Ok(Self::start(config, [0; DEFAULT_WORDS])),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Making one, over storage of the caller's.
+impl<S> SendTracker<S> {
+    /// A tracker over `storage` of at least [`words_for`]`(depth)` words.
+    ///
+    /// # Errors
+    /// A config that makes no queue, or one that is deeper than the storage.
+    pub fn with_storage(
+        config: SendTrackerConfig,
+        storage: S,
+    ) -> Result<Self, SendTrackerConfigError>
+    where
+        S: AsRef<[u64]> + AsMut<[u64]>,
+    {
+        check(config, storage.as_ref().len())?;
+        Ok(Self::start(config, storage))
+    }
+
+    const fn start(config: SendTrackerConfig, signalled: S) -> Self {
+        let data_slots = config.depth - config.control_slots;
+        let signal_every =
+            if config.signal_every < data_slots { config.signal_every } else { data_slots };
+        Self {
+            depth: config.depth,
+            data_slots,
+            signal_every,
+            mask: words_for(config.depth) as u64 * 64 - 1,
+            completed: 0,
+            next: 1,
+            next_signal: signal_every as u64,
+            last_signalled: 0,
+            signalled,
+        }
+    }
+}
+
+const fn check(config: SendTrackerConfig, words: usize) -> Result<(), SendTrackerConfigError> {
+    if config.control_slots >= config.depth {
+        return Err(SendTrackerConfigError::NoDataSlots);
+    }
+    if config.signal_every == 0 {
+        return Err(SendTrackerConfigError::NeverSignalled);
+    }
+    let needed_words = words_for(config.depth);
+    if words < needed_words {
+        return Err(SendTrackerConfigError::StorageTooSmall { needed_words });
+    }
+    Ok(())
+}
+
+/// The poster's side.
+impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
+    /// Gives the next request its id and tells whether it is signalled.
+    ///
+    /// # Errors
+    /// [`SendQueueFull`] when the class has no slot: retry after a completion. A
+    /// signalled request is then outstanding, so a completion will come.
+    #[inline]
+    pub fn plan(&mut self, class: WrClass) -> Result<Planned, SendQueueFull> {
+        self.plan_as(class, false)
+    }
+
+    /// As [`plan`](Self::plan), but signalled in any case: for a request that
+    /// somebody will wait for.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    #[inline]
+    pub fn plan_signalled(&mut self, class: WrClass) -> Result<Planned, SendQueueFull> {
+        self.plan_as(class, true)
+    }
+
+    #[inline]
+    fn plan_as(&mut self, class: WrClass, forced: bool) -> Result<Planned, SendQueueFull> {
+        if self.available(class) == 0 {
+            return Err(SendQueueFull);
+        }
+        let id = self.next;
+        let regular = id == self.next_signal;
+        if regular {
+            self.next_signal += u64::from(self.signal_every);
+        }
+        let signalled = regular || forced;
+        if signalled {
+            self.last_signalled = id;
+        }
+        self.record(id, signalled);
+        self.next = id + 1;
+        Ok(Planned { id: WrId(id), signalled })
+    }
+
+    /// Takes back the requests from `first` on, which a failed post has not posted:
+    /// the state is again what it was before they were planned. Returns how many.
+    ///
+    /// # Errors
+    /// When `first` is neither outstanding nor the next id.
+    pub fn rollback(&mut self, first: WrId) -> Result<u32, RollbackError> {
+        if first.0 > self.next {
+            return Err(RollbackError::NeverPlanned);
+        }
+        if first.0 <= self.completed {
+            return Err(RollbackError::AlreadyRetired);
+        }
+        let dropped = (self.next - first.0) as u32;
+        self.next = first.0;
+        self.next_signal = first.0.next_multiple_of(u64::from(self.signal_every));
+        self.last_signalled = self.newest_signalled();
+        Ok(dropped)
+    }
+
+    fn newest_signalled(&self) -> u64 {
+        (self.completed + 1..self.next)
+            .rev()
+            .find(|&id| self.was_signalled(id))
+            .unwrap_or(self.completed)
+    }
+
+    #[inline]
+    fn record(&mut self, id: u64, signalled: bool) {
+        let at = id & self.mask;
+        let word = &mut self.signalled.as_mut()[(at / 64) as usize];
+        *word = (*word & !(1 << (at % 64))) | (u64::from(signalled) << (at % 64));
+    }
+
+    #[inline]
+    fn was_signalled(&self, id: u64) -> bool {
+        let at = id & self.mask;
+        self.signalled.as_ref()[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+}
+
+/// The poller's side.
+impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
+    /// A successful completion: retires the request and all before it, and returns
+    /// how many slots that freed.
+    ///
+    /// # Errors
+    /// [`CompletionError`] when no request can have caused it.
+    #[inline]
+    pub fn complete(&mut self, id: WrId) -> Result<u32, CompletionError> {
+        self.check_outstanding(id)?;
+        if !self.was_signalled(id.0) {
+            return Err(CompletionError::NotSignalled);
+        }
+        Ok(self.retire(id))
+    }
+
+    /// A failed or flushed completion, which unsignalled requests have too: retires
+    /// the request and all before it, and returns how many slots that freed.
+    ///
+    /// # Errors
+    /// [`CompletionError`] when the request is not outstanding.
+    pub fn complete_failed(&mut self, id: WrId) -> Result<u32, CompletionError> {
+        self.check_outstanding(id)?;
+        Ok(self.retire(id))
+    }
+}
+
+#[inline]
+fn outstanding_or(id: u64, completed: u64, next: u64) -> Result<(), CompletionError> {
+    if id >= next {
+        return Err(CompletionError::NeverPosted);
+    }
+    if id <= completed {
+        return Err(CompletionError::AlreadyRetired);
+    }
+    Ok(())
+}
+
+/// What is known at any moment.
+impl<S> SendTracker<S> {
+    #[inline]
+    fn check_outstanding(&self, id: WrId) -> Result<(), CompletionError> {
+        outstanding_or(id.0, self.completed, self.next)
+    }
+
+    #[inline]
+    fn retire(&mut self, id: WrId) -> u32 {
+        let retired = (id.0 - self.completed) as u32;
+        self.completed = id.0;
+        retired
+    }
+
+    /// Whether the request has completed. One that was never planned has not.
+    #[inline]
+    pub fn is_complete(&self, id: WrId) -> bool {
+        id.0 <= self.completed
+    }
+
+    /// Whether the request has completed, or will without another request being
+    /// posted, because it or one behind it is signalled. Where this is false, whoever
+    /// waits for `id` must first have something signalled posted behind it.
+    #[inline]
+    pub fn will_complete(&self, id: WrId) -> bool {
+        id.0 <= self.completed.max(self.last_signalled)
+    }
+
+    /// Whether a completion is still to come.
+    #[inline]
+    pub fn signalled_outstanding(&self) -> bool {
+        self.last_signalled > self.completed
+    }
+
+    /// The last id known to be complete; 0 at first.
+    #[inline]
+    pub fn last_completed(&self) -> WrId {
+        WrId(self.completed)
+    }
+
+    /// The id that the next planned request gets.
+    #[inline]
+    pub fn next_id(&self) -> WrId {
+        WrId(self.next)
+    }
+
+    /// Requests that occupy a slot of the send queue.
+    #[inline]
+    pub fn outstanding(&self) -> u32 {
+        (self.next - 1 - self.completed) as u32
+    }
+
+    /// Requests of this class that can be planned now.
+    #[inline]
+    pub fn available(&self, class: WrClass) -> u32 {
+        let limit = match class {
+            WrClass::Data => self.data_slots,
+            WrClass::Control => self.depth,
+        };
+        limit.saturating_sub(self.outstanding())
+    }
+
+    /// Requests that the queue holds.
+    #[inline]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// The signalling interval in force: the configured one, or the data slots if
+    /// these are fewer.
+    #[inline]
+    pub fn signal_every(&self) -> u32 {
+        self.signal_every
+    }
+}
