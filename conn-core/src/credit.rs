@@ -378,7 +378,11 @@ impl CreditGrantor {
 
     /// Credit messages that can be under way to the sender at once, at most: as many
     /// receives does it need for them. (A grant below the threshold is made only when
-    /// the sender has used all earlier ones up, so at most the first is small.)
+    /// the sender has used all earlier ones up, so at most the first is small. Grants
+    /// that are not [`due`](Self::due) are not bounded by this.)
+    ///
+    /// # Panics
+    /// When the threshold is 0.
     pub const fn max_grants_in_flight(window: u32, threshold: u32) -> u32 {
         1 + window.saturating_sub(1) / threshold
     }

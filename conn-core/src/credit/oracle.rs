@@ -1,1 +1,354 @@
-//! The operations of the machine, and a naive model of it.
+//! The operations of the two ends of a credit scheme, and naive models: of each end
+//! alone, where the other may lie, and of both together with the wire between them.
+
+use std::collections::VecDeque;
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// What can happen to a [`CreditWindow`].
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum WindowOp {
+    /// That many messages are sent.
+    Consume(u32),
+    /// The last that many were not posted.
+    Refund(u32),
+    /// The peer says that the limit is this far from where it was; it may lie.
+    Credit(i32),
+}
+
+/// The sender's end and its model: signed numbers that do not wrap.
+#[derive(Clone, Debug)]
+pub struct Windowed {
+    machine: CreditWindow,
+    window: i128,
+    sent: i128,
+    limit: i128,
+}
+
+impl Windowed {
+    /// Both, as if `already` messages had been sent and granted before.
+    ///
+    /// # Errors
+    /// As [`CreditWindow::new`].
+    pub fn new(window: u32, already: u64) -> Result<Self, WindowError> {
+        let mut machine = CreditWindow::new(window)?;
+        machine.sent += already;
+        machine.limit += already;
+        let sent = i128::from(already);
+        Ok(Self { machine, window: window.into(), sent, limit: sent + i128::from(window) })
+    }
+
+    fn consume(&mut self, n: u32) -> bool {
+        let (result, room) = (self.machine.consume(n), self.limit - self.sent);
+        if i128::from(n) > room {
+            assert_eq!(result, Err(OutOfCredit { available: room as u32 }));
+            return true;
+        }
+        assert_eq!(result, Ok(()));
+        self.sent += i128::from(n);
+        false
+    }
+
+    fn refund(&mut self, n: u32) -> bool {
+        let (result, sent) = (self.machine.refund(n), self.sent - i128::from(n));
+        if sent < 0 {
+            assert_eq!(result, Err(RefundError::NotConsumed));
+        } else if sent + self.window < self.limit {
+            assert_eq!(result, Err(RefundError::AlreadyGranted));
+        } else {
+            assert_eq!(result, Ok(()));
+            self.sent = sent;
+        }
+        result.is_err()
+    }
+
+    fn credit(&mut self, by: i32) -> bool {
+        // The wire tells distances of less than a quarter turn apart, no more.
+        let by = i128::from(by).clamp(-(1 << 30) + 1, 1 << 30);
+        let position = (self.limit + by) as u64;
+        let result = self.machine.on_credit(CreditWire::of_position(position));
+        let room = self.sent + self.window - self.limit;
+        if by < 0 {
+            assert_eq!(result, Err(CreditError::Backwards { by: -by as u32 }));
+        } else if by > room {
+            let (ahead, room) = (by as u32, room as u32);
+            assert_eq!(result, Err(CreditError::Impossible { ahead, room }));
+        } else {
+            assert_eq!(result, Ok(by as u32));
+            self.limit += by;
+        }
+        result.is_err()
+    }
+}
+
+impl Pair for Windowed {
+    type Op = WindowOp;
+
+    fn apply(&mut self, op: WindowOp) {
+        let before = self.machine.clone();
+        let refused = match op {
+            WindowOp::Consume(n) => self.consume(n),
+            WindowOp::Refund(n) => self.refund(n),
+            WindowOp::Credit(by) => self.credit(by),
+        };
+        let machine = &self.machine;
+        assert!(!refused || *machine == before, "a refused operation changed something");
+        assert_eq!(i128::from(machine.sent()), self.sent);
+        assert_eq!(i128::from(machine.limit()), self.limit);
+        assert_eq!(i128::from(machine.available()), self.limit - self.sent);
+        assert!(self.sent <= self.limit && self.limit <= self.sent + self.window);
+    }
+}
+
+/// What can happen to a [`CreditGrantor`].
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum GrantorOp {
+    /// A message arrives, with credit or without.
+    Receive,
+    /// That many buffers are posted again.
+    Repost(u8),
+    /// What is due is granted.
+    Grant,
+    /// What there is is granted, due or not.
+    Flush,
+    /// A credit this far from the last one is marked as granted.
+    Mark(i8),
+}
+
+/// The receiver's end and its model.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    machine: CreditGrantor,
+    threshold: u64,
+    /// With the sender, as far as we have told it, or on their way from it.
+    with_sender: u64,
+    /// Arrived, and their buffers not posted again.
+    held: u64,
+    /// Posted again, and the sender not told.
+    untold: u64,
+    granted: u64,
+}
+
+impl Granted {
+    /// Both, as if `already` messages had come and gone before.
+    ///
+    /// # Errors
+    /// As [`CreditGrantor::new`].
+    pub fn new(window: u32, threshold: u32, already: u64) -> Result<Self, GrantorConfigError> {
+        let mut machine = CreditGrantor::new(window, threshold)?;
+        machine.received += already;
+        machine.reposted += already;
+        machine.granted += already;
+        let granted = machine.granted;
+        let (threshold, with_sender) = (threshold.into(), window.into());
+        Ok(Self { machine, threshold, with_sender, held: 0, untold: 0, granted })
+    }
+
+    fn grantable(&self) -> Option<CreditWire> {
+        (self.untold > 0).then(|| CreditWire::of_position(self.granted + self.untold))
+    }
+
+    fn due(&self) -> Option<CreditWire> {
+        self.grantable().filter(|_| self.untold >= self.threshold || self.with_sender == 0)
+    }
+
+    fn told(&mut self, n: u64) {
+        self.untold -= n;
+        self.with_sender += n;
+        self.granted += n;
+    }
+
+    fn receive(&mut self) -> bool {
+        let result = self.machine.on_receive();
+        assert_eq!(result, if self.with_sender == 0 { Err(CreditOverrun) } else { Ok(()) });
+        if result.is_ok() {
+            self.with_sender -= 1;
+            self.held += 1;
+        }
+        result.is_err()
+    }
+
+    fn repost(&mut self, n: u8) -> bool {
+        let result = self.machine.on_reposted(n.into());
+        if u64::from(n) > self.held {
+            assert_eq!(result, Err(RepostOverrun { possible: self.held as u32 }));
+        } else {
+            assert_eq!(result, Ok(()));
+            self.held -= u64::from(n);
+            self.untold += u64::from(n);
+        }
+        result.is_err()
+    }
+
+    fn mark(&mut self, by: i8) -> bool {
+        let wire = CreditWire::of_position(self.granted.wrapping_add_signed(by.into()));
+        let result = self.machine.mark_granted(wire);
+        if i64::from(by) < 0 || i64::from(by) > self.untold as i64 {
+            assert_eq!(result, Err(GrantError { possible: self.untold as u32 }));
+        } else {
+            assert_eq!(result, Ok(()));
+            self.told(by as u64);
+        }
+        result.is_err()
+    }
+
+    fn grant(&mut self, wire: Option<CreditWire>) -> bool {
+        if let Some(wire) = wire {
+            assert_eq!(self.machine.mark_granted(wire), Ok(()));
+            self.told(self.untold);
+        }
+        false
+    }
+}
+
+impl Pair for Granted {
+    type Op = GrantorOp;
+
+    fn apply(&mut self, op: GrantorOp) {
+        let before = self.machine.clone();
+        let refused = match op {
+            GrantorOp::Receive => self.receive(),
+            GrantorOp::Repost(n) => self.repost(n),
+            GrantorOp::Grant => self.grant(self.machine.due()),
+            GrantorOp::Flush => self.grant(self.machine.grantable()),
+            GrantorOp::Mark(by) => self.mark(by),
+        };
+        assert!(!refused || self.machine == before, "a refused operation changed something");
+        assert_eq!(self.machine.due(), self.due());
+        assert_eq!(self.machine.grantable(), self.grantable());
+        assert_eq!(u64::from(self.machine.ungranted()), self.untold);
+        assert_eq!(self.machine.granted(), self.granted);
+    }
+}
+
+/// What can happen on a connection between two honest ends.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum LinkOp {
+    /// The sender sends, if it may.
+    Send,
+    /// The oldest message on the wire arrives, if there is one.
+    Arrive,
+    /// The application frees its oldest message.
+    Free,
+    /// Freed buffers are posted again, if that is due; with the pool's rule.
+    Repost,
+    /// A credit is sent, if one is due.
+    Grant,
+    /// The oldest credit on the wire arrives.
+    Credit,
+}
+
+/// Both ends, and the wire. There is no model but the rules: every message finds a
+/// buffer, the credits under way stay within their bound, and whatever has happened,
+/// the sender gets credit again.
+#[derive(Clone, Debug)]
+pub struct Link {
+    sender: CreditWindow,
+    receiver: CreditGrantor,
+    pool: crate::pool::BufferPool<[crate::pool::PoolSlot; 4]>,
+    threshold: u32,
+    messages: u32,
+    credits: VecDeque<CreditWire>,
+    lent: VecDeque<u32>,
+    device: VecDeque<u32>,
+}
+
+impl Link {
+    /// A connection of four buffers; `already` as for the two ends.
+    ///
+    /// # Panics
+    /// When the threshold or the batch is 0.
+    pub fn new(threshold: u32, repost_batch: u32, already: u64) -> Self {
+        use crate::pool::{BufferPool, PoolConfig, PoolSlot};
+        let mut pool =
+            BufferPool::new([PoolSlot::new(); 4], PoolConfig { repost_batch }).expect("a pool");
+        let mut ids = [0; 4];
+        pool.take_repost(&mut ids);
+        Self {
+            sender: Windowed::new(4, already).expect("a window").machine,
+            receiver: Granted::new(4, threshold, already).expect("a grantor").machine,
+            pool,
+            threshold,
+            messages: 0,
+            credits: VecDeque::new(),
+            lent: VecDeque::new(),
+            device: ids.into(),
+        }
+    }
+
+    fn step(&mut self, op: LinkOp) {
+        match op {
+            LinkOp::Send => self.messages += u32::from(self.sender.consume(1).is_ok()),
+            LinkOp::Arrive => self.arrive(),
+            LinkOp::Free => {
+                if let Some(id) = self.lent.pop_front() {
+                    assert_eq!(self.pool.free(id), Ok(()));
+                }
+            }
+            LinkOp::Repost => self.repost(),
+            LinkOp::Grant => {
+                if let Some(wire) = self.receiver.due() {
+                    assert_eq!(self.receiver.mark_granted(wire), Ok(()));
+                    self.credits.push_back(wire);
+                }
+            }
+            LinkOp::Credit => {
+                if let Some(wire) = self.credits.pop_front() {
+                    assert!(self.sender.on_credit(wire).is_ok_and(|gained| gained > 0));
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self) {
+        if self.messages == 0 {
+            return;
+        }
+        self.messages -= 1;
+        let id = self.device.pop_front().expect("RNR: a message found no buffer");
+        assert_eq!(self.receiver.on_receive(), Ok(()));
+        assert_eq!(self.pool.lend(id), Ok(()));
+        self.lent.push_back(id);
+    }
+
+    fn repost(&mut self) {
+        while self.pool.due() {
+            let mut ids = [0; 4];
+            let count = self.pool.take_repost(&mut ids);
+            self.device.extend(&ids[..count]);
+            assert_eq!(self.receiver.on_reposted(count as u32), Ok(()));
+        }
+    }
+
+    fn check(&self) {
+        let bound = CreditGrantor::max_grants_in_flight(4, self.threshold) as usize;
+        assert!(self.credits.len() <= bound, "more credits under way than receives for them");
+        assert!(self.receiver.received() <= self.sender.sent());
+        assert!(self.sender.limit() <= self.receiver.granted());
+    }
+
+    /// Lets everything happen that can, without a message being sent.
+    fn settle(&mut self) {
+        for _ in 0..16 {
+            for op in [LinkOp::Arrive, LinkOp::Free, LinkOp::Repost, LinkOp::Grant, LinkOp::Credit]
+            {
+                self.step(op);
+            }
+        }
+    }
+}
+
+impl Pair for Link {
+    type Op = LinkOp;
+
+    fn apply(&mut self, op: LinkOp) {
+        self.step(op);
+        self.check();
+        let mut end = self.clone();
+        end.settle();
+        assert!(end.sender.available() > 0, "the sender waits for ever");
+    }
+}

@@ -1,1 +1,182 @@
-//! The operations of the machine, and a naive model of it.
+//! The operations of a [`SendTracker`], and a naive model of it: a list of what is
+//! outstanding.
+
+use std::collections::VecDeque;
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// What can happen to a tracker. Ids are relative, so that short histories meet them.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A request is planned.
+    Plan {
+        /// Of the class control.
+        control: bool,
+        /// With [`SendTracker::plan_signalled`].
+        forced: bool,
+    },
+    /// The last `back` requests were not posted.
+    Rollback {
+        /// 0: none; more than are outstanding: refused.
+        back: u8,
+    },
+    /// Rollback to a request that was never planned.
+    RollbackBeyond,
+    /// The `ahead`-th outstanding request completes.
+    Complete {
+        /// 0: the last one that has completed.
+        ahead: u8,
+    },
+    /// The `ahead`-th outstanding request completes with an error.
+    CompleteFailed {
+        /// As for `Complete`.
+        ahead: u8,
+    },
+}
+
+/// The tracker and its model, with storage for 64 or more requests.
+#[derive(Clone, Debug)]
+pub struct Tracked<const WORDS: usize> {
+    machine: SendTracker<[u64; WORDS]>,
+    model: Model,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    data_slots: usize,
+    depth: usize,
+    signal_every: u64,
+    completed: u64,
+    /// Of each outstanding request, whether it is signalled.
+    outstanding: VecDeque<bool>,
+}
+
+impl<const WORDS: usize> Tracked<WORDS> {
+    /// Both, at the start.
+    ///
+    /// # Errors
+    /// As [`SendTracker::with_storage`].
+    pub fn new(config: SendTrackerConfig) -> Result<Self, SendTrackerConfigError> {
+        // Storage need not be clean.
+        let machine = SendTracker::with_storage(config, [0x5555_5555_5555_5555; WORDS])?;
+        let data_slots = config.depth - config.control_slots;
+        let model = Model {
+            data_slots: data_slots as usize,
+            depth: config.depth as usize,
+            signal_every: config.signal_every.min(data_slots).into(),
+            completed: 0,
+            outstanding: VecDeque::new(),
+        };
+        Ok(Self { machine, model })
+    }
+
+    fn check(&self) {
+        let (machine, model) = (&self.machine, &self.model);
+        assert_eq!(machine.outstanding() as usize, model.outstanding.len());
+        assert_eq!(machine.next_id().0, model.next());
+        assert_eq!(machine.last_completed().0, model.completed);
+        for id in model.completed.saturating_sub(1)..model.next() + 1 {
+            assert_eq!(machine.is_complete(WrId(id)), id <= model.completed);
+            assert_eq!(machine.will_complete(WrId(id)), model.will_complete(id), "{id}");
+        }
+        let signalled = model.outstanding.contains(&true);
+        assert_eq!(machine.signalled_outstanding(), signalled);
+        for (class, slots) in [(WrClass::Data, model.data_slots), (WrClass::Control, model.depth)] {
+            let free = slots.saturating_sub(model.outstanding.len());
+            assert_eq!(machine.available(class) as usize, free);
+            assert!(free > 0 || signalled, "full, and no completion to come");
+        }
+    }
+
+    fn unchanged(&self, before: &SendTracker<[u64; WORDS]>) {
+        let state = |t: &SendTracker<[u64; WORDS]>| {
+            (t.completed, t.next, t.next_signal, t.last_signalled, t.signalled)
+        };
+        assert_eq!(state(&self.machine), state(before), "a refused operation changed something");
+    }
+}
+
+impl Model {
+    fn next(&self) -> u64 {
+        self.completed + 1 + self.outstanding.len() as u64
+    }
+
+    fn will_complete(&self, id: u64) -> bool {
+        id <= self.completed
+            || self.outstanding.iter().skip((id - self.completed - 1) as usize).any(|&s| s)
+    }
+
+    fn plan(&mut self, control: bool, forced: bool) -> Result<Planned, SendQueueFull> {
+        if self.outstanding.len() >= if control { self.depth } else { self.data_slots } {
+            return Err(SendQueueFull);
+        }
+        let id = self.next();
+        let signalled = forced || id.is_multiple_of(self.signal_every);
+        self.outstanding.push_back(signalled);
+        Ok(Planned { id: WrId(id), signalled })
+    }
+
+    fn complete(&mut self, ahead: usize, failed: bool) -> Result<u32, CompletionError> {
+        let at = ahead.checked_sub(1).ok_or(CompletionError::AlreadyRetired)?;
+        let signalled = self.outstanding.get(at).ok_or(CompletionError::NeverPosted)?;
+        if !failed && !signalled {
+            return Err(CompletionError::NotSignalled);
+        }
+        self.outstanding.drain(..ahead);
+        self.completed += ahead as u64;
+        Ok(ahead as u32)
+    }
+
+    fn rollback(&mut self, back: usize) -> Result<u32, RollbackError> {
+        let keep = self.outstanding.len().checked_sub(back);
+        self.outstanding.truncate(keep.ok_or(RollbackError::AlreadyRetired)?);
+        Ok(back as u32)
+    }
+}
+
+impl<const WORDS: usize> Pair for Tracked<WORDS> {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        let before = self.machine.clone();
+        let (machine, model) = (&mut self.machine, &mut self.model);
+        let id = |ahead: u8| WrId(before.last_completed().0 + u64::from(ahead));
+        let refused = match op {
+            Op::Plan { control, forced } => {
+                let class = if control { WrClass::Control } else { WrClass::Data };
+                let planned =
+                    if forced { machine.plan_signalled(class) } else { machine.plan(class) };
+                assert_eq!(planned, model.plan(control, forced));
+                planned.is_err()
+            }
+            Op::Rollback { back } => {
+                let first = WrId(before.next_id().0.saturating_sub(back.into()));
+                let dropped = machine.rollback(first);
+                assert_eq!(dropped, model.rollback(back.into()));
+                dropped.is_err()
+            }
+            Op::RollbackBeyond => {
+                let beyond = WrId(before.next_id().0 + 1);
+                assert_eq!(machine.rollback(beyond), Err(RollbackError::NeverPlanned));
+                true
+            }
+            Op::Complete { ahead } => {
+                let retired = machine.complete(id(ahead));
+                assert_eq!(retired, model.complete(ahead.into(), false));
+                retired.is_err()
+            }
+            Op::CompleteFailed { ahead } => {
+                let retired = machine.complete_failed(id(ahead));
+                assert_eq!(retired, model.complete(ahead.into(), true));
+                retired.is_err()
+            }
+        };
+        if refused {
+            self.unchanged(&before);
+        }
+        self.check();
+    }
+}
