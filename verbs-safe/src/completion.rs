@@ -1,0 +1,316 @@
+//! Completions: each is taken from a queue once, and used once.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use thiserror::Error;
+use verbs_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status, wc_status_name};
+
+use crate::error::QueueIdsExhausted;
+
+/// The number of a send or receive queue (or of a shared receive queue's pool).
+/// Unlike a queue pair's number, it is never used again in this process: so a
+/// completion of a queue that is gone cannot be taken for another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(u32);
+
+impl QueueId {
+    /// A number that no queue of this process has had.
+    pub(crate) fn next() -> Result<QueueId, QueueIdsExhausted> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: only the count itself matters.
+        LAST.try_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1))
+            .map(|last| QueueId(last + 1))
+            .map_err(|_| QueueIdsExhausted)
+    }
+
+    /// The number, for messages.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The work request id of this queue's request `low`.
+    #[inline]
+    pub(crate) fn wr_id(self, low: u32) -> u64 {
+        u64::from(self.0) << 32 | u64::from(low)
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A completion's status.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WcStatus(ibv_wc_status);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $raw:ident;)*) => {
+        impl WcStatus {
+            $($(#[$doc])* pub const $name: WcStatus = WcStatus(ibv_wc_status::$raw);)*
+        }
+    };
+}
+
+statuses! {
+    /// The request has been executed.
+    SUCCESS = IBV_WC_SUCCESS;
+    /// A message over the limit, or (at the receiver) over the buffer.
+    LOC_LEN = IBV_WC_LOC_LEN_ERR;
+    /// A request that the queue pair cannot execute.
+    LOC_QP_OP = IBV_WC_LOC_QP_OP_ERR;
+    /// Local memory that the request may not touch.
+    LOC_PROT = IBV_WC_LOC_PROT_ERR;
+    /// The queue pair is in ERR: the request was not executed.
+    WR_FLUSH = IBV_WC_WR_FLUSH_ERR;
+    /// Local memory that an inbound write may not touch.
+    LOC_ACCESS = IBV_WC_LOC_ACCESS_ERR;
+    /// The peer could not make sense of the request.
+    REM_INV_REQ = IBV_WC_REM_INV_REQ_ERR;
+    /// The peer does not permit the access.
+    REM_ACCESS = IBV_WC_REM_ACCESS_ERR;
+    /// The peer could not complete the operation.
+    REM_OP = IBV_WC_REM_OP_ERR;
+    /// The peer does not answer.
+    RETRY_EXC = IBV_WC_RETRY_EXC_ERR;
+    /// The peer had no receive buffer, time and again.
+    RNR_RETRY_EXC = IBV_WC_RNR_RETRY_EXC_ERR;
+}
+
+impl WcStatus {
+    /// The specification's name, `"unknown"` for a value that rdma-core 44 does not know.
+    ///
+    /// ```
+    /// assert_eq!(verbs_safe::WcStatus::RNR_RETRY_EXC.name(), "RNR_RETRY_EXC");
+    /// ```
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        wc_status_name(self.0)
+    }
+
+    /// The number in verbs.h.
+    #[must_use]
+    pub fn raw(self) -> u32 {
+        self.0.0
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.raw())
+    }
+}
+
+/// What a failed completion says; the other fields of it are not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("queue pair {qp_num}: {status} (vendor error {vendor_err:#x})")]
+pub struct WcError {
+    /// What went wrong.
+    pub status: WcStatus,
+    /// The vendor's number for it.
+    pub vendor_err: u32,
+    /// The queue pair.
+    pub qp_num: u32,
+}
+
+/// A completed work request. It cannot be made, copied or cloned: who has it knows
+/// that the device is done with the request's memory.
+pub struct Completion<'batch> {
+    wc: &'batch ibv_wc,
+    epoch: u64,
+}
+
+impl Completion<'_> {
+    /// The queue that the request was posted to.
+    #[inline]
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        QueueId((self.wc.wr_id >> 32) as u32)
+    }
+
+    /// What distinguishes the request within its queue: its slot, or the low half of
+    /// its sequence number.
+    #[inline]
+    pub(crate) fn low(&self) -> u32 {
+        self.wc.wr_id as u32
+    }
+
+    /// The completion queue's epoch before the poll that took this.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The queue pair's number.
+    #[inline]
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.wc.qp_num
+    }
+
+    /// How the request ended.
+    #[inline]
+    #[must_use]
+    pub fn status(&self) -> WcStatus {
+        WcStatus(self.wc.status)
+    }
+
+    /// Whether it was executed.
+    #[inline]
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.wc.status == ibv_wc_status::IBV_WC_SUCCESS
+    }
+
+    /// Bytes received; 0 if the request failed.
+    #[inline]
+    #[must_use]
+    pub fn byte_len(&self) -> u32 {
+        if self.is_success() { self.wc.byte_len } else { 0 }
+    }
+
+    /// The immediate that came with the message, in host order.
+    #[inline]
+    #[must_use]
+    pub fn imm(&self) -> Option<u32> {
+        let has = self.is_success() && self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
+        // SAFETY: the flag says that this member is set; both members are plain integers.
+        has.then(|| u32::from_be(unsafe { self.wc.__bindgen_anon_1.imm_data }))
+    }
+
+    /// Whether this receive was consumed by a peer's WRITE with immediate: its bytes
+    /// are then where the peer wrote them, and not in the receive buffer.
+    #[inline]
+    #[must_use]
+    pub fn is_write_imm(&self) -> bool {
+        self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
+    }
+
+    /// The vendor's number for what went wrong; 0 if nothing did.
+    #[must_use]
+    pub fn vendor_err(&self) -> u32 {
+        if self.is_success() { 0 } else { self.wc.vendor_err }
+    }
+
+    /// What went wrong, if something did.
+    #[inline]
+    #[must_use]
+    pub fn error(&self) -> Option<WcError> {
+        (!self.is_success()).then(|| WcError {
+            status: self.status(),
+            vendor_err: self.wc.vendor_err,
+            qp_num: self.wc.qp_num,
+        })
+    }
+}
+
+/// Room for the completions of one poll.
+///
+/// Polling again forgets what was not looked at; so drain it first.
+pub struct CompletionBatch {
+    pub(crate) entries: Box<[ibv_wc]>,
+    /// How many entries the last poll filled, and nobody has drained.
+    pub(crate) filled: usize,
+    /// The completion queue's epoch before that poll.
+    pub(crate) epoch: u64,
+}
+
+impl CompletionBatch {
+    /// Room for `capacity` completions (at least one).
+    ///
+    /// ```
+    /// assert_eq!(verbs_safe::CompletionBatch::new(32).capacity(), 32);
+    /// ```
+    #[must_use]
+    pub fn new(capacity: usize) -> CompletionBatch {
+        let capacity = capacity.clamp(1, i32::MAX as usize);
+        let entries = vec![ibv_wc::default(); capacity].into();
+        CompletionBatch { entries, filled: 0, epoch: 0 }
+    }
+
+    /// How many completions one poll can take.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many are there to be drained.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.filled
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+
+    /// Takes all completions out, in the order in which they came.
+    #[inline]
+    pub fn drain(&mut self) -> Drain<'_> {
+        // Emptied first: whatever becomes of the iterator, no completion is seen twice.
+        let filled = std::mem::take(&mut self.filled);
+        Drain { entries: self.entries[..filled].iter(), epoch: self.epoch }
+    }
+}
+
+/// The completions of one poll. See [`CompletionBatch::drain`].
+pub struct Drain<'batch> {
+    entries: std::slice::Iter<'batch, ibv_wc>,
+    epoch: u64,
+}
+
+impl<'batch> Iterator for Drain<'batch> {
+    type Item = Completion<'batch>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Completion<'batch>> {
+        let epoch = self.epoch;
+        self.entries.next().map(|wc| Completion { wc, epoch })
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Drain<'_> {}
+
+impl fmt::Debug for Completion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("queue_id", &self.queue_id())
+            .field("qp_num", &self.qp_num())
+            .field("status", &self.status())
+            .field("byte_len", &self.byte_len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CompletionBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionBatch")
+            .field("capacity", &self.capacity())
+            .field("filled", &self.filled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Drain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drain").field("left", &self.entries.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,464 @@
+//! One error type a verb: what failed, in which state, and the system's reason.
+
+use thiserror::Error;
+
+use crate::completion::{QueueId, WcError};
+use crate::errno::Errno;
+use crate::qp::QpState;
+
+/// Listing the devices failed. A kernel without RDMA is not an error: its list is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("listing the RDMA devices: {errno}")]
+pub struct ListDevicesError {
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// A device could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("opening {device}: {errno}")]
+pub struct OpenDeviceError {
+    /// The device's name.
+    pub device: String,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// A device did not tell its limits.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("querying {device}: {errno}")]
+pub struct QueryDeviceError {
+    /// The device's name.
+    pub device: String,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// A port did not tell its attributes, or there is no such port.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("querying port {port} of {device}: {errno}")]
+pub struct QueryPortError {
+    /// The device's name.
+    pub device: String,
+    /// The port number, from 1.
+    pub port: u8,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// No GID could be chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ChooseGidError {
+    /// The port itself cannot be queried.
+    #[error(transparent)]
+    Port(#[from] QueryPortError),
+    /// The index that was asked for holds no GID.
+    #[error("port {port} has no GID at index {wanted}; it has them at {present:?}")]
+    NoSuchIndex {
+        /// The port number, from 1.
+        port: u8,
+        /// What was asked for.
+        wanted: u32,
+        /// The indices that hold one.
+        present: Vec<u32>,
+    },
+    /// The port has no GID at all.
+    #[error("port {port} has no GID; is its network interface up?")]
+    Empty {
+        /// The port number, from 1.
+        port: u8,
+    },
+}
+
+/// Waiting for, or taking, an asynchronous event failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("waiting for an asynchronous event of {device}: {errno}")]
+pub struct AsyncEventError {
+    /// The device's name.
+    pub device: String,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// No protection domain.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("allocating a protection domain: {errno}")]
+pub struct AllocPdError {
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// Memory could not be mapped.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{step} of {bytes} bytes: {errno}")]
+pub struct MapError {
+    /// Which step failed, in words.
+    pub step: &'static str,
+    /// How much was asked for.
+    pub bytes: usize,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// Memory could not be registered with the device.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RegisterError {
+    /// There was no memory to register.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// On-demand paging was asked for, and the device does not offer it.
+    #[error("{device} does not offer on-demand paging for {missing}")]
+    NoOnDemandPaging {
+        /// The device's name.
+        device: String,
+        /// Which use of it is missing.
+        missing: &'static str,
+    },
+    /// The device's capabilities could not be asked for.
+    #[error(transparent)]
+    Query(#[from] QueryDeviceError),
+    /// The device refused; `ENOMEM` is often the limit of locked memory.
+    #[error("registering {bytes} bytes: {errno}{}", memlock_hint(*errno))]
+    Refused {
+        /// How much was asked for.
+        bytes: usize,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+fn memlock_hint(errno: Errno) -> &'static str {
+    if errno == Errno::ENOMEM { "; check `ulimit -l`, the limit of locked memory" } else { "" }
+}
+
+/// An access that does not fit into its region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum RegionError {
+    /// It reaches over the end.
+    #[error("{len} bytes at {offset} do not fit into a region of {region_len}")]
+    OutOfBounds {
+        /// Where it begins.
+        offset: usize,
+        /// How long it is.
+        len: usize,
+        /// How long the region is.
+        region_len: usize,
+    },
+    /// A word is not aligned to its size.
+    #[error("offset {offset} is not a multiple of {alignment}")]
+    Misaligned {
+        /// Where it begins.
+        offset: usize,
+        /// What divides a valid offset.
+        alignment: usize,
+    },
+}
+
+/// No completion channel.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("creating a completion channel: {errno}")]
+pub struct CreateChannelError {
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// Waiting on a completion channel failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("waiting on a completion channel: {errno}")]
+pub struct WaitError {
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// No completion queue.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CreateCqError {
+    /// The channel belongs to another context.
+    #[error("the completion channel belongs to another context")]
+    OtherContext,
+    /// The device refused.
+    #[error("creating a completion queue of {entries} entries: {errno}")]
+    Refused {
+        /// How many entries were asked for.
+        entries: u32,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+/// Polling failed: the queue is unusable (an overrun does that).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("polling a completion queue: {errno}")]
+pub struct PollCqError {
+    /// The device's reason.
+    pub errno: Errno,
+}
+
+/// A completion queue could not be armed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ArmCqError {
+    /// It was created without a channel, so that nobody would see the event.
+    #[error("the completion queue has no channel")]
+    NoChannel,
+    /// The device refused.
+    #[error("arming a completion queue: {0}")]
+    Refused(Errno),
+}
+
+/// Process-wide numbers of queues are used up (after 2³² queues).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("this process has used up all queue numbers")]
+pub struct QueueIdsExhausted;
+
+/// Which of a queue pair's completion queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CqRole {
+    /// The one of the send queue.
+    Send,
+    /// The one of the receive queue.
+    Recv,
+}
+
+impl std::fmt::Display for CqRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == CqRole::Send { "send" } else { "receive" })
+    }
+}
+
+/// Completions that would not fit into a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error(
+    "the completion queue has {capacity} entries, {reserved} of them reserved; {wanted} more \
+     need one of {needed}"
+)]
+pub struct CqTooSmall {
+    /// The queue's size.
+    pub capacity: u32,
+    /// Entries reserved by other queues.
+    pub reserved: u32,
+    /// Entries that were asked for.
+    pub wanted: u32,
+    /// The size that would do.
+    pub needed: u64,
+}
+
+/// No queue pair.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CreateQpError {
+    /// A part belongs to another context than the protection domain.
+    #[error("the {what} belongs to another context than the protection domain")]
+    OtherContext {
+        /// Which part.
+        what: &'static str,
+    },
+    /// A completion queue is too small for what may complete into it.
+    #[error("{role} completions: {source}")]
+    CqTooSmall {
+        /// Which completion queue.
+        role: CqRole,
+        /// The sizes.
+        source: CqTooSmall,
+    },
+    /// A parameter is over what this layer can address.
+    #[error("{what} is {value}; at most {max} is possible")]
+    TooLarge {
+        /// Which parameter.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest possible one.
+        max: u64,
+    },
+    /// Memory of the slots.
+    #[error(transparent)]
+    Memory(#[from] RegisterError),
+    /// No queue number is left.
+    #[error(transparent)]
+    QueueIds(#[from] QueueIdsExhausted),
+    /// The device refused.
+    #[error("creating a queue pair of {max_send_wr} sends and {max_recv_wr} receives: {errno}")]
+    Refused {
+        /// Sends that were asked for.
+        max_send_wr: u32,
+        /// Receives that were asked for.
+        max_recv_wr: u32,
+        /// The system's reason.
+        errno: Errno,
+    },
+    /// The new queue pair did not go to INIT.
+    #[error(transparent)]
+    Init(#[from] ModifyQpError),
+}
+
+/// A transition of a queue pair failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("queue pair from {from} to {to}: {errno}{}{detail}", if detail.is_empty() { "" } else { ": " })]
+pub struct ModifyQpError {
+    /// The state it is in.
+    pub from: QpState,
+    /// The state it should have gone to.
+    pub to: QpState,
+    /// The system's reason.
+    pub errno: Errno,
+    /// What is wrong with the attributes, where this is known; else empty.
+    pub detail: &'static str,
+}
+
+/// A queue pair did not tell its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("querying a queue pair: {errno}")]
+pub struct QueryQpError {
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// No shared receive queue, or not its pool.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CreateSrqError {
+    /// A parameter is over what this layer can address.
+    #[error("{what} is {value}; at most {max} is possible")]
+    TooLarge {
+        /// Which parameter.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest possible one.
+        max: u64,
+    },
+    /// Memory of the slots.
+    #[error(transparent)]
+    Memory(#[from] RegisterError),
+    /// No queue number is left.
+    #[error(transparent)]
+    QueueIds(#[from] QueueIdsExhausted),
+    /// The device refused.
+    #[error("creating a shared receive queue of {max_wr} requests: {errno}")]
+    Refused {
+        /// Requests that were asked for.
+        max_wr: u32,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+/// A shared receive queue did not take a new limit, or tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{verb} a shared receive queue: {errno}")]
+pub struct ModifySrqError {
+    /// What was tried.
+    pub verb: &'static str,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+/// A request was not staged; nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StageError {
+    /// As many requests as the queue holds are staged or in flight: retire some.
+    #[error("the send queue is full")]
+    QueueFull,
+    /// All slots are staged or in flight: retire some.
+    #[error("no send slot is free")]
+    NoSlot,
+    /// The message is longer than a slot.
+    #[error("{len} bytes do not fit into a slot of {slot_bytes}")]
+    TooLong {
+        /// The message's length.
+        len: usize,
+        /// The slot's.
+        slot_bytes: usize,
+    },
+    /// The message is longer than the remote span.
+    #[error("{len} bytes do not fit into a remote span of {remote_len}")]
+    RemoteTooShort {
+        /// The message's length.
+        len: usize,
+        /// The span's.
+        remote_len: u64,
+    },
+}
+
+/// Staged requests were not posted, or not all. Those that were not stay staged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("posting sends (after {posted} of them): {errno}")]
+pub struct PostSendError {
+    /// How many were posted before the failure.
+    pub posted: u32,
+    /// The device's reason.
+    pub errno: Errno,
+    /// Whether this is backpressure (`ENOMEM`): retire some, post again.
+    pub retry: bool,
+}
+
+/// A completion that does not belong to the queue it was shown to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("a completion of queue {found} was shown to queue {expected}, or is long out of date")]
+pub struct ForeignCompletion {
+    /// The queue it was shown to.
+    pub expected: QueueId,
+    /// The queue it is of.
+    pub found: QueueId,
+}
+
+/// Receives were not posted, or not all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("posting receives (after {posted} of them): {reason}")]
+pub struct PostRecvError {
+    /// How many were posted before the failure, from the front of the list.
+    pub posted: u32,
+    /// What stopped it.
+    pub reason: PostRecvReason,
+}
+
+/// Why a receive was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PostRecvReason {
+    /// The pool has no such slot.
+    #[error("there is no slot {slot}")]
+    NoSuchSlot {
+        /// The slot.
+        slot: u32,
+    },
+    /// The slot is posted already, or somebody holds its message.
+    #[error("slot {slot} is posted or lent")]
+    NotHome {
+        /// The slot.
+        slot: u32,
+    },
+    /// The device refused.
+    #[error("{0}")]
+    Refused(Errno),
+}
+
+/// A completion gave no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TakeError {
+    /// It belongs to another queue.
+    #[error(transparent)]
+    Foreign(#[from] ForeignCompletion),
+    /// The receive failed; its slot is home again.
+    #[error("receive into slot {slot}: {error}")]
+    Failed {
+        /// The slot, which can be posted again.
+        slot: u32,
+        /// What the device reported.
+        error: WcError,
+    },
+    /// The slot was not posted: the device completed it twice.
+    #[error("the device completed slot {slot}, which was not posted")]
+    NotPosted {
+        /// The slot.
+        slot: u32,
+    },
+}
+
+impl TakeError {
+    /// The slot that went home with the error.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        match *self {
+            TakeError::Failed { slot, .. } => Some(slot),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Asynchronous events: what happens to a device besides completions.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use verbs_sys::{async_event_name, ibv_async_event, ibv_event_type};
+
+use crate::context::Context;
+use crate::cq::{CqEvents, CqId};
+use crate::descriptor::wait_readable;
+use crate::errno::Errno;
+use crate::error::AsyncEventError;
+use crate::srq::{SrqId, SrqTag};
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AsyncEventKind(ibv_event_type);
+
+impl AsyncEventKind {
+    /// A completion queue overran, and is dead.
+    pub const CQ_ERR: AsyncEventKind = AsyncEventKind(ibv_event_type::IBV_EVENT_CQ_ERR);
+    /// A queue pair failed; it is in ERR.
+    pub const QP_FATAL: AsyncEventKind = AsyncEventKind(ibv_event_type::IBV_EVENT_QP_FATAL);
+    /// A shared receive queue holds fewer requests than its limit.
+    pub const SRQ_LIMIT_REACHED: AsyncEventKind =
+        AsyncEventKind(ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED);
+    /// A queue pair in ERR has taken its last request from a shared receive queue.
+    pub const QP_LAST_WQE_REACHED: AsyncEventKind =
+        AsyncEventKind(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);
+    /// The device is gone.
+    pub const DEVICE_FATAL: AsyncEventKind = AsyncEventKind(ibv_event_type::IBV_EVENT_DEVICE_FATAL);
+
+    /// The specification's name, `"unknown"` for a value that rdma-core 44 does not know.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        async_event_name(self.0)
+    }
+}
+
+impl fmt::Debug for AsyncEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.0.0)
+    }
+}
+
+/// What it happened to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncSource {
+    /// The completion queue of this number.
+    Cq(CqId),
+    /// The queue pair of this number.
+    Qp(u32),
+    /// The shared receive queue of this number.
+    Srq(SrqId),
+    /// The port of this number.
+    Port(i32),
+    /// The device, or something that this layer does not know.
+    Device,
+}
+
+/// An asynchronous event, already acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What happened.
+    pub kind: AsyncEventKind,
+    /// To what.
+    pub source: AsyncSource,
+}
+
+impl Context {
+    /// The next asynchronous event of the device; `None` when there was none for
+    /// `timeout` (`Some(Duration::ZERO)` only looks, `None` waits for ever).
+    ///
+    /// # Errors
+    /// [`AsyncEventError`] with the system's reason.
+    pub fn poll_async_event(
+        &self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<AsyncEvent>, AsyncEventError> {
+        let error = |errno| AsyncEventError { device: self.device_name().to_owned(), errno };
+        loop {
+            if let Some(event) = self.take_async_event().map_err(error)? {
+                return Ok(Some(event));
+            }
+            let fd = self.inner.as_fd();
+            if wait_readable(&[fd], timeout).map_err(error)?.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes one event without blocking, and acknowledges it: its object cannot be
+    /// destroyed before that, so that nothing is kept of it but plain values.
+    fn take_async_event(&self) -> Result<Option<AsyncEvent>, Errno> {
+        let mut raw = ibv_async_event::default();
+        let table = &self.inner.table;
+        // SAFETY: the context is alive, `raw` is writable; the descriptor does not block.
+        if unsafe { (table.get_async_event)(self.inner.raw.as_ptr(), &mut raw) } != 0 {
+            return match Errno::last() {
+                Errno::EAGAIN | Errno::EINTR => Ok(None),
+                errno => Err(errno),
+            };
+        }
+        // SAFETY: the event was just received and is not acknowledged yet.
+        let source = unsafe { source(&raw) };
+        // SAFETY: as above; acknowledged once.
+        unsafe { (table.ack_async_event)(&mut raw) };
+        Ok(Some(AsyncEvent { kind: AsyncEventKind(raw.event_type), source }))
+    }
+}
+
+/// What an event is about.
+///
+/// # Safety
+/// The event is not acknowledged yet, so that its object is alive; the object was
+/// made by this crate.
+unsafe fn source(event: &ibv_async_event) -> AsyncSource {
+    use ibv_event_type as t;
+    // SAFETY: the type says which member of the union is set. The context of every CQ
+    // and SRQ points to the tag that its owner keeps until it has been destroyed.
+    unsafe {
+        match event.event_type {
+            t::IBV_EVENT_CQ_ERR => {
+                AsyncSource::Cq((*(*event.element.cq).cq_context.cast::<CqEvents>()).id)
+            }
+            t::IBV_EVENT_SRQ_ERR | t::IBV_EVENT_SRQ_LIMIT_REACHED => {
+                AsyncSource::Srq((*(*event.element.srq).srq_context.cast::<SrqTag>()).id)
+            }
+            t::IBV_EVENT_QP_FATAL
+            | t::IBV_EVENT_QP_REQ_ERR
+            | t::IBV_EVENT_QP_ACCESS_ERR
+            | t::IBV_EVENT_COMM_EST
+            | t::IBV_EVENT_SQ_DRAINED
+            | t::IBV_EVENT_PATH_MIG
+            | t::IBV_EVENT_PATH_MIG_ERR
+            | t::IBV_EVENT_QP_LAST_WQE_REACHED => AsyncSource::Qp((*event.element.qp).qp_num),
+            t::IBV_EVENT_PORT_ACTIVE
+            | t::IBV_EVENT_PORT_ERR
+            | t::IBV_EVENT_LID_CHANGE
+            | t::IBV_EVENT_PKEY_CHANGE
+            | t::IBV_EVENT_SM_CHANGE
+            | t::IBV_EVENT_CLIENT_REREGISTER
+            | t::IBV_EVENT_GID_CHANGE => AsyncSource::Port(event.element.port_num),
+            _ => AsyncSource::Device,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Memory to be registered: mappings of our own, never the program's heap.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::errno::{Errno, leaked};
+use crate::error::MapError;
+
+/// An anonymous, zeroed, page-aligned mapping.
+///
+/// ```
+/// let mapping = verbs_safe::Mapping::new(10_000)?;
+/// assert!(mapping.len() >= 10_000);
+/// # Ok::<(), verbs_safe::MapError>(())
+/// ```
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory that this value owns; it has no accessors.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Which pages a mapping is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// The system's pages (4 KiB on x86-64); the kernel may merge them.
+    #[default]
+    Normal,
+    /// 2 MiB pages out of the system's pool of huge pages, which the administrator fills.
+    Huge2M,
+}
+
+impl Pages {
+    fn bytes(self) -> usize {
+        match self {
+            Pages::Normal => rustix::param::page_size(),
+            Pages::Huge2M => 2 << 20,
+        }
+    }
+
+    fn flags(self) -> MapFlags {
+        match self {
+            Pages::Normal => MapFlags::PRIVATE,
+            Pages::Huge2M => {
+                MapFlags::PRIVATE
+                    | MapFlags::from_bits_retain(libc::MAP_HUGETLB as u32)
+                    | MapFlags::from_bits_retain(libc::MAP_HUGE_2MB as u32)
+            }
+        }
+    }
+}
+
+impl Mapping {
+    /// Maps at least `bytes` bytes, rounded up to whole pages (one, if `bytes` is 0).
+    ///
+    /// # Errors
+    /// [`MapError`] with the system's reason.
+    pub fn new(bytes: usize) -> Result<Mapping, MapError> {
+        Mapping::with_pages(bytes, Pages::Normal)
+    }
+
+    /// Maps at least `bytes` bytes of the given pages.
+    ///
+    /// # Errors
+    /// [`MapError`]; `ENOMEM` with huge pages means that the pool is too small
+    /// (`/proc/sys/vm/nr_hugepages`).
+    pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mapping, MapError> {
+        let error = |errno| MapError { step: "mapping memory", bytes, errno };
+        let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { mmap_anonymous(null_mut(), len, protection, pages.flags()) }
+            .map_err(|e| error(e.into()))?;
+        let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
+        keep_out_of_children(base, len);
+        Ok(Mapping { base, len })
+    }
+
+    /// The length in bytes: whole pages.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing is registered on it any
+        // more: a registration owns its mapping.
+        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
+            leaked("a memory mapping", errno.into());
+        }
+    }
+}
+
+pub(crate) fn round_up(bytes: usize, unit: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(unit)
+}
+
+/// After a fork, whoever writes first gets a copy of a private page: if that is
+/// this process, the device goes on writing into the page that it has lost. So
+/// children do not get the pages at all. (Kernels from 5.12 copy pinned pages for
+/// the child; failure to advise is then harmless.)
+fn keep_out_of_children(base: NonNull<u8>, len: usize) {
+    // SAFETY: the advice changes nothing for this process.
+    let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_whole_pages_and_the_memory_is_zero() {
+        let mapping = Mapping::new(1).unwrap();
+        assert_eq!(mapping.len(), rustix::param::page_size());
+        // SAFETY: the mapping is that long, and nobody else has it.
+        let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
+        assert!(bytes.iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn a_length_beyond_the_address_space_is_refused() {
+        for bytes in [usize::MAX, usize::MAX - 4096, 1 << 60] {
+            assert_eq!(Mapping::new(bytes).unwrap_err().bytes, bytes);
+        }
+    }
+
+    #[test]
+    fn nothing_is_mapped_as_one_page() {
+        assert_eq!(Mapping::new(0).unwrap().len(), rustix::param::page_size());
+    }
+}

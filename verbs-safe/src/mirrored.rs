@@ -1,0 +1,142 @@
+//! Memory that appears twice in a row, so that a ring's record is always contiguous.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::errno::{Errno, leaked};
+use crate::error::MapError;
+use crate::memory::round_up;
+
+/// `capacity` bytes mapped twice, one copy right behind the other: the byte at
+/// offset `i` is the byte at `i + capacity`. All of it, `2 * capacity` bytes, can
+/// be registered as one region.
+///
+/// ```
+/// let mirrored = verbs_safe::Mirrored::new(4096)?;
+/// assert!(mirrored.capacity() >= 4096);
+/// assert_eq!(mirrored.len(), 2 * mirrored.capacity());
+/// # Ok::<(), verbs_safe::MapError>(())
+/// ```
+#[derive(Debug)]
+pub struct Mirrored {
+    base: NonNull<u8>,
+    capacity: usize,
+    file: OwnedFd,
+}
+
+// SAFETY: the mapping is plain memory that this value owns; it has no accessors.
+unsafe impl Send for Mirrored {}
+// SAFETY: as above.
+unsafe impl Sync for Mirrored {}
+
+impl Mirrored {
+    /// Maps at least `bytes` bytes (rounded up to whole pages) twice.
+    ///
+    /// The address range is reserved first, and both halves are mapped over the
+    /// reservation: so no other thread can take an address in between.
+    ///
+    /// # Errors
+    /// [`MapError`], whose `step` says what the system does not permit.
+    pub fn new(bytes: usize) -> Result<Mirrored, MapError> {
+        let error = |step| move |errno| MapError { step, bytes, errno };
+        let (capacity, len) = sizes(bytes).ok_or(error("mirroring")(Errno::ENOMEM))?;
+        let file = memory_file(capacity).map_err(error("making a memory file"))?;
+        let base = reserve(len).map_err(error("reserving addresses for a mirror"))?;
+        // From here on dropping gives the addresses back.
+        let mirrored = Mirrored { base, capacity, file };
+        for half in [0, capacity] {
+            mirrored.map_half(half).map_err(error("mapping half of a mirror"))?;
+        }
+        Ok(mirrored)
+    }
+
+    fn map_half(&self, offset: usize) -> Result<(), Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range lies in the reservation, which is this value's own.
+        unsafe {
+            let at = self.base.as_ptr().add(offset).cast::<c_void>();
+            mmap(at, self.capacity, protection, flags, &self.file, 0)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of one copy: a ring's capacity.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// The bytes of both copies.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mirror is never empty")]
+    pub fn len(&self) -> usize {
+        2 * self.capacity
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl AsFd for Mirrored {
+    /// The memory file behind both copies.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Mirrored {
+    fn drop(&mut self) {
+        // SAFETY: the whole range is this value's own; a registration owns its mirror.
+        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len()) } {
+            leaked("a mirrored mapping", errno.into());
+        }
+    }
+}
+
+fn sizes(bytes: usize) -> Option<(usize, usize)> {
+    let capacity = round_up(bytes.max(1), rustix::param::page_size())?;
+    Some((capacity, capacity.checked_mul(2)?))
+}
+
+fn memory_file(len: usize) -> Result<OwnedFd, Errno> {
+    let file = memfd_create("rdma-ring", MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, len as u64)?;
+    Ok(file)
+}
+
+fn reserve(len: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let base = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE) }?;
+    NonNull::new(base.cast()).ok_or(Errno::EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_written_in_one_copy_is_read_in_the_other() {
+        let mirrored = Mirrored::new(5000).unwrap();
+        let (base, capacity) = (mirrored.base().as_ptr(), mirrored.capacity());
+        // SAFETY: the offsets lie within both copies, and nobody else has the memory.
+        unsafe {
+            base.add(3).write_volatile(7);
+            base.add(2 * capacity - 1).write_volatile(9);
+            assert_eq!(base.add(capacity + 3).read_volatile(), 7);
+            assert_eq!(base.add(capacity - 1).read_volatile(), 9);
+        }
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_had_says_which_step_failed() {
+        assert_eq!(Mirrored::new(usize::MAX / 2).unwrap_err().step, "mirroring");
+        let huge = Mirrored::new(1 << 50).unwrap_err();
+        assert!(huge.to_string().contains("mirror"), "{huge}");
+    }
+}

@@ -1,0 +1,502 @@
+//! Pools of receive buffers, and the messages lent from them.
+//!
+//! Each slot of a pool has one atomic word that says who has it:
+//!
+//! ```text
+//!          post                take(completion)
+//!   HOME ───────────► POSTED ───────────────────► LENT, n = 1 ◄──► n = 2, 3 … (pieces)
+//!    ▲                  │ take(failed completion)      │ the last piece is dropped
+//!    └──────────────────┴──────────────────────────────┘
+//! ```
+//!
+//! Only the pool's one poster makes POSTED of HOME; only the one completion of a
+//! posted receive, which cannot be copied, makes LENT of POSTED; only the last
+//! holder of a message makes HOME of LENT. The device writes to a slot only while it
+//! is POSTED, and is done with it when there is its completion: so the bytes of a
+//! LENT slot do not change, and can be a slice.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, Deref, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+
+use verbs_sys::ibv_sge;
+
+use crate::completion::{Completion, QueueId};
+use crate::context::ProtectionDomain;
+use crate::error::{ForeignCompletion, QueueIdsExhausted, RegisterError, TakeError};
+use crate::region::LocalRegion;
+
+/// Slots begin at multiples of this: no two share a cache line.
+const SLOT_ALIGN: usize = 64;
+
+/// Slots of a pool: their number is the low half of a work request id, and fits
+/// into a signed 32-bit count of work requests.
+const MAX_SLOTS: u64 = 1 << 24;
+
+const HOME: u32 = 0;
+const POSTED: u32 = u32::MAX;
+/// Pieces of one message. Beyond it the process is ended, as the standard library's
+/// `Arc` does: forgotten pieces could otherwise make the count run over.
+const MAX_PIECES: u32 = 1 << 30;
+
+/// References to the pool that are taken at once, so that a message costs none.
+const PREPAID: usize = 64;
+/// References that a handle keeps for later messages, at most.
+const MAX_PREPAID: usize = 4 * PREPAID;
+
+/// Told of each slot that goes home when the last holder of its message drops it:
+/// where the slot is to be posted again, for instance. Called on the thread that
+/// drops, and must not block for long.
+pub trait Recycle: Send + Sync + 'static {
+    /// `slot` is home: it can be posted.
+    fn recycle(&self, slot: u32);
+}
+
+/// Forgets them: the owner keeps account of slots by itself.
+impl Recycle for () {
+    #[inline]
+    fn recycle(&self, _slot: u32) {}
+}
+
+impl<T: Recycle> Recycle for Arc<T> {
+    #[inline]
+    fn recycle(&self, slot: u32) {
+        (**self).recycle(slot);
+    }
+}
+
+/// The registered memory of a pool. A queue that has receives posted in it holds it.
+pub(crate) struct PoolMemory {
+    region: LocalRegion,
+    slots: u32,
+    slot_bytes: u32,
+    stride: usize,
+}
+
+/// A parameter over its limit: its name, its value, the limit.
+pub(crate) type Excess = (&'static str, u64, u64);
+
+impl PoolMemory {
+    pub(crate) fn check(slots: u32, slot_bytes: usize) -> Result<(), Excess> {
+        within("the number of slots", slots.into(), MAX_SLOTS)?;
+        within("the size of a slot", slot_bytes as u64, MAX_SLOT_BYTES)
+    }
+
+    /// The parameters have been checked.
+    pub(crate) fn new(
+        pd: &ProtectionDomain,
+        slots: u32,
+        slot_bytes: usize,
+    ) -> Result<PoolMemory, RegisterError> {
+        let stride = slot_bytes.next_multiple_of(SLOT_ALIGN);
+        let region = LocalRegion::new(pd, slots, stride)?;
+        Ok(PoolMemory { region, slots, slot_bytes: slot_bytes as u32, stride })
+    }
+
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// The bytes available in each slot.
+    pub(crate) fn slot_bytes(&self) -> u32 {
+        self.slot_bytes
+    }
+
+    /// Where a slot begins; the slot is inside.
+    #[inline]
+    pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
+        debug_assert!(slot < self.slots);
+        // SAFETY: the slot lies inside the region.
+        unsafe { self.region.base().add(slot as usize * self.stride) }
+    }
+
+    /// The scatter/gather entry of a slot.
+    #[inline]
+    pub(crate) fn sge(&self, slot: u32, len: u32) -> ibv_sge {
+        let addr = self.slot(slot).as_ptr() as u64;
+        ibv_sge { addr, length: len, lkey: self.region.lkey() }
+    }
+}
+
+/// A slot's length has to fit into a scatter/gather entry; no device has longer
+/// messages than 2 GiB.
+const MAX_SLOT_BYTES: u64 = 1 << 31;
+
+pub(crate) fn within(what: &'static str, value: u64, max: u64) -> Result<(), Excess> {
+    if value > max { Err((what, value, max)) } else { Ok(()) }
+}
+
+struct PoolInner<R> {
+    /// How many references there are: one of each handle, those it has prepaid, and
+    /// one of each message that is lent.
+    refs: AtomicUsize,
+    id: QueueId,
+    memory: Arc<PoolMemory>,
+    states: Box<[AtomicU32]>,
+    recycler: R,
+}
+
+impl<R> PoolInner<R> {
+    /// Gives back `count` references; with the last one the pool is freed.
+    ///
+    /// # Safety
+    /// The caller owns `count` references, and does not use them afterwards.
+    #[inline]
+    unsafe fn release(pool: NonNull<PoolInner<R>>, count: usize) {
+        // Release: whatever was done through these references happens before the free.
+        // SAFETY: the caller's references keep the pool alive until here.
+        if unsafe { pool.as_ref() }.refs.fetch_sub(count, Ordering::Release) == count {
+            // Acquire: pairs with the releases of all other references.
+            fence(Ordering::Acquire);
+            // SAFETY: no reference is left; the pool came from a box.
+            drop(unsafe { Box::from_raw(pool.as_ptr()) });
+        }
+    }
+}
+
+/// A handle of a pool of receive buffers. Clones are handles of the same pool.
+///
+/// The pool's memory stays until its queue has been destroyed *and* the last message
+/// lent from it has been dropped.
+pub struct RecvPool<R: Recycle> {
+    inner: NonNull<PoolInner<R>>,
+    /// References that this handle owns besides its own, for messages to come.
+    prepaid: usize,
+    owns: PhantomData<PoolInner<R>>,
+}
+
+// SAFETY: a handle is a counted reference; the pool is shared by atomics, its memory
+// by the states of the slots, and the recycler is `Send + Sync`.
+unsafe impl<R: Recycle> Send for RecvPool<R> {}
+// SAFETY: as above; `prepaid` is changed through `&mut` only.
+unsafe impl<R: Recycle> Sync for RecvPool<R> {}
+
+impl<R: Recycle> RecvPool<R> {
+    pub(crate) fn new(
+        memory: Arc<PoolMemory>,
+        recycler: R,
+    ) -> Result<RecvPool<R>, QueueIdsExhausted> {
+        let id = QueueId::next()?;
+        let states = (0..memory.slots()).map(|_| AtomicU32::new(HOME)).collect();
+        let refs = AtomicUsize::new(1);
+        let inner = Box::new(PoolInner { refs, id, memory, states, recycler });
+        Ok(RecvPool { inner: NonNull::from(Box::leak(inner)), prepaid: 0, owns: PhantomData })
+    }
+
+    #[inline]
+    fn inner(&self) -> &PoolInner<R> {
+        // SAFETY: the handle's own reference keeps the pool alive.
+        unsafe { self.inner.as_ref() }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<PoolMemory> {
+        &self.inner().memory
+    }
+
+    /// The queue's number: that of the completions of its receives.
+    #[inline]
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        self.inner().id
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.memory().slots()
+    }
+
+    /// How many bytes of a message fit into a slot.
+    #[must_use]
+    pub fn slot_bytes(&self) -> usize {
+        self.memory().slot_bytes() as usize
+    }
+
+    /// Whether a slot can be posted: it is neither posted nor lent.
+    #[must_use]
+    pub fn is_home(&self, slot: u32) -> bool {
+        // Acquire: as in `begin_post`.
+        self.state(slot).is_some_and(|state| state.load(Ordering::Acquire) == HOME)
+    }
+
+    /// What is told of slots that go home.
+    #[must_use]
+    pub fn recycler(&self) -> &R {
+        &self.inner().recycler
+    }
+
+    /// The message of a completed receive. Of a WRITE with immediate it is empty.
+    ///
+    /// # Errors
+    /// [`TakeError`]: the completion is another queue's, or the receive failed (its
+    /// slot is home again then).
+    #[inline]
+    pub fn take(&self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
+        let taken = self.begin_take(&completion)?;
+        // Relaxed: the handle's own reference keeps the pool alive meanwhile.
+        self.inner().refs.fetch_add(1, Ordering::Relaxed);
+        Ok(self.lend(taken))
+    }
+
+    /// As [`take`](Self::take), for the owner of a handle: it takes references to the
+    /// pool in bulk, and so costs no atomic read-modify-write for most messages.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    #[inline]
+    pub fn take_prepaid(&mut self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
+        let taken = self.begin_take(&completion)?;
+        if self.prepaid == 0 {
+            // Relaxed: as in `take`.
+            self.inner().refs.fetch_add(PREPAID, Ordering::Relaxed);
+            self.prepaid = PREPAID;
+        }
+        self.prepaid -= 1;
+        Ok(self.lend(taken))
+    }
+
+    /// Drops a message, and returns its slot without calling the recycler: what the
+    /// poster's owner does with a message that it has finished by itself. `None` where
+    /// other pieces of the message are still held (the last of them calls the
+    /// recycler), or the message is another pool's.
+    #[inline]
+    pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {
+        // Acquire: pairs with the releases of pieces dropped by other threads.
+        if buf.pool != self.inner || buf.state().load(Ordering::Acquire) != 1 {
+            return None; // dropped, as any other
+        }
+        let slot = buf.slot;
+        // Release: our reads of the message happen before the slot is posted again.
+        buf.state().store(HOME, Ordering::Release);
+        std::mem::forget(buf); // its reference to the pool is ours now
+        self.prepaid += 1;
+        if self.prepaid > MAX_PREPAID {
+            self.prepaid -= PREPAID;
+            // SAFETY: these are prepaid references; the handle's own one remains.
+            unsafe { PoolInner::release(self.inner, PREPAID) };
+        }
+        Some(slot)
+    }
+
+    #[inline]
+    fn state(&self, slot: u32) -> Option<&AtomicU32> {
+        self.inner().states.get(slot as usize)
+    }
+
+    /// The slot and the length of a completed receive, now LENT; or HOME, if it failed.
+    #[inline]
+    fn begin_take(&self, completion: &Completion<'_>) -> Result<(u32, u32), TakeError> {
+        let slot = completion.low();
+        let expected = self.queue_id();
+        let foreign = ForeignCompletion { expected, found: completion.queue_id() };
+        let state = self.state(slot).filter(|_| foreign.found == expected).ok_or(foreign)?;
+        // Relaxed: a posted slot changes hands through the device, which orders it.
+        if state.load(Ordering::Relaxed) != POSTED {
+            return Err(TakeError::NotPosted { slot });
+        }
+        if let Some(error) = completion.error() {
+            // Release: like every way home.
+            state.store(HOME, Ordering::Release);
+            return Err(TakeError::Failed { slot, error });
+        }
+        // Relaxed: nobody else can change it; no read-modify-write, because there is
+        // only one completion of this receive, and it is here.
+        state.store(1, Ordering::Relaxed);
+        let written_elsewhere = completion.is_write_imm();
+        let len = if written_elsewhere { 0 } else { completion.byte_len() };
+        Ok((slot, len.min(self.memory().slot_bytes())))
+    }
+
+    /// The caller has added a reference, and the slot is LENT once.
+    #[inline]
+    fn lend(&self, (slot, len): (u32, u32)) -> RecvBuf<R> {
+        RecvBuf { pool: self.inner, at: self.memory().slot(slot), len, slot, owns: PhantomData }
+    }
+
+    /// Makes POSTED of HOME; `false` if the slot is not home. Only the poster calls it.
+    #[inline]
+    pub(crate) fn begin_post(&self, slot: u32) -> Option<bool> {
+        let state = self.state(slot)?;
+        // Acquire: the last holder's reads of the message happen before the device
+        // writes to the slot again.
+        let home = state.load(Ordering::Acquire) == HOME;
+        if home {
+            // Relaxed: nobody else changes the state of a slot that is home.
+            state.store(POSTED, Ordering::Relaxed);
+        }
+        Some(home)
+    }
+
+    /// Makes HOME of POSTED: the device did not take the request.
+    pub(crate) fn cancel_post(&self, slot: u32) {
+        if let Some(state) = self.state(slot) {
+            // Release: like every way home.
+            state.store(HOME, Ordering::Release);
+        }
+    }
+}
+
+impl<R: Recycle> Clone for RecvPool<R> {
+    fn clone(&self) -> RecvPool<R> {
+        // Relaxed: the handle's own reference keeps the pool alive meanwhile.
+        self.inner().refs.fetch_add(1, Ordering::Relaxed);
+        RecvPool { inner: self.inner, prepaid: 0, owns: PhantomData }
+    }
+}
+
+impl<R: Recycle> Drop for RecvPool<R> {
+    fn drop(&mut self) {
+        // SAFETY: the handle's own reference, and what it has prepaid.
+        unsafe { PoolInner::release(self.inner, 1 + self.prepaid) }
+    }
+}
+
+impl<R: Recycle> fmt::Debug for RecvPool<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvPool")
+            .field("queue", &self.queue_id())
+            .field("slots", &self.slots())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A received message, or a piece of one: bytes in the pool that nobody writes to
+/// until the last piece is dropped. It may be dropped in any order and on any
+/// thread; the slot then goes home, and the [`Recycle`]r is told.
+///
+/// Pieces share the slot, as those of a reference-counted byte string do; making one
+/// allocates nothing.
+pub struct RecvBuf<R: Recycle = ()> {
+    pool: NonNull<PoolInner<R>>,
+    at: NonNull<u8>,
+    len: u32,
+    slot: u32,
+    owns: PhantomData<PoolInner<R>>,
+}
+
+// SAFETY: the bytes do not change while a piece exists, the count is atomic, and the
+// recycler, which any thread may come to call, is `Send + Sync`.
+unsafe impl<R: Recycle> Send for RecvBuf<R> {}
+// SAFETY: as above.
+unsafe impl<R: Recycle> Sync for RecvBuf<R> {}
+
+impl<R: Recycle> Deref for RecvBuf<R> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes lie inside the slot, which is initialised (it was mapped as
+        // zeroes), stays mapped by the pool that this piece holds, and is not written
+        // to while it is LENT.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len as usize) }
+    }
+}
+
+impl<R: Recycle> RecvBuf<R> {
+    /// The slot that it lies in.
+    #[inline]
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// A piece of this one, which shares its slot.
+    ///
+    /// # Panics
+    /// As indexing a slice does, when the range is not inside.
+    #[must_use]
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> RecvBuf<R> {
+        let start = match range.start_bound() {
+            Bound::Included(&n) => n,
+            Bound::Excluded(&n) => n.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&n) => n.saturating_add(1),
+            Bound::Excluded(&n) => n,
+            Bound::Unbounded => self.len(),
+        };
+        let piece = NonNull::from(&self[start..end]);
+        self.share(start, piece.len() as u32)
+    }
+
+    /// Splits off the first `at` bytes: returns them, and keeps the rest.
+    ///
+    /// # Panics
+    /// As `split_at` of a slice does, when `at` is beyond the end.
+    #[must_use = "the bytes that are split off are gone from this piece"]
+    pub fn split_to(&mut self, at: usize) -> RecvBuf<R> {
+        let front = self.slice(..at);
+        // SAFETY: `at` is inside, or `slice` would have panicked.
+        self.at = unsafe { self.at.add(at) };
+        self.len -= at as u32;
+        front
+    }
+
+    /// Another piece of `len` bytes at `offset`, both checked.
+    fn share(&self, offset: usize, len: u32) -> RecvBuf<R> {
+        // Relaxed: this piece keeps the slot LENT meanwhile.
+        if self.state().fetch_add(1, Ordering::Relaxed) >= MAX_PIECES {
+            std::process::abort(); // see MAX_PIECES
+        }
+        // SAFETY: the offset is inside this piece.
+        let at = unsafe { self.at.add(offset) };
+        RecvBuf { pool: self.pool, at, len, slot: self.slot, owns: PhantomData }
+    }
+
+    #[inline]
+    fn state(&self) -> &AtomicU32 {
+        // SAFETY: the message's reference keeps the pool alive; the slot was checked
+        // when the message was taken.
+        unsafe { self.pool.as_ref().states.get_unchecked(self.slot as usize) }
+    }
+
+    /// Drops this piece's share of the slot; whether it was the last, and the slot is
+    /// home now.
+    #[inline]
+    fn go_home(&self) -> bool {
+        let state = self.state();
+        // Acquire: pairs with the releases of pieces dropped by other threads. If the
+        // count is 1, this is the only piece, and no other thread can change that.
+        if state.load(Ordering::Acquire) == 1 {
+            // Release: our reads of the message happen before the slot is posted again.
+            state.store(HOME, Ordering::Release);
+            return true;
+        }
+        // Release: as above; acquire, because the last one goes home for all.
+        state.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl<R: Recycle> Clone for RecvBuf<R> {
+    fn clone(&self) -> RecvBuf<R> {
+        self.share(0, self.len)
+    }
+}
+
+impl<R: Recycle> Drop for RecvBuf<R> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.go_home() {
+            // SAFETY: the message's reference to the pool is given up only below.
+            unsafe { self.pool.as_ref() }.recycler.recycle(self.slot);
+            // SAFETY: the last piece gives up the message's reference.
+            unsafe { PoolInner::release(self.pool, 1) };
+        }
+    }
+}
+
+impl<R: Recycle> AsRef<[u8]> for RecvBuf<R> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<R: Recycle> fmt::Debug for RecvBuf<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvBuf").field("slot", &self.slot).field("bytes", &&**self).finish()
+    }
+}

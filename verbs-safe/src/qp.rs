@@ -1,0 +1,353 @@
+//! Making queue pairs.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use verbs_sys::{
+    ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, qp_state_name,
+};
+
+use crate::context::{ContextInner, PdInner, ProtectionDomain};
+use crate::control::QpControl;
+use crate::cq::{CompletionQueue, CqInner};
+use crate::errno::{Errno, leaked};
+use crate::error::{CqRole, CreateQpError};
+use crate::ledger::Reservation;
+use crate::pool::{Excess, PoolMemory, RecvPool, Recycle, within};
+use crate::recv::{RecvQueue, Target};
+use crate::send::{MAX_REQUESTS, SendQueue, SendRing};
+use crate::shared::RemoteAccess;
+use crate::srq::{SharedReceiveQueue, SrqInner};
+
+/// A queue pair's state.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QpState(pub(crate) ibv_qp_state);
+
+impl QpState {
+    /// New, or emptied.
+    pub const RESET: QpState = QpState(ibv_qp_state::IBV_QPS_RESET);
+    /// Receives can be posted.
+    pub const INIT: QpState = QpState(ibv_qp_state::IBV_QPS_INIT);
+    /// Ready to receive.
+    pub const RTR: QpState = QpState(ibv_qp_state::IBV_QPS_RTR);
+    /// Ready to send, too.
+    pub const RTS: QpState = QpState(ibv_qp_state::IBV_QPS_RTS);
+    /// The send queue drains.
+    pub const SQD: QpState = QpState(ibv_qp_state::IBV_QPS_SQD);
+    /// Failed: all requests are flushed.
+    pub const ERR: QpState = QpState(ibv_qp_state::IBV_QPS_ERR);
+
+    /// The specification's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        qp_state_name(self.0)
+    }
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a queue pair's messages land.
+#[derive(Debug, Clone, Copy)]
+pub enum RecvSide<'a> {
+    /// In a pool of its own.
+    Own {
+        /// Buffers, and receives that can be posted.
+        slots: u32,
+        /// Bytes of a buffer.
+        slot_bytes: usize,
+    },
+    /// In the pool of a shared receive queue ([`RecvQueue::shared`]).
+    Shared(&'a SharedReceiveQueue),
+    /// Nowhere: the queue pair receives nothing, unless it has a shared queue.
+    None,
+}
+
+/// How a reliable connected queue pair is made. Begin with [`new`](Self::new), and
+/// change what differs.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairConfig<'a> {
+    /// Where sends complete. Room for `max_send_wr` completions is reserved in it.
+    pub send_cq: &'a CompletionQueue,
+    /// Where receives complete. Room for all receives is reserved in it.
+    pub recv_cq: &'a CompletionQueue,
+    /// The port that it uses, from 1.
+    pub port: u8,
+    /// What the peer may do through it.
+    pub access: RemoteAccess,
+    /// Requests that can be staged and in flight.
+    pub max_send_wr: u32,
+    /// Buffers of the send ring, for requests that carry bytes.
+    pub send_slots: u32,
+    /// Bytes of a buffer of the send ring.
+    pub send_slot_bytes: usize,
+    /// Messages up to this length are to be handed over inline; what the device
+    /// grants may be less ([`SendQueue::max_inline`]).
+    pub max_inline: u32,
+    /// Where messages land.
+    pub recv: RecvSide<'a>,
+    /// Whether every send completes, whatever its flags say.
+    pub sq_sig_all: bool,
+}
+
+impl<'a> QueuePairConfig<'a> {
+    /// Port 1, no remote access, 128 sends with as many slots of 4 KiB, no inline, no
+    /// receives.
+    #[must_use]
+    pub fn new(send_cq: &'a CompletionQueue, recv_cq: &'a CompletionQueue) -> QueuePairConfig<'a> {
+        QueuePairConfig {
+            send_cq,
+            recv_cq,
+            port: 1,
+            access: RemoteAccess::NONE,
+            max_send_wr: 128,
+            send_slots: 128,
+            send_slot_bytes: 4096,
+            max_inline: 0,
+            recv: RecvSide::None,
+            sq_sig_all: false,
+        }
+    }
+
+    fn check(&self) -> Result<(), Excess> {
+        within("the number of sends", self.max_send_wr.into(), MAX_REQUESTS)?;
+        // The send ring obeys the limits of a pool.
+        PoolMemory::check(self.send_slots, self.send_slot_bytes)?;
+        match self.recv {
+            RecvSide::Own { slots, slot_bytes } => PoolMemory::check(slots, slot_bytes),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_contexts(&self, context: &Arc<ContextInner>) -> Result<(), CreateQpError> {
+        let mut parts = vec![
+            ("send completion queue", &*self.send_cq.inner.context),
+            ("receive completion queue", &*self.recv_cq.inner.context),
+        ];
+        if let RecvSide::Shared(srq) = self.recv {
+            parts.push(("shared receive queue", &*srq.inner.pd.context));
+        }
+        match parts.iter().find(|(_, other)| !Arc::ptr_eq(other, context)) {
+            Some((what, _)) => Err(CreateQpError::OtherContext { what }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The parts of a queue pair. Each can go its own way, to its own thread; the queue
+/// pair is destroyed when all of them are gone.
+///
+/// ```
+/// # let devices = verbs_safe::devices(soft_rnic::table())?;
+/// # let context = devices[0].open()?;
+/// # let pd = context.alloc_pd()?;
+/// use verbs_safe::{CqConfig, QueuePairConfig, RecvSide};
+/// let cq = context.create_cq(CqConfig::new(256))?;
+/// let config = QueuePairConfig {
+///     max_inline: 64,
+///     recv: RecvSide::Own { slots: 64, slot_bytes: 4096 },
+///     ..QueuePairConfig::new(&cq, &cq)
+/// };
+/// let mut qp = pd.create_qp(&config, ())?;
+/// qp.recv.as_mut().expect("asked for").post(&[0, 1, 2])?;
+/// let slot = qp.send.next_slot().expect("all are free");
+/// slot[..5].copy_from_slice(b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct QueuePair<R: Recycle = ()> {
+    /// State and attributes.
+    pub control: QpControl,
+    /// The send queue with its ring of buffers.
+    pub send: SendQueue,
+    /// The receive queue with its pool, where [`RecvSide::Own`] was asked for.
+    pub recv: Option<RecvQueue<R>>,
+}
+
+/// The queue pair itself, and all that it uses: the memory of its posted work above
+/// all, which nobody else can free.
+pub(crate) struct QpInner {
+    raw: NonNull<ibv_qp>,
+    qp_num: u32,
+    uses: ManuallyDrop<Uses>,
+}
+
+struct Uses {
+    _ring: Arc<SendRing>,
+    _pool: Option<Arc<PoolMemory>>,
+    _srq: Option<Arc<SrqInner>>,
+    send_cq: Reservation,
+    _recv_cq: Reservation,
+    pd: Arc<PdInner>,
+}
+
+// SAFETY: verbs on a queue pair may be called from any thread.
+unsafe impl Send for QpInner {}
+// SAFETY: as above.
+unsafe impl Sync for QpInner {}
+
+impl QpInner {
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    pub(crate) fn context(&self) -> &Arc<ContextInner> {
+        &self.uses.pd.context
+    }
+
+    pub(crate) fn send_cq(&self) -> &CqInner {
+        self.uses.send_cq.cq()
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        // SAFETY: the last handle is gone, so that nobody posts any more.
+        let result = unsafe { (self.context().table.destroy_qp)(self.raw.as_ptr()) };
+        match Errno::check(result) {
+            // SAFETY: dropped once, here; the device is done with the memory.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.uses) },
+            Err(errno) => leaked("a queue pair", errno),
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// A reliable connected queue pair, in INIT: receives can be posted. `recycler` is
+    /// told of the slots that go home ([`RecvSide::Own`] only; `()` where nobody is).
+    ///
+    /// # Errors
+    /// [`CreateQpError`]; nothing is left behind.
+    pub fn create_qp<R: Recycle>(
+        &self,
+        config: &QueuePairConfig<'_>,
+        recycler: R,
+    ) -> Result<QueuePair<R>, CreateQpError> {
+        let too_large = |(what, value, max)| CreateQpError::TooLarge { what, value, max };
+        config.check().map_err(too_large)?;
+        config.check_contexts(&self.inner.context)?;
+        let ring = Arc::new(SendRing::new(self, config.send_slots, config.send_slot_bytes)?);
+        let pool = self.own_pool(config, recycler)?;
+        let uses = self.uses(config, ring.clone(), pool.as_ref().map(|p| p.memory().clone()))?;
+        let (inner, inline) = create(uses, config)?;
+        let inner = Arc::new(inner);
+        let control = QpControl::new(inner.clone());
+        control.to_init(config.port, config.access)?;
+        let send = SendQueue::new(inner.clone(), ring, config.max_send_wr, inline)?;
+        let recv = pool.map(|pool| RecvQueue::new(Target::Qp(inner), pool));
+        Ok(QueuePair { control, send, recv })
+    }
+
+    fn own_pool<R: Recycle>(
+        &self,
+        config: &QueuePairConfig<'_>,
+        recycler: R,
+    ) -> Result<Option<RecvPool<R>>, CreateQpError> {
+        let RecvSide::Own { slots, slot_bytes } = config.recv else { return Ok(None) };
+        let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes)?);
+        Ok(Some(RecvPool::new(memory, recycler)?))
+    }
+
+    /// Reserves what the queue pair may complete, and gathers what it uses.
+    fn uses(
+        &self,
+        config: &QueuePairConfig<'_>,
+        ring: Arc<SendRing>,
+        pool: Option<Arc<PoolMemory>>,
+    ) -> Result<Uses, CreateQpError> {
+        let too_small = |role| move |source| CreateQpError::CqTooSmall { role, source };
+        let (receives, srq) = match config.recv {
+            RecvSide::Own { slots, .. } => (slots, None),
+            RecvSide::Shared(srq) => (srq.slots(), Some(srq)),
+            RecvSide::None => (0, None),
+        };
+        let send_cq = Reservation::new(&config.send_cq.inner, config.max_send_wr, None)
+            .map_err(too_small(CqRole::Send))?;
+        let recv_cq = Reservation::new(&config.recv_cq.inner, receives, srq.map(|s| s.id()))
+            .map_err(too_small(CqRole::Recv))?;
+        let srq = srq.map(|s| s.inner.clone());
+        let pd = self.inner.clone();
+        Ok(Uses { _ring: ring, _pool: pool, _srq: srq, send_cq, _recv_cq: recv_cq, pd })
+    }
+}
+
+/// Creates the queue pair; returns it with the inline length that was granted. What
+/// the device can take inline is found by asking, and asking for less.
+fn create(uses: Uses, config: &QueuePairConfig<'_>) -> Result<(QpInner, u32), CreateQpError> {
+    let mut inline = config.max_inline;
+    loop {
+        let mut init = init_attr(config, inline);
+        let pd = &uses.pd;
+        // SAFETY: the domain, the completion queues and the shared receive queue are
+        // alive, belong to one context, and are held by `uses`.
+        let raw = unsafe { (pd.context.table.create_qp)(pd.raw.as_ptr(), &mut init) };
+        if let Some(raw) = NonNull::new(raw) {
+            // SAFETY: the queue pair was just made.
+            let qp_num = unsafe { (*raw.as_ptr()).qp_num };
+            let granted = init.cap.max_inline_data.min(config.max_inline);
+            return Ok((QpInner { raw, qp_num, uses: ManuallyDrop::new(uses) }, granted));
+        }
+        let errno = Errno::last();
+        if inline == 0 || !matches!(errno, Errno::EINVAL | Errno::ENOMEM) {
+            let (max_send_wr, max_recv_wr) = (init.cap.max_send_wr, init.cap.max_recv_wr);
+            return Err(CreateQpError::Refused { max_send_wr, max_recv_wr, errno });
+        }
+        inline /= 2;
+    }
+}
+
+fn init_attr(config: &QueuePairConfig<'_>, max_inline_data: u32) -> ibv_qp_init_attr {
+    let (receives, srq) = match config.recv {
+        RecvSide::Own { slots, .. } => (slots, null_mut()),
+        RecvSide::Shared(srq) => (0, srq.inner.raw.as_ptr()),
+        RecvSide::None => (0, null_mut()),
+    };
+    ibv_qp_init_attr {
+        qp_context: null_mut(),
+        send_cq: config.send_cq.inner.raw.as_ptr(),
+        recv_cq: config.recv_cq.inner.raw.as_ptr(),
+        srq,
+        cap: ibv_qp_cap {
+            max_send_wr: config.max_send_wr,
+            max_recv_wr: receives,
+            max_send_sge: 1,
+            max_recv_sge: u32::from(receives > 0),
+            max_inline_data,
+        },
+        qp_type: ibv_qp_type::IBV_QPT_RC,
+        sq_sig_all: config.sq_sig_all.into(),
+    }
+}
+
+/// The attributes of RESET to INIT.
+pub(crate) fn init_transition(port: u8, access: RemoteAccess) -> (ibv_qp_attr, u32) {
+    let attr = ibv_qp_attr {
+        qp_state: ibv_qp_state::IBV_QPS_INIT,
+        pkey_index: 0,
+        port_num: port,
+        qp_access_flags: access.to_raw().0,
+        ..ibv_qp_attr::default()
+    };
+    let mask = bits::IBV_QP_STATE.0
+        | bits::IBV_QP_PKEY_INDEX.0
+        | bits::IBV_QP_PORT.0
+        | bits::IBV_QP_ACCESS_FLAGS.0;
+    (attr, mask)
+}

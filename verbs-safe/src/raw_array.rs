@@ -1,0 +1,59 @@
+//! Arrays that C is given pointers into.
+
+use std::ptr::NonNull;
+
+/// A fixed array that is only reached through raw pointers, so that pointers from
+/// one element to another stay valid whatever is done with the rest.
+pub(crate) struct RawArray<T> {
+    base: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: the array owns its elements, and gives out raw pointers only.
+unsafe impl<T: Send> Send for RawArray<T> {}
+
+impl<T> RawArray<T> {
+    pub(crate) fn new(elements: Vec<T>) -> RawArray<T> {
+        let elements = elements.into_boxed_slice();
+        let len = elements.len();
+        let base = NonNull::from(Box::leak(elements)).cast();
+        RawArray { base, len }
+    }
+
+    /// The element at `index`, which must be inside.
+    #[inline]
+    pub(crate) fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.len);
+        // SAFETY: the index is inside.
+        unsafe { self.base.as_ptr().add(index) }
+    }
+
+    /// The index of the element at `element`; `None` if it is not one of ours.
+    pub(crate) fn index_of(&self, element: *const T) -> Option<usize> {
+        let bytes = (element as usize).checked_sub(self.base.as_ptr() as usize)?;
+        let index = bytes / size_of::<T>();
+        (bytes.is_multiple_of(size_of::<T>()) && index < self.len).then_some(index)
+    }
+}
+
+impl<T> Drop for RawArray<T> {
+    fn drop(&mut self) {
+        let elements = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.len);
+        // SAFETY: it was a box, is dropped once, and no pointer into it is used any more.
+        drop(unsafe { Box::from_raw(elements) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_found_by_their_address_and_others_are_not() {
+        let array = RawArray::new(vec![1u64, 2, 3]);
+        assert_eq!(array.index_of(array.at(2)), Some(2));
+        assert_eq!(array.index_of(array.at(2).wrapping_add(1)), None);
+        assert_eq!(array.index_of(array.at(1).wrapping_byte_add(1)), None);
+        assert_eq!(array.index_of(std::ptr::null()), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Posting receives.
+
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use verbs_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_recv_wr, ibv_sge};
+
+use crate::completion::{Completion, QueueId};
+use crate::errno::Errno;
+use crate::error::{PostRecvError, PostRecvReason, TakeError};
+use crate::pool::{RecvBuf, RecvPool, Recycle};
+use crate::qp::QpInner;
+use crate::raw_array::RawArray;
+use crate::srq::SharedReceiveQueue;
+
+/// Where receives are posted.
+pub(crate) enum Target {
+    Qp(Arc<QpInner>),
+    Srq(SharedReceiveQueue),
+}
+
+/// The receive queue of a queue pair, or the posting end of a shared one
+/// ([`RecvPoster`]). It has one owner, who alone can post.
+///
+/// Each slot of its pool has its work request ready; posting a list links those of
+/// its slots, and rings the doorbell once.
+pub struct RecvQueue<R: Recycle> {
+    target: Target,
+    work: RawArray<ibv_recv_wr>,
+    pool: RecvPool<R>,
+    /// What `work` points into.
+    _entries: RawArray<ibv_sge>,
+}
+
+/// The posting end of a shared receive queue.
+pub type RecvPoster<R> = RecvQueue<R>;
+
+// SAFETY: the work requests are the queue's own, and are handed to the device only
+// through `&mut self`; the rest is `Send`.
+unsafe impl<R: Recycle> Send for RecvQueue<R> {}
+
+impl<R: Recycle> RecvQueue<R> {
+    pub(crate) fn new(target: Target, pool: RecvPool<R>) -> RecvQueue<R> {
+        let (memory, id) = (pool.memory(), pool.queue_id());
+        let slots = 0..memory.slots();
+        let entries: Vec<ibv_sge> =
+            slots.clone().map(|slot| memory.sge(slot, memory.slot_bytes())).collect();
+        let entries = RawArray::new(entries);
+        // A slot of no bytes needs no entry; what comes must be empty then.
+        let num_sge = i32::from(memory.slot_bytes() > 0);
+        let request = |slot: u32| ibv_recv_wr {
+            wr_id: id.wr_id(slot),
+            next: null_mut(),
+            sg_list: entries.at(slot as usize),
+            num_sge,
+        };
+        let work = RawArray::new(slots.map(request).collect());
+        RecvQueue { target, work, pool, _entries: entries }
+    }
+
+    /// The pool that the receives land in.
+    #[must_use]
+    pub fn pool(&self) -> &RecvPool<R> {
+        &self.pool
+    }
+
+    /// The number of this queue: that of the completions of its receives.
+    #[inline]
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        self.pool.queue_id()
+    }
+
+    /// The shared receive queue that this is the posting end of, to create queue pairs
+    /// with; `None` for the receive queue of a queue pair.
+    #[must_use]
+    pub fn shared(&self) -> Option<&SharedReceiveQueue> {
+        match &self.target {
+            Target::Qp(_) => None,
+            Target::Srq(srq) => Some(srq),
+        }
+    }
+
+    /// Posts receives into `slots`, in this order, as one list. Each has to be home.
+    ///
+    /// # Errors
+    /// [`PostRecvError`]: a slot is not home (nothing is posted then), or the device
+    /// refused; what it did not take is home again.
+    #[inline]
+    pub fn post(&mut self, slots: &[u32]) -> Result<(), PostRecvError> {
+        let Some((&first, rest)) = slots.split_first() else { return Ok(()) };
+        self.claim(slots)?;
+        let mut last = first;
+        for &slot in rest {
+            self.link(last, self.work.at(slot as usize));
+            last = slot;
+        }
+        self.link(last, null_mut());
+        let mut bad = null_mut();
+        // SAFETY: the list is made of valid requests, whose memory the device now owns
+        // (the slots are POSTED), and which the target holds until it is destroyed.
+        match unsafe { self.ring(self.work.at(first as usize), &mut bad) } {
+            0 => Ok(()),
+            result => Err(self.refused(slots, bad, Errno::of(result))),
+        }
+    }
+
+    /// The message of a completed receive, as [`RecvPool::take_prepaid`].
+    ///
+    /// # Errors
+    /// [`TakeError`]: the completion is another queue's, or the receive failed.
+    #[inline]
+    pub fn take(&mut self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
+        self.pool.take_prepaid(completion)
+    }
+
+    /// Drops a message and returns its slot, as [`RecvPool::reclaim`].
+    #[inline]
+    pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {
+        self.pool.reclaim(buf)
+    }
+
+    /// Makes all of `slots` POSTED, or none.
+    #[inline]
+    fn claim(&self, slots: &[u32]) -> Result<(), PostRecvError> {
+        for (i, &slot) in slots.iter().enumerate() {
+            let reason = match self.pool.begin_post(slot) {
+                Some(true) => continue,
+                Some(false) => PostRecvReason::NotHome { slot },
+                None => PostRecvReason::NoSuchSlot { slot },
+            };
+            slots[..i].iter().for_each(|slot| self.pool.cancel_post(*slot));
+            return Err(PostRecvError { posted: 0, reason });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn link(&mut self, slot: u32, next: *mut ibv_recv_wr) {
+        // SAFETY: the element is inside, and nobody else reaches it.
+        unsafe { (*self.work.at(slot as usize)).next = next }
+    }
+
+    /// # Safety
+    /// `list` heads a list of valid requests, whose memory the device may own.
+    #[inline]
+    unsafe fn ring(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+        // SAFETY: the target is alive; the rest is the caller's promise.
+        unsafe {
+            match &self.target {
+                Target::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
+                Target::Srq(srq) => ibv_post_srq_recv(srq.inner.raw.as_ptr(), list, bad),
+            }
+        }
+    }
+
+    /// Takes back what the device did not take: `bad` and all behind it.
+    #[cold]
+    fn refused(&mut self, slots: &[u32], bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
+        let bad = self.work.index_of(bad);
+        // A device that does not say which request is bad may have taken any of them:
+        // they stay POSTED, for their memory may be written to.
+        let position = slots.iter().position(|slot| Some(*slot as usize) == bad);
+        let posted = position.unwrap_or(slots.len());
+        slots[posted..].iter().for_each(|slot| self.pool.cancel_post(*slot));
+        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+    }
+}
+
+impl<R: Recycle> fmt::Debug for RecvQueue<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvQueue").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,602 @@
+//! Send queues: a ring of registered slots, staged requests, one doorbell.
+//!
+//! All requests of a send queue complete in order, and each is counted: request 1 is
+//! the first one ever staged. Of each count, `retired <= posted <= staged <= retired +
+//! depth`; of slots, which only requests with bytes take, likewise with the number of
+//! slots. A slot belongs to the caller while it is neither staged nor in flight.
+
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use verbs_sys::{
+    ibv_post_send, ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wr_opcode as opcode,
+};
+
+use crate::completion::{Completion, QueueId};
+use crate::errno::Errno;
+use crate::error::{ForeignCompletion, PostSendError, QueueIdsExhausted, StageError};
+use crate::pool::PoolMemory;
+use crate::qp::QpInner;
+use crate::raw_array::RawArray;
+use crate::shared::RemoteSpan;
+
+/// Requests in one queue, at most; far less than [`EPOCH`].
+pub(crate) const MAX_REQUESTS: u64 = 1 << 24;
+
+/// The memory of a send ring is that of a pool of slots; the queue pair holds it.
+pub(crate) type SendRing = PoolMemory;
+
+/// A request to be staged. Those with bytes take the next slot of the ring: SEND and
+/// WRITE send what [`SendQueue::next_slot`] was filled with, READ and atomics land
+/// there, for [`SendQueue::landed`] to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND: `len` bytes, to the peer's next receive buffer.
+    Send {
+        /// Bytes of the slot; with 0, no slot is used.
+        len: u32,
+    },
+    /// SEND with an immediate.
+    SendImm {
+        /// Bytes of the slot; with 0, no slot is used.
+        len: u32,
+        /// The immediate, in host order.
+        imm: u32,
+    },
+    /// RDMA WRITE of `len` bytes to the beginning of `remote`.
+    Write {
+        /// Bytes of the slot; with 0, no slot is used.
+        len: u32,
+        /// Where to.
+        remote: RemoteSpan,
+    },
+    /// RDMA WRITE with an immediate, which takes one of the peer's receives.
+    WriteImm {
+        /// Bytes of the slot; with 0, no slot is used.
+        len: u32,
+        /// The immediate, in host order.
+        imm: u32,
+        /// Where to.
+        remote: RemoteSpan,
+    },
+    /// RDMA READ of `len` bytes from the beginning of `remote`.
+    Read {
+        /// Bytes of the slot; with 0, no slot is used.
+        len: u32,
+        /// Where from.
+        remote: RemoteSpan,
+    },
+    /// FETCH_AND_ADD on 8 aligned bytes; the old value lands in the slot.
+    FetchAdd {
+        /// Where.
+        remote: RemoteSpan,
+        /// What is added.
+        add: u64,
+    },
+    /// CMP_AND_SWP on 8 aligned bytes; the old value lands in the slot.
+    CmpSwap {
+        /// Where.
+        remote: RemoteSpan,
+        /// What is there if it is to be replaced.
+        compare: u64,
+        /// What replaces it.
+        swap: u64,
+    },
+}
+
+impl SendOp {
+    #[inline]
+    fn len(&self) -> u32 {
+        match *self {
+            SendOp::Send { len }
+            | SendOp::SendImm { len, .. }
+            | SendOp::Write { len, .. }
+            | SendOp::WriteImm { len, .. }
+            | SendOp::Read { len, .. } => len,
+            SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => 8,
+        }
+    }
+
+    #[inline]
+    fn remote(&self) -> Option<&RemoteSpan> {
+        match self {
+            SendOp::Send { .. } | SendOp::SendImm { .. } => None,
+            SendOp::Write { remote, .. }
+            | SendOp::WriteImm { remote, .. }
+            | SendOp::Read { remote, .. }
+            | SendOp::FetchAdd { remote, .. }
+            | SendOp::CmpSwap { remote, .. } => Some(remote),
+        }
+    }
+
+    /// Whether the device writes to the slot.
+    #[inline]
+    fn lands(&self) -> bool {
+        matches!(self, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
+    }
+}
+
+/// How a request is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendFlags {
+    /// Whether it completes visibly. Those that do not are retired by a later one
+    /// that does.
+    pub signalled: bool,
+    /// Whether the peer's completion is solicited: it wakes a peer that waits for those.
+    pub solicited: bool,
+    /// Whether it waits for all earlier READs and atomics.
+    pub fence: bool,
+}
+
+impl SendFlags {
+    #[inline]
+    fn to_raw(self) -> u32 {
+        let bit = |on: bool, bit: flag| if on { bit.0 } else { 0 };
+        bit(self.signalled, flag::IBV_SEND_SIGNALED)
+            | bit(self.solicited, flag::IBV_SEND_SOLICITED)
+            | bit(self.fence, flag::IBV_SEND_FENCE)
+    }
+}
+
+/// What is remembered of a request until its place is staged anew.
+#[derive(Debug, Clone, Copy, Default)]
+struct Record {
+    /// Slots staged in all, this request's included.
+    slots_after: u64,
+    slot: u32,
+    len: u32,
+    lands: bool,
+}
+
+/// The send queue of a queue pair. It has one owner.
+///
+/// ```
+/// # let devices = verbs_safe::devices(soft_rnic::table())?;
+/// # let context = devices[0].open()?;
+/// # let pd = context.alloc_pd()?;
+/// # use verbs_safe::{ConnectAttr, CqConfig, QueuePairConfig, RecvSide};
+/// # let gid = context.choose_gid(1, None)?;
+/// # let cq = context.create_cq(CqConfig::new(256))?;
+/// # let recv = RecvSide::Own { slots: 4, slot_bytes: 64 };
+/// # let mut qp = pd.create_qp(&QueuePairConfig { recv, ..QueuePairConfig::new(&cq, &cq) }, ())?;
+/// # let end = qp.control.endpoint(1, gid, 7)?;
+/// # qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 7))?; // to itself
+/// # qp.recv.as_mut().unwrap().post(&[0, 1, 2, 3])?;
+/// use verbs_safe::{CompletionBatch, SendOp};
+/// let slot = qp.send.next_slot().expect("all are free");
+/// slot[..5].copy_from_slice(b"hello");
+/// qp.send.stage(SendOp::Send { len: 5 }, true)?;
+/// qp.send.post()?;
+/// let mut batch = CompletionBatch::new(8);
+/// while qp.send.retired_total() < 1 {
+///     cq.poll(&mut batch)?;
+///     for completion in batch.drain() {
+///         if completion.queue_id() == qp.send.queue_id() {
+///             qp.send.retire(&completion)?;
+///         }
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SendQueue {
+    qp: Arc<QpInner>,
+    ring: Arc<SendRing>,
+    /// One request for each place, linked into a circle; of each place the request is
+    /// that whose count has the place as its low bits.
+    work: RawArray<ibv_send_wr>,
+    /// The one scatter/gather entry of each place.
+    entries: RawArray<ibv_sge>,
+    records: Box<[Record]>,
+    id: QueueId,
+    depth: u32,
+    max_inline: u32,
+    staged: u64,
+    posted: u64,
+    retired: u64,
+    slots_staged: u64,
+    slots_retired: u64,
+    /// The slot that is lent and staged next: `slots_staged` modulo the number of slots.
+    next_slot: u32,
+    /// Slots that were lent by `next_slot`: `slots_staged`, or one more.
+    slots_lent: u64,
+    /// The first request that failed, if one did.
+    failed: Option<u64>,
+    epochs: Epochs,
+}
+
+// SAFETY: requests and slots are reached through the one owner only; the rest is `Send`.
+unsafe impl Send for SendQueue {}
+
+impl SendQueue {
+    pub(crate) fn new(
+        qp: Arc<QpInner>,
+        ring: Arc<SendRing>,
+        depth: u32,
+        max_inline: u32,
+    ) -> Result<SendQueue, QueueIdsExhausted> {
+        let id = QueueId::next()?;
+        let places = depth.max(1).next_power_of_two() as usize;
+        let entries = RawArray::new(vec![ibv_sge::default(); places]);
+        let work = circle(&entries, places);
+        let records = vec![Record::default(); places].into();
+        let epochs = Epochs::new(&qp.send_cq().epoch);
+        Ok(SendQueue {
+            qp,
+            ring,
+            work,
+            entries,
+            records,
+            id,
+            depth,
+            max_inline,
+            staged: 0,
+            posted: 0,
+            retired: 0,
+            slots_staged: 0,
+            slots_retired: 0,
+            next_slot: 0,
+            slots_lent: 0,
+            failed: None,
+            epochs,
+        })
+    }
+
+    /// The number of this queue: that of the completions of its requests.
+    #[inline]
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        self.id
+    }
+
+    /// How many bytes fit into a slot.
+    #[inline]
+    #[must_use]
+    pub fn slot_bytes(&self) -> usize {
+        self.ring.slot_bytes() as usize
+    }
+
+    /// How many slots there are.
+    #[inline]
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.ring.slots()
+    }
+
+    /// Up to which length messages are handed over inline: what the device granted of
+    /// what was asked for.
+    #[inline]
+    #[must_use]
+    pub fn max_inline(&self) -> u32 {
+        self.max_inline
+    }
+
+    /// How many requests can be staged and in flight.
+    #[inline]
+    #[must_use]
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// How many requests are staged and not posted yet.
+    #[inline]
+    #[must_use]
+    pub fn staged(&self) -> u32 {
+        (self.staged - self.posted) as u32
+    }
+
+    /// How many requests were staged in all: the count of the last one.
+    #[inline]
+    #[must_use]
+    pub fn staged_total(&self) -> u64 {
+        self.staged
+    }
+
+    /// How many requests were posted in all.
+    #[inline]
+    #[must_use]
+    pub fn posted_total(&self) -> u64 {
+        self.posted
+    }
+
+    /// How many requests were retired in all.
+    #[inline]
+    #[must_use]
+    pub fn retired_total(&self) -> u64 {
+        self.retired
+    }
+
+    /// The slot that the next request with bytes will take, to be filled; `None` when
+    /// all are staged or in flight. What is in it is left from an earlier request.
+    #[inline]
+    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
+        if !self.has_slot() {
+            return None;
+        }
+        self.slots_lent = self.slots_staged + 1;
+        let slot = self.ring.slot(self.next_slot);
+        // SAFETY: the slot is initialised (it was mapped as zeroes) and stays mapped by
+        // the ring; it is neither staged nor in flight, so that the device does not
+        // touch it, and the borrow of `self` keeps it from being staged meanwhile.
+        Some(unsafe { std::slice::from_raw_parts_mut(slot.as_ptr(), self.slot_bytes()) })
+    }
+
+    /// Stages a request, to be posted with the next [`post`](Self::post). Messages of at
+    /// most [`max_inline`](Self::max_inline) bytes go inline.
+    ///
+    /// # Errors
+    /// [`StageError`]; nothing has changed.
+    #[inline]
+    pub fn stage(&mut self, op: SendOp, signalled: bool) -> Result<(), StageError> {
+        self.stage_with(op, SendFlags { signalled, ..SendFlags::default() })
+    }
+
+    /// As [`stage`](Self::stage), with all flags.
+    ///
+    /// # Errors
+    /// [`StageError`]; nothing has changed.
+    #[inline]
+    pub fn stage_with(&mut self, op: SendOp, flags: SendFlags) -> Result<(), StageError> {
+        let len = op.len();
+        self.check(&op, len)?;
+        let count = self.staged + 1;
+        let place = self.place(count);
+        let inline = len <= self.max_inline && len > 0 && !op.lands();
+        let bits = flags.to_raw() | if inline { flag::IBV_SEND_INLINE.0 } else { 0 };
+        let slot = self.next_slot;
+        if len > 0 {
+            // SAFETY: the entry is inside, and nobody else reaches it.
+            unsafe { *self.entries.at(place) = self.ring.sge(slot, len) };
+            self.slots_staged += 1;
+            self.next_slot = if slot + 1 == self.ring.slots() { 0 } else { slot + 1 };
+        }
+        self.records[place] =
+            Record { slots_after: self.slots_staged, slot, len, lands: op.lands() };
+        // SAFETY: the place holds no request that is staged (there are as many places as
+        // the queue is deep), and the device keeps no pointer to one that was posted.
+        let work = unsafe { &mut *self.work.at(place) };
+        work.wr_id = self.id.wr_id(count as u32);
+        work.num_sge = i32::from(len > 0);
+        work.send_flags = bits;
+        fill(work, op);
+        self.staged = count;
+        Ok(())
+    }
+
+    /// Posts all that is staged, as one list with one doorbell; returns how many.
+    ///
+    /// # Errors
+    /// [`PostSendError`]: what was not posted stays staged. `ENOMEM` is backpressure:
+    /// retire some, and post again.
+    #[inline]
+    pub fn post(&mut self) -> Result<u32, PostSendError> {
+        let staged = self.staged();
+        if staged == 0 {
+            return Ok(0);
+        }
+        if self.staged >= self.epochs.next {
+            self.epochs.turn(&self.qp.send_cq().epoch);
+        }
+        let first = self.work.at(self.place(self.posted + 1));
+        let last = self.work.at(self.place(self.staged));
+        let mut bad = null_mut();
+        // SAFETY: from the first to the last the circle links valid requests, whose
+        // slots nobody touches until they are retired, and whose memory the queue pair
+        // holds until it has been destroyed.
+        let result = unsafe {
+            let next = std::mem::replace(&mut (*last).next, null_mut());
+            let result = ibv_post_send(self.qp.raw(), first, &mut bad);
+            (*last).next = next;
+            result
+        };
+        if result != 0 {
+            return Err(self.refused(bad, Errno::of(result)));
+        }
+        self.posted = self.staged;
+        Ok(staged)
+    }
+
+    /// Retires the completed request, and all before it: their places and slots are
+    /// free again. Returns how many were retired in all. A failed completion retires as
+    /// well; look at its [`status`](Completion::status).
+    ///
+    /// # Errors
+    /// [`ForeignCompletion`]: it is another queue's, or so old that it cannot be told
+    /// which request it was of; nothing has changed.
+    #[inline]
+    pub fn retire(&mut self, completion: &Completion<'_>) -> Result<u64, ForeignCompletion> {
+        let found = completion.queue_id();
+        if found != self.id || completion.epoch() < self.epochs.oldest {
+            return Err(ForeignCompletion { expected: self.id, found });
+        }
+        // Counts of requests in flight lie within `depth` of `retired`, and those of
+        // completions that are not out of date within 2^32: see `Epochs`.
+        let ahead = u64::from(completion.low().wrapping_sub(self.retired as u32));
+        if ahead != 0 && ahead <= self.posted - self.retired {
+            self.retired += ahead;
+            self.slots_retired = self.records[self.place(self.retired)].slots_after;
+            if !completion.is_success() && self.failed.is_none() {
+                self.failed = Some(self.retired);
+            }
+        }
+        Ok(self.retired)
+    }
+
+    /// What has landed in the slot of a READ or an atomic: `request` is its count, that
+    /// is, [`staged_total`](Self::staged_total) right after it was staged. `None` if it
+    /// is not retired, has failed, is of another kind, or its slot has been lent again.
+    #[must_use]
+    pub fn landed(&self, request: u64) -> Option<&[u8]> {
+        let known = request <= self.retired && self.staged - request < self.records.len() as u64;
+        let failed = self.failed.is_some_and(|failed| request >= failed);
+        if request == 0 || !known || failed {
+            return None;
+        }
+        let record = self.records[self.place(request)];
+        let lent_again = self.slots_lent >= record.slots_after + u64::from(self.slots());
+        if !record.lands || record.len == 0 || lent_again {
+            return None;
+        }
+        let slot = self.ring.slot(record.slot);
+        // SAFETY: the device is done with the request, and the slot has been neither
+        // lent nor staged since; while `self` is borrowed, it will not be.
+        Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), record.len as usize) })
+    }
+
+    #[inline]
+    fn check(&self, op: &SendOp, len: u32) -> Result<(), StageError> {
+        if self.staged - self.retired >= u64::from(self.depth) {
+            return Err(StageError::QueueFull);
+        }
+        if len > 0 {
+            let (len, slot_bytes) = (len as usize, self.slot_bytes());
+            if len > slot_bytes {
+                return Err(StageError::TooLong { len, slot_bytes });
+            }
+            if !self.has_slot() {
+                return Err(StageError::NoSlot);
+            }
+        }
+        match op.remote() {
+            Some(remote) if u64::from(len) > remote.len => {
+                let (len, remote_len) = (len as usize, remote.len);
+                Err(StageError::RemoteTooShort { len, remote_len })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn has_slot(&self) -> bool {
+        self.slots_staged - self.slots_retired < u64::from(self.ring.slots())
+    }
+
+    /// The place of a request, by its count.
+    #[inline]
+    fn place(&self, count: u64) -> usize {
+        count as usize & (self.records.len() - 1)
+    }
+
+    /// Accounts for what was posted before `bad`.
+    #[cold]
+    fn refused(&mut self, bad: *mut ibv_send_wr, errno: Errno) -> PostSendError {
+        let first = self.place(self.posted + 1);
+        let staged = self.staged();
+        let distance = |place: usize| place.wrapping_sub(first) & (self.records.len() - 1);
+        // A device that does not say which request is bad may have taken any of them:
+        // they count as posted, for their memory may be read.
+        let posted = self.work.index_of(bad).map(distance).filter(|n| *n < staged as usize);
+        let posted = posted.map_or(staged, |n| n as u32);
+        self.posted += u64::from(posted);
+        PostSendError { posted, errno, retry: errno == Errno::ENOMEM }
+    }
+}
+
+impl fmt::Debug for SendQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendQueue")
+            .field("id", &self.id)
+            .field("depth", &self.depth)
+            .field("staged", &self.staged)
+            .field("posted", &self.posted)
+            .field("retired", &self.retired)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Requests of which each links to the next, and the last to the first.
+fn circle(entries: &RawArray<ibv_sge>, places: usize) -> RawArray<ibv_send_wr> {
+    let work = RawArray::new(vec![ibv_send_wr::default(); places]);
+    for place in 0..places {
+        // SAFETY: both elements are inside, and nobody else reaches them.
+        unsafe {
+            let request = work.at(place);
+            (*request).sg_list = entries.at(place);
+            (*request).next = work.at((place + 1) % places);
+        }
+    }
+    work
+}
+
+/// Sets what depends on the operation.
+#[inline]
+fn fill(work: &mut ibv_send_wr, op: SendOp) {
+    work.opcode = match op {
+        SendOp::Send { .. } => opcode::IBV_WR_SEND,
+        SendOp::SendImm { .. } => opcode::IBV_WR_SEND_WITH_IMM,
+        SendOp::Write { .. } => opcode::IBV_WR_RDMA_WRITE,
+        SendOp::WriteImm { .. } => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+        SendOp::Read { .. } => opcode::IBV_WR_RDMA_READ,
+        SendOp::FetchAdd { .. } => opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
+        SendOp::CmpSwap { .. } => opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+    };
+    match op {
+        SendOp::Send { .. } => {}
+        SendOp::SendImm { imm, .. } => work.__bindgen_anon_1.imm_data = imm.to_be(),
+        SendOp::Write { remote, .. } | SendOp::Read { remote, .. } => to(work, remote),
+        SendOp::WriteImm { imm, remote, .. } => {
+            work.__bindgen_anon_1.imm_data = imm.to_be();
+            to(work, remote);
+        }
+        SendOp::FetchAdd { remote, add } => atomic(work, remote, add, 0),
+        SendOp::CmpSwap { remote, compare, swap } => atomic(work, remote, compare, swap),
+    }
+}
+
+#[inline]
+fn to(work: &mut ibv_send_wr, remote: RemoteSpan) {
+    work.wr.rdma.remote_addr = remote.addr;
+    work.wr.rdma.rkey = remote.rkey;
+}
+
+#[inline]
+fn atomic(work: &mut ibv_send_wr, remote: RemoteSpan, compare_add: u64, swap: u64) {
+    work.wr.atomic.remote_addr = remote.addr;
+    work.wr.atomic.rkey = remote.rkey;
+    work.wr.atomic.compare_add = compare_add;
+    work.wr.atomic.swap = swap;
+}
+
+/// After how many requests old completions become out of date.
+const EPOCH: u64 = 1 << 30;
+
+/// Tells completions that are long out of date from new ones.
+///
+/// A completion has the low 32 bits of its request's count only. Safe code may keep
+/// one for as long as it likes, and show it after 2³² further requests, when those
+/// bits mean another request, one that is in flight. So the completion queue has an
+/// epoch, which each poll notes *before* it takes completions; every [`EPOCH`]
+/// requests, before they are posted, a send queue begins a new one, and from then on
+/// refuses completions that were taken before the one before it began.
+///
+/// What is not refused was taken after the queue's posted count had reached one of
+/// the last two multiples of `EPOCH`. Completions of a queue are taken in order, so
+/// that at that time its request was not retired: its count is at most `depth` below
+/// that multiple, and less than 2³² below the present one. What is refused was of a
+/// request that was retired long ago: had it not been, the queue would be full.
+#[derive(Debug)]
+struct Epochs {
+    /// Completions noted before this epoch are out of date.
+    oldest: u64,
+    current: u64,
+    /// The count at which the next epoch begins.
+    next: u64,
+}
+
+impl Epochs {
+    fn new(epoch: &AtomicU64) -> Epochs {
+        // Acquire: as in `turn`.
+        let current = epoch.load(Ordering::Acquire);
+        Epochs { oldest: 0, current, next: EPOCH }
+    }
+
+    #[cold]
+    fn turn(&mut self, epoch: &AtomicU64) {
+        self.oldest = self.current;
+        // Release: a poll that notes the new epoch sees all that this queue retired
+        // before. Acquire: other queues' turns are ordered before this one.
+        self.current = epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        self.next += EPOCH;
+    }
+}
