@@ -1,0 +1,60 @@
+//! What an execution leaves to be done when its locks are free again.
+//!
+//! An error at one queue pair takes the other along, and an overrun completion
+//! queue takes all that use it. Their send queues cannot be locked while ours is:
+//! the state is set at once (atomically), the flush is queued here and run by
+//! whoever caused it, after its own locks.
+
+use std::sync::{Arc, Weak};
+
+use crate::cq::Cq;
+use crate::qp::Qp;
+
+/// One thing to do.
+pub(crate) enum Todo {
+    /// Complete, with flush errors, whatever an erroneous queue pair still holds.
+    Flush(Arc<Qp>),
+    /// Take the users of a dead completion queue to the error state.
+    KillUsers(Arc<Cq>),
+}
+
+/// Things to do, usually none (an empty one costs nothing).
+#[derive(Default)]
+pub(crate) struct After(Vec<Todo>);
+
+impl After {
+    pub(crate) fn push(&mut self, todo: Todo) {
+        self.0.push(todo);
+    }
+
+    /// Takes over another's.
+    #[inline]
+    pub(crate) fn append(&mut self, mut other: After) {
+        if !other.0.is_empty() {
+            self.0.append(&mut other.0);
+        }
+    }
+
+    /// Does them, and what they cause in turn. No lock of a queue may be held.
+    #[inline]
+    pub(crate) fn run(self) {
+        if !self.0.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[cold]
+    fn run_all(mut self) {
+        while let Some(todo) = self.0.pop() {
+            match todo {
+                Todo::Flush(qp) => qp.flush(&mut self),
+                Todo::KillUsers(cq) => {
+                    let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();
+                    for qp in users {
+                        qp.die(&mut self);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Completion channels.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::context::{Context, InArc};
+use crate::cq::Cq;
+use crate::errno;
+use crate::event::EventQueue;
+
+/// A completion channel: events of the queues that were created with it.
+#[repr(C)]
+pub(crate) struct Channel {
+    abi: ibv_comp_channel,
+    pub(crate) context: Arc<Context>,
+    pub(crate) events: EventQueue<Arc<Cq>>,
+    /// Completion queues that use it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    /// The object behind a caller's pointer; none for NULL.
+    ///
+    /// # Safety
+    /// `channel` is NULL or a live channel of ours.
+    pub(crate) unsafe fn from_abi<'a>(
+        channel: *mut ibv_comp_channel,
+    ) -> Result<Option<InArc<'a, Channel>>, c_int> {
+        // SAFETY: the caller's promise; every channel lives in an Arc.
+        Ok(unsafe { InArc::new(channel.cast::<Channel>()) })
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Channel>) -> *mut ibv_comp_channel {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    // SAFETY: NULL, or a context of ours.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        let events = EventQueue::new()?;
+        context.users.fetch_add(1, Ordering::Relaxed);
+        let context = context.keep();
+        let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
+        let channel = Arc::new(Channel { abi, context, events, users: AtomicUsize::new(0) });
+        Ok(Arc::into_raw(channel).cast_mut().cast())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: NULL, or a channel that the caller gives back.
+    let Ok(Some(object)) = (unsafe { Channel::from_abi(channel) }) else {
+        return errno::EINVAL;
+    };
+    if object.users.load(Ordering::Acquire) != 0 {
+        return errno::EBUSY;
+    }
+    object.context.users.fetch_sub(1, Ordering::Release);
+    // SAFETY: takes back the reference of `create_comp_channel`.
+    unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: NULL, or a channel of ours.
+    let Ok(Some(channel)) = (unsafe { Channel::from_abi(channel) }) else {
+        return errno::minus_one(Err(errno::EINVAL));
+    };
+    if cq.is_null() || cq_context.is_null() {
+        return errno::minus_one(Err(errno::EINVAL));
+    }
+    let device = &channel.context.device;
+    let event = crate::sim::steps_until(device, || !channel.events.is_empty())
+        .and_then(|()| channel.events.take(|cq| cq.channel_acks.got()));
+    errno::minus_one(event.map(|event| {
+        let abi = event.as_abi();
+        // SAFETY: the caller's places; the queue cannot be destroyed before the
+        // event is acknowledged.
+        unsafe {
+            cq.write(abi);
+            cq_context.write((*abi).cq_context);
+        }
+    }))
+}
+
+pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
+    // SAFETY: NULL, or a completion queue of ours.
+    if let Ok(cq) = unsafe { Cq::from_abi(cq) } {
+        cq.channel_acks.ack(nevents);
+    }
+}

@@ -1,0 +1,274 @@
+//! Contexts: an open device, and the operations that its data path goes through.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, offset_of};
+use core::ops::Deref;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::asynchronous::AsyncEvent;
+use crate::device::Device;
+use crate::errno;
+use crate::event::EventQueue;
+use crate::limits;
+use crate::{cq, post, srq};
+
+/// An open device. The ABI's struct comes first; callers hold the address of the
+/// `ibv_context` at its end.
+#[repr(C)]
+pub(crate) struct Context {
+    abi: UnsafeCell<verbs_context>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) events: EventQueue<AsyncEvent>,
+    /// Protection domains, completion queues and channels made from it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is written before it is shared; later only callers
+// read it. Everything else is Sync by itself.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
+        let events = EventQueue::new()?;
+        // SAFETY: zero is a valid value of every field (null pointers, no
+        // operations, an unlocked mutex).
+        let mut abi: verbs_context = unsafe { core::mem::zeroed() };
+        abi.query_port = Some(query_port_ex);
+        abi.query_device_ex = Some(query_device_ex);
+        abi.sz = size_of::<verbs_context>();
+        abi.context.device = device.as_abi();
+        abi.context.ops.poll_cq = Some(cq::poll_cq);
+        abi.context.ops.req_notify_cq = Some(cq::req_notify_cq);
+        abi.context.ops.post_send = Some(post::post_send);
+        abi.context.ops.post_recv = Some(post::post_recv);
+        abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
+        // Nothing of this device goes through the kernel.
+        abi.context.cmd_fd = -1;
+        abi.context.async_fd = events.raw_fd();
+        abi.context.num_comp_vectors = 1;
+        abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
+        Ok(Arc::new(Context {
+            abi: UnsafeCell::new(abi),
+            device,
+            events,
+            users: AtomicUsize::new(0),
+        }))
+    }
+
+    /// What callers know it by.
+    pub(crate) fn as_abi(self: &Arc<Context>) -> *mut ibv_context {
+        // SAFETY: the offset stays inside the object.
+        unsafe {
+            Arc::as_ptr(self)
+                .byte_add(offset_of!(verbs_context, context))
+                .cast::<ibv_context>()
+                .cast_mut()
+        }
+    }
+
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `context` is NULL or an open context of ours.
+    pub(crate) unsafe fn from_abi<'a>(
+        context: *mut ibv_context,
+    ) -> Result<InArc<'a, Context>, c_int> {
+        if context.is_null() {
+            return Err(errno::EINVAL);
+        }
+        // SAFETY: the caller's promise; the context lies at this offset.
+        unsafe { InArc::new(context.byte_sub(offset_of!(verbs_context, context)).cast()) }
+            .ok_or(errno::EINVAL)
+    }
+}
+
+/// An object behind a caller's pointer: borrowed, and known to live in an [`Arc`].
+pub(crate) struct InArc<'a, T>(ManuallyDrop<Arc<T>>, PhantomData<&'a T>);
+
+impl<T> InArc<'_, T> {
+    /// `None` for NULL.
+    ///
+    /// # Safety
+    /// Otherwise `ptr` came from `Arc::as_ptr` or `Arc::into_raw`, and the object
+    /// is alive for the lifetime.
+    #[inline]
+    pub(crate) unsafe fn new(ptr: *const T) -> Option<Self> {
+        // SAFETY: the caller's promise; no reference is counted, none is dropped.
+        (!ptr.is_null())
+            .then(|| InArc(ManuallyDrop::new(unsafe { Arc::from_raw(ptr) }), PhantomData))
+    }
+
+    /// A reference of its own.
+    pub(crate) fn keep(&self) -> Arc<T> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl<T> Deref for InArc<'_, T> {
+    type Target = Arc<T>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: NULL, or a device of ours, which lives in an Arc that the list holds.
+    let Some(device) = (unsafe { InArc::new(device.cast::<Device>()) }) else {
+        return errno::pointer(Err(errno::EINVAL));
+    };
+    errno::pointer(Context::open(device.keep()).map(|context| {
+        let abi = context.as_abi();
+        // The caller's reference; `close_device` takes it back.
+        core::mem::forget(context);
+        abi
+    }))
+}
+
+pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: NULL, or a context that the caller gives back.
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // Acquire: sees what the last destroyed object did.
+        if context.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        // SAFETY: takes back the reference of `open_device`.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: NULL, or a context of ours and a struct to fill.
+    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    // SAFETY: as above.
+    unsafe { attr.write(limits::device_attr(context.device.guid)) };
+    0
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    // SAFETY: NULL, or a context of ours.
+    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    if attr_size < size_of::<ibv_device_attr>() {
+        return errno::EINVAL;
+    }
+    // SAFETY: zero is a valid value of every field.
+    let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
+    full.orig_attr = limits::device_attr(context.device.guid);
+    full.phys_port_cnt_ex = 1;
+    // SAFETY: the caller's struct has `attr_size` bytes.
+    unsafe { write_bounded(&full, attr.cast(), attr_size) };
+    0
+}
+
+/// The exported function: its callers may know a shorter struct of 48 bytes.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    const SHORT: usize = 48;
+    // SAFETY: the caller's struct has at least these bytes.
+    unsafe { query_port_ex(context, port_num, attr, SHORT) }
+}
+
+unsafe extern "C" fn query_port_ex(
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    if context.is_null() || attr.is_null() || port_num != limits::PORT {
+        return errno::EINVAL;
+    }
+    // SAFETY: the caller's struct has `len` bytes.
+    unsafe { write_bounded(&limits::port_attr(), attr.cast(), len) };
+    0
+}
+
+/// Writes as much of `value` as the caller has room for, and zeroes behind it.
+///
+/// # Safety
+/// `to .. to + len` is writable; `T` has no padding that matters.
+unsafe fn write_bounded<T: Copy>(value: &T, to: *mut u8, len: usize) {
+    let known = len.min(size_of::<T>());
+    // SAFETY: both lie within the caller's struct and the value.
+    unsafe {
+        to.write_bytes(0, len);
+        core::ptr::copy_nonoverlapping(core::ptr::from_ref(value).cast::<u8>(), to, known);
+    }
+}
+
+pub(crate) unsafe extern "C" fn query_gid(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    if context.is_null() || gid.is_null() || port_num != limits::PORT || index != 0 {
+        return errno::minus_one(Err(errno::EINVAL));
+    }
+    // SAFETY: the caller's place for one GID.
+    unsafe { gid.write(ibv_gid { raw: limits::GID }) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_gid_ex(
+    context: *mut ibv_context,
+    port_num: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    if context.is_null() || entry.is_null() || flags != 0 || entry_size == 0 {
+        return errno::EINVAL;
+    }
+    if port_num != u32::from(limits::PORT) || index != 0 {
+        return errno::EINVAL;
+    }
+    let value = ibv_gid_entry {
+        gid: ibv_gid { raw: limits::GID },
+        gid_index: 0,
+        port_num,
+        gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
+        ndev_ifindex: 0,
+    };
+    // SAFETY: the caller's struct has `entry_size` bytes.
+    unsafe { write_bounded(&value, entry.cast(), entry_size) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_pkey(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    pkey: *mut __be16,
+) -> c_int {
+    if context.is_null() || pkey.is_null() || port_num != limits::PORT || index != 0 {
+        return errno::minus_one(Err(errno::EINVAL));
+    }
+    // SAFETY: the caller's place for one key.
+    unsafe { pkey.write(limits::PKEY.to_be()) };
+    0
+}

@@ -1,0 +1,47 @@
+//! Statistics of a device.
+
+use core::ops::AddAssign;
+
+/// What a device has done so far. Counted per queue pair, under the lock that an
+/// execution holds anyway, and added up when somebody asks.
+///
+/// ```
+/// let before = soft_rnic::counters();
+/// // … traffic …
+/// assert!(soft_rnic::counters().requests >= before.requests);
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Send-queue work requests that were executed to their end, failures
+    /// included, flushed ones not.
+    pub requests: u64,
+    /// Payload bytes of those that succeeded.
+    pub bytes: u64,
+    /// Times a responder had no receive buffer ready (injected ones included).
+    pub rnr_naks: u64,
+    /// Requests sent again after a time without response.
+    pub retries: u64,
+    /// Faults that a simulation injected.
+    pub faults: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Counters) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.rnr_naks += other.rnr_naks;
+        self.retries += other.retries;
+        self.faults += other.faults;
+    }
+}
+
+/// Statistics of `soft0` since the process began.
+///
+/// ```
+/// assert_eq!(soft_rnic::counters().faults, 0); // only simulations inject any
+/// ```
+#[must_use]
+pub fn counters() -> Counters {
+    crate::device::default_device().counters()
+}

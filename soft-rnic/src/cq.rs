@@ -1,0 +1,518 @@
+//! Completion queues.
+//!
+//! A ring of 64-byte slots, each with a sequence number of its own: an entry is
+//! there when its slot's number is the index expected plus one, so a poll reads
+//! the very line that it wants and no shared index, and an empty queue is polled
+//! without any lock. Producers hold one lock, consumers another; consumers
+//! publish `head` once for a poll, and producers look at it only when their copy
+//! says full.
+//!
+//! Arming happens under the producers' lock, which orders it with completions: a
+//! completion is either before it (and does not fire) or after it (and does).
+//! There is no fence on the fast path for it.
+//!
+//! An overrun kills the queue: what was in it can be polled, what came later is
+//! lost, and the queue pairs that use it go to the error state.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use verbs_sys::*;
+
+use crate::after::{After, Todo};
+use crate::asynchronous::{AsyncEvent, Element};
+use crate::channel::Channel;
+use crate::context::{Context, InArc};
+use crate::device::admit;
+use crate::errno;
+use crate::event::Acks;
+use crate::limits;
+use crate::lock::{Guard, Lock, Padded};
+use crate::qp::Qp;
+
+/// A completion as a producer hands it in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Completion {
+    pub(crate) wr_id: u64,
+    pub(crate) status: ibv_wc_status,
+    pub(crate) opcode: ibv_wc_opcode,
+    pub(crate) byte_len: u32,
+    pub(crate) imm: u32,
+    pub(crate) flags: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) src_qp: u32,
+    /// Wakes an arming for solicited completions only.
+    pub(crate) solicited: bool,
+}
+
+/// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
+#[repr(C, align(64))]
+struct Slot {
+    wc: UnsafeCell<[u64; 6]>,
+    /// Of a send completion: the queue pair whose send-queue slots it frees.
+    owner: UnsafeCell<*const Qp>,
+    /// Of a send completion: the position up to which they are free.
+    position: UnsafeCell<u32>,
+    /// Index of the entry plus one, once it is there.
+    sequence: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64 && size_of::<ibv_wc>() == 48);
+
+/// The slots, a power of two.
+struct Ring {
+    slots: Box<[Slot]>,
+}
+
+impl Ring {
+    fn new(len: u32) -> Ring {
+        let empty = |_| Slot {
+            wc: UnsafeCell::new([0; 6]),
+            owner: UnsafeCell::new(core::ptr::null()),
+            position: UnsafeCell::new(0),
+            sequence: AtomicU32::new(0),
+        };
+        Ring { slots: (0..len).map(empty).collect() }
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> &Slot {
+        // SAFETY: the length is a power of two, so the index is masked into it.
+        unsafe { self.slots.get_unchecked(index as usize & (self.slots.len() - 1)) }
+    }
+
+    fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+}
+
+/// What producers share.
+#[derive(Debug, Default)]
+struct Producer {
+    tail: u32,
+    head_seen: u32,
+    armed: Armed,
+}
+
+/// What the next event waits for.
+#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
+enum Armed {
+    #[default]
+    No,
+    Solicited,
+    Any,
+}
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct Cq {
+    abi: UnsafeCell<ibv_cq>,
+    pub(crate) context: Arc<Context>,
+    channel: Option<Arc<Channel>>,
+    ring: AtomicPtr<Ring>,
+    /// Rings that a resize replaced: a poll without the lock may still look.
+    retired: Mutex<Vec<Box<Ring>>>,
+    is_simulated: bool,
+    dead: AtomicBool,
+    producer: Padded<Lock<Producer>>,
+    consumer: Padded<Lock<()>>,
+    head: Padded<AtomicU32>,
+    /// Queue pairs that use it, once for each of their two queues.
+    pub(crate) users: AtomicUsize,
+    pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
+    pub(crate) channel_acks: Acks,
+    pub(crate) async_acks: Acks,
+}
+
+// SAFETY: the slots are guarded as the module says; the ABI's struct is written
+// before it is shared, and `cqe` under both locks; the pointers in slots are of
+// queue pairs that stay while their entries are in the ring (`purge`).
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: the ring was made by `Box::into_raw` and nobody else is left.
+        drop(unsafe { Box::from_raw(self.ring.load(Ordering::Relaxed)) });
+    }
+}
+
+impl Cq {
+    fn new(
+        context: Arc<Context>,
+        channel: Option<Arc<Channel>>,
+        len: u32,
+        user: *mut c_void,
+    ) -> Cq {
+        // SAFETY: zero is a valid value of every field.
+        let mut abi: ibv_cq = unsafe { core::mem::zeroed() };
+        abi.context = context.as_abi();
+        abi.channel = channel.as_ref().map_or(core::ptr::null_mut(), Channel::as_abi);
+        abi.cq_context = user;
+        abi.cqe = len as c_int;
+        Cq {
+            abi: UnsafeCell::new(abi),
+            is_simulated: context.device.sim.is_some(),
+            context,
+            channel,
+            ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
+            retired: Mutex::default(),
+            dead: AtomicBool::new(false),
+            producer: Padded::default(),
+            consumer: Padded::default(),
+            head: Padded::default(),
+            users: AtomicUsize::new(0),
+            qps: Mutex::default(),
+            channel_acks: Acks::default(),
+            async_acks: Acks::default(),
+        }
+    }
+
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `cq` is NULL or a live completion queue of ours.
+    #[inline]
+    pub(crate) unsafe fn from_abi<'a>(cq: *mut ibv_cq) -> Result<InArc<'a, Cq>, c_int> {
+        // SAFETY: the caller's promise; every completion queue lives in an Arc.
+        unsafe { InArc::new(cq.cast::<Cq>()) }.ok_or(errno::EINVAL)
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Cq>) -> *mut ibv_cq {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    #[inline]
+    fn ring(&self) -> &Ring {
+        // SAFETY: a ring lives as long as the queue (replaced ones in `retired`).
+        // Acquire: its slots were initialised before it was put there.
+        unsafe { &*self.ring.load(Ordering::Acquire) }
+    }
+
+    /// Takes up to `out.len` completions.
+    ///
+    /// # Safety
+    /// `wc` has room for `len`.
+    #[inline]
+    unsafe fn poll(&self, wc: *mut ibv_wc, len: u32) -> u32 {
+        if !self.has_entry() {
+            return 0;
+        }
+        let _consumer = self.consumer.lock();
+        let ring = self.ring();
+        let head = self.head.load(Ordering::Relaxed);
+        let mut n = 0;
+        while n < len {
+            let index = head.wrapping_add(n);
+            let slot = ring.slot(index);
+            // Acquire: the entry, and what the device wrote for it, is there.
+            if slot.sequence.load(Ordering::Acquire) != index.wrapping_add(1) {
+                break;
+            }
+            // SAFETY: the entry is the consumer's until `head` passes it; the
+            // owner lives while its entries are in the ring.
+            unsafe {
+                wc.add(n as usize).cast::<[u64; 6]>().write_unaligned(*slot.wc.get());
+                if let Some(owner) = (*slot.owner.get()).as_ref() {
+                    // Relaxed: a count that guards no memory.
+                    owner.freed.store(*slot.position.get(), Ordering::Relaxed);
+                }
+            }
+            n += 1;
+        }
+        // Release: the entries have been read.
+        self.head.store(head.wrapping_add(n), Ordering::Release);
+        n
+    }
+
+    /// Whether the next entry is there; takes no lock.
+    #[inline]
+    fn has_entry(&self) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        self.ring().slot(head).sequence.load(Ordering::Relaxed) == head.wrapping_add(1)
+    }
+
+    /// Appends a completion; the caller holds the producers' lock.
+    #[inline]
+    fn push(
+        self: &Arc<Cq>,
+        producer: &mut Producer,
+        completion: &Completion,
+        owner: Option<(&Qp, u32)>,
+        after: &mut After,
+    ) {
+        let ring = self.ring();
+        if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
+            // Acquire: consumers have read the slots before that.
+            producer.head_seen = self.head.load(Ordering::Acquire);
+            if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
+                return self.overrun(after);
+            }
+        }
+        let slot = ring.slot(producer.tail);
+        producer.tail = producer.tail.wrapping_add(1);
+        // SAFETY: the slot is free, and the producers' lock is held.
+        unsafe {
+            *slot.wc.get() = completion.words();
+            let (qp, position) =
+                owner.map_or((core::ptr::null(), 0), |(qp, p)| (&raw const *qp, p));
+            *slot.owner.get() = qp;
+            *slot.position.get() = position;
+        }
+        // Release: the entry is complete, and so is the data that it announces.
+        slot.sequence.store(producer.tail, Ordering::Release);
+        if producer.armed != Armed::No {
+            self.notify(producer, completion);
+        }
+    }
+
+    /// Fires the event that was armed, if this completion is one it waits for.
+    /// Errors always are.
+    #[cold]
+    fn notify(self: &Arc<Cq>, producer: &mut Producer, completion: &Completion) {
+        let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;
+        if producer.armed == Armed::Any || completion.solicited || failed {
+            producer.armed = Armed::No;
+            if let Some(channel) = &self.channel {
+                channel.events.push(Arc::clone(self));
+            }
+        }
+    }
+
+    #[cold]
+    fn overrun(self: &Arc<Cq>, after: &mut After) {
+        // Relaxed: only ever set, under the producers' lock.
+        if !self.dead.swap(true, Ordering::Relaxed) {
+            let element = Element::Cq(Arc::clone(self));
+            let event = AsyncEvent { element, event_type: ibv_event_type::IBV_EVENT_CQ_ERR };
+            self.context.events.push(event);
+            after.push(Todo::KillUsers(Arc::clone(self)));
+        }
+    }
+
+    /// Removes the entries of a queue pair that is destroyed or reset, as a card's
+    /// driver does. Afterwards nothing here refers to it.
+    pub(crate) fn purge(&self, qp_num: u32) {
+        let _consumer = self.consumer.lock();
+        let producer = self.producer.lock();
+        let ring = self.ring();
+        let head = self.head.load(Ordering::Relaxed);
+        // Kept entries move towards the tail, youngest first.
+        let mut to = producer.tail;
+        let mut from = producer.tail;
+        while from != head {
+            from = from.wrapping_sub(1);
+            let (source, target) = (ring.slot(from), ring.slot(to.wrapping_sub(1)));
+            // SAFETY: both locks are held.
+            unsafe {
+                if (*source.wc.get())[3] >> 32 == u64::from(qp_num) {
+                    continue;
+                }
+                to = to.wrapping_sub(1);
+                *target.wc.get() = *source.wc.get();
+                *target.owner.get() = *source.owner.get();
+                *target.position.get() = *source.position.get();
+            }
+        }
+        // Release: as in `poll`.
+        self.head.store(to, Ordering::Release);
+    }
+
+    /// Replaces the ring by one of `len` slots.
+    fn resize(&self, len: u32) -> Result<(), c_int> {
+        let _consumer = self.consumer.lock();
+        let mut producer = self.producer.lock();
+        let (old, head) = (self.ring(), self.head.load(Ordering::Relaxed));
+        if producer.tail.wrapping_sub(head) > len {
+            return Err(errno::EINVAL);
+        }
+        let new = Ring::new(len);
+        let mut index = head;
+        while index != producer.tail {
+            let (source, target) = (old.slot(index), new.slot(index));
+            index = index.wrapping_add(1);
+            // SAFETY: both locks are held; the new ring is ours.
+            unsafe {
+                *target.wc.get() = *source.wc.get();
+                *target.owner.get() = *source.owner.get();
+                *target.position.get() = *source.position.get();
+            }
+            target.sequence.store(index, Ordering::Relaxed);
+        }
+        producer.head_seen = head;
+        // Release: the new ring is complete.
+        let old = self.ring.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
+        // SAFETY: it came from `Box::into_raw`; it is kept, not freed.
+        self.retired.lock().push(unsafe { Box::from_raw(old) });
+        // SAFETY: both locks are held; callers only read it.
+        unsafe { (*self.abi.get()).cqe = len as c_int };
+        Ok(())
+    }
+
+    /// Marks and forgets a queue pair's use of this queue.
+    pub(crate) fn detach(&self, qp: &Qp) {
+        let gone = |weak: &Weak<Qp>| core::ptr::eq(weak.as_ptr(), qp);
+        self.qps.lock().retain(|weak| !gone(weak));
+        self.users.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(crate) fn attach(&self, qp: &Arc<Qp>) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+        self.qps.lock().push(Arc::downgrade(qp));
+    }
+}
+
+impl Completion {
+    /// The words of the `ibv_wc`. Whole words, so that a poll right after it can
+    /// be served from the processor's store buffer.
+    #[inline]
+    fn words(&self) -> [u64; 6] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [
+            self.wr_id,
+            pair(self.status.0, self.opcode.0),
+            // No vendor error.
+            pair(0, self.byte_len),
+            pair(self.imm, self.qp_num),
+            pair(self.src_qp, self.flags),
+            0,
+        ]
+    }
+}
+
+/// At most one completion queue's producer lock, kept from one completion to the
+/// next if they go to the same queue.
+#[derive(Default)]
+pub(crate) struct CqWriter<'a> {
+    current: Option<(&'a Arc<Cq>, Guard<'a, Producer>)>,
+}
+
+impl<'a> CqWriter<'a> {
+    /// Appends a completion. `owner` is given for those of a send queue.
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        cq: &'a Arc<Cq>,
+        completion: &Completion,
+        owner: Option<(&Qp, u32)>,
+        after: &mut After,
+    ) {
+        let is_current = self.current.as_ref().is_some_and(|(held, _)| Arc::ptr_eq(held, cq));
+        if !is_current {
+            // Never two: the old one goes first.
+            self.current = None;
+            self.current = Some((cq, cq.producer.lock()));
+        }
+        if let Some((cq, producer)) = &mut self.current {
+            cq.push(producer, completion, owner, after);
+        }
+    }
+
+    /// Lets go of the lock, before something that takes long.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.current = None;
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    // SAFETY: NULL, or objects of ours.
+    let objects =
+        unsafe { Context::from_abi(context).and_then(|c| Ok((c, Channel::from_abi(channel)?))) };
+    errno::pointer(objects.and_then(|(context, channel)| {
+        let len = ring_len(cqe)?;
+        let foreign = channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &context));
+        if comp_vector != 0 || foreign {
+            return Err(errno::EINVAL);
+        }
+        admit(&context.device.population.cqs, limits::MAX_CQ)?;
+        context.users.fetch_add(1, Ordering::Relaxed);
+        let channel = channel.as_ref().map(InArc::keep);
+        if let Some(channel) = &channel {
+            channel.users.fetch_add(1, Ordering::Relaxed);
+        }
+        let cq = Arc::new(Cq::new(context.keep(), channel, len, cq_context));
+        Ok(Arc::into_raw(cq).cast_mut().cast())
+    }))
+}
+
+/// Slots for `cqe` entries.
+fn ring_len(cqe: c_int) -> Result<u32, c_int> {
+    match u32::try_from(cqe) {
+        Ok(cqe @ 1..=limits::MAX_CQE) => Ok(cqe.next_power_of_two()),
+        _ => Err(errno::EINVAL),
+    }
+}
+
+pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: NULL, or a completion queue of ours.
+    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|cq| cq.resize(ring_len(cqe)?)))
+}
+
+pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: NULL, or a completion queue that the caller gives back.
+    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|object| {
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        let is_this = |other: &Arc<Cq>| core::ptr::eq(Arc::as_ptr(other), &raw const **object);
+        if let Some(channel) = &object.channel {
+            channel.events.remove(is_this);
+            object.channel_acks.wait();
+            channel.users.fetch_sub(1, Ordering::Release);
+        }
+        object.context.events.remove(|e| matches!(&e.element, Element::Cq(cq) if is_this(cq)));
+        object.async_acks.wait();
+        object.context.device.population.cqs.fetch_sub(1, Ordering::Relaxed);
+        object.context.users.fetch_sub(1, Ordering::Release);
+        // SAFETY: takes back the reference of `create_cq`.
+        unsafe { Arc::decrement_strong_count(cq.cast::<Cq>()) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    if num_entries <= 0 || wc.is_null() {
+        return if num_entries == 0 { 0 } else { -errno::EINVAL };
+    }
+    // SAFETY: NULL, or a completion queue of ours.
+    let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
+        return -errno::EINVAL;
+    };
+    if cq.is_simulated {
+        crate::sim::steps_before_poll(&cq.context.device);
+    }
+    // SAFETY: the caller's array has room for `num_entries`.
+    let n = unsafe { cq.poll(wc, num_entries as u32) };
+    if n == 0 && cq.dead.load(Ordering::Relaxed) {
+        return -errno::EINVAL;
+    }
+    n as c_int
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: NULL, or a completion queue of ours.
+    errno::code(unsafe { Cq::from_abi(cq) }.map(|cq| {
+        let mut producer = cq.producer.lock();
+        // An arming for any completion is not weakened by a later one.
+        if solicited_only == 0 {
+            producer.armed = Armed::Any;
+        } else if producer.armed == Armed::No {
+            producer.armed = Armed::Solicited;
+        }
+    }))
+}

@@ -1,0 +1,231 @@
+//! Devices: what they are called, what exists on them, and how they are listed.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::{Mutex, RwLock};
+use verbs_sys::*;
+
+use crate::counters::Counters;
+use crate::errno;
+use crate::limits;
+use crate::mr::MrTable;
+use crate::qp::Qp;
+use crate::timer::Timer;
+
+/// The device that is always there.
+const DEFAULT_NAME: &str = "soft0";
+/// QP numbers are 24 bits; 0 and 1 are special, and a few more are left out so
+/// that a number that was never set is not somebody's.
+const FIRST_QPN: u32 = 0x40;
+const QPN_MASK: u32 = 0x00ff_ffff;
+
+/// A software device. The ABI's struct comes first: its address is the object's.
+#[repr(C)]
+pub(crate) struct Device {
+    abi: ibv_device,
+    /// Zeroes behind `ibv_device`: mlx5's direct-verbs library looks there to
+    /// see whether the device is one of its own.
+    slack: [u64; 8],
+    pub(crate) guid: u64,
+    pub(crate) qps: QpTable,
+    pub(crate) mrs: MrTable,
+    pub(crate) timer: Timer,
+    pub(crate) population: Population,
+    /// Statistics of queue pairs that are gone.
+    pub(crate) retired: Mutex<Counters>,
+    /// Present on a simulated device: posts only queue, and this steps.
+    pub(crate) sim: Option<crate::sim::State>,
+}
+
+// SAFETY: the ABI's struct is written before the device is shared and then only
+// read; everything else is Sync by itself.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// How many objects exist of the kinds that have a limit.
+#[derive(Debug, Default)]
+pub(crate) struct Population {
+    pub(crate) pds: AtomicUsize,
+    pub(crate) cqs: AtomicUsize,
+    pub(crate) srqs: AtomicUsize,
+}
+
+/// Counts one more, unless there are `limit` already.
+pub(crate) fn admit(count: &AtomicUsize, limit: usize) -> Result<(), c_int> {
+    // Relaxed: the count guards no memory.
+    count
+        .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+        .map(drop)
+        .map_err(|_| errno::ENOMEM)
+}
+
+/// Queue pairs by number.
+#[derive(Default)]
+pub(crate) struct QpTable {
+    by_number: RwLock<BTreeMap<u32, Arc<Qp>>>,
+    next: AtomicU32,
+}
+
+impl QpTable {
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<Qp>> {
+        self.by_number.read().get(&number).cloned()
+    }
+
+    /// All of them, in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Qp>> {
+        self.by_number.read().values().cloned().collect()
+    }
+
+    /// Gives a queue pair the next free number: cyclic, so that a number comes
+    /// back only after all others have been used.
+    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, c_int> {
+        let mut table = self.by_number.write();
+        if table.len() >= limits::MAX_QP {
+            return Err(errno::ENOMEM);
+        }
+        let mut number = self.next.load(Ordering::Relaxed).max(FIRST_QPN);
+        while table.contains_key(&number) {
+            number = Self::after(number);
+        }
+        // Relaxed: only touched under the table's lock.
+        self.next.store(Self::after(number), Ordering::Relaxed);
+        let qp = make(number);
+        table.insert(number, Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        self.by_number.write().remove(&number);
+    }
+
+    fn after(number: u32) -> u32 {
+        ((number + 1) & QPN_MASK).max(FIRST_QPN)
+    }
+}
+
+impl Device {
+    pub(crate) fn new(name: &str, ordinal: u64, sim: Option<crate::sim::State>) -> Arc<Device> {
+        Arc::new(Device {
+            abi: abi(name),
+            slack: [0; 8],
+            guid: limits::GUID_BASE + ordinal,
+            qps: QpTable::default(),
+            mrs: MrTable::default(),
+            timer: Timer::default(),
+            population: Population::default(),
+            retired: Mutex::default(),
+            sim,
+        })
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Device>) -> *mut ibv_device {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// Waits until every execution that is under way has ended. What was made
+    /// unreachable before the call is unused after it.
+    pub(crate) fn quiesce(&self) {
+        for qp in self.qps.all() {
+            drop(qp.sq.lock());
+        }
+    }
+
+    /// Statistics of all queue pairs, those that are gone included.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = *self.retired.lock();
+        for qp in self.qps.all() {
+            sum += qp.sq.lock().counters;
+        }
+        sum
+    }
+}
+
+/// The ABI's description of a device called `name`.
+fn abi(name: &str) -> ibv_device {
+    let mut text = [0; 64];
+    // One byte is left for the terminating zero.
+    for (to, from) in text.iter_mut().take(63).zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    ibv_device {
+        _ops: _ibv_device_ops { _dummy1: None, _dummy2: None },
+        node_type: ibv_node_type::IBV_NODE_CA,
+        transport_type: ibv_transport_type::IBV_TRANSPORT_IB,
+        name: text,
+        dev_name: text,
+        dev_path: [0; 256],
+        ibdev_path: [0; 256],
+    }
+}
+
+/// The devices that can be listed.
+pub(crate) static DEVICES: LazyLock<Mutex<Vec<Arc<Device>>>> =
+    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, None)]));
+
+/// The device that is always there.
+pub(crate) fn default_device() -> Arc<Device> {
+    Arc::clone(&DEVICES.lock()[0])
+}
+
+pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    let mut list: Vec<*mut ibv_device> =
+        DEVICES.lock().iter().map(|d| Arc::into_raw(Arc::clone(d)).cast_mut().cast()).collect();
+    // SAFETY: the caller gives NULL or a place for the number.
+    if let Some(out) = unsafe { num_devices.as_mut() } {
+        *out = list.len() as c_int;
+    }
+    list.push(core::ptr::null_mut());
+    Box::into_raw(list.into_boxed_slice()).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    // SAFETY: the list was made by `get_device_list`: it ends with NULL, and each
+    // entry before holds one reference to a device.
+    unsafe {
+        let mut len = 0;
+        while !(*list.add(len)).is_null() {
+            drop(Arc::from_raw((*list.add(len)).cast::<Device>()));
+            len += 1;
+        }
+        drop(Box::from_raw(core::ptr::slice_from_raw_parts_mut(list, len + 1)));
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: a device of ours; the name is a field of it and ends with zero.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> __be64 {
+    // SAFETY: NULL, or a device of ours.
+    unsafe { device.cast::<Device>().as_ref() }.map_or(0, |d| d.guid.to_be())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_abi_struct_is_followed_by_zeroes() {
+        assert_eq!(core::mem::offset_of!(Device, abi), 0);
+        let device = default_device();
+        assert_eq!(core::mem::offset_of!(Device, slack), size_of::<ibv_device>());
+        assert_eq!(device.slack, [0; 8]);
+    }
+
+    #[test]
+    fn numbers_wrap_around_and_skip_the_special_ones() {
+        assert_eq!(QpTable::after(QPN_MASK), FIRST_QPN);
+        assert_eq!(QpTable::after(FIRST_QPN), FIRST_QPN + 1);
+    }
+}

@@ -1,0 +1,36 @@
+//! How verbs report failure: a positive errno, or a null pointer and `errno`.
+
+use core::ffi::c_int;
+
+pub(crate) use libc::{EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP};
+
+/// What a function that returns an errno gives: 0 or the error.
+#[inline]
+pub(crate) fn code(result: Result<(), c_int>) -> c_int {
+    result.err().unwrap_or(0)
+}
+
+/// What a function that returns a pointer gives: the object, or null and `errno`.
+pub(crate) fn pointer<T>(result: Result<*mut T, c_int>) -> *mut T {
+    result.unwrap_or_else(|error| {
+        set(error);
+        core::ptr::null_mut()
+    })
+}
+
+/// What a function that returns -1 with `errno` gives.
+pub(crate) fn minus_one(result: Result<(), c_int>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            set(error);
+            -1
+        }
+    }
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set(error: c_int) {
+    // SAFETY: the location is the calling thread's own, valid for its life.
+    unsafe { *libc::__errno_location() = error };
+}

@@ -1,0 +1,115 @@
+//! Events: a queue behind a descriptor that poll and epoll accept.
+//!
+//! The descriptor is an eventfd that counts like a semaphore: one token for each
+//! event of the queue. Taking an event reads a token first, so that blocking,
+//! `O_NONBLOCK` and interruption are the kernel's, and then the queue's front.
+//! Events of a destroyed object leave the queue; their tokens stay behind as
+//! *stale* ones, which the next push uses up, or a reader swallows.
+//!
+//! Invariant: tokens = events in the queue + stale tokens - readers that have a
+//! token and not yet the lock.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use core::ffi::c_int;
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A queue of events, readable through a descriptor.
+#[derive(Debug)]
+pub(crate) struct EventQueue<T> {
+    fd: OwnedFd,
+    state: Mutex<State<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    queue: VecDeque<T>,
+    stale: usize,
+}
+
+impl<T> EventQueue<T> {
+    pub(crate) fn new() -> Result<EventQueue<T>, c_int> {
+        let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)
+            .map_err(rustix::io::Errno::raw_os_error)?;
+        Ok(EventQueue { fd, state: Mutex::new(State { queue: VecDeque::new(), stale: 0 }) })
+    }
+
+    /// The descriptor, for the caller to poll.
+    pub(crate) fn raw_fd(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+
+    /// Appends an event and wakes a reader.
+    pub(crate) fn push(&self, event: T) {
+        let mut state = self.state.lock();
+        state.queue.push_back(event);
+        if state.stale > 0 {
+            state.stale -= 1;
+            return;
+        }
+        // A token is lost only if the counter is at 2^64 - 2: then there is no
+        // reader, and the queue has the event all the same.
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes the oldest event, as the descriptor's flags say: blocking or not.
+    /// `on_take` runs before anybody can remove the event's object.
+    pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, c_int> {
+        loop {
+            let mut token = [0_u8; 8];
+            rustix::io::read(&self.fd, &mut token).map_err(rustix::io::Errno::raw_os_error)?;
+            let mut state = self.state.lock();
+            if let Some(event) = state.queue.pop_front() {
+                on_take(&event);
+                return Ok(event);
+            }
+            state.stale = state.stale.saturating_sub(1);
+        }
+    }
+
+    /// Whether an event waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().queue.is_empty()
+    }
+
+    /// Removes the events of an object that is about to go.
+    pub(crate) fn remove(&self, is_of_object: impl Fn(&T) -> bool) {
+        let mut state = self.state.lock();
+        let before = state.queue.len();
+        state.queue.retain(|event| !is_of_object(event));
+        state.stale += before - state.queue.len();
+    }
+}
+
+/// Events of one object that were handed out, and how many were acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    /// `acked <= got`; the object may go when they are equal.
+    counts: Mutex<(u32, u32)>,
+    all_acked: Condvar,
+}
+
+impl Acks {
+    /// One more was handed out.
+    pub(crate) fn got(&self) {
+        let mut counts = self.counts.lock();
+        counts.0 = counts.0.wrapping_add(1);
+    }
+
+    /// `n` more were acknowledged (never more than were handed out).
+    pub(crate) fn ack(&self, n: u32) {
+        let mut counts = self.counts.lock();
+        counts.1 = counts.1.wrapping_add(n.min(counts.0.wrapping_sub(counts.1)));
+        self.all_acked.notify_all();
+    }
+
+    /// Waits until every event that was handed out is acknowledged.
+    pub(crate) fn wait(&self) {
+        let mut counts = self.counts.lock();
+        while counts.0 != counts.1 {
+            self.all_acked.wait(&mut counts);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the device says of itself, all of it enforced.
+//!
+//! The numbers are of the order that cards report (ConnectX, and the kernel's
+//! rxe), so that a program which fits one fits the other. Queue depths and
+//! completion queues are powers of two, because the rings are.
+
+use verbs_sys::*;
+
+pub(crate) const MAX_QP: usize = 65_536;
+pub(crate) const MAX_QP_WR: u32 = 32_768;
+pub(crate) const MAX_SGE: u32 = 32;
+pub(crate) const MAX_INLINE: u32 = 1_024;
+pub(crate) const MAX_CQ: usize = 65_536;
+pub(crate) const MAX_CQE: u32 = 4_194_304;
+pub(crate) const MAX_MR: usize = 1 << 18;
+pub(crate) const MAX_PD: usize = 65_536;
+pub(crate) const MAX_SRQ: usize = 65_536;
+pub(crate) const MAX_SRQ_WR: u32 = 32_768;
+/// Reads and atomics that a queue pair may have under way, either way.
+pub(crate) const MAX_RD_ATOMIC: u8 = 128;
+/// Longest message of a reliable connection, in bytes: 1 GiB.
+pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
+/// The port's GID table has one entry: RoCE v2, `::ffff:127.0.0.1`.
+pub(crate) const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
+pub(crate) const PORT: u8 = 1;
+/// The default partition, full membership.
+pub(crate) const PKEY: u16 = 0xffff;
+/// Node GUID: locally administered, and the number of the device in its kind.
+pub(crate) const GUID_BASE: u64 = 0x0200_5aff_fe00_0000;
+
+/// A limit as the structs of the ABI want it; all of them fit.
+const fn int(limit: usize) -> core::ffi::c_int {
+    limit as core::ffi::c_int
+}
+
+/// `ibv_query_device`'s answer.
+pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
+    let mut fw_ver = [0; 64];
+    for (to, from) in fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
+        *to = from as core::ffi::c_char;
+    }
+    let flags = ibv_device_cap_flags::IBV_DEVICE_SYS_IMAGE_GUID
+        | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN
+        | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD;
+    ibv_device_attr {
+        fw_ver,
+        node_guid: guid.to_be(),
+        sys_image_guid: guid.to_be(),
+        max_mr_size: u64::MAX,
+        page_size_cap: 0xffff_f000,
+        vendor_id: 0,
+        vendor_part_id: 0,
+        hw_ver: 0,
+        max_qp: int(MAX_QP),
+        max_qp_wr: int(MAX_QP_WR as usize),
+        device_cap_flags: flags.0,
+        max_sge: int(MAX_SGE as usize),
+        max_sge_rd: int(MAX_SGE as usize),
+        max_cq: int(MAX_CQ),
+        max_cqe: int(MAX_CQE as usize),
+        max_mr: int(MAX_MR),
+        max_pd: int(MAX_PD),
+        max_qp_rd_atom: int(MAX_RD_ATOMIC as usize),
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: int(MAX_RD_ATOMIC as usize * MAX_QP),
+        max_qp_init_rd_atom: int(MAX_RD_ATOMIC as usize),
+        max_ee_init_rd_atom: 0,
+        // Real atomics of the processor: atomic with every other access to them.
+        atomic_cap: ibv_atomic_cap::IBV_ATOMIC_GLOB,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: 0,
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        max_ah: 0,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: int(MAX_SRQ),
+        max_srq_wr: int(MAX_SRQ_WR as usize),
+        max_srq_sge: int(MAX_SGE as usize),
+        max_pkeys: 1,
+        local_ca_ack_delay: 0,
+        phys_port_cnt: 1,
+    }
+}
+
+/// `ibv_query_port`'s answer.
+pub(crate) fn port_attr() -> ibv_port_attr {
+    ibv_port_attr {
+        state: ibv_port_state::IBV_PORT_ACTIVE,
+        max_mtu: ibv_mtu::IBV_MTU_4096,
+        active_mtu: ibv_mtu::IBV_MTU_4096,
+        gid_tbl_len: 1,
+        port_cap_flags: ibv_port_cap_flags::IBV_PORT_IP_BASED_GIDS.0,
+        max_msg_sz: MAX_MESSAGE as u32,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        // 4 lanes of 25 Gbit/s, the nearest to what memory gives.
+        active_width: 2,
+        active_speed: 32,
+        // LinkUp.
+        phys_state: 5,
+        link_layer: IBV_LINK_LAYER_ETHERNET.0 as u8,
+        flags: 0,
+        port_cap_flags2: 0,
+    }
+}

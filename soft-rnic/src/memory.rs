@@ -1,0 +1,127 @@
+//! Scatter/gather lists: checked against the memory regions, then copied.
+
+use core::mem::MaybeUninit;
+
+use verbs_sys::ibv_sge;
+
+use crate::copy;
+use crate::limits::MAX_SGE;
+use crate::mr::MrTable;
+
+/// Bytes of this process: a checked piece of a region, or data posted inline.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) ptr: *mut u8,
+    pub(crate) len: usize,
+}
+
+/// The pieces of one message, in order; at most as many as a list has entries.
+pub(crate) struct Spans {
+    n: usize,
+    pieces: [MaybeUninit<Span>; MAX_SGE as usize],
+}
+
+impl Spans {
+    #[inline]
+    pub(crate) fn new() -> Spans {
+        Spans { n: 0, pieces: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
+    }
+
+    /// A single piece.
+    #[inline]
+    pub(crate) fn one(ptr: *mut u8, len: usize) -> Spans {
+        let mut spans = Spans::new();
+        spans.push(Span { ptr, len });
+        spans
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, span: Span) {
+        self.pieces[self.n].write(span);
+        self.n += 1;
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[Span] {
+        // SAFETY: the first `n` have been written.
+        unsafe { core::slice::from_raw_parts(self.pieces.as_ptr().cast(), self.n) }
+    }
+}
+
+/// Checks the first `len` bytes of a list against the regions of a domain. `None`
+/// if a piece is not covered; entries of zero length need no key.
+#[inline]
+pub(crate) fn resolve(
+    mrs: &MrTable,
+    pd: u32,
+    list: impl Iterator<Item = ibv_sge>,
+    len: u64,
+    access: u32,
+) -> Option<Spans> {
+    let mut spans = Spans::new();
+    let mut left = len;
+    for sge in list {
+        let n = u64::from(sge.length).min(left);
+        if n == 0 {
+            continue;
+        }
+        let ptr = mrs.check(sge.lkey, pd, sge.addr, n, access)?;
+        spans.push(Span { ptr, len: n as usize });
+        left -= n;
+    }
+    Some(spans)
+}
+
+/// How the bytes of a message are laid down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copying {
+    /// Both buffers belong to the device until their work completes.
+    Owned,
+    /// The program may look at either, or write it, at any time.
+    Shared,
+}
+
+/// Copies `from` to `to`, which have room for as many bytes.
+///
+/// # Safety
+/// All pieces are valid memory; with [`Copying::Owned`] nobody else accesses it.
+#[inline]
+pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
+    if let ([to], [from]) = (to, from) {
+        // SAFETY: the caller's promise; a receive buffer may be longer.
+        return unsafe { copy_piece(to.ptr, from.ptr, from.len.min(to.len), how) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_pieces(to, from, how) }
+}
+
+unsafe fn copy_pieces(to: &[Span], from: &[Span], how: Copying) {
+    let (mut to, mut from) = (to.iter().copied(), from.iter().copied());
+    let (mut target, mut source) = (to.next(), from.next());
+    while let (Some(t), Some(s)) = (&mut target, &mut source) {
+        let n = t.len.min(s.len);
+        // SAFETY: both have `n` bytes left.
+        unsafe {
+            copy_piece(t.ptr, s.ptr, n, how);
+            *t = Span { ptr: t.ptr.add(n), len: t.len - n };
+            *s = Span { ptr: s.ptr.add(n), len: s.len - n };
+        }
+        if t.len == 0 {
+            target = to.next();
+        }
+        if s.len == 0 {
+            source = from.next();
+        }
+    }
+}
+
+#[inline]
+unsafe fn copy_piece(to: *mut u8, from: *const u8, len: usize, how: Copying) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match how {
+            Copying::Owned => copy::owned(to, from, len),
+            Copying::Shared => copy::in_order(to, from, len),
+        }
+    }
+}

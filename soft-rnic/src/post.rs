@@ -1,0 +1,174 @@
+//! Posting: the data path's entry.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::after::After;
+use crate::errno;
+use crate::qp::{Qp, State};
+use crate::requester::{Line, SqParts};
+use crate::sq::{Pending, Request, Requester, Sq, Wqe};
+
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
+        return errno::EINVAL;
+    };
+    let mut after = After::default();
+    // SAFETY: the caller's list.
+    let result = unsafe { post_list(&qp, wr, &mut after) };
+    after.run();
+    match result {
+        Ok(()) => 0,
+        Err((error, bad)) => {
+            // SAFETY: the caller's place for a pointer.
+            unsafe { bad_wr.write(bad) };
+            error
+        }
+    }
+}
+
+/// Posts the requests of a list, and executes those that can be at once.
+///
+/// # Safety
+/// `wr` heads a list of valid requests.
+#[inline]
+unsafe fn post_list(
+    qp: &Arc<Qp>,
+    mut wr: *mut ibv_send_wr,
+    after: &mut After,
+) -> Result<(), (c_int, *mut ibv_send_wr)> {
+    let mut sq = qp.sq.lock();
+    if matches!(qp.state(), State::Reset | State::Init | State::Rtr | State::Destroyed) {
+        return if wr.is_null() { Ok(()) } else { Err((errno::EINVAL, wr)) };
+    }
+    qp.resolve_peer(&mut sq);
+    let Sq { requester, pending, peer, counters, .. } = &mut *sq;
+    let mut line = Line::new();
+    let mut parts = SqParts { requester, counters };
+    let queue_only = qp.pd.context.device.sim.is_some();
+    let mut result = Ok(());
+    while !wr.is_null() {
+        // SAFETY: a request of the caller's list.
+        let current = unsafe { &*wr };
+        // SAFETY: as above.
+        let mut request = match unsafe { admit(qp, parts.requester, current) } {
+            Ok(request) => request,
+            Err(error) => {
+                result = Err((error, wr));
+                break;
+            }
+        };
+        parts.requester.posted = parts.requester.posted.wrapping_add(1);
+        request.wqe.position = parts.requester.posted;
+        let ready = pending.is_empty() && parts.requester.waits.is_none() && !queue_only;
+        if qp.state() == State::Rts && ready {
+            let outcome = qp.execute(parts.requester, peer.as_ref(), &mut line, &request);
+            let done = (request.wqe, request.len());
+            if !qp.settle(&mut parts, &mut line, &done, outcome) {
+                // SAFETY: inline data were checked by `admit`.
+                unsafe { pending.push(&request) };
+            }
+        } else {
+            // SAFETY: as above.
+            unsafe { wait_or_flush(qp, pending, &mut line, &request) };
+        }
+        wr = current.next;
+    }
+    after.append(line.finish());
+    result
+}
+
+/// A request that cannot be executed now.
+///
+/// # Safety
+/// Inline data can be read, and are not too long.
+#[cold]
+unsafe fn wait_or_flush<'a>(
+    qp: &'a Arc<Qp>,
+    pending: &mut Pending,
+    line: &mut Line<'a>,
+    request: &Request<'_>,
+) {
+    if qp.state() == State::Err {
+        qp.complete(line, &(request.wqe, 0), ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { pending.push(request) };
+    }
+}
+
+/// Checks that the send queue can take a request.
+///
+/// # Safety
+/// `wr` is valid.
+#[inline]
+unsafe fn admit<'a>(
+    qp: &Qp,
+    requester: &Requester,
+    wr: &'a ibv_send_wr,
+) -> Result<Request<'a>, c_int> {
+    // SAFETY: the caller's promise.
+    let wqe = unsafe { Wqe::new(wr, qp.sig_all) }?;
+    let n = wr.num_sge as u32;
+    if n > qp.cap.max_send_sge || (n > 0 && wr.sg_list.is_null()) {
+        return Err(errno::EINVAL);
+    }
+    let sges = if n == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller's list has `n` entries.
+        unsafe { core::slice::from_raw_parts(wr.sg_list, n as usize) }
+    };
+    let request = Request { wqe, sges };
+    if wqe.inline && request.len() > u64::from(qp.cap.max_inline_data) {
+        return Err(errno::EINVAL);
+    }
+    // Relaxed: a count that guards no memory.
+    let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
+    if used >= qp.cap.max_send_wr {
+        return Err(errno::ENOMEM);
+    }
+    Ok(request)
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
+        return errno::EINVAL;
+    };
+    let (result, state) = {
+        let mut poster = qp.rq.poster.lock();
+        let state = qp.state();
+        if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
+            // SAFETY: the caller's place for a pointer.
+            unsafe { bad_wr.write(wr) };
+            return errno::EINVAL;
+        }
+        // SAFETY: the caller's list.
+        (unsafe { qp.rq.post(&mut poster, wr, bad_wr) }, state)
+    };
+    if state == State::Err {
+        flush_late(&qp);
+    }
+    errno::code(result)
+}
+
+/// Requests that were posted to an erroneous queue pair come back at once.
+#[cold]
+fn flush_late(qp: &Arc<Qp>) {
+    let mut after = After::default();
+    qp.flush_receives(&mut after);
+    after.run();
+}

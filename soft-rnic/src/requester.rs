@@ -1,0 +1,284 @@
+//! The requester: the one step function that executes a work request, and what
+//! follows from how it ended.
+//!
+//! ```text
+//!   post ──> execute ──> Done ─────────────> completion, if signalled
+//!               ▲  │
+//!               │  ├───> Failed(status) ───> completion, error state, flush
+//!               │  │
+//!        deadline  └───> Blocked(wait) ────> stays at the head, all behind it wait
+//!               └─────────────┘
+//! ```
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::after::{After, Todo};
+use crate::cq::{Completion, CqWriter};
+use crate::limits;
+use crate::memory::{Span, Spans, resolve};
+use crate::mr::LOCAL_WRITE;
+use crate::qp::{Qp, State};
+use crate::responder::{Message, Reply, Session};
+use crate::sq::{Request, Requester, Sq, Wait, Wqe};
+use crate::timer::{response_timeout_ns, rnr_timer_ns};
+
+/// How an execution ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    Failed(ibv_wc_status),
+    /// It cannot go on now: the reason, and for how long (for ever, if `None`).
+    Blocked(Wait, Option<u64>),
+}
+
+/// What the requests of one list share.
+pub(crate) struct Line<'a> {
+    session: Option<Session<'a>>,
+    pub(crate) writer: CqWriter<'a>,
+    pub(crate) after: After,
+}
+
+impl Line<'_> {
+    pub(crate) fn new() -> Self {
+        Line { session: None, writer: CqWriter::default(), after: After::default() }
+    }
+
+    /// Lets go of the locks; what is left to do is the caller's.
+    #[inline]
+    pub(crate) fn finish(self) -> After {
+        self.after
+    }
+}
+
+impl Qp {
+    /// Looks the peer up, if that has not been done or it is gone.
+    #[inline]
+    pub(crate) fn resolve_peer(&self, sq: &mut Sq) {
+        let stale = sq.peer.as_ref().is_none_or(|peer| peer.state() == State::Destroyed);
+        if stale {
+            let qps = &self.pd.context.device.qps;
+            sq.peer = sq.requester.reaches_us.then(|| qps.get(sq.requester.dest_qpn)).flatten();
+        }
+    }
+
+    /// Executes one work request.
+    #[inline]
+    pub(crate) fn execute<'a>(
+        &self,
+        requester: &mut Requester,
+        peer: Option<&'a Arc<Qp>>,
+        line: &mut Line<'a>,
+        request: &Request<'_>,
+    ) -> Outcome {
+        let len = request.len();
+        let local = match self.local(requester, request, len) {
+            Ok(spans) => spans,
+            Err(status) => return Outcome::Failed(status),
+        };
+        let reply = match peer {
+            None => Reply::Silence,
+            Some(peer) => {
+                let message = Message {
+                    wqe: &request.wqe,
+                    from_qpn: self.num,
+                    psn: requester.psn,
+                    packets: packets(len, requester.mtu_shift),
+                    len,
+                    local: local.as_slice(),
+                };
+                let session = line.session.get_or_insert_with(|| Session::open(peer));
+                session.deliver(&message, &mut line.writer, &mut line.after)
+            }
+        };
+        requester.started = true;
+        self.judge(requester, reply, len)
+    }
+
+    /// What a reply means.
+    #[inline]
+    pub(crate) fn judge(&self, requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
+        match reply {
+            Reply::Done => {
+                let psn = requester.psn.wrapping_add(packets(len, requester.mtu_shift));
+                requester.psn = psn & 0x00ff_ffff;
+                Outcome::Done
+            }
+            Reply::Refused(status) => Outcome::Failed(status),
+            Reply::Silence => {
+                Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
+            }
+            Reply::Rnr(timer) => rnr_nak(requester, timer),
+        }
+    }
+
+    /// The requester's own memory for a request, or the status with which it fails
+    /// before anything is sent.
+    #[inline]
+    fn local(
+        &self,
+        requester: &Requester,
+        request: &Request<'_>,
+        len: u64,
+    ) -> Result<Spans, ibv_wc_status> {
+        let wqe = &request.wqe;
+        if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
+            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        }
+        if wqe.op.is_response() && requester.max_rd_atomic == 0 {
+            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
+        if wqe.inline {
+            return Ok(inline_spans(request.sges));
+        }
+        let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
+        let list = request.sges.iter().copied();
+        resolve(&self.pd.context.device.mrs, self.pd.id, list, len, access)
+            .ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+    }
+
+    /// Goes on after an execution: completes the request, or lets it wait.
+    /// Whether the next request may be tried.
+    #[inline]
+    pub(crate) fn settle<'a>(
+        self: &'a Arc<Qp>,
+        sq: &mut SqParts<'_>,
+        line: &mut Line<'a>,
+        request: &(Wqe, u64),
+        outcome: Outcome,
+    ) -> bool {
+        match outcome {
+            Outcome::Done => {
+                sq.counters.requests += 1;
+                sq.counters.bytes += request.1;
+                sq.requester.next_request();
+                if request.0.signaled {
+                    self.complete(line, request, ibv_wc_status::IBV_WC_SUCCESS);
+                }
+                true
+            }
+            Outcome::Failed(status) => {
+                sq.counters.requests += 1;
+                if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
+                    sq.counters.rnr_naks += 1;
+                }
+                sq.requester.next_request();
+                self.fail(line, request, status);
+                true
+            }
+            Outcome::Blocked(wait, delay) => {
+                if wait == Wait::Rnr {
+                    sq.counters.rnr_naks += 1;
+                }
+                let token = self.pd.context.device.arm(self.num, delay);
+                sq.requester.waits = Some((wait, token));
+                false
+            }
+        }
+    }
+
+    /// Completes a request of the send queue.
+    #[inline]
+    pub(crate) fn complete<'a>(
+        self: &'a Arc<Qp>,
+        line: &mut Line<'a>,
+        (wqe, len): &(Wqe, u64),
+        status: ibv_wc_status,
+    ) {
+        let completion = Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.op.wc_opcode(),
+            byte_len: *len as u32,
+            imm: 0,
+            flags: 0,
+            qp_num: self.num,
+            src_qp: 0,
+            solicited: false,
+        };
+        let owner = Some((&**self, wqe.position));
+        line.writer.push(&self.send_cq, &completion, owner, &mut line.after);
+    }
+
+    /// Completes a request in error; the queue pair goes to the error state.
+    #[cold]
+    pub(crate) fn fail<'a>(
+        self: &'a Arc<Qp>,
+        line: &mut Line<'a>,
+        request: &(Wqe, u64),
+        status: ibv_wc_status,
+    ) {
+        self.complete(line, request, status);
+        self.enter_error();
+        line.after.push(Todo::Flush(Arc::clone(self)));
+    }
+
+    /// Executes what is pending, oldest first, until something blocks or, with
+    /// `only_one`, one request has been tried. The send queue's lock is held.
+    pub(crate) fn run_pending(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        self.resolve_peer(sq);
+        let Sq { requester, pending, peer, counters, .. } = sq;
+        let mut line = Line::new();
+        let mut parts = SqParts { requester, counters };
+        while let Some(request) = pending.front() {
+            let state = self.state();
+            if state == State::Err {
+                self.complete(&mut line, &(request.wqe, 0), ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+                pending.pop();
+                continue;
+            }
+            let may_run = state == State::Rts || (state == State::Sqd && parts.requester.started);
+            if !may_run || parts.requester.waits.is_some() {
+                break;
+            }
+            let outcome = crate::sim::execute(self, &mut parts, peer.as_ref(), &mut line, &request);
+            let done = (request.wqe, request.len());
+            if !self.settle(&mut parts, &mut line, &done, outcome) {
+                break;
+            }
+            pending.pop();
+            if only_one {
+                break;
+            }
+        }
+        after.append(line.finish());
+        self.check_drained(sq);
+    }
+}
+
+/// The parts of a send queue that an execution changes, apart from its requests.
+pub(crate) struct SqParts<'a> {
+    pub(crate) requester: &'a mut Requester,
+    pub(crate) counters: &'a mut crate::counters::Counters,
+}
+
+/// Packets of a message, at least one.
+#[inline]
+pub(crate) fn packets(len: u64, mtu_shift: u32) -> u32 {
+    (len.saturating_sub(1) >> mtu_shift) as u32 + 1
+}
+
+/// A receiver that was not ready: try again later, if retries are left (7 is for
+/// ever).
+#[cold]
+pub(crate) fn rnr_nak(requester: &mut Requester, timer: u8) -> Outcome {
+    const FOR_EVER: u8 = 7;
+    if requester.rnr_retry != FOR_EVER {
+        if requester.rnr_left == 0 {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR);
+        }
+        requester.rnr_left -= 1;
+    }
+    Outcome::Blocked(Wait::Rnr, Some(rnr_timer_ns(timer)))
+}
+
+/// Inline data lie where the entries say, in this process.
+fn inline_spans(sges: &[ibv_sge]) -> Spans {
+    let mut spans = Spans::new();
+    for sge in sges.iter().filter(|sge| sge.length > 0) {
+        let ptr = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
+        spans.push(Span { ptr, len: sge.length as usize });
+    }
+    spans
+}

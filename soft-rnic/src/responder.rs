@@ -1,0 +1,341 @@
+//! The responder: what a request does at the queue pair that it reaches.
+//!
+//! This is the boundary that a request crosses: [`Session`] is the requester's
+//! hold on its peer for a list of requests, and everything goes through it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::after::{After, Todo};
+use crate::cq::{Completion, CqWriter};
+use crate::limits;
+use crate::lock::Guard;
+use crate::memory::{Copying, Span, Spans, copy_spans, resolve};
+use crate::mr::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::qp::{Qp, State};
+use crate::recv_ring::{Consumer, RecvRequest, RecvRing};
+use crate::sq::{Op, Wqe};
+use crate::srq::Srq;
+
+/// Messages from this size on are copied without a lock that others may want.
+const LONG: usize = 4_096;
+
+/// The responder's side of a queue pair, under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    pub(crate) dest_qpn: u32,
+    /// The peer's GID is this device's.
+    pub(crate) peer_is_here: bool,
+    /// The PSN expected next.
+    pub(crate) psn: u32,
+    pub(crate) access: u32,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    /// The receive queue's consuming side (unused with a shared one).
+    pub(crate) consumer: Consumer,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Done,
+    /// No receive request was posted; the timer's code.
+    Rnr(u8),
+    /// Refused: the status of the requester's completion.
+    Refused(ibv_wc_status),
+    /// Nobody there, or nobody who expects this.
+    Silence,
+}
+
+/// A request on its way.
+pub(crate) struct Message<'a> {
+    pub(crate) wqe: &'a Wqe,
+    pub(crate) from_qpn: u32,
+    pub(crate) psn: u32,
+    /// Packets of the request or of its response.
+    pub(crate) packets: u32,
+    pub(crate) len: u64,
+    /// The requester's memory: source, or landing place of a response.
+    pub(crate) local: &'a [Span],
+}
+
+/// A list's hold on its peer: the lock of the receiving side, and that of its
+/// completion queue, taken once and kept.
+pub(crate) struct Session<'a> {
+    peer: &'a Arc<Qp>,
+    responder: Guard<'a, Responder>,
+}
+
+impl<'a> Session<'a> {
+    #[inline]
+    pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
+        Session { peer, responder: peer.responder.lock() }
+    }
+
+    /// Carries one request out.
+    #[inline]
+    pub(crate) fn deliver(
+        &mut self,
+        message: &Message<'_>,
+        writer: &mut CqWriter<'a>,
+        after: &mut After,
+    ) -> Reply {
+        let responder = &mut *self.responder;
+        let expects = responder.dest_qpn == message.from_qpn && responder.psn == message.psn;
+        let expects = expects && responder.peer_is_here;
+        if !self.peer.state().receives() || !expects {
+            return Reply::Silence;
+        }
+        let mut delivery = Delivery { peer: self.peer, responder, message, writer, after };
+        let reply = match (message.wqe.op, message.wqe.imm) {
+            (Op::Send, _) => delivery.send(),
+            (Op::Write, None) => delivery.write(),
+            (Op::Write, Some(_)) => delivery.write_with_imm(),
+            (Op::Read, _) => delivery.read(),
+            (Op::CompareSwap | Op::FetchAdd, _) => delivery.atomic(),
+        };
+        if reply == Reply::Done {
+            let psn = self.responder.psn.wrapping_add(message.packets);
+            self.responder.psn = psn & 0x00ff_ffff;
+        }
+        reply
+    }
+}
+
+/// One request at its destination.
+struct Delivery<'d, 'a> {
+    peer: &'a Arc<Qp>,
+    responder: &'d mut Responder,
+    message: &'d Message<'d>,
+    writer: &'d mut CqWriter<'a>,
+    after: &'d mut After,
+}
+
+impl<'a> Delivery<'_, 'a> {
+    #[inline]
+    fn send(&mut self) -> Reply {
+        match &self.peer.srq {
+            None => {
+                let peer = self.peer;
+                let Some(request) = peer.rq.front(&mut self.responder.consumer) else {
+                    return Reply::Rnr(self.responder.min_rnr_timer);
+                };
+                let reply = self.fill(&request);
+                peer.rq.pop(&mut self.responder.consumer);
+                reply
+            }
+            Some(srq) => self.send_shared(srq),
+        }
+    }
+
+    #[inline]
+    fn send_shared(&mut self, srq: &'a Arc<Srq>) -> Reply {
+        let mut taker = srq.taker.lock();
+        let Some(request) = srq.ring.front(&mut taker.consumer) else {
+            return Reply::Rnr(self.responder.min_rnr_timer);
+        };
+        // The slot may be refilled as soon as it is popped: keep it until the
+        // copy is done if the scatter list is in the ring.
+        if request.num_sge() <= 1 && self.message.len as usize >= LONG {
+            srq.ring.pop(&mut taker.consumer);
+            srq.check_limit(&mut taker);
+            drop(taker);
+            return self.fill(&request);
+        }
+        let reply = self.fill(&request);
+        srq.ring.pop(&mut taker.consumer);
+        srq.check_limit(&mut taker);
+        reply
+    }
+
+    /// Lays the message down in a receive request's buffers, and completes it.
+    #[inline]
+    fn fill(&mut self, request: &RecvRequest<'_>) -> Reply {
+        let len = self.message.len;
+        if len > request.room() {
+            self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+            return self.refuse(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, None);
+        }
+        let list = (0..request.num_sge()).map(|i| request.sge(i));
+        let mrs = &self.peer.pd.context.device.mrs;
+        let Some(spans) = resolve(mrs, self.peer.pd.id, list, len, LOCAL_WRITE) else {
+            self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+            return self.refuse(ibv_wc_status::IBV_WC_REM_OP_ERR, None);
+        };
+        if len as usize >= LONG {
+            self.writer.release();
+        }
+        // SAFETY: both lists were checked; the buffers of sends and receives are
+        // the device's while they are posted.
+        unsafe { copy_spans(spans.as_slice(), self.message.local, Copying::Owned) };
+        self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_SUCCESS);
+        Reply::Done
+    }
+
+    /// Completes a receive request at the peer.
+    #[inline]
+    fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
+        let wqe = self.message.wqe;
+        let opcode = match wqe.op {
+            Op::Write => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+            _ => ibv_wc_opcode::IBV_WC_RECV,
+        };
+        let completion = Completion {
+            wr_id,
+            status,
+            opcode,
+            byte_len: self.message.len as u32,
+            imm: wqe.imm.unwrap_or(0),
+            flags: if wqe.imm.is_some() { ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 },
+            qp_num: self.peer.num,
+            src_qp: self.message.from_qpn,
+            solicited: wqe.solicited,
+        };
+        self.writer.push(&self.peer.recv_cq, &completion, None, self.after);
+    }
+
+    /// The responder cannot go on: it enters the error state, and the requester's
+    /// completion has `status`. The event, if any, tells the responder why; where
+    /// a receive request completed in error, that says it.
+    #[cold]
+    fn refuse(&mut self, status: ibv_wc_status, event: Option<ibv_event_type>) -> Reply {
+        self.writer.release();
+        if self.peer.enter_error() {
+            if let Some(event) = event {
+                self.peer.raise(event);
+            }
+            self.after.push(Todo::Flush(Arc::clone(self.peer)));
+        }
+        Reply::Refused(status)
+    }
+
+    #[cold]
+    fn invalid_request(&mut self) -> Reply {
+        let event = ibv_event_type::IBV_EVENT_QP_REQ_ERR;
+        self.refuse(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Some(event))
+    }
+
+    #[cold]
+    fn access_error(&mut self) -> Reply {
+        let event = ibv_event_type::IBV_EVENT_QP_ACCESS_ERR;
+        self.refuse(ibv_wc_status::IBV_WC_REM_ACCESS_ERR, Some(event))
+    }
+
+    /// The memory that the request names, if it may be accessed so.
+    #[inline]
+    fn remote(&self, len: u64, access: u32) -> Option<*mut u8> {
+        let wqe = self.message.wqe;
+        let pd = &self.peer.pd;
+        pd.context.device.mrs.check(wqe.rkey, pd.id, wqe.remote_addr, len, access)
+    }
+
+    /// Lays the data of a write down. No key is needed for none.
+    #[inline]
+    fn write(&mut self) -> Reply {
+        if self.responder.access & REMOTE_WRITE == 0 {
+            return self.invalid_request();
+        }
+        let len = self.message.len;
+        if len == 0 {
+            return Reply::Done;
+        }
+        let Some(to) = self.remote(len, REMOTE_WRITE) else {
+            return self.access_error();
+        };
+        if len as usize >= LONG {
+            self.writer.release();
+        }
+        let to = Spans::one(to, len as usize);
+        // SAFETY: both were checked; the program accesses them atomically only.
+        unsafe { copy_spans(to.as_slice(), self.message.local, Copying::Shared) };
+        Reply::Done
+    }
+
+    fn write_with_imm(&mut self) -> Reply {
+        let peer = self.peer;
+        let mut taker = peer.srq.as_ref().map(|srq| (srq, srq.taker.lock()));
+        let ready = match &mut taker {
+            Some((srq, taker)) => front_id(&srq.ring, &mut taker.consumer),
+            None => front_id(&peer.rq, &mut self.responder.consumer),
+        };
+        let Some(wr_id) = ready else {
+            return Reply::Rnr(self.responder.min_rnr_timer);
+        };
+        let reply = self.write();
+        if reply != Reply::Done {
+            return reply;
+        }
+        match &mut taker {
+            Some((srq, taker)) => {
+                srq.ring.pop(&mut taker.consumer);
+                srq.check_limit(taker);
+            }
+            None => peer.rq.pop(&mut self.responder.consumer),
+        }
+        self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+        Reply::Done
+    }
+
+    fn read(&mut self) -> Reply {
+        if self.responder.access & REMOTE_READ == 0 || self.responder.max_dest_rd_atomic == 0 {
+            return self.invalid_request();
+        }
+        let len = self.message.len;
+        if len == 0 {
+            return Reply::Done;
+        }
+        let Some(from) = self.remote(len, REMOTE_READ) else {
+            return self.access_error();
+        };
+        self.writer.release();
+        let from = Spans::one(from, len as usize);
+        // SAFETY: as in `write`; a landing place may be polled, too.
+        unsafe { copy_spans(self.message.local, from.as_slice(), Copying::Shared) };
+        Reply::Done
+    }
+
+    fn atomic(&mut self) -> Reply {
+        let wqe = self.message.wqe;
+        let aligned = wqe.remote_addr.is_multiple_of(8);
+        let enabled = self.responder.access & REMOTE_ATOMIC != 0;
+        if !enabled || self.responder.max_dest_rd_atomic == 0 || !aligned {
+            return self.invalid_request();
+        }
+        let Some(word) = self.remote(8, REMOTE_ATOMIC) else {
+            return self.access_error();
+        };
+        if !word.addr().is_multiple_of(8) {
+            return self.invalid_request();
+        }
+        // SAFETY: checked and aligned; the program accesses it atomically only.
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+        // AcqRel: an atomic is a synchronisation between whoever uses the word.
+        let mut old = match wqe.op {
+            Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
+            _ => word
+                .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|seen| seen),
+        };
+        let old = Spans::one((&raw mut old).cast(), 8);
+        // SAFETY: as in `write`.
+        unsafe { copy_spans(self.message.local, old.as_slice(), Copying::Shared) };
+        Reply::Done
+    }
+}
+
+/// The request that an immediate would use up.
+fn front_id(ring: &RecvRing, consumer: &mut Consumer) -> Option<u64> {
+    ring.front(consumer).map(|request| request.wr_id())
+}
+
+impl State {
+    /// Whether requests of the peer are answered.
+    #[inline]
+    fn receives(self) -> bool {
+        matches!(self, State::Rtr | State::Rts | State::Sqd)
+    }
+}
+
+const _: () = assert!(limits::MAX_MESSAGE <= u32::MAX as u64);

@@ -1,0 +1,284 @@
+//! The send queue: requests that wait, and the state of the requester.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::counters::Counters;
+use crate::errno;
+use crate::qp::Qp;
+
+/// The operations of a reliable connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Send,
+    Write,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+impl Op {
+    /// The operation of a work request's opcode, and whether it has an immediate.
+    #[inline]
+    fn of(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+        Some(match opcode {
+            ibv_wr_opcode::IBV_WR_SEND => (Op::Send, false),
+            ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => (Op::Send, true),
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE => (Op::Write, false),
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => (Op::Write, true),
+            ibv_wr_opcode::IBV_WR_RDMA_READ => (Op::Read, false),
+            ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => (Op::CompareSwap, false),
+            ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => (Op::FetchAdd, false),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn wc_opcode(self) -> ibv_wc_opcode {
+        match self {
+            Op::Send => ibv_wc_opcode::IBV_WC_SEND,
+            Op::Write => ibv_wc_opcode::IBV_WC_RDMA_WRITE,
+            Op::Read => ibv_wc_opcode::IBV_WC_RDMA_READ,
+            Op::CompareSwap => ibv_wc_opcode::IBV_WC_COMP_SWAP,
+            Op::FetchAdd => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+        }
+    }
+
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// Reads and atomics bring data back.
+    pub(crate) fn is_response(self) -> bool {
+        self == Op::Read || self.is_atomic()
+    }
+}
+
+/// A send work request, free of the caller's pointers except for the data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wqe {
+    pub(crate) wr_id: u64,
+    pub(crate) remote_addr: u64,
+    pub(crate) compare_add: u64,
+    pub(crate) swap: u64,
+    pub(crate) rkey: u32,
+    /// In network order, as the caller gave it; `None` for the plain operations.
+    pub(crate) imm: Option<u32>,
+    /// The send queue's position after this request.
+    pub(crate) position: u32,
+    pub(crate) op: Op,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    /// The data are the bytes at the addresses themselves; no key is needed.
+    pub(crate) inline: bool,
+}
+
+impl Wqe {
+    /// What the request says, or `EINVAL` if a reliable connection cannot do it.
+    ///
+    /// # Safety
+    /// `wr` is valid for its opcode.
+    #[inline]
+    pub(crate) unsafe fn new(wr: &ibv_send_wr, sig_all: bool) -> Result<Wqe, c_int> {
+        let Some((op, has_imm)) = Op::of(wr.opcode) else {
+            return Err(errno::EINVAL);
+        };
+        let flag = |f: ibv_send_flags| wr.send_flags & f.0 != 0;
+        let inline = flag(ibv_send_flags::IBV_SEND_INLINE);
+        if inline && op.is_response() {
+            return Err(errno::EINVAL);
+        }
+        // SAFETY: integers all, so every member of the unions can be read.
+        let (imm, atomic, rdma) =
+            unsafe { (wr.__bindgen_anon_1.imm_data, wr.wr.atomic, wr.wr.rdma) };
+        let rkey = if op.is_atomic() { atomic.rkey } else { rdma.rkey };
+        Ok(Wqe {
+            wr_id: wr.wr_id,
+            remote_addr: rdma.remote_addr,
+            compare_add: atomic.compare_add,
+            swap: atomic.swap,
+            rkey,
+            imm: has_imm.then_some(imm),
+            position: 0,
+            op,
+            signaled: sig_all || flag(ibv_send_flags::IBV_SEND_SIGNALED),
+            solicited: flag(ibv_send_flags::IBV_SEND_SOLICITED),
+            inline,
+        })
+    }
+
+    /// Whether it uses up a receive request of the peer.
+    pub(crate) fn takes_receive(&self) -> bool {
+        self.op == Op::Send || self.imm.is_some()
+    }
+}
+
+/// A request and its gather (or landing) list.
+pub(crate) struct Request<'a> {
+    pub(crate) wqe: Wqe,
+    pub(crate) sges: &'a [ibv_sge],
+}
+
+impl Request<'_> {
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+    }
+}
+
+/// Requests that were posted and cannot go on, oldest first. A request that
+/// executes at once never comes here.
+///
+/// The memory is there from the start, so that a post cannot fail for want of it:
+/// slot `i` has `max_sge` entries of `sges` and `max_inline` bytes of `inline`.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    wqes: Vec<Option<Wqe>>,
+    lens: Vec<u32>,
+    sges: Vec<ibv_sge>,
+    inline: Vec<u8>,
+    max_sge: usize,
+    max_inline: usize,
+    head: u32,
+    tail: u32,
+}
+
+impl Pending {
+    pub(crate) fn new(cap: &ibv_qp_cap) -> Pending {
+        let (n, max_sge) = (cap.max_send_wr as usize, cap.max_send_sge as usize);
+        let max_inline = cap.max_inline_data as usize;
+        Pending {
+            wqes: vec![None; n],
+            lens: vec![0; n],
+            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; n * max_sge],
+            // Zeroed pages that nothing has touched cost nothing.
+            inline: vec![0; n * max_inline],
+            max_sge,
+            max_inline,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    fn at(&self, position: u32) -> usize {
+        position as usize & (self.wqes.len() - 1)
+    }
+
+    /// Appends a request; inline data are copied. There is room, because the send
+    /// queue admits no more requests than there are slots.
+    ///
+    /// # Safety
+    /// Inline data can be read, and are no longer than `max_inline`.
+    pub(crate) unsafe fn push(&mut self, request: &Request<'_>) {
+        let at = self.at(self.tail);
+        let mut n = request.sges.len();
+        let sges = &mut self.sges[at * self.max_sge..][..n.max(1)];
+        if request.wqe.inline {
+            let data = &mut self.inline[at * self.max_inline..][..self.max_inline];
+            let mut used = 0;
+            for sge in request.sges {
+                let len = sge.length as usize;
+                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+                // SAFETY: the caller's promise.
+                unsafe { core::ptr::copy(from, data[used..used + len].as_mut_ptr(), len) };
+                used += len;
+            }
+            let addr = data.as_mut_ptr().expose_provenance() as u64;
+            sges[0] = ibv_sge { addr, length: used as u32, lkey: 0 };
+            n = 1;
+        } else {
+            sges[..n].copy_from_slice(request.sges);
+        }
+        self.lens[at] = n as u32;
+        self.wqes[at] = Some(request.wqe);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// The oldest request.
+    pub(crate) fn front(&self) -> Option<Request<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        let at = self.at(self.head);
+        let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
+        self.wqes[at].map(|wqe| Request { wqe, sges })
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.head = self.head.wrapping_add(1);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.head = self.tail;
+    }
+}
+
+/// Why the request at the head waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The responder had no receive request; try again.
+    Rnr,
+    /// No response came; try again, if retries are left.
+    Response,
+    /// A simulation delays it.
+    Delay,
+}
+
+/// What a requester does by itself, apart from its queue.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// Posted requests, as a position that wraps; a slot is free again when the
+    /// queue pair's `freed` has passed it.
+    pub(crate) posted: u32,
+    /// PSN of the next request.
+    pub(crate) psn: u32,
+    pub(crate) dest_qpn: u32,
+    /// The route leads to this device's own GID: nobody else is reached.
+    pub(crate) reaches_us: bool,
+    /// Log2 of the path MTU in bytes.
+    pub(crate) mtu_shift: u32,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    /// What is left of them for the request at the head.
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    /// The deadline that the head waits for; its name, so that a deadline of
+    /// something that is over is not mistaken for it.
+    pub(crate) waits: Option<(Wait, u64)>,
+    /// The head has been tried: it goes on even while the queue drains.
+    pub(crate) started: bool,
+    /// The responder has done the head already; only the response was lost.
+    pub(crate) done: bool,
+}
+
+impl Requester {
+    /// The head is another request now.
+    #[inline]
+    pub(crate) fn next_request(&mut self) {
+        self.retries_left = self.retry_cnt;
+        self.rnr_left = self.rnr_retry;
+        self.started = false;
+        self.done = false;
+    }
+}
+
+/// The send queue of a queue pair, under its lock.
+pub(crate) struct Sq {
+    pub(crate) requester: Requester,
+    pub(crate) pending: Pending,
+    /// The queue pair at the other end, once it was looked up.
+    pub(crate) peer: Option<Arc<Qp>>,
+    pub(crate) counters: Counters,
+    /// The queue was told to drain, and has not said yet that it has.
+    pub(crate) draining: bool,
+    /// The attributes as they were set, for `ibv_query_qp`.
+    pub(crate) attr: ibv_qp_attr,
+}
