@@ -6,9 +6,12 @@
 //!   initiator                 acceptor
 //!      | ------- Hello ---------> |
 //!      | <------ Accept --------- |   or Refuse, and the end
-//!      | ------- Ready ---------> |   queue pair connected, receives posted
-//!      | <------ Ready ---------- |   the same; messages may flow
+//!      | ------- Ready ---------> |   messages may flow both ways
 //! ```
+//!
+//! The acceptor connects its queue pairs and posts its receives before it accepts, so
+//! the initiator may send as soon as it has connected its own; Ready tells the acceptor
+//! that it may.
 //!
 //! A frame is a header and a body; all integers are little-endian:
 //!
@@ -25,7 +28,7 @@
 //! | 1 | protocol |
 //! | 1 | flags: bit 0, initiator to acceptor exists; bit 1, acceptor to initiator |
 //! | 1 | path MTU: 1 for 256 bytes … 5 for 4096, as in the verbs |
-//! | 1 | 0 |
+//! | 1 | options: bit 0, messages of this end are packed; bit 1, no credits |
 //! | 2 | LID of the port |
 //! | 2 | length of the application data, at most [`MAX_APPLICATION`] |
 //! | 16 | GID of the port |
@@ -145,6 +148,46 @@ impl Mtu {
     }
 }
 
+/// How an end uses the connection, one bit each. Unknown bits are decoded, so that
+/// they can be refused by name.
+///
+/// ```
+/// # use conn_core::handshake::Options;
+/// let options = Options::PACKED.with(Options(0x40));
+/// assert!(options.contains(Options::PACKED) && !options.contains(Options::NO_CREDITS));
+/// assert_eq!(options.unknown(), Some(0x40));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options(pub u8);
+
+impl Options {
+    /// Nothing out of the ordinary.
+    pub const NONE: Self = Self(0);
+    /// The messages that this end sends are packed ([`pack`](crate::pack)).
+    pub const PACKED: Self = Self(1);
+    /// No credits: the uncontrolled mode, which both ends have to want.
+    pub const NO_CREDITS: Self = Self(2);
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, more: Self) -> Self {
+        Self(self.0 | more.0)
+    }
+
+    /// Whether all of `options` are among these.
+    pub const fn contains(self, options: Self) -> bool {
+        self.0 & options.0 == options.0
+    }
+
+    /// The bits that this version does not know, if there are any.
+    pub const fn unknown(self) -> Option<u8> {
+        match self.0 & !(Self::PACKED.0 | Self::NO_CREDITS.0) {
+            0 => None,
+            bits => Some(bits),
+        }
+    }
+}
+
 /// One end of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -163,6 +206,8 @@ pub struct Endpoint {
 pub struct Parameters<'a> {
     /// The connection.
     pub protocol: ProtocolId,
+    /// How this end uses it.
+    pub options: Options,
     /// This end of the direction initiator → acceptor, if that exists.
     pub initiator_to_acceptor: Option<Endpoint>,
     /// This end of the direction acceptor → initiator, if that exists. At least one
@@ -191,7 +236,8 @@ impl Parameters<'_> {
     /// ```
     /// # use conn_core::handshake::*;
     /// # let end = Endpoint { qp_num: 1, psn: 2, recv_window: 3, max_message: 4 };
-    /// # let duplex = Parameters { protocol: ProtocolId::SEND_RECV, lid: 0, gid: [0; 16],
+    /// # let duplex = Parameters { protocol: ProtocolId::SEND_RECV, options: Options::NONE,
+    /// #     lid: 0, gid: [0; 16],
     /// #     initiator_to_acceptor: Some(end), acceptor_to_initiator: Some(end),
     /// #     mtu: Mtu::B1024, application: b"" };
     /// let one_way = Parameters { acceptor_to_initiator: None, ..duplex };

@@ -183,10 +183,7 @@ impl<'a> Reader<'a> {
     }
 
     fn parameters(&mut self) -> Result<Parameters<'a>, DecodeError> {
-        let [protocol, flags, mtu, zero] = self.take()?;
-        if zero != 0 {
-            return Err(DecodeError::Reserved);
-        }
+        let [protocol, flags, mtu, options] = self.take()?;
         if !(1..=3).contains(&flags) {
             return Err(DecodeError::Flags(flags));
         }
@@ -198,6 +195,7 @@ impl<'a> Reader<'a> {
         }
         Ok(Parameters {
             protocol: ProtocolId(protocol),
+            options: Options(options),
             lid,
             gid: self.take()?,
             mtu,

@@ -125,7 +125,8 @@ impl Writer<'_> {
     }
 
     fn parameters(&mut self, parameters: &Parameters<'_>) {
-        self.put([parameters.protocol.0, parameters.flags(), parameters.mtu.code(), 0]);
+        let Parameters { protocol, options, mtu, .. } = parameters;
+        self.put([protocol.0, parameters.flags(), mtu.code(), options.0]);
         self.put(parameters.lid.to_le_bytes());
         self.put((parameters.application.len() as u16).to_le_bytes());
         self.put(parameters.gid);

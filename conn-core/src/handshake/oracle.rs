@@ -18,6 +18,8 @@ pub enum Sample {
         accept: bool,
         /// Protocol number.
         protocol: u8,
+        /// Option bits.
+        options: u8,
         /// Initiator to acceptor, acceptor to initiator.
         ends: [Option<Numbers>; 2],
         /// LID.
@@ -39,9 +41,10 @@ impl Sample {
     /// The frame.
     pub fn frame(&self) -> Frame<'_> {
         match self {
-            Self::Parameters { accept, protocol, ends, lid, gid, mtu, application } => {
+            Self::Parameters { accept, protocol, options, ends, lid, gid, mtu, application } => {
                 let parameters = Parameters {
                     protocol: ProtocolId(*protocol),
+                    options: Options(*options),
                     initiator_to_acceptor: ends[0].map(endpoint),
                     acceptor_to_initiator: ends[1].map(endpoint),
                     lid: *lid,
@@ -60,13 +63,13 @@ impl Sample {
     /// exceeds its bounds.
     fn naive(&self) -> Option<Vec<u8>> {
         let (kind, body) = match self {
-            Self::Parameters { accept, protocol, ends, lid, gid, mtu, application } => {
+            Self::Parameters { accept, protocol, options, ends, lid, gid, mtu, application } => {
                 let given = ends.iter().flatten().flat_map(|e| [e.0, e.1]);
                 let flags = ends[0].is_some() as u8 + 2 * ends[1].is_some() as u8;
                 if flags == 0 || application.len() > 512 || given.max() >= Some(1 << 24) {
                     return None;
                 }
-                let mut body = vec![*protocol, flags, mtu % 5 + 1, 0];
+                let mut body = vec![*protocol, flags, mtu % 5 + 1, *options];
                 body.extend(lid.to_le_bytes());
                 body.extend((application.len() as u16).to_le_bytes());
                 body.extend(gid);

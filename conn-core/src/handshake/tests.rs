@@ -9,7 +9,16 @@ const END: Numbers = (0x00ab_cdef, 0x0012_3456, 64, 8192);
 
 fn parameters(ends: [Option<Numbers>; 2], application: Vec<u8>) -> Sample {
     let gid = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\x01";
-    Sample::Parameters { accept: false, protocol: 1, ends, lid: 7, gid, mtu: 3, application }
+    Sample::Parameters {
+        accept: false,
+        protocol: 1,
+        options: 2,
+        ends,
+        lid: 7,
+        gid,
+        mtu: 3,
+        application,
+    }
 }
 
 fn samples() -> Vec<Sample> {
@@ -74,7 +83,6 @@ fn each_fault_is_named() {
     assert_eq!(with(17, 4), DecodeError::Flags(4));
     assert_eq!(with(18, 0), DecodeError::Mtu(0));
     assert_eq!(with(18, 6), DecodeError::Mtu(6));
-    assert_eq!(with(19, 1), DecodeError::Reserved);
     assert_eq!(with(22, 1), DecodeError::BodyLength { len: 40 });
     assert_eq!(with(23, 3), DecodeError::ApplicationTooLong { len: 0x300 });
     assert_eq!(with(43, 1), DecodeError::MoreThan24Bits { value: 0x01ab_cdef });
@@ -133,12 +141,14 @@ fn numbers() -> impl Strategy<Value = Option<Numbers>> {
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
-    let fields = (any::<(bool, u8, u16, [u8; 16], u8)>(), [numbers(), numbers()]);
+    let fields = (any::<(bool, u8, u8, u16, [u8; 16], u8)>(), [numbers(), numbers()]);
     let data = proptest::collection::vec(any::<u8>(), 0..600);
     prop_oneof![
-        (fields, data).prop_map(|(((accept, protocol, lid, gid, mtu), ends), application)| {
-            Sample::Parameters { accept, protocol, ends, lid, gid, mtu, application }
-        }),
+        (fields, data).prop_map(
+            |(((accept, protocol, options, lid, gid, mtu), ends), application)| {
+                Sample::Parameters { accept, protocol, options, ends, lid, gid, mtu, application }
+            }
+        ),
         any::<(u16, String)>().prop_map(|(reason, text)| Sample::Refuse(reason, text)),
     ]
 }
