@@ -91,6 +91,10 @@ impl WcStatus {
         wc_status_name(self.0)
     }
 
+    pub(crate) fn from_raw(raw: ibv_wc_status) -> WcStatus {
+        WcStatus(raw)
+    }
+
     /// The number in verbs.h.
     #[must_use]
     pub fn raw(self) -> u32 {
@@ -220,6 +224,8 @@ pub struct CompletionBatch {
     pub(crate) entries: Box<[ibv_wc]>,
     /// How many entries the last poll filled, and nobody has drained.
     pub(crate) filled: usize,
+    /// Completions that [`pop`](CompletionBatch::pop) has taken; `popped <= filled`.
+    pub(crate) popped: usize,
     /// The completion queue's epoch before that poll.
     pub(crate) epoch: u64,
 }
@@ -234,7 +240,7 @@ impl CompletionBatch {
     pub fn new(capacity: usize) -> CompletionBatch {
         let capacity = capacity.clamp(1, i32::MAX as usize);
         let entries = vec![ibv_wc::default(); capacity].into();
-        CompletionBatch { entries, filled: 0, epoch: 0 }
+        CompletionBatch { entries, filled: 0, popped: 0, epoch: 0 }
     }
 
     /// How many completions one poll can take.
@@ -247,14 +253,22 @@ impl CompletionBatch {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.filled
+        self.filled - self.popped
     }
 
     /// Whether there are none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.filled == 0
+        self.filled == self.popped
+    }
+
+    /// Takes the next completion, and leaves the others for later.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Completion<'_>> {
+        let wc = self.entries[..self.filled].get(self.popped)?;
+        self.popped += 1;
+        Some(Completion { wc, epoch: self.epoch })
     }
 
     /// Takes all completions out, in the order in which they came.
@@ -262,7 +276,8 @@ impl CompletionBatch {
     pub fn drain(&mut self) -> Drain<'_> {
         // Emptied first: whatever becomes of the iterator, no completion is seen twice.
         let filled = std::mem::take(&mut self.filled);
-        Drain { entries: self.entries[..filled].iter(), epoch: self.epoch }
+        let popped = std::mem::take(&mut self.popped);
+        Drain { entries: self.entries[popped..filled].iter(), epoch: self.epoch }
     }
 }
 

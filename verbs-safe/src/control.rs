@@ -155,7 +155,7 @@ impl QpControl {
     /// # Errors
     /// [`QueryQpError`] with the system's reason.
     pub fn state(&self) -> Result<QpState, QueryQpError> {
-        Ok(self.query_raw(bits::IBV_QP_STATE.0)?.qp_state).map(QpState)
+        Ok(QpState(self.query_raw(bits::IBV_QP_STATE.0)?.qp_state))
     }
 
     /// Attributes and state.

@@ -155,6 +155,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, batch: &mut CompletionBatch) -> Result<usize, PollCqError> {
         batch.filled = 0;
+        batch.popped = 0;
         // Acquire: pairs with `Epochs::turn`. The epoch must be read before the
         // completions are taken.
         batch.epoch = self.inner.epoch.load(Ordering::Acquire);

@@ -1,5 +1,37 @@
-//! Sound RAII over RDMA verbs.
-#![warn(missing_docs)]
+//! Sound RAII over RDMA verbs: devices, memory, queues, and what is posted to them.
+//!
+//! It works on any [`Table`] of verbs functions: that of a loaded libibverbs, or that
+//! of a software device.
+//!
+//! 1. [`devices`] lists them, [`Device::open`] gives a [`Context`],
+//!    [`Context::alloc_pd`] a [`ProtectionDomain`].
+//! 2. [`Context::create_cq`] makes completion queues, [`ProtectionDomain::create_qp`] a
+//!    [`QueuePair`] with its send ring and its receive pool.
+//! 3. [`QpControl::endpoint`] is told to the peer, its one goes to
+//!    [`QpControl::connect`].
+//! 4. Receives: [`RecvQueue::post`] slots; [`RecvQueue::take`] a message for each
+//!    completion; drop it (or [`reclaim`](RecvQueue::reclaim) it) and post its slot
+//!    again.
+//! 5. Sends: fill [`SendQueue::next_slot`], [`stage`](SendQueue::stage), and
+//!    [`post`](SendQueue::post) all that is staged; [`retire`](SendQueue::retire) each
+//!    completion.
+//! 6. [`CompletionQueue::poll`] gives [`Completion`]s; [`Completion::queue_id`] says
+//!    whose they are. [`CompletionChannel`] tells how to sleep without missing one.
+//!
+//! **Contract: safe code cannot cause undefined behaviour, whatever the peer does,
+//! whatever is forgotten, dropped or kept.** How it is kept:
+//!
+//! - Memory of posted work belongs to the queue pair, or the shared receive queue,
+//!   itself; no handle can free it. It is freed after the queue has been destroyed,
+//!   and if destroying fails, it is leaked.
+//! - A slot comes back with the [`Completion`] of its request, which can be neither
+//!   made nor copied, and names a queue that no later one is taken for.
+//! - Memory that peers can reach ([`SharedRegion`]) is never a slice. Memory that can
+//!   be a slice, peers cannot reach.
+//! - Everything holds what it was made from, so that it is destroyed in the only order
+//!   that the verbs permit.
+//!
+//! Nothing on the data path allocates, locks, or enters the kernel by itself.
 
 mod attr;
 mod channel;
@@ -24,6 +56,7 @@ mod region;
 mod send;
 mod shared;
 mod srq;
+pub mod yardstick;
 
 pub use attr::{Atomics, DeviceAttr, LinkLayer, Mtu, OdpCaps, PortAttr};
 pub use channel::{CompletionChannel, Wakeup};

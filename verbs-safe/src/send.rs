@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs_sys::{
-    ibv_post_send, ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wr_opcode as opcode,
+    ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wr_opcode as opcode,
 };
 
 use crate::completion::{Completion, QueueId};
@@ -442,6 +442,14 @@ impl SendQueue {
         // SAFETY: the device is done with the request, and the slot has been neither
         // lent nor staged since; while `self` is borrowed, it will not be.
         Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), record.len as usize) })
+    }
+
+    pub(crate) fn ring(&self) -> &SendRing {
+        &self.ring
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_qp {
+        self.qp.raw()
     }
 
     #[inline]
