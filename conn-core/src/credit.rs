@@ -350,13 +350,14 @@ impl core::error::Error for GrantError {}
 /// assert_eq!(grantor.due(), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: received <= granted <= window + reposted, and reposted <= received.
+// Invariant: received <= granted <= posted <= received + window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditGrantor {
     window: u32,
     threshold: u32,
     received: u64,
-    reposted: u64,
+    /// The position up to which buffers have been posted: `window + reposted`.
+    posted: u64,
     granted: u64,
 }
 
@@ -373,7 +374,8 @@ impl CreditGrantor {
         if threshold == 0 {
             return Err(GrantorConfigError::EmptyThreshold);
         }
-        Ok(Self { window, threshold, received: 0, reposted: 0, granted: window as u64 })
+        let posted = window as u64;
+        Ok(Self { window, threshold, received: 0, posted, granted: posted })
     }
 
     /// Credit messages that can be under way to the sender at once, at most: as many
@@ -406,11 +408,11 @@ impl CreditGrantor {
     /// [`RepostOverrun`] when fewer messages than that have a buffer to repost.
     #[inline]
     pub fn on_reposted(&mut self, n: u32) -> Result<(), RepostOverrun> {
-        let possible = (self.received - self.reposted) as u32;
+        let possible = self.window - (self.posted - self.received) as u32;
         if n > possible {
             return Err(RepostOverrun { possible });
         }
-        self.reposted += u64::from(n);
+        self.posted += u64::from(n);
         Ok(())
     }
 
@@ -428,7 +430,7 @@ impl CreditGrantor {
     /// sender knows of all buffers.
     #[inline]
     pub fn grantable(&self) -> Option<CreditWire> {
-        (self.ungranted() != 0).then(|| CreditWire::of_position(self.posted_limit()))
+        (self.ungranted() != 0).then(|| CreditWire::of_position(self.posted))
     }
 
     /// The credit has been posted. If the post failed, do not call this: the credit,
@@ -447,15 +449,10 @@ impl CreditGrantor {
         Ok(())
     }
 
-    #[inline]
-    fn posted_limit(&self) -> u64 {
-        u64::from(self.window) + self.reposted
-    }
-
     /// Buffers posted again that the sender has not been told of.
     #[inline]
     pub fn ungranted(&self) -> u32 {
-        (self.posted_limit() - self.granted) as u32
+        (self.posted - self.granted) as u32
     }
 
     /// Messages received.

@@ -171,7 +171,7 @@ pub enum BufferState {
 /// assert_eq!(ids[..2], [2, 0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: waiting + posted + lent == slots; the list from `front` has `waiting`
+// Invariant: waiting + posted <= slots, the others are lent; the list from `front` has `waiting`
 // members and ends at `back` (both meaningless when nothing waits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferPool<S> {
@@ -180,7 +180,6 @@ pub struct BufferPool<S> {
     back: u32,
     waiting: u32,
     posted: u32,
-    lent: u32,
     /// `1 <= repost_batch <= slots`.
     repost_batch: u32,
 }
@@ -207,15 +206,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
         slots[last] = PoolSlot(END);
         let waiting = slots.len() as u32;
         let repost_batch = config.repost_batch.min(waiting);
-        Ok(Self {
-            slots: storage,
-            front: 0,
-            back: last as u32,
-            waiting,
-            posted: 0,
-            lent: 0,
-            repost_batch,
-        })
+        Ok(Self { slots: storage, front: 0, back: last as u32, waiting, posted: 0, repost_batch })
     }
 }
 
@@ -230,7 +221,6 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
         let slot = self.posted_slot(id)?;
         slot.0 = LENT;
         self.posted -= 1;
-        self.lent += 1;
         Ok(())
     }
 
@@ -245,7 +235,6 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
             Some(&PoolSlot(LENT)) => {}
             Some(_) => return Err(FreeError::NotLent),
         }
-        self.lent -= 1;
         self.push_back(id);
         Ok(())
     }
@@ -313,12 +302,12 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     pub fn take_repost(&mut self, out: &mut [u32]) -> usize {
         let count = out.len().min(self.waiting as usize);
         let slots = self.slots.as_mut();
+        let mut front = self.front;
         for id in &mut out[..count] {
-            *id = self.front;
-            let slot = &mut slots[self.front as usize];
-            self.front = slot.0;
-            slot.0 = POSTED;
+            *id = front;
+            front = core::mem::replace(&mut slots[front as usize].0, POSTED);
         }
+        self.front = front;
         self.waiting -= count as u32;
         self.posted += count as u32;
         count
@@ -370,7 +359,7 @@ impl<S: AsRef<[PoolSlot]>> BufferPool<S> {
     /// Buffers with the application.
     #[inline]
     pub fn lent(&self) -> u32 {
-        self.lent
+        self.buffers() - self.posted - self.waiting
     }
 
     /// Buffers to be posted again.

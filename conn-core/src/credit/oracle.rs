@@ -140,7 +140,7 @@ impl Granted {
     pub fn new(window: u32, threshold: u32, already: u64) -> Result<Self, GrantorConfigError> {
         let mut machine = CreditGrantor::new(window, threshold)?;
         machine.received += already;
-        machine.reposted += already;
+        machine.posted += already;
         machine.granted += already;
         let granted = machine.granted;
         let (threshold, with_sender) = (threshold.into(), window.into());

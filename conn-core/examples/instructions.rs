@@ -1,0 +1,91 @@
+//! The whole path of a message through the machines of one end, as often as asked, for
+//! `instructions.sh` to count: `instructions send 1000`, `instructions receive 1000`.
+//!
+//! The figures of the `batched` preset: 256 messages under way, signalled every 32nd,
+//! reposted and granted in 32s. What the driver would do in between (post, poll) is an
+//! opaque no-op.
+
+use std::{env, error::Error, hint::black_box};
+
+use conn_core::{
+    control::Control,
+    credit::{CreditGrantor, CreditWindow},
+    pool::{BufferPool, PoolConfig, PoolSlot},
+    wr::{SendTracker, SendTrackerConfig, WrClass},
+};
+
+const WINDOW: u32 = 256;
+const BATCH: u32 = 32;
+/// Completions that a poll finds. (A poll asks for up to 32; the fewer it finds, the
+/// more the questions after it cost a message.)
+const POLLED: usize = 8;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = env::args().collect();
+    let [_, way, messages] = &arguments[..] else {
+        return Err("usage: instructions send|receive MESSAGES".into());
+    };
+    match way.as_str() {
+        "send" => send(messages.parse()?),
+        "receive" => receive(messages.parse()?),
+        other => Err(format!("neither send nor receive: {other}").into()),
+    }
+}
+
+/// The credit is taken and the request planned; every 32nd completes, and a credit
+/// comes every 32 messages.
+#[inline(never)]
+fn send(messages: u64) -> Outcome {
+    let config = SendTrackerConfig { depth: WINDOW, control_slots: 8, signal_every: BATCH };
+    let mut tracker = black_box(SendTracker::new(config)?);
+    let mut window = black_box(CreditWindow::new(WINDOW)?);
+    let mut limit = u64::from(WINDOW);
+    for _ in 0..messages {
+        window.consume(1)?;
+        let planned = black_box(tracker.plan(WrClass::Data)?);
+        if planned.signalled {
+            tracker.complete(black_box(planned.id))?;
+            limit += u64::from(BATCH);
+            let immediate = black_box(limit as u32 & 0x7fff_ffff);
+            if let Control::Credit(wire) = Control::decode(immediate)? {
+                window.on_credit(wire)?;
+            }
+        }
+    }
+    assert_eq!(black_box(window).sent(), messages);
+    Ok(())
+}
+
+/// Messages are received and lent as polled, and freed; buffers are reposted and
+/// granted in 32s.
+#[inline(never)]
+fn receive(messages: u64) -> Outcome {
+    let storage = vec![PoolSlot::new(); WINDOW as usize].into_boxed_slice();
+    let mut pool = black_box(BufferPool::new(storage, PoolConfig { repost_batch: BATCH })?);
+    let mut grantor = black_box(CreditGrantor::new(WINDOW, BATCH)?);
+    let (mut device, mut ids) = ([0; WINDOW as usize], [0; BATCH as usize]);
+    pool.take_repost(&mut device);
+    for poll in 0..messages.div_ceil(POLLED as u64) {
+        let first = (poll * POLLED as u64 % u64::from(WINDOW)) as usize;
+        let arrived = black_box(&device[first..first + POLLED]);
+        for &id in arrived {
+            grantor.on_receive()?;
+            pool.lend(id)?;
+        }
+        for &id in black_box(arrived) {
+            pool.free(id)?;
+        }
+        if pool.due() {
+            let count = pool.take_repost(black_box(&mut ids));
+            grantor.on_reposted(count as u32)?;
+        }
+        if let Some(credit) = grantor.due() {
+            black_box(Control::Credit(credit).encode());
+            grantor.mark_granted(credit)?;
+        }
+    }
+    assert!(black_box(grantor).received() >= messages);
+    Ok(())
+}
