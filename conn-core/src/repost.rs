@@ -36,7 +36,7 @@
 
 use core::fmt;
 
-use static_assertions::{assert_impl_all, const_assert_eq};
+use static_assertions::assert_impl_all;
 
 use crate::sync::{AtomicU64, Ordering, ordering};
 
@@ -63,7 +63,7 @@ const SUMMARY_TAKE: Ordering = ordering!("repost-summary-take", Acquire => Relax
 pub struct RepostWord(AtomicU64);
 
 #[cfg(not(rdma_conn_loom))]
-const_assert_eq!(size_of::<RepostWord>(), 64);
+static_assertions::const_assert_eq!(size_of::<RepostWord>(), 64);
 assert_impl_all!(RepostQueue<[RepostWord; 2]>: Send, Sync);
 
 impl RepostWord {
@@ -253,6 +253,10 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
         let (mut pending, mut count) = (summary.swap(0, SUMMARY_TAKE), 0);
         while pending != 0 {
             let leaf = s * 64 + pending.trailing_zeros() as usize;
+            if self.loom_misses(leaf) {
+                pending &= pending - 1;
+                continue;
+            }
             let taken = self.take_leaf(leaf, out.len() - count);
             count += write_ids(leaf, taken.bits, &mut out[count..]);
             if taken.more {
@@ -264,6 +268,14 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
             pending &= pending - 1;
         }
         count
+    }
+
+    /// Without the order that the summary gives, the swap of a leaf might take its place
+    /// before the bit that brought us here. Loom runs read-modify-writes in one order
+    /// for all threads, and would not show that; a stale load shows it.
+    #[inline]
+    fn loom_misses(&self, leaf: usize) -> bool {
+        cfg!(rdma_conn_loom) && self.leaf(leaf).load(Ordering::Relaxed) == 0
     }
 
     /// Takes up to `room` ids out of a leaf.

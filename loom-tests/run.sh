@@ -1,0 +1,38 @@
+#!/bin/sh
+# Runs all loom models, then each mutant of mutants.txt, whose model must fail.
+# By hand, one model:   RUSTFLAGS='--cfg rdma_conn_loom' \
+#     cargo test -p loom-tests --release --target-dir target/loom --test gate
+# and one mutant of it: RUSTFLAGS='--cfg rdma_conn_loom --cfg rdma_conn_mutant="gate-enter-take"' …
+set -eu
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}/loom
+export RUSTFLAGS='--cfg rdma_conn_loom'
+# The models run for seconds: quick to build matters more than the last bit of speed.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=false
+loom_test() { cargo test --quiet -p loom-tests --release --target-dir "$target" "$@"; }
+
+loom_test --tests
+
+# A mutant is built by a wrapper of rustc that adds its cfg and is named after it: so
+# cargo compiles the workspace's crates anew, but not loom.
+wrappers=$target/mutants
+mkdir -p "$wrappers"
+count=0
+while read -r mutant model; do
+    case $mutant in '' | '#'*) continue ;; esac
+    ln -sf "$PWD/loom-tests/rustc-mutant.sh" "$wrappers/$mutant"
+    export RUSTC_WORKSPACE_WRAPPER="$wrappers/$mutant"
+    loom_test --test "$model" --no-run </dev/null
+    if loom_test --test "$model" </dev/null >"$wrappers/output" 2>&1; then
+        echo "loom: the model '$model' does not notice the mutant '$mutant'" >&2
+        exit 1
+    fi
+    if ! grep -q 'test result: FAILED' "$wrappers/output"; then
+        cat "$wrappers/output" >&2
+        echo "loom: the model '$model' did not run with the mutant '$mutant'" >&2
+        exit 1
+    fi
+    echo "loom: mutant $mutant caught by $model"
+    count=$((count + 1))
+done <loom-tests/mutants.txt
+echo "loom: all models hold, $count of $count mutants caught"
