@@ -1,0 +1,24 @@
+#!/bin/sh
+# Shows that conn-core needs neither std nor an allocator: builds a program that has
+# none and drives every machine, runs it, and searches it for an allocator.
+set -eu
+cd "$(dirname "$0")"
+target=${CARGO_TARGET_DIR:-$PWD/../../target}/proof
+program=$target/release/conn-core-proof
+
+build() { cargo build --quiet --release --target-dir "$target" "$@"; }
+
+build
+timeout 10 "$program" || { echo "proof: step $? failed (124: a panic)" >&2; exit 1; }
+if nm "$program" | grep -E '__rust_alloc|__rg_alloc|__rust_dealloc|alloc5alloc|3std'; then
+    echo "proof: the program contains an allocator or std" >&2
+    exit 1
+fi
+# The same program must fail when a step comes out otherwise than expected.
+RUSTFLAGS='--cfg proof_of_failure' build
+if timeout 10 "$program"; then
+    echo "proof: the program does not notice a failed step" >&2
+    exit 1
+fi
+echo "proof: every machine driven without std and alloc; $(cargo tree --quiet --prefix none --edges normal | wc -l) crates:"
+cargo tree --edges normal

@@ -1,0 +1,171 @@
+//! Drives every machine of conn-core in a program that has neither std nor alloc, and
+//! exits with 0 if each did what it should. `run.sh` builds it, runs it, and looks for
+//! an allocator in it.
+//!
+//! With `--cfg proof_of_failure` the last step expects something wrong: the exit status
+//! must then not be 0.
+#![no_std]
+#![no_main]
+
+use conn_core::{
+    control::Control,
+    credit::{CreditGrantor, CreditWindow},
+    gate::Gate,
+    handshake::{
+        DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
+    },
+    pack::{Packer, Unpacker},
+    pool::{BufferPool, PoolConfig, PoolSlot},
+    repost::{EnqueueError, RepostQueue, RepostWord, words_for},
+    sleeper::Sleeper,
+    wr::{SendTracker, SendTrackerConfig, WrClass},
+};
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        // Without unsafe code there is no way out from here: `run.sh` sets a time limit.
+        core::hint::spin_loop();
+    }
+}
+
+/// The number of the step that failed, or 0.
+// SAFETY: the C runtime calls `main` with this signature, and nothing else defines it.
+#[unsafe(no_mangle)]
+pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
+    let steps = [
+        messages_flow,
+        packed_messages_come_out,
+        frees_from_anywhere_are_reposted,
+        who_sleeps_is_woken,
+        the_handshake_goes_there_and_back,
+        lies_are_refused,
+    ];
+    for (step, number) in steps.into_iter().zip(1..) {
+        if step() != Some(!cfg!(proof_of_failure)) {
+            return number;
+        }
+    }
+    0
+}
+
+const WINDOW: u32 = 8;
+
+/// The drive loop of the crate's docs, with an array as the wire. `None` or `false` is
+/// failure, as in all steps.
+fn messages_flow() -> Option<bool> {
+    let config = SendTrackerConfig { depth: 8, control_slots: 2, signal_every: 3 };
+    let (mut tracker, mut control) =
+        (SendTracker::new(config).ok()?, SendTracker::new(config).ok()?);
+    let mut window = CreditWindow::new(WINDOW).ok()?;
+    let mut pool =
+        BufferPool::new([PoolSlot::new(); WINDOW as usize], PoolConfig { repost_batch: 3 }).ok()?;
+    let mut grantor = CreditGrantor::new(WINDOW, 3).ok()?;
+    let mut ids = [0; WINDOW as usize];
+    let mut posted = pool.take_repost(&mut ids) as u64;
+    for message in 0..1000 {
+        window.consume(1).ok()?;
+        let planned = tracker.plan(WrClass::Data).ok()?;
+        if planned.signalled {
+            tracker.complete(planned.id).ok()?;
+        }
+        let id = ids[message % ids.len()];
+        grantor.on_receive().ok()?;
+        pool.lend(id).ok()?;
+        pool.free(id).ok()?;
+        while pool.due() {
+            let at = (posted % u64::from(WINDOW)) as usize;
+            let count = pool.take_repost(&mut ids[at..]);
+            posted += count as u64;
+            grantor.on_reposted(count as u32).ok()?;
+        }
+        if let Some(credit) = grantor.due() {
+            let planned = control.plan_signalled(WrClass::Control).ok()?;
+            control.complete(planned.id).ok()?;
+            grantor.mark_granted(credit).ok()?;
+            let Ok(Control::Credit(wire)) = Control::decode(Control::Credit(credit).encode())
+            else {
+                return None;
+            };
+            window.on_credit(wire).ok()?;
+        }
+    }
+    Some(window.sent() == 1000 && grantor.received() == 1000 && tracker.next_id().0 == 1001)
+}
+
+fn packed_messages_come_out() -> Option<bool> {
+    let (mut buf, mut packer) = ([0; 64], Packer::new(64));
+    for len in 0..9 {
+        packer.push(&mut buf, &[len; 9][..len.into()]).ok()?;
+        if packer.fits(20) {
+            continue;
+        }
+        let (mut unpacker, mut found) = (Unpacker::new(packer.len()), 0);
+        while let Some(span) = unpacker.next(&buf).ok()? {
+            found +=
+                u32::from(buf[span.range()].iter().all(|&b| usize::from(b) == span.range().len()));
+        }
+        if found != packer.count() {
+            return Some(false);
+        }
+        packer.reset();
+    }
+    Some(true)
+}
+
+fn frees_from_anywhere_are_reposted() -> Option<bool> {
+    static GATE: Gate = Gate::new();
+    let queue = RepostQueue::new([const { RepostWord::new() }; words_for(100)], 100).ok()?;
+    let mut sum = 0;
+    for id in 0..100 {
+        queue.enqueue(id).ok()?;
+        if !GATE.try_enter() {
+            return Some(false);
+        }
+        let mut out = [0; 8];
+        let count = queue.drain(&mut out);
+        sum += out[..count].iter().sum::<u32>();
+        if GATE.leave() {
+            return Some(false);
+        }
+    }
+    Some(sum == 4950 && queue.is_empty())
+}
+
+fn who_sleeps_is_woken() -> Option<bool> {
+    static SLEEPER: Sleeper = Sleeper::new();
+    SLEEPER.announce();
+    Some(SLEEPER.should_wake() && !SLEEPER.should_wake() && !SLEEPER.retract())
+}
+
+fn the_handshake_goes_there_and_back() -> Option<bool> {
+    let end = Endpoint { qp_num: 17, psn: 0x00ff_ffff, recv_window: WINDOW, max_message: 4096 };
+    let hello = Frame::Hello(Parameters {
+        protocol: ProtocolId::SEND_RECV,
+        options: Options::PACKED,
+        initiator_to_acceptor: Some(end),
+        acceptor_to_initiator: None,
+        lid: 0,
+        gid: [7; 16],
+        mtu: Mtu::B1024,
+        application: b"proof",
+    });
+    let mut buf = [0; MAX_FRAME];
+    let len = hello.encode(&mut buf).ok()?;
+    let part = decode(&buf[..len - 1]) == Err(DecodeError::Incomplete { need: len });
+    Some(part && decode(&buf).ok()?.frame == hello)
+}
+
+fn lies_are_refused() -> Option<bool> {
+    let mut window = CreditWindow::new(WINDOW).ok()?;
+    let credit = conn_core::credit::CreditWire::new(WINDOW + 1)?;
+    let queue = RepostQueue::new([const { RepostWord::new() }; words_for(1)], 1).ok()?;
+    queue.enqueue(0).ok()?;
+    Some(
+        window.on_credit(credit).is_err()
+            && queue.enqueue(0) == Err(EnqueueError::AlreadyQueued)
+            && Control::decode(u32::MAX).is_err()
+            && decode(b"junk").is_err()
+            && Unpacker::new(4).next(&[1, 0, 0, 0]).is_err(),
+    )
+}
