@@ -1,0 +1,326 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use rdma_conn::WaitStrategy;
+use rdma_conn::send_recv::{Config, Inline, Preset, Reposting, Transport};
+
+/// Messages over RDMA: over a card where there is one, over the embedded software
+/// device soft0 everywhere else.
+#[derive(Parser, Debug)]
+#[command(
+    name = "rdma-conn",
+    version = rdma_conn::build::VERSION,
+    long_version = long_version(),
+    after_help = "Start with `rdma-conn bench`: it needs no card and no set-up.\n\
+                  Exit status: 0 done, 1 failed, 2 the command line asks for something that cannot be."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+fn long_version() -> &'static str {
+    static LINE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    LINE.get_or_init(rdma_conn::build::summary)
+}
+
+/// What every command understands.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Common {
+    /// Device to use [default: the first active card, else soft0]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Print one JSON object a line on standard output, and nothing else there
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Index in the port's GID table [default: the IPv4-mapped RoCE v2 GID]
+    #[arg(long, global = true, value_name = "INDEX")]
+    pub(crate) gid_index: Option<u32>,
+    /// Say more on standard error (-vv: still more)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Args {
+    pub(crate) fn log_level(&self) -> tracing::Level {
+        match self.common.verbose {
+            0 => tracing::Level::WARN,
+            1 => tracing::Level::INFO,
+            2 => tracing::Level::DEBUG,
+            _ => tracing::Level::TRACE,
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Show the devices that there are, and what keeps more from being used
+    Devices,
+    /// Measure latency: half of a round trip, over message sizes
+    Pingpong(Pingpong),
+    /// Measure throughput; without arguments, a demonstration of about 20 s
+    #[command(after_help = "Examples:\n  \
+        rdma-conn bench\n  \
+        rdma-conn bench --preset batched --size 16\n  \
+        rdma-conn bench --senders 4 --single-receiver --srq --size 512 --json\n  \
+        rdma-conn bench --input FILE\n  \
+        rdma-conn bench --no-credits --rate auto --size 512")]
+    Bench(Bench),
+}
+
+/// Which connection.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Protocol {
+    /// Send/Receive
+    #[default]
+    SendRecv,
+}
+
+impl Protocol {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Protocol::SendRecv => "send-recv",
+        }
+    }
+}
+
+/// Options of a connection, for every command that makes one.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct ConnectionArgs {
+    /// Connection to use
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) protocol: Protocol,
+    /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
+    /// batched (256, 8 to a doorbell)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Option<Preset>,
+    /// Unacknowledged messages at most
+    #[arg(long, value_name = "N")]
+    pub(crate) unacked: Option<u32>,
+    /// Messages posted with one doorbell
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u32>,
+    /// Every so many sends ask for a completion [default: chosen]
+    #[arg(long, value_name = "N")]
+    pub(crate) signal_every: Option<u32>,
+    /// Receive buffers posted for each sender [default: twice --unacked]
+    #[arg(long, value_name = "K")]
+    pub(crate) recv_window: Option<u32>,
+    /// Completions polled at a time [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) poll_batch: Option<u32>,
+    /// Receive buffers reposted with one doorbell [default: chosen]
+    #[arg(long, value_name = "N")]
+    pub(crate) repost_batch: Option<u32>,
+    /// Pack small messages into sends of up to BYTES
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) pack: Option<u32>,
+    /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) inline: Option<u32>,
+    /// No flow control: a receiver that falls behind causes RNR events
+    #[arg(long)]
+    pub(crate) no_credits: bool,
+    /// How to wait
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) wait: Wait,
+}
+
+/// How a thread waits.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Wait {
+    /// Poll, never sleep
+    Spin,
+    /// Sleep on the completion channel at once
+    Block,
+    /// Poll for 50 µs, then sleep
+    #[default]
+    Adaptive,
+}
+
+impl ConnectionArgs {
+    /// The configuration for messages of `message_bytes`, from the preset and what
+    /// overrules it.
+    pub(crate) fn config(&self, common: &Common, preset: Preset, message_bytes: u32) -> Config {
+        let preset = Config::preset(self.preset.unwrap_or(preset));
+        let unacked = self.unacked.unwrap_or(preset.unacked);
+        let window = if self.unacked.is_some() { (2 * unacked).max(4) } else { preset.recv_window };
+        let pack = self.pack.unwrap_or(0);
+        Config {
+            message_bytes: message_bytes.max(pack).max(1),
+            unacked,
+            batch: self.batch.unwrap_or(preset.batch.min(unacked)),
+            signal_every: self.signal_every.unwrap_or(preset.signal_every),
+            recv_window: self.recv_window.unwrap_or(window),
+            poll_batch: self.poll_batch.unwrap_or(preset.poll_batch),
+            repost_batch: self.repost_batch.unwrap_or(preset.repost_batch),
+            pack_bytes: pack,
+            inline: self.inline_policy(),
+            credits: !self.no_credits,
+            wait: self.wait.strategy(),
+            transport: Transport { gid_index: common.gid_index, ..preset.transport },
+            ..preset
+        }
+    }
+
+    fn inline_policy(&self) -> Inline {
+        match self.inline {
+            None => Inline::Auto,
+            Some(0) => Inline::Never,
+            Some(bytes) => Inline::UpTo(bytes),
+        }
+    }
+}
+
+impl Wait {
+    fn strategy(self) -> WaitStrategy {
+        match self {
+            Wait::Spin => WaitStrategy::Spin,
+            Wait::Block => WaitStrategy::Block,
+            Wait::Adaptive => WaitStrategy::Adaptive,
+        }
+    }
+}
+
+/// Two ends: in this process, or in two.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Ends {
+    /// Be the end that others connect to, at ADDR (host:port)
+    #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Connect to the end that listens at ADDR (host:port)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) connect: Option<SocketAddr>,
+}
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Pingpong {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    /// Message sizes in bytes, with commas in between
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        default_value = "16,64,256,1024,4096,16384,65536"
+    )]
+    pub(crate) size: Vec<u32>,
+    /// Round trips for each size
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) iterations: u64,
+    /// Do not check the payloads
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+}
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    /// Message sizes in bytes, with commas in between [default: 16]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    pub(crate) size: Vec<u32>,
+    /// Messages of each sender [default: as many as fit into --seconds]
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub(crate) messages: Option<u64>,
+    /// How long each measurement takes
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "2")]
+    pub(crate) seconds: Duration,
+    /// Connections, each with a sending and a receiving thread
+    #[arg(long, value_name = "T", default_value_t = 1, conflicts_with = "senders")]
+    pub(crate) threads: u32,
+    /// Senders to one receiving thread
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) senders: u32,
+    /// All senders' completions in one queue, instead of a round robin over the queues
+    #[arg(long)]
+    pub(crate) single_receiver: bool,
+    /// One shared receive queue for all; buffers get back through a lock, a thread of
+    /// their own, or by combining
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]
+    pub(crate) srq: Option<Srq>,
+    /// Receive buffers in the shared queue [default: enough for every sender's window]
+    #[arg(long, value_name = "N", requires = "srq")]
+    pub(crate) srq_buffers: Option<u32>,
+    /// Messages per second of each sender, or auto: the highest rate without RNR events
+    #[arg(long, value_name = "R")]
+    pub(crate) rate: Option<Rate>,
+    /// Send this file, cut into messages, and compare what arrives with it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["messages", "seconds", "senders", "threads", "rate"])]
+    pub(crate) input: Option<PathBuf>,
+    /// Do not check the payloads (as other benchmarks do not)
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+}
+
+/// How buffers get back into a shared receive queue.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Srq {
+    /// Whoever frees posts, under a lock
+    Lock,
+    /// One thread posts for all
+    Thread,
+    /// Whoever frees posts for all, if nobody does at the moment
+    Combining,
+}
+
+impl Srq {
+    pub(crate) fn reposting(self) -> Reposting {
+        match self {
+            Srq::Lock => Reposting::Lock,
+            Srq::Thread => Reposting::Thread,
+            Srq::Combining => Reposting::Combining,
+        }
+    }
+}
+
+/// How fast senders send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rate {
+    PerSecond(f64),
+    Auto,
+}
+
+impl std::str::FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        if text == "auto" {
+            return Ok(Rate::Auto);
+        }
+        match text.parse::<f64>() {
+            Ok(rate) if rate.is_finite() && rate >= 1.0 => Ok(Rate::PerSecond(rate)),
+            _ => Err("a number of messages per second from 1, or auto".into()),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("a number of seconds from 0.01 to 86400".into()),
+    }
+}
+
+impl Bench {
+    /// Whether nothing was asked for: the demonstration.
+    pub(crate) fn is_demonstration(&self) -> bool {
+        let c = &self.connection;
+        let asked =
+            c.preset.is_some() || c.unacked.is_some() || c.batch.is_some() || c.pack.is_some();
+        let shaped = self.threads > 1 || self.senders > 1 || self.srq.is_some() || c.no_credits;
+        let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
+        let measured = !self.size.is_empty() || self.messages.is_some() || self.rate.is_some();
+        !(asked || shaped || ended || measured || self.single_receiver || self.input.is_some())
+    }
+}

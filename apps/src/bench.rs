@@ -1,0 +1,113 @@
+//! `rdma-conn bench`: throughput ("Send Receive", sections Bandwidth,
+//! Multithreading and Single Receiver).
+
+mod demonstration;
+mod ends;
+mod input;
+mod load;
+mod rate;
+mod report;
+mod run;
+
+use rdma_conn::send_recv::{Config, Preset};
+
+use crate::args::{Bench, Common, Rate};
+use crate::outcome::{Outcome, as_usage, usage};
+use crate::progress;
+use crate::session;
+use load::{Load, Shape};
+use report::Report;
+pub(crate) use report::right_aligned;
+
+pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
+    let device = session::open_device(common, &options.ends)?;
+    if options.is_demonstration() {
+        return demonstration::run(common, options, &device);
+    }
+    check(common, options, &device)?;
+    if let Some(address) = options.ends.listen {
+        return ends::listen(common, options, &device, address);
+    }
+    if let Some(file) = &options.input {
+        return input::run(common, options, &device, file);
+    }
+    let mut report = Report::new(common.json);
+    let sizes = sizes(options);
+    let bar = progress::bar(sizes.len() as u64, common.json);
+    for size in sizes {
+        let config = config(common, options, size);
+        let mut load = Load::new(options, size);
+        bar.set_message(format!("{size} B"));
+        if options.rate == Some(Rate::Auto) {
+            load.rate = Some(rate::find(&device, &config, Shape::new(options), &load)?);
+        }
+        let measured = match options.ends.connect {
+            Some(address) => ends::connect(options, &device, &config, &load, address)?,
+            None => run::within_process(&device, &config, Shape::new(options), &load)?,
+        };
+        report.add(
+            report::Case { device: &device, options, config: &config, load: &load },
+            &measured,
+        )?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    report.finish();
+    Ok(())
+}
+
+fn sizes(options: &Bench) -> Vec<u32> {
+    if options.size.is_empty() { vec![16] } else { options.size.clone() }
+}
+
+/// Receive and send buffers of a large message are many bytes: without other wishes
+/// the windows shrink so that they stay below this.
+const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
+
+fn config(common: &Common, options: &Bench, size: u32) -> Config {
+    let mut config = options.connection.config(common, Preset::Batched, size);
+    let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(2) as u32;
+    if options.connection.unacked.is_none() && config.unacked > fits {
+        config.unacked = fits;
+        config.batch = config.batch.min(fits);
+        if options.connection.recv_window.is_none() {
+            config.recv_window = 2 * fits;
+        }
+    }
+    config
+}
+
+/// Whatever cannot be, in one line, before anything is made.
+fn check(common: &Common, options: &Bench, device: &rdma_conn::device::Device) -> Outcome {
+    let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
+    for size in sizes(options) {
+        config(common, options, size).validate().map_err(as_usage)?;
+        if size > limit {
+            return Err(usage(format!(
+                "--size {size} is over what {} sends in one message ({limit} bytes)",
+                device.name()
+            )));
+        }
+    }
+    let shape = Shape::new(options);
+    if options.single_receiver && shape.senders == 1 && options.ends.listen.is_none() {
+        return Err(usage("--single-receiver is about many senders: add --senders N"));
+    }
+    if shape.senders == 0 || shape.senders > Shape::MAX_SENDERS {
+        return Err(usage(format!("1 to {} senders or threads", Shape::MAX_SENDERS)));
+    }
+    if options.rate == Some(Rate::Auto) && options.ends.connect.is_some() {
+        return Err(usage("--rate auto needs both ends in this process"));
+    }
+    let window = config(common, options, sizes(options)[0]).recv_window + 1;
+    match options.srq_buffers {
+        Some(n) if u64::from(n) < u64::from(window) * u64::from(shape.senders) => {
+            Err(usage(format!(
+                "--srq-buffers {n} is too few for {} senders with {window} each: {} or a smaller --recv-window",
+                shape.senders,
+                window * shape.senders
+            )))
+        }
+        _ => Ok(()),
+    }
+}

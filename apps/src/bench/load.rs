@@ -1,0 +1,143 @@
+//! What is sent, and between whom.
+
+use std::time::{Duration, Instant};
+
+use rdma_conn::send_recv::Reposting;
+
+use crate::args::{Bench, Rate};
+
+/// Senders and receivers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Shape {
+    pub(crate) senders: u32,
+    pub(crate) receiving: Receiving,
+    pub(crate) srq: Option<Reposting>,
+    pub(crate) srq_buffers: Option<u32>,
+}
+
+/// How the receiving side is organised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receiving {
+    /// A thread for each connection.
+    ThreadEach,
+    /// One thread that goes round all connections, each with a queue of its own.
+    RoundRobin,
+    /// One thread and one completion queue.
+    SingleReceiver,
+}
+
+impl Shape {
+    pub(crate) const MAX_SENDERS: u32 = 1024;
+
+    pub(crate) fn new(options: &Bench) -> Shape {
+        let receiving = match (options.single_receiver, options.senders > 1) {
+            (true, _) => Receiving::SingleReceiver,
+            (false, true) => Receiving::RoundRobin,
+            (false, false) => Receiving::ThreadEach,
+        };
+        Shape {
+            senders: options.threads.max(options.senders),
+            receiving,
+            srq: options.srq.map(|s| s.reposting()),
+            srq_buffers: options.srq_buffers,
+        }
+    }
+
+    /// One sender, one receiver.
+    pub(crate) const ONE: Shape =
+        Shape { senders: 1, receiving: Receiving::ThreadEach, srq: None, srq_buffers: None };
+}
+
+/// What each sender sends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) size: u32,
+    pub(crate) end: End,
+    pub(crate) verify: bool,
+    /// Messages per second of each sender.
+    pub(crate) rate: Option<f64>,
+}
+
+/// When a sender is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Messages(u64),
+    After(Duration),
+}
+
+impl Load {
+    pub(crate) fn new(options: &Bench, size: u32) -> Load {
+        let end = match options.messages {
+            Some(messages) => End::Messages(messages),
+            None => End::After(options.seconds),
+        };
+        let rate = match options.rate {
+            Some(Rate::PerSecond(rate)) => Some(rate),
+            Some(Rate::Auto) | None => None,
+        };
+        Load { size, end, verify: !options.no_verify, rate }
+    }
+}
+
+impl End {
+    /// Messages between two looks at the clock.
+    const STRIDE: u64 = 256;
+
+    /// Whether a sender that has sent `messages` since `start` goes on.
+    #[inline]
+    pub(crate) fn goes_on(self, messages: u64, start: Instant) -> bool {
+        match self {
+            End::Messages(limit) => messages < limit,
+            End::After(time) => !messages.is_multiple_of(Self::STRIDE) || start.elapsed() < time,
+        }
+    }
+}
+
+/// Spaces messages evenly in time.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    interval: Option<Duration>,
+    next: Instant,
+}
+
+impl Pacer {
+    pub(crate) fn new(rate: Option<f64>, start: Instant) -> Pacer {
+        Pacer { interval: rate.map(|r| Duration::from_secs_f64(1.0 / r)), next: start }
+    }
+
+    /// Waits until the next message is due. A sender that was held up does not
+    /// catch up with a burst: the rate is a limit.
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        let Some(interval) = self.interval else { return };
+        let mut now = Instant::now();
+        while now < self.next {
+            std::hint::spin_loop();
+            if self.next - now > Duration::from_micros(20) {
+                std::thread::yield_now();
+            }
+            now = Instant::now();
+        }
+        self.next = (self.next + interval).max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_ends_exactly_there() {
+        let start = Instant::now();
+        let sent = (0..).take_while(|n| End::Messages(1000).goes_on(*n, start)).count();
+        assert_eq!(sent, 1000);
+    }
+
+    #[test]
+    fn a_pacer_that_was_held_up_does_not_burst() {
+        let past = Instant::now() - Duration::from_secs(1);
+        let mut pacer = Pacer::new(Some(1000.0), past);
+        pacer.wait();
+        assert!(pacer.next >= Instant::now() - Duration::from_millis(1));
+    }
+}

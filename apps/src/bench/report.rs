@@ -1,0 +1,177 @@
+//! Results: a table for people, or one JSON object a line.
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::Config;
+use serde::Serialize;
+
+use super::load::{Load, Receiving, Shape};
+use super::run::Measured;
+use crate::args::Bench;
+
+/// What was measured, with what.
+pub(crate) struct Case<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) options: &'a Bench,
+    pub(crate) config: &'a Config,
+    pub(crate) load: &'a Load,
+}
+
+/// One line of `--json`. A figure that was not measured is absent.
+#[derive(Serialize)]
+struct Line<'a> {
+    protocol: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<&'a str>,
+    device: &'a str,
+    transport: &'a str,
+    size_bytes: u32,
+    unacked: u32,
+    batch: u32,
+    recv_window: u32,
+    threads: u32,
+    senders: u32,
+    single_receiver: bool,
+    /// `off`, or how buffers get back.
+    srq: &'a str,
+    credits: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pack_bytes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_per_sender: Option<f64>,
+    messages: u64,
+    messages_per_s: f64,
+    bytes_per_s: f64,
+    rdma_ops_per_message: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rnr_events: Option<u64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    registered_bytes: u64,
+    verified: bool,
+    build: String,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// Gathers results, and prints them.
+pub(crate) struct Report {
+    json: bool,
+    table: Table,
+}
+
+impl Report {
+    pub(crate) fn new(json: bool) -> Report {
+        let header =
+            ["size", "messages/s", "bytes/s", "RDMA ops/message", "RNR events", "receive memory"];
+        Report { json, table: right_aligned(&header) }
+    }
+
+    pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
+        let line = case.line(measured);
+        if self.json {
+            println!("{}", serde_json::to_string(&line)?);
+            return Ok(());
+        }
+        if self.table.row_count() == 0 {
+            println!("{}", line.title());
+        }
+        self.table.add_row([
+            bytes(u64::from(line.size_bytes)),
+            rate(line.messages_per_s),
+            format!("{}/s", bytes(line.bytes_per_s as u64)),
+            format!("{:.3}", line.rdma_ops_per_message),
+            line.rnr_events.map_or_else(|| "not counted".into(), |n| n.to_string()),
+            bytes(line.registered_bytes),
+        ]);
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) {
+        if !self.json && self.table.row_count() > 0 {
+            println!("{}", self.table);
+        }
+    }
+}
+
+impl<'a> Case<'a> {
+    fn line(&self, measured: &Measured) -> Line<'a> {
+        let Case { device, options, config, load } = *self;
+        let shape = Shape::new(options);
+        let per_s = measured.messages_per_s();
+        let many_to_one = shape.receiving != Receiving::ThreadEach;
+        Line {
+            protocol: options.connection.protocol.name(),
+            preset: options.connection.preset.map(|p| p.name()),
+            device: device.name(),
+            transport: "rc",
+            size_bytes: load.size,
+            unacked: config.unacked,
+            batch: config.batch,
+            recv_window: config.recv_window,
+            threads: if many_to_one { 1 } else { shape.senders },
+            senders: shape.senders,
+            single_receiver: shape.receiving == Receiving::SingleReceiver,
+            srq: shape.srq.map_or("off", |s| s.name()),
+            credits: config.credits,
+            pack_bytes: (config.pack_bytes > 0).then_some(config.pack_bytes),
+            rate_per_sender: load.rate,
+            messages: measured.messages,
+            messages_per_s: per_s,
+            bytes_per_s: per_s * f64::from(load.size),
+            rdma_ops_per_message: measured.operations as f64 / measured.messages.max(1) as f64,
+            rnr_events: measured.rnr_events,
+            registered_bytes: measured.registered_bytes,
+            verified: load.verify,
+            build: rdma_conn::build::summary(),
+        }
+    }
+}
+
+impl Line<'_> {
+    fn title(&self) -> String {
+        let many = match (self.senders, self.single_receiver) {
+            (1, _) => String::new(),
+            (n, true) => format!(", {n} senders to one queue"),
+            (n, false) => format!(", {n} senders, {} receiving threads", self.threads),
+        };
+        let srq = if self.srq == "off" { String::new() } else { format!(", SRQ ({})", self.srq) };
+        let checked = if self.verified { "payloads checked" } else { "payloads not checked" };
+        format!(
+            "{} on {}: {} unacknowledged, {} to a doorbell{many}{srq}, {checked}",
+            self.protocol, self.device, self.unacked, self.batch
+        )
+    }
+}
+
+/// A table whose columns are numbers.
+pub(crate) fn right_aligned(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Messages per second as people read them.
+pub(crate) fn rate(per_s: f64) -> String {
+    match per_s {
+        n if n >= 1e6 => format!("{:.2} M", n / 1e6),
+        n if n >= 1e3 => format!("{:.1} k", n / 1e3),
+        n => format!("{n:.0}"),
+    }
+}
+
+/// Bytes as people read them, in powers of 1000.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        n if n >= 1_000_000_000 => format!("{:.2} GB", n as f64 / 1e9),
+        n if n >= 1_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        n if n >= 10_000 => format!("{:.1} kB", n as f64 / 1e3),
+        n => format!("{n} B"),
+    }
+}

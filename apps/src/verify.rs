@@ -1,0 +1,145 @@
+//! Payloads that can be checked: a sequence number, bytes that depend on it, and a
+//! checksum over both.
+//!
+//! ```text
+//!  from 12 bytes up:   | sequence u64 | body … | CRC-32 u32 |
+//!  shorter:            | that many bytes of a hash of the sequence number |
+//! ```
+
+use anyhow::{Result, bail};
+
+/// Bytes that sequence number and checksum take.
+const FRAME: usize = 12;
+/// Bodies are windows into a block of noise, at an offset that the sequence number
+/// chooses, so that a message of the wrong number has the wrong bytes.
+const NOISE: usize = 4096;
+/// Offsets of the window.
+const STEPS: u64 = 61;
+
+/// Writes and checks the payloads of one sender.
+#[derive(Debug, Clone)]
+pub(crate) struct Payload {
+    noise: Vec<u8>,
+    next: u64,
+}
+
+impl Payload {
+    /// For messages of up to `bytes`; sender and receiver use the same `stream`.
+    pub(crate) fn new(bytes: usize, stream: u64) -> Payload {
+        let length = NOISE.max(bytes) + STEPS as usize;
+        let noise =
+            (0..length.div_ceil(8) as u64).flat_map(|i| mix(stream << 40 | i).to_le_bytes());
+        Payload { noise: noise.collect(), next: 0 }
+    }
+
+    /// Fills the next message.
+    #[inline]
+    pub(crate) fn fill(&mut self, message: &mut [u8]) {
+        let sequence = self.next;
+        self.next += 1;
+        if message.len() < FRAME {
+            short(message, sequence);
+            return;
+        }
+        let (covered, checksum) = message.split_at_mut(message.len() - 4);
+        covered[..8].copy_from_slice(&sequence.to_le_bytes());
+        let body = &mut covered[8..];
+        body.copy_from_slice(&self.noise[(sequence % STEPS) as usize..][..body.len()]);
+        checksum.copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
+    }
+
+    /// Checks the next message: it must be the one that [`fill`](Payload::fill) wrote.
+    #[inline]
+    pub(crate) fn check(&mut self, message: &[u8]) -> Result<()> {
+        let expected = self.next;
+        self.next += 1;
+        if message.len() < FRAME {
+            let mut hash = [0; FRAME];
+            short(&mut hash[..message.len()], expected);
+            if message != &hash[..message.len()] {
+                bail!("message {expected} has other bytes than were sent");
+            }
+            return Ok(());
+        }
+        let (covered, checksum) = message.split_at(message.len() - 4);
+        if crc32fast::hash(covered).to_le_bytes() != checksum {
+            bail!("message {expected} has a wrong checksum");
+        }
+        if covered[..8] != expected.to_le_bytes() {
+            let found = covered[..8].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+            bail!("message {found} came where {expected} belongs");
+        }
+        Ok(())
+    }
+
+    /// Messages filled or checked so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.next
+    }
+}
+
+/// What a message has that is too short for a frame.
+fn short(message: &mut [u8], sequence: u64) {
+    let (low, high) = (mix(sequence ^ 0x5eed), mix(!sequence));
+    let hash = low.to_le_bytes().into_iter().chain(high.to_le_bytes());
+    message.iter_mut().zip(hash).for_each(|(byte, hash)| *byte = hash);
+}
+
+/// SplitMix64's finaliser: every bit of the input reaches every bit of the result.
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(bytes: usize, count: u64) -> Vec<Vec<u8>> {
+        let mut payload = Payload::new(bytes, 7);
+        let message = |_| {
+            let mut message = vec![0; bytes];
+            payload.fill(&mut message);
+            message
+        };
+        (0..count).map(message).collect()
+    }
+
+    #[test]
+    fn what_was_filled_passes() {
+        for bytes in [0, 1, 8, 11, 12, 13, 16, 100, 4096, 70_000] {
+            let mut receiver = Payload::new(bytes, 7);
+            for message in filled(bytes, 200) {
+                receiver.check(&message).unwrap();
+            }
+            assert_eq!(receiver.count(), 200);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        for bytes in [1, 8, 12, 16, 33] {
+            let message = filled(bytes, 1).remove(0);
+            for bit in 0..bytes * 8 {
+                let mut bad = message.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(Payload::new(bytes, 7).check(&bad).is_err(), "{bytes} bytes, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn lost_doubled_and_swapped_messages_are_found() {
+        for bytes in [4, 16, 4096] {
+            let messages = filled(bytes, 3);
+            let fails = |order: &[usize]| {
+                let mut receiver = Payload::new(bytes, 7);
+                order.iter().any(|i| receiver.check(&messages[*i]).is_err())
+            };
+            assert!(!fails(&[0, 1, 2]));
+            assert!(fails(&[0, 2]) && fails(&[0, 0]) && fails(&[1, 0]), "{bytes} bytes");
+        }
+    }
+}

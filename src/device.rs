@@ -1,0 +1,194 @@
+//! One list of devices: those of rdma-core, and the embedded `soft0`.
+//!
+//! [`open`] takes a device by name, or the first card with an active port, or
+//! `soft0`; [`survey`] tells what there is and what is missing.
+
+use std::fmt;
+
+use verbs_safe::{Context, ProtectionDomain};
+use verbs_sys::Table;
+
+mod counters;
+mod survey;
+
+pub use counters::{CounterError, Counters};
+pub use survey::{Found, Obstacle, PortReport, Survey, survey};
+
+/// The name of the embedded device.
+pub const SOFT: &str = "soft0";
+
+/// The environment variable that names the device of tests and examples.
+pub const DEVICE_VARIABLE: &str = "RDMA_CONN_DEVICE";
+
+/// An open device and a protection domain on it. Clones are handles of the same.
+#[derive(Clone)]
+pub struct Device {
+    context: Context,
+    pd: ProtectionDomain,
+    provider: Provider,
+}
+
+/// Who provides a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Provider {
+    /// The embedded software device.
+    Soft,
+    /// rdma-core, as loaded at run time.
+    RdmaCore,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// What a device refused, and why.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{device}: cannot {what}: {reason}")]
+pub struct DeviceError {
+    /// The device's name.
+    pub device: String,
+    /// What was asked of it.
+    pub what: &'static str,
+    /// What the verb answered.
+    pub reason: String,
+}
+
+/// Why no device was opened.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is none of that name.
+    #[error("no device is called {name}: there are {}", known.join(", "))]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// It is there, but cannot be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl Device {
+    fn open(found: &verbs_safe::Device, provider: Provider) -> Result<Device, DeviceError> {
+        let fail = |what, e: &dyn fmt::Display| DeviceError {
+            device: found.name().to_owned(),
+            what,
+            reason: e.to_string(),
+        };
+        let context = found.open().map_err(|e| fail("be opened", &e))?;
+        let pd = context.alloc_pd().map_err(|e| fail("allocate a protection domain", &e))?;
+        Ok(Device { context, pd, provider })
+    }
+
+    /// Its name: `mlx5_0`, `rxe0`, `soft0`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.context.device_name()
+    }
+
+    /// Who provides it.
+    #[must_use]
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// Whether it reaches other processes.
+    #[must_use]
+    pub fn crosses_processes(&self) -> bool {
+        self.provider == Provider::RdmaCore
+    }
+
+    /// Its context, for whoever wants verbs.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The protection domain that connections are made in.
+    #[must_use]
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    pub(crate) fn error(&self, what: &'static str, reason: &dyn fmt::Display) -> DeviceError {
+        DeviceError { device: self.name().to_owned(), what, reason: reason.to_string() }
+    }
+}
+
+/// The tables that there are: the embedded device always, rdma-core where it is.
+fn providers() -> Vec<(Provider, Table)> {
+    let soft = (Provider::Soft, soft_rnic::table());
+    let core = verbs_sys::load().ok().map(|table| (Provider::RdmaCore, table));
+    core.into_iter().chain([soft]).collect()
+}
+
+/// Every device, cards first.
+fn all() -> Vec<(Provider, verbs_safe::Device)> {
+    let of = |(provider, table)| {
+        let devices = verbs_safe::devices(table).unwrap_or_default();
+        devices.into_iter().map(move |d| (provider, d))
+    };
+    providers().into_iter().flat_map(of).collect()
+}
+
+/// Opens the device called `name`; without a name, the first card with an active
+/// port, else `soft0`.
+///
+/// ```
+/// let device = rdma_conn::device::open(Some("soft0"))?;
+/// assert_eq!(device.name(), "soft0");
+/// assert!(rdma_conn::device::open(Some("mlx9_9")).is_err());
+/// # Ok::<(), rdma_conn::device::OpenError>(())
+/// ```
+///
+/// # Errors
+/// [`OpenError::Unknown`] with the names that there are; [`OpenError::Device`].
+pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
+    let devices = all();
+    let Some(name) = name else { return open_first(&devices) };
+    let found = devices.iter().find(|(_, d)| d.name() == name);
+    let (provider, device) = found.ok_or_else(|| OpenError::Unknown {
+        name: name.to_owned(),
+        known: devices.iter().map(|(_, d)| d.name().to_owned()).collect(),
+    })?;
+    Ok(Device::open(device, *provider)?)
+}
+
+fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, OpenError> {
+    for (provider, found) in devices {
+        match Device::open(found, *provider) {
+            Ok(device) if device.has_active_port() => return Ok(device),
+            Ok(_) => {}
+            Err(e) => tracing::warn!(error = %e, "device passed over"),
+        }
+    }
+    open(Some(SOFT))
+}
+
+/// Opens the embedded device.
+///
+/// # Errors
+/// When memory or descriptors are short.
+pub fn soft() -> Result<Device, OpenError> {
+    open(Some(SOFT))
+}
+
+/// Opens the device that [`DEVICE_VARIABLE`] names, else `soft0`: what every test
+/// and every example runs on.
+///
+/// # Errors
+/// As [`open`].
+pub fn of_environment() -> Result<Device, OpenError> {
+    open(Some(std::env::var(DEVICE_VARIABLE).as_deref().unwrap_or(SOFT)))
+}
+
+impl Device {
+    fn has_active_port(&self) -> bool {
+        self.context.port(1).is_ok_and(|port| port.is_active)
+    }
+}

@@ -1,0 +1,386 @@
+//! A receiver's side of one queue pair: its buffers, its credits, its end.
+
+use conn_core::control::Control;
+use conn_core::credit::{CreditGrantor, CreditWire};
+use conn_core::pool::{BufferPool, PoolSlot};
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{Completion, QpControl, RecvBuf, RecvQueue, SendOp, SendQueue};
+
+use super::returns::SlotReturn;
+use super::setup::Tracker;
+use super::shared::Member;
+use super::{Ended, PROBE, Violation};
+
+/// What a completion brought.
+pub(crate) enum Arrival {
+    Data(RecvBuf<SlotReturn>),
+    Nothing,
+    /// The link has failed just now: its error waits to be reported.
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Messages may come.
+    Open,
+    /// The sender has said goodbye; whatever comes now does not matter.
+    Finished,
+    /// Failed, or stopped by this end.
+    Dead,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    qp: QpControl,
+    queue: SendQueue,
+    tracker: Tracker,
+    /// `None` in the uncontrolled mode.
+    grantor: Option<CreditGrantor>,
+    source: Source,
+    state: State,
+    error: Option<Ended>,
+    packed: bool,
+    credits_sent: u64,
+    /// Whether the receiver has it on its list of links to settle.
+    pub(super) marked: bool,
+}
+
+/// Where the link's receive buffers come from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Own(OwnBuffers),
+    Shared(Member),
+}
+
+/// A pool of the link's own, posted to its queue pair.
+#[derive(Debug)]
+pub(crate) struct OwnBuffers {
+    queue: RecvQueue<SlotReturn>,
+    pool: BufferPool<Box<[PoolSlot]>>,
+    list: Box<[u32]>,
+    posted: u64,
+    slot_bytes: usize,
+}
+
+pub(crate) struct LinkParts {
+    pub(crate) qp: QpControl,
+    pub(crate) queue: SendQueue,
+    pub(crate) tracker: Tracker,
+    pub(crate) grantor: Option<CreditGrantor>,
+    pub(crate) source: Source,
+    pub(crate) packed: bool,
+}
+
+impl OwnBuffers {
+    pub(crate) fn new(
+        queue: RecvQueue<SlotReturn>,
+        pool: BufferPool<Box<[PoolSlot]>>,
+        slot_bytes: usize,
+    ) -> OwnBuffers {
+        OwnBuffers { queue, pool, list: vec![0; 64].into_boxed_slice(), posted: 0, slot_bytes }
+    }
+
+    /// Posts what waits: in whole batches, or (`all`) down to the last one.
+    /// Returns how many were posted.
+    pub(crate) fn repost(&mut self, all: bool) -> Result<u32, Ended> {
+        let mut reposted = 0;
+        while self.pool.due() || (all && self.pool.waiting() > 0) {
+            let count = self.pool.take_repost(&mut self.list);
+            let list = &self.list[..count];
+            if let Err(e) = self.queue.post(list) {
+                // What was taken from the pool a moment ago goes back into it.
+                let _ = self.pool.unpost(&list[e.posted as usize..]);
+                return Err(Ended::Device(e.to_string()));
+            }
+            reposted += count as u32;
+        }
+        self.posted += u64::from(reposted);
+        Ok(reposted)
+    }
+}
+
+/// Making, inspecting.
+impl Link {
+    pub(crate) fn new(parts: LinkParts) -> Link {
+        let LinkParts { qp, queue, tracker, grantor, source, packed } = parts;
+        Link {
+            qp,
+            queue,
+            tracker,
+            grantor,
+            source,
+            state: State::Open,
+            error: None,
+            packed,
+            credits_sent: 0,
+            marked: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn qp_num(&self) -> u32 {
+        self.qp.qp_num()
+    }
+
+    #[inline]
+    pub(crate) fn is_packed(&self) -> bool {
+        self.packed
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    pub(crate) fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
+    pub(crate) fn take_error(&mut self) -> Option<Ended> {
+        self.error.take()
+    }
+
+    pub(crate) fn work_requests(&self) -> u64 {
+        self.queue.posted_total()
+    }
+
+    pub(crate) fn credits_sent(&self) -> u64 {
+        self.credits_sent
+    }
+
+    pub(crate) fn buffers_posted(&self) -> u64 {
+        match &self.source {
+            Source::Own(own) => own.posted,
+            Source::Shared(_) => 0,
+        }
+    }
+
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        match &self.source {
+            Source::Own(own) => u64::from(own.pool.buffers()) * own.slot_bytes as u64,
+            Source::Shared(_) => 0,
+        }
+    }
+}
+
+/// Completions.
+impl Link {
+    #[inline]
+    pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
+        if completion.queue_id() == self.queue.queue_id() {
+            return self.control_sent(&completion);
+        }
+        let imm = completion.imm();
+        let taken = match &mut self.source {
+            Source::Own(own) => own.take(completion),
+            Source::Shared(member) => member.take(completion),
+        };
+        match (taken, imm) {
+            (Ok(buffer), None) => self.data(buffer),
+            (Ok(buffer), Some(imm)) => {
+                self.reclaim(buffer);
+                self.control(imm)
+            }
+            (Err(ended), _) => self.fail(ended),
+        }
+    }
+
+    #[inline]
+    fn data(&mut self, buffer: RecvBuf<SlotReturn>) -> Arrival {
+        if let Some(grantor) = &mut self.grantor
+            && grantor.on_receive().is_err()
+        {
+            self.reclaim(buffer);
+            return self.fail(Ended::Protocol(Violation::Overrun));
+        }
+        Arrival::Data(buffer)
+    }
+
+    fn control(&mut self, imm: u32) -> Arrival {
+        match Control::decode(imm) {
+            Ok(Control::Fin) => {
+                self.state = State::Finished;
+                Arrival::Nothing
+            }
+            _ => self.fail(Ended::Protocol(Violation::Control(imm))),
+        }
+    }
+
+    fn control_sent(&mut self, completion: &Completion<'_>) -> Arrival {
+        if let Some(error) = completion.error() {
+            let last = self.tracker.next_id().0 - 1;
+            // Flushed or failed: nothing is outstanding any more.
+            let _ = self.tracker.complete_failed(WrId(last));
+            return self.fail(Ended::PeerLost(error));
+        }
+        let retired = self.queue.retire(completion).ok();
+        match retired.map(|count| self.tracker.complete(WrId(count))) {
+            Some(Ok(_)) => Arrival::Nothing,
+            _ => self.fail(Ended::Protocol(Violation::Completion)),
+        }
+    }
+
+    /// Ends the link with a reason, unless it has ended already.
+    pub(crate) fn fail(&mut self, ended: Ended) -> Arrival {
+        if self.state != State::Open {
+            return Arrival::Nothing;
+        }
+        self.state = State::Dead;
+        self.error = Some(ended);
+        if let Err(e) = self.qp.to_error() {
+            tracing::debug!(qp = self.qp_num(), error = %e, "failed link was not moved to ERR");
+        }
+        Arrival::Failed
+    }
+}
+
+/// Buffers and credits.
+impl Link {
+    /// A message was freed on the receiver's own thread.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
+        match &mut self.source {
+            Source::Own(own) => own.reclaim(buffer),
+            Source::Shared(member) => member.reclaim(buffer),
+        }
+    }
+
+    /// A message was freed by another thread.
+    pub(crate) fn free(&mut self, slot: u32) {
+        if let Source::Own(own) = &mut self.source {
+            own.free(slot);
+        }
+    }
+
+    /// Reposts and grants what is due (all that there is when `idle`). Returns
+    /// whether there is more to come without a completion announcing it.
+    #[inline]
+    pub(crate) fn settle(&mut self, idle: bool) -> bool {
+        if self.state == State::Open {
+            let reposted = match &mut self.source {
+                Source::Own(own) => own.repost(idle),
+                Source::Shared(member) => member.take_reposted(idle),
+            };
+            match reposted {
+                Ok(count) => self.grant(count),
+                Err(ended) => drop(self.fail(ended)),
+            }
+        }
+        self.marked = self.state == State::Open
+            && match &self.source {
+                Source::Own(own) => own.pool.waiting() > 0,
+                Source::Shared(member) => member.has_outstanding(),
+            };
+        self.marked
+    }
+
+    #[inline]
+    fn grant(&mut self, reposted: u32) {
+        let Some(grantor) = &mut self.grantor else { return };
+        if reposted > 0 && grantor.on_reposted(reposted).is_err() {
+            self.fail(Ended::Protocol(Violation::Completion));
+            return;
+        }
+        if let Some(credit) = grantor.due() {
+            self.send_credit(credit);
+        }
+    }
+
+    /// A full control share is no loss: credits are cumulative, the next one says
+    /// it all, and a completion of the share brings us back here.
+    fn send_credit(&mut self, credit: CreditWire) {
+        if !self.send_control(Control::Credit(credit).encode(), false) {
+            return;
+        }
+        self.credits_sent += 1;
+        if let Some(grantor) = &mut self.grantor {
+            // It was due a moment ago, so it can be granted.
+            let _ = grantor.mark_granted(credit);
+        }
+    }
+
+    /// Whether the message went out.
+    fn send_control(&mut self, imm: u32, signalled: bool) -> bool {
+        self.post_control(SendOp::SendImm { len: 0, imm }, signalled)
+    }
+
+    fn post_control(&mut self, op: SendOp, signalled: bool) -> bool {
+        let planned = match signalled {
+            true => self.tracker.plan_signalled(WrClass::Control),
+            false => self.tracker.plan(WrClass::Control),
+        };
+        let Ok(planned) = planned else { return false };
+        let staged = self.queue.stage(op, planned.signalled).map_err(|e| e.to_string());
+        let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
+        if let Err(e) = posted {
+            self.fail(Ended::Device(e));
+            return false;
+        }
+        true
+    }
+}
+
+/// Life and end.
+impl Link {
+    /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
+    pub(crate) fn probe(&mut self) {
+        if self.state == State::Open && self.tracker.outstanding() == 0 {
+            self.post_control(PROBE, true);
+        }
+    }
+
+    /// Says goodbye to a sender that still sends.
+    pub(crate) fn stop(&mut self, control: Control) {
+        if self.state == State::Open {
+            self.send_control(control.encode(), true);
+            self.state = State::Dead;
+        }
+    }
+
+    /// The set-up failed: nobody is to hear of this link.
+    pub(crate) fn abandon(&mut self) {
+        self.state = State::Dead;
+    }
+
+    /// The receiver is about to sleep, and looks once more after this.
+    pub(crate) fn announce_sleep(&self) {
+        if let Source::Shared(member) = &self.source {
+            member.announce_sleep();
+        }
+    }
+
+    pub(crate) fn retract_sleep(&self) {
+        if let Source::Shared(member) = &self.source {
+            member.retract_sleep();
+        }
+    }
+
+    pub(crate) fn has_unfinished_control(&self) -> bool {
+        self.tracker.outstanding() > 0
+    }
+}
+
+impl OwnBuffers {
+    #[inline]
+    fn take(&mut self, completion: Completion<'_>) -> Result<RecvBuf<SlotReturn>, Ended> {
+        let buffer = self.queue.take(completion).map_err(|e| super::ended_by(&e))?;
+        match self.pool.lend(buffer.slot()) {
+            Ok(()) => Ok(buffer),
+            Err(_) => Err(Ended::Protocol(Violation::Completion)),
+        }
+    }
+
+    #[inline]
+    fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
+        // A part of a packed message is not the last one to hold its buffer.
+        if let Some(slot) = self.queue.reclaim(buffer) {
+            self.free(slot);
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, slot: u32) {
+        if let Err(e) = self.pool.free(slot) {
+            debug_assert!(false, "a buffer came home twice: {e}");
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The receiving half: one thread, one completion queue, any number of peers.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use conn_core::control::Control;
+use conn_core::pack::Unpacker;
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
+
+use super::index::QpIndex;
+use super::link::{Arrival, Link};
+use super::returns::{Returns, SlotReturn};
+use super::{Ended, RecvError, Violation};
+use crate::wait::{Deadline, Idle, Step, WaitStrategy};
+
+/// Which sender a message came from: the order in which the senders joined the
+/// receiver, from 0. Numbers of senders that have gone are not used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A received message: derefs to its bytes, which lie where the device put them.
+///
+/// Dropping it frees its buffer, from any thread and in any order; the receiver
+/// reposts what was freed, in batches. [`Receiver::free`] does the same without
+/// atomic operations. A message may outlive its receiver.
+#[derive(Debug)]
+pub struct Message {
+    buffer: RecvBuf<SlotReturn>,
+    peer: Peer,
+}
+
+impl Message {
+    /// Who sent it.
+    #[inline]
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl std::ops::Deref for Message {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// What a receiver has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages handed out.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queues: credits, keepalives, goodbyes.
+    pub work_requests: u64,
+    /// Credit messages sent.
+    pub credits_sent: u64,
+    /// Receive buffers posted, the first ones included.
+    pub buffers_posted: u64,
+}
+
+/// The receiving half of one connection, or of many.
+///
+/// With one peer it is a connection's other half. In *single-receiver mode*
+/// ("Send Receive", section Single Receiver) the completions of many queue pairs
+/// end up in one completion queue, and the queue pair number of a completion tells
+/// whose it is.
+///
+/// Whatever the receiver owes its peers (reposted buffers, credits) it does in the
+/// calls that receive. Messages may be dropped by other threads meanwhile: a
+/// receiver that sleeps is woken by it.
+#[derive(Debug)]
+pub struct Receiver {
+    pub(super) cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    batch: CompletionBatch,
+    links: Vec<Link>,
+    /// From the numbers of queue pairs to links.
+    index: QpIndex,
+    /// Links whose books have changed since they were last looked after.
+    dirty: Vec<u32>,
+    pub(super) returns: Arc<Returns>,
+    freed: Box<[u32]>,
+    open_pack: Option<OpenPack>,
+    policy: Policy,
+    stats: ReceiverStats,
+    ended: Option<Ended>,
+}
+
+/// What of the configuration a receiver needs after it was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) wait: WaitStrategy,
+    pub(crate) keepalive: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) poll_batch: u32,
+    pub(crate) max_peers: u32,
+}
+
+/// A packed message that is being handed out.
+#[derive(Debug)]
+struct OpenPack {
+    buffer: RecvBuf<SlotReturn>,
+    records: Unpacker,
+    link: u32,
+}
+
+/// Making, inspecting.
+impl Receiver {
+    pub(crate) fn new(
+        cq: CompletionQueue,
+        channel: Option<CompletionChannel>,
+        returns: Arc<Returns>,
+        policy: Policy,
+    ) -> Receiver {
+        Receiver {
+            cq,
+            channel,
+            batch: CompletionBatch::new(policy.poll_batch as usize),
+            links: Vec::with_capacity(policy.max_peers as usize),
+            index: QpIndex::default(),
+            dirty: Vec::with_capacity(policy.max_peers as usize),
+            returns,
+            freed: vec![0; 64].into_boxed_slice(),
+            open_pack: None,
+            policy,
+            stats: ReceiverStats::default(),
+            ended: None,
+        }
+    }
+
+    /// The number that the next link gets; `None` when there is no room for it.
+    pub(crate) fn next_link(&self) -> Option<u32> {
+        let next = self.links.len() as u32;
+        (next < self.policy.max_peers).then_some(next)
+    }
+
+    pub(crate) fn max_peers(&self) -> u32 {
+        self.policy.max_peers
+    }
+
+    pub(crate) fn add(&mut self, link: Link) -> Peer {
+        let peer = Peer(self.links.len() as u32);
+        self.index.insert(link.qp_num(), peer.0);
+        self.links.push(link);
+        peer
+    }
+
+    /// Forgets a link whose set-up did not come to its end.
+    pub(crate) fn abandon(&mut self, peer: Peer) {
+        if let Some(link) = self.links.get_mut(peer.0 as usize) {
+            link.abandon();
+        }
+    }
+
+    /// Senders that are connected now.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.links.iter().filter(|l| l.is_open()).count()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum();
+        ReceiverStats {
+            work_requests: sum(Link::work_requests),
+            credits_sent: sum(Link::credits_sent),
+            buffers_posted: sum(Link::buffers_posted),
+            ..self.stats
+        }
+    }
+
+    /// Bytes of receive buffers registered for this receiver's own pools; a shared
+    /// pool counts for itself.
+    #[must_use]
+    pub fn registered_bytes(&self) -> u64 {
+        self.links.iter().map(Link::registered_bytes).sum()
+    }
+}
+
+/// Receiving.
+impl Receiver {
+    /// The next message if there is one; never waits.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
+    /// never will be, [`RecvError::Peer`] once for each connection that failed.
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<Message, RecvError> {
+        if self.open_pack.is_some()
+            && let Some(message) = self.next_packed()?
+        {
+            return Ok(message);
+        }
+        loop {
+            if let Some(message) = self.next_polled()? {
+                return Ok(message);
+            }
+            self.refill()?;
+        }
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// As [`try_recv`](Receiver::try_recv), without `Empty`.
+    pub fn recv(&mut self) -> Result<Message, RecvError> {
+        self.recv_until(Deadline::NEVER)
+    }
+
+    /// Waits for the next message, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
+        self.recv_until(Deadline::after(timeout))
+    }
+
+    /// Frees a message on the receiver's own thread: what dropping it does, without
+    /// atomic operations. A message of another receiver is dropped.
+    #[inline]
+    pub fn free(&mut self, message: Message) {
+        let Message { buffer, peer } = message;
+        let Some(link) = self.links.get_mut(peer.0 as usize) else { return };
+        link.reclaim(buffer);
+        mark(&mut self.dirty, link, peer.0);
+    }
+
+    /// Tells every sender that this end stops receiving, and ends. Messages that
+    /// were not received are lost: receive until [`RecvError::Closed`] first.
+    pub fn close(mut self) {
+        self.stop();
+    }
+
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            done => return done,
+        }
+        let mut idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                done => return done,
+            }
+            match idle.step() {
+                Step::Again => {}
+                Step::Sleep(time) => {
+                    if let Some(message) = self.sleep(time)? {
+                        return Ok(message);
+                    }
+                }
+                Step::Probe => self.links.iter_mut().for_each(Link::probe),
+                Step::TimedOut => return Err(RecvError::TimedOut),
+            }
+        }
+    }
+}
+
+/// Completions.
+impl Receiver {
+    /// The next message among the completions that were polled already.
+    #[inline]
+    fn next_polled(&mut self) -> Result<Option<Message>, RecvError> {
+        while let Some(completion) = self.batch.pop() {
+            let Some(index) = self.index.find(completion.qp_num()) else {
+                self.ended.get_or_insert(Ended::Protocol(Violation::Completion));
+                continue;
+            };
+            let link = &mut self.links[index as usize];
+            match link.arrive(completion) {
+                Arrival::Data(buffer) => {
+                    mark(&mut self.dirty, link, index);
+                    if let Some(message) = self.hand_out(buffer, index)? {
+                        return Ok(Some(message));
+                    }
+                }
+                Arrival::Nothing => mark(&mut self.dirty, link, index),
+                Arrival::Failed => return Err(self.report(index)),
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn hand_out(
+        &mut self,
+        buffer: RecvBuf<SlotReturn>,
+        link: u32,
+    ) -> Result<Option<Message>, RecvError> {
+        if self.links[link as usize].is_packed() {
+            let records = Unpacker::new(buffer.len() as u32);
+            self.open_pack = Some(OpenPack { buffer, records, link });
+            return self.next_packed();
+        }
+        Ok(Some(self.count(Message { buffer, peer: Peer(link) })))
+    }
+
+    #[inline]
+    fn count(&mut self, message: Message) -> Message {
+        self.stats.messages += 1;
+        self.stats.bytes += message.len() as u64;
+        message
+    }
+
+    /// The next message of the open pack; closes it after its last.
+    fn next_packed(&mut self) -> Result<Option<Message>, RecvError> {
+        let Some(pack) = &mut self.open_pack else { return Ok(None) };
+        match pack.records.next(&pack.buffer) {
+            Ok(Some(span)) => {
+                let buffer = pack.buffer.slice(span.range());
+                let peer = Peer(pack.link);
+                Ok(Some(self.count(Message { buffer, peer })))
+            }
+            Ok(None) => {
+                self.open_pack = None;
+                Ok(None)
+            }
+            Err(e) => {
+                let link = pack.link;
+                self.open_pack = None;
+                self.links[link as usize].fail(Ended::Protocol(Violation::Pack(e)));
+                Err(self.report(link))
+            }
+        }
+    }
+
+    /// The error of a link, to be handed out once.
+    #[cold]
+    fn report(&mut self, index: u32) -> RecvError {
+        let ended = self.links[index as usize].take_error().unwrap_or(Ended::Closed);
+        RecvError::Peer { peer: Peer(index), ended }
+    }
+
+    /// Polls for more, after doing what is owed: each poll batch pays for the one
+    /// before it.
+    fn refill(&mut self) -> Result<(), RecvError> {
+        self.collect_freed();
+        self.settle(false);
+        if self.poll()? > 0 {
+            return Ok(());
+        }
+        self.settle(true);
+        Err(self.nothing())
+    }
+
+    fn poll(&mut self) -> Result<usize, RecvError> {
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone().into());
+        }
+        self.cq
+            .poll(&mut self.batch)
+            .map_err(|e| self.ended.get_or_insert(Ended::Device(e.to_string())).clone().into())
+    }
+
+    /// Why there is nothing: not yet, or never.
+    fn nothing(&mut self) -> RecvError {
+        // A failure that no completion reported (a post that was refused).
+        if let Some(index) = self.links.iter().position(Link::has_error) {
+            return self.report(index as u32);
+        }
+        let open = self.links.is_empty() || self.links.iter().any(Link::is_open);
+        if open { RecvError::Empty } else { RecvError::Closed }
+    }
+}
+
+/// What is owed to the senders.
+impl Receiver {
+    /// Books the buffers that other threads have freed.
+    fn collect_freed(&mut self) {
+        loop {
+            let count = self.returns.drain(&mut self.freed);
+            for &id in &self.freed[..count] {
+                let (index, slot) = self.returns.split(id);
+                if let Some(link) = self.links.get_mut(index as usize) {
+                    link.free(slot);
+                    mark(&mut self.dirty, link, index);
+                }
+            }
+            if count < self.freed.len() {
+                return;
+            }
+        }
+    }
+
+    /// Reposts and grants for the links that something has happened to. An idle
+    /// receiver reposts all it has, a busy one in batches.
+    #[inline]
+    fn settle(&mut self, idle: bool) {
+        let links = &mut self.links;
+        self.dirty.retain(|&index| links[index as usize].settle(idle));
+    }
+
+    /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
+    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(None) };
+        self.returns.bell().announce();
+        self.links.iter().for_each(Link::announce_sleep);
+        let found = self.arm_and_sleep(&channel, time);
+        self.links.iter().for_each(Link::retract_sleep);
+        self.returns.bell().retract();
+        found
+    }
+
+    /// Arms the queue, looks once more at everything that would wake us, and sleeps:
+    /// what comes after the look does wake us.
+    fn arm_and_sleep(
+        &mut self,
+        channel: &CompletionChannel,
+        time: Duration,
+    ) -> Result<Option<Message>, RecvError> {
+        let device = |e: &dyn std::fmt::Display| RecvError::Ended(Ended::Device(e.to_string()));
+        self.cq.arm(false).map_err(|e| device(&e))?;
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            done => return done.map(Some),
+        }
+        let bell = self.returns.bell().as_fd();
+        channel.wait_with(&[bell], Some(time)).map_err(|e| device(&e))?;
+        Ok(None)
+    }
+
+    fn stop(&mut self) {
+        self.open_pack = None;
+        let deadline = Deadline::after(self.policy.linger);
+        self.links.iter_mut().for_each(|link| link.stop(Control::Stop));
+        // The goodbyes are on their way; their completions say when they are there.
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
+        while self.links.iter().any(Link::has_unfinished_control) {
+            match self.cq.poll(&mut self.batch) {
+                Ok(0) if idle.step() == Step::TimedOut => return,
+                Ok(_) => {}
+                Err(_) => return,
+            }
+            while let Some(completion) = self.batch.pop() {
+                if let Some(index) = self.index.find(completion.qp_num()) {
+                    drop(self.links[index as usize].arrive(completion));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Notes that a link has something to settle.
+#[inline]
+fn mark(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
+    if !link.marked {
+        link.marked = true;
+        dirty.push(index);
+    }
+}

@@ -1,0 +1,649 @@
+//! The sending half.
+
+use std::time::Duration;
+
+use conn_core::control::Control;
+use conn_core::credit::CreditWindow;
+use conn_core::pack::Packer;
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{
+    Completion, CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendOp,
+    SendQueue,
+};
+
+use super::setup::Tracker;
+use super::{Config, Ended, Full, PROBE, SendError, Violation};
+use crate::wait::{Deadline, Idle, Step};
+
+/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(crate) WrId);
+
+/// What a sender has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// Messages accepted.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queue: data, keepalives and the goodbye.
+    pub work_requests: u64,
+    /// Credit messages received.
+    pub credits_received: u64,
+    /// Times that a message had to wait for credits.
+    pub credit_stalls: u64,
+}
+
+/// The sending half of a connection: one queue pair, one completion queue, one
+/// thread.
+///
+/// A message is copied into the next slot of a registered ring and given a
+/// [`Ticket`]; the work requests go to the device in postlists of
+/// [`batch`](Config::batch). What was accepted but not posted yet is posted by
+/// [`flush`](Sender::flush), and by every call that waits.
+///
+/// Dropping a sender delivers what was accepted and says goodbye, for at most
+/// [`linger`](Config::linger); [`close`](Sender::close) does the same and tells
+/// how it went.
+#[derive(Debug)]
+pub struct Sender {
+    control: QpControl,
+    queue: SendQueue,
+    /// Zero-length buffers for the peer's credits.
+    credits: RecvQueue<()>,
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    batch: CompletionBatch,
+    tracker: Tracker,
+    window: CreditWindow,
+    packer: Option<Packer>,
+    /// Longest message that can be packed.
+    pack_limit: usize,
+    config: Config,
+    /// Longest message: the smaller one of the peer's buffers and our slots.
+    limit: usize,
+    ended: Option<Ended>,
+    stats: SenderStats,
+}
+
+/// What the set-up hands over.
+pub(crate) struct SenderParts {
+    pub(crate) control: QpControl,
+    pub(crate) queue: SendQueue,
+    pub(crate) credits: RecvQueue<()>,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) channel: Option<CompletionChannel>,
+    pub(crate) tracker: Tracker,
+    pub(crate) window: CreditWindow,
+    pub(crate) config: Config,
+    pub(crate) limit: usize,
+}
+
+/// Making, inspecting.
+impl Sender {
+    /// Completions polled at a time. A completion stands for many messages here,
+    /// so that a small number is as good as a large one.
+    pub(crate) const POLL_BATCH: usize = 16;
+
+    pub(crate) fn new(parts: SenderParts) -> Sender {
+        let SenderParts { control, queue, credits, cq, channel, tracker, window, config, limit } =
+            parts;
+        let pack = Packer::new(config.pack_bytes.min(limit as u32));
+        Sender {
+            control,
+            queue,
+            credits,
+            cq,
+            channel,
+            batch: CompletionBatch::new(Self::POLL_BATCH),
+            tracker,
+            window,
+            pack_limit: pack.largest().unwrap_or(0) as usize,
+            packer: (config.pack_bytes > 0).then_some(pack),
+            config,
+            limit,
+            ended: None,
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// Longest message that can be sent, in bytes.
+    #[must_use]
+    pub fn max_message_bytes(&self) -> usize {
+        match &self.packer {
+            Some(_) => self.pack_limit,
+            None => self.limit,
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
+    }
+
+    /// The queue pair's number.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.control.qp_num()
+    }
+
+    /// Longest message that goes inside its work request, in bytes.
+    #[must_use]
+    pub fn inline_bytes(&self) -> u32 {
+        self.queue.max_inline()
+    }
+}
+
+/// Sending.
+impl Sender {
+    /// Accepts a message if there is room for it now.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when there is none: nothing was sent, try again later.
+    #[inline]
+    pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.try_send_with(message.len(), |slot| slot.copy_from_slice(message))
+    }
+
+    /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly
+    /// `bytes` bytes of registered memory, which hold what an earlier message left.
+    ///
+    /// # Errors
+    /// As [`try_send`](Sender::try_send); `fill` is then not called.
+    #[inline]
+    pub fn try_send_with(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Ticket, SendError> {
+        if bytes > self.limit {
+            return Err(self.too_long(bytes));
+        }
+        if self.packer.is_some() {
+            return self.pack(bytes, fill);
+        }
+        self.make_room()?;
+        let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
+        fill(&mut slot[..bytes]);
+        let ticket = self.stage_data(bytes)?;
+        self.count(bytes);
+        Ok(ticket)
+    }
+
+    /// Accepts a message, waiting for room as long as that takes.
+    ///
+    /// ```
+    /// use rdma_conn::send_recv::{Config, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
+    /// let ticket = a.sender.send_async(b"one")?;
+    /// a.sender.wait(ticket)?; // acknowledged: it lies in b's memory
+    /// assert_eq!(&*b.receiver.recv()?, b"one");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`], [`SendError::Ended`].
+    #[inline]
+    pub fn send_async(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        match self.try_send(message) {
+            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::NEVER),
+            done => done,
+        }
+    }
+
+    /// As [`send_async`](Sender::send_async), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`]; the message was then not accepted.
+    pub fn send_async_timeout(
+        &mut self,
+        message: &[u8],
+        timeout: Duration,
+    ) -> Result<Ticket, SendError> {
+        match self.try_send(message) {
+            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::after(timeout)),
+            done => done,
+        }
+    }
+
+    /// Waits until [`try_send`](Sender::try_send) has room for a message.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`].
+    pub fn wait_for_room(&mut self) -> Result<(), SendError> {
+        self.room_until(Deadline::NEVER)
+    }
+
+    /// Sends a message and waits until it is acknowledged.
+    ///
+    /// # Errors
+    /// As [`send_async`](Sender::send_async) and [`wait`](Sender::wait).
+    pub fn send(&mut self, message: &[u8]) -> Result<(), SendError> {
+        let ticket = self.send_async(message)?;
+        self.wait(ticket)
+    }
+
+    /// Posts what was accepted and is still being gathered into a batch or a pack.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`].
+    pub fn flush(&mut self) -> Result<(), SendError> {
+        self.seal()?;
+        self.post()
+    }
+
+    /// Whether the message of `ticket` is acknowledged; never waits.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`] when it never will be.
+    pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        if !self.tracker.is_complete(ticket.0) {
+            self.progress()?;
+        }
+        match (&self.ended, self.tracker.is_complete(ticket.0)) {
+            (_, true) => Ok(true),
+            (Some(ended), false) => Err(ended.clone().into()),
+            (None, false) => Ok(false),
+        }
+    }
+
+    /// Waits until the message of `ticket`, and so every earlier one, is
+    /// acknowledged: it lies in the receiver's memory.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`].
+    pub fn wait(&mut self, ticket: Ticket) -> Result<(), SendError> {
+        self.wait_until(ticket, Deadline::NEVER)
+    }
+
+    /// As [`wait`](Sender::wait), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`]; the ticket stays good.
+    pub fn wait_timeout(&mut self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
+        self.wait_until(ticket, Deadline::after(timeout))
+    }
+
+    /// Waits until everything accepted is acknowledged.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`].
+    pub fn wait_all(&mut self) -> Result<(), SendError> {
+        self.drain(Deadline::NEVER)
+    }
+
+    /// Delivers what was accepted, says goodbye and ends the half. The peer's
+    /// receiver hands out every message before it reports the end.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`] when something accepted was not delivered.
+    pub fn close(mut self) -> Result<(), SendError> {
+        self.goodbye(Deadline::NEVER)
+    }
+}
+
+/// Accepting a message.
+impl Sender {
+    #[cold]
+    fn too_long(&self, bytes: usize) -> SendError {
+        SendError::TooLong { bytes, limit: self.max_message_bytes() }
+    }
+
+    #[inline]
+    fn count(&mut self, bytes: usize) {
+        self.stats.messages += 1;
+        self.stats.bytes += bytes as u64;
+    }
+
+    /// Whether one more request may be staged; looks at the completion queue only
+    /// when it may not.
+    #[inline]
+    fn make_room(&mut self) -> Result<(), SendError> {
+        if self.has_room() && self.ended.is_none() {
+            return Ok(());
+        }
+        self.find_room()
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.tracker.available(WrClass::Data) > 0 && self.has_credit()
+    }
+
+    #[inline]
+    fn has_credit(&self) -> bool {
+        !self.config.credits || self.window.available() > 0
+    }
+
+    #[cold]
+    fn find_room(&mut self) -> Result<(), SendError> {
+        self.check_alive()?;
+        // What waits for the rest of its batch would otherwise never complete.
+        self.post()?;
+        self.progress()?;
+        self.check_alive()?;
+        if self.tracker.available(WrClass::Data) == 0 {
+            return Err(SendError::Full(Full::Window));
+        }
+        if !self.has_credit() {
+            return Err(SendError::Full(Full::Credits));
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self) -> Result<(), SendError> {
+        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
+    }
+
+    /// Stages the slot that was just filled.
+    #[inline]
+    fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
+        let planned =
+            self.tracker.plan(WrClass::Data).map_err(|_| SendError::Full(Full::Window))?;
+        let op = SendOp::Send { len: bytes as u32 };
+        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        if self.config.credits {
+            // `make_room` has seen a credit, and nothing else spends them.
+            let _ = self.window.consume(1);
+        }
+        if self.queue.staged() >= self.config.batch {
+            self.post()?;
+        }
+        Ok(Ticket(planned.id))
+    }
+
+    #[cold]
+    fn send_when_free(&mut self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
+        loop {
+            self.room_until(deadline)?;
+            match self.try_send(message) {
+                Err(SendError::Full(_)) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn room_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        let mut idle = self.idle(deadline);
+        let mut stalled = false;
+        loop {
+            match self.make_room() {
+                Err(SendError::Full(full)) => stalled |= full == Full::Credits,
+                done => {
+                    self.stats.credit_stalls += u64::from(stalled);
+                    return done;
+                }
+            }
+            self.wait_a_little(&mut idle)?;
+        }
+    }
+}
+
+/// Packing: small messages share a work request (seed "Batching": larger messages
+/// outperform batches of small ones).
+impl Sender {
+    fn pack(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Ticket, SendError> {
+        if bytes > self.pack_limit {
+            return Err(self.too_long(bytes));
+        }
+        if self.packer.as_ref().is_some_and(|packer| !packer.fits(bytes)) {
+            self.seal()?;
+        }
+        if self.packer.as_ref().is_some_and(|packer| packer.count() == 0) {
+            self.make_room()?;
+        }
+        // The slot stays ours until the pack is sealed: nothing else is staged
+        // meanwhile, so the pack's request will get the next id.
+        let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
+        let reserved = self.packer.as_mut().and_then(|packer| packer.reserve(slot, bytes).ok());
+        fill(reserved.ok_or(SendError::Full(Full::Window))?);
+        self.count(bytes);
+        Ok(Ticket(self.tracker.next_id()))
+    }
+
+    /// Stages the pack that is being filled, if there is one.
+    fn seal(&mut self) -> Result<(), SendError> {
+        let Some(packer) = &mut self.packer else { return Ok(()) };
+        if packer.count() == 0 {
+            return Ok(());
+        }
+        let bytes = packer.len() as usize;
+        packer.reset();
+        self.stage_data(bytes).map(drop)
+    }
+}
+
+/// Driving the device.
+impl Sender {
+    /// Rings the doorbell for everything staged.
+    fn post(&mut self) -> Result<(), SendError> {
+        while self.queue.staged() > 0 {
+            match self.queue.post() {
+                Ok(_) => {}
+                // A full send queue is backpressure: completions make room. Our
+                // own accounting keeps below the depth, so this is rare.
+                Err(e) if e.retry => {
+                    if self.progress()? == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+                Err(e) => return Err(self.fail_device(&e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions: acknowledgements of messages, and credits. Returns how
+    /// many there were.
+    fn progress(&mut self) -> Result<usize, SendError> {
+        let polled = match self.cq.poll(&mut self.batch) {
+            Ok(polled) => polled,
+            Err(e) => return Err(self.fail_device(&e)),
+        };
+        let mut spent = [0u32; Self::POLL_BATCH];
+        let mut spent_count = 0;
+        for completion in self.batch.drain() {
+            let taken = Books {
+                queue: &mut self.queue,
+                credits: &mut self.credits,
+                tracker: &mut self.tracker,
+                window: &mut self.window,
+                stats: &mut self.stats,
+                use_credits: self.config.credits,
+            }
+            .take(completion);
+            match taken {
+                Ok(Some(slot)) => {
+                    spent[spent_count] = slot;
+                    spent_count += 1;
+                }
+                Ok(None) => {}
+                // The first error is the reason, the flushed rest follows from it.
+                Err(ended) => {
+                    self.ended.get_or_insert(ended);
+                }
+            }
+        }
+        self.repost_credit_buffers(&spent[..spent_count]);
+        Ok(polled)
+    }
+
+    /// Before anything more is sent: the peer counts on these buffers for the
+    /// credits of what we send next.
+    fn repost_credit_buffers(&mut self, slots: &[u32]) {
+        if slots.is_empty() || self.ended.is_some() {
+            return;
+        }
+        if let Err(e) = self.credits.post(slots) {
+            self.fail_device(&e);
+        }
+    }
+
+    #[cold]
+    fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
+        self.ended.get_or_insert_with(|| Ended::Device(error.to_string())).clone().into()
+    }
+}
+
+/// Waiting.
+impl Sender {
+    fn idle(&self, deadline: Deadline) -> Idle {
+        Idle::new(self.config.wait, deadline, self.config.keepalive)
+    }
+
+    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        if self.tracker.is_complete(ticket.0) {
+            return Ok(());
+        }
+        self.flush()?;
+        self.nudge(ticket)?;
+        let mut idle = self.idle(deadline);
+        while !self.is_sent(ticket)? {
+            self.wait_a_little(&mut idle)?;
+        }
+        Ok(())
+    }
+
+    /// A request whose completion nobody asked for completes with the next one
+    /// that is signalled: when none is on its way, a zero-length write is sent
+    /// behind it, which is answered when everything before it was.
+    fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
+        if self.tracker.will_complete(ticket.0) {
+            return Ok(());
+        }
+        self.probe()
+    }
+
+    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.flush()?;
+        let last = WrId(self.tracker.next_id().0 - 1);
+        self.wait_until(Ticket(last), deadline)
+    }
+
+    /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
+    fn wait_a_little(&mut self, idle: &mut Idle) -> Result<(), SendError> {
+        if self.progress()? > 0 {
+            idle.reset();
+            return Ok(());
+        }
+        match idle.step() {
+            Step::Again => Ok(()),
+            Step::Sleep(time) => self.sleep(time),
+            Step::Probe => self.probe(),
+            Step::TimedOut => Err(SendError::TimedOut),
+        }
+    }
+
+    /// Arms the queue, looks once more, and sleeps: a completion that comes
+    /// between the look and the sleep rings the channel.
+    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
+        if let Err(e) = self.cq.arm(false) {
+            return Err(self.fail_device(&e));
+        }
+        if self.progress()? > 0 {
+            return Ok(());
+        }
+        let Some(channel) = &mut self.channel else { return Ok(()) };
+        match channel.wait(Some(time)) {
+            Ok(_) => Ok(()),
+            Err(e) => Err(self.fail_device(&e)),
+        }
+    }
+
+    /// Asks the peer's device whether it is there: a write of no bytes needs no
+    /// buffer, no key and no credit, and fails when nobody answers.
+    fn probe(&mut self) -> Result<(), SendError> {
+        self.check_alive()?;
+        // A full control share has a signalled request on its way already.
+        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
+        self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        self.post()
+    }
+}
+
+/// Ending.
+impl Sender {
+    fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.drain(deadline)?;
+        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else {
+            return Err(SendError::TimedOut);
+        };
+        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
+        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        self.post()?;
+        self.wait_until(Ticket(planned.id), deadline)?;
+        self.ended = Some(Ended::Closed);
+        Ok(())
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if let Err(e) = self.goodbye(Deadline::after(self.config.linger)) {
+            tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was delivered");
+        }
+    }
+}
+
+/// What a completion changes.
+struct Books<'a> {
+    queue: &'a mut SendQueue,
+    credits: &'a mut RecvQueue<()>,
+    tracker: &'a mut Tracker,
+    window: &'a mut CreditWindow,
+    stats: &'a mut SenderStats,
+    use_credits: bool,
+}
+
+impl Books<'_> {
+    /// Books one completion. A buffer that brought a credit is returned, to be
+    /// posted again.
+    fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, Ended> {
+        if completion.queue_id() == self.queue.queue_id() {
+            return self.acknowledge(&completion).map(|()| None);
+        }
+        self.credit(completion).map(Some)
+    }
+
+    fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), Ended> {
+        if let Some(error) = completion.error() {
+            return Err(Ended::PeerLost(error));
+        }
+        let violation = Ended::Protocol(Violation::Completion);
+        let retired = self.queue.retire(completion).map_err(|_| violation.clone())?;
+        self.tracker.complete(WrId(retired)).map_err(|_| violation)?;
+        Ok(())
+    }
+
+    fn credit(&mut self, completion: Completion<'_>) -> Result<u32, Ended> {
+        let imm = completion.imm();
+        let buffer = match self.credits.take(completion) {
+            Ok(buffer) => buffer,
+            Err(e) => return Err(super::ended_by(&e)),
+        };
+        // Nobody shares an empty buffer, so its slot comes home at once.
+        let slot = self.credits.reclaim(buffer).ok_or(Ended::Protocol(Violation::Completion))?;
+        let imm = imm.ok_or(Ended::Protocol(Violation::Overrun))?;
+        match Control::decode(imm) {
+            Ok(Control::Credit(credit)) => self.add(credit)?,
+            Ok(Control::Stop) => return Err(Ended::PeerStopped),
+            _ => return Err(Ended::Protocol(Violation::Control(imm))),
+        }
+        Ok(slot)
+    }
+
+    fn add(&mut self, credit: conn_core::credit::CreditWire) -> Result<(), Ended> {
+        self.stats.credits_received += 1;
+        if self.use_credits {
+            self.window.on_credit(credit).map_err(|e| Ended::Protocol(Violation::Credit(e)))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,507 @@
+//! Making the two halves of a connection, and joining them to the peer's.
+
+use conn_core::credit::{CreditGrantor, CreditWindow};
+use conn_core::handshake::{self, Endpoint, Frame, Options, Parameters, ProtocolId};
+use conn_core::pool::{BufferPool, PoolConfig, PoolSlot};
+use conn_core::wr::{self, SendTracker, SendTrackerConfig};
+use verbs_safe::{
+    CompletionChannel, CompletionQueue, ConnectAttr, CqConfig, Gid, PortAttr, QpControl, QueuePair,
+    QueuePairConfig, RecvSide, RemoteAccess,
+};
+
+use super::link::{Link, LinkParts, OwnBuffers, Source};
+use super::receiver::{Policy, Receiver};
+use super::returns::{Returns, SlotReturn};
+use super::sender::{Sender, SenderParts};
+use super::shared::{Member, SharedPool};
+use super::{Config, ConnectError};
+use crate::device::Device;
+use crate::handshake::{Exchange, HandshakeError, Stream};
+use crate::wait::WaitStrategy;
+
+/// Buffers that a sender posts for credits, and the depth of a receiver's send
+/// queue. The receiver chooses its threshold so that they suffice.
+const CONTROL_SLOTS: u32 = 16;
+/// Send-queue slots of a sender that data cannot take: probes and the goodbye.
+const SENDER_CONTROL: u32 = 4;
+/// READs and atomics in flight: none are used, and some devices refuse 0.
+const RD_ATOMIC: u8 = 1;
+
+/// Peers may probe us with writes of no bytes. No memory is registered for their
+/// writes, so that they can write nowhere.
+const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+/// Trackers live with their connection, so their storage is of the depth's size.
+pub(crate) type Tracker = SendTracker<Box<[u64]>>;
+
+fn tracker(depth: u32, control: u32, signal_every: u32) -> Tracker {
+    let storage = vec![0; wr::words_for(depth + control)].into_boxed_slice();
+    let config = SendTrackerConfig { depth: depth + control, control_slots: control, signal_every };
+    SendTracker::with_storage(config, storage).expect("a validated configuration has data slots")
+}
+
+/// The port that a connection uses, and how it is addressed.
+#[derive(Debug, Clone)]
+pub(crate) struct Port {
+    attr: PortAttr,
+    gid: Gid,
+}
+
+impl Port {
+    fn of(device: &Device, config: &Config) -> Result<Port, ConnectError> {
+        let transport = &config.transport;
+        let attr = device.context().port(transport.port);
+        let attr = attr.map_err(|e| device.error("query the port", &e))?;
+        if !attr.is_active {
+            return Err(device.error("use the port", &format!("it is {}", attr.state)).into());
+        }
+        let gid = device.context().choose_gid(transport.port, transport.gid_index);
+        let gid = gid.map_err(|e| device.error("choose a GID", &e))?;
+        Ok(Port { attr, gid })
+    }
+}
+
+/// A completion queue, with a channel when its user may sleep.
+fn completion_queue(
+    device: &Device,
+    entries: u32,
+    wait: WaitStrategy,
+) -> Result<(CompletionQueue, Option<CompletionChannel>), ConnectError> {
+    let channel = match wait.may_block() {
+        true => Some(
+            device
+                .context()
+                .create_channel()
+                .map_err(|e| device.error("create a completion channel", &e))?,
+        ),
+        false => None,
+    };
+    let config = CqConfig { entries, channel: channel.as_ref(), comp_vector: 0 };
+    let cq = device.context().create_cq(config);
+    let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
+    Ok((cq, channel))
+}
+
+/// A sending half whose queue pair waits for its peer.
+struct NewSender {
+    pair: QueuePair<()>,
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    psn: u32,
+}
+
+impl NewSender {
+    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let depth = config.unacked + SENDER_CONTROL;
+        let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.wait)?;
+        let pair = device.pd().create_qp(
+            &QueuePairConfig {
+                port: config.transport.port,
+                access: PROBES,
+                max_send_wr: depth,
+                send_slots: config.unacked,
+                send_slot_bytes: config.message_bytes as usize,
+                max_inline: config.inline.asked_bytes().min(config.message_bytes),
+                recv: RecvSide::Own { slots: CONTROL_SLOTS, slot_bytes: 0 },
+                ..QueuePairConfig::new(&cq, &cq)
+            },
+            (),
+        );
+        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        if let Some(queue) = &mut pair.recv {
+            let all: Vec<u32> = (0..CONTROL_SLOTS).collect();
+            queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
+        }
+        Ok(NewSender { pair, cq, channel, psn: verbs_safe::random_psn() })
+    }
+
+    fn endpoint(&self, config: &Config) -> Endpoint {
+        Endpoint {
+            qp_num: self.pair.control.qp_num(),
+            psn: self.psn,
+            recv_window: CONTROL_SLOTS,
+            max_message: config.message_bytes,
+        }
+    }
+
+    /// Ready to send to `peer`, which is the receiver of this direction.
+    fn finish(
+        self,
+        peer: &Endpoint,
+        config: &Config,
+        device: &Device,
+    ) -> Result<Sender, ConnectError> {
+        let QueuePair { control, send, recv } = self.pair;
+        let credits =
+            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
+        Ok(Sender::new(SenderParts {
+            control,
+            queue: send,
+            credits,
+            cq: self.cq,
+            channel: self.channel,
+            tracker: tracker(config.unacked, SENDER_CONTROL, config.signal_interval()),
+            window: CreditWindow::new(peer.recv_window).map_err(|e| unfit(&e))?,
+            config: *config,
+            limit: peer.max_message.min(config.message_bytes) as usize,
+        }))
+    }
+}
+
+/// A link of a receiver whose queue pair waits for its peer.
+struct NewLink {
+    pair: QueuePair<SlotReturn>,
+    member: Option<Member>,
+    psn: u32,
+    window: u32,
+}
+
+impl NewLink {
+    fn create(
+        device: &Device,
+        config: &Config,
+        receiver: &Receiver,
+        shared: Option<&SharedPool>,
+    ) -> Result<NewLink, ConnectError> {
+        let link = receiver.next_link().ok_or(ConnectError::TooManyPeers(receiver.max_peers()))?;
+        let window = config.recv_window;
+        let member = shared.map(|pool| pool.join(window + 1)).transpose()?;
+        let recv = match shared {
+            Some(pool) => RecvSide::Shared(pool.queue()),
+            None => RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize },
+        };
+        if let Some(pool) = shared {
+            pool.add_receiver(&receiver.returns);
+        }
+        let pair = device.pd().create_qp(
+            &QueuePairConfig {
+                port: config.transport.port,
+                access: PROBES,
+                max_send_wr: CONTROL_SLOTS,
+                send_slots: 0,
+                recv,
+                ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
+            },
+            SlotReturn::Receiver { returns: receiver.returns.clone(), link },
+        );
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        Ok(NewLink { pair, member, psn: verbs_safe::random_psn(), window })
+    }
+
+    fn endpoint(&self, config: &Config, shared: Option<&SharedPool>) -> Endpoint {
+        Endpoint {
+            qp_num: self.pair.control.qp_num(),
+            psn: self.psn,
+            recv_window: self.window,
+            max_message: shared.map_or(config.message_bytes, |pool| pool.config().buffer_bytes),
+        }
+    }
+
+    /// Ready to receive from `peer`, which is the sender of this direction.
+    fn finish(
+        self,
+        peer: &Endpoint,
+        packed: bool,
+        config: &Config,
+        device: &Device,
+    ) -> Result<Link, ConnectError> {
+        let QueuePair { control, send, recv } = self.pair;
+        let source = match (self.member, recv) {
+            (Some(member), _) => Source::Shared(member),
+            (None, Some(queue)) => Source::Own(own_buffers(queue, self.window, config, device)?),
+            (None, None) => {
+                return Err(device.error("use a queue pair", &"no receive side").into());
+            }
+        };
+        Ok(Link::new(LinkParts {
+            qp: control,
+            queue: send,
+            tracker: tracker(CONTROL_SLOTS - 1, 1, CONTROL_SLOTS / 4),
+            grantor: grantor(self.window, peer, config)?,
+            source,
+            packed,
+        }))
+    }
+}
+
+/// A pool of `window + 1` buffers, all posted: one more than the credits, for the
+/// sender's goodbye.
+fn own_buffers(
+    queue: verbs_safe::RecvQueue<SlotReturn>,
+    window: u32,
+    config: &Config,
+    device: &Device,
+) -> Result<OwnBuffers, ConnectError> {
+    let slots = vec![PoolSlot::new(); window as usize + 1].into_boxed_slice();
+    let policy = PoolConfig { repost_batch: config.repost_interval() };
+    let pool = BufferPool::new(slots, policy).map_err(|e| device.error("manage buffers", &e))?;
+    let mut own = OwnBuffers::new(queue, pool, config.message_bytes as usize);
+    own.repost(true).map_err(|e| device.error("post receive buffers", &e))?;
+    Ok(own)
+}
+
+/// Credits in chunks that the sender's control buffers can take: whatever the
+/// sender does, no more than that are on their way (see
+/// [`CreditGrantor::max_grants_in_flight`]). One buffer is kept for the goodbye.
+fn grantor(
+    window: u32,
+    peer: &Endpoint,
+    config: &Config,
+) -> Result<Option<CreditGrantor>, ConnectError> {
+    if !config.credits {
+        return Ok(None);
+    }
+    let chosen = config.credit_interval().min(window);
+    let fits = |threshold: &u32| {
+        CreditGrantor::max_grants_in_flight(window, *threshold) < peer.recv_window
+    };
+    let threshold = (chosen..=window).find(fits);
+    let threshold = threshold.ok_or_else(|| unfit(&"the sender has no buffers for credits"))?;
+    Ok(Some(CreditGrantor::new(window, threshold).map_err(|e| unfit(&e))?))
+}
+
+fn unfit(why: &dyn std::fmt::Display) -> ConnectError {
+    HandshakeError::Unfit(why.to_string()).into()
+}
+
+/// Which directions an initiator asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Directions {
+    pub(crate) outgoing: bool,
+    pub(crate) incoming: bool,
+}
+
+/// Where incoming messages are to go.
+pub(crate) struct Inbox<'a> {
+    pub(crate) receiver: &'a mut Receiver,
+    pub(crate) shared: Option<&'a SharedPool>,
+}
+
+impl Inbox<'_> {
+    fn reborrow(&mut self) -> Inbox<'_> {
+        Inbox { receiver: self.receiver, shared: self.shared }
+    }
+}
+
+/// A connection in the making: queue pairs in INIT, buffers posted.
+struct Draft<'a, 'r> {
+    device: &'a Device,
+    config: &'a Config,
+    port: Port,
+    sender: Option<NewSender>,
+    link: Option<NewLink>,
+    inbox: Option<Inbox<'r>>,
+}
+
+impl<'a, 'r> Draft<'a, 'r> {
+    fn new(
+        device: &'a Device,
+        config: &'a Config,
+        sends: bool,
+        inbox: Option<Inbox<'r>>,
+    ) -> Result<Draft<'a, 'r>, ConnectError> {
+        config.validate()?;
+        let port = Port::of(device, config)?;
+        let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
+        let link = inbox
+            .as_ref()
+            .map(|inbox| NewLink::create(device, config, inbox.receiver, inbox.shared));
+        Ok(Draft { device, config, port, sender, link: link.transpose()?, inbox })
+    }
+
+    /// What we tell the peer. `initiator` says which of the two we are.
+    fn parameters<'d>(&self, initiator: bool, application: &'d [u8]) -> Parameters<'d> {
+        let out = self.sender.as_ref().map(|s| s.endpoint(self.config));
+        let shared = self.inbox.as_ref().and_then(|i| i.shared);
+        let back = self.link.as_ref().map(|l| l.endpoint(self.config, shared));
+        let (to_acceptor, to_initiator) = if initiator { (out, back) } else { (back, out) };
+        Parameters {
+            protocol: ProtocolId::SEND_RECV,
+            options: self.options(),
+            initiator_to_acceptor: to_acceptor,
+            acceptor_to_initiator: to_initiator,
+            lid: self.port.attr.lid,
+            gid: self.port.gid.gid,
+            mtu: mtu(self.port.attr.active_mtu),
+            application,
+        }
+    }
+
+    fn options(&self) -> Options {
+        let packed = if self.config.pack_bytes > 0 { Options::PACKED } else { Options::NONE };
+        let free = if self.config.credits { Options::NONE } else { Options::NO_CREDITS };
+        packed.with(free)
+    }
+
+    /// Connects the queue pairs to the peer's, and buffers to credits.
+    fn connect(
+        self,
+        peer: &Parameters<'_>,
+        initiator: bool,
+    ) -> Result<(Option<Sender>, Option<super::Peer>), ConnectError> {
+        fits(&self.options(), peer)?;
+        let (to_acceptor, to_initiator) = (peer.initiator_to_acceptor, peer.acceptor_to_initiator);
+        let (out, back) =
+            if initiator { (to_acceptor, to_initiator) } else { (to_initiator, to_acceptor) };
+        let missing = || unfit(&"the ends disagree on the directions");
+        let wire = Wire { device: self.device, config: self.config, port: &self.port, peer };
+        let sender = match self.sender {
+            None => None,
+            Some(new) => {
+                let end = out.ok_or_else(missing)?;
+                wire.connect(&new.pair.control, new.psn, &end)?;
+                Some(new.finish(&end, self.config, self.device)?)
+            }
+        };
+        let joined = match (self.link, self.inbox) {
+            (Some(new), Some(inbox)) => {
+                let end = back.ok_or_else(missing)?;
+                let (control, psn) = (new.pair.control.clone(), new.psn);
+                let packed = peer.options.contains(Options::PACKED);
+                let link = new.finish(&end, packed, self.config, self.device)?;
+                wire.connect(&control, psn, &end)?;
+                Some(inbox.receiver.add(link))
+            }
+            _ => None,
+        };
+        Ok((sender, joined))
+    }
+}
+
+/// Whether we can talk to a peer at all.
+fn fits(ours: &Options, peer: &Parameters<'_>) -> Result<(), ConnectError> {
+    if peer.protocol != ProtocolId::SEND_RECV {
+        return Err(unfit(&format!("it wants protocol {}, this is Send/Receive", peer.protocol.0)));
+    }
+    if let Some(unknown) = peer.options.unknown() {
+        return Err(unfit(&format!("it wants options that are unknown here ({unknown:#x})")));
+    }
+    if ours.contains(Options::NO_CREDITS) != peer.options.contains(Options::NO_CREDITS) {
+        return Err(unfit(&"one end uses credits and the other does not: both or none"));
+    }
+    Ok(())
+}
+
+/// What connecting a queue pair takes besides the two ends.
+struct Wire<'a> {
+    device: &'a Device,
+    config: &'a Config,
+    port: &'a Port,
+    peer: &'a Parameters<'a>,
+}
+
+impl Wire<'_> {
+    fn connect(&self, qp: &QpControl, local_psn: u32, end: &Endpoint) -> Result<(), ConnectError> {
+        let transport = &self.config.transport;
+        let remote = verbs_safe::Endpoint {
+            qp_num: end.qp_num,
+            psn: end.psn,
+            lid: self.peer.lid,
+            gid: self.peer.gid,
+        };
+        let mtu = self.port.attr.active_mtu.bytes().min(self.peer.mtu.bytes());
+        let attr = ConnectAttr {
+            port: transport.port,
+            gid_index: self.port.gid.index as u8,
+            mtu: verbs_safe::Mtu::from_bytes(mtu).unwrap_or(self.port.attr.active_mtu),
+            min_rnr_timer: transport.min_rnr_timer,
+            rnr_retry: transport.rnr_retry,
+            retry_cnt: transport.retry_count,
+            timeout: transport.timeout,
+            max_rd_atomic: RD_ATOMIC,
+            max_dest_rd_atomic: RD_ATOMIC,
+            local_psn,
+        };
+        qp.connect(&remote, &attr).map_err(|e| self.device.error("connect a queue pair", &e).into())
+    }
+}
+
+fn mtu(port: verbs_safe::Mtu) -> handshake::Mtu {
+    let code = [256, 512, 1024, 2048, 4096].iter().filter(|b| **b <= port.bytes()).count();
+    handshake::Mtu::from_code(code as u8).unwrap_or(handshake::Mtu::B256)
+}
+
+/// The initiator's part of the set-up.
+pub(crate) fn initiate<S: Stream>(
+    exchange: &mut Exchange<'_, S>,
+    device: &Device,
+    config: &Config,
+    sends: bool,
+    inbox: Option<Inbox<'_>>,
+    application: &[u8],
+) -> Result<Option<Sender>, ConnectError> {
+    let draft = Draft::new(device, config, sends, inbox)?;
+    exchange.send(&Frame::Hello(draft.parameters(true, application)))?;
+    let connected = exchange.receive(|frame| match frame {
+        Frame::Accept(peer) => Ok(draft.connect(peer, true)),
+        _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
+    })?;
+    let (sender, _) = connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+    exchange.send(&Frame::Ready)?;
+    Ok(sender)
+}
+
+/// The acceptor's part, after the Hello.
+pub(crate) fn accept<S: Stream>(
+    exchange: &mut Exchange<'_, S>,
+    hello: &Parameters<'_>,
+    device: &Device,
+    config: &Config,
+    inbox: Option<Inbox<'_>>,
+    application: &[u8],
+) -> Result<(Option<Sender>, Option<super::Peer>), ConnectError> {
+    let sends = hello.acceptor_to_initiator.is_some();
+    let mut inbox = inbox;
+    let lent = inbox.as_mut().map(Inbox::reborrow);
+    let made = Draft::new(device, config, sends, lent).and_then(|draft| {
+        let answer = draft.parameters(false, application);
+        Ok((draft.connect(hello, false)?, answer))
+    });
+    let ((sender, peer), answer) =
+        made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+    if let Err(e) = conclude(exchange, answer) {
+        if let (Some(inbox), Some(peer)) = (inbox, peer) {
+            inbox.receiver.abandon(peer);
+        }
+        return Err(e.into());
+    }
+    Ok((sender, peer))
+}
+
+/// Accepts, and waits until the initiator is ready.
+fn conclude<S: Stream>(
+    exchange: &mut Exchange<'_, S>,
+    answer: Parameters<'_>,
+) -> Result<(), HandshakeError> {
+    exchange.send(&Frame::Accept(answer))?;
+    exchange.receive(|frame| match frame {
+        Frame::Ready => Ok(()),
+        _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
+    })
+}
+
+/// An empty receiver for up to `max_peers` senders.
+pub(crate) fn receiver(
+    device: &Device,
+    config: &Config,
+    max_peers: u32,
+    shared: Option<&SharedPool>,
+) -> Result<Receiver, ConnectError> {
+    config.validate()?;
+    let buffers = match shared {
+        Some(pool) => pool.config().buffers,
+        None => (config.recv_window + 1) * max_peers,
+    };
+    let entries = buffers + CONTROL_SLOTS * max_peers;
+    let (cq, channel) = completion_queue(device, entries, config.wait)?;
+    let returns = Returns::new(max_peers, config.recv_window + 1)
+        .map_err(|source| ConnectError::System { what: "an event descriptor", source })?;
+    let policy = Policy {
+        wait: config.wait,
+        keepalive: config.keepalive,
+        linger: config.linger,
+        poll_batch: config.poll_batch,
+        max_peers,
+    };
+    Ok(Receiver::new(cq, channel, returns, policy))
+}
