@@ -10,7 +10,7 @@ use verbs_sys::{
 };
 
 use crate::attr::{LinkLayer, Mtu, PortAttr};
-use crate::context::Context;
+use crate::context::{Context, ProtectionDomain};
 use crate::errno::Errno;
 use crate::error::{ModifyQpError, QueryPortError, QueryQpError};
 use crate::gid::Gid;
@@ -228,6 +228,12 @@ impl QpControl {
     #[must_use]
     pub fn context(&self) -> Context {
         Context { inner: self.inner.context().clone() }
+    }
+
+    /// The protection domain that it was made in: what memory for it is registered in.
+    #[must_use]
+    pub fn protection_domain(&self) -> ProtectionDomain {
+        ProtectionDomain { inner: self.inner.pd().clone() }
     }
 
     pub(crate) fn to_init(&self, port: u8, access: RemoteAccess) -> Result<(), ModifyQpError> {

@@ -212,6 +212,10 @@ impl QpInner {
         &self.uses.pd.context
     }
 
+    pub(crate) fn pd(&self) -> &Arc<PdInner> {
+        &self.uses.pd
+    }
+
     pub(crate) fn send_cq(&self) -> &CqInner {
         self.uses.send_cq.cq()
     }

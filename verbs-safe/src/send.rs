@@ -608,3 +608,6 @@ impl Epochs {
         self.next += EPOCH;
     }
 }
+
+#[cfg(test)]
+mod tests;

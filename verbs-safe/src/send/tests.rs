@@ -1,0 +1,105 @@
+//! What needs a look inside: counts that run over 32 bits.
+
+use super::*;
+use crate::{CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, QueuePair, QueuePairConfig};
+
+/// A queue pair connected to itself, which has posted and retired `count` requests.
+fn after(count: u64) -> (QueuePair, CompletionQueue) {
+    let devices = crate::devices(soft_rnic::table()).unwrap();
+    let context = devices[0].open().unwrap();
+    let gid = context.choose_gid(1, None).unwrap();
+    let cq = context.create_cq(CqConfig::new(64)).unwrap();
+    let recv = crate::RecvSide::Own { slots: 16, slot_bytes: 8 };
+    let config = QueuePairConfig { recv, max_send_wr: 16, ..QueuePairConfig::new(&cq, &cq) };
+    let mut qp = context.alloc_pd().unwrap().create_qp(&config, ()).unwrap();
+    let end = qp.control.endpoint(1, gid, 1).unwrap();
+    qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 1)).unwrap();
+    let slots: Vec<u32> = (0..16).collect();
+    qp.recv.as_mut().unwrap().post(&slots).unwrap();
+    qp.send.jump_to(count);
+    (qp, cq)
+}
+
+impl SendQueue {
+    /// As if `count` requests had been posted and retired.
+    fn jump_to(&mut self, count: u64) {
+        (self.staged, self.posted, self.retired) = (count, count, count);
+        while self.epochs.next <= count {
+            self.epochs.turn(&self.qp.send_cq().epoch);
+        }
+    }
+}
+
+/// One signalled request; its completion is in the returned batch.
+fn complete_one(qp: &mut QueuePair, cq: &CompletionQueue) -> CompletionBatch {
+    qp.send.stage(SendOp::SendImm { len: 0, imm: 0 }, true).unwrap();
+    qp.send.post().unwrap();
+    let mut batch = CompletionBatch::new(1);
+    loop {
+        cq.poll(&mut batch).unwrap();
+        let sends = batch.entries[0].wr_id >> 32 == u64::from(qp.send.queue_id().get());
+        if sends && !batch.is_empty() {
+            return batch;
+        }
+    }
+}
+
+#[test]
+fn counts_run_over_32_bits_without_a_seam() {
+    for start in [u64::from(u32::MAX) - 2, EPOCH - 2, 5 * EPOCH - 1] {
+        let (mut qp, cq) = after(start);
+        for n in 1..=5 {
+            let mut batch = complete_one(&mut qp, &cq);
+            let completion = batch.drain().next().unwrap();
+            assert_eq!(qp.send.retire(&completion), Ok(start + n));
+        }
+    }
+}
+
+#[test]
+fn a_completion_kept_for_2_to_the_32_requests_retires_nothing_in_flight() {
+    let (mut qp, cq) = after(0);
+    let mut kept = complete_one(&mut qp, &cq);
+    let kept = kept.drain().next().unwrap();
+    assert_eq!(qp.send.retire(&kept), Ok(1));
+    qp.send.jump_to(1 << 32);
+    // Its low bits mean request 2^32 + 1 now, which is in flight.
+    qp.send.stage(SendOp::Send { len: 8 }, true).unwrap();
+    qp.send.post().unwrap();
+    assert!(qp.send.retire(&kept).is_err());
+    assert_eq!(qp.send.retired_total(), 1 << 32);
+}
+
+#[test]
+fn a_completion_of_the_last_epoch_is_good() {
+    let (mut qp, cq) = after(EPOCH - 1);
+    let mut batch = complete_one(&mut qp, &cq);
+    let completion = batch.drain().next().unwrap();
+    // The next one begins an epoch, before this one is retired.
+    qp.send.stage(SendOp::SendImm { len: 0, imm: 0 }, false).unwrap();
+    qp.send.post().unwrap();
+    assert_eq!(qp.send.retire(&completion), Ok(EPOCH));
+}
+
+#[test]
+fn another_queues_epochs_do_not_make_completions_old() {
+    let (mut qp, cq) = after(0);
+    let mut batch = complete_one(&mut qp, &cq);
+    for _ in 0..10 {
+        cq.inner.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+    assert_eq!(qp.send.retire(&batch.drain().next().unwrap()), Ok(1));
+}
+
+#[test]
+fn a_device_that_names_no_bad_request_may_have_taken_all() {
+    let (mut qp, _cq) = after(0);
+    for _ in 0..4 {
+        qp.send.stage(SendOp::Send { len: 0 }, false).unwrap();
+    }
+    let third = qp.send.work.at(qp.send.place(3));
+    let error = qp.send.refused(third, Errno::ENOMEM);
+    assert_eq!((error.posted, error.retry, qp.send.staged()), (2, true, 2));
+    let error = qp.send.refused(null_mut(), Errno::EINVAL);
+    assert_eq!((error.posted, error.retry, qp.send.staged()), (2, false, 0));
+}

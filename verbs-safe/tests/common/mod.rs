@@ -1,0 +1,186 @@
+//! What the integration tests share. The device comes from one place: soft0, or the
+//! one that `RDMA_CONN_DEVICE` names.
+#![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
+
+use std::time::{Duration, Instant};
+
+use verbs_safe::*;
+
+/// How long a test waits for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub fn context() -> Context {
+    let wanted = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
+    let table = |name: &str| match name {
+        "soft0" => Some(soft_rnic::table()),
+        _ => verbs_sys::load().ok(),
+    };
+    let table = table(&wanted).expect("libibverbs, for the device that RDMA_CONN_DEVICE names");
+    let devices = devices(table).expect("a list of devices");
+    let device = devices.iter().find(|d| d.name() == wanted);
+    device.unwrap_or_else(|| panic!("no device {wanted}")).open().expect("a context")
+}
+
+/// What both ends of a pair are made with.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub sends: u32,
+    pub send_slots: u32,
+    pub recv_slots: u32,
+    pub slot_bytes: usize,
+    pub max_inline: u32,
+    pub access: RemoteAccess,
+    pub rnr_retry: u8,
+    /// Gives up after a millisecond, not after half a second.
+    pub impatient: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            sends: 16,
+            send_slots: 8,
+            recv_slots: 16,
+            slot_bytes: 256,
+            max_inline: 0,
+            access: RemoteAccess::ALL,
+            rnr_retry: 6,
+            impatient: false,
+        }
+    }
+}
+
+/// One end: a queue pair with completion queues of its own.
+pub struct End<R: Recycle = ()> {
+    pub send_cq: CompletionQueue,
+    pub recv_cq: CompletionQueue,
+    pub control: QpControl,
+    pub send: SendQueue,
+    pub recv: RecvQueue<R>,
+}
+
+pub fn end<R: Recycle>(pd: &ProtectionDomain, shape: Shape, recycler: R) -> End<R> {
+    let cq = |entries| pd.context().create_cq(CqConfig::new(entries)).unwrap();
+    end_on(pd, (&cq(shape.sends), &cq(shape.recv_slots)), shape, recycler)
+}
+
+pub fn end_on<R: Recycle>(
+    pd: &ProtectionDomain,
+    cqs: (&CompletionQueue, &CompletionQueue),
+    shape: Shape,
+    recycler: R,
+) -> End<R> {
+    let qp = pd.create_qp(&config(cqs, shape), recycler).unwrap();
+    let recv = qp.recv.expect("a receive queue of its own");
+    let (send_cq, recv_cq) = (cqs.0.clone(), cqs.1.clone());
+    End { send_cq, recv_cq, control: qp.control, send: qp.send, recv }
+}
+
+pub fn config<'a>(
+    (send_cq, recv_cq): (&'a CompletionQueue, &'a CompletionQueue),
+    shape: Shape,
+) -> QueuePairConfig<'a> {
+    QueuePairConfig {
+        access: shape.access,
+        max_send_wr: shape.sends,
+        send_slots: shape.send_slots,
+        send_slot_bytes: shape.slot_bytes,
+        max_inline: shape.max_inline,
+        recv: RecvSide::Own { slots: shape.recv_slots, slot_bytes: shape.slot_bytes },
+        ..QueuePairConfig::new(send_cq, recv_cq)
+    }
+}
+
+pub fn connect_controls(a: &QpControl, b: &QpControl, rnr_retry: u8) {
+    connect_with(a, b, Shape { rnr_retry, ..Shape::default() });
+}
+
+pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
+    let context = a.context();
+    let gid = context.choose_gid(1, None).unwrap();
+    let (psn_a, psn_b) = (random_psn(), random_psn());
+    let attr = |psn| ConnectAttr {
+        rnr_retry: shape.rnr_retry,
+        retry_cnt: if shape.impatient { 0 } else { 7 },
+        timeout: if shape.impatient { 8 } else { 14 },
+        min_rnr_timer: 1, // 0.01 ms
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        ..ConnectAttr::new(gid.index as u8, psn)
+    };
+    let (end_a, end_b) = (a.endpoint(1, gid, psn_a).unwrap(), b.endpoint(1, gid, psn_b).unwrap());
+    a.connect(&end_b, &attr(psn_a)).unwrap();
+    b.connect(&end_a, &attr(psn_b)).unwrap();
+}
+
+/// Two connected ends, all receives posted at both.
+pub fn pair(shape: Shape) -> (End, End) {
+    let pd = context().alloc_pd().unwrap();
+    pair_on(&pd, shape)
+}
+
+pub fn pair_on(pd: &ProtectionDomain, shape: Shape) -> (End, End) {
+    let (mut a, mut b) = (end(pd, shape, ()), end(pd, shape, ()));
+    connect_with(&a.control, &b.control, shape);
+    a.post_all();
+    b.post_all();
+    (a, b)
+}
+
+impl<R: Recycle> End<R> {
+    pub fn post_all(&mut self) {
+        let slots: Vec<u32> = (0..self.recv.pool().slots()).collect();
+        self.recv.post(&slots).unwrap();
+    }
+
+    /// Stages and posts one signalled SEND.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let slot = self.send.next_slot().expect("a free slot");
+        slot[..bytes.len()].copy_from_slice(bytes);
+        self.send.stage(SendOp::Send { len: bytes.len() as u32 }, true).unwrap();
+        self.send.post().unwrap();
+    }
+
+    /// Waits for the completions of `wanted` sends.
+    pub fn sends(&mut self, wanted: usize, mut f: impl FnMut(&mut SendQueue, Completion<'_>)) {
+        completions(&self.send_cq, wanted, |completion| f(&mut self.send, completion));
+    }
+
+    /// Waits for the completions of `wanted` receives.
+    pub fn recvs(&mut self, wanted: usize, mut f: impl FnMut(&mut RecvQueue<R>, Completion<'_>)) {
+        completions(&self.recv_cq, wanted, |completion| f(&mut self.recv, completion));
+    }
+
+    /// Waits for one successful send.
+    pub fn sent(&mut self) {
+        self.sends(1, |send, completion| {
+            assert_eq!(completion.status(), WcStatus::SUCCESS);
+            send.retire(&completion).unwrap();
+        });
+    }
+
+    /// Waits for one message.
+    pub fn receive(&mut self) -> RecvBuf<R> {
+        let mut message = None;
+        self.recvs(1, |recv, completion| message = Some(recv.take(completion).unwrap()));
+        message.unwrap()
+    }
+
+    /// Whether nothing has completed.
+    pub fn is_quiet(&self) -> bool {
+        let mut batch = CompletionBatch::new(1);
+        [&self.send_cq, &self.recv_cq].iter().all(|cq| cq.poll(&mut batch).unwrap() == 0)
+    }
+}
+
+/// Polls until `wanted` completions were seen by `f`; no more than these are taken.
+pub fn completions(cq: &CompletionQueue, wanted: usize, mut f: impl FnMut(Completion<'_>)) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = 0;
+    while seen < wanted {
+        assert!(Instant::now() < deadline, "{seen} of {wanted} completions came");
+        let mut batch = CompletionBatch::new(wanted - seen);
+        seen += cq.poll(&mut batch).unwrap();
+        batch.drain().for_each(&mut f);
+    }
+}

@@ -1,0 +1,227 @@
+//! Dropping and forgetting, in every order and at the worst moment. What these tests
+//! show by themselves is that nothing hangs and no byte of a lent message changes;
+//! under valgrind (`tests/valgrind.sh`) also that nothing freed is touched.
+
+mod common;
+
+use std::any::Any;
+
+use common::*;
+use verbs_safe::*;
+
+type Part = Option<Box<dyn Any + Send>>;
+
+const PARTS: usize = 7;
+
+/// The handles of one end of a connection, with work posted on both of its queues, and
+/// a message lent from it.
+fn parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
+    peer.send(b"kept");
+    let message = end.receive();
+    end.send(b"in flight or done");
+    let End { send_cq, recv_cq, control, send, recv } = end;
+    let part = |part: Box<dyn Any + Send>| Some(part);
+    [
+        part(Box::new(pd)),
+        part(Box::new((send_cq, recv_cq))),
+        part(Box::new(control)),
+        part(Box::new(send)),
+        part(Box::new(recv.pool().clone())),
+        part(Box::new(recv)),
+        part(Box::new(message)),
+    ]
+}
+
+fn check_message(parts: &[Part; PARTS]) {
+    if let Some(part) = &parts[PARTS - 1] {
+        let message = part.downcast_ref::<RecvBuf>().unwrap();
+        assert_eq!(&**message, b"kept");
+    }
+}
+
+/// Calls `f` with every order of `0..PARTS`.
+fn permutations(order: &mut [usize; PARTS], fixed: usize, f: &mut impl FnMut(&[usize; PARTS])) {
+    if fixed == PARTS {
+        return f(order);
+    }
+    for i in fixed..PARTS {
+        order.swap(fixed, i);
+        permutations(order, fixed + 1, f);
+        order.swap(fixed, i);
+    }
+}
+
+fn orders(mut f: impl FnMut(&[usize; PARTS])) {
+    permutations(&mut std::array::from_fn(|i| i), 0, &mut f);
+}
+
+fn impatient() -> Shape {
+    Shape {
+        sends: 4,
+        send_slots: 4,
+        recv_slots: 4,
+        slot_bytes: 64,
+        impatient: true,
+        ..Shape::default()
+    }
+}
+
+#[test]
+fn handles_can_be_dropped_in_every_order() {
+    let every = if std::env::var_os("UNDER_VALGRIND").is_some() { 97 } else { 1 };
+    let (mut count, mut number) = (0, 0);
+    orders(|order| {
+        number += 1;
+        if number % every != 0 {
+            return;
+        }
+        count += 1;
+        let pd = context().alloc_pd().unwrap();
+        let (end, mut peer) = pair_on(&pd, impatient());
+        let mut parts = parts(pd, end, &mut peer);
+        for &i in order {
+            parts[i] = None;
+            check_message(&parts);
+        }
+    });
+    assert_eq!(count, 5040 / every);
+}
+
+#[test]
+fn any_one_handle_can_be_forgotten_while_a_peer_sends() {
+    for forgotten in 0..PARTS {
+        let pd = context().alloc_pd().unwrap();
+        let (end, mut peer) = pair_on(&pd, impatient());
+        let mut parts = parts(pd, end, &mut peer);
+        let traffic = Traffic::start(peer);
+        std::mem::forget(parts[forgotten].take());
+        for part in &mut parts {
+            *part = None;
+        }
+        traffic.ends();
+    }
+}
+
+#[test]
+fn an_end_can_go_while_its_peer_sends() {
+    for order in [[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [5, 3, 2, 0, 1, 4, 6]] {
+        for _ in 0..20 {
+            let pd = context().alloc_pd().unwrap();
+            let (end, mut peer) = pair_on(&pd, impatient());
+            let mut parts = parts(pd, end, &mut peer);
+            let traffic = Traffic::start(peer);
+            for i in order {
+                parts[i] = None;
+                check_message(&parts);
+            }
+            traffic.ends();
+        }
+    }
+}
+
+/// A thread that sends until its queue pair fails.
+struct Traffic {
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Traffic {
+    fn start(peer: End) -> Traffic {
+        let thread = std::thread::spawn(move || send_until_failure(peer));
+        Traffic { thread }
+    }
+
+    fn ends(self) {
+        self.thread.join().unwrap();
+    }
+}
+
+fn send_until_failure(mut peer: End) {
+    let mut failed = false;
+    // The first completion is that of `parts`.
+    while !failed {
+        while peer.send.next_slot().is_some() {
+            peer.send.stage(SendOp::Send { len: 64 }, true).unwrap();
+        }
+        if peer.send.post().is_err() {
+            return;
+        }
+        peer.sends(1, |send, completion| {
+            failed = !completion.is_success();
+            send.retire(&completion).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_sender_can_go_while_its_request_waits_for_a_receive() {
+    for forgotten in [None, Some(0), Some(1), Some(2)] {
+        let shape = Shape { rnr_retry: 7, ..impatient() }; // for ever
+        let pd = context().alloc_pd().unwrap();
+        let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
+        connect_with(&a.control, &b.control, shape);
+        a.send(b"waits");
+        let End { send_cq, control, send, recv, .. } = a;
+        let mut parts: [Part; 3] =
+            [Some(Box::new(send)), Some(Box::new((control, send_cq))), Some(Box::new(recv))];
+        if let Some(i) = forgotten {
+            std::mem::forget(parts[i].take());
+        }
+        drop(parts);
+        b.post_all(); // the request goes on, if its queue pair is still there
+        if forgotten.is_some() {
+            assert_eq!(&*b.receive(), b"waits");
+        }
+    }
+}
+
+#[test]
+fn forgotten_completions_and_messages_cost_their_slots_and_nothing_else() {
+    let (mut a, mut b) = pair(impatient());
+    for _ in 0..2 {
+        a.send(b"gone");
+        a.sent();
+    }
+    std::mem::forget(b.receive());
+    b.recvs(1, |_, completion| std::mem::forget(completion));
+    let lost: Vec<u32> = (0..4).filter(|slot| !b.recv.pool().is_home(*slot)).collect();
+    assert_eq!(lost, [0, 1, 2, 3], "two are posted, one is lent, one is lost");
+    assert!(b.recv.post(&[0]).is_err());
+    assert!(b.recv.post(&[1]).is_err());
+    a.send(b"goes on");
+    assert_eq!(&*b.receive(), b"goes on");
+}
+
+#[test]
+fn a_forgotten_slot_is_lent_again() {
+    let (mut a, mut b) = pair(impatient());
+    let slot = a.send.next_slot().unwrap();
+    slot[0] = 1;
+    #[expect(forgetting_references, reason = "what safe code may do")]
+    std::mem::forget(slot);
+    a.send(b"ok");
+    assert_eq!(&*b.receive(), b"ok");
+}
+
+#[test]
+fn regions_channels_and_queues_can_go_before_what_uses_them() {
+    let context = context();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_channel().unwrap();
+    let cq = context.create_cq(CqConfig { channel: Some(&channel), ..CqConfig::new(64) }).unwrap();
+    let mut a = end_on(&pd, (&cq, &cq), impatient(), ());
+    let mut b = end_on(&pd, (&cq, &cq), impatient(), ());
+    connect_with(&a.control, &b.control, impatient());
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
+    let remote = region.remote(0, 8).unwrap();
+    cq.arm(false).unwrap();
+    drop((context, pd, channel, cq));
+    a.send.stage(SendOp::Write { len: 8, remote }, true).unwrap();
+    a.send.post().unwrap();
+    a.sent();
+    drop(region); // its keys reach nothing now
+    a.send.stage(SendOp::Write { len: 8, remote }, true).unwrap();
+    a.send.post().unwrap();
+    a.sends(1, |_, completion| assert_eq!(completion.status(), WcStatus::REM_ACCESS));
+    b.post_all();
+}

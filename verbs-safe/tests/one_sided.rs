@@ -1,0 +1,264 @@
+//! WRITE, READ, atomics, and the regions that they reach.
+
+mod common;
+
+use common::*;
+use verbs_safe::*;
+
+struct Rig {
+    a: End,
+    b: End,
+    region: SharedRegion,
+}
+
+fn rig(backing: impl Into<Backing>, access: RemoteAccess) -> Rig {
+    let pd = context().alloc_pd().unwrap();
+    let (a, b) = pair_on(&pd, Shape { max_inline: 32, ..Shape::default() });
+    let config = SharedRegionConfig { access, on_demand: false };
+    Rig { a, b, region: pd.register_shared(backing, config).unwrap() }
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::with(RemoteAccess::ALL)
+    }
+
+    fn with(access: RemoteAccess) -> Rig {
+        rig(Mapping::new(4096).unwrap(), access)
+    }
+
+    /// Executes one operation; its status.
+    fn run(&mut self, op: SendOp) -> WcStatus {
+        self.a.send.stage(op, true).unwrap();
+        self.a.send.post().unwrap();
+        let mut status = None;
+        self.a.sends(1, |send, completion| {
+            status = Some(completion.status());
+            send.retire(&completion).unwrap();
+        });
+        status.unwrap()
+    }
+
+    fn landed(&self) -> &[u8] {
+        self.a.send.landed(self.a.send.retired_total()).expect("something landed")
+    }
+}
+
+#[test]
+fn a_write_arrives_and_tells_nobody() {
+    let mut rig = Rig::new();
+    for len in [5u32, 32, 33, 256] {
+        let message: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x5a).collect();
+        rig.a.send.next_slot().unwrap()[..message.len()].copy_from_slice(&message);
+        let remote = rig.region.remote(100, len as usize).unwrap();
+        assert_eq!(rig.run(SendOp::Write { len, remote }), WcStatus::SUCCESS);
+        let mut bytes = vec![0; message.len()];
+        rig.region.copy_out(100, &mut bytes).unwrap();
+        assert_eq!(bytes, message);
+    }
+    assert!(rig.b.is_quiet());
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive_whose_buffer_stays_empty() {
+    let mut rig = Rig::new();
+    rig.a.send.next_slot().unwrap()[..4].copy_from_slice(b"data");
+    let remote = rig.region.remote(8, 4).unwrap();
+    let op = SendOp::WriteImm { len: 4, imm: 77, remote };
+    assert_eq!(rig.run(op), WcStatus::SUCCESS);
+    rig.b.recvs(1, |recv, completion| {
+        assert!(completion.is_write_imm());
+        assert_eq!((completion.imm(), completion.byte_len()), (Some(77), 4));
+        let message = recv.take(completion).unwrap();
+        assert!(message.is_empty(), "the bytes are in the region");
+    });
+    let mut bytes = [0; 4];
+    rig.region.copy_out(8, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"data");
+}
+
+#[test]
+fn a_read_lands_in_its_slot_until_the_slot_is_lent_again() {
+    let mut rig = Rig::new();
+    rig.region.copy_in(3, b"far away").unwrap();
+    let remote = rig.region.remote(3, 8).unwrap();
+    assert_eq!(rig.run(SendOp::Read { len: 8, remote }), WcStatus::SUCCESS);
+    assert_eq!(rig.landed(), b"far away");
+    assert_eq!(rig.a.send.landed(0), None);
+    assert_eq!(rig.a.send.landed(2), None, "not staged yet");
+    for _ in 0..7 {
+        assert_eq!(rig.run(SendOp::Read { len: 1, remote }), WcStatus::SUCCESS);
+    }
+    assert_eq!(rig.a.send.landed(1), Some(&b"far away"[..]), "8 slots, 8 requests");
+    rig.a.send.next_slot().unwrap()[0] = 0;
+    assert_eq!(rig.a.send.landed(1), None, "its slot was lent");
+    assert_eq!(rig.a.send.landed(2), Some(&b"f"[..]));
+}
+
+#[test]
+fn what_has_not_landed_is_not_shown() {
+    let mut rig = Rig::new();
+    let remote = rig.region.remote(0, 8).unwrap();
+    rig.a.send.stage(SendOp::Read { len: 8, remote }, true).unwrap();
+    assert_eq!(rig.a.send.landed(1), None, "staged only");
+    rig.a.send.post().unwrap();
+    assert_eq!(rig.a.send.landed(1), None, "not retired");
+    rig.a.sent();
+    assert!(rig.a.send.landed(1).is_some());
+    rig.a.send.stage(SendOp::Write { len: 8, remote }, true).unwrap();
+    rig.a.send.post().unwrap();
+    rig.a.sent();
+    assert_eq!(rig.a.send.landed(2), None, "nothing lands of a WRITE");
+}
+
+#[test]
+fn atomics_return_the_old_value_and_change_the_word() {
+    let mut rig = Rig::new();
+    rig.region.store_u64(16, 40).unwrap();
+    let remote = rig.region.remote(16, 8).unwrap();
+    assert_eq!(rig.run(SendOp::FetchAdd { remote, add: 2 }), WcStatus::SUCCESS);
+    assert_eq!(rig.landed(), 40u64.to_ne_bytes());
+    assert_eq!(rig.region.load_u64(16), Ok(42));
+    let swap = |compare| SendOp::CmpSwap { remote, compare, swap: 7 };
+    assert_eq!(rig.run(swap(41)), WcStatus::SUCCESS);
+    assert_eq!((rig.landed(), rig.region.load_u64(16)), (&42u64.to_ne_bytes()[..], Ok(42)));
+    assert_eq!(rig.run(swap(42)), WcStatus::SUCCESS);
+    assert_eq!((rig.landed(), rig.region.load_u64(16)), (&42u64.to_ne_bytes()[..], Ok(7)));
+}
+
+#[test]
+fn what_a_region_does_not_permit_fails_at_the_one_who_asks() {
+    let read_only = RemoteAccess { read: true, ..RemoteAccess::NONE };
+    let mut rig = Rig::with(read_only);
+    let remote = rig.region.remote(0, 8).unwrap();
+    assert_eq!(rig.run(SendOp::Read { len: 8, remote }), WcStatus::SUCCESS);
+    assert_eq!(rig.run(SendOp::Write { len: 8, remote }), WcStatus::REM_ACCESS);
+    assert_eq!(rig.a.control.state(), Ok(QpState::ERR));
+}
+
+#[test]
+fn a_failed_read_has_landed_nothing() {
+    let mut rig = Rig::with(RemoteAccess { write: true, ..RemoteAccess::NONE });
+    let remote = rig.region.remote(0, 8).unwrap();
+    assert_eq!(rig.run(SendOp::Read { len: 8, remote }), WcStatus::REM_ACCESS);
+    assert_eq!(rig.a.send.landed(1), None);
+}
+
+#[test]
+fn a_key_of_a_region_that_is_gone_reaches_nothing() {
+    let mut rig = Rig::new();
+    let remote = rig.region.remote(0, 8).unwrap();
+    let pd = rig.region_pd();
+    let other = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let gone = std::mem::replace(
+        &mut rig.region,
+        pd.register_shared(Mapping::new(4096).unwrap(), other).unwrap(),
+    );
+    drop(gone);
+    assert_eq!(rig.run(SendOp::Write { len: 8, remote }), WcStatus::REM_ACCESS);
+}
+
+impl Rig {
+    fn region_pd(&self) -> ProtectionDomain {
+        self.a.control.protection_domain()
+    }
+}
+
+#[test]
+fn a_peers_write_over_the_seam_of_a_mirror_is_seen_in_both_copies() {
+    let mirrored = Mirrored::new(4096).unwrap();
+    let capacity = mirrored.capacity();
+    let mut rig = rig(mirrored, RemoteAccess::ALL);
+    assert_eq!(rig.region.len(), 2 * capacity);
+    let message: Vec<u8> = (0..200).collect();
+    rig.a.send.next_slot().unwrap()[..200].copy_from_slice(&message);
+    let remote = rig.region.remote(capacity - 96, 200).unwrap();
+    assert_eq!(rig.run(SendOp::Write { len: 200, remote }), WcStatus::SUCCESS);
+    let mut bytes = [0; 104];
+    rig.region.copy_out(0, &mut bytes).unwrap();
+    assert_eq!(bytes[..], message[96..]);
+    rig.region.copy_out(2 * capacity - 96, &mut bytes[..96]).unwrap();
+    assert_eq!(bytes[..96], message[..96]);
+}
+
+#[test]
+fn regions_refuse_what_is_outside_or_askew() {
+    let rig = Rig::new();
+    let region = &rig.region;
+    let outside = RegionError::OutOfBounds { offset: 4090, len: 8, region_len: 4096 };
+    assert_eq!(region.load_u64(4090), Err(outside));
+    assert_eq!(region.remote(4090, 8), Err(outside));
+    assert_eq!(region.copy_out(4090, &mut [0; 8]), Err(outside));
+    assert_eq!(region.copy_in(4090, &[0; 8]), Err(outside));
+    assert!(region.copy_in(usize::MAX, &[0; 8]).is_err());
+    assert!(region.remote(8, usize::MAX).is_err());
+    let askew = RegionError::Misaligned { offset: 4, alignment: 8 };
+    assert_eq!(region.load_u64(4), Err(askew));
+    assert_eq!(region.store_u64(4, 0), Err(askew));
+    assert!(region.remote(4096, 0).is_ok(), "nothing, at the end");
+}
+
+#[test]
+fn copies_in_and_out_agree_at_every_offset_and_length() {
+    let rig = Rig::new();
+    for offset in 0..10 {
+        for len in 0..40 {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 7 + offset) as u8 | 1).collect();
+            rig.region.copy_in(0, &[0; 64]).unwrap();
+            rig.region.copy_in(offset, &bytes).unwrap();
+            let mut all = [0xff; 64];
+            rig.region.copy_out(0, &mut all).unwrap();
+            assert!(all[..offset].iter().chain(&all[offset + len..]).all(|b| *b == 0));
+            let mut back = vec![0; len];
+            rig.region.copy_out(offset, &mut back).unwrap();
+            assert_eq!((&all[offset..offset + len], &back), (&bytes[..], &bytes));
+        }
+    }
+}
+
+#[test]
+fn on_demand_paging_is_had_or_its_lack_is_named() {
+    let context = context();
+    let pd = context.alloc_pd().unwrap();
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: true };
+    let odp = context.attr().unwrap().odp;
+    match pd.register_shared(Mapping::new(4096).unwrap(), config) {
+        Ok(_) => assert!(odp.supported),
+        Err(RegisterError::NoOnDemandPaging { device, .. }) => {
+            assert!(!(odp.supported && odp.read && odp.write && odp.atomic));
+            assert_eq!(device, context.device_name());
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_word_published_last_is_seen_after_what_it_covers() {
+    const ROUNDS: u64 = 2000;
+    let mut rig = Rig::new();
+    if !rig.b.control.data_in_order() {
+        return; // the words would have to be written one after the other
+    }
+    let remote = rig.region.remote(0, 64).unwrap();
+    std::thread::scope(|scope| {
+        let region = &rig.region;
+        let watcher = scope.spawn(move || {
+            let mut seen = 0;
+            while seen < ROUNDS {
+                let tail = region.observe_arrival(56).unwrap();
+                assert!(tail >= seen, "a tail went back");
+                let first = region.load_u64(0).unwrap();
+                assert!(first >= tail, "the tail {tail} came before the bytes {first}");
+                seen = tail;
+            }
+        });
+        for value in 1..=ROUNDS {
+            let slot = rig.a.send.next_slot().unwrap();
+            slot[..64].copy_from_slice(&value.to_ne_bytes().repeat(8));
+            rig.a.send.stage(SendOp::Write { len: 64, remote }, true).unwrap();
+            rig.a.send.post().unwrap();
+            rig.a.sent();
+        }
+        watcher.join().unwrap();
+    });
+}

@@ -1,0 +1,296 @@
+//! Completion queues: accounting, channels, flushes, and completions that are not ours.
+
+mod common;
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::*;
+use verbs_safe::*;
+
+#[test]
+fn a_completion_of_another_queue_is_refused() {
+    let pd = context().alloc_pd().unwrap();
+    let (mut a, mut b) = pair_on(&pd, Shape::default());
+    a.send(b"message");
+    let (other_send, other_recv) = (b.send.queue_id(), b.recv.queue_id());
+    a.sends(1, |send, completion| {
+        let found = completion.queue_id();
+        assert_eq!(found, send.queue_id());
+        let refused = b.send.retire(&completion).unwrap_err();
+        assert_eq!((refused.expected, refused.found), (other_send, found));
+        let refused = b.recv.take(completion).unwrap_err();
+        assert_eq!(refused, TakeError::Foreign(ForeignCompletion { expected: other_recv, found }));
+        assert_eq!(refused.slot(), None);
+    });
+    assert_eq!((a.send.retired_total(), b.send.retired_total()), (0, 0));
+    assert_eq!(&*b.receive(), b"message", "b's own slot is untouched");
+}
+
+#[test]
+fn a_completion_of_a_queue_that_is_gone_is_nobodys() {
+    let pd = context().alloc_pd().unwrap();
+    let shape = Shape::default();
+    let cq = pd.context().create_cq(CqConfig::new(256)).unwrap();
+    let mut old = end_on(&pd, (&cq, &cq), shape, ());
+    let mut peer = end(&pd, shape, ());
+    connect_controls(&old.control, &peer.control, 6);
+    peer.post_all();
+    old.send(b"x");
+    peer.receive();
+    let mut batch = CompletionBatch::new(4);
+    while cq.poll(&mut batch).unwrap() == 0 {}
+    let old_id = old.send.queue_id();
+    drop(old);
+    let mut new = end_on(&pd, (&cq, &cq), shape, ());
+    let stale = batch.drain().next().unwrap();
+    assert_eq!(stale.queue_id(), old_id);
+    assert!(new.send.retire(&stale).is_err());
+    assert!(matches!(new.recv.take(stale), Err(TakeError::Foreign(_))));
+}
+
+#[test]
+fn retiring_again_or_late_changes_nothing() {
+    let (mut a, mut b) = pair(Shape::default());
+    for _ in 0..3 {
+        a.send(b"x");
+    }
+    let mut batch = CompletionBatch::new(8);
+    b.recvs(3, |_, _| {});
+    let mut first = CompletionBatch::new(1);
+    while a.send_cq.poll(&mut first).unwrap() == 0 {}
+    let mut second = CompletionBatch::new(1);
+    while a.send_cq.poll(&mut second).unwrap() == 0 {}
+    while a.send_cq.poll(&mut batch).unwrap() == 0 {}
+    let all: Vec<Completion<'_>> =
+        first.drain().chain(second.drain()).chain(batch.drain()).collect();
+    assert_eq!(a.send.retire(&all[1]), Ok(2));
+    assert_eq!(a.send.retire(&all[0]), Ok(2), "it is retired already");
+    assert_eq!(a.send.retire(&all[1]), Ok(2));
+    assert_eq!(a.send.retire(&all[2]), Ok(3));
+}
+
+#[test]
+fn an_error_flushes_everything_in_order_and_slots_go_home() {
+    let (mut a, mut b) = pair(Shape { recv_slots: 5, ..Shape::default() });
+    b.control.to_error().unwrap();
+    let mut slots = Vec::new();
+    b.recvs(5, |recv, completion| {
+        assert_eq!(completion.status(), WcStatus::WR_FLUSH);
+        let error = recv.take(completion).unwrap_err();
+        slots.push(error.slot().expect("a failed receive names its slot"));
+    });
+    assert_eq!(slots, [0, 1, 2, 3, 4]);
+    assert!(slots.iter().all(|slot| b.recv.pool().is_home(*slot)));
+    b.send.stage(SendOp::Send { len: 0 }, false).unwrap();
+    b.send.post().unwrap();
+    b.sends(1, |send, completion| {
+        assert_eq!(
+            completion.status(),
+            WcStatus::WR_FLUSH,
+            "unsignalled, and flushed all the same"
+        );
+        assert_eq!(send.retire(&completion), Ok(1));
+    });
+    a.send(b"into the void");
+    a.sends(1, |_, completion| assert_eq!(completion.status(), WcStatus::RETRY_EXC));
+}
+
+#[test]
+fn a_completion_queue_that_would_overrun_is_refused_with_the_size_needed() {
+    let pd = context().alloc_pd().unwrap();
+    let cq = pd.context().create_cq(CqConfig::new(20)).unwrap();
+    let room = cq.capacity();
+    let shape = Shape { sends: room, recv_slots: 1, ..Shape::default() };
+    let error = pd.create_qp(&config((&cq, &cq), shape), ()).unwrap_err();
+    let CreateQpError::CqTooSmall { role, source } = error else { panic!("{error}") };
+    assert_eq!(role, CqRole::Recv);
+    assert_eq!((source.capacity, source.reserved, source.wanted), (room, room, 1));
+    assert_eq!(source.needed, u64::from(room) + 1);
+    assert_eq!(cq.reserved(), 0, "a refused queue pair reserves nothing");
+    let fits = Shape { sends: room - 1, ..shape };
+    let qp = pd.create_qp(&config((&cq, &cq), fits), ()).unwrap();
+    assert_eq!(cq.reserved(), room);
+    assert!(
+        pd.create_qp(&config((&cq, &cq), Shape { sends: 1, recv_slots: 0, ..shape }), ()).is_err()
+    );
+    drop(qp);
+    assert_eq!(cq.reserved(), 0);
+}
+
+#[test]
+fn parts_of_another_context_are_refused() {
+    let (mine, other) = (context(), context());
+    assert!(!mine.is_same(&other));
+    let pd = mine.alloc_pd().unwrap();
+    let foreign = other.create_cq(CqConfig::new(64)).unwrap();
+    let error = pd.create_qp(&config((&foreign, &foreign), Shape::default()), ()).unwrap_err();
+    assert!(matches!(error, CreateQpError::OtherContext { .. }), "{error}");
+    let own = mine.create_cq(CqConfig::new(64)).unwrap();
+    let (poster, _pool) = other.alloc_pd().unwrap().create_shared_pool(4, 64, ()).unwrap();
+    let recv = RecvSide::Shared(poster.shared().unwrap());
+    let config = QueuePairConfig { recv, max_send_wr: 4, ..QueuePairConfig::new(&own, &own) };
+    let error = pd.create_qp(&config, ()).unwrap_err();
+    assert_eq!(error, CreateQpError::OtherContext { what: "shared receive queue" });
+    let channel = other.create_channel().unwrap();
+    let cq = CqConfig { channel: Some(&channel), ..CqConfig::new(4) };
+    assert_eq!(mine.create_cq(cq).unwrap_err(), CreateCqError::OtherContext);
+}
+
+#[test]
+fn sizes_beyond_all_bounds_are_refused_before_anything_is_made() {
+    let pd = context().alloc_pd().unwrap();
+    let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
+    let base = QueuePairConfig::new(&cq, &cq);
+    let over = [
+        QueuePairConfig { max_send_wr: u32::MAX, ..base },
+        QueuePairConfig { send_slots: u32::MAX, ..base },
+        QueuePairConfig { send_slot_bytes: usize::MAX, ..base },
+        QueuePairConfig { recv: RecvSide::Own { slots: u32::MAX, slot_bytes: 1 }, ..base },
+        QueuePairConfig { recv: RecvSide::Own { slots: 1, slot_bytes: usize::MAX }, ..base },
+    ];
+    for config in over {
+        let error = pd.create_qp(&config, ()).unwrap_err();
+        assert!(matches!(error, CreateQpError::TooLarge { .. }), "{error}");
+    }
+    assert!(matches!(
+        pd.create_shared_pool(u32::MAX, usize::MAX, ()),
+        Err(CreateSrqError::TooLarge { .. })
+    ));
+    assert!(pd.context().create_cq(CqConfig::new(u32::MAX)).is_err());
+}
+
+#[test]
+fn inline_is_what_the_device_grants_of_what_was_asked_for() {
+    let (a, _b) = pair(Shape { max_inline: 1 << 20, ..Shape::default() });
+    assert!(a.send.max_inline() < 1 << 20, "no device takes 1 MiB inline");
+    let (a, _b) = pair(Shape { max_inline: 16, ..Shape::default() });
+    assert!(a.send.max_inline() <= 16);
+    let (a, _b) = pair(Shape { max_inline: 0, ..Shape::default() });
+    assert_eq!(a.send.max_inline(), 0);
+}
+
+fn with_channel(pd: &ProtectionDomain, channel: &CompletionChannel) -> (End, End) {
+    let entries = CqConfig { channel: Some(channel), ..CqConfig::new(64) };
+    let cq = pd.context().create_cq(entries).unwrap();
+    let (mut a, mut b) =
+        (end(pd, Shape::default(), ()), end_on(pd, (&cq, &cq), Shape::default(), ()));
+    connect_controls(&a.control, &b.control, 6);
+    a.post_all();
+    b.post_all();
+    (a, b)
+}
+
+#[test]
+fn an_armed_queue_wakes_whoever_waits_and_only_once() {
+    let pd = context().alloc_pd().unwrap();
+    let channel = pd.context().create_channel().unwrap();
+    let (mut a, mut b) = with_channel(&pd, &channel);
+    assert_eq!(channel.wait(Some(Duration::ZERO)), Ok(false));
+    a.send(b"not armed");
+    b.receive();
+    assert_eq!(channel.wait(Some(Duration::ZERO)), Ok(false));
+    b.recv_cq.arm(false).unwrap();
+    assert!(b.is_quiet());
+    let waiting = {
+        let channel = channel.clone();
+        std::thread::spawn(move || channel.wait(Some(PATIENCE)))
+    };
+    a.send(b"armed");
+    assert_eq!(waiting.join().unwrap(), Ok(true));
+    assert_eq!(&*b.receive(), b"armed");
+    a.send(b"not armed again");
+    b.receive();
+    assert_eq!(channel.wait(Some(Duration::ZERO)), Ok(false), "one-shot");
+}
+
+#[test]
+fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
+    let pd = context().alloc_pd().unwrap();
+    let channel = pd.context().create_channel().unwrap();
+    let (mut a, mut b) = with_channel(&pd, &channel);
+    b.recv_cq.arm(true).unwrap();
+    a.send(b"by the way");
+    b.receive();
+    assert_eq!(channel.wait(Some(Duration::ZERO)), Ok(false));
+    let solicited = SendFlags { signalled: true, solicited: true, fence: false };
+    a.send.stage_with(SendOp::Send { len: 0 }, solicited).unwrap();
+    a.send.post().unwrap();
+    assert_eq!(channel.wait(Some(PATIENCE)), Ok(true));
+    b.receive();
+}
+
+#[test]
+fn events_are_acknowledged_in_full_before_the_queue_is_destroyed() {
+    for events in [1, 63, 64, 65, 130] {
+        let pd = context().alloc_pd().unwrap();
+        let channel = pd.context().create_channel().unwrap();
+        let (mut a, mut b) = with_channel(&pd, &channel);
+        for _ in 0..events {
+            b.recv_cq.arm(false).unwrap();
+            a.send(b"x");
+            a.sent();
+            assert_eq!(channel.wait(Some(PATIENCE)), Ok(true));
+            let message = b.receive();
+            let slot = b.recv.reclaim(message).unwrap();
+            b.recv.post(&[slot]).unwrap();
+        }
+        drop(b); // would hang if one were missing
+    }
+}
+
+#[test]
+fn waiting_ends_when_another_descriptor_is_readable() {
+    let channel = context().create_channel().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let extra = [reader.as_fd()];
+    assert_eq!(channel.wait_with(&extra, Some(Duration::ZERO)), Ok(Wakeup::Timeout));
+    drop(writer);
+    assert_eq!(channel.wait_with(&extra, None), Ok(Wakeup::Descriptor(0)));
+}
+
+#[test]
+fn a_queue_without_a_channel_is_not_armed() {
+    let cq = context().create_cq(CqConfig::new(4)).unwrap();
+    assert_eq!(cq.arm(false), Err(ArmCqError::NoChannel));
+}
+
+#[test]
+fn a_batch_is_seen_once_whatever_becomes_of_its_iterator() {
+    let (mut a, _b) = pair(Shape::default());
+    a.send(b"1");
+    a.send(b"2");
+    let mut batch = CompletionBatch::new(0);
+    assert_eq!(batch.capacity(), 1);
+    while a.send_cq.poll(&mut batch).unwrap() == 0 {}
+    std::mem::forget(batch.drain());
+    assert_eq!((batch.len(), batch.drain().count()), (0, 0));
+    while a.send_cq.poll(&mut batch).unwrap() == 0 {}
+    let second = batch.drain().next().unwrap();
+    assert_eq!(a.send.retire(&second), Ok(2));
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn a_queue_pair_that_cannot_be_connected_says_in_which_state_it_is() {
+    let pd = context().alloc_pd().unwrap();
+    let (a, b) = pair_on(&pd, Shape::default());
+    let gid = pd.context().choose_gid(1, None).unwrap();
+    let remote = b.control.endpoint(1, gid, 1).unwrap();
+    let attr = ConnectAttr::new(gid.index as u8, 1);
+    let again = a.control.connect(&remote, &attr).unwrap_err();
+    assert_eq!((again.from, again.to), (QpState::RTS, QpState::RTR));
+    let wide = ConnectAttr { retry_cnt: 100, ..attr };
+    let error = end(&pd, Shape::default(), ()).control.connect(&remote, &wide).unwrap_err();
+    assert_eq!((error.from, error.errno), (QpState::INIT, Errno::EINVAL));
+    assert!(error.to_string().contains("retry_cnt has 3 bits"), "{error}");
+}
+
+#[test]
+fn a_connected_queue_pair_has_the_attributes_that_were_asked_for() {
+    let (a, b) = pair(Shape { rnr_retry: 5, ..Shape::default() });
+    let attr = a.control.query().unwrap();
+    assert_eq!((attr.state, attr.dest_qp_num), (QpState::RTS, b.control.qp_num()));
+    assert_eq!((attr.mtu, attr.rnr_retry, attr.min_rnr_timer), (Mtu::B1024, 5, 1));
+    assert_eq!((attr.retry_cnt, attr.timeout), (7, 14));
+}

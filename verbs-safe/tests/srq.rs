@@ -1,0 +1,144 @@
+//! Shared receive queues.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use verbs_safe::*;
+
+struct Many {
+    context: Context,
+    cq: CompletionQueue,
+    poster: RecvPoster<()>,
+    pool: RecvPool<()>,
+    senders: Vec<End>,
+    receivers: Vec<QueuePair>,
+}
+
+fn many(n: usize, slots: u32) -> Many {
+    let context = context();
+    let pd = context.alloc_pd().unwrap();
+    let (poster, pool) = pd.create_shared_pool(slots, 64, ()).unwrap();
+    let cq = context.create_cq(CqConfig::new(slots + 4 * n as u32)).unwrap();
+    let srq = poster.shared().unwrap().clone();
+    let mut many = Many { context, cq, poster, pool, senders: vec![], receivers: vec![] };
+    for _ in 0..n {
+        let config = QueuePairConfig {
+            max_send_wr: 4,
+            recv: RecvSide::Shared(&srq),
+            ..QueuePairConfig::new(&many.cq, &many.cq)
+        };
+        let receiver = pd.create_qp(&config, ()).unwrap();
+        assert!(receiver.recv.is_none());
+        let sender = end(&pd, Shape::default(), ());
+        connect_controls(&sender.control, &receiver.control, 6);
+        many.senders.push(sender);
+        many.receivers.push(receiver);
+    }
+    many
+}
+
+impl Many {
+    fn receive(&mut self) -> (u32, RecvBuf) {
+        let mut batch = CompletionBatch::new(1);
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while self.cq.poll(&mut batch).unwrap() == 0 {
+            assert!(std::time::Instant::now() < deadline, "no message came");
+        }
+        let completion = batch.drain().next().unwrap();
+        (completion.qp_num(), self.pool.take_prepaid(completion).unwrap())
+    }
+}
+
+#[test]
+fn messages_of_all_connections_land_in_one_pool_and_tell_whose_they_are() {
+    let mut many = many(3, 4);
+    many.poster.post(&[0, 1, 2, 3]).unwrap();
+    for round in 0..50u8 {
+        for i in 0..3 {
+            many.senders[i].send(&[round, i as u8]);
+            many.senders[i].sent();
+            let (qp_num, message) = many.receive();
+            assert_eq!(qp_num, many.receivers[i].control.qp_num());
+            assert_eq!(&*message, &[round, i as u8]);
+            let slot = many.pool.reclaim(message).unwrap();
+            many.poster.post(&[slot]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_pool_is_reserved_once_in_a_completion_queue_that_its_queue_pairs_share() {
+    let many = many(3, 8);
+    assert_eq!(many.cq.reserved(), 8 + 3 * 4);
+    let Many { cq, receivers, .. } = many;
+    drop(receivers);
+    assert_eq!(cq.reserved(), 0);
+}
+
+#[test]
+fn the_limit_event_comes_once_when_fewer_are_posted() {
+    let mut many = many(1, 8);
+    many.poster.post(&[0, 1, 2, 3]).unwrap();
+    let srq = many.poster.shared().unwrap().clone();
+    srq.arm_limit(3).unwrap();
+    assert_eq!(srq.armed_limit(), Ok(3));
+    for _ in 0..3 {
+        many.senders[0].send(b"x");
+        many.senders[0].sent();
+    }
+    let event = many.context.poll_async_event(Some(PATIENCE)).unwrap().expect("the limit event");
+    assert_eq!(event.kind, AsyncEventKind::SRQ_LIMIT_REACHED);
+    assert_eq!(event.source, AsyncSource::Srq(srq.id()));
+    assert_eq!(many.context.poll_async_event(Some(Duration::ZERO)), Ok(None), "one-shot");
+    assert_eq!(srq.armed_limit(), Ok(0));
+    assert!(srq.arm_limit(1_000_000).is_err(), "over its size");
+}
+
+#[test]
+fn a_message_outlives_its_queue_and_everything_else() {
+    let mut many = many(2, 4);
+    many.poster.post(&[0, 1]).unwrap();
+    many.senders[1].send(b"still here");
+    many.senders[1].sent();
+    let (_, message) = many.receive();
+    drop(many);
+    assert_eq!(&*message, b"still here");
+}
+
+#[test]
+fn frees_from_other_threads_reach_the_poster_behind_a_lock() {
+    const MESSAGES: usize = 1500;
+    let mut many = many(1, 8);
+    many.poster.post(&(0..8).collect::<Vec<_>>()).unwrap();
+    let Many { poster, pool, senders, cq, .. } = &mut many;
+    let poster = std::sync::Mutex::new(poster);
+    let (to_workers, work) = std::sync::mpsc::sync_channel::<RecvBuf>(4);
+    let work = std::sync::Mutex::new(work);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (poster, work) = (&poster, &work);
+            scope.spawn(move || {
+                loop {
+                    let received = work.lock().unwrap().recv();
+                    let Ok(message) = received else { return };
+                    let slot = message.slot();
+                    drop(message);
+                    poster.lock().unwrap().post(&[slot]).unwrap();
+                }
+            });
+        }
+        let (sender, mut batch) = (&mut senders[0], CompletionBatch::new(4));
+        for i in 0..MESSAGES {
+            sender.send(&i.to_le_bytes());
+            sender.sent();
+            while cq.poll(&mut batch).unwrap() == 0 {}
+            let message = pool.take_prepaid(batch.drain().next().unwrap()).unwrap();
+            assert_eq!(*message, i.to_le_bytes());
+            to_workers.send(message).unwrap();
+        }
+        drop(to_workers);
+    });
+    assert_eq!((0..8).filter(|slot| many.pool.is_home(*slot)).count(), 0);
+}
