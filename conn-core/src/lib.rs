@@ -53,6 +53,12 @@
 //! which the connection is to be closed; and bugs of this crate, which panic.
 //! An operation that fails changes nothing.
 //!
+//! # Needs
+//!
+//! A processor with 64-bit atomics. Storage is the caller's: arrays on a
+//! microcontroller, `Box<[T]>` elsewhere. `proof/` is a linked program without std and
+//! alloc that drives every machine; `instructions.sh` counts what a message costs.
+//!
 //! # Features
 //!
 //! `oracle` adds, with std, each machine's operation enum and a naive model of it

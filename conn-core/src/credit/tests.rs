@@ -80,6 +80,24 @@ fn credits_are_exact_at_the_largest_window() {
     }
 }
 
+/// All messages have arrived and their buffers are posted again one by one: that sends
+/// the most credits, and exactly as many as receives are set aside for them.
+#[test]
+fn the_bound_on_credits_under_way_is_reached() {
+    for (window, threshold) in (1..=40).flat_map(|w| (1..=45).map(move |t| (w, t))) {
+        let (mut grantor, mut grants) = (CreditGrantor::new(window, threshold).unwrap(), 0);
+        (0..window).for_each(|_| grantor.on_receive().unwrap());
+        for _ in 0..window {
+            grantor.on_reposted(1).unwrap();
+            if let Some(credit) = grantor.due() {
+                grantor.mark_granted(credit).unwrap();
+                grants += 1;
+            }
+        }
+        assert_eq!(grants, CreditGrantor::max_grants_in_flight(window, threshold));
+    }
+}
+
 #[test]
 fn what_makes_no_end_is_refused() {
     for window in [0, MAX_WINDOW + 1] {
