@@ -43,6 +43,9 @@ impl Reposting {
     }
 }
 
+/// Buffers in one postlist at most.
+const MAX_LIST: usize = 64;
+
 /// Sizes of a [`SharedPool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedConfig {
@@ -148,7 +151,7 @@ impl SharedPool {
             .create_shared_pool(config.buffers, config.buffer_bytes as usize, recycler)
             .map_err(|e| device.error("create a shared receive queue", &e))?;
         let all: Vec<u32> = (0..config.buffers).collect();
-        for list in all.chunks(64) {
+        for list in all.chunks(MAX_LIST) {
             poster.post(list).map_err(|e| device.error("post receive buffers", &e))?;
         }
         let queue = poster.shared().cloned();
@@ -278,28 +281,40 @@ impl Inner {
 
     /// Posts buffers and books whose they were.
     fn post(&self, slots: &[u32]) {
-        let mut poster = lock(&self.poster);
-        let Some(queue) = poster.as_mut() else { return };
-        for list in slots.chunks(self.config.repost_batch.max(1) as usize) {
-            if let Err(e) = queue.post(list) {
-                tracing::error!(error = %e, "a shared receive queue takes no more buffers");
-                self.failed.store(true, Ordering::Release);
+        let batch = (self.config.repost_batch as usize).clamp(1, MAX_LIST);
+        for list in slots.chunks(batch) {
+            // Before the post: after it a buffer may be received into at once.
+            let mut origins = [0; MAX_LIST];
+            for (origin, slot) in origins.iter_mut().zip(list) {
+                *origin = self.origins[*slot as usize].load(Ordering::Relaxed);
+            }
+            if !self.post_list(list) {
                 return;
             }
-        }
-        drop(poster);
-        for &slot in slots {
-            let origin = self.origins[slot as usize].load(Ordering::Relaxed);
-            // Release: whoever sees the count may grant the credit, so the post
-            // must lie before it. SeqCst, for `Sleepers::wake` after it.
-            self.reposted[origin as usize].fetch_add(1, Ordering::SeqCst);
+            for &origin in &origins[..list.len()] {
+                // Release: whoever sees the count may grant the credit, so the post
+                // must lie before it. SeqCst, for `Sleepers::wake` after it.
+                self.reposted[origin as usize].fetch_add(1, Ordering::SeqCst);
+            }
         }
         self.sleepers.wake();
     }
 
+    /// Whether the list was posted.
+    fn post_list(&self, list: &[u32]) -> bool {
+        let mut poster = lock(&self.poster);
+        let Some(queue) = poster.as_mut() else { return false };
+        let posted = queue.post(list);
+        if let Err(e) = &posted {
+            tracing::error!(error = %e, "a shared receive queue takes no more buffers");
+            self.failed.store(true, Ordering::Release);
+        }
+        posted.is_ok()
+    }
+
     /// Drains the queue unless somebody else is at it, who then does it for us.
     fn combine(&self) {
-        let mut slots = [0; 64];
+        let mut slots = [0; MAX_LIST];
         while self.gate.try_enter() {
             loop {
                 let count = self.queue.drain(&mut slots);
@@ -334,7 +349,7 @@ fn spawn_reposter(inner: &Arc<Inner>) -> Result<JoinHandle<()>, ConnectError> {
 }
 
 fn repost_until_closed(inner: &Inner) {
-    let mut slots = [0; 64];
+    let mut slots = [0; MAX_LIST];
     let mut empty = 0u32;
     while !inner.closing.load(Ordering::SeqCst) {
         match inner.queue.drain(&mut slots) {

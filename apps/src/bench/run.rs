@@ -132,6 +132,9 @@ pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Meas
     });
     drop(pool);
     let after = device.counters().ok();
+    for e in totals.iter().filter_map(|side| side.as_ref().err()) {
+        tracing::info!(error = %e, "a thread failed");
+    }
     let total = Side::sum(totals)?;
     Ok(Measured {
         messages: total.received.max(total.sent_alone),
