@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno::{Errno, leaked};
 use crate::error::MapError;
-use crate::memory::round_up;
+use crate::memory::{page_bytes, round_up};
 
 /// `capacity` bytes mapped twice, one copy right behind the other: the byte at
 /// offset `i` is the byte at `i + capacity`. All of it, `2 * capacity` bytes, can
@@ -100,7 +100,7 @@ impl Drop for Mirrored {
 }
 
 fn sizes(bytes: usize) -> Option<(usize, usize)> {
-    let capacity = round_up(bytes.max(1), rustix::param::page_size())?;
+    let capacity = round_up(bytes.max(1), page_bytes())?;
     Some((capacity, capacity.checked_mul(2)?))
 }
 

@@ -9,8 +9,11 @@ pub(crate) struct RawArray<T> {
     len: usize,
 }
 
-// SAFETY: the array owns its elements, and gives out raw pointers only.
-unsafe impl<T: Send> Send for RawArray<T> {}
+// SAFETY: the array owns its elements, which are plain values, and gives out raw
+// pointers only.
+unsafe impl<T: Copy> Send for RawArray<T> {}
+// SAFETY: as above.
+unsafe impl<T: Copy> Sync for RawArray<T> {}
 
 impl<T> RawArray<T> {
     pub(crate) fn new(elements: Vec<T>) -> RawArray<T> {

@@ -6,7 +6,7 @@
 //! slots. A slot belongs to the caller while it is neither staged nor in flight.
 
 use std::fmt;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -183,6 +183,13 @@ struct Record {
 pub struct SendQueue {
     qp: Arc<QpInner>,
     ring: Arc<SendRing>,
+    /// Where the next slot begins, to be lent and staged: slot `slots_staged` modulo
+    /// their number. Like the fields below it, kept here to spare looking it up.
+    slot: NonNull<u8>,
+    stride: usize,
+    slot_bytes: u32,
+    slots: u32,
+    lkey: u32,
     /// One request for each place, linked into a circle; of each place the request is
     /// that whose count has the place as its low bits.
     work: RawArray<ibv_send_wr>,
@@ -197,7 +204,7 @@ pub struct SendQueue {
     retired: u64,
     slots_staged: u64,
     slots_retired: u64,
-    /// The slot that is lent and staged next: `slots_staged` modulo the number of slots.
+    /// The number of the next slot.
     next_slot: u32,
     /// Slots that were lent by `next_slot`: `slots_staged`, or one more.
     slots_lent: u64,
@@ -222,8 +229,14 @@ impl SendQueue {
         let work = circle(&entries, places);
         let records = vec![Record::default(); places].into();
         let epochs = Epochs::new(&qp.send_cq().epoch);
+        let (slot, stride) = ring.layout();
         Ok(SendQueue {
             qp,
+            slot,
+            stride,
+            slot_bytes: ring.slot_bytes(),
+            slots: ring.slots(),
+            lkey: ring.lkey(),
             ring,
             work,
             entries,
@@ -254,14 +267,14 @@ impl SendQueue {
     #[inline]
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
-        self.ring.slot_bytes() as usize
+        self.slot_bytes as usize
     }
 
     /// How many slots there are.
     #[inline]
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.ring.slots()
+        self.slots
     }
 
     /// Up to which length messages are handed over inline: what the device granted of
@@ -315,11 +328,10 @@ impl SendQueue {
             return None;
         }
         self.slots_lent = self.slots_staged + 1;
-        let slot = self.ring.slot(self.next_slot);
         // SAFETY: the slot is initialised (it was mapped as zeroes) and stays mapped by
         // the ring; it is neither staged nor in flight, so that the device does not
         // touch it, and the borrow of `self` keeps it from being staged meanwhile.
-        Some(unsafe { std::slice::from_raw_parts_mut(slot.as_ptr(), self.slot_bytes()) })
+        Some(unsafe { std::slice::from_raw_parts_mut(self.slot.as_ptr(), self.slot_bytes()) })
     }
 
     /// Stages a request, to be posted with the next [`post`](Self::post). Messages of at
@@ -346,10 +358,10 @@ impl SendQueue {
         let bits = flags.to_raw() | if inline { flag::IBV_SEND_INLINE.0 } else { 0 };
         let slot = self.next_slot;
         if len > 0 {
+            let addr = self.slot.as_ptr() as u64;
             // SAFETY: the entry is inside, and nobody else reaches it.
-            unsafe { *self.entries.at(place) = self.ring.sge(slot, len) };
-            self.slots_staged += 1;
-            self.next_slot = if slot + 1 == self.ring.slots() { 0 } else { slot + 1 };
+            unsafe { *self.entries.at(place) = ibv_sge { addr, length: len, lkey: self.lkey } };
+            self.advance_slot();
         }
         self.records[place] =
             Record { slots_after: self.slots_staged, slot, len, lands: op.lands() };
@@ -477,7 +489,21 @@ impl SendQueue {
 
     #[inline]
     fn has_slot(&self) -> bool {
-        self.slots_staged - self.slots_retired < u64::from(self.ring.slots())
+        self.slots_staged - self.slots_retired < u64::from(self.slots)
+    }
+
+    /// Goes on to the next slot, which exists: there is at least one.
+    #[inline]
+    fn advance_slot(&mut self) {
+        self.slots_staged += 1;
+        self.next_slot += 1;
+        if self.next_slot == self.slots {
+            self.next_slot = 0;
+            self.slot = self.ring.slot(0);
+        } else {
+            // SAFETY: the next slot lies inside the ring, too.
+            self.slot = unsafe { self.slot.add(self.stride) };
+        }
     }
 
     /// The place of a request, by its count.

@@ -263,6 +263,7 @@ fn a_batch_is_seen_once_whatever_becomes_of_its_iterator() {
     let mut batch = CompletionBatch::new(0);
     assert_eq!(batch.capacity(), 1);
     while a.send_cq.poll(&mut batch).unwrap() == 0 {}
+    #[expect(clippy::forget_non_drop, reason = "what safe code may do")]
     std::mem::forget(batch.drain());
     assert_eq!((batch.len(), batch.drain().count()), (0, 0));
     while a.send_cq.poll(&mut batch).unwrap() == 0 {}
