@@ -145,7 +145,9 @@ impl SafeLoop {
                 self.sum = self.sum.wrapping_add(u64::from_ne_bytes(*word));
             }
             self.received += 1;
-            self.gathered.extend(self.recv.reclaim(message));
+            if let Some(slot) = self.recv.reclaim(message) {
+                self.gathered.push(slot);
+            }
             if self.gathered.len() == self.config.repost_batch as usize {
                 self.recv.post(&self.gathered)?;
                 self.gathered.clear();

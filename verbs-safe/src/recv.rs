@@ -90,13 +90,7 @@ impl<R: Recycle> RecvQueue<R> {
     #[inline]
     pub fn post(&mut self, slots: &[u32]) -> Result<(), PostRecvError> {
         let Some((&first, rest)) = slots.split_first() else { return Ok(()) };
-        self.claim(slots)?;
-        let mut last = first;
-        for &slot in rest {
-            self.link(last, self.work.at(slot as usize));
-            last = slot;
-        }
-        self.link(last, null_mut());
+        self.claim(first, rest).map_err(|(at, reason)| self.undo(slots, at, reason))?;
         let mut bad = null_mut();
         // SAFETY: the list is made of valid requests, whose memory the device now owns
         // (the slots are POSTED), and which the target holds until it is destroyed.
@@ -121,25 +115,38 @@ impl<R: Recycle> RecvQueue<R> {
         self.pool.reclaim(buf)
     }
 
-    /// Makes all of `slots` POSTED, or none.
+    /// Makes the slots POSTED, and links their requests into a list; where it stops, and
+    /// why, if one is not home.
     #[inline]
-    fn claim(&self, slots: &[u32]) -> Result<(), PostRecvError> {
-        for (i, &slot) in slots.iter().enumerate() {
-            let reason = match self.pool.begin_post(slot) {
-                Some(true) => continue,
-                Some(false) => PostRecvReason::NotHome { slot },
-                None => PostRecvReason::NoSuchSlot { slot },
-            };
-            slots[..i].iter().for_each(|slot| self.pool.cancel_post(*slot));
-            return Err(PostRecvError { posted: 0, reason });
+    fn claim(&mut self, first: u32, rest: &[u32]) -> Result<(), (usize, PostRecvReason)> {
+        let mut last = self.claim_one(first).map_err(|reason| (0, reason))?;
+        for (i, &slot) in rest.iter().enumerate() {
+            let next = self.claim_one(slot).map_err(|reason| (i + 1, reason))?;
+            // SAFETY: the slot was claimed, so that its request is inside, and is not
+            // part of another list.
+            unsafe { (*last).next = next };
+            last = next;
         }
+        // SAFETY: as above.
+        unsafe { (*last).next = null_mut() };
         Ok(())
     }
 
+    /// Makes a slot POSTED; its request.
     #[inline]
-    fn link(&mut self, slot: u32, next: *mut ibv_recv_wr) {
-        // SAFETY: the element is inside, and nobody else reaches it.
-        unsafe { (*self.work.at(slot as usize)).next = next }
+    fn claim_one(&self, slot: u32) -> Result<*mut ibv_recv_wr, PostRecvReason> {
+        match self.pool.begin_post(slot) {
+            Some(true) => Ok(self.work.at(slot as usize)),
+            Some(false) => Err(PostRecvReason::NotHome { slot }),
+            None => Err(PostRecvReason::NoSuchSlot { slot }),
+        }
+    }
+
+    /// Gives back the slots before the one at `at`, which could not be claimed.
+    #[cold]
+    fn undo(&self, slots: &[u32], at: usize, reason: PostRecvReason) -> PostRecvError {
+        slots[..at].iter().for_each(|slot| self.pool.cancel_post(*slot));
+        PostRecvError { posted: 0, reason }
     }
 
     /// # Safety

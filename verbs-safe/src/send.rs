@@ -111,10 +111,17 @@ impl SendOp {
         }
     }
 
-    /// Whether the device writes to the slot.
     #[inline]
-    fn lands(&self) -> bool {
-        matches!(self, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
+    fn opcode(&self) -> opcode {
+        match self {
+            SendOp::Send { .. } => opcode::IBV_WR_SEND,
+            SendOp::SendImm { .. } => opcode::IBV_WR_SEND_WITH_IMM,
+            SendOp::Write { .. } => opcode::IBV_WR_RDMA_WRITE,
+            SendOp::WriteImm { .. } => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            SendOp::Read { .. } => opcode::IBV_WR_RDMA_READ,
+            SendOp::FetchAdd { .. } => opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
+            SendOp::CmpSwap { .. } => opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+        }
     }
 }
 
@@ -138,16 +145,6 @@ impl SendFlags {
             | bit(self.solicited, flag::IBV_SEND_SOLICITED)
             | bit(self.fence, flag::IBV_SEND_FENCE)
     }
-}
-
-/// What is remembered of a request until its place is staged anew.
-#[derive(Debug, Clone, Copy, Default)]
-struct Record {
-    /// Slots staged in all, this request's included.
-    slots_after: u64,
-    slot: u32,
-    len: u32,
-    lands: bool,
 }
 
 /// The send queue of a queue pair. It has one owner.
@@ -195,7 +192,8 @@ pub struct SendQueue {
     work: RawArray<ibv_send_wr>,
     /// The one scatter/gather entry of each place.
     entries: RawArray<ibv_sge>,
-    records: Box<[Record]>,
+    /// Of each place, how many slots had been staged in all, its request's included.
+    slots_after: Box<[u64]>,
     id: QueueId,
     depth: u32,
     max_inline: u32,
@@ -227,7 +225,7 @@ impl SendQueue {
         let places = depth.max(1).next_power_of_two() as usize;
         let entries = RawArray::new(vec![ibv_sge::default(); places]);
         let work = circle(&entries, places);
-        let records = vec![Record::default(); places].into();
+        let slots_after = vec![0; places].into();
         let epochs = Epochs::new(&qp.send_cq().epoch);
         let (slot, stride) = ring.layout();
         Ok(SendQueue {
@@ -240,7 +238,7 @@ impl SendQueue {
             ring,
             work,
             entries,
-            records,
+            slots_after,
             id,
             depth,
             max_inline,
@@ -354,17 +352,15 @@ impl SendQueue {
         self.check(&op, len)?;
         let count = self.staged + 1;
         let place = self.place(count);
-        let inline = len <= self.max_inline && len > 0 && !op.lands();
+        let inline = len <= self.max_inline && len > 0 && !lands(op.opcode());
         let bits = flags.to_raw() | if inline { flag::IBV_SEND_INLINE.0 } else { 0 };
-        let slot = self.next_slot;
         if len > 0 {
             let addr = self.slot.as_ptr() as u64;
             // SAFETY: the entry is inside, and nobody else reaches it.
             unsafe { *self.entries.at(place) = ibv_sge { addr, length: len, lkey: self.lkey } };
             self.advance_slot();
         }
-        self.records[place] =
-            Record { slots_after: self.slots_staged, slot, len, lands: op.lands() };
+        self.slots_after[place] = self.slots_staged;
         // SAFETY: the place holds no request that is staged (there are as many places as
         // the queue is deep), and the device keeps no pointer to one that was posted.
         let work = unsafe { &mut *self.work.at(place) };
@@ -427,7 +423,7 @@ impl SendQueue {
         let ahead = u64::from(completion.low().wrapping_sub(self.retired as u32));
         if ahead != 0 && ahead <= self.posted - self.retired {
             self.retired += ahead;
-            self.slots_retired = self.records[self.place(self.retired)].slots_after;
+            self.slots_retired = self.slots_after[self.place(self.retired)];
             if !completion.is_success() && self.failed.is_none() {
                 self.failed = Some(self.retired);
             }
@@ -440,20 +436,24 @@ impl SendQueue {
     /// is not retired, has failed, is of another kind, or its slot has been lent again.
     #[must_use]
     pub fn landed(&self, request: u64) -> Option<&[u8]> {
-        let known = request <= self.retired && self.staged - request < self.records.len() as u64;
+        let known =
+            request <= self.retired && self.staged - request < self.slots_after.len() as u64;
         let failed = self.failed.is_some_and(|failed| request >= failed);
         if request == 0 || !known || failed {
             return None;
         }
-        let record = self.records[self.place(request)];
-        let lent_again = self.slots_lent >= record.slots_after + u64::from(self.slots());
-        if !record.lands || record.len == 0 || lent_again {
+        let place = self.place(request);
+        let slots_after = self.slots_after[place];
+        // SAFETY: places are inside, and only written to through `&mut self`.
+        let (work, entry) = unsafe { (&*self.work.at(place), &*self.entries.at(place)) };
+        let lent_again = self.slots_lent >= slots_after + u64::from(self.slots);
+        if !lands(work.opcode) || work.num_sge == 0 || lent_again {
             return None;
         }
-        let slot = self.ring.slot(record.slot);
+        let slot = self.ring.slot(((slots_after - 1) % u64::from(self.slots)) as u32);
         // SAFETY: the device is done with the request, and the slot has been neither
         // lent nor staged since; while `self` is borrowed, it will not be.
-        Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), record.len as usize) })
+        Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), entry.length as usize) })
     }
 
     pub(crate) fn ring(&self) -> &SendRing {
@@ -509,7 +509,7 @@ impl SendQueue {
     /// The place of a request, by its count.
     #[inline]
     fn place(&self, count: u64) -> usize {
-        count as usize & (self.records.len() - 1)
+        count as usize & (self.slots_after.len() - 1)
     }
 
     /// Accounts for what was posted before `bad`.
@@ -517,7 +517,7 @@ impl SendQueue {
     fn refused(&mut self, bad: *mut ibv_send_wr, errno: Errno) -> PostSendError {
         let first = self.place(self.posted + 1);
         let staged = self.staged();
-        let distance = |place: usize| place.wrapping_sub(first) & (self.records.len() - 1);
+        let distance = |place: usize| place.wrapping_sub(first) & (self.slots_after.len() - 1);
         // A device that does not say which request is bad may have taken any of them:
         // they count as posted, for their memory may be read.
         let posted = self.work.index_of(bad).map(distance).filter(|n| *n < staged as usize);
@@ -553,18 +553,20 @@ fn circle(entries: &RawArray<ibv_sge>, places: usize) -> RawArray<ibv_send_wr> {
     work
 }
 
+/// Whether the device writes to the slot.
+#[inline]
+fn lands(op: opcode) -> bool {
+    use opcode as o;
+    matches!(
+        op,
+        o::IBV_WR_RDMA_READ | o::IBV_WR_ATOMIC_FETCH_AND_ADD | o::IBV_WR_ATOMIC_CMP_AND_SWP
+    )
+}
+
 /// Sets what depends on the operation.
 #[inline]
 fn fill(work: &mut ibv_send_wr, op: SendOp) {
-    work.opcode = match op {
-        SendOp::Send { .. } => opcode::IBV_WR_SEND,
-        SendOp::SendImm { .. } => opcode::IBV_WR_SEND_WITH_IMM,
-        SendOp::Write { .. } => opcode::IBV_WR_RDMA_WRITE,
-        SendOp::WriteImm { .. } => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-        SendOp::Read { .. } => opcode::IBV_WR_RDMA_READ,
-        SendOp::FetchAdd { .. } => opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
-        SendOp::CmpSwap { .. } => opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
-    };
+    work.opcode = op.opcode();
     match op {
         SendOp::Send { .. } => {}
         SendOp::SendImm { imm, .. } => work.__bindgen_anon_1.imm_data = imm.to_be(),

@@ -180,7 +180,10 @@ pub fn completions(cq: &CompletionQueue, wanted: usize, mut f: impl FnMut(Comple
     while seen < wanted {
         assert!(Instant::now() < deadline, "{seen} of {wanted} completions came");
         let mut batch = CompletionBatch::new(wanted - seen);
-        seen += cq.poll(&mut batch).unwrap();
+        match cq.poll(&mut batch).unwrap() {
+            0 => std::thread::yield_now(), // the peer may need this processor
+            n => seen += n,
+        }
         batch.drain().for_each(&mut f);
     }
 }
