@@ -1,0 +1,73 @@
+//! Speed as ratios: each side of a comparison runs in turn with the other, in one
+//! process run, several rounds; medians are compared.
+//!
+//! `cargo bench --bench ratios` takes about two minutes; with `-- NAME …` only the
+//! named parts run: `connection`, `device`, `shared`. UCX's shared memory is the peer
+//! where `ucx_perftest` is installed (Debian: ucx-utils).
+#![forbid(unsafe_code)]
+
+mod connection;
+mod device;
+mod shared;
+mod ucx;
+
+use std::time::Duration;
+
+/// Rounds of each comparison.
+const ROUNDS: usize = 7;
+
+/// A part of the report.
+type Part = (&'static str, fn());
+
+const PARTS: [Part; 3] =
+    [("connection", connection::run), ("device", device::run), ("shared", shared::run)];
+
+fn main() {
+    // cargo bench passes --bench; everything else names a part.
+    let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    if let Some(unknown) = asked.iter().find(|a| PARTS.iter().all(|(name, _)| name != a)) {
+        eprintln!("ratios: no part is called {unknown}: there are connection, device and shared");
+        std::process::exit(2);
+    }
+    println!("{}; {ROUNDS} rounds each, medians", rdma_conn::build::summary());
+    for (name, part) in PARTS {
+        if asked.is_empty() || asked.iter().any(|a| a == name) {
+            part();
+        }
+    }
+}
+
+/// Messages per second.
+fn rate(messages: u64, time: Duration) -> f64 {
+    messages as f64 / time.as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs both in turn, and returns the medians.
+fn in_turn(mut left: impl FnMut() -> f64, mut right: impl FnMut() -> f64) -> (f64, f64) {
+    let (lefts, rights) = (0..ROUNDS).map(|_| (left(), right())).unzip();
+    (median(lefts), median(rights))
+}
+
+/// One line: what it is, both figures, the ratio, and what it should be.
+fn line(what: &str, ours: f64, theirs: f64, unit: &str, target: Target) {
+    let ratio = ours / theirs;
+    let (wanted, met) = match target {
+        Target::AtLeast(least) => (format!("at least {least}"), ratio >= least),
+        Target::AtMost(most) => (format!("at most {most}"), ratio <= most),
+    };
+    let verdict = if met { "met" } else { "NOT met" };
+    println!(
+        "  {what:<58} {ours:>8.2} : {theirs:<8.2} {unit:<6} = {ratio:.2} ({wanted}: {verdict})"
+    );
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    AtLeast(f64),
+    AtMost(f64),
+}
