@@ -5,14 +5,16 @@
 //! depth`; of slots, which only requests with bytes take, likewise with the number of
 //! slots. A slot belongs to the caller while it is neither staged nor in flight.
 
+mod epochs;
+mod op;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbs_sys::{
-    ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wr_opcode as opcode,
-};
+use verbs_sys::{ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_sge};
 
 use crate::completion::{Completion, QueueId};
 use crate::errno::Errno;
@@ -20,132 +22,16 @@ use crate::error::{ForeignCompletion, PostSendError, QueueIdsExhausted, StageErr
 use crate::pool::PoolMemory;
 use crate::qp::QpInner;
 use crate::raw_array::RawArray;
-use crate::shared::RemoteSpan;
+use crate::send::epochs::Epochs;
+use crate::send::op::{fill, lands};
 
-/// Requests in one queue, at most; far less than [`EPOCH`].
+pub use crate::send::op::{SendFlags, SendOp};
+
+/// Requests in one queue, at most; far less than `EPOCH`.
 pub(crate) const MAX_REQUESTS: u64 = 1 << 24;
 
 /// The memory of a send ring is that of a pool of slots; the queue pair holds it.
 pub(crate) type SendRing = PoolMemory;
-
-/// A request to be staged. Those with bytes take the next slot of the ring: SEND and
-/// WRITE send what [`SendQueue::next_slot`] was filled with, READ and atomics land
-/// there, for [`SendQueue::landed`] to be seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendOp {
-    /// SEND: `len` bytes, to the peer's next receive buffer.
-    Send {
-        /// Bytes of the slot; with 0, no slot is used.
-        len: u32,
-    },
-    /// SEND with an immediate.
-    SendImm {
-        /// Bytes of the slot; with 0, no slot is used.
-        len: u32,
-        /// The immediate, in host order.
-        imm: u32,
-    },
-    /// RDMA WRITE of `len` bytes to the beginning of `remote`.
-    Write {
-        /// Bytes of the slot; with 0, no slot is used.
-        len: u32,
-        /// Where to.
-        remote: RemoteSpan,
-    },
-    /// RDMA WRITE with an immediate, which takes one of the peer's receives.
-    WriteImm {
-        /// Bytes of the slot; with 0, no slot is used.
-        len: u32,
-        /// The immediate, in host order.
-        imm: u32,
-        /// Where to.
-        remote: RemoteSpan,
-    },
-    /// RDMA READ of `len` bytes from the beginning of `remote`.
-    Read {
-        /// Bytes of the slot; with 0, no slot is used.
-        len: u32,
-        /// Where from.
-        remote: RemoteSpan,
-    },
-    /// FETCH_AND_ADD on 8 aligned bytes; the old value lands in the slot.
-    FetchAdd {
-        /// Where.
-        remote: RemoteSpan,
-        /// What is added.
-        add: u64,
-    },
-    /// CMP_AND_SWP on 8 aligned bytes; the old value lands in the slot.
-    CmpSwap {
-        /// Where.
-        remote: RemoteSpan,
-        /// What is there if it is to be replaced.
-        compare: u64,
-        /// What replaces it.
-        swap: u64,
-    },
-}
-
-impl SendOp {
-    #[inline]
-    fn len(&self) -> u32 {
-        match *self {
-            SendOp::Send { len }
-            | SendOp::SendImm { len, .. }
-            | SendOp::Write { len, .. }
-            | SendOp::WriteImm { len, .. }
-            | SendOp::Read { len, .. } => len,
-            SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => 8,
-        }
-    }
-
-    #[inline]
-    fn remote(&self) -> Option<&RemoteSpan> {
-        match self {
-            SendOp::Send { .. } | SendOp::SendImm { .. } => None,
-            SendOp::Write { remote, .. }
-            | SendOp::WriteImm { remote, .. }
-            | SendOp::Read { remote, .. }
-            | SendOp::FetchAdd { remote, .. }
-            | SendOp::CmpSwap { remote, .. } => Some(remote),
-        }
-    }
-
-    #[inline]
-    fn opcode(&self) -> opcode {
-        match self {
-            SendOp::Send { .. } => opcode::IBV_WR_SEND,
-            SendOp::SendImm { .. } => opcode::IBV_WR_SEND_WITH_IMM,
-            SendOp::Write { .. } => opcode::IBV_WR_RDMA_WRITE,
-            SendOp::WriteImm { .. } => opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-            SendOp::Read { .. } => opcode::IBV_WR_RDMA_READ,
-            SendOp::FetchAdd { .. } => opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
-            SendOp::CmpSwap { .. } => opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
-        }
-    }
-}
-
-/// How a request is executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SendFlags {
-    /// Whether it completes visibly. Those that do not are retired by a later one
-    /// that does.
-    pub signalled: bool,
-    /// Whether the peer's completion is solicited: it wakes a peer that waits for those.
-    pub solicited: bool,
-    /// Whether it waits for all earlier READs and atomics.
-    pub fence: bool,
-}
-
-impl SendFlags {
-    #[inline]
-    fn to_raw(self) -> u32 {
-        let bit = |on: bool, bit: flag| if on { bit.0 } else { 0 };
-        bit(self.signalled, flag::IBV_SEND_SIGNALED)
-            | bit(self.solicited, flag::IBV_SEND_SOLICITED)
-            | bit(self.fence, flag::IBV_SEND_FENCE)
-    }
-}
 
 /// The send queue of a queue pair. It has one owner.
 ///
@@ -552,90 +438,3 @@ fn circle(entries: &RawArray<ibv_sge>, places: usize) -> RawArray<ibv_send_wr> {
     }
     work
 }
-
-/// Whether the device writes to the slot.
-#[inline]
-fn lands(op: opcode) -> bool {
-    use opcode as o;
-    matches!(
-        op,
-        o::IBV_WR_RDMA_READ | o::IBV_WR_ATOMIC_FETCH_AND_ADD | o::IBV_WR_ATOMIC_CMP_AND_SWP
-    )
-}
-
-/// Sets what depends on the operation.
-#[inline]
-fn fill(work: &mut ibv_send_wr, op: SendOp) {
-    work.opcode = op.opcode();
-    match op {
-        SendOp::Send { .. } => {}
-        SendOp::SendImm { imm, .. } => work.__bindgen_anon_1.imm_data = imm.to_be(),
-        SendOp::Write { remote, .. } | SendOp::Read { remote, .. } => to(work, remote),
-        SendOp::WriteImm { imm, remote, .. } => {
-            work.__bindgen_anon_1.imm_data = imm.to_be();
-            to(work, remote);
-        }
-        SendOp::FetchAdd { remote, add } => atomic(work, remote, add, 0),
-        SendOp::CmpSwap { remote, compare, swap } => atomic(work, remote, compare, swap),
-    }
-}
-
-#[inline]
-fn to(work: &mut ibv_send_wr, remote: RemoteSpan) {
-    work.wr.rdma.remote_addr = remote.addr;
-    work.wr.rdma.rkey = remote.rkey;
-}
-
-#[inline]
-fn atomic(work: &mut ibv_send_wr, remote: RemoteSpan, compare_add: u64, swap: u64) {
-    work.wr.atomic.remote_addr = remote.addr;
-    work.wr.atomic.rkey = remote.rkey;
-    work.wr.atomic.compare_add = compare_add;
-    work.wr.atomic.swap = swap;
-}
-
-/// After how many requests old completions become out of date.
-const EPOCH: u64 = 1 << 30;
-
-/// Tells completions that are long out of date from new ones.
-///
-/// A completion has the low 32 bits of its request's count only. Safe code may keep
-/// one for as long as it likes, and show it after 2³² further requests, when those
-/// bits mean another request, one that is in flight. So the completion queue has an
-/// epoch, which each poll notes *before* it takes completions; every [`EPOCH`]
-/// requests, before they are posted, a send queue begins a new one, and from then on
-/// refuses completions that were taken before the one before it began.
-///
-/// What is not refused was taken after the queue's posted count had reached one of
-/// the last two multiples of `EPOCH`. Completions of a queue are taken in order, so
-/// that at that time its request was not retired: its count is at most `depth` below
-/// that multiple, and less than 2³² below the present one. What is refused was of a
-/// request that was retired long ago: had it not been, the queue would be full.
-#[derive(Debug)]
-struct Epochs {
-    /// Completions noted before this epoch are out of date.
-    oldest: u64,
-    current: u64,
-    /// The count at which the next epoch begins.
-    next: u64,
-}
-
-impl Epochs {
-    fn new(epoch: &AtomicU64) -> Epochs {
-        // Acquire: as in `turn`.
-        let current = epoch.load(Ordering::Acquire);
-        Epochs { oldest: 0, current, next: EPOCH }
-    }
-
-    #[cold]
-    fn turn(&mut self, epoch: &AtomicU64) {
-        self.oldest = self.current;
-        // Release: a poll that notes the new epoch sees all that this queue retired
-        // before. Acquire: other queues' turns are ordered before this one.
-        self.current = epoch.fetch_add(1, Ordering::AcqRel) + 1;
-        self.next += EPOCH;
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,9 @@
 //! What needs a look inside: counts that run over 32 bits.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
+use crate::send::epochs::EPOCH;
 use crate::{CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, QueuePair, QueuePairConfig};
 
 /// A queue pair connected to itself, which has posted and retired `count` requests.
