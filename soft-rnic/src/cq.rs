@@ -93,8 +93,13 @@ impl Ring {
 #[derive(Debug, Default)]
 struct Producer {
     tail: u32,
+    /// `published <= tail`; equal whenever the lock is free.
+    published: u32,
     head_seen: u32,
     armed: Armed,
+    overrun: bool,
+    /// A solicited completion, or a failed one, is among the unpublished.
+    notable: bool,
 }
 
 /// What the next event waits for.
@@ -114,6 +119,7 @@ pub(crate) struct Cq {
     channel: Option<Arc<Channel>>,
     ring: AtomicPtr<Ring>,
     /// Rings that a resize replaced: a poll without the lock may still look.
+    #[allow(clippy::vec_box, reason = "their addresses are in use")]
     retired: Mutex<Vec<Box<Ring>>>,
     is_simulated: bool,
     dead: AtomicBool,
@@ -236,7 +242,8 @@ impl Cq {
         self.ring().slot(head).sequence.load(Ordering::Relaxed) == head.wrapping_add(1)
     }
 
-    /// Appends a completion; the caller holds the producers' lock.
+    /// Writes a completion into the next slot, unpublished; the caller holds the
+    /// producers' lock.
     #[inline]
     fn push(
         self: &Arc<Cq>,
@@ -246,15 +253,21 @@ impl Cq {
         after: &mut After,
     ) {
         let ring = self.ring();
+        if producer.overrun {
+            return;
+        }
         if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
             // Acquire: consumers have read the slots before that.
             producer.head_seen = self.head.load(Ordering::Acquire);
             if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
-                return self.overrun(after);
+                return self.overrun(producer, after);
             }
         }
         let slot = ring.slot(producer.tail);
         producer.tail = producer.tail.wrapping_add(1);
+        // Errors wake whoever waits for solicited completions only, too.
+        let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;
+        producer.notable |= completion.solicited || failed;
         // SAFETY: the slot is free, and the producers' lock is held.
         unsafe {
             *slot.wc.get() = completion.words();
@@ -263,19 +276,33 @@ impl Cq {
             *slot.owner.get() = qp;
             *slot.position.get() = position;
         }
-        // Release: the entry is complete, and so is the data that it announces.
-        slot.sequence.store(producer.tail, Ordering::Release);
-        if producer.armed != Armed::No {
-            self.notify(producer, completion);
-        }
     }
 
-    /// Fires the event that was armed, if this completion is one it waits for.
-    /// Errors always are.
+    /// Makes what was pushed visible, the youngest first: a consumer that waits
+    /// for the oldest then finds all of them, and does not pull each slot's line
+    /// away while the next is being written.
+    #[inline]
+    fn publish(self: &Arc<Cq>, producer: &mut Producer) {
+        let ring = self.ring();
+        let mut index = producer.tail;
+        while index != producer.published {
+            let previous = index.wrapping_sub(1);
+            // Release: the entry is complete, and so is the data it announces.
+            ring.slot(previous).sequence.store(index, Ordering::Release);
+            index = previous;
+        }
+        let any = producer.published != producer.tail;
+        producer.published = producer.tail;
+        if producer.armed != Armed::No && any {
+            self.notify(producer);
+        }
+        producer.notable = false;
+    }
+
+    /// Fires the event that was armed, if what was published is what it waits for.
     #[cold]
-    fn notify(self: &Arc<Cq>, producer: &mut Producer, completion: &Completion) {
-        let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;
-        if producer.armed == Armed::Any || completion.solicited || failed {
+    fn notify(self: &Arc<Cq>, producer: &mut Producer) {
+        if producer.armed == Armed::Any || producer.notable {
             producer.armed = Armed::No;
             if let Some(channel) = &self.channel {
                 channel.events.push(Arc::clone(self));
@@ -283,15 +310,16 @@ impl Cq {
         }
     }
 
+    /// The queue dies: nothing is appended any more.
     #[cold]
-    fn overrun(self: &Arc<Cq>, after: &mut After) {
-        // Relaxed: only ever set, under the producers' lock.
-        if !self.dead.swap(true, Ordering::Relaxed) {
-            let element = Element::Cq(Arc::clone(self));
-            let event = AsyncEvent { element, event_type: ibv_event_type::IBV_EVENT_CQ_ERR };
-            self.context.events.push(event);
-            after.push(Todo::KillUsers(Arc::clone(self)));
-        }
+    fn overrun(self: &Arc<Cq>, producer: &mut Producer, after: &mut After) {
+        producer.overrun = true;
+        // Relaxed: a poll that misses it finds out the next time.
+        self.dead.store(true, Ordering::Relaxed);
+        let element = Element::Cq(Arc::clone(self));
+        let event_type = ibv_event_type::IBV_EVENT_CQ_ERR;
+        self.context.events.push(AsyncEvent { element, event_type });
+        after.push(Todo::KillUsers(Arc::clone(self)));
     }
 
     /// Removes the entries of a queue pair that is destroyed or reset, as a card's
@@ -385,7 +413,8 @@ impl Completion {
 }
 
 /// At most one completion queue's producer lock, kept from one completion to the
-/// next if they go to the same queue.
+/// next if they go to the same queue; what was appended is visible when it is let
+/// go.
 #[derive(Default)]
 pub(crate) struct CqWriter<'a> {
     current: Option<(&'a Arc<Cq>, Guard<'a, Producer>)>,
@@ -401,10 +430,9 @@ impl<'a> CqWriter<'a> {
         owner: Option<(&Qp, u32)>,
         after: &mut After,
     ) {
-        let is_current = self.current.as_ref().is_some_and(|(held, _)| Arc::ptr_eq(held, cq));
-        if !is_current {
+        if !self.current.as_ref().is_some_and(|(held, _)| Arc::ptr_eq(held, cq)) {
             // Never two: the old one goes first.
-            self.current = None;
+            self.release();
             self.current = Some((cq, cq.producer.lock()));
         }
         if let Some((cq, producer)) = &mut self.current {
@@ -412,10 +440,19 @@ impl<'a> CqWriter<'a> {
         }
     }
 
-    /// Lets go of the lock, before something that takes long.
+    /// Publishes what was appended and lets go of the lock.
     #[inline]
     pub(crate) fn release(&mut self) {
-        self.current = None;
+        if let Some((cq, mut producer)) = self.current.take() {
+            cq.publish(&mut producer);
+        }
+    }
+}
+
+impl Drop for CqWriter<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

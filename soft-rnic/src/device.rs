@@ -40,6 +40,12 @@ pub(crate) struct Device {
     pub(crate) sim: Option<crate::sim::State>,
 }
 
+impl core::fmt::Debug for Device {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Device").field("guid", &self.guid).finish_non_exhaustive()
+    }
+}
+
 // SAFETY: the ABI's struct is written before the device is shared and then only
 // read; everything else is Sync by itself.
 unsafe impl Send for Device {}

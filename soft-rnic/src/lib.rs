@@ -28,4 +28,5 @@ mod timer;
 mod verbs;
 
 pub use counters::{Counters, counters};
+pub use sim::{Faults, Simulation};
 pub use verbs::table;

@@ -27,12 +27,9 @@ impl Spans {
         Spans { n: 0, pieces: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
     }
 
-    /// A single piece.
     #[inline]
-    pub(crate) fn one(ptr: *mut u8, len: usize) -> Spans {
-        let mut spans = Spans::new();
-        spans.push(Span { ptr, len });
-        spans
+    pub(crate) fn clear(&mut self) {
+        self.n = 0;
     }
 
     #[inline]
@@ -48,8 +45,10 @@ impl Spans {
     }
 }
 
-/// Checks the first `len` bytes of a list against the regions of a domain. `None`
-/// if a piece is not covered; entries of zero length need no key.
+/// Checks the first `len` bytes of a list against the regions of a domain, and
+/// puts the pieces into `spans`. `None` if one is not covered; entries of zero
+/// length need no key. (The pieces go to a place that the caller keeps: moving
+/// them would cost more than a short message does.)
 #[inline]
 pub(crate) fn resolve(
     mrs: &MrTable,
@@ -57,8 +56,9 @@ pub(crate) fn resolve(
     list: impl Iterator<Item = ibv_sge>,
     len: u64,
     access: u32,
-) -> Option<Spans> {
-    let mut spans = Spans::new();
+    spans: &mut Spans,
+) -> Option<()> {
+    spans.clear();
     let mut left = len;
     for sge in list {
         let n = u64::from(sge.length).min(left);
@@ -69,7 +69,7 @@ pub(crate) fn resolve(
         spans.push(Span { ptr, len: n as usize });
         left -= n;
     }
-    Some(spans)
+    Some(())
 }
 
 /// How the bytes of a message are laid down.

@@ -98,6 +98,9 @@ unsafe fn wait_or_flush<'a>(
     request: &Request<'_>,
 ) {
     if qp.state() == State::Err {
+        // An error may have come whose flush has not: what was posted before goes
+        // first.
+        qp.flush_pending(pending, line);
         qp.complete(line, &(request.wqe, 0), ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     } else {
         // SAFETY: the caller's promise.

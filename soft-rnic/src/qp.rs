@@ -208,13 +208,18 @@ impl Qp {
     /// The send queue's part; its lock is held.
     pub(crate) fn flush_sends(self: &Arc<Qp>, sq: &mut Sq, after: &mut After) {
         let mut line = Line::new();
-        while let Some(request) = sq.pending.front() {
-            let flushed = (request.wqe, 0);
-            self.complete(&mut line, &flushed, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-            sq.pending.pop();
-        }
+        self.flush_pending(&mut sq.pending, &mut line);
         sq.requester.next_request();
         after.append(line.finish());
+    }
+
+    /// Completes what waits in the send queue, in order.
+    pub(crate) fn flush_pending<'a>(self: &'a Arc<Qp>, pending: &mut Pending, line: &mut Line<'a>) {
+        while let Some(request) = pending.front() {
+            let flushed = (request.wqe, 0);
+            self.complete(line, &flushed, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            pending.pop();
+        }
     }
 
     /// The receive queue's part. A shared queue is not flushed: an event says that

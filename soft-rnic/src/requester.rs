@@ -36,19 +36,26 @@ pub(crate) enum Outcome {
 /// What the requests of one list share.
 pub(crate) struct Line<'a> {
     session: Option<Session<'a>>,
+    /// The requester's own pieces.
+    local: Spans,
     pub(crate) writer: CqWriter<'a>,
     pub(crate) after: After,
 }
 
 impl Line<'_> {
     pub(crate) fn new() -> Self {
-        Line { session: None, writer: CqWriter::default(), after: After::default() }
+        Line {
+            session: None,
+            local: Spans::new(),
+            writer: CqWriter::default(),
+            after: After::default(),
+        }
     }
 
     /// Lets go of the locks; what is left to do is the caller's.
     #[inline]
-    pub(crate) fn finish(self) -> After {
-        self.after
+    pub(crate) fn finish(mut self) -> After {
+        core::mem::take(&mut self.after)
     }
 }
 
@@ -73,10 +80,9 @@ impl Qp {
         request: &Request<'_>,
     ) -> Outcome {
         let len = request.len();
-        let local = match self.local(requester, request, len) {
-            Ok(spans) => spans,
-            Err(status) => return Outcome::Failed(status),
-        };
+        if let Err(status) = self.local(requester, request, len, &mut line.local) {
+            return Outcome::Failed(status);
+        }
         let reply = match peer {
             None => Reply::Silence,
             Some(peer) => {
@@ -86,9 +92,13 @@ impl Qp {
                     psn: requester.psn,
                     packets: packets(len, requester.mtu_shift),
                     len,
-                    local: local.as_slice(),
+                    local: line.local.as_slice(),
                 };
-                let session = line.session.get_or_insert_with(|| Session::open(peer));
+                let session = line.session.get_or_insert_with(|| {
+                    // Order of locks: the completion queue's comes after.
+                    line.writer.release();
+                    Session::open(peer)
+                });
                 session.deliver(&message, &mut line.writer, &mut line.after)
             }
         };
@@ -121,7 +131,8 @@ impl Qp {
         requester: &Requester,
         request: &Request<'_>,
         len: u64,
-    ) -> Result<Spans, ibv_wc_status> {
+        spans: &mut Spans,
+    ) -> Result<(), ibv_wc_status> {
         let wqe = &request.wqe;
         if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
             return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
@@ -130,11 +141,12 @@ impl Qp {
             return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
         if wqe.inline {
-            return Ok(inline_spans(request.sges));
+            inline_spans(request.sges, spans);
+            return Ok(());
         }
         let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
         let list = request.sges.iter().copied();
-        resolve(&self.pd.context.device.mrs, self.pd.id, list, len, access)
+        resolve(&self.pd.context.device.mrs, self.pd.id, list, len, access, spans)
             .ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
     }
 
@@ -274,11 +286,10 @@ pub(crate) fn rnr_nak(requester: &mut Requester, timer: u8) -> Outcome {
 }
 
 /// Inline data lie where the entries say, in this process.
-fn inline_spans(sges: &[ibv_sge]) -> Spans {
-    let mut spans = Spans::new();
+fn inline_spans(sges: &[ibv_sge], spans: &mut Spans) {
+    spans.clear();
     for sge in sges.iter().filter(|sge| sge.length > 0) {
         let ptr = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
         spans.push(Span { ptr, len: sge.length as usize });
     }
-    spans
 }

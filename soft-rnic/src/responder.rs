@@ -15,9 +15,8 @@ use crate::lock::Guard;
 use crate::memory::{Copying, Span, Spans, copy_spans, resolve};
 use crate::mr::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::{Qp, State};
-use crate::recv_ring::{Consumer, RecvRequest, RecvRing};
+use crate::recv_ring::{Consumer, RecvRequest};
 use crate::sq::{Op, Wqe};
-use crate::srq::Srq;
 
 /// Messages from this size on are copied without a lock that others may want.
 const LONG: usize = 4_096;
@@ -66,12 +65,14 @@ pub(crate) struct Message<'a> {
 pub(crate) struct Session<'a> {
     peer: &'a Arc<Qp>,
     responder: Guard<'a, Responder>,
+    /// The pieces of a receive request.
+    room: Spans,
 }
 
 impl<'a> Session<'a> {
     #[inline]
     pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
-        Session { peer, responder: peer.responder.lock() }
+        Session { peer, responder: peer.responder.lock(), room: Spans::new() }
     }
 
     /// Carries one request out.
@@ -88,7 +89,8 @@ impl<'a> Session<'a> {
         if !self.peer.state().receives() || !expects {
             return Reply::Silence;
         }
-        let mut delivery = Delivery { peer: self.peer, responder, message, writer, after };
+        let mut delivery =
+            Delivery { peer: self.peer, responder, room: &mut self.room, message, writer, after };
         let reply = match (message.wqe.op, message.wqe.imm) {
             (Op::Send, _) => delivery.send(),
             (Op::Write, None) => delivery.write(),
@@ -104,10 +106,14 @@ impl<'a> Session<'a> {
     }
 }
 
+/// Whether a message fits; if not, the responder's status and the requester's.
+type Fits = Result<(), (ibv_wc_status, ibv_wc_status)>;
+
 /// One request at its destination.
 struct Delivery<'d, 'a> {
     peer: &'a Arc<Qp>,
     responder: &'d mut Responder,
+    room: &'d mut Spans,
     message: &'d Message<'d>,
     writer: &'d mut CqWriter<'a>,
     after: &'d mut After,
@@ -116,62 +122,74 @@ struct Delivery<'d, 'a> {
 impl<'a> Delivery<'_, 'a> {
     #[inline]
     fn send(&mut self) -> Reply {
-        match &self.peer.srq {
-            None => {
-                let peer = self.peer;
-                let Some(request) = peer.rq.front(&mut self.responder.consumer) else {
-                    return Reply::Rnr(self.responder.min_rnr_timer);
-                };
-                let reply = self.fill(&request);
-                peer.rq.pop(&mut self.responder.consumer);
-                reply
-            }
-            Some(srq) => self.send_shared(srq),
-        }
-    }
-
-    #[inline]
-    fn send_shared(&mut self, srq: &'a Arc<Srq>) -> Reply {
-        let mut taker = srq.taker.lock();
-        let Some(request) = srq.ring.front(&mut taker.consumer) else {
+        let Some((wr_id, fits)) = self.take_receive(true) else {
             return Reply::Rnr(self.responder.min_rnr_timer);
         };
-        // The slot may be refilled as soon as it is popped: keep it until the
-        // copy is done if the scatter list is in the ring.
-        if request.num_sge() <= 1 && self.message.len as usize >= LONG {
-            srq.ring.pop(&mut taker.consumer);
-            srq.check_limit(&mut taker);
-            drop(taker);
-            return self.fill(&request);
+        match fits {
+            Ok(()) => {
+                self.release_for_long_copy();
+                // SAFETY: both lists were checked; the buffers of sends and
+                // receives are the device's while they are posted.
+                unsafe {
+                    copy_spans(self.room.as_slice(), self.message.local, Copying::Owned);
+                }
+                self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+                Reply::Done
+            }
+            Err((ours, theirs)) => {
+                self.complete_receive(wr_id, ours);
+                self.refuse(theirs, None)
+            }
         }
-        let reply = self.fill(&request);
-        srq.ring.pop(&mut taker.consumer);
-        srq.check_limit(&mut taker);
-        reply
     }
 
-    /// Lays the message down in a receive request's buffers, and completes it.
+    /// Takes the oldest receive request out of the peer's queue; for a message with
+    /// data its buffers are checked, and their pieces put into `room`. The slot is
+    /// free before the completion is visible: who sees that may post again.
     #[inline]
-    fn fill(&mut self, request: &RecvRequest<'_>) -> Reply {
+    fn take_receive(&mut self, with_data: bool) -> Option<(u64, Fits)> {
+        let peer = self.peer;
+        match &peer.srq {
+            None => {
+                let request = peer.rq.front(&mut self.responder.consumer)?;
+                let fits = if with_data { self.fit(&request) } else { Ok(()) };
+                peer.rq.pop(&mut self.responder.consumer);
+                Some((request.wr_id(), fits))
+            }
+            Some(srq) => {
+                let mut taker = srq.taker.lock();
+                let request = srq.ring.front(&mut taker.consumer)?;
+                let fits = if with_data { self.fit(&request) } else { Ok(()) };
+                srq.ring.pop(&mut taker.consumer);
+                srq.check_limit(&mut taker);
+                Some((request.wr_id(), fits))
+            }
+        }
+    }
+
+    /// Whether the message fits into a receive request's buffers; if not, the
+    /// statuses of the responder's completion and of the requester's.
+    #[inline]
+    fn fit(&mut self, request: &RecvRequest<'_>) -> Fits {
         let len = self.message.len;
         if len > request.room() {
-            self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_LOC_LEN_ERR);
-            return self.refuse(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, None);
+            let (ours, theirs) =
+                (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+            return Err((ours, theirs));
         }
         let list = (0..request.num_sge()).map(|i| request.sge(i));
-        let mrs = &self.peer.pd.context.device.mrs;
-        let Some(spans) = resolve(mrs, self.peer.pd.id, list, len, LOCAL_WRITE) else {
-            self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-            return self.refuse(ibv_wc_status::IBV_WC_REM_OP_ERR, None);
-        };
-        if len as usize >= LONG {
+        let pd = &self.peer.pd;
+        resolve(&pd.context.device.mrs, pd.id, list, len, LOCAL_WRITE, self.room)
+            .ok_or((ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR))
+    }
+
+    /// Lets go of the completion queue before a copy that others should not wait
+    /// for.
+    #[inline]
+    fn release_for_long_copy(&mut self) {
+        if self.message.len as usize >= LONG {
             self.writer.release();
         }
-        // SAFETY: both lists were checked; the buffers of sends and receives are
-        // the device's while they are posted.
-        unsafe { copy_spans(spans.as_slice(), self.message.local, Copying::Owned) };
-        self.complete_receive(request.wr_id(), ibv_wc_status::IBV_WC_SUCCESS);
-        Reply::Done
     }
 
     /// Completes a receive request at the peer.
@@ -244,36 +262,33 @@ impl<'a> Delivery<'_, 'a> {
         let Some(to) = self.remote(len, REMOTE_WRITE) else {
             return self.access_error();
         };
-        if len as usize >= LONG {
-            self.writer.release();
-        }
-        let to = Spans::one(to, len as usize);
+        self.release_for_long_copy();
+        let to = Span { ptr: to, len: len as usize };
         // SAFETY: both were checked; the program accesses them atomically only.
-        unsafe { copy_spans(to.as_slice(), self.message.local, Copying::Shared) };
+        unsafe { copy_spans(&[to], self.message.local, Copying::Shared) };
         Reply::Done
     }
 
+    /// A write that also uses up a receive request. That there is one is known
+    /// before anything is written: the way back is then one of the whole request.
     fn write_with_imm(&mut self) -> Reply {
         let peer = self.peer;
-        let mut taker = peer.srq.as_ref().map(|srq| (srq, srq.taker.lock()));
-        let ready = match &mut taker {
-            Some((srq, taker)) => front_id(&srq.ring, &mut taker.consumer),
-            None => front_id(&peer.rq, &mut self.responder.consumer),
+        let ready = match &peer.srq {
+            None => peer.rq.is_ready(&mut self.responder.consumer),
+            Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
         };
-        let Some(wr_id) = ready else {
+        if !ready {
             return Reply::Rnr(self.responder.min_rnr_timer);
-        };
+        }
         let reply = self.write();
         if reply != Reply::Done {
             return reply;
         }
-        match &mut taker {
-            Some((srq, taker)) => {
-                srq.ring.pop(&mut taker.consumer);
-                srq.check_limit(taker);
-            }
-            None => peer.rq.pop(&mut self.responder.consumer),
-        }
+        // Another queue pair may have taken the last one of a shared queue since:
+        // then the write is repeated with the retry, as it is on a network.
+        let Some((wr_id, _)) = self.take_receive(false) else {
+            return Reply::Rnr(self.responder.min_rnr_timer);
+        };
         self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
         Reply::Done
     }
@@ -289,10 +304,10 @@ impl<'a> Delivery<'_, 'a> {
         let Some(from) = self.remote(len, REMOTE_READ) else {
             return self.access_error();
         };
-        self.writer.release();
-        let from = Spans::one(from, len as usize);
+        self.release_for_long_copy();
+        let from = Span { ptr: from, len: len as usize };
         // SAFETY: as in `write`; a landing place may be polled, too.
-        unsafe { copy_spans(self.message.local, from.as_slice(), Copying::Shared) };
+        unsafe { copy_spans(self.message.local, &[from], Copying::Shared) };
         Reply::Done
     }
 
@@ -318,16 +333,11 @@ impl<'a> Delivery<'_, 'a> {
                 .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
                 .unwrap_or_else(|seen| seen),
         };
-        let old = Spans::one((&raw mut old).cast(), 8);
+        let old = Span { ptr: (&raw mut old).cast(), len: 8 };
         // SAFETY: as in `write`.
-        unsafe { copy_spans(self.message.local, old.as_slice(), Copying::Shared) };
+        unsafe { copy_spans(self.message.local, &[old], Copying::Shared) };
         Reply::Done
     }
-}
-
-/// The request that an immediate would use up.
-fn front_id(ring: &RecvRing, consumer: &mut Consumer) -> Option<u64> {
-    ring.front(consumer).map(|request| request.wr_id())
 }
 
 impl State {

@@ -1,28 +1,236 @@
-//! Seeded mode: posts only queue, and a test steps.
+//! Seeded mode: posts only queue, and one work request executes at a time, in an
+//! order drawn from a seed.
+//!
+//! A simulated device is a device like any other, with three differences. A post
+//! queues; [`Simulation::step`] executes one request of one queue pair. Time is
+//! virtual: it advances with the steps, and jumps to the next deadline when
+//! nothing else can happen. Faults are drawn from the seed, too.
+//!
+//! Polling a completion queue runs a few steps first, and waiting for an event
+//! runs as many as it takes, so that the polling loops of a program make progress
+//! by themselves, in one thread, and the same way for the same seed.
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::device::Device;
-use crate::qp::Qp;
-use crate::requester::{Line, Outcome, SqParts};
-use crate::sq::Request;
+use parking_lot::Mutex;
 
-/// What a simulated device has in addition.
-pub(crate) struct State {}
+use crate::after::After;
+use crate::counters::Counters;
+use crate::device::{DEVICES, Device};
+use crate::errno;
+use crate::qp::{Qp, State as QpState};
+use crate::requester::{Line, Outcome, SqParts, rnr_nak};
+use crate::sq::{Request, Wait};
+use crate::timer::response_timeout_ns;
 
-impl State {
-    pub(crate) fn now(&self) -> u64 {
-        0
+/// Virtual time that one step takes.
+const STEP_NS: u64 = 100;
+/// Longest injected delay.
+const DELAY_NS: u64 = 100_000;
+/// Code of the timer in injected RNR NAKs: 10 µs.
+const RNR_CODE: u8 = 1;
+
+/// How often a simulation injects which fault: probabilities, 0 to 1, at each
+/// step.
+///
+/// ```
+/// let faults = soft_rnic::Faults { lost_response: 0.1, ..Default::default() };
+/// assert_eq!(faults.qp_death, 0.0);
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Faults {
+    /// The request waits for up to 100 µs first.
+    pub delay: f64,
+    /// The responder claims to have no receive request (of those that take one).
+    pub rnr: f64,
+    /// Half of these requests are lost, of the others only the response: either
+    /// way the requester tries again after its timeout. A queue pair whose timeout
+    /// is 0, that is, infinite, then waits for ever, as on a card.
+    pub lost_response: f64,
+    /// The queue pair whose turn it is goes to the error state.
+    pub qp_death: f64,
+}
+
+/// A simulated device, listed by [`table`](crate::table) while this value lives.
+/// Contexts that are open stay usable after it is dropped.
+///
+/// ```
+/// use soft_rnic::{Faults, Simulation};
+///
+/// let simulation = Simulation::new(42, Faults::default());
+/// assert!(simulation.name().starts_with("sim-"));
+/// assert!(!simulation.step()); // nothing was posted
+/// ```
+#[derive(Debug)]
+pub struct Simulation {
+    name: String,
+    device: Arc<Device>,
+}
+
+impl Simulation {
+    /// A device of its own, whose schedule and faults follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Simulation {
+        static ORDINAL: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only has to be unique.
+        let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sim-{ordinal}");
+        let device = Device::new(&name, ordinal, Some(State::new(seed, faults)));
+        DEVICES.lock().push(Arc::clone(&device));
+        Simulation { name, device }
+    }
+
+    /// The name by which the device is listed; unique in the process.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lets one thing happen: a work request is tried, or a deadline comes. False
+    /// if nothing can happen until something is posted.
+    pub fn step(&self) -> bool {
+        step(&self.device)
+    }
+
+    /// Virtual nanoseconds since the simulation began.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.device.sim.as_ref().map_or(0, State::now)
+    }
+
+    /// Statistics of the device.
+    #[must_use]
+    pub fn stats(&self) -> Counters {
+        self.device.counters()
     }
 }
 
-pub(crate) fn steps_before_poll(_device: &Arc<Device>) {}
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        DEVICES.lock().retain(|device| !Arc::ptr_eq(device, &self.device));
+    }
+}
 
-pub(crate) fn steps_until(_device: &Arc<Device>, _done: impl Fn() -> bool) -> Result<(), c_int> {
+/// What a simulated device has in addition.
+#[derive(Debug)]
+pub(crate) struct State {
+    faults: Faults,
+    random: Mutex<Random>,
+    now: AtomicU64,
+    /// One step at a time, whoever asks for it.
+    stepping: Mutex<()>,
+}
+
+impl State {
+    fn new(seed: u64, faults: Faults) -> State {
+        State {
+            faults,
+            random: Mutex::new(Random(seed)),
+            now: AtomicU64::new(0),
+            stepping: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        // Relaxed: one thread steps at a time, and the clock guards no memory.
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn below(&self, n: u64) -> u64 {
+        self.random.lock().next() % n
+    }
+
+    /// Whether a fault of this probability strikes now. Nothing is drawn for one
+    /// that never does, so that adding a kind keeps old schedules.
+    fn strikes(&self, probability: f64) -> bool {
+        const SCALE: f64 = (1_u64 << 53) as f64;
+        probability > 0.0 && ((self.random.lock().next() >> 11) as f64) < probability * SCALE
+    }
+}
+
+/// A generator of 64-bit numbers (SplitMix64, by Steele, Lea and Flood).
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+/// Up to three steps of a simulated device, as a poll takes its time.
+#[cold]
+pub(crate) fn steps_before_poll(device: &Arc<Device>) {
+    let Some(sim) = &device.sim else { return };
+    for _ in 0..sim.below(4) {
+        step(device);
+    }
+}
+
+/// On a simulated device, steps until something is there; `EAGAIN` when it cannot
+/// come, because nothing is left to happen. On others the kernel waits.
+pub(crate) fn steps_until(device: &Arc<Device>, done: impl Fn() -> bool) -> Result<(), c_int> {
+    while device.sim.is_some() && !done() {
+        if !step(device) {
+            return Err(errno::EAGAIN);
+        }
+    }
     Ok(())
 }
 
+fn step(device: &Arc<Device>) -> bool {
+    let Some(sim) = &device.sim else { return false };
+    let _one_at_a_time = sim.stepping.lock();
+    let now = sim.now.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
+    while let Some((qpn, token)) = device.timer.pop_due(now) {
+        device.expire(qpn, token);
+    }
+    let runnable: Vec<_> = device.qps.all().into_iter().filter(|qp| qp.is_runnable()).collect();
+    if runnable.is_empty() {
+        return next_deadline(device, sim);
+    }
+    let qp = &runnable[sim.below(runnable.len() as u64) as usize];
+    let mut after = After::default();
+    qp.step(sim, &mut after);
+    after.run();
+    true
+}
+
+/// Nothing can run: time jumps to the next deadline, if there is one.
+fn next_deadline(device: &Device, sim: &State) -> bool {
+    let Some(at) = device.timer.next() else { return false };
+    sim.now.fetch_max(at, Ordering::Relaxed);
+    if let Some((qpn, token)) = device.timer.pop_due(sim.now()) {
+        device.expire(qpn, token);
+    }
+    true
+}
+
+impl Qp {
+    /// Whether the request at the head can be tried.
+    fn is_runnable(&self) -> bool {
+        let sq = self.sq.lock();
+        let state = self.state();
+        let runs = state == QpState::Rts || (state == QpState::Sqd && sq.requester.started);
+        runs && !sq.pending.is_empty() && sq.requester.waits.is_none()
+    }
+
+    fn step(self: &Arc<Qp>, sim: &State, after: &mut After) {
+        let mut sq = self.sq.lock();
+        if sim.strikes(sim.faults.qp_death) {
+            sq.counters.faults += 1;
+            return self.die(after);
+        }
+        self.run_pending(&mut sq, after, true);
+    }
+}
+
+/// Executes a request, with the faults that a simulated device injects.
 #[inline]
 pub(crate) fn execute<'a>(
     qp: &Qp,
@@ -31,5 +239,54 @@ pub(crate) fn execute<'a>(
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) -> Outcome {
-    qp.execute(parts.requester, peer, line, request)
+    match &qp.pd.context.device.sim {
+        None => qp.execute(parts.requester, peer, line, request),
+        Some(sim) => execute_faulty(sim, qp, parts, peer, line, request),
+    }
+}
+
+fn execute_faulty<'a>(
+    sim: &State,
+    qp: &Qp,
+    parts: &mut SqParts<'_>,
+    peer: Option<&'a Arc<Qp>>,
+    line: &mut Line<'a>,
+    request: &Request<'_>,
+) -> Outcome {
+    if let Some(outcome) = fault_before(sim, parts, request) {
+        parts.counters.faults += 1;
+        return outcome;
+    }
+    // A request that the responder has done already is only acknowledged again.
+    let outcome = match parts.requester.done {
+        true => Outcome::Done,
+        false => qp.execute(parts.requester, peer, line, request),
+    };
+    if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.counters.faults += 1;
+        parts.requester.done = true;
+        return no_response(parts);
+    }
+    outcome
+}
+
+/// A fault that keeps a request from reaching the responder.
+fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
+    if sim.strikes(sim.faults.delay) {
+        return Some(Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS))));
+    }
+    let refusable = request.wqe.takes_receive() && !parts.requester.done;
+    if refusable && sim.strikes(sim.faults.rnr) {
+        parts.requester.started = true;
+        return Some(rnr_nak(parts.requester, RNR_CODE));
+    }
+    if sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.requester.started = true;
+        return Some(no_response(parts));
+    }
+    None
+}
+
+fn no_response(parts: &SqParts<'_>) -> Outcome {
+    Outcome::Blocked(Wait::Response, response_timeout_ns(parts.requester.timeout))
 }

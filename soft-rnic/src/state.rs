@@ -287,7 +287,7 @@ impl Qp {
             rq_psn: responder.psn,
             sq_psn: sq.requester.psn,
             cap: self.cap,
-            sq_draining: u8::from(sq.draining),
+            sq_draining: u8::from(sq.draining && self.state() == State::Sqd),
             ..sq.attr
         }
     }

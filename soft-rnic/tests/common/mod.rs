@@ -165,10 +165,12 @@ impl Net {
     /// The three transitions of a connection.
     pub fn steps(&self, to: u32, c: Config) -> (Step, Step, Step) {
         use ibv_qp_attr_mask as M;
-        let mut a = ibv_qp_attr::default();
-        a.qp_state = ibv_qp_state::IBV_QPS_INIT;
-        a.port_num = 1;
-        a.qp_access_flags = c.access;
+        let mut a = ibv_qp_attr {
+            qp_state: ibv_qp_state::IBV_QPS_INIT,
+            port_num: 1,
+            qp_access_flags: c.access,
+            ..ibv_qp_attr::default()
+        };
         let init = M::IBV_QP_STATE | M::IBV_QP_PKEY_INDEX | M::IBV_QP_PORT | M::IBV_QP_ACCESS_FLAGS;
         let first = (a, init);
         a.qp_state = ibv_qp_state::IBV_QPS_RTR;

@@ -1,0 +1,425 @@
+//! Completion channels, overruns, limit events, acknowledgements, and timers.
+
+mod common;
+
+use core::ptr::null_mut;
+use std::sync::Barrier;
+
+use common::*;
+use verbs_sys::*;
+
+/// A pair whose responder has a completion channel.
+struct Channelled {
+    p: Pair,
+    channel: *mut ibv_comp_channel,
+}
+
+impl Channelled {
+    fn new() -> Channelled {
+        let net = Net::new();
+        // SAFETY: the context is open.
+        let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
+        assert!(!channel.is_null());
+        let cq = [net.cq(64), net.cq_with(64, channel)];
+        let qp = [net.qp(cq[0]), net.qp(cq[1])];
+        let mut buf = [vec![0; 4096], vec![0; 4096]];
+        let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
+        let p = Pair { net, cq, qp, mr, buf };
+        p.net.connect(p.qp[0], p.num(1), Config::default());
+        p.net.connect(p.qp[1], p.num(0), Config::default());
+        Channelled { p, channel }
+    }
+
+    fn arm(&self, solicited_only: bool) {
+        // SAFETY: the queue is alive.
+        assert_eq!(unsafe { ibv_req_notify_cq(self.p.cq[1], i32::from(solicited_only)) }, 0);
+    }
+
+    /// One event, acknowledged; false if there is none (`EAGAIN`).
+    fn take(&self, ack: bool) -> bool {
+        let (mut cq, mut user) = (null_mut(), null_mut());
+        // SAFETY: the channel is alive.
+        unsafe {
+            let flags = libc::fcntl((*self.channel).fd, libc::F_GETFL);
+            libc::fcntl((*self.channel).fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+            if (self.p.net.v.get_cq_event)(self.channel, &mut cq, &mut user) != 0 {
+                assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN));
+                return false;
+            }
+            assert_eq!(cq, self.p.cq[1]);
+            if ack {
+                (self.p.net.v.ack_cq_events)(cq, 1);
+            }
+        }
+        true
+    }
+
+    fn is_readable(&self) -> bool {
+        // SAFETY: the channel is alive.
+        let fd = unsafe { (*self.channel).fd };
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+
+    fn message(&self, flags: ibv_send_flags) {
+        assert_eq!(post_recv(self.p.qp[1], 1, &mut []), 0);
+        let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], flags);
+        assert_eq!(post_send(self.p.qp[0], &mut wr), 0);
+    }
+
+    fn close(self) {
+        let v = self.p.net.v;
+        let Pair { net, cq, qp, mr, .. } = self.p;
+        for end in 0..2 {
+            net.destroy_qp(qp[end]);
+            net.destroy_cq(cq[end]);
+            net.dereg(mr[end]);
+        }
+        // SAFETY: its queue is gone.
+        assert_eq!(unsafe { (v.destroy_comp_channel)(self.channel) }, 0);
+        net.close();
+    }
+}
+
+#[test]
+fn an_event_comes_once_for_an_arming_and_for_what_comes_after_it() {
+    let c = Channelled::new();
+    c.message(UNSIGNALED);
+    assert!(!c.is_readable(), "not armed");
+    c.arm(false);
+    assert!(!c.take(true), "the completion came before the arming");
+    c.message(UNSIGNALED);
+    assert!(c.is_readable());
+    c.message(UNSIGNALED);
+    assert!(c.take(true));
+    assert!(!c.take(true), "one event for one arming");
+    assert_eq!(c.p.net.poll(c.p.cq[1], 3).len(), 3);
+    c.close();
+}
+
+#[test]
+fn a_solicited_arming_waits_for_a_solicited_completion_or_an_error() {
+    let c = Channelled::new();
+    c.arm(true);
+    c.message(UNSIGNALED);
+    assert!(!c.is_readable());
+    c.message(ibv_send_flags::IBV_SEND_SOLICITED);
+    assert!(c.take(true));
+    c.arm(true);
+    assert_eq!(post_recv(c.p.qp[1], 9, &mut []), 0);
+    assert_eq!(c.p.net.to_state(c.p.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
+    assert!(c.take(true), "a flushed receive is an error");
+    c.close();
+}
+
+#[test]
+fn an_arming_for_anything_is_not_weakened() {
+    let c = Channelled::new();
+    c.arm(false);
+    c.arm(true);
+    c.message(UNSIGNALED);
+    assert!(c.take(true));
+    c.close();
+}
+
+#[test]
+fn a_blocked_thread_is_woken_and_no_wakeup_is_lost() {
+    const ROUNDS: u64 = 300;
+    let c = Channelled::new();
+    let shared = SendPtr(&c);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let c = shared.get();
+            for _ in 0..ROUNDS {
+                // Credit: what the receiver has posted.
+                assert_eq!(wait_for_message(c), 1);
+            }
+        });
+        for _ in 0..ROUNDS {
+            let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+            assert_eq!(post_recv(c.p.qp[1], 1, &mut []), 0);
+            assert_eq!(post_send(c.p.qp[0], &mut wr), 0);
+            assert_eq!(c.p.net.poll(c.p.cq[0], 1)[0].status, "SUCCESS");
+        }
+    });
+    c.close();
+}
+
+/// The way of a program that sleeps: poll, arm, poll again, block.
+fn wait_for_message(c: &Channelled) -> usize {
+    loop {
+        if let n @ 1.. = poll_one(c) {
+            return n;
+        }
+        c.arm(false);
+        if let n @ 1.. = poll_one(c) {
+            return n;
+        }
+        let (mut cq, mut user) = (null_mut(), null_mut());
+        // SAFETY: the channel is alive, and blocks.
+        unsafe {
+            assert_eq!((c.p.net.v.get_cq_event)(c.channel, &mut cq, &mut user), 0);
+            (c.p.net.v.ack_cq_events)(cq, 1);
+        }
+    }
+}
+
+fn poll_one(c: &Channelled) -> usize {
+    let mut wc = ibv_wc::default();
+    // SAFETY: room for one.
+    unsafe { ibv_poll_cq(c.p.cq[1], 1, &mut wc) as usize }
+}
+
+/// Lets a scoped thread use what verbs permit from any thread.
+#[derive(Clone, Copy)]
+struct SendPtr<'a, T>(&'a T);
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl<T> Send for SendPtr<'_, T> {}
+
+impl<'a, T> SendPtr<'a, T> {
+    fn get(self) -> &'a T {
+        self.0
+    }
+}
+
+#[test]
+fn destroying_a_queue_waits_for_the_acknowledgement_of_its_events() {
+    let c = Channelled::new();
+    c.arm(false);
+    c.message(UNSIGNALED);
+    assert!(c.take(false));
+    c.p.net.destroy_qp(c.p.qp[1]);
+    let (barrier, done) = (Barrier::new(2), core::sync::atomic::AtomicBool::new(false));
+    let shared = SendPtr(&c);
+    std::thread::scope(|scope| {
+        let (barrier, done) = (&barrier, &done);
+        scope.spawn(move || {
+            let c = shared.get();
+            barrier.wait();
+            c.p.net.destroy_cq(c.p.cq[1]);
+            done.store(true, core::sync::atomic::Ordering::SeqCst);
+        });
+        barrier.wait();
+        for _ in 0..1000 {
+            std::thread::yield_now();
+        }
+        assert!(!done.load(core::sync::atomic::Ordering::SeqCst), "not acknowledged yet");
+        // SAFETY: the queue is alive, for the event is not acknowledged.
+        unsafe { (c.p.net.v.ack_cq_events)(c.p.cq[1], 1) };
+    });
+    c.p.net.destroy_qp(c.p.qp[0]);
+    c.p.net.destroy_cq(c.p.cq[0]);
+    for mr in c.p.mr {
+        c.p.net.dereg(mr);
+    }
+    // SAFETY: its queue is gone.
+    assert_eq!(unsafe { (c.p.net.v.destroy_comp_channel)(c.channel) }, 0);
+    c.p.net.close();
+}
+
+#[test]
+fn events_of_a_destroyed_queue_go_with_it_and_later_ones_of_others_come() {
+    let c = Channelled::new();
+    let second = c.p.net.cq_with(16, c.channel);
+    let qp = c.p.net.qp(second);
+    let ((init, mask), ..) = c.p.net.steps(1, Config::default());
+    assert_eq!(c.p.net.modify(qp, init, mask), 0);
+    // SAFETY: the queue is alive.
+    assert_eq!(unsafe { ibv_req_notify_cq(second, 0) }, 0);
+    assert_eq!(post_recv(qp, 1, &mut []), 0);
+    assert_eq!(c.p.net.to_state(qp, ibv_qp_state::IBV_QPS_ERR), 0);
+    assert!(c.is_readable());
+    c.p.net.destroy_qp(qp);
+    c.p.net.destroy_cq(second);
+    assert!(!c.take(true), "its event is gone");
+    c.arm(false);
+    c.message(UNSIGNALED);
+    assert!(c.take(true));
+    c.close();
+}
+
+#[test]
+fn an_overrun_kills_the_queue_and_those_who_use_it() {
+    if !is_soft() {
+        return; // a card's driver sizes the queue as it likes
+    }
+    let net = Net::new();
+    let (big, small) = (net.cq(64), net.cq(4));
+    let qp = [net.qp(big), net.qp(small)];
+    let mut buf = [vec![0; 64], vec![0; 64]];
+    let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
+    let p = Pair { net, cq: [big, small], qp, mr, buf };
+    p.net.connect(p.qp[0], p.num(1), Config::default());
+    p.net.connect(p.qp[1], p.num(0), Config::default());
+    for id in 0..6 {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+    }
+    for id in 0..5 {
+        let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    }
+    let events: Vec<_> = p.net.async_events().into_iter().map(async_event_name).collect();
+    assert_eq!(events, ["CQ_ERR", "QP_FATAL"]);
+    assert_eq!(p.net.state(p.qp[1]), ibv_qp_state::IBV_QPS_ERR);
+    let ids: Vec<u64> = p.net.poll(p.cq[1], 4).iter().map(|wc| wc.id).collect();
+    assert_eq!(ids, [0, 1, 2, 3], "what was there can be polled");
+    let mut wc = ibv_wc::default();
+    // SAFETY: room for one.
+    assert!(unsafe { ibv_poll_cq(p.cq[1], 1, &mut wc) } < 0, "then it is an error");
+    p.close();
+}
+
+/// A responder with a shared receive queue.
+fn shared_pair(requests: u32) -> (Pair, *mut ibv_srq) {
+    let net = Net::new();
+    // SAFETY: the domain is alive; zero is a valid value of every field.
+    let srq = unsafe {
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        attr.attr.max_wr = requests;
+        attr.attr.max_sge = 2;
+        (net.v.create_srq)(net.pd, &mut attr)
+    };
+    let cq = [net.cq(64), net.cq(64)];
+    let mut attr = net.init_attr(cq[1]);
+    attr.srq = srq;
+    let qp = [net.qp(cq[0]), net.qp_with(attr)];
+    let mut buf = [vec![7; 8192], vec![0; 8192]];
+    let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
+    let p = Pair { net, cq, qp, mr, buf };
+    p.net.connect(p.qp[0], p.num(1), Config::default());
+    p.net.connect(p.qp[1], p.num(0), Config::default());
+    (p, srq)
+}
+
+fn post_srq(srq: *mut ibv_srq, id: u64, sges: &mut [ibv_sge]) -> i32 {
+    let mut wr = ibv_recv_wr {
+        wr_id: id,
+        next: null_mut(),
+        sg_list: sges.as_mut_ptr(),
+        num_sge: sges.len() as i32,
+    };
+    // SAFETY: the tests keep the memory.
+    unsafe { ibv_post_srq_recv(srq, &mut wr, &mut null_mut()) }
+}
+
+fn close_shared(p: Pair, srq: *mut ibv_srq) {
+    let Pair { net, cq, qp, mr, .. } = p;
+    net.destroy_qp(qp[0]);
+    net.destroy_qp(qp[1]);
+    // SAFETY: no queue pair uses it.
+    assert_eq!(unsafe { (net.v.destroy_srq)(srq) }, 0);
+    for end in 0..2 {
+        net.destroy_cq(cq[end]);
+        net.dereg(mr[end]);
+    }
+    net.close();
+}
+
+#[test]
+fn the_limit_event_of_a_shared_queue_comes_once_for_an_arming() {
+    let (p, srq) = shared_pair(8);
+    assert_eq!(post_recv(p.qp[1], 1, &mut []), 22, "its receives are the shared queue's");
+    for id in 0..4 {
+        assert_eq!(post_srq(srq, id, &mut [sge(p.mr[1], 0, 8)]), 0);
+    }
+    let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 3 };
+    let limit = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as i32;
+    let query = |attr: &mut ibv_srq_attr| {
+        // SAFETY: the queue is alive.
+        assert_eq!(unsafe { (p.net.v.query_srq)(srq, attr) }, 0);
+    };
+    // SAFETY: the queue is alive.
+    assert_eq!(unsafe { (p.net.v.modify_srq)(srq, &mut attr, limit) }, 0);
+    query(&mut attr);
+    assert_eq!((attr.srq_limit, attr.max_wr >= 8, attr.max_sge >= 2), (3, true, true));
+    let send = || {
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [sge(p.mr[0], 0, 8)], SIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+    };
+    send();
+    assert!(p.net.async_events().is_empty(), "three are left");
+    send();
+    assert_eq!(p.net.async_events(), [ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED]);
+    send();
+    assert!(p.net.async_events().is_empty(), "one-shot");
+    query(&mut attr);
+    assert_eq!(attr.srq_limit, 0);
+    close_shared(p, srq);
+}
+
+#[test]
+fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
+    let (p, srq) = shared_pair(4);
+    let mut sges = [sge(p.mr[1], 0, 3), sge(p.mr[1], 100, 5000)];
+    assert_eq!(post_srq(srq, 5, &mut sges), 0);
+    assert_eq!(post_srq(srq, 6, &mut []), 0);
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [sge(p.mr[0], 0, 5000)], SIGNALED);
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    let wc = p.net.poll(p.cq[1], 1)[0];
+    assert_eq!((wc.id, wc.status, wc.len), (5, "SUCCESS", 5000));
+    assert!(p.buf[1][..3].iter().chain(&p.buf[1][100..5097]).all(|&b| b == 7));
+    assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
+    assert_eq!(p.net.async_events(), [ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED]);
+    assert!(p.net.poll_now(p.cq[1]).is_empty(), "the shared queue is not flushed");
+    close_shared(p, srq);
+}
+
+#[test]
+fn rnr_retries_are_counted_and_then_it_fails() {
+    if !is_soft() {
+        return; // the counters are ours
+    }
+    for retries in [0_u8, 1, 3, 6] {
+        let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
+        let net = Net::on(soft_rnic::table(), simulation.name());
+        let config = Config { rnr_retry: retries, min_rnr_timer: 12, ..Config::default() };
+        let p = Pair::with(net, config, config);
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "RNR_RETRY_EXC");
+        assert_eq!(simulation.stats().rnr_naks, u64::from(retries) + 1);
+        // Each retry waits for the responder's timer: code 12 is 0.64 ms.
+        let waited = u64::from(retries) * 640_000;
+        assert!(simulation.now_ns() >= waited, "{} ns", simulation.now_ns());
+        assert!(simulation.now_ns() < waited + 640_000);
+        p.close();
+    }
+}
+
+#[test]
+fn missed_responses_are_retried_and_then_it_fails() {
+    if !is_soft() {
+        return; // the counters are ours
+    }
+    for retries in [0_u8, 2, 7] {
+        let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
+        let net = Net::on(soft_rnic::table(), simulation.name());
+        let config = Config { retry_cnt: retries, timeout: 10, ..Config::default() };
+        let p = Pair::with(net, config, config);
+        assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "RETRY_EXC");
+        assert_eq!(simulation.stats().retries, u64::from(retries));
+        // Code 10 is 4.096 µs · 2^10.
+        assert!(simulation.now_ns() >= (u64::from(retries) + 1) * 4_194_304);
+        p.close();
+    }
+}
+
+#[test]
+fn a_responder_that_comes_up_in_time_is_found() {
+    let patient = Config { retry_cnt: 7, timeout: 16, ..Config::default() };
+    let p = Pair::with(Net::new(), patient, patient);
+    assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    p.net.connect(p.qp[1], p.num(0), patient);
+    assert_eq!(post_recv(p.qp[1], 1, &mut []), 0);
+    // With a receive posted before the retry (0.27 s later) it succeeds.
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+    p.close();
+}

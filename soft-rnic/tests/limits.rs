@@ -1,0 +1,352 @@
+//! Limits, the accounting of the send queue, dependencies, and nonsense.
+
+mod common;
+
+use core::ffi::CStr;
+use core::ptr::null_mut;
+
+use common::*;
+use verbs_sys::*;
+
+const EINVAL: i32 = 22;
+const ENOMEM: i32 = 12;
+const EBUSY: i32 = 16;
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn device_attr(net: &Net) -> ibv_device_attr {
+    let mut attr = ibv_device_attr::default();
+    // SAFETY: the context is open.
+    assert_eq!(unsafe { (net.v.query_device)(net.ctx, &mut attr) }, 0);
+    attr
+}
+
+#[test]
+fn the_device_and_its_port_are_what_the_documentation_says() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let attr = device_attr(&net);
+    assert_eq!((attr.phys_port_cnt, attr.max_pkeys, attr.max_sge), (1, 1, 32));
+    assert_eq!((attr.max_qp_wr, attr.max_cqe), (32_768, 4 << 20));
+    let mut ex: ibv_device_attr_ex = ibv_device_attr_ex::default();
+    let mut port = ibv_port_attr::default();
+    // SAFETY: the context is open.
+    unsafe {
+        assert_eq!(ibv_query_device_ex(&net.v, net.ctx, &mut ex), 0);
+        assert_eq!(ibv_query_port(&net.v, net.ctx, 1, &mut port), 0);
+    }
+    assert_eq!(ex.orig_attr.max_qp, attr.max_qp);
+    assert_eq!((port.state, port.lid), (ibv_port_state::IBV_PORT_ACTIVE, 0));
+    assert_eq!(u32::from(port.link_layer), IBV_LINK_LAYER_ETHERNET.0);
+    assert_eq!((port.active_mtu, port.max_msg_sz), (ibv_mtu::IBV_MTU_4096, 1 << 30));
+    // SAFETY: bytes.
+    let gid = unsafe { net.gid.raw };
+    assert_eq!(gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
+    let mut pkey = 0;
+    // SAFETY: the context is open.
+    assert_eq!(unsafe { (net.v.query_pkey)(net.ctx, 1, 0, &mut pkey) }, 0);
+    assert_eq!(pkey, 0xffff);
+    net.close();
+}
+
+#[test]
+fn writes_into_callers_structs_are_bounded_by_their_size() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    // SAFETY: each call is given memory of the size that it is told.
+    unsafe {
+        let mut short = [0xee_u8; 64];
+        assert_eq!((net.v.query_port)(net.ctx, 1, short.as_mut_ptr().cast()), 0);
+        assert_eq!(short[48..], [0xee; 16], "the exported function knows 48 bytes");
+        let mut entry = [0xee_u8; 32];
+        let query = net.v.query_gid_ex.unwrap();
+        assert_eq!(query(net.ctx, 1, 0, entry.as_mut_ptr().cast(), 0, 20), 0);
+        assert_eq!(entry[20..], [0xee; 12]);
+    }
+    net.close();
+}
+
+#[test]
+fn what_exceeds_a_limit_is_refused() {
+    let net = Net::new();
+    let limit = device_attr(&net);
+    let cq = net.cq(16);
+    type Change = fn(&mut ibv_qp_cap, &ibv_device_attr);
+    let changes: [Change; 4] = [
+        |cap, limit| cap.max_send_wr = limit.max_qp_wr as u32 + 1,
+        |cap, limit| cap.max_recv_wr = limit.max_qp_wr as u32 + 1,
+        |cap, limit| cap.max_send_sge = limit.max_sge as u32 + 1,
+        |cap, limit| cap.max_recv_sge = limit.max_sge as u32 + 1,
+    ];
+    for change in changes {
+        let mut attr = net.init_attr(cq);
+        change(&mut attr.cap, &limit);
+        // SAFETY: the attributes' objects are alive.
+        assert!(unsafe { (net.v.create_qp)(net.pd, &mut attr) }.is_null());
+    }
+    // SAFETY: the context is open.
+    unsafe {
+        for cqe in [0, -1, limit.max_cqe + 1] {
+            let cq = (net.v.create_cq)(net.ctx, cqe, null_mut(), null_mut(), 0);
+            assert!(cq.is_null(), "{cqe}");
+            assert_eq!(errno(), EINVAL);
+        }
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        attr.attr.max_wr = limit.max_srq_wr as u32 + 1;
+        assert!((net.v.create_srq)(net.pd, &mut attr).is_null());
+    }
+    net.destroy_cq(cq);
+    net.close();
+}
+
+#[test]
+fn access_flags_that_do_not_go_together_are_refused() {
+    let net = Net::new();
+    let mut bytes = vec![0_u8; 4096];
+    let reg = |addr: *mut u8, len: usize, access: i32| {
+        // SAFETY: whatever it is, the device has to find out.
+        unsafe { (net.v.reg_mr)(net.pd, addr.cast(), len, access) }
+    };
+    for access in [0x2, 0x8, 0xa] {
+        assert!(reg(bytes.as_mut_ptr(), 4096, access).is_null(), "{access:#x}");
+        assert_eq!(errno(), EINVAL);
+    }
+    if is_soft() {
+        assert!(reg(bytes.as_mut_ptr(), 0, 1).is_null());
+        assert!(reg(usize::MAX as *mut u8, 16, 1).is_null());
+        assert!(reg(0x1000 as *mut u8, 4096, 1).is_null(), "nothing is mapped there");
+        assert_eq!(errno(), 14);
+    }
+    net.close();
+}
+
+#[test]
+fn slots_of_the_send_queue_are_free_when_a_later_completion_was_polled() {
+    let p = Pair::new();
+    let depth = u64::from(p.net.query(p.qp[0]).cap.max_send_wr);
+    let post = |id: u64, flags| {
+        let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], flags);
+        post_send(p.qp[0], &mut wr)
+    };
+    for id in 0..depth {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+        let flags = if id == depth / 2 - 1 { SIGNALED } else { UNSIGNALED };
+        assert_eq!(post(id, flags), 0);
+    }
+    // All are done, and still count.
+    assert_eq!(p.net.poll(p.cq[1], depth as usize).len(), depth as usize);
+    assert_eq!(post(depth, SIGNALED), ENOMEM);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].id, depth / 2 - 1);
+    for id in 0..depth / 2 {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+        assert_eq!(post(depth + id, UNSIGNALED), 0, "half of them are free");
+    }
+    assert_eq!(post(2 * depth, SIGNALED), ENOMEM);
+    p.close();
+}
+
+#[test]
+fn a_list_stops_at_the_first_request_that_cannot_be_posted() {
+    let p = Pair::new();
+    for id in 0..4 {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+    }
+    let mut wrs: Vec<_> =
+        (0..4).map(|id| send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED)).collect();
+    wrs[2].num_sge = 99;
+    for i in 0..3 {
+        wrs[i].next = &raw mut wrs[i + 1];
+    }
+    let mut bad = null_mut();
+    // SAFETY: the list is alive.
+    let error = unsafe { ibv_post_send(p.qp[0], wrs.as_mut_ptr(), &mut bad) };
+    assert_ne!(error, 0);
+    assert_eq!(bad, &raw mut wrs[2]);
+    let ids: Vec<u64> = p.net.poll(p.cq[0], 2).iter().map(|wc| wc.id).collect();
+    assert_eq!(ids, [0, 1]);
+    p.close();
+}
+
+#[test]
+fn receive_lists_and_queues_have_their_limits() {
+    let p = Pair::new();
+    let cap = p.net.query(p.qp[1]).cap;
+    let mut sges = vec![sge(p.mr[1], 0, 1); cap.max_recv_sge as usize + 1];
+    assert_ne!(post_recv(p.qp[1], 0, &mut sges), 0);
+    for id in 0..cap.max_recv_wr {
+        assert_eq!(post_recv(p.qp[1], u64::from(id), &mut []), 0);
+    }
+    assert_eq!(post_recv(p.qp[1], 0, &mut []), ENOMEM);
+    p.close();
+}
+
+#[test]
+fn inline_data_have_a_limit_and_reads_cannot_be_inline() {
+    let p = Pair::new();
+    let cap = p.net.query(p.qp[0]).cap;
+    assert!(cap.max_inline_data >= 64);
+    let mut data = vec![0_u8; cap.max_inline_data as usize + 1];
+    let inline = SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
+    let mut sges = [ibv_sge { addr: data.as_mut_ptr() as u64, length: data.len() as u32, lkey: 0 }];
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, inline);
+    assert_ne!(post_send(p.qp[0], &mut wr), 0);
+    sges[0].length -= 1;
+    assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 1024)]), 0);
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, inline);
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+    if is_soft() {
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_RDMA_READ, &mut sges, inline);
+        assert_eq!(post_send(p.qp[0], &mut wr), EINVAL);
+    }
+    p.close();
+}
+
+#[test]
+fn what_is_still_in_use_cannot_be_destroyed() {
+    let net = Net::new();
+    // SAFETY: the objects are alive; what is refused stays so.
+    unsafe {
+        let channel = (net.v.create_comp_channel)(net.ctx);
+        let cq = net.cq_with(16, channel);
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        attr.attr.max_wr = 4;
+        let srq = (net.v.create_srq)(net.pd, &mut attr);
+        let mut init = net.init_attr(cq);
+        init.srq = srq;
+        let qp = net.qp_with(init);
+        assert_eq!((net.v.destroy_cq)(cq), EBUSY);
+        assert_eq!((net.v.destroy_srq)(srq), EBUSY);
+        assert_eq!((net.v.dealloc_pd)(net.pd), EBUSY);
+        assert_eq!((net.v.destroy_comp_channel)(channel), EBUSY);
+        net.destroy_qp(qp);
+        assert_eq!((net.v.dealloc_pd)(net.pd), EBUSY, "the shared queue is in it");
+        assert_eq!((net.v.destroy_srq)(srq), 0);
+        net.destroy_cq(cq);
+        assert_eq!((net.v.destroy_comp_channel)(channel), 0);
+        if is_soft() {
+            assert_eq!((net.v.close_device)(net.ctx), EBUSY);
+        }
+    }
+    net.close();
+}
+
+#[test]
+fn a_stale_key_is_refused_even_when_its_slot_is_used_again() {
+    let p = Pair::new();
+    let mut other = vec![0; 64];
+    let stale = {
+        let mr = p.net.mr(&mut other, RW);
+        // SAFETY: the region is alive.
+        let key = unsafe { (*mr).lkey };
+        p.net.dereg(mr);
+        key
+    };
+    for _ in 0..32 {
+        let mr = p.net.mr(&mut other, RW);
+        // SAFETY: the region is alive.
+        assert_ne!(unsafe { (*mr).lkey }, stale);
+        p.net.dereg(mr);
+    }
+    let mut sges = [ibv_sge { addr: other.as_ptr() as u64, length: 8, lkey: stale }];
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "LOC_PROT");
+    p.close();
+}
+
+#[test]
+fn other_transports_are_not_there_yet() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let cq = net.cq(16);
+    for qp_type in [ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
+        let mut attr = net.init_attr(cq);
+        attr.qp_type = qp_type;
+        // SAFETY: the attributes' objects are alive.
+        assert!(unsafe { (net.v.create_qp)(net.pd, &mut attr) }.is_null());
+        assert_eq!(errno(), 95);
+    }
+    net.destroy_cq(cq);
+    net.close();
+}
+
+#[test]
+fn nonsense_is_answered_with_an_error() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let v = net.v;
+    let cq = net.cq(16);
+    // SAFETY: null pointers, which the device tolerates.
+    unsafe {
+        assert!((v.open_device)(null_mut()).is_null());
+        assert!((v.get_device_name)(null_mut()).is_null());
+        assert_eq!((v.close_device)(null_mut()), EINVAL);
+        assert_eq!((v.query_device)(net.ctx, null_mut()), EINVAL);
+        assert_eq!((v.query_port)(net.ctx, 2, &mut ibv_port_attr::default()), EINVAL);
+        assert_eq!((v.query_gid)(net.ctx, 1, 7, &mut ibv_gid::default()), -1);
+        assert!((v.alloc_pd)(null_mut()).is_null());
+        assert_eq!((v.dealloc_pd)(null_mut()), EINVAL);
+        assert!((v.reg_mr)(null_mut(), null_mut(), 1, 0).is_null());
+        assert_eq!((v.dereg_mr)(null_mut()), EINVAL);
+        assert!((v.create_cq)(net.ctx, 1, null_mut(), null_mut(), 7).is_null());
+        assert_eq!((v.destroy_cq)(null_mut()), EINVAL);
+        assert_eq!((v.resize_cq)(cq, 0), EINVAL);
+        assert!((v.create_qp)(net.pd, null_mut()).is_null());
+        assert!((v.create_qp)(net.pd, &mut core::mem::zeroed()).is_null());
+        assert_eq!((v.destroy_qp)(null_mut()), EINVAL);
+        assert_eq!((v.modify_qp)(null_mut(), null_mut(), 0), EINVAL);
+        assert!((v.create_srq)(net.pd, null_mut()).is_null());
+        assert_eq!((v.destroy_srq)(null_mut()), EINVAL);
+        assert_eq!((v.destroy_comp_channel)(null_mut()), EINVAL);
+        assert_eq!((v.get_cq_event)(null_mut(), null_mut(), null_mut()), -1);
+        assert_eq!((v.get_async_event)(net.ctx, null_mut()), -1);
+        (v.ack_async_event)(null_mut());
+        (v.ack_cq_events)(null_mut(), 1);
+        (v.free_device_list)(null_mut());
+        let ops = (*net.ctx).ops;
+        assert_eq!(ops.post_send.unwrap()(null_mut(), null_mut(), null_mut()), EINVAL);
+        assert_eq!(ops.post_recv.unwrap()(null_mut(), null_mut(), null_mut()), EINVAL);
+        assert_eq!(ops.post_srq_recv.unwrap()(null_mut(), null_mut(), null_mut()), EINVAL);
+        assert!(ops.poll_cq.unwrap()(cq, -1, null_mut()) < 0);
+        assert_eq!(ops.req_notify_cq.unwrap()(null_mut(), 0), EINVAL);
+    }
+    net.destroy_cq(cq);
+    net.close();
+}
+
+#[test]
+fn a_completion_queue_can_be_resized_around_what_is_in_it() {
+    let p = Pair::new();
+    for id in 0..10 {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+        let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    }
+    if is_soft() {
+        // SAFETY: the queue is alive.
+        unsafe {
+            assert_eq!((p.net.v.resize_cq)(p.cq[1], 8), EINVAL);
+            assert_eq!((p.net.v.resize_cq)(p.cq[1], 16), 0);
+            assert_eq!((*p.cq[1]).cqe, 16);
+        }
+    }
+    for id in 10..16 {
+        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
+        let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    }
+    let ids: Vec<u64> = p.net.poll(p.cq[1], 16).iter().map(|wc| wc.id).collect();
+    assert_eq!(ids, (0..16).collect::<Vec<u64>>());
+    p.close();
+}
+
+#[test]
+fn the_list_of_devices_names_them() {
+    let v = soft_rnic::table();
+    // SAFETY: the list is freed once.
+    unsafe {
+        let list = (v.get_device_list)(null_mut());
+        assert_eq!(CStr::from_ptr((v.get_device_name)(*list)), c"soft0");
+        assert_ne!((v.get_device_guid)(*list), 0);
+        (v.free_device_list)(list);
+    }
+}
