@@ -12,7 +12,7 @@ use verbs_sys::ibv_comp_channel;
 
 use crate::context::{Context, ContextInner};
 use crate::cq::CqEvents;
-use crate::descriptor::{make_nonblocking, wait_readable};
+use crate::descriptor::{deadline, make_nonblocking, wait_readable};
 use crate::errno::{Errno, leaked};
 use crate::error::{CreateChannelError, WaitError};
 
@@ -111,11 +111,12 @@ impl CompletionChannel {
         let error = |errno| WaitError { errno };
         let fds: Vec<BorrowedFd<'_>> =
             std::iter::once(self.inner.as_fd()).chain(extra.iter().copied()).collect();
+        let deadline = deadline(timeout);
         loop {
             if self.inner.take_events().map_err(error)? {
                 return Ok(Wakeup::Completion);
             }
-            match wait_readable(&fds, timeout).map_err(error)? {
+            match wait_readable(&fds, deadline).map_err(error)? {
                 None => return Ok(Wakeup::Timeout),
                 Some(0) => {} // or another thread was faster: look, and wait again
                 Some(i) => return Ok(Wakeup::Descriptor(i - 1)),

@@ -199,6 +199,20 @@ impl Completion<'_> {
         self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
     }
 
+    /// Whether it is that of a received message without an immediate.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_success()
+            && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV
+            && self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 == 0
+    }
+
+    /// The length of a message that [`is_plain`](Self::is_plain).
+    #[inline]
+    pub(crate) fn plain_len(&self) -> u32 {
+        self.wc.byte_len
+    }
+
     /// The vendor's number for what went wrong; 0 if nothing did.
     #[must_use]
     pub fn vendor_err(&self) -> u32 {

@@ -13,14 +13,17 @@ pub(crate) fn make_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// The index of the first descriptor that is readable (or has hung up), `None`
-/// after `timeout`; `None` as timeout waits for ever.
+/// When a wait of `timeout` is over; `None` is never, as is a time beyond the clock's range.
+pub(crate) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|t| Instant::now().checked_add(t))
+}
+
+/// The index of the first descriptor that is readable (or has hung up), `None` after
+/// the deadline.
 pub(crate) fn wait_readable(
     fds: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
+    deadline: Option<Instant>,
 ) -> Result<Option<usize>, Errno> {
-    // A timeout beyond the clock's range is for ever, too.
-    let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     loop {

@@ -8,7 +8,7 @@ use verbs_sys::{async_event_name, ibv_async_event, ibv_event_type};
 
 use crate::context::Context;
 use crate::cq::{CqEvents, CqId};
-use crate::descriptor::wait_readable;
+use crate::descriptor::{deadline, wait_readable};
 use crate::errno::Errno;
 use crate::error::AsyncEventError;
 use crate::srq::{SrqId, SrqTag};
@@ -80,12 +80,13 @@ impl Context {
         timeout: Option<Duration>,
     ) -> Result<Option<AsyncEvent>, AsyncEventError> {
         let error = |errno| AsyncEventError { device: self.device_name().to_owned(), errno };
+        let deadline = deadline(timeout);
         loop {
             if let Some(event) = self.take_async_event().map_err(error)? {
                 return Ok(Some(event));
             }
             let fd = self.inner.as_fd();
-            if wait_readable(&[fd], timeout).map_err(error)?.is_none() {
+            if wait_readable(&[fd], deadline).map_err(error)?.is_none() {
                 return Ok(None);
             }
         }

@@ -139,6 +139,14 @@ mod tests {
     }
 
     #[test]
+    fn huge_pages_are_had_or_their_lack_is_told() {
+        match Mapping::with_pages(1, Pages::Huge2M) {
+            Ok(mapping) => assert_eq!(mapping.len(), 2 << 20),
+            Err(error) => assert_eq!(error.errno, Errno::ENOMEM),
+        }
+    }
+
+    #[test]
     fn a_length_beyond_the_address_space_is_refused() {
         for bytes in [usize::MAX, usize::MAX - 4096, 1 << 60] {
             assert_eq!(Mapping::new(bytes).unwrap_err().bytes, bytes);

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno::{Errno, leaked};
@@ -105,8 +105,10 @@ fn sizes(bytes: usize) -> Option<(usize, usize)> {
 }
 
 fn memory_file(len: usize) -> Result<OwnedFd, Errno> {
-    let file = memfd_create("rdma-ring", MemfdFlags::CLOEXEC)?;
+    let file = memfd_create("rdma-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, len as u64)?;
+    // Whoever gets the descriptor cannot cut the memory off under the mappings.
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
@@ -131,6 +133,12 @@ mod tests {
             assert_eq!(base.add(capacity + 3).read_volatile(), 7);
             assert_eq!(base.add(capacity - 1).read_volatile(), 9);
         }
+    }
+
+    #[test]
+    fn the_memory_cannot_be_cut_off_through_its_descriptor() {
+        let mirrored = Mirrored::new(4096).unwrap();
+        assert!(ftruncate(&mirrored, 0).is_err());
     }
 
     #[test]

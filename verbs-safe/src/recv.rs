@@ -36,10 +36,6 @@ pub struct RecvQueue<R: Recycle> {
 /// The posting end of a shared receive queue.
 pub type RecvPoster<R> = RecvQueue<R>;
 
-// SAFETY: the work requests are the queue's own, and are handed to the device only
-// through `&mut self`; the rest is `Send`.
-unsafe impl<R: Recycle> Send for RecvQueue<R> {}
-
 impl<R: Recycle> RecvQueue<R> {
     pub(crate) fn new(target: Target, pool: RecvPool<R>) -> RecvQueue<R> {
         let (memory, id) = (pool.memory(), pool.queue_id());
@@ -107,6 +103,18 @@ impl<R: Recycle> RecvQueue<R> {
     #[inline]
     pub fn take(&mut self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
         self.pool.take_prepaid(completion)
+    }
+
+    /// The message of a completed receive, as [`RecvPool::take_plain`].
+    ///
+    /// # Errors
+    /// The completion, if it is not that of a plain message of this queue.
+    #[inline]
+    pub fn take_plain<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<R>, Completion<'c>> {
+        self.pool.take_plain(completion)
     }
 
     /// Drops a message and returns its slot, as [`RecvPool::reclaim`].

@@ -8,7 +8,7 @@
 //! the receiver is, which costs it less than any credit on the wire.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -186,11 +186,12 @@ impl RawLoop {
     pub fn run_two_threads(&mut self, messages: u64) -> Result<Duration, RawLoopError> {
         self.guarded(|sender, receiver| {
             let (sent, received) = (sender.sent + messages, receiver.received + messages);
-            let reached = AtomicU64::new(receiver.received);
+            let (reached, stop) = (&AtomicU64::new(receiver.received), &AtomicBool::new(false));
             std::thread::scope(|scope| {
-                let reached = &reached;
-                let receiving = scope.spawn(move || receiver.until(received, reached));
+                let receiving = scope.spawn(move || receiver.until(received, reached, stop));
                 let outcome = sender.until(sent, reached);
+                // Relaxed: nothing but the flag is handed over.
+                stop.store(outcome.is_err(), Ordering::Relaxed);
                 let received = receiving.join();
                 outcome?;
                 received.unwrap_or(Err(RawLoopError::Config("the receiving thread panicked")))
@@ -241,9 +242,6 @@ struct Sender {
     /// The request that is posted next: `sent` modulo `unacked`.
     place: usize,
 }
-
-// SAFETY: the pointers lead into arrays and memory that the value owns.
-unsafe impl Send for Sender {}
 
 impl Sender {
     fn new(qp: QueuePair, cq: CompletionQueue, config: RawLoopConfig) -> Sender {
@@ -386,8 +384,13 @@ impl Receiver {
         }
     }
 
-    fn until(&mut self, end: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
-        while self.received < end {
+    fn until(
+        &mut self,
+        end: u64,
+        reached: &AtomicU64,
+        stop: &AtomicBool,
+    ) -> Result<(), RawLoopError> {
+        while self.received < end && !stop.load(Ordering::Relaxed) {
             if let Err(error) = self.turn() {
                 reached.store(BROKEN, Ordering::Release);
                 return Err(error);

@@ -97,6 +97,20 @@ fn the_limit_event_comes_once_when_fewer_are_posted() {
 }
 
 #[test]
+fn a_queue_pair_in_error_tells_that_it_takes_no_more_from_the_pool() {
+    let mut many = many(2, 8);
+    many.poster.post(&[0, 1, 2, 3]).unwrap();
+    let failed = &many.receivers[1].control;
+    failed.to_error().unwrap();
+    let event = many.context.poll_async_event(Some(PATIENCE)).unwrap().expect("the last request");
+    assert_eq!(event.kind, AsyncEventKind::QP_LAST_WQE_REACHED);
+    assert_eq!(event.kind.name(), "QP_LAST_WQE_REACHED");
+    assert_eq!(event.source, AsyncSource::Qp(failed.qp_num()));
+    many.senders[0].send(b"the others go on");
+    assert_eq!(&*many.receive().1, b"the others go on");
+}
+
+#[test]
 fn a_message_outlives_its_queue_and_everything_else() {
     let mut many = many(2, 4);
     many.poster.post(&[0, 1]).unwrap();
