@@ -66,7 +66,9 @@ pub struct RemoteSpan {
 /// written by atomic loads and stores, and copied in and out. Of a copy, every
 /// aligned 8-byte word is whole; two words may be of different times. What order
 /// they have is made with [`observe_arrival`](Self::observe_arrival) and
-/// [`publish_tail`](Self::publish_tail).
+/// [`publish_tail`](Self::publish_tail). In a mirrored region, both copies of a word are
+/// different places to the compiler: use one of them for a word that is both stored and
+/// loaded here.
 ///
 /// ```
 /// # let devices = verbs_safe::devices(soft_rnic::table())?;

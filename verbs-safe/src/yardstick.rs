@@ -164,6 +164,12 @@ impl RawLoop {
         Ok(RawLoop { sender: Sender::new(a, send_cq, config), receiver, broken: false })
     }
 
+    /// How many messages have arrived in all.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.receiver.received
+    }
+
     /// Moves `messages` messages in this thread; returns how long that took.
     ///
     /// # Errors
@@ -218,13 +224,14 @@ fn check(config: &RawLoopConfig) -> Result<(), RawLoopError> {
     let counts = [c.batch, c.unacked, c.signal_every, c.poll_batch, c.repost_batch, c.slots];
     match c {
         _ if counts.contains(&0) => Err(RawLoopError::Config("counts are at least 1")),
-        c if c.signal_every > c.unacked => {
-            Err(RawLoopError::Config("signal_every is at most unacked, or nothing completes"))
+        // With `signal_every - 1` unsignalled ones in flight, a list has to fit still.
+        c if u64::from(c.signal_every) + u64::from(c.batch) > u64::from(c.unacked) + 1 => {
+            Err(RawLoopError::Config("signal_every and batch are too many for unacked"))
         }
-        c if c.repost_batch > c.slots => {
-            Err(RawLoopError::Config("repost_batch is at most slots, or nothing is reposted"))
+        // Up to `repost_batch - 1` receives are not posted while they gather.
+        c if u64::from(c.repost_batch) + u64::from(c.batch) > u64::from(c.slots) + 1 => {
+            Err(RawLoopError::Config("repost_batch and batch are too many for slots"))
         }
-        c if c.batch > c.unacked => Err(RawLoopError::Config("batch is at most unacked")),
         _ => Ok(()),
     }
 }
