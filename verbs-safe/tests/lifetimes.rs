@@ -226,3 +226,36 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
     a.sends(1, |_, completion| assert_eq!(completion.status(), WcStatus::REM_ACCESS));
     b.post_all();
 }
+
+#[test]
+fn posted_receives_stay_good_after_their_queue_and_pool_were_dropped() {
+    let (mut a, b) = pair(impatient());
+    let End { recv_cq, control, send, recv, .. } = b;
+    drop((recv, send));
+    for _ in 0..4 {
+        a.send(b"to nobody");
+        a.sent();
+    }
+    completions(&recv_cq, 4, |completion| assert_eq!(completion.status(), WcStatus::SUCCESS));
+    drop(control);
+}
+
+#[test]
+fn receives_of_a_shared_queue_stay_good_after_poster_and_pool_were_dropped() {
+    let context = context();
+    let pd = context.alloc_pd().unwrap();
+    let (mut poster, pool) = pd.create_shared_pool(4, 64, ()).unwrap();
+    poster.post(&[0, 1, 2, 3]).unwrap();
+    let cq = context.create_cq(CqConfig::new(64)).unwrap();
+    let recv = RecvSide::Shared(poster.shared().unwrap());
+    let config = QueuePairConfig { recv, max_send_wr: 1, ..QueuePairConfig::new(&cq, &cq) };
+    let receiver = pd.create_qp(&config, ()).unwrap();
+    drop((poster, pool));
+    let mut sender = end(&pd, impatient(), ());
+    connect_with(&sender.control, &receiver.control, impatient());
+    for _ in 0..4 {
+        sender.send(b"to nobody");
+        sender.sent();
+    }
+    completions(&cq, 4, |completion| assert_eq!(completion.status(), WcStatus::SUCCESS));
+}
