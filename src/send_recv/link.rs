@@ -11,10 +11,11 @@ use super::setup::Tracker;
 use super::shared::Member;
 use super::{Ended, PROBE, Violation};
 
-/// What a completion brought.
+/// What a completion that brought no message has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    Data(RecvBuf<SlotReturn>),
-    Nothing,
+    /// Something, or nothing.
+    Settled,
     /// The link has failed just now: its error waits to be reported.
     Failed,
 }
@@ -41,6 +42,8 @@ pub(crate) struct Link {
     error: Option<Ended>,
     packed: bool,
     credits_sent: u64,
+    /// The request that says goodbye.
+    goodbye: Option<WrId>,
     /// Whether the receiver has it on its list of links to settle.
     pub(super) marked: bool,
 }
@@ -113,6 +116,7 @@ impl Link {
             error: None,
             packed,
             credits_sent: 0,
+            goodbye: None,
             marked: false,
         }
     }
@@ -131,8 +135,9 @@ impl Link {
         self.state == State::Open
     }
 
-    pub(crate) fn has_error(&self) -> bool {
-        self.error.is_some()
+    /// The error that no completion has reported, with the link's number.
+    pub(crate) fn error_of((index, link): (usize, &mut Link)) -> Option<(usize, Ended)> {
+        link.take_error().map(|ended| (index, ended))
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Ended> {
@@ -164,18 +169,45 @@ impl Link {
 
 /// Completions.
 impl Link {
+    /// The message of a completion, if it is one of a message that may be: the case
+    /// that has to be fast. All else is for [`arrive`](Link::arrive).
     #[inline]
+    pub(crate) fn take<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
+        if let Some(grantor) = &mut self.grantor
+            && grantor.received() == grantor.granted()
+        {
+            return Err(completion);
+        }
+        let buffer = match &mut self.source {
+            Source::Own(own) => own.take(completion)?,
+            Source::Shared(member) => member.take(completion)?,
+        };
+        if let Some(grantor) = &mut self.grantor {
+            // Whether it may was asked above.
+            let _ = grantor.on_receive();
+        }
+        Ok(buffer)
+    }
+
+    /// Books a completion that is not that of a message.
+    #[cold]
     pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
         if completion.queue_id() == self.queue.queue_id() {
             return self.control_sent(&completion);
         }
         let imm = completion.imm();
         let taken = match &mut self.source {
-            Source::Own(own) => own.take(completion),
-            Source::Shared(member) => member.take(completion),
+            Source::Own(own) => own.take_any(completion),
+            Source::Shared(member) => member.take_any(completion),
         };
         match (taken, imm) {
-            (Ok(buffer), None) => self.data(buffer),
+            (Ok(buffer), None) => {
+                self.reclaim(buffer);
+                self.fail(Ended::Protocol(Violation::Overrun))
+            }
             (Ok(buffer), Some(imm)) => {
                 self.reclaim(buffer);
                 self.control(imm)
@@ -184,22 +216,19 @@ impl Link {
         }
     }
 
-    #[inline]
-    fn data(&mut self, buffer: RecvBuf<SlotReturn>) -> Arrival {
-        if let Some(grantor) = &mut self.grantor
-            && grantor.on_receive().is_err()
-        {
-            self.reclaim(buffer);
-            return self.fail(Ended::Protocol(Violation::Overrun));
+    /// Books a completion when messages are not wanted any more.
+    pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
+        match self.take(completion) {
+            Ok(buffer) => self.reclaim(buffer),
+            Err(other) => drop(self.arrive(other)),
         }
-        Arrival::Data(buffer)
     }
 
     fn control(&mut self, imm: u32) -> Arrival {
         match Control::decode(imm) {
             Ok(Control::Fin) => {
                 self.state = State::Finished;
-                Arrival::Nothing
+                Arrival::Settled
             }
             _ => self.fail(Ended::Protocol(Violation::Control(imm))),
         }
@@ -214,7 +243,7 @@ impl Link {
         }
         let retired = self.queue.retire(completion).ok();
         match retired.map(|count| self.tracker.complete(WrId(count))) {
-            Some(Ok(_)) => Arrival::Nothing,
+            Some(Ok(_)) => Arrival::Settled,
             _ => self.fail(Ended::Protocol(Violation::Completion)),
         }
     }
@@ -222,7 +251,7 @@ impl Link {
     /// Ends the link with a reason, unless it has ended already.
     pub(crate) fn fail(&mut self, ended: Ended) -> Arrival {
         if self.state != State::Open {
-            return Arrival::Nothing;
+            return Arrival::Settled;
         }
         self.state = State::Dead;
         self.error = Some(ended);
@@ -331,7 +360,9 @@ impl Link {
     /// Says goodbye to a sender that still sends.
     pub(crate) fn stop(&mut self, control: Control) {
         if self.state == State::Open {
-            self.send_control(control.encode(), true);
+            let id = self.tracker.next_id();
+            let sent = self.send_control(control.encode(), true);
+            self.goodbye = sent.then_some(id);
             self.state = State::Dead;
         }
     }
@@ -354,14 +385,25 @@ impl Link {
         }
     }
 
-    pub(crate) fn has_unfinished_control(&self) -> bool {
-        self.tracker.outstanding() > 0
+    /// Whether the goodbye is on its way.
+    pub(crate) fn is_saying_goodbye(&self) -> bool {
+        self.goodbye.is_some_and(|id| !self.tracker.is_complete(id))
     }
 }
 
 impl OwnBuffers {
     #[inline]
-    fn take(&mut self, completion: Completion<'_>) -> Result<RecvBuf<SlotReturn>, Ended> {
+    fn take<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
+        let buffer = self.queue.take_plain(completion)?;
+        let lent = self.pool.lend(buffer.slot());
+        debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
+        Ok(buffer)
+    }
+
+    fn take_any(&mut self, completion: Completion<'_>) -> Result<RecvBuf<SlotReturn>, Ended> {
         let buffer = self.queue.take(completion).map_err(|e| super::ended_by(&e))?;
         match self.pool.lend(buffer.slot()) {
             Ok(()) => Ok(buffer),

@@ -100,6 +100,9 @@ pub struct Receiver {
     pub(super) returns: Arc<Returns>,
     freed: Box<[u32]>,
     open_pack: Option<OpenPack>,
+    /// What the slow ways of receiving have found, for the fast one to hand out.
+    found: Option<Message>,
+    trouble: Option<RecvError>,
     policy: Policy,
     stats: ReceiverStats,
     ended: Option<Ended>,
@@ -141,6 +144,8 @@ impl Receiver {
             returns,
             freed: vec![0; 64].into_boxed_slice(),
             open_pack: None,
+            found: None,
+            trouble: None,
             policy,
             stats: ReceiverStats::default(),
             ended: None,
@@ -206,16 +211,52 @@ impl Receiver {
     /// never will be, [`RecvError::Peer`] once for each connection that failed.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Message, RecvError> {
-        if self.open_pack.is_some()
-            && let Some(message) = self.next_packed()?
-        {
-            return Ok(message);
-        }
+        // A message comes out of this loop in registers: nothing that is called here
+        // writes to where the result lies, or each message would be copied about.
+        // What the slow ways find waits in `found` and `trouble`.
         loop {
-            if let Some(message) = self.next_polled()? {
+            while self.open_pack.is_none()
+                && let Some(completion) = self.batch.pop()
+            {
+                let Some(index) = self.index.find(completion.qp_num()) else {
+                    self.end(Ended::Protocol(Violation::Completion));
+                    continue;
+                };
+                let link = &mut self.links[index as usize];
+                mark(&mut self.dirty, link, index);
+                match link.take(completion) {
+                    Ok(buffer) if !link.is_packed() => {
+                        self.stats.messages += 1;
+                        self.stats.bytes += buffer.len() as u64;
+                        return Ok(Message { buffer, peer: Peer(index) });
+                    }
+                    Ok(buffer) => self.open(buffer, index),
+                    Err(other) => {
+                        if link.arrive(other) == Arrival::Failed {
+                            self.report(index);
+                            break;
+                        }
+                    }
+                }
+            }
+            self.go_on();
+            if let Some(message) = self.found.take() {
                 return Ok(message);
             }
-            self.refill()?;
+            if let Some(trouble) = self.trouble.take() {
+                return Err(trouble);
+            }
+        }
+    }
+
+    /// Goes on when there is a packed message to finish, or nothing polled any more.
+    #[inline(never)]
+    fn go_on(&mut self) {
+        if self.trouble.is_none() && self.open_pack.is_some() {
+            self.found = self.next_packed();
+        }
+        if self.trouble.is_none() && self.found.is_none() && self.batch.is_empty() {
+            self.trouble = self.refill().err();
         }
     }
 
@@ -278,77 +319,46 @@ impl Receiver {
 
 /// Completions.
 impl Receiver {
-    /// The next message among the completions that were polled already.
-    #[inline]
-    fn next_polled(&mut self) -> Result<Option<Message>, RecvError> {
-        while let Some(completion) = self.batch.pop() {
-            let Some(index) = self.index.find(completion.qp_num()) else {
-                self.ended.get_or_insert(Ended::Protocol(Violation::Completion));
-                continue;
-            };
-            let link = &mut self.links[index as usize];
-            match link.arrive(completion) {
-                Arrival::Data(buffer) => {
-                    mark(&mut self.dirty, link, index);
-                    if let Some(message) = self.hand_out(buffer, index)? {
-                        return Ok(Some(message));
-                    }
-                }
-                Arrival::Nothing => mark(&mut self.dirty, link, index),
-                Arrival::Failed => return Err(self.report(index)),
-            }
-        }
-        Ok(None)
-    }
-
-    #[inline]
-    fn hand_out(
-        &mut self,
-        buffer: RecvBuf<SlotReturn>,
-        link: u32,
-    ) -> Result<Option<Message>, RecvError> {
-        if self.links[link as usize].is_packed() {
-            let records = Unpacker::new(buffer.len() as u32);
-            self.open_pack = Some(OpenPack { buffer, records, link });
-            return self.next_packed();
-        }
-        Ok(Some(self.count(Message { buffer, peer: Peer(link) })))
-    }
-
-    #[inline]
-    fn count(&mut self, message: Message) -> Message {
-        self.stats.messages += 1;
-        self.stats.bytes += message.len() as u64;
-        message
+    #[cold]
+    fn open(&mut self, buffer: RecvBuf<SlotReturn>, link: u32) {
+        let records = Unpacker::new(buffer.len() as u32);
+        self.open_pack = Some(OpenPack { buffer, records, link });
     }
 
     /// The next message of the open pack; closes it after its last.
-    fn next_packed(&mut self) -> Result<Option<Message>, RecvError> {
-        let Some(pack) = &mut self.open_pack else { return Ok(None) };
+    fn next_packed(&mut self) -> Option<Message> {
+        let pack = self.open_pack.as_mut()?;
         match pack.records.next(&pack.buffer) {
             Ok(Some(span)) => {
                 let buffer = pack.buffer.slice(span.range());
-                let peer = Peer(pack.link);
-                Ok(Some(self.count(Message { buffer, peer })))
+                self.stats.messages += 1;
+                self.stats.bytes += buffer.len() as u64;
+                Some(Message { buffer, peer: Peer(pack.link) })
             }
             Ok(None) => {
                 self.open_pack = None;
-                Ok(None)
+                None
             }
             Err(e) => {
                 let link = pack.link;
                 self.open_pack = None;
                 self.links[link as usize].fail(Ended::Protocol(Violation::Pack(e)));
-                Err(self.report(link))
+                self.report(link);
+                None
             }
         }
     }
 
-    /// The error of a link, to be handed out once.
+    /// Keeps the error of a link, to be handed out once.
     #[cold]
-    fn report(&mut self, index: u32) -> RecvError {
+    fn report(&mut self, index: u32) {
         let ended = self.links[index as usize].take_error().unwrap_or(Ended::Closed);
-        RecvError::Peer { peer: Peer(index), ended }
+        self.trouble = Some(RecvError::Peer { peer: Peer(index), ended });
+    }
+
+    #[cold]
+    fn end(&mut self, ended: Ended) {
+        self.ended.get_or_insert(ended);
     }
 
     /// Polls for more, after doing what is owed: each poll batch pays for the one
@@ -375,8 +385,8 @@ impl Receiver {
     /// Why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
-        if let Some(index) = self.links.iter().position(Link::has_error) {
-            return self.report(index as u32);
+        if let Some((index, ended)) = self.links.iter_mut().enumerate().find_map(Link::error_of) {
+            return RecvError::Peer { peer: Peer(index as u32), ended };
         }
         let open = self.links.is_empty() || self.links.iter().any(Link::is_open);
         if open { RecvError::Empty } else { RecvError::Closed }
@@ -441,22 +451,34 @@ impl Receiver {
 
     fn stop(&mut self) {
         self.open_pack = None;
-        let deadline = Deadline::after(self.policy.linger);
+        // A sender that has said goodbye needs none from us.
+        while self.absorb().is_some_and(|polled| polled > 0) {}
         self.links.iter_mut().for_each(|link| link.stop(Control::Stop));
         // The goodbyes are on their way; their completions say when they are there.
+        let deadline = Deadline::after(self.policy.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
-        while self.links.iter().any(Link::has_unfinished_control) {
-            match self.cq.poll(&mut self.batch) {
-                Ok(0) if idle.step() == Step::TimedOut => return,
-                Ok(_) => {}
-                Err(_) => return,
-            }
-            while let Some(completion) = self.batch.pop() {
-                if let Some(index) = self.index.find(completion.qp_num()) {
-                    drop(self.links[index as usize].arrive(completion));
-                }
+        while self.links.iter().any(Link::is_saying_goodbye) {
+            match self.absorb() {
+                Some(0) if idle.step() == Step::TimedOut => return,
+                Some(_) => {}
+                None => return,
             }
         }
+    }
+
+    /// Books completions and drops their messages; returns how many there were,
+    /// nothing when the queue is dead.
+    fn absorb(&mut self) -> Option<usize> {
+        if self.batch.is_empty() {
+            self.cq.poll(&mut self.batch).ok()?;
+        }
+        let polled = self.batch.len();
+        while let Some(completion) = self.batch.pop() {
+            if let Some(index) = self.index.find(completion.qp_num()) {
+                self.links[index as usize].absorb(completion);
+            }
+        }
+        Some(polled)
     }
 }
 

@@ -399,8 +399,12 @@ impl Sender {
         // The slot stays ours until the pack is sealed: nothing else is staged
         // meanwhile, so the pack's request will get the next id.
         let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
-        let reserved = self.packer.as_mut().and_then(|packer| packer.reserve(slot, bytes).ok());
-        fill(reserved.ok_or(SendError::Full(Full::Window))?);
+        let packer = self.packer.as_mut().ok_or(SendError::Full(Full::Window))?;
+        // Booked after `fill`: one that panics has packed nothing.
+        let mut packed = packer.clone();
+        let record = packed.reserve(slot, bytes).map_err(|_| SendError::Full(Full::Window))?;
+        fill(record);
+        *packer = packed;
         self.count(bytes);
         Ok(Ticket(self.tracker.next_id()))
     }

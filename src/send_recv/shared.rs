@@ -414,17 +414,30 @@ pub(crate) struct Member {
 
 impl Member {
     #[inline]
-    pub(crate) fn take(
+    pub(crate) fn take<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
+        let buffer = self.pool.take_plain(completion)?;
+        self.book(buffer.slot());
+        Ok(buffer)
+    }
+
+    pub(crate) fn take_any(
         &mut self,
         completion: Completion<'_>,
     ) -> Result<RecvBuf<SlotReturn>, Ended> {
         let buffer = self.pool.take_prepaid(completion).map_err(|e| super::ended_by(&e))?;
-        let origin = &self.shared.owner.inner.origins[buffer.slot() as usize];
+        self.book(buffer.slot());
+        Ok(buffer)
+    }
+
+    #[inline]
+    fn book(&mut self, slot: u32) {
         // Relaxed: read by whoever posts the buffer again, after it was freed, and
         // freeing synchronises.
-        origin.store(self.index, Ordering::Relaxed);
+        self.shared.owner.inner.origins[slot as usize].store(self.index, Ordering::Relaxed);
         self.received += 1;
-        Ok(buffer)
     }
 
     /// Takes a buffer back on the receiver's thread.
