@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bindings;
+mod soak;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -22,10 +23,21 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Run the seeded tests with many schedules of faults, in release; a failure
+    /// prints its seed
+    Soak {
+        /// Schedules of each seeded test
+        #[arg(long, default_value_t = 100_000)]
+        schedules: u64,
+        /// Begin with this seed (as a failure printed it)
+        #[arg(long)]
+        seed: Option<u64>,
+    },
 }
 
 fn main() -> Result<()> {
     match Args::parse().chore {
         Chore::Bindings { check } => bindings::run(check),
+        Chore::Soak { schedules, seed } => soak::run(schedules, seed),
     }
 }

@@ -1,0 +1,29 @@
+//! Long runs of the seeded tests.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The tests that draw schedules of faults from a seed: package and test target.
+const SEEDED: &[(&str, &str)] = &[("soft-rnic", "seeded"), ("rdma-conn", "seeded")];
+
+/// How the tests are told how many schedules to run, and from which seed.
+const SCHEDULES: &str = "RDMA_CONN_SCHEDULES";
+const SEED: &str = "RDMA_CONN_SEED";
+
+pub(crate) fn run(schedules: u64, seed: Option<u64>) -> Result<()> {
+    for (package, target) in SEEDED {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["test", "--release", "--quiet", "--package", package, "--test", target]);
+        cargo.args(["--", "--nocapture"]).env(SCHEDULES, schedules.to_string());
+        if let Some(seed) = seed {
+            cargo.env(SEED, seed.to_string());
+        }
+        let status = cargo.status().context("starting cargo")?;
+        if !status.success() {
+            bail!("{package}, {target}: a schedule failed; its seed is printed above");
+        }
+    }
+    println!("soak: {schedules} schedules of each seeded test passed");
+    Ok(())
+}
