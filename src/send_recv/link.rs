@@ -144,6 +144,11 @@ impl Link {
         self.error.take()
     }
 
+    /// Whether its buffers are others' as well.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.source, Source::Shared(_))
+    }
+
     pub(crate) fn work_requests(&self) -> u64 {
         self.queue.posted_total()
     }
@@ -176,9 +181,8 @@ impl Link {
         &mut self,
         completion: Completion<'c>,
     ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
-        if let Some(grantor) = &mut self.grantor
-            && grantor.received() == grantor.granted()
-        {
+        let spent = |g: &CreditGrantor| g.received() == g.granted();
+        if self.is_deaf() || self.grantor.as_ref().is_some_and(spent) {
             return Err(completion);
         }
         let buffer = match &mut self.source {
@@ -206,13 +210,35 @@ impl Link {
         match (taken, imm) {
             (Ok(buffer), None) => {
                 self.reclaim(buffer);
-                self.fail(Ended::Protocol(Violation::Overrun))
+                self.overrun()
             }
             (Ok(buffer), Some(imm)) => {
                 self.reclaim(buffer);
                 self.control(imm)
             }
             (Err(ended), _) => self.fail(ended),
+        }
+    }
+
+    /// Whether messages that come now do not matter: the link's end was told.
+    #[inline]
+    fn is_deaf(&self) -> bool {
+        self.state != State::Open && self.error.is_none()
+    }
+
+    /// A message that may not be. From a sender that has said goodbye it is no news
+    /// for the application, but it takes a buffer, which may be others'.
+    fn overrun(&mut self) -> Arrival {
+        if self.state == State::Finished {
+            self.silence();
+        }
+        self.fail(Ended::Protocol(Violation::Overrun))
+    }
+
+    /// Takes no more messages.
+    pub(crate) fn silence(&self) {
+        if let Err(e) = self.qp.to_error() {
+            tracing::debug!(qp = self.qp_num(), error = %e, "a queue pair was not moved to ERR");
         }
     }
 
@@ -255,9 +281,7 @@ impl Link {
         }
         self.state = State::Dead;
         self.error = Some(ended);
-        if let Err(e) = self.qp.to_error() {
-            tracing::debug!(qp = self.qp_num(), error = %e, "failed link was not moved to ERR");
-        }
+        self.silence();
         Arrival::Failed
     }
 }
@@ -285,20 +309,30 @@ impl Link {
     #[inline]
     pub(crate) fn settle(&mut self, idle: bool) -> bool {
         if self.state == State::Open {
+            // A sender that is out of credits waits for every single buffer, even
+            // while others keep the receiver busy.
+            let spent = |g: &CreditGrantor| g.received() == g.granted();
+            let all = idle || self.grantor.as_ref().is_some_and(spent);
             let reposted = match &mut self.source {
-                Source::Own(own) => own.repost(idle),
-                Source::Shared(member) => member.take_reposted(idle),
+                Source::Own(own) => own.repost(all),
+                Source::Shared(member) => member.take_reposted(all),
             };
             match reposted {
                 Ok(count) => self.grant(count),
                 Err(ended) => drop(self.fail(ended)),
             }
         }
-        self.marked = self.state == State::Open
-            && match &self.source {
-                Source::Own(own) => own.pool.waiting() > 0,
-                Source::Shared(member) => member.has_outstanding(),
-            };
+        self.marked = match (self.state, &mut self.source) {
+            (State::Open, Source::Own(own)) => own.pool.waiting() > 0,
+            (State::Open, Source::Shared(member)) => member.has_outstanding(),
+            (_, Source::Own(_)) => false,
+            // Once idle, all that had arrived is booked, and the share goes back.
+            (_, Source::Shared(_)) if !idle => true,
+            (_, Source::Shared(member)) => {
+                member.leave();
+                false
+            }
+        };
         self.marked
     }
 
@@ -352,7 +386,8 @@ impl Link {
 impl Link {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
     pub(crate) fn probe(&mut self) {
-        if self.state == State::Open && self.tracker.outstanding() == 0 {
+        // A credit that nobody asked a completion for proves nothing.
+        if self.state == State::Open && !self.tracker.signalled_outstanding() {
             self.post_control(PROBE, true);
         }
     }
@@ -365,11 +400,6 @@ impl Link {
             self.goodbye = sent.then_some(id);
             self.state = State::Dead;
         }
-    }
-
-    /// The set-up failed: nobody is to hear of this link.
-    pub(crate) fn abandon(&mut self) {
-        self.state = State::Dead;
     }
 
     /// The receiver is about to sleep, and looks once more after this.

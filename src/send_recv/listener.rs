@@ -74,10 +74,6 @@ impl Listener {
     /// # Errors
     /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
     /// something else, or too slowly.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an iterator would end at None, this never does"
-    )]
     pub fn next(&self) -> Result<Incoming, ConnectError> {
         let system = |source| ConnectError::System { what: "a connection", source };
         let (stream, from) = self.tcp.accept().map_err(system)?;
@@ -134,7 +130,8 @@ impl<S: Stream> Incoming<S> {
     ///
     /// # Errors
     /// [`ConnectError`]; the initiator is told.
-    pub fn accept(self, device: &Device, config: &Config) -> Result<Connection, ConnectError> {
+    pub fn accept(mut self, device: &Device, config: &Config) -> Result<Connection, ConnectError> {
+        self.require_both_ways()?;
         let mut receiver = setup::receiver(device, config, 1, None)?;
         let inbox = Inbox { receiver: &mut receiver, shared: None };
         let (sender, _) = self.accept_inbox(device, config, Some(inbox), b"")?;
@@ -156,6 +153,17 @@ impl<S: Stream> Incoming<S> {
         let inbox = Inbox { receiver, shared: pool };
         let (_, peer) = self.accept_inbox(device, config, Some(inbox), b"")?;
         peer.ok_or_else(|| HandshakeError::Unfit("it does not send".into()).into())
+    }
+
+    fn require_both_ways(&mut self) -> Result<(), ConnectError> {
+        let Parameters { initiator_to_acceptor: to, acceptor_to_initiator: fro, .. } =
+            &self.hello.parameters;
+        if to.is_some() && fro.is_some() {
+            return Ok(());
+        }
+        let why = "it connects one way, and both ways are served here";
+        Exchange::new(&mut self.stream, TIME_LIMIT).refuse(Reason::PARAMETERS, why);
+        Err(HandshakeError::Unfit(why.into()).into())
     }
 
     /// Refuses it, with the reason.

@@ -196,10 +196,15 @@ fn within_process<T: Send>(
         let initiating = scope.spawn(move || initiator(&mut near));
         let incoming = Incoming::greet(far, None);
         let accepted = incoming.and_then(|i| i.accept_inbox(device, config, Some(inbox), b""));
-        // The initiator's own error says more than our being cut off by it.
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (initiated, (sender, _)) = (initiated?, accepted?);
-        Ok((initiated, sender))
+        match (initiated, accepted) {
+            (Ok(initiated), Ok((sender, _))) => Ok((initiated, sender)),
+            // Whoever refused says why; the other one only that it was.
+            (Err(ConnectError::Handshake(HandshakeError::Refused { .. })), Err(e))
+            | (Ok(_), Err(e)) => Err(e),
+            // The initiator's own error says more than our being cut off by it.
+            (Err(e), _) => Err(e),
+        }
     })
 }
 

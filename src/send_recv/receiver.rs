@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conn_core::control::Control;
 use conn_core::pack::Unpacker;
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
+use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
 
 use super::index::QpIndex;
 use super::link::{Arrival, Link};
@@ -93,6 +93,8 @@ pub struct Receiver {
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
     links: Vec<Link>,
+    /// Links whose set-up failed, until what had arrived for them is booked.
+    strays: Vec<Link>,
     /// From the numbers of queue pairs to links.
     index: QpIndex,
     /// Links whose books have changed since they were last looked after.
@@ -139,6 +141,7 @@ impl Receiver {
             channel,
             batch: CompletionBatch::new(policy.poll_batch as usize),
             links: Vec::with_capacity(policy.max_peers as usize),
+            strays: Vec::new(),
             index: QpIndex::default(),
             dirty: Vec::with_capacity(policy.max_peers as usize),
             returns,
@@ -169,10 +172,12 @@ impl Receiver {
         peer
     }
 
-    /// Forgets a link whose set-up did not come to its end.
-    pub(crate) fn abandon(&mut self, peer: Peer) {
-        if let Some(link) = self.links.get_mut(peer.0 as usize) {
-            link.abandon();
+    /// Forgets a link whose set-up did not come to its end. What its peer has sent
+    /// already is in buffers that may be others': they come back with completions.
+    pub(crate) fn abandon(&mut self, link: Link) {
+        if link.is_shared() {
+            link.silence();
+            self.strays.push(link);
         }
     }
 
@@ -219,7 +224,7 @@ impl Receiver {
                 && let Some(completion) = self.batch.pop()
             {
                 let Some(index) = self.index.find(completion.qp_num()) else {
-                    self.end(Ended::Protocol(Violation::Completion));
+                    absorb_stray(&mut self.strays, completion);
                     continue;
                 };
                 let link = &mut self.links[index as usize];
@@ -356,11 +361,6 @@ impl Receiver {
         self.trouble = Some(RecvError::Peer { peer: Peer(index), ended });
     }
 
-    #[cold]
-    fn end(&mut self, ended: Ended) {
-        self.ended.get_or_insert(ended);
-    }
-
     /// Polls for more, after doing what is owed: each poll batch pays for the one
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
@@ -370,6 +370,7 @@ impl Receiver {
             return Ok(());
         }
         self.settle(true);
+        self.strays.clear();
         Err(self.nothing())
     }
 
@@ -459,11 +460,14 @@ impl Receiver {
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
         while self.links.iter().any(Link::is_saying_goodbye) {
             match self.absorb() {
-                Some(0) if idle.step() == Step::TimedOut => return,
+                Some(0) if idle.step() == Step::TimedOut => break,
                 Some(_) => {}
                 None => return,
             }
         }
+        // What arrives until the end may have a buffer of a shared pool.
+        self.links.iter().filter(|link| link.is_shared()).for_each(Link::silence);
+        while self.absorb().is_some_and(|polled| polled > 0) {}
     }
 
     /// Books completions and drops their messages; returns how many there were,
@@ -474,8 +478,9 @@ impl Receiver {
         }
         let polled = self.batch.len();
         while let Some(completion) = self.batch.pop() {
-            if let Some(index) = self.index.find(completion.qp_num()) {
-                self.links[index as usize].absorb(completion);
+            match self.index.find(completion.qp_num()) {
+                Some(index) => self.links[index as usize].absorb(completion),
+                None => absorb_stray(&mut self.strays, completion),
             }
         }
         Some(polled)
@@ -485,6 +490,14 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Books a completion of a queue pair that is no link's: its set-up failed.
+#[cold]
+fn absorb_stray(strays: &mut [Link], completion: Completion<'_>) {
+    if let Some(stray) = strays.iter_mut().find(|link| link.qp_num() == completion.qp_num()) {
+        stray.absorb(completion);
     }
 }
 

@@ -44,6 +44,11 @@ impl Returns {
         self.queue.drain(ids)
     }
 
+    /// Buffers that one link may have.
+    pub(crate) fn slots(&self) -> u32 {
+        1 << self.slot_bits
+    }
+
     /// The link and the slot of a buffer.
     #[inline]
     pub(crate) fn split(&self, id: u32) -> (u32, u32) {

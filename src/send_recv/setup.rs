@@ -165,6 +165,11 @@ impl NewLink {
     ) -> Result<NewLink, ConnectError> {
         let link = receiver.next_link().ok_or(ConnectError::TooManyPeers(receiver.max_peers()))?;
         let window = config.recv_window;
+        if shared.is_none() && window + 1 > receiver.returns.slots() {
+            let rule = "at most that of the configuration which the receiver was made with";
+            let (field, value) = ("recv_window", window.into());
+            return Err(super::ConfigError { field, value, rule }.into());
+        }
         let member = shared.map(|pool| pool.join(window + 1)).transpose()?;
         let recv = match shared {
             Some(pool) => RecvSide::Shared(pool.queue()),
@@ -264,13 +269,6 @@ fn unfit(why: &dyn std::fmt::Display) -> ConnectError {
     HandshakeError::Unfit(why.to_string()).into()
 }
 
-/// Which directions an initiator asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Directions {
-    pub(crate) outgoing: bool,
-    pub(crate) incoming: bool,
-}
-
 /// Where incoming messages are to go.
 pub(crate) struct Inbox<'a> {
     pub(crate) receiver: &'a mut Receiver,
@@ -338,7 +336,7 @@ impl<'a, 'r> Draft<'a, 'r> {
         self,
         peer: &Parameters<'_>,
         initiator: bool,
-    ) -> Result<(Option<Sender>, Option<super::Peer>), ConnectError> {
+    ) -> Result<(Option<Sender>, Option<Link>), ConnectError> {
         fits(&self.options(), peer)?;
         let (to_acceptor, to_initiator) = (peer.initiator_to_acceptor, peer.acceptor_to_initiator);
         let (out, back) =
@@ -353,18 +351,18 @@ impl<'a, 'r> Draft<'a, 'r> {
                 Some(new.finish(&end, self.config, self.device)?)
             }
         };
-        let joined = match (self.link, self.inbox) {
-            (Some(new), Some(inbox)) => {
+        let link = match self.link {
+            None => None,
+            Some(new) => {
                 let end = back.ok_or_else(missing)?;
                 let (control, psn) = (new.pair.control.clone(), new.psn);
                 let packed = peer.options.contains(Options::PACKED);
                 let link = new.finish(&end, packed, self.config, self.device)?;
                 wire.connect(&control, psn, &end)?;
-                Some(inbox.receiver.add(link))
+                Some(link)
             }
-            _ => None,
         };
-        Ok((sender, joined))
+        Ok((sender, link))
     }
 }
 
@@ -427,17 +425,18 @@ pub(crate) fn initiate<S: Stream>(
     device: &Device,
     config: &Config,
     sends: bool,
-    inbox: Option<Inbox<'_>>,
+    mut inbox: Option<Inbox<'_>>,
     application: &[u8],
 ) -> Result<Option<Sender>, ConnectError> {
-    let draft = Draft::new(device, config, sends, inbox)?;
+    let draft = Draft::new(device, config, sends, inbox.as_mut().map(Inbox::reborrow))?;
     exchange.send(&Frame::Hello(draft.parameters(true, application)))?;
     let connected = exchange.receive(|frame| match frame {
         Frame::Accept(peer) => Ok(draft.connect(peer, true)),
         _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
     })?;
-    let (sender, _) = connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+    let (sender, link) = connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
     exchange.send(&Frame::Ready)?;
+    join(inbox, link);
     Ok(sender)
 }
 
@@ -457,15 +456,29 @@ pub(crate) fn accept<S: Stream>(
         let answer = draft.parameters(false, application);
         Ok((draft.connect(hello, false)?, answer))
     });
-    let ((sender, peer), answer) =
+    let ((sender, link), answer) =
         made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
     if let Err(e) = conclude(exchange, answer) {
-        if let (Some(inbox), Some(peer)) = (inbox, peer) {
-            inbox.receiver.abandon(peer);
+        tell(exchange, &e);
+        if let (Some(inbox), Some(link)) = (inbox, link) {
+            inbox.receiver.abandon(link);
         }
         return Err(e.into());
     }
-    Ok((sender, peer))
+    Ok((sender, join(inbox, link)))
+}
+
+/// A link whose peer is ready gets its place in the receiver. Not before: a peer that
+/// never gets so far takes no place.
+fn join(inbox: Option<Inbox<'_>>, link: Option<Link>) -> Option<super::Peer> {
+    Some(inbox?.receiver.add(link?))
+}
+
+/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
+fn tell<S: Stream>(exchange: &mut Exchange<'_, S>, error: &HandshakeError) {
+    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
+        exchange.refuse(error.reason(), &error.to_string());
+    }
 }
 
 /// Accepts, and waits until the initiator is ready.
@@ -480,6 +493,23 @@ fn conclude<S: Stream>(
     })
 }
 
+/// What may complete into a receiver's queue: all its buffers, and control of ours.
+fn entries(
+    config: &Config,
+    max_peers: u32,
+    shared: Option<&SharedPool>,
+) -> Result<u32, ConnectError> {
+    let own = || (config.recv_window + 1).checked_mul(max_peers);
+    let buffers = shared.map_or_else(own, |pool| Some(pool.config().buffers));
+    let control = CONTROL_SLOTS.checked_mul(max_peers);
+    let entries = buffers.zip(control).and_then(|(buffers, control)| buffers.checked_add(control));
+    // No completion queue is that long; and 0 is none at all.
+    let entries = entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32);
+    let rule = "at least 1, and few enough for one completion queue";
+    let field = "max_peers";
+    entries.ok_or_else(|| super::ConfigError { field, value: max_peers.into(), rule }.into())
+}
+
 /// An empty receiver for up to `max_peers` senders.
 pub(crate) fn receiver(
     device: &Device,
@@ -488,11 +518,7 @@ pub(crate) fn receiver(
     shared: Option<&SharedPool>,
 ) -> Result<Receiver, ConnectError> {
     config.validate()?;
-    let buffers = match shared {
-        Some(pool) => pool.config().buffers,
-        None => (config.recv_window + 1) * max_peers,
-    };
-    let entries = buffers + CONTROL_SLOTS * max_peers;
+    let entries = entries(config, max_peers, shared)?;
     let (cq, channel) = completion_queue(device, entries, config.wait)?;
     let returns = Returns::new(max_peers, config.recv_window + 1)
         .map_err(|source| ConnectError::System { what: "an event descriptor", source })?;

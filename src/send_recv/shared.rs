@@ -2,7 +2,7 @@
 //! three ways for buffers to get back into it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use conn_core::gate::Gate;
@@ -42,6 +42,9 @@ impl Reposting {
         }
     }
 }
+
+/// The origin of a buffer that came by way of a member which has left.
+const NOBODY: u32 = u32::MAX;
 
 /// Buffers in one postlist at most.
 const MAX_LIST: usize = 64;
@@ -111,7 +114,8 @@ impl std::fmt::Debug for Inner {
 #[derive(Debug, Default)]
 struct Sleepers {
     asleep: AtomicUsize,
-    receivers: Mutex<Vec<Arc<Returns>>>,
+    /// Weak: a pool may outlive many receivers.
+    receivers: Mutex<Vec<Weak<Returns>>>,
 }
 
 /// Who has how many buffers.
@@ -196,14 +200,17 @@ impl SharedPool {
             received: seen,
             settled: seen,
             own: Vec::new(),
+            gathers: inner.config.reposting == Reposting::Combining,
+            has_left: false,
         })
     }
 
     /// Registers a receiver to be woken when buffers were posted.
     pub(crate) fn add_receiver(&self, returns: &Arc<Returns>) {
         let mut receivers = lock(&self.owner.inner.sleepers.receivers);
-        if !receivers.iter().any(|r| Arc::ptr_eq(r, returns)) {
-            receivers.push(returns.clone());
+        receivers.retain(|r| r.strong_count() > 0);
+        if !receivers.iter().any(|r| r.as_ptr() == Arc::as_ptr(returns)) {
+            receivers.push(Arc::downgrade(returns));
         }
     }
 }
@@ -218,7 +225,6 @@ impl Drop for Owner {
             tracing::error!("the reposting thread panicked");
         }
         drop(lock(&self.inner.poster).take());
-        lock(&self.inner.sleepers.receivers).clear();
     }
 }
 
@@ -291,13 +297,21 @@ impl Inner {
             if !self.post_list(list) {
                 return;
             }
-            for &origin in &origins[..list.len()] {
+            for &origin in origins[..list.len()].iter().filter(|origin| **origin != NOBODY) {
                 // Release: whoever sees the count may grant the credit, so the post
                 // must lie before it. SeqCst, for `Sleepers::wake` after it.
                 self.reposted[origin as usize].fetch_add(1, Ordering::SeqCst);
             }
         }
         self.sleepers.wake();
+    }
+
+    /// Notes which member has received into a buffer.
+    #[inline]
+    fn set_origin(&self, slot: u32, member: u32) {
+        // Relaxed: read by whoever posts the buffer again, after it was freed, and
+        // freeing synchronises.
+        self.origins[slot as usize].store(member, Ordering::Relaxed);
     }
 
     /// Whether the list was posted.
@@ -334,7 +348,8 @@ impl Sleepers {
     fn wake(&self) {
         // SeqCst against the announcement: one of us sees the other.
         if self.asleep.load(Ordering::SeqCst) > 0 {
-            lock(&self.receivers).iter().for_each(|r| r.bell().ring());
+            let receivers = lock(&self.receivers);
+            receivers.iter().filter_map(Weak::upgrade).for_each(|r| r.bell().ring());
         }
     }
 }
@@ -410,6 +425,9 @@ pub(crate) struct Member {
     settled: u64,
     /// Buffers freed on the receiver's thread, gathered for one doorbell.
     own: Vec<u32>,
+    /// Whether they are gathered, or go the way of all others.
+    gathers: bool,
+    has_left: bool,
 }
 
 impl Member {
@@ -428,28 +446,28 @@ impl Member {
         completion: Completion<'_>,
     ) -> Result<RecvBuf<SlotReturn>, Ended> {
         let buffer = self.pool.take_prepaid(completion).map_err(|e| super::ended_by(&e))?;
-        self.book(buffer.slot());
+        match self.has_left {
+            true => self.shared.owner.inner.set_origin(buffer.slot(), NOBODY),
+            false => self.book(buffer.slot()),
+        }
         Ok(buffer)
     }
 
     #[inline]
     fn book(&mut self, slot: u32) {
-        // Relaxed: read by whoever posts the buffer again, after it was freed, and
-        // freeing synchronises.
-        self.shared.owner.inner.origins[slot as usize].store(self.index, Ordering::Relaxed);
+        self.shared.owner.inner.set_origin(slot, self.index);
         self.received += 1;
     }
 
     /// Takes a buffer back on the receiver's thread.
     #[inline]
     pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        let inner = &self.shared.owner.inner;
-        if inner.config.reposting != Reposting::Combining {
+        if !self.gathers {
             return drop(buffer);
         }
         if let Some(slot) = self.pool.reclaim(buffer) {
             self.own.push(slot);
-            if self.own.len() >= inner.config.repost_batch as usize {
+            if self.own.len() >= self.shared.owner.inner.config.repost_batch as usize {
                 self.post_own();
             }
         }
@@ -491,14 +509,26 @@ impl Member {
     }
 }
 
-impl Drop for Member {
-    fn drop(&mut self) {
+impl Member {
+    /// Gives the share back, once: its buffers are for others when the last message
+    /// in them was freed. What still comes after this is nobody's.
+    pub(crate) fn leave(&mut self) {
+        if std::mem::replace(&mut self.has_left, true) {
+            return;
+        }
+        self.gathers = false;
         if !self.own.is_empty() {
             self.post_own();
         }
         let (buffers, received) = (self.buffers, self.received);
         let mut ledger = lock(&self.shared.owner.inner.ledger);
         ledger.members[self.index as usize] = Membership::Leaving { buffers, received };
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
