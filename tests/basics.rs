@@ -1,0 +1,335 @@
+//! What a connection promises when nothing goes wrong: order, content, tickets,
+//! timeouts, every way of waiting.
+
+mod support;
+
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::send_recv::{
+    Config, Connection, Full, Inline, Preset, Receiver, RecvError, SendError, Sender, pair,
+};
+use support::{assert_content, bounded, content, device, small};
+
+const LONGEST: usize = 9000;
+
+fn sizes(inline: usize) -> Vec<usize> {
+    vec![0, 1, 11, 12, 16, inline.max(1) - 1, inline, inline + 1, 4096, LONGEST]
+}
+
+fn send_all(sender: &mut Sender, stream: u64, sizes: &[usize], rounds: u64) {
+    for number in 0..rounds * sizes.len() as u64 {
+        let size = sizes[number as usize % sizes.len()];
+        sender.send_async(&content(stream, number, size)).unwrap();
+    }
+}
+
+fn receive_all(receiver: &mut Receiver, stream: u64, sizes: &[usize], rounds: u64) {
+    for number in 0..rounds * sizes.len() as u64 {
+        let message = receiver.recv().unwrap();
+        assert_content(&message, stream, number, sizes[number as usize % sizes.len()]);
+        if number % 3 == 0 {
+            receiver.free(message);
+        }
+    }
+    assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+}
+
+/// Two duplex ends, four threads.
+fn both_ways(config: Config, rounds: u64) {
+    let device = device();
+    let (left, right) = pair(&device, &device, &config).unwrap();
+    let sizes = sizes(left.sender.inline_bytes() as usize);
+    std::thread::scope(|scope| {
+        for (stream, end) in (0..).zip([left, right]) {
+            let Connection { mut sender, mut receiver } = end;
+            let sizes = &sizes;
+            scope.spawn(move || {
+                send_all(&mut sender, stream, sizes, rounds);
+                sender.close().unwrap();
+            });
+            scope.spawn(move || receive_all(&mut receiver, 1 - stream, sizes, rounds));
+        }
+    });
+}
+
+#[test]
+fn every_preset_carries_every_size_both_ways() {
+    for preset in Preset::ALL {
+        for inline in [Inline::Auto, Inline::Never, Inline::UpTo(64)] {
+            let config = Config { message_bytes: LONGEST as u32, inline, ..Config::preset(preset) };
+            bounded(move || both_ways(config, 20));
+        }
+    }
+}
+
+#[test]
+fn every_way_of_waiting_carries_messages_both_ways() {
+    let spin_a_little = WaitStrategy::SpinThenBlock(Duration::from_micros(5));
+    for wait in [WaitStrategy::Spin, WaitStrategy::Block, spin_a_little, WaitStrategy::Adaptive] {
+        let config = Config { message_bytes: LONGEST as u32, wait, ..small(4) };
+        bounded(move || both_ways(config, 20));
+    }
+}
+
+fn connected(config: &Config) -> (Sender, Receiver) {
+    let device = device();
+    let (left, right) = pair(&device, &device, config).unwrap();
+    (left.sender, right.receiver)
+}
+
+#[test]
+fn waiting_for_an_old_ticket_returns_at_once_and_for_the_last_one_too() {
+    bounded(|| {
+        // One completion in 64 messages: the last ones are not signalled.
+        let config = Config { unacked: 128, signal_every: 64, batch: 8, ..Config::default() };
+        let (mut sender, mut receiver) = connected(&config);
+        let tickets: Vec<_> = (0..70u8).map(|n| sender.send_async(&[n]).unwrap()).collect();
+        assert!(tickets.is_sorted());
+        sender.wait(tickets[69]).unwrap();
+        for ticket in &tickets {
+            assert!(sender.is_sent(*ticket).unwrap());
+            sender.wait_timeout(*ticket, Duration::ZERO).unwrap();
+        }
+        for n in 0..70u8 {
+            assert_eq!(*receiver.recv().unwrap(), [n]);
+        }
+    });
+}
+
+#[test]
+fn an_unsignalled_message_in_the_middle_can_be_waited_for() {
+    bounded(|| {
+        let config = Config { unacked: 128, signal_every: 128, batch: 1, ..Config::default() };
+        let (mut sender, mut receiver) = connected(&config);
+        let first = sender.send_async(b"first").unwrap();
+        let second = sender.send_async(b"second").unwrap();
+        sender.wait(first).unwrap();
+        sender.wait(second).unwrap();
+        assert_eq!(*receiver.try_recv().unwrap(), *b"first");
+        assert_eq!(*receiver.try_recv().unwrap(), *b"second");
+    });
+}
+
+#[test]
+fn a_message_that_is_waited_for_lies_in_the_receivers_memory() {
+    bounded(|| {
+        for preset in Preset::ALL {
+            let (mut sender, mut receiver) = connected(&Config::preset(preset));
+            for n in 0..200u8 {
+                sender.send(&[n]).unwrap();
+                assert_eq!(*receiver.try_recv().unwrap(), [n]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_staged_message_is_sent_by_flush() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&Config::preset(Preset::Batched));
+        sender.try_send(b"half a batch").unwrap();
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        sender.flush().unwrap();
+        assert_eq!(*receiver.recv().unwrap(), *b"half a batch");
+    });
+}
+
+/// Sends until there is no room, and returns what was used up and how many went.
+fn fill(sender: &mut Sender) -> (Full, u64) {
+    for number in 0.. {
+        match sender.try_send(&content(0, number, 32)) {
+            Ok(_) => {}
+            Err(SendError::Full(full)) => return (full, number),
+            Err(e) => panic!("{e}"),
+        }
+    }
+    unreachable!("nothing has room for 2^64 messages")
+}
+
+#[test]
+fn credits_used_up_come_back_with_the_messages_freed() {
+    bounded(|| {
+        let config = Config { unacked: 64, batch: 4, recv_window: 8, ..small(8) };
+        let (mut sender, mut receiver) = connected(&config);
+        assert_eq!(fill(&mut sender), (Full::Credits, 8));
+        assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Full(Full::Credits));
+        assert_eq!(sender.stats().messages, 8);
+        let held: Vec<_> = (0..8).map(|_| receiver.recv().unwrap()).collect();
+        for (number, message) in (0..).zip(&held) {
+            assert_content(message, 0, number, 32);
+        }
+        // Nothing is free: nothing comes back, however often the receiver looks.
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Full(Full::Credits));
+        drop(held);
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        sender.send(b"more").unwrap();
+        assert_eq!(*receiver.recv().unwrap(), *b"more");
+    });
+}
+
+#[test]
+fn a_full_window_empties_by_itself() {
+    bounded(|| {
+        // Credits for more than the window, so that the window is what fills. Where
+        // the device acknowledges at once, it fills only with what is not posted.
+        let config = Config { unacked: 8, batch: 8, signal_every: 8, recv_window: 64, ..small(8) };
+        let (mut sender, mut receiver) = connected(&config);
+        let mut sent = 0;
+        for number in 0..64 {
+            match sender.try_send(&content(0, number, 32)) {
+                Ok(_) => sent += 1,
+                Err(SendError::Full(full)) => {
+                    assert_eq!(full, Full::Window);
+                    sender.wait_for_room().unwrap();
+                    sender.try_send(&content(0, number, 32)).unwrap();
+                    sent += 1;
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        sender.wait_all().unwrap();
+        assert_eq!(sent, 64);
+        for number in 0..64 {
+            assert_content(&receiver.recv().unwrap(), 0, number, 32);
+        }
+    });
+}
+
+#[test]
+fn a_timeout_loses_nothing() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(4));
+        let soon = Duration::from_millis(1);
+        assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
+        assert_eq!(receiver.recv_timeout(Duration::ZERO).unwrap_err(), RecvError::TimedOut);
+        let (_, filled) = fill(&mut sender);
+        let refused = sender.send_async_timeout(b"never accepted", soon);
+        assert_eq!(refused.unwrap_err(), SendError::TimedOut);
+        for number in 0..filled {
+            assert_content(&receiver.recv_timeout(soon).unwrap(), 0, number, 32);
+        }
+        assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
+        sender.send(b"next").unwrap();
+        assert_eq!(*receiver.recv().unwrap(), *b"next");
+        assert_eq!(sender.stats().messages, filled + 1);
+    });
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_and_nothing_is_sent() {
+    bounded(|| {
+        for pack_bytes in [0, 64] {
+            let (mut sender, mut receiver) = connected(&Config { pack_bytes, ..small(4) });
+            let limit = sender.max_message_bytes();
+            assert_eq!(limit, if pack_bytes == 0 { 64 } else { 60 });
+            let too_long = SendError::TooLong { bytes: limit + 1, limit };
+            let mut called = false;
+            let refused = sender.try_send_with(limit + 1, |_| called = true);
+            assert_eq!(refused.unwrap_err(), too_long);
+            assert!(!called);
+            assert_eq!(sender.send_async(&[1; 65][..limit + 1]).unwrap_err(), too_long);
+            sender.send(&content(0, 0, limit)).unwrap();
+            assert_content(&receiver.recv().unwrap(), 0, 0, limit);
+            assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+            assert_eq!(sender.stats().messages, 1);
+        }
+    });
+}
+
+#[test]
+fn the_smaller_buffers_of_the_two_ends_are_the_limit() {
+    let device = device();
+    let (tall, short) = (Config { message_bytes: 256, ..small(4) }, small(4));
+    let mut inbox = rdma_conn::send_recv::receiver(&device, &short, 1, None).unwrap();
+    let listener = rdma_conn::send_recv::Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let device = &device;
+        let connecting =
+            scope.spawn(move || rdma_conn::send_recv::connect_sender(address, device, &tall));
+        listener.next().unwrap().accept_into(&mut inbox, None, device, &short).unwrap();
+        assert_eq!(connecting.join().unwrap().unwrap().max_message_bytes(), 64);
+    });
+}
+
+#[test]
+fn a_panic_while_a_message_is_filled_sends_nothing() {
+    bounded(|| {
+        for pack_bytes in [0, 64] {
+            let (mut sender, mut receiver) = connected(&Config { pack_bytes, ..small(4) });
+            sender.send(b"an earlier secret").unwrap();
+            drop(receiver.recv().unwrap());
+            let filling =
+                std::panic::AssertUnwindSafe(|| sender.try_send_with(16, |_| panic!("on purpose")));
+            std::panic::catch_unwind(filling).unwrap_err();
+            sender.send(b"after").unwrap();
+            assert_eq!(*receiver.recv().unwrap(), *b"after", "pack {pack_bytes}");
+        }
+    });
+}
+
+/// The receiver sleeps, all its buffers are with another thread, which frees them one
+/// by one while the sender is out of credits: each free may be the one that has to
+/// wake the receiver, and then its credit the sender.
+#[test]
+fn a_free_by_another_thread_wakes_a_sleeping_receiver() {
+    const ROUNDS: u64 = 1500;
+    for (window, wait) in
+        [(1, WaitStrategy::Block), (4, WaitStrategy::Block), (3, WaitStrategy::Adaptive)]
+    {
+        bounded(move || {
+            let (mut sender, mut receiver) = connected(&Config { wait, ..small(window) });
+            let messages = ROUNDS * u64::from(window);
+            let (give, take) = sync_channel(window as usize);
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for number in 0..messages {
+                        sender.send_async(&content(7, number, 24)).unwrap();
+                    }
+                    sender.close().unwrap();
+                });
+                scope.spawn(move || {
+                    for number in 0..messages {
+                        let message = receiver.recv().unwrap();
+                        assert_content(&message, 7, number, 24);
+                        give.send(message).unwrap();
+                    }
+                    assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+                });
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        // All of them, and then one after the other.
+                        let held: Vec<_> = (0..window).map(|_| take.recv().unwrap()).collect();
+                        held.into_iter().for_each(drop);
+                    }
+                });
+            });
+        });
+    }
+}
+
+#[test]
+fn a_message_wakes_a_sleeping_receiver() {
+    bounded(|| {
+        let config = Config { wait: WaitStrategy::Block, ..small(4) };
+        let (mut there, mut here) = connected(&config);
+        let (mut back, mut again) = connected(&config);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while let Ok(message) = here.recv() {
+                    back.send_async(&message).unwrap();
+                }
+                back.close().unwrap();
+            });
+            for number in 0..2000 {
+                there.send_async(&content(1, number, 8)).unwrap();
+                assert_content(&again.recv().unwrap(), 1, number, 8);
+            }
+            there.close().unwrap();
+            assert_eq!(again.recv().unwrap_err(), RecvError::Closed);
+        });
+    });
+}

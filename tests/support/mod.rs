@@ -1,0 +1,132 @@
+//! What the integration tests share. The device comes from one place: `soft0`, or
+//! the one that `RDMA_CONN_DEVICE` names.
+#![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
+
+pub mod raw;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rdma_conn::device::{self, Counters, Device, Provider};
+use rdma_conn::send_recv::{Config, Transport};
+
+/// How long a test waits for what must come. It bounds a hang, and asserts nothing
+/// about speed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A time in which nothing is to be woken by a keepalive.
+pub const NEVER: Duration = Duration::from_secs(86_400);
+
+/// The device that everything runs on.
+pub fn device() -> Device {
+    device::of_environment().expect("the device that RDMA_CONN_DEVICE names, or soft0")
+}
+
+/// Whether a case can run; where it cannot, it says why.
+///
+/// | case | needs | because |
+/// |---|---|---|
+/// | exact counts of RNR events | a device of this process alone | a card counts for everybody |
+pub fn can_count(device: &Device, case: &str) -> bool {
+    let can = device.provider() == Provider::Soft;
+    if !can {
+        eprintln!("{case}: not on {}: its counters are everybody's", device.name());
+    }
+    can
+}
+
+/// Counters of the device, for a look at what has changed.
+pub fn counters(device: &Device) -> Counters {
+    device.counters().expect("counters")
+}
+
+/// Receiver-not-ready events since `before`; 0 where they are not counted.
+pub fn rnr_since(device: &Device, before: &Counters) -> u64 {
+    counters(device).since(before).rnr_events.unwrap_or(0)
+}
+
+/// A transport that gives up on a silent peer after some milliseconds.
+pub fn impatient() -> Transport {
+    Transport { timeout: 8, retry_count: 2, rnr_retry: 2, min_rnr_timer: 1, ..Transport::default() }
+}
+
+/// Small, and without a keepalive that could hide a lost wake-up.
+pub fn small(window: u32) -> Config {
+    Config {
+        message_bytes: 64,
+        unacked: window,
+        batch: 1,
+        recv_window: window,
+        keepalive: NEVER,
+        ..Config::default()
+    }
+}
+
+/// Runs `body`, and fails if it does not end.
+pub fn bounded<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = channel();
+    let thread = std::thread::spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(body));
+        // Nobody listens any more once the test has failed.
+        let _ = done.send(());
+        result
+    });
+    if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PATIENCE) {
+        panic!("still waiting after {PATIENCE:?}");
+    }
+    match thread.join() {
+        Ok(Ok(value)) => value,
+        Ok(Err(panic)) | Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// Numbers from a seed (SplitMix64, by Steele, Lea and Flood).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub fn chance(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+/// The seed of a random test: `RDMA_CONN_SEED`, or a fixed one. Print it in failures.
+pub fn seed(default: u64) -> u64 {
+    let given = std::env::var("RDMA_CONN_SEED").ok();
+    given.map_or(default, |text| text.parse().expect("RDMA_CONN_SEED is a number"))
+}
+
+/// The bytes of message `number` of `stream`: any two messages differ, and so does a
+/// message whose bytes are shifted.
+pub fn content(stream: u64, number: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random::new(stream.rotate_left(32) ^ number);
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        out.extend_from_slice(&random.next().to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// Fails unless `message` is number `number` of `stream`.
+#[track_caller]
+pub fn assert_content(message: &[u8], stream: u64, number: u64, bytes: usize) {
+    assert_eq!(message.len(), bytes, "length of message {number} of stream {stream}");
+    assert!(message == content(stream, number, bytes), "message {number} of stream {stream}");
+}
