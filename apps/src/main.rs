@@ -18,7 +18,10 @@ use args::{Args, Command};
 use outcome::{Failure, Usage};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => return refuse(&e),
+    };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(args.log_level())
@@ -33,6 +36,22 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(&failure),
     }
+}
+
+/// Help and versions as they are; what is wrong with a command line in one line.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    let asked_for = !error.use_stderr();
+    if asked_for || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Whoever has closed the stream does not read it.
+        let _ = error.print();
+        return ExitCode::from(if asked_for { 0 } else { 2 });
+    }
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:"));
+    let said: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with("For more")).collect();
+    eprintln!("rdma-conn: {} (see --help)", said.join(" ").trim_start_matches("error: "));
+    ExitCode::from(2)
 }
 
 /// One line that says what to do next; 2 for what the user can change on the
