@@ -18,34 +18,35 @@ pub(crate) enum Todo {
     KillUsers(Arc<Cq>),
 }
 
-/// Things to do, usually none (an empty one costs nothing).
+/// Things to do, usually none: then it is a null pointer.
 #[derive(Default)]
-pub(crate) struct After(Vec<Todo>);
+#[allow(clippy::box_collection, reason = "one word on the stack of every post")]
+pub(crate) struct After(Option<Box<Vec<Todo>>>);
 
 impl After {
     pub(crate) fn push(&mut self, todo: Todo) {
-        self.0.push(todo);
+        self.0.get_or_insert_default().push(todo);
     }
 
     /// Takes over another's.
     #[inline]
-    pub(crate) fn append(&mut self, mut other: After) {
-        if !other.0.is_empty() {
-            self.0.append(&mut other.0);
+    pub(crate) fn append(&mut self, other: After) {
+        if let Some(mut todos) = other.0 {
+            self.0.get_or_insert_default().append(&mut todos);
         }
     }
 
     /// Does them, and what they cause in turn. No lock of a queue may be held.
     #[inline]
     pub(crate) fn run(self) {
-        if !self.0.is_empty() {
+        if self.0.is_some() {
             self.run_all();
         }
     }
 
     #[cold]
     fn run_all(mut self) {
-        while let Some(todo) = self.0.pop() {
+        while let Some(todo) = self.0.as_mut().and_then(|todos| todos.pop()) {
             match todo {
                 Todo::Flush(qp) => qp.flush(&mut self),
                 Todo::KillUsers(cq) => {

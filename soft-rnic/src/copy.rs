@@ -13,6 +13,31 @@
 //! used, because their stores are the exception to that rule. Elsewhere every
 //! piece is stored with release.
 
+/// Says that a cache line will be read soon. A hint: any address is fine.
+#[inline(always)]
+pub(crate) fn will_read(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction accesses nothing that the program can see, and
+    // ignores addresses without memory.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Says that a cache line will be written soon. A hint: any address is fine.
+#[inline(always)]
+pub(crate) fn will_write(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `will_read`; processors without the instruction skip it.
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Copies between buffers that nobody else accesses. They may overlap (that is
 /// the program's mistake, but must not be ours).
 ///

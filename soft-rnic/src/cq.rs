@@ -264,6 +264,10 @@ impl Cq {
             }
         }
         let slot = ring.slot(producer.tail);
+        // Consumers read the slot last: fetch it before it is needed.
+        crate::copy::will_write(
+            core::ptr::from_ref(ring.slot(producer.tail.wrapping_add(4))).cast(),
+        );
         producer.tail = producer.tail.wrapping_add(1);
         // Errors wake whoever waits for solicited completions only, too.
         let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;

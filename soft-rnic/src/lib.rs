@@ -1,5 +1,61 @@
-//! An RDMA device in software, behind the verbs ABI.
-#![deny(unsafe_op_in_unsafe_fn)]
+//! An RDMA device in software, behind the verbs ABI: what every program of this
+//! project runs on where there is no card.
+//!
+//! [`table`] gives a table of verbs functions, as `verbs_sys::load` does; the
+//! objects that come out of it are the ABI's own structs, and the data path goes
+//! through `context->ops`. One device, `soft0`, is always listed: one port, active,
+//! Ethernet, MTU 4096, GID 0 = RoCE v2 for 127.0.0.1. Its queue pairs are reliable
+//! connections within the process.
+//!
+//! A program uses it in this order:
+//!
+//! 1. take [`table`], list the devices, open `soft0` (or a [`Simulation`]'s name);
+//! 2. register memory, create completion queues and queue pairs;
+//! 3. connect: INIT, RTR, RTS, with the peer's number and GID 0 (`is_global` is
+//!    needed, as on every RoCE device);
+//! 4. post, poll, destroy in the opposite order.
+//!
+//! **Contract: what is posted is executed inside the post.** There is no background
+//! thread: one-sided operations reach a peer that does nothing, and a completion is
+//! there when the post has returned. Only a request that has to wait (for a receive
+//! request, or for a response that does not come) is left to a timer's thread,
+//! which is started when there is first something to wait for. On a [`Simulation`]
+//! posts only queue, and a seed decides what happens when.
+//!
+//! # How a request goes
+//!
+//! `post` checks and admits it, `requester` executes it (the only place where that
+//! happens) against the peer's `responder`, and `cq` takes the completions. What
+//! cannot go on stays at the head of its send queue (`sq`), with all that is behind
+//! it; `timer` brings it back. What an error entails at other queue pairs is put
+//! off until no lock is held (`after`).
+//!
+//! # Locks
+//!
+//! Send queue, then the receiving side of the peer, then its receive ring, then
+//! completion queues, then a shared receive ring's taking side, then events; never
+//! two of a kind. The send queue's is held during the copy, and is what makes
+//! destruction safe: whoever invalidates a key, or a queue pair, then waits once
+//! for every send queue that could still be using it. A list takes each lock once.
+//!
+//! # Statuses
+//!
+//! They are those that the InfiniBand specification asks for, and ConnectX and the
+//! kernel's rxe give. Where those differ (`tests/status.rs` names each case) the
+//! specification decides:
+//!
+//! | case | here | elsewhere |
+//! |---|---|---|
+//! | queue pair does not permit a remote operation | `REM_INV_REQ` | some cards: `REM_ACCESS` |
+//! | atomic at an address that is not a multiple of 8 | `REM_INV_REQ` | rxe: the post fails |
+//! | read with `max_rd_atomic` 0 | `LOC_QP_OP` | rxe: waits or completes |
+//! | message over 1 GiB | `LOC_LEN` | some: `LOC_PROT`, or the post fails |
+//! | first PSN not the expected one | no response, `RETRY_EXC` | an older one is taken for a repetition, and acknowledged |
+//! | RESET to ERR | `EINVAL` (as the kernel) | the specification's text permits it |
+//! | on-demand paging, memory windows, resizing a shared queue | not offered | cards have them |
+//!
+//! A region's memory has to stay mapped while it is registered: a card pins it,
+//! this device relies on it.
 
 mod after;
 mod asynchronous;

@@ -1,14 +1,13 @@
 //! The lock of the data path, and padding that keeps two writers apart.
 //!
-//! A message takes five of these locks (send queue, receive side, completion
-//! queue twice, receive queue), all uncontended as a rule. An uncontended
-//! `parking_lot::Mutex` costs two atomic read-modify-writes, this one costs one
-//! and a plain store. Waiters spin briefly and then give the processor away:
-//! what is held across a long copy is a send queue, for which nobody but its own
-//! threads waits.
+//! A message posted alone takes five of these locks (send queue, receive side,
+//! completion queue twice, receive queue), all uncontended as a rule. An
+//! uncontended `parking_lot::Mutex` needs two atomic read-modify-writes, this one
+//! needs one and a plain store. Waiters spin briefly and then give the processor
+//! away: what is held across a long copy is a send queue, for which only its own
+//! threads and a deregistration wait.
 //!
-//! Order, for all locks of a device: send queue, receive side, receive ring
-//! (own or shared), completion queue, events. Never two of one kind at once.
+//! The order of the device's locks is in the crate's documentation.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -72,6 +72,24 @@ pub(crate) fn resolve(
     Some(())
 }
 
+/// [`resolve`] for a list of one entry, which nearly all lists are.
+#[inline(always)]
+pub(crate) fn resolve_one(
+    mrs: &MrTable,
+    pd: u32,
+    sge: ibv_sge,
+    len: u64,
+    access: u32,
+    spans: &mut Spans,
+) -> Option<()> {
+    spans.clear();
+    if len > 0 {
+        let ptr = mrs.check(sge.lkey, pd, sge.addr, len, access)?;
+        spans.push(Span { ptr, len: len as usize });
+    }
+    Some(())
+}
+
 /// How the bytes of a message are laid down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copying {

@@ -10,6 +10,7 @@ use crate::after::After;
 use crate::errno;
 use crate::qp::{Qp, State};
 use crate::requester::{Line, SqParts};
+use crate::responder::Session;
 use crate::sq::{Pending, Request, Requester, Sq, Wqe};
 
 pub(crate) unsafe extern "C" fn post_send(
@@ -50,9 +51,11 @@ unsafe fn post_list(
         return if wr.is_null() { Ok(()) } else { Err((errno::EINVAL, wr)) };
     }
     qp.resolve_peer(&mut sq);
-    let Sq { requester, pending, peer, counters, .. } = &mut *sq;
+    let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
+    // Nothing that can be executed goes without the peer: its lock comes first.
+    let mut session = peer.as_ref().map(Session::open);
     let mut line = Line::new();
-    let mut parts = SqParts { requester, counters };
+    let mut parts = SqParts { requester, counters, scratch };
     let queue_only = qp.pd.context.device.sim.is_some();
     let mut result = Ok(());
     while !wr.is_null() {
@@ -70,9 +73,9 @@ unsafe fn post_list(
         request.wqe.position = parts.requester.posted;
         let ready = pending.is_empty() && parts.requester.waits.is_none() && !queue_only;
         if qp.state() == State::Rts && ready {
-            let outcome = qp.execute(parts.requester, peer.as_ref(), &mut line, &request);
-            let done = (request.wqe, request.len());
-            if !qp.settle(&mut parts, &mut line, &done, outcome) {
+            let outcome =
+                qp.execute(parts.requester, &mut session, &mut line, parts.scratch, &request);
+            if !qp.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome) {
                 // SAFETY: inline data were checked by `admit`.
                 unsafe { pending.push(&request) };
             }
@@ -83,6 +86,7 @@ unsafe fn post_list(
         wr = current.next;
     }
     after.append(line.finish());
+    drop(session);
     result
 }
 
@@ -101,7 +105,7 @@ unsafe fn wait_or_flush<'a>(
         // An error may have come whose flush has not: what was posted before goes
         // first.
         qp.flush_pending(pending, line);
-        qp.complete(line, &(request.wqe, 0), ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+        qp.complete(line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     } else {
         // SAFETY: the caller's promise.
         unsafe { pending.push(request) };
@@ -112,7 +116,7 @@ unsafe fn wait_or_flush<'a>(
 ///
 /// # Safety
 /// `wr` is valid.
-#[inline]
+#[inline(always)]
 unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,

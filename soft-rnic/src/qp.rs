@@ -17,7 +17,7 @@ use crate::limits;
 use crate::lock::{Lock, Padded};
 use crate::mr::Pd;
 use crate::recv_ring::RecvRing;
-use crate::requester::Line;
+use crate::requester::{Line, Scratch};
 use crate::responder::Responder;
 use crate::sq::{Pending, Requester, Sq, Wait};
 use crate::srq::Srq;
@@ -195,7 +195,7 @@ impl Qp {
             sq.counters.retries += 1;
             return true;
         }
-        let Some(head) = sq.pending.front().map(|head| (head.wqe, 0)) else { return false };
+        let Some(head) = sq.pending.front().map(|head| head.wqe) else { return false };
         let mut line = Line::new();
         self.fail(&mut line, &head, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
         sq.counters.requests += 1;
@@ -216,8 +216,7 @@ impl Qp {
     /// Completes what waits in the send queue, in order.
     pub(crate) fn flush_pending<'a>(self: &'a Arc<Qp>, pending: &mut Pending, line: &mut Line<'a>) {
         while let Some(request) = pending.front() {
-            let flushed = (request.wqe, 0);
-            self.complete(line, &flushed, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            self.complete(line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
             pending.pop();
         }
     }
@@ -363,6 +362,7 @@ impl Qp {
             pending: Pending::new(&cap),
             peer: None,
             counters: crate::counters::Counters::default(),
+            scratch: Scratch::new(),
             draining: false,
             attr,
         };

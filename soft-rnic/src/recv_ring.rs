@@ -12,10 +12,18 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_sys::{ibv_recv_wr, ibv_sge};
 
+use crate::copy;
 use crate::errno;
 use crate::lock::{Lock, Padded};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
+
+/// How many slots ahead the consuming side fetches: another processor wrote them.
+const FETCH_SLOT: u32 = 16;
+/// How many requests ahead it fetches the buffers that it is going to write. By
+/// then the line is ours, and the stores of a short message do not queue up behind
+/// each other's misses.
+const FETCH_BUFFER: u32 = 4;
 
 /// One posted receive request. Further entries of its scatter list are in the
 /// ring's `more`.
@@ -159,9 +167,23 @@ impl RecvRing {
             return None;
         }
         let index = consumer.head & (self.capacity - 1);
+        self.fetch_ahead(consumer);
         // SAFETY: `head .. tail` belongs to the consuming side.
         let slot = unsafe { *self.slots[index as usize].get() };
         Some(RecvRequest { ring: self, index, slot })
+    }
+
+    #[inline(always)]
+    fn fetch_ahead(&self, consumer: &Consumer) {
+        let at = |ahead: u32| {
+            self.slots[(consumer.head.wrapping_add(ahead) & (self.capacity - 1)) as usize].get()
+        };
+        copy::will_read(at(FETCH_SLOT).cast());
+        if consumer.tail_seen.wrapping_sub(consumer.head) > FETCH_BUFFER {
+            // SAFETY: `head .. tail` belongs to the consuming side.
+            let addr = unsafe { (*at(FETCH_BUFFER)).first.addr };
+            copy::will_write(core::ptr::without_provenance(addr as usize));
+        }
     }
 
     /// Takes the oldest request out; its slot may be filled again at once.

@@ -12,7 +12,7 @@ use crate::after::{After, Todo};
 use crate::cq::{Completion, CqWriter};
 use crate::limits;
 use crate::lock::Guard;
-use crate::memory::{Copying, Span, Spans, copy_spans, resolve};
+use crate::memory::{Copying, Span, Spans, copy_spans, resolve, resolve_one};
 use crate::mr::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::{Qp, State};
 use crate::recv_ring::{Consumer, RecvRequest};
@@ -65,21 +65,20 @@ pub(crate) struct Message<'a> {
 pub(crate) struct Session<'a> {
     peer: &'a Arc<Qp>,
     responder: Guard<'a, Responder>,
-    /// The pieces of a receive request.
-    room: Spans,
 }
 
 impl<'a> Session<'a> {
     #[inline]
     pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
-        Session { peer, responder: peer.responder.lock(), room: Spans::new() }
+        Session { peer, responder: peer.responder.lock() }
     }
 
     /// Carries one request out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver(
         &mut self,
         message: &Message<'_>,
+        room: &mut Spans,
         writer: &mut CqWriter<'a>,
         after: &mut After,
     ) -> Reply {
@@ -89,8 +88,7 @@ impl<'a> Session<'a> {
         if !self.peer.state().receives() || !expects {
             return Reply::Silence;
         }
-        let mut delivery =
-            Delivery { peer: self.peer, responder, room: &mut self.room, message, writer, after };
+        let mut delivery = Delivery { peer: self.peer, responder, room, message, writer, after };
         let reply = match (message.wqe.op, message.wqe.imm) {
             (Op::Send, _) => delivery.send(),
             (Op::Write, None) => delivery.write(),
@@ -120,7 +118,7 @@ struct Delivery<'d, 'a> {
 }
 
 impl<'a> Delivery<'_, 'a> {
-    #[inline]
+    #[inline(always)]
     fn send(&mut self) -> Reply {
         let Some((wr_id, fits)) = self.take_receive(true) else {
             return Reply::Rnr(self.responder.min_rnr_timer);
@@ -146,7 +144,7 @@ impl<'a> Delivery<'_, 'a> {
     /// Takes the oldest receive request out of the peer's queue; for a message with
     /// data its buffers are checked, and their pieces put into `room`. The slot is
     /// free before the completion is visible: who sees that may post again.
-    #[inline]
+    #[inline(always)]
     fn take_receive(&mut self, with_data: bool) -> Option<(u64, Fits)> {
         let peer = self.peer;
         match &peer.srq {
@@ -169,7 +167,7 @@ impl<'a> Delivery<'_, 'a> {
 
     /// Whether the message fits into a receive request's buffers; if not, the
     /// statuses of the responder's completion and of the requester's.
-    #[inline]
+    #[inline(always)]
     fn fit(&mut self, request: &RecvRequest<'_>) -> Fits {
         let len = self.message.len;
         if len > request.room() {
@@ -177,10 +175,15 @@ impl<'a> Delivery<'_, 'a> {
                 (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
             return Err((ours, theirs));
         }
-        let list = (0..request.num_sge()).map(|i| request.sge(i));
         let pd = &self.peer.pd;
-        resolve(&pd.context.device.mrs, pd.id, list, len, LOCAL_WRITE, self.room)
-            .ok_or((ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR))
+        let mrs = &pd.context.device.mrs;
+        let checked = if request.num_sge() == 1 {
+            resolve_one(mrs, pd.id, request.sge(0), len, LOCAL_WRITE, self.room)
+        } else {
+            let list = (0..request.num_sge()).map(|i| request.sge(i));
+            resolve(mrs, pd.id, list, len, LOCAL_WRITE, self.room)
+        };
+        checked.ok_or((ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR))
     }
 
     /// Lets go of the completion queue before a copy that others should not wait
@@ -193,7 +196,7 @@ impl<'a> Delivery<'_, 'a> {
     }
 
     /// Completes a receive request at the peer.
-    #[inline]
+    #[inline(always)]
     fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
         let wqe = self.message.wqe;
         let opcode = match wqe.op {

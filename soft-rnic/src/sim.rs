@@ -22,6 +22,7 @@ use crate::device::{DEVICES, Device};
 use crate::errno;
 use crate::qp::{Qp, State as QpState};
 use crate::requester::{Line, Outcome, SqParts, rnr_nak};
+use crate::responder::Session;
 use crate::sq::{Request, Wait};
 use crate::timer::response_timeout_ns;
 
@@ -235,13 +236,13 @@ impl Qp {
 pub(crate) fn execute<'a>(
     qp: &Qp,
     parts: &mut SqParts<'_>,
-    peer: Option<&'a Arc<Qp>>,
+    session: &mut Option<Session<'a>>,
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) -> Outcome {
     match &qp.pd.context.device.sim {
-        None => qp.execute(parts.requester, peer, line, request),
-        Some(sim) => execute_faulty(sim, qp, parts, peer, line, request),
+        None => qp.execute(parts.requester, session, line, parts.scratch, request),
+        Some(sim) => execute_faulty(sim, qp, parts, session, line, request),
     }
 }
 
@@ -249,7 +250,7 @@ fn execute_faulty<'a>(
     sim: &State,
     qp: &Qp,
     parts: &mut SqParts<'_>,
-    peer: Option<&'a Arc<Qp>>,
+    session: &mut Option<Session<'a>>,
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) -> Outcome {
@@ -260,7 +261,7 @@ fn execute_faulty<'a>(
     // A request that the responder has done already is only acknowledged again.
     let outcome = match parts.requester.done {
         true => Outcome::Done,
-        false => qp.execute(parts.requester, peer, line, request),
+        false => qp.execute(parts.requester, session, line, parts.scratch, request),
     };
     if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
         parts.counters.faults += 1;

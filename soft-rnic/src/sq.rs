@@ -8,6 +8,7 @@ use verbs_sys::*;
 use crate::counters::Counters;
 use crate::errno;
 use crate::qp::Qp;
+use crate::requester::Scratch;
 
 /// The operations of a reliable connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl Wqe {
     ///
     /// # Safety
     /// `wr` is valid for its opcode.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn new(wr: &ibv_send_wr, sig_all: bool) -> Result<Wqe, c_int> {
         let Some((op, has_imm)) = Op::of(wr.opcode) else {
             return Err(errno::EINVAL);
@@ -277,6 +278,7 @@ pub(crate) struct Sq {
     /// The queue pair at the other end, once it was looked up.
     pub(crate) peer: Option<Arc<Qp>>,
     pub(crate) counters: Counters,
+    pub(crate) scratch: Scratch,
     /// The queue was told to drain, and has not said yet that it has.
     pub(crate) draining: bool,
     /// The attributes as they were set, for `ibv_query_qp`.

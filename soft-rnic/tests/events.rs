@@ -128,15 +128,20 @@ fn a_blocked_thread_is_woken_and_no_wakeup_is_lost() {
     const ROUNDS: u64 = 300;
     let c = Channelled::new();
     let shared = SendPtr(&c);
+    // No more messages under way than the completion queue has room for.
+    let (seen, acknowledged) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let c = shared.get();
             for _ in 0..ROUNDS {
-                // Credit: what the receiver has posted.
                 assert_eq!(wait_for_message(c), 1);
+                seen.send(()).unwrap();
             }
         });
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
+            if round >= 8 {
+                acknowledged.recv().unwrap();
+            }
             let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
             assert_eq!(post_recv(c.p.qp[1], 1, &mut []), 0);
             assert_eq!(post_send(c.p.qp[0], &mut wr), 0);
@@ -335,7 +340,8 @@ fn the_limit_event_of_a_shared_queue_comes_once_for_an_arming() {
     query(&mut attr);
     assert_eq!((attr.srq_limit, attr.max_wr >= 8, attr.max_sge >= 2), (3, true, true));
     let send = || {
-        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [sge(p.mr[0], 0, 8)], SIGNALED);
+        let mut sges = [sge(p.mr[0], 0, 8)];
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
         assert_eq!(post_send(p.qp[0], &mut wr), 0);
         assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
     };
@@ -356,7 +362,8 @@ fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
     let mut sges = [sge(p.mr[1], 0, 3), sge(p.mr[1], 100, 5000)];
     assert_eq!(post_srq(srq, 5, &mut sges), 0);
     assert_eq!(post_srq(srq, 6, &mut []), 0);
-    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [sge(p.mr[0], 0, 5000)], SIGNALED);
+    let mut sges = [sge(p.mr[0], 0, 5000)];
+    let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
     let wc = p.net.poll(p.cq[1], 1)[0];
     assert_eq!((wc.id, wc.status, wc.len), (5, "SUCCESS", 5000));

@@ -10,7 +10,8 @@ fn a_message_arrives_whole_and_both_ends_complete() {
     let mut p = Pair::new();
     p.buf[0][..16].copy_from_slice(b"a message of 16!");
     assert_eq!(post_recv(p.qp[1], 11, &mut [sge(p.mr[1], 64, 100)]), 0);
-    let mut wr = send_wr(22, ibv_wr_opcode::IBV_WR_SEND, &mut [sge(p.mr[0], 0, 16)], SIGNALED);
+    let mut sges = [sge(p.mr[0], 0, 16)];
+    let mut wr = send_wr(22, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
     assert_eq!(post_send(p.qp[0], &mut wr), 0);
     let sent = p.net.poll(p.cq[0], 1)[0];
     let received = p.net.poll(p.cq[1], 1)[0];

@@ -349,7 +349,8 @@ impl From<&ibv_wc> for Wc {
     }
 }
 
-/// A send work request over `sges`, to be changed by the test.
+/// A send work request over `sges`, to be changed by the test. It points to them:
+/// they have to outlive the post, so they are a variable of the test.
 pub fn send_wr(
     id: u64,
     opcode: ibv_wr_opcode,
