@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn get_async_event(
         if event.is_null() {
             return Err(errno::EINVAL);
         }
-        crate::sim::steps_until(&context.device, || !context.events.is_empty())?;
+        crate::sim::steps_before_event(&context.device, &context.events)?;
         let taken = context.events.take(|e| e.element.acks().got())?;
         let element = taken.element.as_abi();
         // SAFETY: the caller's place for one event.

@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn get_cq_event(
         return errno::minus_one(Err(errno::EINVAL));
     }
     let device = &channel.context.device;
-    let event = crate::sim::steps_until(device, || !channel.events.is_empty())
+    let event = crate::sim::steps_before_event(device, &channel.events)
         .and_then(|()| channel.events.take(|cq| cq.channel_acks.got()));
     errno::minus_one(event.map(|event| {
         let abi = event.as_abi();

@@ -247,4 +247,55 @@ mod tests {
             assert_eq!(bytes[3..3 + len], expected);
         }
     }
+
+    /// A page in the middle of the target stops the copy: all before it has been
+    /// stored then, and nothing behind it.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn nothing_is_stored_before_what_comes_earlier() {
+        let page = rustix::param::page_size();
+        for (before, after) in [(page, page), (100, 7), (7, 100), (1, 1)] {
+            let pages = Pages::new(3 * page);
+            let source = vec![0x55_u8; page + before + after];
+            let to = pages.0.wrapping_add(page - before);
+            // SAFETY: our own mapping; the child does nothing but copy and end.
+            unsafe {
+                assert_eq!(libc::mprotect(pages.0.add(page).cast(), page, libc::PROT_NONE), 0);
+                let child = libc::fork();
+                if child == 0 {
+                    libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+                    in_order(to, source.as_ptr(), source.len());
+                    libc::_exit(0);
+                }
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                assert!(libc::WIFSIGNALED(status), "the page stopped it");
+                let first = core::slice::from_raw_parts(to, before);
+                let last = core::slice::from_raw_parts(pages.0.add(2 * page), page);
+                assert!(first.iter().all(|&b| b == 0x55), "{before}");
+                assert!(last.iter().all(|&b| b == 0), "{after}");
+            }
+        }
+    }
+
+    /// Shared memory, so that a parent sees what its child did.
+    struct Pages(*mut u8, usize);
+
+    impl Pages {
+        fn new(len: usize) -> Pages {
+            let (prot, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            // SAFETY: a new mapping.
+            let ptr = unsafe { libc::mmap(core::ptr::null_mut(), len, prot, flags, -1, 0) };
+            assert_ne!(ptr, libc::MAP_FAILED);
+            Pages(ptr.cast(), len)
+        }
+    }
+
+    impl Drop for Pages {
+        fn drop(&mut self) {
+            // SAFETY: our own mapping.
+            unsafe { libc::munmap(self.0.cast(), self.1) };
+        }
+    }
 }

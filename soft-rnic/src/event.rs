@@ -69,7 +69,13 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Whether an event waits.
+    /// Whether the caller set the descriptor to `O_NONBLOCK`.
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.fd)
+            .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+    }
+
+    /// Whether no event waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().queue.is_empty()
     }

@@ -20,6 +20,7 @@ use crate::after::After;
 use crate::counters::Counters;
 use crate::device::{DEVICES, Device};
 use crate::errno;
+use crate::event::EventQueue;
 use crate::qp::{Qp, State as QpState};
 use crate::requester::{Line, Outcome, SqParts, rnr_nak};
 use crate::responder::Session;
@@ -173,10 +174,19 @@ pub(crate) fn steps_before_poll(device: &Arc<Device>) {
     }
 }
 
-/// On a simulated device, steps until something is there; `EAGAIN` when it cannot
-/// come, because nothing is left to happen. On others the kernel waits.
-pub(crate) fn steps_until(device: &Arc<Device>, done: impl Fn() -> bool) -> Result<(), c_int> {
-    while device.sim.is_some() && !done() {
+/// Before an event is taken. On a simulated device a descriptor that blocks makes
+/// steps until the event is there, or fails with `EAGAIN` when it cannot come,
+/// because nothing is left to happen; one that does not block makes as many as a
+/// poll. On other devices the kernel waits.
+pub(crate) fn steps_before_event<T>(
+    device: &Arc<Device>,
+    events: &EventQueue<T>,
+) -> Result<(), c_int> {
+    if device.sim.is_some() && events.is_nonblocking() {
+        steps_before_poll(device);
+        return Ok(());
+    }
+    while device.sim.is_some() && events.is_empty() {
         if !step(device) {
             return Err(errno::EAGAIN);
         }

@@ -105,7 +105,8 @@ impl Device {
     }
 }
 
-/// The timer's thread: it ends with the device.
+/// The timer's thread. It keeps the device, which is listed for ever, while it
+/// waits.
 fn run(device: &Weak<Device>, epoch: Instant) {
     while let Some(device) = device.upgrade() {
         let now = epoch.elapsed().as_nanos() as u64;

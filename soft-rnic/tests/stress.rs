@@ -24,21 +24,25 @@ impl<T: Copy> Lent<T> {
 
 #[test]
 fn nothing_is_written_after_a_deregistration_has_returned() {
-    const ROUNDS: usize = 150;
+    const ROUNDS: usize = 40;
+    // Long enough for a deregistration to come in the middle of a write.
+    const LEN: usize = 4 << 20;
     let p = Pair::new();
+    let mut data = vec![0x55_u8; LEN];
+    let source = p.net.mr(&mut data, RW);
     let stop = AtomicBool::new(false);
-    let mut target = vec![0_u8; 4096];
+    let mut target = vec![0_u8; LEN];
     // Where the writer may write: the current key, and its region's address.
     let key = core::sync::atomic::AtomicU64::new(0);
     let addr = target.as_mut_ptr() as u64;
-    let lent = Lent(&p);
+    let lent = Lent((&p, source));
     std::thread::scope(|scope| {
-        let (stop, key, p) = (&stop, &key, &lent);
+        let (stop, key, lent) = (&stop, &key, &lent);
         let writer = scope.spawn(move || {
-            let p = p.get();
+            let (p, source) = lent.get();
             let mut refused = 0;
             while !stop.load(Ordering::Relaxed) {
-                let mut sges = [sge(p.mr[0], 0, 4096)];
+                let mut sges = [sge(source, 0, LEN as u32)];
                 let opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
                 let mut wr = send_wr(1, opcode, &mut sges, SIGNALED);
                 let rkey = key.load(Ordering::Relaxed) as u32;
@@ -56,13 +60,13 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
             refused
         });
         for round in 0..ROUNDS {
-            let mr = p.get().net.mr(&mut target, RW);
+            let mr = lent.get().0.net.mr(&mut target, RW);
             // SAFETY: the region is alive.
             key.store(u64::from(unsafe { (*mr).rkey }), Ordering::Relaxed);
             for _ in 0..20 {
                 std::thread::yield_now();
             }
-            p.get().net.dereg(mr);
+            lent.get().0.net.dereg(mr);
             // The memory is ours again: a late write would be seen.
             target.fill(0xaa);
             for _ in 0..20 {
@@ -73,6 +77,7 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
         stop.store(true, Ordering::Relaxed);
         assert!(writer.join().unwrap() > 0, "the writer met invalid keys");
     });
+    p.net.dereg(source);
     p.close();
 }
 
@@ -86,7 +91,7 @@ fn reconnect(p: &Pair) {
 
 #[test]
 fn a_queue_pair_can_go_while_its_peer_sends() {
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 300;
     let net = Net::new();
     for _ in 0..ROUNDS {
         let cq = [net.cq(256), net.cq(256)];
@@ -236,4 +241,38 @@ fn many_senders_share_one_completion_queue_and_one_receive_queue() {
     net.destroy_cq(cq);
     net.dereg(mr);
     net.close();
+}
+
+#[test]
+fn a_receive_slot_is_free_when_its_completion_is_seen() {
+    const MESSAGES: u64 = 3_000;
+    let forgiving = Config { rnr_retry: 7, ..Config::default() };
+    let p = Pair::with(Net::new(), forgiving, forgiving);
+    let depth = p.net.query(p.qp[1]).cap.max_recv_wr;
+    for id in 0..depth {
+        assert_eq!(post_recv(p.qp[1], u64::from(id), &mut [sge(p.mr[1], 0, 64)]), 0);
+    }
+    let lent = Lent(&p);
+    std::thread::scope(|scope| {
+        let lent = &lent;
+        scope.spawn(move || {
+            let p = lent.get();
+            for id in 0..MESSAGES {
+                let mut sges = [sge(p.mr[0], 0, 16)];
+                let opcode = ibv_wr_opcode::IBV_WR_SEND;
+                let mut wr = send_wr(id, opcode, &mut sges, SIGNALED);
+                assert_eq!(post_send(p.qp[0], &mut wr), 0);
+                assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+            }
+        });
+        let mut received = 0;
+        while received < MESSAGES {
+            for wc in p.net.poll(p.cq[1], 1) {
+                // The queue was full: this is the only free slot.
+                assert_eq!(post_recv(p.qp[1], wc.id, &mut [sge(p.mr[1], 0, 64)]), 0);
+                received += 1;
+            }
+        }
+    });
+    p.close();
 }
