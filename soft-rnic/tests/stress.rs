@@ -27,17 +27,19 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
     const ROUNDS: usize = 40;
     // Long enough for a deregistration to come in the middle of a write.
     const LEN: usize = 4 << 20;
+    const TAIL: usize = LEN - 4096;
     let p = Pair::new();
     let mut data = vec![0x55_u8; LEN];
     let source = p.net.mr(&mut data, RW);
     let stop = AtomicBool::new(false);
+    let completed = core::sync::atomic::AtomicU64::new(0);
     let mut target = vec![0_u8; LEN];
     // Where the writer may write: the current key, and its region's address.
     let key = core::sync::atomic::AtomicU64::new(0);
     let addr = target.as_mut_ptr() as u64;
     let lent = Lent((&p, source));
     std::thread::scope(|scope| {
-        let (stop, key, lent) = (&stop, &key, &lent);
+        let (stop, key, completed, lent) = (&stop, &key, &completed, &lent);
         let writer = scope.spawn(move || {
             let (p, source) = lent.get();
             let mut refused = 0;
@@ -48,7 +50,9 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
                 let rkey = key.load(Ordering::Relaxed) as u32;
                 wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: addr, rkey };
                 assert_eq!(post_send(p.qp[0], &mut wr), 0);
-                match p.net.poll(p.cq[0], 1)[0].status {
+                let status = p.net.poll(p.cq[0], 1)[0].status;
+                completed.fetch_add(1, Ordering::SeqCst);
+                match status {
                     "SUCCESS" => {}
                     "REM_ACCESS" => {
                         refused += 1;
@@ -67,12 +71,17 @@ fn nothing_is_written_after_a_deregistration_has_returned() {
                 std::thread::yield_now();
             }
             lent.get().0.net.dereg(mr);
-            // The memory is ours again: a late write would be seen.
-            target.fill(0xaa);
-            for _ in 0..20 {
+            // The memory is ours again. A write that is still under way ends there,
+            // and has ended when the writer has seen two more completions.
+            target[TAIL..].fill(0xaa);
+            let seen = completed.load(Ordering::SeqCst);
+            while completed.load(Ordering::SeqCst) < seen + 2 {
                 std::thread::yield_now();
             }
-            assert!(target.iter().all(|&b| b == 0xaa), "written after round {round}");
+            let intact = target[TAIL..].iter().all(|&b| b == 0xaa);
+            // A failure must not leave the writer running.
+            stop.fetch_or(!intact, Ordering::Relaxed);
+            assert!(intact, "written after round {round}");
         }
         stop.store(true, Ordering::Relaxed);
         assert!(writer.join().unwrap() > 0, "the writer met invalid keys");
