@@ -1,19 +1,20 @@
 //! The sending half.
 
+mod drive;
+mod wait;
+
 use std::time::Duration;
 
-use conn_core::control::Control;
 use conn_core::credit::CreditWindow;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    Completion, CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendOp,
-    SendQueue,
+    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendOp, SendQueue,
 };
 
 use super::setup::Tracker;
-use super::{Config, Ended, Full, PROBE, SendError, Violation};
-use crate::wait::{Deadline, Idle, Step};
+use super::{Config, Ended, Full, SendError};
+use crate::wait::Deadline;
 
 /// Proof that a message was accepted, and what to [`wait`](Sender::wait) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +59,9 @@ pub struct Sender {
     tracker: Tracker,
     window: CreditWindow,
     packer: Option<Packer>,
+    /// Messages that may be staged before anything has to be looked at: at most what
+    /// both the queue and the credits have room for; 0 once the half has ended.
+    room: u32,
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
@@ -101,6 +105,7 @@ impl Sender {
             window,
             pack_limit: pack.largest().unwrap_or(0) as usize,
             packer: (config.pack_bytes > 0).then_some(pack),
+            room: 0,
             config,
             limit,
             ended: None,
@@ -280,7 +285,8 @@ impl Sender {
     /// receiver hands out every message before it reports the end.
     ///
     /// # Errors
-    /// [`SendError::Ended`] when something accepted was not delivered.
+    /// [`SendError::Ended`] when something accepted was not delivered, or the peer has
+    /// stopped receiving before this end had said goodbye.
     pub fn close(mut self) -> Result<(), SendError> {
         self.goodbye(Deadline::NEVER)
     }
@@ -303,36 +309,35 @@ impl Sender {
     /// when it may not.
     #[inline]
     fn make_room(&mut self) -> Result<(), SendError> {
-        if self.has_room() && self.ended.is_none() {
+        if self.room > 0 {
             return Ok(());
         }
         self.find_room()
     }
 
-    #[inline]
-    fn has_room(&self) -> bool {
-        self.tracker.available(WrClass::Data) > 0 && self.has_credit()
-    }
-
-    #[inline]
-    fn has_credit(&self) -> bool {
-        !self.config.credits || self.window.available() > 0
+    /// Counts anew what there is room for.
+    fn count_room(&mut self) {
+        let credits = if self.config.credits { self.window.available() } else { u32::MAX };
+        let room = self.tracker.available(WrClass::Data).min(credits);
+        self.room = if self.ended.is_none() { room } else { 0 };
     }
 
     #[cold]
     fn find_room(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
+        self.count_room();
+        if self.room > 0 {
+            return Ok(());
+        }
         // What waits for the rest of its batch would otherwise never complete.
         self.post()?;
         self.progress()?;
         self.check_alive()?;
-        if self.tracker.available(WrClass::Data) == 0 {
-            return Err(SendError::Full(Full::Window));
+        match self.room {
+            0 if self.tracker.available(WrClass::Data) == 0 => Err(SendError::Full(Full::Window)),
+            0 => Err(SendError::Full(Full::Credits)),
+            _ => Ok(()),
         }
-        if !self.has_credit() {
-            return Err(SendError::Full(Full::Credits));
-        }
-        Ok(())
     }
 
     fn check_alive(&self) -> Result<(), SendError> {
@@ -347,9 +352,10 @@ impl Sender {
         let op = SendOp::Send { len: bytes as u32 };
         self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
         if self.config.credits {
-            // `make_room` has seen a credit, and nothing else spends them.
+            // There was room, so there is a credit.
             let _ = self.window.consume(1);
         }
+        self.room = self.room.saturating_sub(1);
         if self.queue.staged() >= self.config.batch {
             self.post()?;
         }
@@ -418,236 +424,5 @@ impl Sender {
         let bytes = packer.len() as usize;
         packer.reset();
         self.stage_data(bytes).map(drop)
-    }
-}
-
-/// Driving the device.
-impl Sender {
-    /// Rings the doorbell for everything staged.
-    fn post(&mut self) -> Result<(), SendError> {
-        while self.queue.staged() > 0 {
-            match self.queue.post() {
-                Ok(_) => {}
-                // A full send queue is backpressure: completions make room. Our
-                // own accounting keeps below the depth, so this is rare.
-                Err(e) if e.retry => {
-                    if self.progress()? == 0 {
-                        std::thread::yield_now();
-                    }
-                }
-                Err(e) => return Err(self.fail_device(&e)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes completions: acknowledgements of messages, and credits. Returns how
-    /// many there were.
-    fn progress(&mut self) -> Result<usize, SendError> {
-        let polled = match self.cq.poll(&mut self.batch) {
-            Ok(polled) => polled,
-            Err(e) => return Err(self.fail_device(&e)),
-        };
-        let mut spent = [0u32; Self::POLL_BATCH];
-        let mut spent_count = 0;
-        for completion in self.batch.drain() {
-            let taken = Books {
-                queue: &mut self.queue,
-                credits: &mut self.credits,
-                tracker: &mut self.tracker,
-                window: &mut self.window,
-                stats: &mut self.stats,
-                use_credits: self.config.credits,
-            }
-            .take(completion);
-            match taken {
-                Ok(Some(slot)) => {
-                    spent[spent_count] = slot;
-                    spent_count += 1;
-                }
-                Ok(None) => {}
-                // The first error is the reason, the flushed rest follows from it.
-                Err(ended) => {
-                    self.ended.get_or_insert(ended);
-                }
-            }
-        }
-        self.repost_credit_buffers(&spent[..spent_count]);
-        Ok(polled)
-    }
-
-    /// Before anything more is sent: the peer counts on these buffers for the
-    /// credits of what we send next.
-    fn repost_credit_buffers(&mut self, slots: &[u32]) {
-        if slots.is_empty() || self.ended.is_some() {
-            return;
-        }
-        if let Err(e) = self.credits.post(slots) {
-            self.fail_device(&e);
-        }
-    }
-
-    #[cold]
-    fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.ended.get_or_insert_with(|| Ended::Device(error.to_string())).clone().into()
-    }
-}
-
-/// Waiting.
-impl Sender {
-    fn idle(&self, deadline: Deadline) -> Idle {
-        Idle::new(self.config.wait, deadline, self.config.keepalive)
-    }
-
-    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
-        if self.tracker.is_complete(ticket.0) {
-            return Ok(());
-        }
-        self.flush()?;
-        self.nudge(ticket)?;
-        let mut idle = self.idle(deadline);
-        while !self.is_sent(ticket)? {
-            self.wait_a_little(&mut idle)?;
-        }
-        Ok(())
-    }
-
-    /// A request whose completion nobody asked for completes with the next one
-    /// that is signalled: when none is on its way, a zero-length write is sent
-    /// behind it, which is answered when everything before it was.
-    fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        if self.tracker.will_complete(ticket.0) {
-            return Ok(());
-        }
-        self.probe()
-    }
-
-    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.flush()?;
-        let last = WrId(self.tracker.next_id().0 - 1);
-        self.wait_until(Ticket(last), deadline)
-    }
-
-    /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
-    fn wait_a_little(&mut self, idle: &mut Idle) -> Result<(), SendError> {
-        if self.progress()? > 0 {
-            idle.reset();
-            return Ok(());
-        }
-        match idle.step() {
-            Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time),
-            Step::Probe => self.probe(),
-            Step::TimedOut => Err(SendError::TimedOut),
-        }
-    }
-
-    /// Arms the queue, looks once more, and sleeps: a completion that comes
-    /// between the look and the sleep rings the channel.
-    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        if let Err(e) = self.cq.arm(false) {
-            return Err(self.fail_device(&e));
-        }
-        if self.progress()? > 0 {
-            return Ok(());
-        }
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(Some(time)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.fail_device(&e)),
-        }
-    }
-
-    /// Asks the peer's device whether it is there: a write of no bytes needs no
-    /// buffer, no key and no credit, and fails when nobody answers.
-    fn probe(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
-        // A full control share has a signalled request on its way already.
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
-        self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
-        self.post()
-    }
-}
-
-/// Ending.
-impl Sender {
-    fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain(deadline)?;
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else {
-            return Err(SendError::TimedOut);
-        };
-        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
-        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
-        self.post()?;
-        self.wait_until(Ticket(planned.id), deadline)?;
-        self.ended = Some(Ended::Closed);
-        Ok(())
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        if self.ended.is_some() {
-            return;
-        }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.linger)) {
-            tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was delivered");
-        }
-    }
-}
-
-/// What a completion changes.
-struct Books<'a> {
-    queue: &'a mut SendQueue,
-    credits: &'a mut RecvQueue<()>,
-    tracker: &'a mut Tracker,
-    window: &'a mut CreditWindow,
-    stats: &'a mut SenderStats,
-    use_credits: bool,
-}
-
-impl Books<'_> {
-    /// Books one completion. A buffer that brought a credit is returned, to be
-    /// posted again.
-    fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, Ended> {
-        if completion.queue_id() == self.queue.queue_id() {
-            return self.acknowledge(&completion).map(|()| None);
-        }
-        self.credit(completion).map(Some)
-    }
-
-    fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), Ended> {
-        if let Some(error) = completion.error() {
-            return Err(Ended::PeerLost(error));
-        }
-        let violation = Ended::Protocol(Violation::Completion);
-        let retired = self.queue.retire(completion).map_err(|_| violation.clone())?;
-        self.tracker.complete(WrId(retired)).map_err(|_| violation)?;
-        Ok(())
-    }
-
-    fn credit(&mut self, completion: Completion<'_>) -> Result<u32, Ended> {
-        let imm = completion.imm();
-        let buffer = match self.credits.take(completion) {
-            Ok(buffer) => buffer,
-            Err(e) => return Err(super::ended_by(&e)),
-        };
-        // Nobody shares an empty buffer, so its slot comes home at once.
-        let slot = self.credits.reclaim(buffer).ok_or(Ended::Protocol(Violation::Completion))?;
-        let imm = imm.ok_or(Ended::Protocol(Violation::Overrun))?;
-        match Control::decode(imm) {
-            Ok(Control::Credit(credit)) => self.add(credit)?,
-            Ok(Control::Stop) => return Err(Ended::PeerStopped),
-            _ => return Err(Ended::Protocol(Violation::Control(imm))),
-        }
-        Ok(slot)
-    }
-
-    fn add(&mut self, credit: conn_core::credit::CreditWire) -> Result<(), Ended> {
-        self.stats.credits_received += 1;
-        if self.use_credits {
-            self.window.on_credit(credit).map_err(|e| Ended::Protocol(Violation::Credit(e)))?;
-        }
-        Ok(())
     }
 }

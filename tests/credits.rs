@@ -1,0 +1,197 @@
+//! Flow control: a message never finds a receiver that is not ready, and no sender
+//! waits for ever for a buffer that is free.
+
+mod support;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::send_recv::{
+    Config, Full, Message, Receiver, RecvError, SendError, Sender, Transport, join, pair, receiver,
+};
+use support::{Random, assert_content, bounded, content, counters, device, rnr_since, seed, small};
+
+/// No second chance for a message that finds no buffer.
+fn strict(window: u32) -> Config {
+    let config = small(window);
+    Config { transport: Transport { rnr_retry: 0, ..config.transport }, ..config }
+}
+
+fn connected(config: &Config) -> (Sender, Receiver) {
+    let device = device();
+    let (left, right) = pair(&device, &device, config).unwrap();
+    (left.sender, right.receiver)
+}
+
+fn send_all(mut sender: Sender, messages: u64) {
+    for number in 0..messages {
+        sender.send_async(&content(0, number, 16)).unwrap();
+    }
+    sender.close().unwrap();
+}
+
+/// Receives them all; `freed` does with each what it likes.
+fn receive_all(
+    receiver: &mut Receiver,
+    messages: u64,
+    mut freed: impl FnMut(&mut Receiver, Message),
+) {
+    for number in 0..messages {
+        let message = receiver.recv().unwrap();
+        assert_content(&message, 0, number, 16);
+        freed(receiver, message);
+    }
+    assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+}
+
+#[test]
+fn a_receiver_that_stalls_is_never_found_unready() {
+    const MESSAGES: u64 = 12_000;
+    let (device, seed) = (device(), seed(1));
+    let before = counters(&device);
+    for (window, batch) in [(2, 1), (2, 2), (3, 1), (8, 4)] {
+        let config = Config { unacked: 16, batch, ..strict(window) };
+        bounded(move || {
+            let mut random = Random::new(seed);
+            let (sender, mut receiver) = connected(&config);
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender, MESSAGES));
+                receive_all(&mut receiver, MESSAGES, |receiver, message| {
+                    // Load: a stall of up to 100 ms, now and then a short one.
+                    match random.below(4000) {
+                        0 => std::thread::sleep(Duration::from_millis(random.below(101))),
+                        1..100 => std::thread::yield_now(),
+                        _ => {}
+                    }
+                    if random.chance(2) { receiver.free(message) } else { drop(message) }
+                });
+            });
+        });
+    }
+    assert_eq!(rnr_since(&device, &before), 0, "seed {seed}");
+}
+
+#[test]
+fn a_flood_of_small_messages_is_never_found_unready() {
+    let device = device();
+    let before = counters(&device);
+    for wait in [WaitStrategy::Spin, WaitStrategy::Adaptive] {
+        let config = Config { wait, message_bytes: 64, recv_window: 2, ..Config::default() };
+        let config = Config { transport: strict(2).transport, ..config };
+        bounded(move || {
+            let (sender, mut receiver) = connected(&config);
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender, 20_000));
+                receive_all(&mut receiver, 20_000, Receiver::free);
+            });
+        });
+    }
+    assert_eq!(rnr_since(&device, &before), 0);
+}
+
+#[test]
+fn an_application_that_keeps_all_but_one_message_does_not_stall_the_flow() {
+    let device = device();
+    let before = counters(&device);
+    for window in [1, 2, 3, 8, 64] {
+        for (repost_batch, credit_threshold) in [(0, 0), (window, window), (1, 1)] {
+            let config = Config { repost_batch, credit_threshold, ..strict(window) };
+            bounded(move || {
+                let (sender, mut receiver) = connected(&config);
+                let mut kept = Vec::new();
+                std::thread::scope(|scope| {
+                    scope.spawn(move || send_all(sender, 2000));
+                    receive_all(&mut receiver, 2000, |receiver, message| {
+                        if kept.len() + 1 < window as usize {
+                            kept.push(message);
+                        } else {
+                            receiver.free(message);
+                        }
+                    });
+                });
+                for (number, message) in (0..).zip(&kept) {
+                    assert_content(message, 0, number, 16);
+                }
+            });
+        }
+    }
+    assert_eq!(rnr_since(&device, &before), 0);
+}
+
+/// The receiver never idles, because one sender always has a message there; the other
+/// one has one credit left, and its buffers are reposted in batches of two.
+#[test]
+fn a_sender_out_of_credits_is_not_forgotten_by_a_busy_receiver() {
+    bounded(|| {
+        let (device, config) = (device(), strict(8));
+        let mut inbox = receiver(&device, &config, 2, None).unwrap();
+        let mut busy = join(&mut inbox, &device, &device, &config).unwrap();
+        let mut slow = join(&mut inbox, &device, &device, &config).unwrap();
+        (0..8).for_each(|_| drop(slow.send(b"slow")));
+        assert_eq!(slow.try_send(b"no").unwrap_err(), SendError::Full(Full::Credits));
+        let mut kept: Vec<Message> = (0..8).map(|_| inbox.recv().unwrap()).collect();
+        kept.truncate(7);
+        let mut rounds = 0;
+        while let Err(SendError::Full(Full::Credits)) = slow.try_send(b"at last") {
+            rounds += 1;
+            assert!(rounds < 1000, "starved");
+            busy.send(b"busy").unwrap();
+            assert_eq!(*inbox.try_recv().unwrap(), *b"busy");
+        }
+    });
+}
+
+#[test]
+fn frees_in_any_order_from_other_threads_keep_it_ready() {
+    const THREADS: usize = 4;
+    const MESSAGES: u64 = 6000;
+    let (device, seed) = (device(), seed(2));
+    let before = counters(&device);
+    for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
+        bounded(move || {
+            let (sender, mut receiver) = connected(&Config { wait, ..strict(16) });
+            let mut random = Random::new(seed);
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender, MESSAGES));
+                let to: Vec<_> = (0..THREADS as u64)
+                    .map(|thread| {
+                        let (give, take) = channel::<Message>();
+                        let mut random = Random::new(seed ^ thread << 32);
+                        scope.spawn(move || {
+                            let mut held = Vec::new();
+                            // At most 3 of the 16 buffers stay here until the next one comes.
+                            for message in take {
+                                held.push(message);
+                                while held.len() > random.below(4) as usize {
+                                    held.swap_remove(random.below(held.len() as u64) as usize);
+                                }
+                            }
+                        });
+                        give
+                    })
+                    .collect();
+                receive_all(&mut receiver, MESSAGES, |_, message| {
+                    to[random.below(THREADS as u64) as usize].send(message).unwrap();
+                });
+            });
+        });
+    }
+    assert_eq!(rnr_since(&device, &before), 0, "seed {seed}");
+}
+
+#[test]
+fn credits_cost_few_work_requests() {
+    bounded(|| {
+        let (sender, mut receiver) = connected(&strict(64));
+        std::thread::scope(|scope| {
+            scope.spawn(move || send_all(sender, 6400));
+            receive_all(&mut receiver, 6400, Receiver::free);
+        });
+        let stats = receiver.stats();
+        assert_eq!((stats.messages, stats.bytes), (6400, 6400 * 16));
+        // One for half a window, but for those that say at once that a sender may go on.
+        assert!((1..6400).contains(&stats.credits_sent), "{stats:?}");
+        assert!(stats.work_requests >= stats.credits_sent, "{stats:?}");
+    });
+}

@@ -1,0 +1,401 @@
+//! Ends: said properly, or not at all. Whoever waits gets a typed error, and what had
+//! arrived is handed out first.
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::{
+    Config, Connection, Ended, Listener, Preset, Receiver, RecvError, SendError, Sender,
+    connect_sender_over, join, pair, receiver,
+};
+use rdma_conn::verbs_safe::WcStatus;
+use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::{assert_content, bounded, content, device, impatient, small};
+
+const WINDOW: u32 = 4;
+const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive];
+
+/// Asks after a silent peer soon, and does not wait long for the answer.
+fn vigilant(wait: WaitStrategy) -> Config {
+    let keepalive = Duration::from_millis(20);
+    Config { wait, keepalive, transport: impatient(), ..small(WINDOW) }
+}
+
+fn connected(config: &Config) -> (Sender, Receiver) {
+    let device = device();
+    let (left, right) = pair(&device, &device, config).unwrap();
+    (left.sender, right.receiver)
+}
+
+/// How a peer dies.
+#[derive(Debug, Clone, Copy)]
+enum Death {
+    /// Its queue pair is destroyed without a word, as when its process is killed.
+    Destroyed,
+    /// Its queue pair fails under it.
+    Failed,
+}
+
+impl Death {
+    const ALL: [Death; 2] = [Death::Destroyed, Death::Failed];
+
+    fn strikes(self, raw: RawEnd) -> Option<RawEnd> {
+        match self {
+            Death::Destroyed => None,
+            Death::Failed => {
+                raw.control.to_error().unwrap();
+                Some(raw)
+            }
+        }
+    }
+}
+
+fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> RawEnd {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let raw = scope.spawn(|| sender_to(address, device, Shape::default()));
+        listener.next().unwrap().accept_into(victim, None, device, config).unwrap();
+        raw.join().unwrap()
+    })
+}
+
+fn assert_lost(error: RecvError) {
+    let RecvError::Peer { ended: Ended::PeerLost(error), .. } = error else { panic!("{error:?}") };
+    assert_eq!(error.status, WcStatus::RETRY_EXC);
+}
+
+#[test]
+fn a_receiver_that_waits_hears_of_a_dead_sender() {
+    for death in Death::ALL {
+        for wait in WAYS {
+            // Credits go back after 2, 4 …: those that were acknowledged long ago must
+            // not keep the receiver from asking.
+            for messages in 0..=10u64 {
+                bounded(move || {
+                    let (config, device) = (vigilant(wait), device());
+                    let mut victim = receiver(&device, &config, 1, None).unwrap();
+                    let mut raw = raw_sender(&mut victim, &device, &config);
+                    for number in 0..messages {
+                        raw.send(&content(0, number, 12));
+                        raw.drain();
+                        assert_content(&victim.recv().unwrap(), 0, number, 12);
+                    }
+                    let _remains = std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            assert_lost(victim.recv().unwrap_err());
+                            assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+                        });
+                        death.strikes(raw)
+                    });
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_dead_sender_has_sent_is_handed_out_first() {
+    for death in Death::ALL {
+        bounded(move || {
+            let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
+            let mut victim = receiver(&device, &config, 1, None).unwrap();
+            let mut raw = raw_sender(&mut victim, &device, &config);
+            for number in 0..u64::from(WINDOW) {
+                raw.send(&content(0, number, 12));
+            }
+            raw.drain();
+            let _remains = death.strikes(raw);
+            let held: Vec<_> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
+            assert_lost(victim.recv().unwrap_err());
+            assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+            drop(victim);
+            for (number, message) in (0..).zip(&held) {
+                assert_content(message, 0, number, 12);
+            }
+        });
+    }
+}
+
+#[test]
+fn other_senders_go_on_after_one_has_died() {
+    bounded(|| {
+        let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
+        let mut victim = receiver(&device, &config, 2, None).unwrap();
+        let mut raw = raw_sender(&mut victim, &device, &config);
+        let mut good = join(&mut victim, &device, &device, &config).unwrap();
+        raw.send(b"last words");
+        raw.drain();
+        drop(raw);
+        let (stop, stopped) = channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut number = 0;
+                while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
+                    good.send_async(&content(5, number, 12)).unwrap();
+                    number += 1;
+                }
+                good.close().unwrap();
+            });
+            let (mut heard, mut number, mut stop) = (0, 0, Some(stop));
+            loop {
+                match victim.recv() {
+                    Ok(message) if message.peer().0 == 0 => assert_eq!(*message, *b"last words"),
+                    Ok(message) => {
+                        assert_content(&message, 5, number, 12);
+                        number += 1;
+                        // The good sender leaves, and the receiver is alone with the dead.
+                        if number == 100 {
+                            stop = None;
+                        }
+                    }
+                    Err(RecvError::Closed) => break,
+                    Err(e) => {
+                        assert_lost(e);
+                        heard += 1;
+                    }
+                }
+            }
+            drop(stop);
+            assert_eq!(heard, 1);
+        });
+    });
+}
+
+/// A sender of the library, and a hand-made receiver.
+fn victim_sender(config: &Config, buffers: u32) -> (Sender, RawEnd) {
+    let device = device();
+    let shape = Shape { buffers, claimed_window: WINDOW, min_rnr_timer: 31, ..Shape::default() };
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let raw = scope.spawn(|| receiver_for(&mut far, &device, shape));
+        let sender = connect_sender_over(&mut near, &device, config, b"").unwrap();
+        (sender, raw.join().unwrap())
+    })
+}
+
+#[test]
+fn a_sender_that_waits_hears_of_a_dead_receiver() {
+    for death in Death::ALL {
+        for wait in WAYS {
+            bounded(move || {
+                let (mut victim, mut raw) = victim_sender(&vigilant(wait), WINDOW);
+                for _ in 0..WINDOW {
+                    victim.send_async(b"message").unwrap();
+                }
+                victim.wait_all().unwrap();
+                (0..WINDOW).for_each(|_| drop(raw.receive()));
+                let _remains = std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        // For credits that nobody will grant.
+                        let error = victim.send_async(b"one more").unwrap_err();
+                        let SendError::Ended(Ended::PeerLost(cause)) = &error else {
+                            panic!("{error:?}");
+                        };
+                        assert_eq!(cause.status, WcStatus::RETRY_EXC);
+                        assert_eq!(victim.try_send(b"more").unwrap_err(), error);
+                        assert_eq!(victim.wait_for_room().unwrap_err(), error);
+                    });
+                    death.strikes(raw)
+                });
+                assert!(matches!(victim.close().unwrap_err(), SendError::Ended(_)));
+            });
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_waits_for_a_ticket_hears_of_a_dead_receiver() {
+    for death in Death::ALL {
+        for closes in [false, true] {
+            bounded(move || {
+                // No buffer: the message is tried again after 0.5 s.
+                let (mut victim, raw) = victim_sender(&vigilant(WaitStrategy::Adaptive), 0);
+                let ticket = victim.send_async(b"message").unwrap();
+                let _remains = std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        let error = match closes {
+                            true => victim.close().unwrap_err(),
+                            false => victim.wait(ticket).unwrap_err(),
+                        };
+                        assert!(matches!(error, SendError::Ended(Ended::PeerLost(_))), "{error:?}");
+                    });
+                    death.strikes(raw)
+                });
+            });
+        }
+    }
+}
+
+#[test]
+fn a_dropped_receiver_ends_a_sender_that_waits() {
+    for wait in WAYS {
+        bounded(move || {
+            let (mut sender, receiver) = connected(&Config { wait, ..small(WINDOW) });
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let error = loop {
+                        if let Err(e) = sender.send_async(b"message") {
+                            break e;
+                        }
+                    };
+                    assert_eq!(error, SendError::Ended(Ended::PeerStopped));
+                });
+                drop(receiver);
+            });
+        });
+    }
+}
+
+#[test]
+fn a_dropped_sender_ends_a_receiver_that_waits() {
+    for wait in WAYS {
+        bounded(move || {
+            let (sender, mut receiver) = connected(&Config { wait, ..small(WINDOW) });
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+                    assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+                });
+                drop(sender);
+            });
+        });
+    }
+}
+
+fn farewells() -> Vec<Config> {
+    let presets = Preset::ALL.into_iter().map(Config::preset);
+    let packs = [0, 64, 4096];
+    presets.flat_map(|c| packs.map(|pack_bytes| Config { pack_bytes, ..c })).collect()
+}
+
+#[test]
+fn a_goodbye_loses_nothing_that_was_accepted() {
+    for config in farewells() {
+        // Whole and partial batches and packs, with and without room for more.
+        for messages in [0, 1, 3, 8, 9, 63, 200] {
+            for closes in [false, true] {
+                bounded(move || {
+                    let (mut sender, mut receiver) = connected(&config);
+                    std::thread::scope(|scope| {
+                        scope.spawn(move || {
+                            for number in 0..messages {
+                                sender.send_async(&content(0, number, 20)).unwrap();
+                            }
+                            if closes {
+                                sender.close().unwrap();
+                            }
+                        });
+                        for number in 0..messages {
+                            assert_content(&receiver.recv().unwrap(), 0, number, 20);
+                        }
+                        assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+                    });
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn closed_is_said_after_the_last_message_only() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(WINDOW));
+        for number in 0..u64::from(WINDOW) {
+            sender.send_async(&content(0, number, 12)).unwrap();
+        }
+        // The goodbye has a buffer of its own: it does not wait for credits.
+        sender.close().unwrap();
+        for number in 0..u64::from(WINDOW) {
+            assert_content(&receiver.try_recv().unwrap(), 0, number, 12);
+        }
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Closed);
+    });
+}
+
+#[test]
+fn messages_outlive_their_receiver_and_its_device() {
+    bounded(|| {
+        let held: Vec<_> = {
+            let (mut sender, mut receiver) = connected(&small(WINDOW));
+            for number in 0..3 {
+                sender.send(&content(0, number, 40)).unwrap();
+            }
+            (0..3).map(|_| receiver.recv().unwrap()).collect()
+        };
+        let thread = std::thread::spawn(move || {
+            for (number, message) in (0..).zip(&held) {
+                assert_content(message, 0, number, 40);
+            }
+        });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn forgotten_messages_cost_their_buffers_and_nothing_else() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(WINDOW));
+        for number in 0..100 {
+            sender.send(&content(0, number, 12)).unwrap();
+            let message = receiver.recv().unwrap();
+            assert_content(&message, 0, number, 12);
+            match number < u64::from(WINDOW) - 1 {
+                true => std::mem::forget(message),
+                false => drop(message),
+            }
+            assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        }
+        std::mem::forget({
+            sender.send(b"the last buffer").unwrap();
+            receiver.recv().unwrap()
+        });
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        let refused = sender.send_async_timeout(b"", Duration::from_millis(1));
+        assert_eq!(refused.unwrap_err(), SendError::TimedOut);
+        drop(receiver);
+        assert_eq!(sender.send_async(b"").unwrap_err(), SendError::Ended(Ended::PeerStopped));
+    });
+}
+
+#[test]
+fn forgotten_ends_harm_nobody() {
+    bounded(|| {
+        let soon = Duration::from_millis(1);
+        let (mut sender, receiver) = connected(&small(WINDOW));
+        std::mem::forget(receiver);
+        // Its device still takes messages, as that of a process that hangs.
+        (0..WINDOW).for_each(|_| sender.send(b"message").unwrap());
+        assert_eq!(sender.send_async_timeout(b"", soon).unwrap_err(), SendError::TimedOut);
+        sender.close().unwrap();
+
+        let (mut sender, mut receiver) = connected(&small(WINDOW));
+        sender.try_send(b"message").unwrap();
+        sender.flush().unwrap();
+        std::mem::forget(sender);
+        assert_eq!(*receiver.recv().unwrap(), *b"message");
+        assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
+    });
+}
+
+#[test]
+fn ends_of_both_ways_end_apart() {
+    bounded(|| {
+        let device = device();
+        let (left, right) = pair(&device, &device, &small(WINDOW)).unwrap();
+        let Connection { mut sender, receiver } = left;
+        drop(receiver);
+        let Connection { sender: back, receiver: mut there } = right;
+        sender.send(b"still going").unwrap();
+        assert_eq!(*there.recv().unwrap(), *b"still going");
+        assert_eq!(back.close(), Err(SendError::Ended(Ended::PeerStopped)));
+        drop(there);
+        let ticket = sender.send_async(b"not heard").unwrap();
+        assert_eq!(sender.wait(ticket).unwrap_err(), SendError::Ended(Ended::PeerStopped));
+    });
+}

@@ -1,0 +1,473 @@
+//! One receiver of many senders, and pools that many connections share: order for each
+//! sender, numbers that are not used again, shares that come back, and never a message
+//! that finds no buffer.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender as Give, channel};
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::{
+    Config, ConnectError, Ended, Message, Peer, Receiver, RecvError, Reposting, SendError, Sender,
+    SharedConfig, SharedPool, Transport, join, join_shared, receiver,
+};
+use support::{Random, assert_content, bounded, content, counters, device, rnr_since, seed, small};
+
+const WINDOW: u32 = 8;
+
+fn strict() -> Config {
+    let config = small(WINDOW);
+    Config { transport: Transport { rnr_retry: 0, ..config.transport }, batch: 2, ..config }
+}
+
+fn pool(device: &Device, members: u32, reposting: Reposting) -> SharedPool {
+    let config = SharedConfig {
+        buffers: members * (WINDOW + 1),
+        buffer_bytes: 64,
+        max_peers: members,
+        reposting,
+        repost_batch: 4,
+    };
+    SharedPool::new(device, config).unwrap()
+}
+
+fn add(to: &mut Receiver, pool: Option<&SharedPool>, device: &Device, config: &Config) -> Sender {
+    match pool {
+        Some(pool) => join_shared(to, pool, device, device, config).unwrap(),
+        None => join(to, device, device, config).unwrap(),
+    }
+}
+
+fn send_all(mut sender: Sender, stream: u64, messages: u64) {
+    for number in 0..messages {
+        sender.send_async(&content(stream, number, 8 + (number % 50) as usize)).unwrap();
+    }
+    sender.close().unwrap();
+}
+
+/// What has come from each peer; a peer's stream has its number.
+#[derive(Default)]
+struct Order(BTreeMap<u32, u64>);
+
+impl Order {
+    fn check(&mut self, message: &Message) {
+        let Peer(peer) = message.peer();
+        let number = self.0.entry(peer).or_default();
+        assert_content(message, peer.into(), *number, 8 + (*number % 50) as usize);
+        *number += 1;
+    }
+
+    fn assert_all(&self, peers: u32, messages: u64) {
+        assert_eq!(self.0, (0..peers).map(|peer| (peer, messages)).collect());
+    }
+}
+
+/// Receives until all have closed.
+fn drain(receiver: &mut Receiver, mut done: impl FnMut(&mut Receiver, Message)) -> Order {
+    let mut order = Order::default();
+    loop {
+        match receiver.recv() {
+            Ok(message) => {
+                order.check(&message);
+                done(receiver, message);
+            }
+            Err(RecvError::Closed) => return order,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+const WAYS: [Option<Reposting>; 4] =
+    [None, Some(Reposting::Lock), Some(Reposting::Thread), Some(Reposting::Combining)];
+
+#[test]
+fn one_receiver_takes_from_many_senders_in_each_ones_order() {
+    let device = device();
+    let before = counters(&device);
+    for reposting in WAYS {
+        for senders in [1, 4, 16] {
+            for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
+                let device = device.clone();
+                bounded(move || {
+                    let config = Config { wait, ..strict() };
+                    let pool = reposting.map(|how| pool(&device, senders, how));
+                    let mut inbox = receiver(&device, &config, senders, pool.as_ref()).unwrap();
+                    let messages = 1600 / u64::from(senders);
+                    std::thread::scope(|scope| {
+                        for stream in 0..u64::from(senders) {
+                            let sender = add(&mut inbox, pool.as_ref(), &device, &config);
+                            scope.spawn(move || send_all(sender, stream, messages));
+                        }
+                        let order = drain(&mut inbox, |inbox, message| match message.len() % 2 {
+                            0 => drop(message),
+                            _ => inbox.free(message),
+                        });
+                        order.assert_all(senders, messages);
+                    });
+                });
+            }
+        }
+    }
+    assert_eq!(rnr_since(&device, &before), 0);
+}
+
+#[test]
+fn a_round_robin_over_receivers_takes_from_all() {
+    bounded(|| {
+        let (device, config) = (device(), strict());
+        let mut inboxes = Vec::new();
+        std::thread::scope(|scope| {
+            for stream in 0..6 {
+                let mut inbox = receiver(&device, &config, 1, None).unwrap();
+                let sender = join(&mut inbox, &device, &device, &config).unwrap();
+                inboxes.push((stream, 0, inbox));
+                scope.spawn(move || send_all(sender, stream, 300));
+            }
+            while !inboxes.is_empty() {
+                inboxes.retain_mut(|(stream, number, inbox)| match inbox.try_recv() {
+                    Ok(message) => {
+                        assert_content(&message, *stream, *number, 8 + (*number % 50) as usize);
+                        *number += 1;
+                        true
+                    }
+                    Err(RecvError::Empty) => true,
+                    Err(RecvError::Closed) => {
+                        assert_eq!(*number, 300);
+                        false
+                    }
+                    Err(e) => panic!("{e}"),
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn many_receivers_on_threads_share_a_pool() {
+    const RECEIVERS: u32 = 4;
+    let device = device();
+    let before = counters(&device);
+    for reposting in Reposting::ALL {
+        for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
+            let device = device.clone();
+            bounded(move || {
+                let config = Config { wait, ..strict() };
+                let pool = pool(&device, RECEIVERS, reposting);
+                std::thread::scope(|scope| {
+                    for _ in 0..RECEIVERS {
+                        let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
+                        let sender = add(&mut inbox, Some(&pool), &device, &config);
+                        scope.spawn(move || send_all(sender, 0, 1000));
+                        scope.spawn(move || drain(&mut inbox, Receiver::free).assert_all(1, 1000));
+                    }
+                });
+            });
+        }
+    }
+    assert_eq!(rnr_since(&device, &before), 0);
+}
+
+/// Frees messages late and in random order.
+fn freeing(seed: u64) -> impl FnOnce(std::sync::mpsc::Receiver<Message>) {
+    move |take| {
+        let (mut random, mut held) = (Random::new(seed), Vec::new());
+        for message in take {
+            held.push(message);
+            // Four threads keep one each: less than a sender's window.
+            while held.len() > random.below(2) as usize {
+                held.swap_remove(random.below(held.len() as u64) as usize);
+            }
+        }
+    }
+}
+
+#[test]
+fn frees_in_random_order_from_four_threads_while_sending() {
+    const SENDERS: u32 = 4;
+    let (device, seed) = (device(), seed(3));
+    let before = counters(&device);
+    for reposting in WAYS {
+        for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
+            let device = device.clone();
+            bounded(move || {
+                let config = Config { wait, ..strict() };
+                let pool = reposting.map(|how| pool(&device, SENDERS, how));
+                let mut inbox = receiver(&device, &config, SENDERS, pool.as_ref()).unwrap();
+                std::thread::scope(|scope| {
+                    for stream in 0..u64::from(SENDERS) {
+                        let sender = add(&mut inbox, pool.as_ref(), &device, &config);
+                        scope.spawn(move || send_all(sender, stream, 800));
+                    }
+                    let to: Vec<Give<Message>> = (0..4)
+                        .map(|thread| {
+                            let (give, take) = channel();
+                            let free = freeing(seed ^ thread << 32);
+                            scope.spawn(move || free(take));
+                            give
+                        })
+                        .collect();
+                    let mut random = Random::new(seed);
+                    let order = drain(&mut inbox, |_, message| {
+                        to[random.below(4) as usize].send(message).unwrap();
+                    });
+                    order.assert_all(SENDERS, 800);
+                });
+            });
+        }
+    }
+    assert_eq!(rnr_since(&device, &before), 0, "seed {seed}");
+}
+
+#[test]
+fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
+    const GUESTS: u32 = 20;
+    let device = device();
+    let before = counters(&device);
+    for reposting in WAYS {
+        let device = device.clone();
+        bounded(move || {
+            let config = strict();
+            // The pool has room for the steady one and two guests at a time.
+            let pool = reposting.map(|how| pool(&device, 3, how));
+            let mut inbox = receiver(&device, &config, 1 + GUESTS, pool.as_ref()).unwrap();
+            let mut order = Order::default();
+            std::thread::scope(|scope| {
+                let (stop, stopped) = channel::<()>();
+                let mut steady = add(&mut inbox, pool.as_ref(), &device, &config);
+                scope.spawn(move || {
+                    let mut number = 0;
+                    while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                        let bytes = 8 + (number % 50) as usize;
+                        steady.send_async(&content(0, number, bytes)).unwrap();
+                        number += 1;
+                    }
+                    steady.close().unwrap();
+                });
+                let mut guests = 0;
+                let mut stop = Some(stop);
+                while stop.is_some() || inbox.peers() > 0 {
+                    // At most one guest more than there is room for is refused.
+                    while guests < GUESTS && inbox.peers() < 3 {
+                        let joined = match &pool {
+                            Some(pool) => join_shared(&mut inbox, pool, &device, &device, &config),
+                            None => join(&mut inbox, &device, &device, &config),
+                        };
+                        match joined {
+                            Ok(sender) => {
+                                guests += 1;
+                                let stream = u64::from(guests);
+                                scope.spawn(move || send_all(sender, stream, 50));
+                            }
+                            Err(ConnectError::TooManyPeers(3)) => break,
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                    if guests == GUESTS && inbox.peers() == 1 {
+                        stop = None;
+                    }
+                    match inbox.try_recv() {
+                        Ok(message) => order.check(&message),
+                        Err(RecvError::Empty | RecvError::Closed) => std::thread::yield_now(),
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+            for guest in 1..=GUESTS {
+                assert_eq!(order.0[&guest], 50, "{reposting:?}");
+            }
+            // A place that was left is not taken again.
+            let refused = join(&mut inbox, &device, &device, &config).unwrap_err();
+            assert!(matches!(refused, ConnectError::TooManyPeers(21)), "{refused:?}");
+        });
+    }
+    assert_eq!(rnr_since(&device, &before), 0);
+}
+
+#[test]
+fn a_pool_promises_no_more_than_it_has() {
+    let (device, config) = (device(), strict());
+    let sizes = |buffers| SharedConfig {
+        buffers,
+        buffer_bytes: 64,
+        max_peers: 4,
+        reposting: Reposting::Combining,
+        repost_batch: 4,
+    };
+    let pool = SharedPool::new(&device, sizes(2 * (WINDOW + 1) + 3)).unwrap();
+    let mut inbox = receiver(&device, &config, 4, Some(&pool)).unwrap();
+    let mut first = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
+    let _second = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
+    let full = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap_err();
+    let ConnectError::SharedPoolFull { free: 3, buffers: 21, wanted: 9 } = full else {
+        panic!("{full:?}");
+    };
+    // A smaller one fits.
+    let small = Config { recv_window: 2, ..config };
+    let mut third = join_shared(&mut inbox, &pool, &device, &device, &small).unwrap();
+    third.send(b"third").unwrap();
+    first.send(b"first").unwrap();
+    let message = inbox.recv().unwrap();
+    assert_eq!((&*message, message.peer()), (&b"third"[..], Peer(2)));
+    assert_eq!(*inbox.recv().unwrap(), *b"first");
+    assert_eq!(pool.registered_bytes(), 21 * 64);
+}
+
+#[test]
+fn a_share_comes_back_when_its_last_message_is_freed() {
+    bounded(|| {
+        for reposting in Reposting::ALL {
+            let (device, config) = (device(), strict());
+            let pool = pool(&device, 1, reposting);
+            let held = {
+                let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
+                let mut sender = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
+                sender.send(b"held").unwrap();
+                sender.send(b"never looked at").unwrap();
+                inbox.recv().unwrap()
+            };
+            let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
+            let refused = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap_err();
+            assert!(matches!(refused, ConnectError::TooManyPeers(1)), "{refused:?}");
+            assert_eq!(*held, *b"held");
+            drop(held);
+            let sender = loop {
+                match join_shared(&mut inbox, &pool, &device, &device, &config) {
+                    Ok(sender) => break sender,
+                    // A reposting thread takes its time.
+                    Err(ConnectError::TooManyPeers(1)) => std::thread::yield_now(),
+                    Err(e) => panic!("{e}"),
+                }
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender, 0, 100));
+                drain(&mut inbox, Receiver::free).assert_all(1, 100);
+            });
+        }
+    });
+}
+
+#[test]
+fn receivers_dropped_in_the_middle_of_traffic_leave_the_pool_whole() {
+    const ROUNDS: u64 = 30;
+    let (device, seed) = (device(), seed(4));
+    for reposting in Reposting::ALL {
+        let device = device.clone();
+        bounded(move || {
+            let config = strict();
+            let pool = pool(&device, 2, reposting);
+            let mut random = Random::new(seed);
+            for round in 0..=ROUNDS {
+                let mut inbox = receiver(&device, &config, 2, Some(&pool)).unwrap();
+                std::thread::scope(|scope| {
+                    for stream in 0..2 {
+                        let mut sender = loop {
+                            match join_shared(&mut inbox, &pool, &device, &device, &config) {
+                                Ok(sender) => break sender,
+                                Err(ConnectError::TooManyPeers(_)) => std::thread::yield_now(),
+                                Err(e) => panic!("{e}"),
+                            }
+                        };
+                        if round == ROUNDS {
+                            scope.spawn(move || send_all(sender, stream, 500));
+                            continue;
+                        }
+                        scope.spawn(move || {
+                            let error = loop {
+                                if let Err(e) = sender.send_async(b"flood") {
+                                    break e;
+                                }
+                            };
+                            let SendError::Ended(ended) = error else { panic!("{error:?}") };
+                            assert!(matches!(ended, Ended::PeerStopped), "{ended:?}");
+                        });
+                    }
+                    if round == ROUNDS {
+                        // All buffers are there, or this would stall or find none.
+                        let before = counters(&device);
+                        drain(&mut inbox, Receiver::free).assert_all(2, 500);
+                        assert_eq!(rnr_since(&device, &before), 0, "seed {seed}");
+                        return;
+                    }
+                    let mut held = Vec::new();
+                    for _ in 0..random.below(100) {
+                        if let Ok(message) = inbox.try_recv()
+                            && random.chance(2)
+                        {
+                            held.push(message);
+                        }
+                        held.truncate(3);
+                    }
+                    drop(inbox);
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_window_larger_than_the_receivers_is_refused() {
+    let (device, config) = (device(), strict());
+    let mut inbox = receiver(&device, &config, 16, None).unwrap();
+    let large = Config { recv_window: 10 * WINDOW, ..config };
+    let refused = join(&mut inbox, &device, &device, &large).unwrap_err();
+    let ConnectError::Config(e) = refused else { panic!("{refused:?}") };
+    assert_eq!((e.field, e.value), ("recv_window", 80));
+    let mut sender = join(&mut inbox, &device, &device, &config).unwrap();
+    sender.send(b"fits").unwrap();
+    let message = inbox.recv().unwrap();
+    assert_eq!((&*message, message.peer()), (&b"fits"[..], Peer(0)));
+}
+
+#[test]
+fn numbers_of_peers_that_cannot_be_are_refused() {
+    let (device, config) = (device(), strict());
+    for max_peers in [0, u32::MAX, u32::MAX / 9, 1 << 28] {
+        let refused = receiver(&device, &config, max_peers, None).unwrap_err();
+        assert!(
+            matches!(refused, ConnectError::Config(_) | ConnectError::Device(_)),
+            "{max_peers}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_of_another_receiver_is_freed_where_it_belongs() {
+    bounded(|| {
+        for reposting in WAYS {
+            let (device, config) = (device(), strict());
+            let pool = reposting.map(|how| pool(&device, 2, how));
+            let mut inboxes =
+                [(); 2].map(|()| receiver(&device, &config, 1, pool.as_ref()).unwrap());
+            let [one, two] = &mut inboxes;
+            let sender_one = add(one, pool.as_ref(), &device, &config);
+            let sender_two = add(two, pool.as_ref(), &device, &config);
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender_one, 0, 400));
+                scope.spawn(move || send_all(sender_two, 0, 400));
+                let (mut order_one, mut order_two) = (Order::default(), Order::default());
+                let (mut open_one, mut open_two) = (true, true);
+                while open_one || open_two {
+                    // Each is freed by the wrong one.
+                    match one.try_recv() {
+                        Ok(message) => {
+                            order_one.check(&message);
+                            two.free(message);
+                        }
+                        Err(e) => open_one = e != RecvError::Closed,
+                    }
+                    match two.try_recv() {
+                        Ok(message) => {
+                            order_two.check(&message);
+                            one.free(message);
+                        }
+                        Err(e) => open_two = e != RecvError::Closed,
+                    }
+                }
+                order_one.assert_all(1, 400);
+                order_two.assert_all(1, 400);
+            });
+        }
+    });
+}

@@ -1,0 +1,73 @@
+//! The mode without flow control, which is there for measuring: a receiver that is
+//! not ready is found out, and the sender hears it in the end.
+
+mod support;
+
+use rdma_conn::send_recv::{Config, Ended, RecvError, SendError, Transport, pair};
+use rdma_conn::verbs_safe::WcStatus;
+use support::{assert_content, bounded, can_count, content, counters, device, rnr_since, small};
+
+fn free_running(rnr_retry: u8, min_rnr_timer: u8) -> Config {
+    let config = small(2);
+    let transport = Transport { rnr_retry, min_rnr_timer, ..config.transport };
+    Config { credits: false, unacked: 64, transport, ..config }
+}
+
+#[test]
+fn a_receiver_that_never_looks_ends_the_sender_with_the_reason() {
+    bounded(|| {
+        let device = device();
+        let before = counters(&device);
+        let (mut left, mut right) = pair(&device, &device, &free_running(2, 1)).unwrap();
+        let error = loop {
+            if let Err(e) = left.sender.send(b"unasked for") {
+                break e;
+            }
+        };
+        let SendError::Ended(Ended::PeerLost(error)) = error else { panic!("{error:?}") };
+        assert_eq!(error.status, WcStatus::RNR_RETRY_EXC);
+        if can_count(&device, "RNR events of an unready receiver") {
+            assert!(rnr_since(&device, &before) > 0);
+        }
+        // What had arrived is handed out: k, and the one kept for the goodbye.
+        for _ in 0..3 {
+            assert_eq!(*right.receiver.recv().unwrap(), *b"unasked for");
+        }
+        assert_eq!(right.receiver.try_recv().unwrap_err(), RecvError::Empty);
+    });
+}
+
+#[test]
+fn a_receiver_that_is_late_costs_retries_and_no_message() {
+    bounded(|| {
+        let device = device();
+        // 0.64 ms between tries, 6 of them: far more than the receiver needs.
+        let (left, mut right) = pair(&device, &device, &free_running(6, 12)).unwrap();
+        let mut sender = left.sender;
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                for number in 0..2000 {
+                    sender.send_async(&content(0, number, 16))?;
+                }
+                sender.close()
+            });
+            for number in 0.. {
+                match right.receiver.recv() {
+                    Ok(message) => assert_content(&message, 0, number, 16),
+                    Err(RecvError::Closed) => {
+                        assert_eq!(number, 2000);
+                        break;
+                    }
+                    // A machine that is busy with something else may be too late.
+                    Err(RecvError::Peer { ended: Ended::PeerLost(_), .. }) => break,
+                    Err(e) => panic!("{e}"),
+                }
+                std::thread::yield_now();
+            }
+            match sending.join().unwrap() {
+                Ok(()) | Err(SendError::Ended(Ended::PeerLost(_))) => {}
+                Err(e) => panic!("{e}"),
+            }
+        });
+    });
+}
