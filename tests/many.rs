@@ -190,6 +190,7 @@ fn frees_in_random_order_from_four_threads_while_sending() {
     let before = counters(&device);
     for reposting in WAYS {
         for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
+            eprintln!("seed {seed}, {reposting:?}, {wait:?}");
             let device = device.clone();
             bounded(move || {
                 let config = Config { wait, ..strict() };

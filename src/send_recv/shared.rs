@@ -328,16 +328,15 @@ impl Inner {
 
     /// Drains the queue unless somebody else is at it, who then does it for us.
     fn combine(&self) {
+        if !self.gate.try_enter() {
+            return;
+        }
         let mut slots = [0; MAX_LIST];
-        while self.gate.try_enter() {
-            loop {
-                let count = self.queue.drain(&mut slots);
-                if count == 0 {
-                    break;
-                }
+        loop {
+            let count = self.queue.drain(&mut slots);
+            if count > 0 {
                 self.post(&slots[..count]);
-            }
-            if !self.gate.leave() {
+            } else if !self.gate.leave() {
                 return;
             }
         }
