@@ -82,7 +82,9 @@ fn flow(senders: Vec<Sender>, mut far: Receiver, size: usize, messages: u64) -> 
         for mut sender in senders {
             scope.spawn(move || {
                 let message = vec![7; size];
-                (0..messages).for_each(|_| drop(sender.send_async(&message).expect("sent")));
+                for _ in 0..messages {
+                    sender.send_async(&message).expect("sent");
+                }
                 sender.close().expect("closed");
             });
         }

@@ -7,6 +7,8 @@ pub(crate) struct QpIndex {
     /// Number and link; the table's length is a power of two, or 0.
     slots: Vec<Option<(u32, u32)>>,
     used: usize,
+    /// What was found last: messages come in runs.
+    last: Option<(u32, u32)>,
 }
 
 impl QpIndex {
@@ -21,12 +23,22 @@ impl QpIndex {
 
     /// The link of a queue pair.
     #[inline]
-    pub(crate) fn find(&self, qp_num: u32) -> Option<u32> {
+    pub(crate) fn find(&mut self, qp_num: u32) -> Option<u32> {
+        match self.last {
+            Some((number, link)) if number == qp_num => Some(link),
+            _ => self.look_up(qp_num),
+        }
+    }
+
+    fn look_up(&mut self, qp_num: u32) -> Option<u32> {
         let mask = self.slots.len().wrapping_sub(1);
         let mut at = qp_num as usize & mask;
         loop {
             match *self.slots.get(at)? {
-                Some((number, link)) if number == qp_num => return Some(link),
+                Some((number, link)) if number == qp_num => {
+                    self.last = Some((number, link));
+                    return Some(link);
+                }
                 Some(_) => at = (at + 1) & mask,
                 None => return None,
             }

@@ -322,6 +322,14 @@ impl Sender {
         self.room = if self.ended.is_none() { room } else { 0 };
     }
 
+    /// Room that is not there is counted anew.
+    #[cold]
+    fn misjudged_room(&mut self) -> SendError {
+        debug_assert!(false, "room was counted that the send queue does not have");
+        self.room = 0;
+        SendError::Full(Full::Window)
+    }
+
     #[cold]
     fn find_room(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
@@ -347,8 +355,9 @@ impl Sender {
     /// Stages the slot that was just filled.
     #[inline]
     fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
-        let planned =
-            self.tracker.plan(WrClass::Data).map_err(|_| SendError::Full(Full::Window))?;
+        let Ok(planned) = self.tracker.plan(WrClass::Data) else {
+            return Err(self.misjudged_room());
+        };
         let op = SendOp::Send { len: bytes as u32 };
         self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
         if self.config.credits {
