@@ -143,13 +143,20 @@ fn another_seed_gives_another_schedule() {
     assert_ne!(one.now_ns, other.now_ns);
 }
 
+/// `RDMA_CONN_SCHEDULES` says how many (a soak runs many more), `RDMA_CONN_SEED` runs
+/// one again.
 #[test]
 fn a_thousand_faulty_schedules_lose_nothing() {
-    let mut injected = 0;
-    for seed in 1_000..2_000 {
-        injected += run(seed, faults(seed)).stats.faults;
-    }
-    assert!(injected > 1_000, "faults struck {injected} times");
+    let number = |name: &str, or: u64| {
+        std::env::var(name).map_or(or, |n| n.parse().expect("a number of schedules, or a seed"))
+    };
+    let first = number("RDMA_CONN_SEED", 1_000);
+    let again = std::env::var_os("RDMA_CONN_SEED").is_some();
+    let schedules = if again { 1 } else { number("RDMA_CONN_SCHEDULES", 1_000) };
+    let injected: u64 =
+        (first..first + schedules).map(|seed| run(seed, faults(seed)).stats.faults).sum();
+    println!("device: {schedules} schedules, {injected} faults");
+    assert!(again || injected > schedules, "faults struck {injected} times");
 }
 
 #[test]

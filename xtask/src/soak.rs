@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 /// The tests that draw schedules of faults from a seed: package and test target.
-const SEEDED: &[(&str, &str)] = &[("soft-rnic", "seeded"), ("rdma-conn", "seeded")];
+const SEEDED: &[(&str, &str)] = &[("soft-rnic", "simulation"), ("rdma-conn", "simulation")];
 
 /// How the tests are told how many schedules to run, and from which seed.
 const SCHEDULES: &str = "RDMA_CONN_SCHEDULES";
