@@ -408,8 +408,10 @@ impl Sender {
         if self.packer.as_ref().is_some_and(|packer| !packer.fits(bytes)) {
             self.seal()?;
         }
-        if self.packer.as_ref().is_some_and(|packer| packer.count() == 0) {
-            self.make_room()?;
+        match &self.packer {
+            Some(packer) if packer.count() == 0 => self.make_room()?,
+            // The room of an open pack is its own, but it may never be sent.
+            _ => self.check_alive()?,
         }
         // The slot stays ours until the pack is sealed: nothing else is staged
         // meanwhile, so the pack's request will get the next id.
