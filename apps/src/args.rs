@@ -214,7 +214,7 @@ pub(crate) struct Pingpong {
     )]
     pub(crate) size: Vec<u32>,
     /// Round trips for each size
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: u64,
     /// Do not check the payloads
     #[arg(long)]
@@ -231,16 +231,16 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     pub(crate) size: Vec<u32>,
     /// Messages of each sender [default: as many as fit into --seconds]
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) messages: Option<u64>,
     /// How long each measurement takes
     #[arg(long, value_name = "S", value_parser = seconds, default_value = "2")]
     pub(crate) seconds: Duration,
     /// Connections, each with a sending and a receiving thread
-    #[arg(long, value_name = "T", default_value_t = 1, conflicts_with = "senders")]
+    #[arg(long, value_name = "T", default_value_t = 1, conflicts_with = "senders", value_parser = at_least_one())]
     pub(crate) threads: u32,
     /// Senders to one receiving thread
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) senders: u32,
     /// All senders' completions in one queue, instead of a round robin over the queues
     #[arg(long)]
@@ -256,7 +256,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "R")]
     pub(crate) rate: Option<Rate>,
     /// Send this file, cut into messages, and compare what arrives with it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["messages", "seconds", "senders", "threads", "rate"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["messages", "seconds", "senders", "threads", "rate", "srq", "single_receiver"])]
     pub(crate) input: Option<PathBuf>,
     /// Do not check the payloads (as other benchmarks do not)
     #[arg(long)]
@@ -303,6 +303,10 @@ impl std::str::FromStr for Rate {
             _ => Err("a number of messages per second from 1, or auto".into()),
         }
     }
+}
+
+fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -71,13 +71,10 @@ pub(crate) fn run(common: &Common) -> Outcome {
     }
     if common.json {
         for device in devices {
-            println!("{}", serde_json::to_string(&line(device))?);
+            say!("{}", serde_json::to_string(&line(device))?);
         }
         for o in survey.obstacles {
-            println!(
-                "{}",
-                serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?
-            );
+            say!("{}", serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?);
         }
         return Ok(());
     }
@@ -85,9 +82,9 @@ pub(crate) fn run(common: &Common) -> Outcome {
     if survey.obstacles.is_empty() {
         return Ok(());
     }
-    println!("What keeps more from being used:");
+    say!("What keeps more from being used:");
     for o in &survey.obstacles {
-        println!("  - {}\n      {}", o.what, o.remedy);
+        say!("  - {}\n      {}", o.what, o.remedy);
     }
     Ok(())
 }
@@ -97,27 +94,33 @@ fn show(device: &Found) {
         Provider::Soft => "embedded software device, within one process",
         _ => "rdma-core",
     };
-    println!("{} ({provider}), node GUID {:016x}", device.name, device.guid);
+    say!("{} ({provider}), node GUID {:016x}", device.name, device.guid);
     match &device.attr {
         Ok(attr) => show_limits(attr),
-        Err(e) => println!("  {e}"),
+        Err(e) => say!("  {e}"),
     }
     device.ports.iter().for_each(show_port);
-    println!();
+    say!("");
 }
 
 fn show_limits(a: &DeviceAttr) {
-    println!(
+    say!(
         "  limits: {} QPs of {} work requests with {} entries each; {} CQEs in a CQ; {} SRQs of {}; \
          {} READs in flight",
-        a.max_qp, a.max_qp_wr, a.max_sge, a.max_cqe, a.max_srq, a.max_srq_wr, a.max_qp_rd_atom
+        a.max_qp,
+        a.max_qp_wr,
+        a.max_sge,
+        a.max_cqe,
+        a.max_srq,
+        a.max_srq_wr,
+        a.max_qp_rd_atom
     );
-    println!("  on-demand paging: {}", if a.odp.supported { "yes" } else { "no" });
+    say!("  on-demand paging: {}", if a.odp.supported { "yes" } else { "no" });
 }
 
 fn show_port(port: &PortReport) {
     let a = &port.attr;
-    println!(
+    say!(
         "  port {}: {}, {:?}, MTU {} B, messages of up to {} B, LID {}",
         a.port,
         a.state,
@@ -128,7 +131,7 @@ fn show_port(port: &PortReport) {
     );
     for entry in &port.gids {
         let chosen = if port.chosen_gid == Some(entry.index) { "  <- used" } else { "" };
-        println!("    GID {}: {} {:?}{chosen}", entry.index, gid_text(&entry.gid), entry.kind);
+        say!("    GID {}: {} {:?}{chosen}", entry.index, gid_text(&entry.gid), entry.kind);
     }
 }
 

@@ -1,10 +1,12 @@
 //! The command `rdma-conn`.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod outcome;
+
 mod args;
 mod bench;
 mod devices;
-mod outcome;
 mod pingpong;
 mod progress;
 mod session;

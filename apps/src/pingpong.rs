@@ -76,12 +76,12 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     }
     bar.finish_and_clear();
     if !common.json {
-        println!(
+        say!(
             "Half of a round trip in µs, {} round trips a size, on {}:",
             options.iterations,
             device.name()
         );
-        println!("{table}");
+        say!("{table}");
     }
     Ok(())
 }
@@ -254,6 +254,6 @@ fn print_line(
         verified: !options.no_verify,
         build: rdma_conn::build::summary(),
     };
-    println!("{}", serde_json::to_string(&line)?);
+    say!("{}", serde_json::to_string(&line)?);
     Ok(())
 }

@@ -82,13 +82,13 @@ fn cost_of_checking(common: &Common, options: &Bench, device: &Device) -> Result
 }
 
 fn explain(device: &Device, table: &str, cost: &str) {
-    println!("Send/Receive between two threads over {}, messages per second:", device.name());
-    println!("{table}");
-    println!(
+    say!("Send/Receive between two threads over {}, messages per second:", device.name());
+    say!("{table}");
+    say!(
         "sequential: 1 message unacknowledged. unbatched: up to 64. batched: up to 256, 8 to a doorbell.\n\
          More messages on their way hide the time that one of them takes; one doorbell for several\n\
          saves the cost of ringing. Credits keep the receiver ready, so nothing is ever retried.\n\
          Every payload was checked (--no-verify does not): {cost}."
     );
-    println!("Next: rdma-conn pingpong, rdma-conn bench --help, rdma-conn devices");
+    say!("Next: rdma-conn pingpong, rdma-conn bench --help, rdma-conn devices");
 }

@@ -220,9 +220,9 @@ fn report(
             equal,
             build: rdma_conn::build::summary(),
         };
-        println!("{}", serde_json::to_string(&line)?);
+        say!("{}", serde_json::to_string(&line)?);
     } else {
-        println!(
+        say!(
             "{} in {} messages over {}: {}/s, {} messages/s",
             bytes(passed.bytes),
             passed.messages,
@@ -231,7 +231,7 @@ fn report(
             rate(per_s(passed.messages))
         );
         let verdict = if equal { "equal to the file's" } else { "NOT the file's" };
-        println!("checksum (CRC-32) of what arrived: {:08x}, {verdict}", passed.checksum);
+        say!("checksum (CRC-32) of what arrived: {:08x}, {verdict}", passed.checksum);
     }
     if !equal {
         bail!(

@@ -72,11 +72,11 @@ impl Report {
     pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
         let line = case.line(measured);
         if self.json {
-            println!("{}", serde_json::to_string(&line)?);
+            say!("{}", serde_json::to_string(&line)?);
             return Ok(());
         }
         if self.table.row_count() == 0 {
-            println!("{}", line.title());
+            say!("{}", line.title());
         }
         self.table.add_row([
             bytes(u64::from(line.size_bytes)),
@@ -91,7 +91,7 @@ impl Report {
 
     pub(crate) fn finish(self) {
         if !self.json && self.table.row_count() > 0 {
-            println!("{}", self.table);
+            say!("{}", self.table);
         }
     }
 }
