@@ -1,0 +1,363 @@
+//! The command: what it prints where, and with which status it ends.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs the command on the device of the environment, `soft0` by default.
+fn run(args: &[&str]) -> Output {
+    let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    // A test may name another device itself.
+    if !args.contains(&"--device") {
+        command.args(["--device", &device]);
+    }
+    command.args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// It fails with `status`, one line on standard error, and nothing on standard output.
+#[track_caller]
+fn assert_refused(args: &[&str], status: i32, says: &str) {
+    let output = run(args);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+    assert_eq!(text(&output.stdout), "", "{args:?}");
+    assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
+    assert!(error.starts_with("rdma-conn: "), "{args:?}: {error}");
+    assert!(error.contains(says), "{args:?}: {error}");
+}
+
+/// It succeeds, and prints JSON objects, one a line, and nothing else.
+#[track_caller]
+fn json(args: &[&str]) -> Vec<Value> {
+    let output = run(&[args, &["--json"]].concat());
+    let error = text(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {error}");
+    let lines = text(&output.stdout).lines();
+    let values: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect();
+    assert!(values.iter().all(Value::is_object), "{args:?}");
+    values
+}
+
+#[track_caller]
+fn one(args: &[&str]) -> Value {
+    let mut values = json(args);
+    assert_eq!(values.len(), 1, "{args:?}");
+    values.remove(0)
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line_with_status_2() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["bench", "--device", "mlx9_9", "--size", "16"], "mlx9_9"),
+        (&["devices", "--device", "mlx9_9"], "mlx9_9"),
+        (&["pingpong", "--device", "mlx9_9"], "mlx9_9"),
+        (&["bench", "--preset", "fast"], "fast"),
+        (&["bench", "--protocol", "telepathy"], "telepathy"),
+        (&["bench", "--gid-index", "250", "--size", "16"], "250"),
+        (&["pingpong", "--gid-index", "250"], "250"),
+        (&["bench", "--size", "4294967295"], "message_bytes"),
+        (&["pingpong", "--size", "4294967295"], "message_bytes"),
+        (&["bench", "--size", "many"], "many"),
+        (&["bench", "--size", "-1"], "-1"),
+        (&["bench", "--unacked", "0", "--size", "16"], "unacked"),
+        (&["bench", "--unacked", "4", "--batch", "5", "--size", "16"], "batch"),
+        (&["bench", "--recv-window", "0", "--size", "16"], "recv_window"),
+        (&["bench", "--recv-window", "99999", "--size", "16"], "recv_window"),
+        (&["bench", "--poll-batch", "0", "--size", "16"], "poll_batch"),
+        (&["bench", "--pack", "7", "--size", "16"], "pack_bytes"),
+        (&["bench", "--rate", "0", "--size", "16"], "rate"),
+        (&["bench", "--rate", "fast", "--size", "16"], "rate"),
+        (&["bench", "--seconds", "0", "--size", "16"], "seconds"),
+        (&["bench", "--seconds", "1", "--messages", "1", "--size", "16"], "--messages"),
+        (&["bench", "--threads", "2", "--senders", "2", "--size", "16"], "--senders"),
+        (&["bench", "--senders", "0", "--size", "16"], "senders"),
+        (&["bench", "--threads", "0", "--size", "16"], "threads"),
+        (&["bench", "--senders", "100000", "--size", "16"], "senders"),
+        (&["bench", "--single-receiver", "--size", "16"], "--senders"),
+        (&["bench", "--srq", "magic", "--size", "16"], "magic"),
+        (&["bench", "--srq-buffers", "100", "--size", "16"], "--srq"),
+        (
+            &["bench", "--srq", "--srq-buffers", "1", "--senders", "2", "--size", "16"],
+            "1 is too few",
+        ),
+        (&["bench", "--input", "/nonexistent"], "/nonexistent"),
+        (&["bench", "--input", "/"], "not a file"),
+        (&["bench", "--input", "x", "--messages", "5"], "--messages"),
+        (&["bench", "--input", "x", "--srq"], "--srq"),
+        (&["bench", "--input", "x", "--single-receiver"], "--single-receiver"),
+        (&["bench", "--messages", "0"], "--messages"),
+        (&["pingpong", "--iterations", "0"], "--iterations"),
+        (&["bench", "--wait", "impatiently"], "impatiently"),
+        (&["bench", "--listen", "nowhere"], "nowhere"),
+        (&["bench", "--listen", "127.0.0.1:0", "--connect", "127.0.0.1:1"], "--connect"),
+        (&["dance"], "dance"),
+        (&["bench", "--no-such-flag"], "--no-such-flag"),
+    ];
+    for (args, says) in cases {
+        assert_refused(args, 2, says);
+    }
+}
+
+#[test]
+fn the_soft_device_refuses_two_processes_with_the_reason() {
+    for args in [
+        &["bench", "--device", "soft0", "--listen", "127.0.0.1:0"][..],
+        &["bench", "--device", "soft0", "--connect", "127.0.0.1:1"],
+        &["pingpong", "--device", "soft0", "--listen", "127.0.0.1:0"],
+        &["pingpong", "--device", "soft0", "--connect", "127.0.0.1:1"],
+    ] {
+        assert_refused(args, 2, "one process only");
+    }
+}
+
+#[test]
+fn a_size_over_the_devices_limit_is_refused() {
+    // The library's limit is the lower one, or the device's: one of them speaks.
+    let output = run(&["bench", "--size", "1073741825"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for args in [&["--help"][..], &["bench", "--help"], &["--version"]] {
+        let output = run(args);
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("rdma-conn"), "{args:?}");
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+/// What every line of a measurement has, whatever was measured.
+#[track_caller]
+fn assert_contract(line: &Value, size: u64) {
+    let text = |field: &str| line[field].as_str().unwrap_or_else(|| panic!("{field}: {line}"));
+    let number = |field: &str| line[field].as_f64().unwrap_or_else(|| panic!("{field}: {line}"));
+    assert_eq!(text("protocol"), "send-recv");
+    let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
+    assert_eq!(text("device"), device);
+    assert!(!text("transport").is_empty());
+    assert!(!text("build").is_empty());
+    assert_eq!(line["size_bytes"], size);
+    for field in ["unacked", "batch", "messages"] {
+        assert!(number(field) >= 1.0, "{field}: {line}");
+    }
+}
+
+#[track_caller]
+fn assert_bench(line: &Value, size: u64) {
+    assert_contract(line, size);
+    let number = |field: &str| line[field].as_f64().unwrap_or_else(|| panic!("{field}: {line}"));
+    for field in ["messages_per_s", "rdma_ops_per_message", "registered_bytes"] {
+        assert!(number(field) > 0.0, "{field}: {line}");
+    }
+    let per_s = number("messages_per_s") * size as f64;
+    assert!((number("bytes_per_s") - per_s).abs() <= per_s * 1e-9, "{line}");
+    assert!(number("threads") >= 1.0 && number("senders") >= 1.0, "{line}");
+    assert!(line["srq"].is_string(), "{line}");
+    assert_eq!(line["verified"], true, "{line}");
+}
+
+/// Flags, how many senders they mean, and what the line has to say about them.
+type Mode = (&'static [&'static str], u64, &'static [(&'static str, Expected)]);
+
+/// A field of a line.
+#[derive(Debug)]
+enum Expected {
+    Is(u64),
+    Says(&'static str),
+    Holds(bool),
+}
+
+impl PartialEq<Expected> for Value {
+    fn eq(&self, expected: &Expected) -> bool {
+        match expected {
+            Expected::Is(number) => self == number,
+            Expected::Says(text) => self == text,
+            Expected::Holds(truth) => self == truth,
+        }
+    }
+}
+
+#[test]
+fn bench_prints_one_object_in_every_mode() {
+    use Expected::{Holds, Is, Says};
+    let modes: &[Mode] = &[
+        (&[], 1, &[("srq", Says("off")), ("credits", Holds(true))]),
+        (&["--preset", "sequential"], 1, &[("unacked", Is(1)), ("batch", Is(1))]),
+        (&["--preset", "unbatched"], 1, &[("unacked", Is(64)), ("batch", Is(1))]),
+        (&["--preset", "batched"], 1, &[("unacked", Is(256)), ("batch", Is(8))]),
+        (&["--senders", "4"], 4, &[("senders", Is(4)), ("threads", Is(1))]),
+        (&["--senders", "4", "--single-receiver"], 4, &[("single_receiver", Holds(true))]),
+        (&["--threads", "2"], 2, &[("threads", Is(2))]),
+        (&["--srq"], 1, &[("srq", Says("combining"))]),
+        (&["--srq", "lock", "--senders", "2"], 2, &[("srq", Says("lock"))]),
+        (
+            &["--srq", "thread", "--senders", "2", "--single-receiver"],
+            2,
+            &[("srq", Says("thread"))],
+        ),
+        (&["--srq", "combining", "--threads", "2"], 2, &[("srq", Says("combining"))]),
+        (&["--pack", "4096"], 1, &[("pack_bytes", Is(4096))]),
+        (&["--wait", "block"], 1, &[]),
+        (&["--wait", "spin"], 1, &[]),
+        (&["--inline", "0"], 1, &[]),
+        (&["--recv-window", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_window", Is(2))]),
+    ];
+    for (mode, senders, fields) in modes {
+        let messages = (20_000 / senders).to_string();
+        let args = [&["bench", "--size", "16", "--messages", &messages][..], mode].concat();
+        let line = one(&args);
+        assert_bench(&line, 16);
+        assert_eq!(line["messages"], 20_000, "{mode:?}");
+        if line["device"] == "soft0" {
+            assert_eq!(line["rnr_events"], 0, "{mode:?}");
+        }
+        for (field, expected) in *fields {
+            assert_eq!(line[*field], *expected, "{mode:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn bench_without_credits_counts_what_it_costs() {
+    let line =
+        one(&["bench", "--size", "16", "--messages", "500", "--no-credits", "--rate", "2000"]);
+    assert_bench(&line, 16);
+    assert_eq!(line["credits"], false);
+    assert_eq!(line["rate_per_sender"], 2000.0);
+    assert!(line["rnr_events"].is_u64() || line["device"] != "soft0", "{line}");
+}
+
+#[test]
+fn bench_prints_one_object_a_size() {
+    let lines = json(&["bench", "--size", "0,1,512,70000", "--messages", "300"]);
+    assert_eq!(lines.len(), 4);
+    for (line, size) in lines.iter().zip([0, 1, 512, 70_000]) {
+        assert_contract(line, size);
+        assert_eq!(line["messages"], 300);
+    }
+}
+
+#[test]
+fn bench_says_when_it_has_not_verified() {
+    let line = one(&["bench", "--size", "16", "--messages", "1000", "--no-verify"]);
+    assert_eq!(line["verified"], false);
+}
+
+#[test]
+fn pingpong_prints_quantiles() {
+    for wait in ["adaptive", "block", "spin"] {
+        let args = ["pingpong", "--size", "16,4096", "--iterations", "300", "--wait", wait];
+        let lines = json(&args);
+        assert_eq!(lines.len(), 2);
+        for (line, size) in lines.iter().zip([16, 4096]) {
+            assert_contract(line, size);
+            let quantile = |q: &str| line[format!("latency_ns_{q}")].as_u64().unwrap();
+            let all = ["min", "p50", "p90", "p99", "p999", "max"].map(quantile);
+            assert!(all.is_sorted() && all[0] > 0, "{line}");
+            assert!(line["rdma_ops_per_message"].as_f64().unwrap() >= 1.0, "{line}");
+            assert_eq!(line["messages"], 600);
+        }
+    }
+}
+
+#[test]
+fn devices_lists_what_there_is() {
+    let lines = json(&["devices"]);
+    let devices: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "device").collect();
+    assert_eq!(devices.len(), 1, "only the one that was asked for: {lines:?}");
+    assert!(devices[0]["limits"]["max_qp"].as_u64().unwrap() > 0);
+    assert!(!devices[0]["ports"].as_array().unwrap().is_empty());
+    for line in &lines {
+        match line["kind"].as_str() {
+            Some("device") => {}
+            Some("obstacle") => assert!(line["remedy"].as_str().is_some_and(|r| !r.is_empty())),
+            _ => panic!("{line}"),
+        }
+    }
+    let all = Command::new(env!("CARGO_BIN_EXE_rdma-conn")).arg("devices").output().unwrap();
+    assert!(all.status.success());
+    assert!(text(&all.stdout).contains("soft0"));
+}
+
+/// A file of its own, removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, bytes: usize) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
+        std::fs::write(&path, content).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_file_arrives_with_an_equal_checksum() {
+    const SIZE: usize = 65_536;
+    for length in [0, 1, SIZE - 1, SIZE, SIZE + 1, 7 * SIZE - 1, 7 * SIZE, 7 * SIZE + 1] {
+        let file = Scratch::new(&format!("input-{length}"), length);
+        let path = file.0.to_str().unwrap();
+        let line = one(&["bench", "--input", path]);
+        assert_contract_of_file(&line, length, SIZE);
+        assert_eq!(
+            line["checksum_crc32"],
+            format!("{:08x}", crc32fast::hash(&std::fs::read(path).unwrap()))
+        );
+        let people = run(&["bench", "--input", path]);
+        assert!(people.status.success());
+        assert!(text(&people.stdout).contains("equal to the file's"), "{length}");
+    }
+    let file = Scratch::new("input-packed", 100_000);
+    let line =
+        one(&["bench", "--input", file.0.to_str().unwrap(), "--size", "100", "--pack", "4096"]);
+    assert_eq!((&line["equal"], &line["messages"]), (&true.into(), &1000.into()));
+}
+
+#[track_caller]
+fn assert_contract_of_file(line: &Value, length: usize, size: usize) {
+    assert_eq!(line["equal"], true, "{line}");
+    assert_eq!(line["bytes"], length, "{line}");
+    assert_eq!(line["messages"], length.div_ceil(size), "{line}");
+    assert_eq!(line["size_bytes"], size, "{line}");
+    assert_eq!(line["protocol"], "send-recv", "{line}");
+}
+
+#[test]
+fn people_get_a_table() {
+    let output = run(&["bench", "--size", "16", "--messages", "1000"]);
+    assert!(output.status.success());
+    let table = text(&output.stdout);
+    assert!(table.contains("messages/s") && table.contains("16 B"), "{table}");
+    // No figure that was not measured, and nothing that is no figure.
+    assert!(!table.contains("NaN") && !table.contains("inf"), "{table}");
+}
+
+/// A reader that goes away (`| head -1`) is no reason to panic.
+#[test]
+fn a_closed_standard_output_is_no_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_rdma-conn"))
+        .args(["--device", "soft0", "devices"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+}
