@@ -1,7 +1,7 @@
 //! One list of devices: those of rdma-core, and the embedded `soft0`.
 //!
 //! [`open`] takes a device by name, or the first card with an active port, or
-//! `soft0`; [`survey`] tells what there is and what is missing.
+//! `soft0`; [`survey()`] tells what there is and what is missing.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@ use verbs_safe::{DeviceAttr, GidEntry, PortAttr};
 
 use super::{Device, Provider, providers};
 
-/// The result of [`survey`].
+/// The result of [`survey()`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Survey {

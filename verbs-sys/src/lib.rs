@@ -1,7 +1,7 @@
 //! The verbs of rdma-core, for Rust: declarations, and a table of the functions.
 //!
 //! Nothing here links against libibverbs. The functions that create and destroy
-//! objects are reached through a [`Table`] of [`Verbs`], which has two makers: [`load`]
+//! objects are reached through a [`Table`] of [`Verbs`], which has two makers: [`load()`]
 //! opens `libibverbs.so.1` at run time, and the crate `soft-rnic` hands out a
 //! software device behind the same table. The data path ([`ibv_post_send`],
 //! [`ibv_poll_cq`], …) goes through `context->ops`, as rdma-core's own inline

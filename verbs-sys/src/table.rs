@@ -58,7 +58,7 @@ table! {
         close_device = "ibv_close_device": fn(context: *mut ibv_context) -> c_int;
         /// Limits and capabilities.
         query_device = "ibv_query_device": fn(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
-        /// The exported symbol, which knows a shorter struct: call [`ibv_query_port`](crate::ibv_query_port).
+        /// The exported symbol, which knows a shorter struct: call [`ibv_query_port`].
         query_port = "ibv_query_port": fn(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int;
         /// One entry of a port's GID table.
         query_gid = "ibv_query_gid": fn(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int;
@@ -68,7 +68,7 @@ table! {
         alloc_pd = "ibv_alloc_pd": fn(context: *mut ibv_context) -> *mut ibv_pd;
         /// `EBUSY` while something belongs to it.
         dealloc_pd = "ibv_dealloc_pd": fn(pd: *mut ibv_pd) -> c_int;
-        /// The exported symbol, which drops optional access bits: call [`ibv_reg_mr`](crate::ibv_reg_mr).
+        /// The exported symbol, which drops optional access bits: call [`ibv_reg_mr`].
         reg_mr = "ibv_reg_mr": fn(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
         /// Ends a registration; the keys are refused from then on.
         dereg_mr = "ibv_dereg_mr": fn(mr: *mut ibv_mr) -> c_int;
