@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use rdma_conn::send_recv::{
     receiver,
 };
 use rdma_conn::verbs_safe::WcStatus;
-use support::raw::{RawEnd, Shape, receiver_for, sender_to};
+use support::raw::{RawEnd, Shape, begin_sender, receiver_for, sender_to};
 use support::{assert_content, bounded, content, device, small};
 
 const WINDOW: u32 = 4;
@@ -270,6 +271,64 @@ fn a_liar_gives_its_share_of_a_pool_back() {
             assert_eq!(*victim.recv().unwrap(), *b"next");
         }
     });
+}
+
+/// It has sent before it was ready, and then went away: its messages lie in buffers of
+/// the pool, and must not stay there.
+#[test]
+fn a_peer_that_never_gets_ready_keeps_no_buffer_of_a_pool() {
+    bounded(|| {
+        for reposting in Reposting::ALL {
+            let (device, config) = (device(), small(WINDOW));
+            let pool = pool(&device, 1, reposting);
+            let mut victim = receiver(&device, &config, 1, Some(&pool)).unwrap();
+            let listener = Listener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr();
+            for _ in 0..5 {
+                std::thread::scope(|scope| {
+                    let device = &device;
+                    scope.spawn(move || {
+                        let mut stream = TcpStream::connect(address).unwrap();
+                        let mut raw = begin_sender(&mut stream, device, Shape::default());
+                        (0..3).for_each(|_| raw.send(b"too early"));
+                        assert!(raw.drain().iter().all(|status| *status == WcStatus::SUCCESS));
+                    });
+                    let incoming = listener.next().unwrap();
+                    incoming.accept_into(&mut victim, Some(&pool), device, &config).unwrap_err();
+                });
+                // Nobody has ever been there.
+                assert_eq!(victim.try_recv().unwrap_err(), RecvError::Empty);
+                // A reposting thread takes its time.
+                while pool_is_taken(&mut victim, &pool, &device, &config) {
+                    std::thread::yield_now();
+                }
+                victim = receiver(&device, &config, 1, Some(&pool)).unwrap();
+            }
+        }
+    });
+}
+
+/// Whether the pool's only share is still somebody's; if not, it is used: all buffers
+/// have to be there.
+fn pool_is_taken(
+    victim: &mut Receiver,
+    pool: &SharedPool,
+    device: &Device,
+    config: &Config,
+) -> bool {
+    let mut sender = match join_shared(victim, pool, device, device, config) {
+        Ok(sender) => sender,
+        Err(ConnectError::TooManyPeers(1)) => return true,
+        Err(e) => panic!("{e}"),
+    };
+    for number in 0..u64::from(WINDOW) {
+        sender.send(&content(0, number, 8)).unwrap();
+    }
+    let held: Vec<Message> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
+    for (number, message) in (0..).zip(&held) {
+        assert_content(message, 0, number, 8);
+    }
+    false
 }
 
 /// A way in which a sender waits.

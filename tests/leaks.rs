@@ -213,7 +213,10 @@ fn set_ups_that_fail_with_a_pool(device: &Device) {
     });
 }
 
-const ENDS: [(&str, fn(&Device)); 8] = [
+/// What it is called, and how to bring it about.
+type End = (&'static str, fn(&Device));
+
+const ENDS: [End; 8] = [
     ("goodbyes", said_goodbye),
     ("drops in any order", dropped_in_any_order),
     ("drops with work under way", dropped_with_work_under_way),

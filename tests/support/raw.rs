@@ -209,18 +209,24 @@ pub fn read_frame(stream: &mut impl Read) -> Option<Vec<u8>> {
 /// A hand-made sender, connected to a listener of the library.
 pub fn sender_to(address: SocketAddr, device: &Device, shape: Shape) -> RawEnd {
     let mut stream = TcpStream::connect(address).unwrap();
+    let end = begin_sender(&mut stream, device, shape);
+    write_frame(&mut stream, &Frame::Ready);
+    end
+}
+
+/// A hand-made sender that has been accepted, and has not said that it is ready.
+pub fn begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> RawEnd {
     let end = RawEnd::new(device, shape);
     let hello = Parameters {
         initiator_to_acceptor: Some(end.endpoint()),
         ..parameters(device, shape.options)
     };
-    write_frame(&mut stream, &Frame::Hello(hello));
-    let answer = read_frame(&mut stream).expect("an answer");
+    write_frame(stream, &Frame::Hello(hello));
+    let answer = read_frame(stream).expect("an answer");
     match decode(&answer).unwrap().frame {
         Frame::Accept(peer) => end.connect(device, &peer, &peer.initiator_to_acceptor.unwrap()),
         other => panic!("not accepted: {other:?}"),
     }
-    write_frame(&mut stream, &Frame::Ready);
     end
 }
 
