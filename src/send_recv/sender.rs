@@ -9,7 +9,7 @@ use conn_core::credit::CreditWindow;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendOp, SendQueue,
+    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendQueue,
 };
 
 use super::setup::Tracker;
@@ -170,9 +170,7 @@ impl Sender {
             return self.pack(bytes, fill);
         }
         self.make_room()?;
-        let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
-        fill(&mut slot[..bytes]);
-        let ticket = self.stage_data(bytes)?;
+        let ticket = self.stage_data(bytes, fill)?;
         self.count(bytes);
         Ok(ticket)
     }
@@ -322,12 +320,12 @@ impl Sender {
         self.room = if self.ended.is_none() { room } else { 0 };
     }
 
-    /// Room that is not there is counted anew.
+    /// Room was counted that the send queue does not have: a bug of ours, after which
+    /// nothing is certain.
     #[cold]
     fn misjudged_room(&mut self) -> SendError {
         debug_assert!(false, "room was counted that the send queue does not have");
-        self.room = 0;
-        SendError::Full(Full::Window)
+        self.fail_device(&std::io::Error::other("the send queue was fuller than it was counted"))
     }
 
     #[cold]
@@ -352,14 +350,21 @@ impl Sender {
         self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
     }
 
-    /// Stages the slot that was just filled.
+    /// Fills the next slot and stages it; there is room.
     #[inline]
-    fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
-        let Ok(planned) = self.tracker.plan(WrClass::Data) else {
-            return Err(self.misjudged_room());
-        };
-        let op = SendOp::Send { len: bytes as u32 };
-        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+    fn stage_data(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Ticket, SendError> {
+        let mut planned = None;
+        let tracker = &mut self.tracker;
+        let staged = self.queue.stage_send(bytes as u32, |slot| {
+            fill(slot);
+            planned = tracker.plan(WrClass::Data).ok();
+            planned.is_some_and(|planned| planned.signalled)
+        });
+        let (Ok(()), Some(planned)) = (staged, planned) else { return Err(self.misjudged_room()) };
         if self.config.credits {
             // There was room, so there is a credit.
             let _ = self.window.consume(1);
@@ -434,6 +439,6 @@ impl Sender {
         }
         let bytes = packer.len() as usize;
         packer.reset();
-        self.stage_data(bytes).map(drop)
+        self.stage_data(bytes, |_| ()).map(drop)
     }
 }

@@ -234,8 +234,37 @@ impl SendQueue {
     /// [`StageError`]; nothing has changed.
     #[inline]
     pub fn stage_with(&mut self, op: SendOp, flags: SendFlags) -> Result<(), StageError> {
-        let len = op.len();
+        self.check(&op, op.len())?;
+        self.take_place(op, flags);
+        Ok(())
+    }
+
+    /// Fills the first `len` bytes of the next slot and stages a SEND of them: what
+    /// [`next_slot`](Self::next_slot) and [`stage`](Self::stage) do, in one step. What
+    /// `fill` returns is whether the request is signalled.
+    ///
+    /// # Errors
+    /// [`StageError`]; `fill` was not called, and nothing has changed.
+    #[inline]
+    pub fn stage_send(
+        &mut self,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Result<(), StageError> {
+        let op = SendOp::Send { len };
         self.check(&op, len)?;
+        // SAFETY: as in `next_slot`; the length was checked to be at most a slot's, and
+        // without slots it is 0.
+        let slot = unsafe { std::slice::from_raw_parts_mut(self.slot.as_ptr(), len as usize) };
+        let signalled = fill(slot);
+        self.take_place(op, SendFlags { signalled, ..SendFlags::default() });
+        Ok(())
+    }
+
+    /// Writes a request that was checked to the next place.
+    #[inline]
+    fn take_place(&mut self, op: SendOp, flags: SendFlags) {
+        let len = op.len();
         let count = self.staged + 1;
         let place = self.place(count);
         let inline = len <= self.max_inline && len > 0 && !lands(op.opcode());
@@ -255,7 +284,6 @@ impl SendQueue {
         work.send_flags = bits;
         fill(work, op);
         self.staged = count;
-        Ok(())
     }
 
     /// Posts all that is staged, as one list with one doorbell; returns how many.
