@@ -3,14 +3,20 @@
 
 mod support;
 
+use std::time::Duration;
+
 use rdma_conn::send_recv::{Config, Ended, RecvError, SendError, Transport, pair};
 use rdma_conn::verbs_safe::WcStatus;
-use support::{assert_content, bounded, can_count, content, counters, device, rnr_since, small};
+use support::{
+    assert_content, bounded, can_count, content, counters, device, impatient, rnr_since, small,
+};
 
 fn free_running(rnr_retry: u8, min_rnr_timer: u8) -> Config {
     let config = small(2);
-    let transport = Transport { rnr_retry, min_rnr_timer, ..config.transport };
-    Config { credits: false, unacked: 64, transport, ..config }
+    let transport = Transport { rnr_retry, min_rnr_timer, ..impatient() };
+    // A receiver hears of a sender that has failed when it asks.
+    let keepalive = Duration::from_millis(20);
+    Config { credits: false, unacked: 64, keepalive, transport, ..config }
 }
 
 #[test]
