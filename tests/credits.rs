@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rdma_conn::WaitStrategy;
 use rdma_conn::send_recv::{
-    Config, Full, Message, Receiver, RecvError, SendError, Sender, Transport, join, pair, receiver,
+    Config, Full, Message, Receiver, RecvError, Reposting, SendError, Sender, SharedConfig,
+    SharedPool, Transport, join, join_shared, pair, receiver,
 };
 use support::{Random, assert_content, bounded, content, counters, device, rnr_since, seed, small};
 
@@ -119,27 +120,41 @@ fn an_application_that_keeps_all_but_one_message_does_not_stall_the_flow() {
     assert_eq!(rnr_since(&device, &before), 0);
 }
 
-/// The receiver never idles, because one sender always has a message there; the other
-/// one has one credit left, and its buffers are reposted in batches of two.
+/// The receiver never idles, because one sender always has a message there; all
+/// buffers of the other one are kept but one, too few for a batch.
 #[test]
 fn a_sender_out_of_credits_is_not_forgotten_by_a_busy_receiver() {
-    bounded(|| {
-        let (device, config) = (device(), strict(8));
-        let mut inbox = receiver(&device, &config, 2, None).unwrap();
-        let mut busy = join(&mut inbox, &device, &device, &config).unwrap();
-        let mut slow = join(&mut inbox, &device, &device, &config).unwrap();
-        (0..8).for_each(|_| drop(slow.send(b"slow")));
-        assert_eq!(slow.try_send(b"no").unwrap_err(), SendError::Full(Full::Credits));
-        let mut kept: Vec<Message> = (0..8).map(|_| inbox.recv().unwrap()).collect();
-        kept.truncate(7);
-        let mut rounds = 0;
-        while let Err(SendError::Full(Full::Credits)) = slow.try_send(b"at last") {
-            rounds += 1;
-            assert!(rounds < 1000, "starved");
-            busy.send(b"busy").unwrap();
-            assert_eq!(*inbox.try_recv().unwrap(), *b"busy");
-        }
-    });
+    const WINDOW: u32 = 8;
+    for reposting in [None, Some(Reposting::Lock), Some(Reposting::Combining)] {
+        bounded(move || {
+            let (device, config) = (device(), strict(WINDOW));
+            let sizes = |reposting| SharedConfig {
+                buffers: 2 * (WINDOW + 1),
+                buffer_bytes: 64,
+                max_peers: 2,
+                reposting,
+                repost_batch: 4,
+            };
+            let pool = reposting.map(|how| SharedPool::new(&device, sizes(how)).unwrap());
+            let mut inbox = receiver(&device, &config, 2, pool.as_ref()).unwrap();
+            let mut add = || match &pool {
+                Some(pool) => join_shared(&mut inbox, pool, &device, &device, &config).unwrap(),
+                None => join(&mut inbox, &device, &device, &config).unwrap(),
+            };
+            let (mut busy, mut slow) = (add(), add());
+            (0..WINDOW).for_each(|_| slow.send(b"slow").unwrap());
+            assert_eq!(slow.try_send(b"no").unwrap_err(), SendError::Full(Full::Credits));
+            let mut kept: Vec<Message> = (0..WINDOW).map(|_| inbox.recv().unwrap()).collect();
+            inbox.free(kept.remove(3));
+            let mut rounds = 0;
+            while let Err(SendError::Full(Full::Credits)) = slow.try_send(b"at last") {
+                rounds += 1;
+                assert!(rounds < 1000, "{reposting:?}: starved");
+                busy.send(b"busy").unwrap();
+                assert_eq!(*inbox.try_recv().unwrap(), *b"busy");
+            }
+        });
+    }
 }
 
 #[test]
