@@ -176,7 +176,7 @@ impl Link {
 impl Link {
     /// The message of a completion, if it is one of a message that may be: the case
     /// that has to be fast. All else is for [`arrive`](Link::arrive).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
@@ -422,7 +422,7 @@ impl Link {
 }
 
 impl OwnBuffers {
-    #[inline]
+    #[inline(always)]
     fn take<'c>(
         &mut self,
         completion: Completion<'c>,

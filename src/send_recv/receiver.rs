@@ -214,7 +214,8 @@ impl Receiver {
     /// # Errors
     /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
     /// never will be, [`RecvError::Peer`] once for each connection that failed.
-    #[inline]
+    // Always: a message that is returned through memory is copied about (see below).
+    #[inline(always)]
     pub fn try_recv(&mut self) -> Result<Message, RecvError> {
         // A message comes out of this loop in registers: nothing that is called here
         // writes to where the result lies, or each message would be copied about.
@@ -269,8 +270,12 @@ impl Receiver {
     ///
     /// # Errors
     /// As [`try_recv`](Receiver::try_recv), without `Empty`.
+    #[inline]
     pub fn recv(&mut self) -> Result<Message, RecvError> {
-        self.recv_until(Deadline::NEVER)
+        match self.try_recv() {
+            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
+            done => done,
+        }
     }
 
     /// Waits for the next message, for at most `timeout`.
@@ -278,12 +283,16 @@ impl Receiver {
     /// # Errors
     /// Also [`RecvError::TimedOut`].
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
-        self.recv_until(Deadline::after(timeout))
+        match self.try_recv() {
+            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
+            done => done,
+        }
     }
 
     /// Frees a message on the receiver's own thread: what dropping it does, without
     /// atomic operations. A message of another receiver is dropped.
-    #[inline]
+    // Always: as `try_recv`.
+    #[inline(always)]
     pub fn free(&mut self, message: Message) {
         let Message { buffer, peer } = message;
         let Some(link) = self.links.get_mut(peer.0 as usize) else { return };
@@ -297,11 +306,8 @@ impl Receiver {
         self.stop();
     }
 
+    #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => {}
-            done => return done,
-        }
         let mut idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
         loop {
             match self.try_recv() {
