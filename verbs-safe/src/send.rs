@@ -90,7 +90,8 @@ pub struct SendQueue {
     slots_retired: u64,
     /// The number of the next slot.
     next_slot: u32,
-    /// Slots that were lent by `next_slot`: `slots_staged`, or one more.
+    /// How many slots had been staged, with the one that `next_slot` lent, when it last
+    /// did: one more than `slots_staged`, or, when requests were staged since, no more.
     slots_lent: u64,
     /// The first request that failed, if one did.
     failed: Option<u64>,
@@ -360,7 +361,9 @@ impl SendQueue {
         let slots_after = self.slots_after[place];
         // SAFETY: places are inside, and only written to through `&mut self`.
         let (work, entry) = unsafe { (&*self.work.at(place), &*self.entries.at(place)) };
-        let lent_again = self.slots_lent >= slots_after + u64::from(self.slots);
+        // Lent to be filled, or staged without that, as those of READs are.
+        let used = self.slots_lent.max(self.slots_staged);
+        let lent_again = used >= slots_after + u64::from(self.slots);
         if !lands(work.opcode) || work.num_sge == 0 || lent_again {
             return None;
         }

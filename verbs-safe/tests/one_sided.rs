@@ -96,6 +96,25 @@ fn a_read_lands_in_its_slot_until_the_slot_is_lent_again() {
 }
 
 #[test]
+fn a_slot_that_another_read_lands_in_is_not_shown() {
+    let pd = context().alloc_pd().unwrap();
+    let (mut a, _b) = pair_on(&pd, Shape { send_slots: 2, ..Shape::default() });
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
+    let remote = region.remote(0, 8).unwrap();
+    for _ in 0..2 {
+        a.send.stage(SendOp::Read { len: 8, remote }, true).unwrap();
+        a.send.post().unwrap();
+        a.sent();
+    }
+    assert!(a.send.landed(1).is_some());
+    // Nobody asks for a slot to fill it: the device does that.
+    a.send.stage(SendOp::Read { len: 8, remote }, true).unwrap();
+    assert_eq!(a.send.landed(1), None, "the device may write there from now on");
+    assert!(a.send.landed(2).is_some());
+}
+
+#[test]
 fn what_has_not_landed_is_not_shown() {
     let mut rig = Rig::new();
     let remote = rig.region.remote(0, 8).unwrap();
