@@ -69,8 +69,10 @@ pub struct SharedConfig {
 /// receive queue. Clones are handles of the same pool.
 ///
 /// Buffers are promised to connections as credits: never more than there are, so
-/// that receiver-not-ready cannot happen however the senders behave. A credit goes
-/// back to a sender after its buffer has been posted again.
+/// that receiver-not-ready cannot happen however fast the senders are. A credit goes
+/// back to a sender after its buffer has been posted again. A sender that sends without
+/// credits is found out and cut off by the first poll that sees it; until then it can
+/// use up buffers that others have credits for, and those see receiver-not-ready.
 #[derive(Debug, Clone)]
 pub struct SharedPool {
     owner: Arc<Owner>,
@@ -486,8 +488,10 @@ impl Member {
         if inner.failed.load(Ordering::Acquire) {
             return Err(Ended::Device("the shared receive queue takes no buffers".into()));
         }
-        // Acquire: the posts lie before the credits that we grant for them.
-        let reposted = inner.reposted[self.index as usize].load(Ordering::Acquire);
+        // Acquire: the posts lie before the credits that we grant for them. SeqCst: it
+        // is also the last look before a sleep, after the announcement, against
+        // `Sleepers::wake`.
+        let reposted = inner.reposted[self.index as usize].load(Ordering::SeqCst);
         let fresh = reposted - self.settled;
         self.settled = reposted;
         Ok(fresh as u32)
