@@ -150,8 +150,12 @@ impl<S: Stream> Incoming<S> {
         device: &Device,
         config: &Config,
     ) -> Result<Peer, ConnectError> {
+        let mut incoming = self;
+        if !incoming.is_one_way() {
+            return Err(incoming.unfit("it connects both ways, and messages are only taken here"));
+        }
         let inbox = Inbox { receiver, shared: pool };
-        let (_, peer) = self.accept_inbox(device, config, Some(inbox), b"")?;
+        let (_, peer) = incoming.accept_inbox(device, config, Some(inbox), b"")?;
         peer.ok_or_else(|| HandshakeError::Unfit("it does not send".into()).into())
     }
 
@@ -161,9 +165,13 @@ impl<S: Stream> Incoming<S> {
         if to.is_some() && fro.is_some() {
             return Ok(());
         }
-        let why = "it connects one way, and both ways are served here";
+        Err(self.unfit("it connects one way, and both ways are served here"))
+    }
+
+    /// Refuses it, and says the same to our side.
+    fn unfit(&mut self, why: &str) -> ConnectError {
         Exchange::new(&mut self.stream, TIME_LIMIT).refuse(Reason::PARAMETERS, why);
-        Err(HandshakeError::Unfit(why.into()).into())
+        HandshakeError::Unfit(why.into()).into()
     }
 
     /// Refuses it, with the reason.

@@ -2,6 +2,7 @@
 
 use conn_core::credit::{CreditGrantor, CreditWindow};
 use conn_core::handshake::{self, Endpoint, Frame, Options, Parameters, ProtocolId};
+use conn_core::pack::Packer;
 use conn_core::pool::{BufferPool, PoolConfig, PoolSlot};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
@@ -134,6 +135,11 @@ impl NewSender {
         let QueuePair { control, send, recv } = self.pair;
         let credits =
             recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
+        let limit = peer.max_message.min(config.message_bytes);
+        if config.pack_bytes > 0 && Packer::new(config.pack_bytes.min(limit)).largest().is_none() {
+            let bytes = peer.max_message;
+            return Err(unfit(&format!("buffers of {bytes} bytes hold no packed message")));
+        }
         Ok(Sender::new(SenderParts {
             control,
             queue: send,
@@ -143,7 +149,7 @@ impl NewSender {
             tracker: tracker(config.unacked, SENDER_CONTROL, config.signal_interval()),
             window: CreditWindow::new(peer.recv_window).map_err(|e| unfit(&e))?,
             config: *config,
-            limit: peer.max_message.min(config.message_bytes) as usize,
+            limit: limit as usize,
         }))
     }
 }
@@ -343,14 +349,7 @@ impl<'a, 'r> Draft<'a, 'r> {
             if initiator { (to_acceptor, to_initiator) } else { (to_initiator, to_acceptor) };
         let missing = || unfit(&"the ends disagree on the directions");
         let wire = Wire { device: self.device, config: self.config, port: &self.port, peer };
-        let sender = match self.sender {
-            None => None,
-            Some(new) => {
-                let end = out.ok_or_else(missing)?;
-                wire.connect(&new.pair.control, new.psn, &end)?;
-                Some(new.finish(&end, self.config, self.device)?)
-            }
-        };
+        // The link first: a sender that is made, and dropped, tries to say goodbye.
         let link = match self.link {
             None => None,
             Some(new) => {
@@ -360,6 +359,14 @@ impl<'a, 'r> Draft<'a, 'r> {
                 let link = new.finish(&end, packed, self.config, self.device)?;
                 wire.connect(&control, psn, &end)?;
                 Some(link)
+            }
+        };
+        let sender = match self.sender {
+            None => None,
+            Some(new) => {
+                let end = out.ok_or_else(missing)?;
+                wire.connect(&new.pair.control, new.psn, &end)?;
+                Some(new.finish(&end, self.config, self.device)?)
             }
         };
         Ok((sender, link))
