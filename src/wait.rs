@@ -57,9 +57,9 @@ impl Deadline {
         self.0.is_some_and(|at| now >= at)
     }
 
-    /// What is left of it, and at most `cap`.
-    fn remaining(self, now: Instant, cap: Duration) -> Duration {
-        self.0.map_or(cap, |at| at.saturating_duration_since(now).min(cap))
+    /// What is left of it.
+    fn remaining(self, now: Instant) -> Duration {
+        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
     }
 }
 
@@ -86,22 +86,41 @@ pub(crate) struct Idle {
     /// Since when nothing has happened; read late, so that a wait which ends at
     /// once never reads the clock.
     since: Option<Instant>,
-    probe_at: Option<Instant>,
+    probe: Option<Deadline>,
 }
+
+/// When a silent peer is to be probed, kept from a wait that timed out for the next
+/// one: whoever waits for a short time again and again hears of a dead peer as well.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Silence(Option<Deadline>);
 
 impl Idle {
     /// Empty polls between two looks at the clock.
     const POLLS_PER_LOOK: u32 = 64;
+    /// A shorter one would leave no time for anything but probes.
+    const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
     pub(crate) fn new(strategy: WaitStrategy, deadline: Deadline, keepalive: Duration) -> Idle {
-        Idle { strategy, deadline, keepalive, polls: 0, since: None, probe_at: None }
+        let keepalive = keepalive.max(Self::SHORTEST_KEEPALIVE);
+        Idle { strategy, deadline, keepalive, polls: 0, since: None, probe: None }
+    }
+
+    /// Goes on where the wait before this one was given up.
+    pub(crate) fn resume(mut self, silence: &mut Silence) -> Idle {
+        self.probe = silence.0.take();
+        self
+    }
+
+    /// The wait is given up.
+    pub(crate) fn silence(&self) -> Silence {
+        Silence(self.probe)
     }
 
     /// Something happened.
     pub(crate) fn reset(&mut self) {
         self.polls = 0;
         self.since = None;
-        self.probe_at = None;
+        self.probe = None;
     }
 
     /// Nothing happened.
@@ -116,17 +135,20 @@ impl Idle {
     }
 
     fn look(&mut self, now: Instant) -> Step {
+        let since = *self.since.get_or_insert(now);
+        // A keepalive that the clock cannot hold is none.
+        let next = Deadline(now.checked_add(self.keepalive));
+        let probe = *self.probe.get_or_insert(next);
+        if probe.has_passed(now) {
+            self.probe = Some(next);
+            return Step::Probe;
+        }
+        // After the probe: waits that are over at once have to come to it, too.
         if self.deadline.has_passed(now) {
             return Step::TimedOut;
         }
-        let since = *self.since.get_or_insert(now);
-        let probe_at = *self.probe_at.get_or_insert(now + self.keepalive);
-        if now >= probe_at {
-            self.probe_at = Some(now + self.keepalive);
-            return Step::Probe;
-        }
         if self.strategy.spin_time().is_some_and(|spin| now.duration_since(since) >= spin) {
-            return Step::Sleep(self.deadline.remaining(now, probe_at - now));
+            return Step::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
         }
         // Two ends of a connection may share a core: let the other one run.
         yield_now();
@@ -173,6 +195,33 @@ mod tests {
         assert_eq!(idle.look(start + 20 * TICK), Step::Probe);
         idle.reset();
         assert_eq!(idle.look(start + 21 * TICK), Step::Again);
+    }
+
+    #[test]
+    fn short_waits_add_up_to_a_keepalive_interval() {
+        let (start, mut silence, mut probes) = (Instant::now(), Silence::default(), 0);
+        for wait in 0..35 {
+            let mut idle = idle(WaitStrategy::Spin, Some(Duration::ZERO)).resume(&mut silence);
+            let now = start + wait * TICK;
+            while idle.look(now) == Step::Probe {
+                probes += 1;
+            }
+            silence = idle.silence();
+        }
+        assert_eq!(probes, 3);
+    }
+
+    #[test]
+    fn a_keepalive_of_no_time_leaves_time_to_end() {
+        let deadline = Deadline::after(Duration::ZERO);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, Duration::ZERO);
+        assert_eq!(idle.look(Instant::now() + TICK), Step::TimedOut);
+    }
+
+    #[test]
+    fn a_keepalive_beyond_the_clock_is_none() {
+        let mut idle = Idle::new(WaitStrategy::Block, Deadline::NEVER, Duration::MAX);
+        assert_eq!(idle.step(), Step::Sleep(Duration::MAX));
     }
 
     #[test]

@@ -113,8 +113,9 @@ pub struct Config {
     pub inline: Inline,
     /// How a waiting thread waits.
     pub wait: WaitStrategy,
-    /// A wait in which nothing happens for so long asks whether the peer's device
-    /// still answers.
+    /// A wait in which nothing happens for so long (at least a millisecond) asks
+    /// whether the peer's device still answers. Waits that time out before count
+    /// together.
     pub keepalive: Duration,
     /// How long dropping an end may wait for what was accepted to be delivered.
     pub linger: Duration,

@@ -70,6 +70,9 @@ pub enum SendError {
     /// The caller's timeout passed; nothing was lost, and waiting may go on.
     #[error("timed out")]
     TimedOut,
+    /// No message of this sender has this ticket: it is another sender's.
+    #[error("the ticket is another sender's")]
+    UnknownTicket,
     /// The connection has ended.
     #[error(transparent)]
     Ended(#[from] Ended),

@@ -12,7 +12,7 @@ use super::index::QpIndex;
 use super::link::{Arrival, Link};
 use super::returns::{Returns, SlotReturn};
 use super::{Ended, RecvError, Violation};
-use crate::wait::{Deadline, Idle, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, Silence, Step, WaitStrategy};
 
 /// Which sender a message came from: the order in which the senders joined the
 /// receiver, from 0. Numbers of senders that have gone are not used again.
@@ -106,6 +106,7 @@ pub struct Receiver {
     found: Option<Message>,
     trouble: Option<RecvError>,
     policy: Policy,
+    silence: Silence,
     stats: ReceiverStats,
     ended: Option<Ended>,
 }
@@ -150,6 +151,7 @@ impl Receiver {
             found: None,
             trouble: None,
             policy,
+            silence: Silence::default(),
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -308,7 +310,8 @@ impl Receiver {
 
     #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        let mut idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
+        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
+        let mut idle = idle.resume(&mut self.silence);
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {}
@@ -322,7 +325,10 @@ impl Receiver {
                     }
                 }
                 Step::Probe => self.links.iter_mut().for_each(Link::probe),
-                Step::TimedOut => return Err(RecvError::TimedOut),
+                Step::TimedOut => {
+                    self.silence = idle.silence();
+                    return Err(RecvError::TimedOut);
+                }
             }
         }
     }
@@ -458,8 +464,14 @@ impl Receiver {
 
     fn stop(&mut self) {
         self.open_pack = None;
-        // A sender that has said goodbye needs none from us.
-        while self.absorb().is_some_and(|polled| polled > 0) {}
+        // A sender that has said goodbye needs none from us. What the queue holds is
+        // looked at and no more: without credits a sender may go on for ever.
+        let mut left = self.cq.capacity() as usize;
+        while left > 0
+            && let Some(polled @ 1..) = self.absorb()
+        {
+            left = left.saturating_sub(polled);
+        }
         self.links.iter_mut().for_each(|link| link.stop(Control::Stop));
         // The goodbyes are on their way; their completions say when they are there.
         let deadline = Deadline::after(self.policy.linger);

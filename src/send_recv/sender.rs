@@ -14,7 +14,7 @@ use verbs_safe::{
 
 use super::setup::Tracker;
 use super::{Config, Ended, Full, SendError};
-use crate::wait::Deadline;
+use crate::wait::{Deadline, Silence};
 
 /// Proof that a message was accepted, and what to [`wait`](Sender::wait) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +68,7 @@ pub struct Sender {
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
     ended: Option<Ended>,
+    silence: Silence,
     stats: SenderStats,
 }
 
@@ -109,6 +110,7 @@ impl Sender {
             config,
             limit,
             ended: None,
+            silence: Silence::default(),
             stats: SenderStats::default(),
         }
     }
@@ -242,7 +244,7 @@ impl Sender {
     /// Whether the message of `ticket` is acknowledged; never waits.
     ///
     /// # Errors
-    /// [`SendError::Ended`] when it never will be.
+    /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
     pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
         if !self.tracker.is_complete(ticket.0) {
             self.progress()?;
@@ -250,7 +252,8 @@ impl Sender {
         match (&self.ended, self.tracker.is_complete(ticket.0)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) => Ok(false),
+            (None, false) if self.is_known(ticket) => Ok(false),
+            (None, false) => Err(SendError::UnknownTicket),
         }
     }
 
@@ -258,7 +261,7 @@ impl Sender {
     /// acknowledged: it lies in the receiver's memory.
     ///
     /// # Errors
-    /// [`SendError::Ended`].
+    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), SendError> {
         self.wait_until(ticket, Deadline::NEVER)
     }

@@ -12,8 +12,16 @@ use crate::wait::{Deadline, Idle, Step};
 
 /// Waiting.
 impl Sender {
-    pub(super) fn idle(&self, deadline: Deadline) -> Idle {
-        Idle::new(self.config.wait, deadline, self.config.keepalive)
+    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
+        idle.resume(&mut self.silence)
+    }
+
+    /// Whether this sender may have given the ticket out: there is a message of that
+    /// number, or the pack that is open will get it.
+    pub(super) fn is_known(&self, ticket: Ticket) -> bool {
+        let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
+        ticket.0.0 < self.tracker.next_id().0 + u64::from(open)
     }
 
     pub(super) fn wait_until(
@@ -23,6 +31,10 @@ impl Sender {
     ) -> Result<(), SendError> {
         if self.tracker.is_complete(ticket.0) {
             return Ok(());
+        }
+        // Before anything is sent that would get its number.
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
         }
         self.flush()?;
         self.nudge(ticket)?;
@@ -59,7 +71,10 @@ impl Sender {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => self.probe(),
-            Step::TimedOut => Err(SendError::TimedOut),
+            Step::TimedOut => {
+                self.silence = idle.silence();
+                Err(SendError::TimedOut)
+            }
         }
     }
 

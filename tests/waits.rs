@@ -1,0 +1,169 @@
+//! Waits that have to end though nobody meant them to be hard.
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::handshake::HandshakeError;
+use rdma_conn::send_recv::{
+    Config, ConnectError, Ended, Listener, Receiver, RecvError, SendError, Sender, connect,
+    connect_sender, connect_sender_over, pair, receiver,
+};
+use support::raw::{self, RawEnd};
+use support::{bounded, device, impatient, small};
+
+const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive];
+
+fn connected(config: &Config) -> (Sender, Receiver) {
+    let device = device();
+    let (left, right) = pair(&device, &device, config).unwrap();
+    (left.sender, right.receiver)
+}
+
+/// Gives up after some milliseconds of silence.
+fn vigilant(wait: WaitStrategy) -> Config {
+    let keepalive = Duration::from_millis(5);
+    Config { wait, keepalive, transport: impatient(), ..small(4) }
+}
+
+#[test]
+fn a_ticket_of_another_sender_is_not_waited_for() {
+    for pack_bytes in [0, 64] {
+        bounded(move || {
+            let config = Config { pack_bytes, ..small(4) };
+            let (mut busy, mut inbox) = connected(&config);
+            let (mut fresh, _other) = connected(&config);
+            let mut ticket = busy.send_async(b"one").unwrap();
+            for _ in 0..3 {
+                busy.wait(ticket).unwrap();
+                inbox.recv().unwrap();
+                ticket = busy.send_async(b"more").unwrap();
+            }
+            assert_eq!(fresh.is_sent(ticket), Err(SendError::UnknownTicket));
+            assert_eq!(fresh.wait(ticket), Err(SendError::UnknownTicket));
+            // What is accepted and not sent yet is known.
+            let own = fresh.send_async(b"own").unwrap();
+            fresh.is_sent(own).unwrap();
+            fresh.wait(own).unwrap();
+        });
+    }
+}
+
+#[test]
+fn times_beyond_the_clock_are_for_ever() {
+    for wait in WAYS {
+        bounded(move || {
+            let config =
+                Config { wait, keepalive: Duration::MAX, linger: Duration::MAX, ..small(2) };
+            let (mut sender, mut receiver) = connected(&config);
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..20).for_each(|_| sender.send(b"message").unwrap()));
+                (0..20).for_each(|_| drop(receiver.recv_timeout(Duration::MAX).unwrap()));
+            });
+            drop(receiver);
+            drop(sender);
+        });
+    }
+}
+
+#[test]
+fn short_waits_end_in_the_end_of_a_dead_sender() {
+    for wait in WAYS {
+        for time in [Duration::ZERO, Duration::from_millis(1)] {
+            bounded(move || {
+                let (config, device) = (vigilant(wait), device());
+                let mut victim = receiver(&device, &config, 1, None).unwrap();
+                let listener = Listener::bind("127.0.0.1:0").unwrap();
+                let address = listener.local_addr();
+                let raw: RawEnd = std::thread::scope(|scope| {
+                    let raw =
+                        scope.spawn(|| raw::sender_to(address, &device, raw::Shape::default()));
+                    listener
+                        .next()
+                        .unwrap()
+                        .accept_into(&mut victim, None, &device, &config)
+                        .unwrap();
+                    raw.join().unwrap()
+                });
+                drop(raw);
+                loop {
+                    match victim.recv_timeout(time).unwrap_err() {
+                        RecvError::TimedOut => {}
+                        RecvError::Peer { ended: Ended::PeerLost(_), .. } => break,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn short_waits_end_in_the_end_of_a_dead_receiver() {
+    for wait in WAYS {
+        bounded(move || {
+            let (config, device) = (vigilant(wait), device());
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            let shape = raw::Shape { claimed_window: 4, ..raw::Shape::default() };
+            let (mut victim, raw) = std::thread::scope(|scope| {
+                let raw = scope.spawn(|| raw::receiver_for(&mut far, &device, shape));
+                let sender = connect_sender_over(&mut near, &device, &config, b"").unwrap();
+                (sender, raw.join().unwrap())
+            });
+            for _ in 0..4 {
+                victim.send_async(b"message").unwrap();
+            }
+            victim.wait_all().unwrap();
+            drop(raw);
+            loop {
+                match victim.send_async_timeout(b"more", Duration::from_millis(1)).unwrap_err() {
+                    SendError::TimedOut => {}
+                    SendError::Ended(Ended::PeerLost(_)) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn buffers_too_small_for_a_pack_are_refused() {
+    bounded(|| {
+        let device = device();
+        let tiny = Config { message_bytes: 3, ..small(4) };
+        let packing = Config { pack_bytes: 64, ..small(4) };
+        let mut inbox = receiver(&device, &tiny, 1, None).unwrap();
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        std::thread::scope(|scope| {
+            let packs = scope.spawn(|| connect_sender(address, &device, &packing));
+            listener.next().unwrap().accept_into(&mut inbox, None, &device, &tiny).unwrap_err();
+            let error = packs.join().unwrap().unwrap_err();
+            assert!(
+                matches!(error, ConnectError::Handshake(HandshakeError::Unfit(_))),
+                "{error:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn an_initiator_that_wants_messages_back_is_refused_where_they_are_only_taken() {
+    bounded(|| {
+        let (device, config) = (device(), small(4));
+        let mut inbox = receiver(&device, &config, 1, None).unwrap();
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        std::thread::scope(|scope| {
+            let both_ways = scope.spawn(|| connect(address, &device, &config));
+            listener.next().unwrap().accept_into(&mut inbox, None, &device, &config).unwrap_err();
+            let refused = both_ways.join().unwrap().unwrap_err();
+            let ConnectError::Handshake(HandshakeError::Refused { .. }) = refused else {
+                panic!("{refused:?}");
+            };
+        });
+        assert_eq!(inbox.peers(), 0);
+    });
+}
