@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rdma_conn::WaitStrategy;
+use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::send_recv::{Config, Inline, Preset, Reposting, Transport};
+
+use crate::outcome::{Outcome, usage};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -166,6 +169,19 @@ impl ConnectionArgs {
             wait: self.wait.strategy(),
             transport: Transport { gid_index: common.gid_index, ..preset.transport },
             ..preset
+        }
+    }
+
+    /// A message that no pack holds is the command line's fault.
+    pub(crate) fn check_pack(&self, message_bytes: u32) -> Outcome {
+        match self.pack {
+            Some(pack) if pack > 0 && Packer::new(pack).largest() < Some(message_bytes) => {
+                let needed = u64::from(message_bytes) + u64::from(RECORD_HEADER);
+                Err(usage(format!(
+                    "--pack {pack} does not hold a message of {message_bytes} bytes: {needed} would"
+                )))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -15,7 +15,8 @@ use crate::args::{Bench, Common, Rate};
 use crate::outcome::{Outcome, as_usage, usage};
 use crate::progress;
 use crate::session;
-use load::{Load, Shape};
+use load::Load;
+pub(crate) use load::Shape;
 use report::Report;
 pub(crate) use report::right_aligned;
 
@@ -45,10 +46,7 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
             Some(address) => ends::connect(options, &device, &config, &load, address)?,
             None => run::within_process(&device, &config, Shape::new(options), &load)?,
         };
-        report.add(
-            report::Case { device: &device, options, config: &config, load: &load },
-            &measured,
-        )?;
+        report.add(report::Case::new(&device, options, &config, &load), &measured)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -82,6 +80,7 @@ fn check(common: &Common, options: &Bench, device: &rdma_conn::device::Device) -
     let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
     for size in sizes(options) {
         config(common, options, size).validate().map_err(as_usage)?;
+        options.connection.check_pack(size)?;
         if size > limit {
             return Err(usage(format!(
                 "--size {size} is over what {} sends in one message ({limit} bytes)",

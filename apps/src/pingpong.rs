@@ -58,16 +58,17 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
             .config(common, Preset::Sequential, *size)
             .validate()
             .map_err(as_usage)?;
+        options.connection.check_pack(*size)?;
     }
     if let Some(address) = options.ends.listen {
         return listen(common, options, &device, address);
     }
     let mut table = table();
     let bar = progress::bar(options.size.len() as u64, common.json);
-    for &size in &options.size {
+    for (at, &size) in (0..).zip(&options.size) {
         let config = options.connection.config(common, Preset::Sequential, size);
         bar.set_message(format!("{size} B"));
-        let measured = measure(options, &device, &config, size)?;
+        let measured = measure(options, &device, &config, size, at)?;
         if common.json {
             print_line(options, &device, &config, size, &measured)?;
         }
@@ -86,13 +87,19 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     Ok(())
 }
 
-fn measure(options: &Pingpong, device: &Device, config: &Config, size: u32) -> Result<Measured> {
+fn measure(
+    options: &Pingpong,
+    device: &Device,
+    config: &Config,
+    size: u32,
+    at: u32,
+) -> Result<Measured> {
     let before = device.counters().ok();
     let (half_trips, operations) = match options.ends.connect {
         None => within_process(options, device, config, size)?,
         Some(address) => {
             let mut stream = session::dial(address)?;
-            let session = session_of(options, config, size).encode()?;
+            let session = session_of(options, config, size, at).encode()?;
             let mut near = connect_over(&mut stream, device, config, &session)?;
             let half_trips = lead(&mut near, options, size)?;
             // The far end does as much as this one.
@@ -185,7 +192,8 @@ fn listen(
     let listener = session::listen(address)?;
     loop {
         let (incoming, session) = session::next_peer(&listener, "pingpong")?;
-        let mut config = options.connection.config(common, Preset::Sequential, session.size);
+        let mut config =
+            options.connection.config(common, Preset::Sequential, session.message_bytes);
         config.recv_window = session.recv_window;
         config.credits = session.credits;
         let mut far = incoming.accept(device, &config)?;
@@ -198,16 +206,20 @@ fn listen(
 }
 
 /// Each size is a connection of its own; the last one ends the listener.
-fn session_of(options: &Pingpong, config: &Config, size: u32) -> Session {
-    let at = options.size.iter().position(|s| *s == size).unwrap_or(0);
+fn session_of(options: &Pingpong, config: &Config, size: u32, at: u32) -> Session {
     Session {
         command: "pingpong".into(),
-        size: config.message_bytes,
+        size,
+        message_bytes: config.message_bytes,
+        unacked: config.unacked,
+        batch: config.batch,
+        preset: None,
+        pack_bytes: config.pack_bytes,
         recv_window: config.recv_window,
         credits: config.credits,
         verify: !options.no_verify,
         senders: options.size.len() as u32,
-        sender: at as u32,
+        sender: at,
         single_receiver: false,
         srq: None,
         file: None,

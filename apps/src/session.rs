@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result};
 use rdma_conn::device::{self, Device, OpenError};
-use rdma_conn::send_recv::{Incoming, Listener};
+use rdma_conn::send_recv::{Config, Incoming, Listener};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, Ends};
+use crate::bench::Shape;
 use crate::outcome::{as_usage, usage};
 
 /// The parameters of a session, as application data of the handshake (up to 512
@@ -16,8 +17,15 @@ use crate::outcome::{as_usage, usage};
 pub(crate) struct Session {
     /// `bench` or `pingpong`.
     pub(crate) command: String,
-    /// Longest message.
+    /// Bytes of each message.
     pub(crate) size: u32,
+    /// Bytes of each buffer.
+    pub(crate) message_bytes: u32,
+    /// What the sender sends with, for the report of the other end.
+    pub(crate) unacked: u32,
+    pub(crate) batch: u32,
+    pub(crate) preset: Option<String>,
+    pub(crate) pack_bytes: u32,
     /// Receive buffers for each sender.
     pub(crate) recv_window: u32,
     /// Whether credits are used.
@@ -50,7 +58,31 @@ impl Session {
             "the connecting end runs {}, this end {command}: run the same command at both ends",
             session.command
         );
+        session.check()?;
         Ok(session)
+    }
+
+    /// What this end makes room for must be what it can have. The rest is checked when
+    /// the connection is made.
+    fn check(&self) -> Result<()> {
+        let senders = 1..=Shape::MAX_SENDERS;
+        anyhow::ensure!(
+            senders.contains(&self.senders) && self.sender < self.senders,
+            "sender {} of {}: there may be {} to {}",
+            self.sender,
+            self.senders,
+            senders.start(),
+            senders.end()
+        );
+        let window = 1..=Config::MAX_WINDOW;
+        anyhow::ensure!(
+            window.contains(&self.recv_window),
+            "a window of {} buffers: there may be {} to {}",
+            self.recv_window,
+            window.start(),
+            window.end()
+        );
+        Ok(())
     }
 }
 
@@ -121,4 +153,50 @@ pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
     })?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session {
+            command: "bench".into(),
+            size: u32::MAX,
+            message_bytes: u32::MAX,
+            unacked: u32::MAX,
+            batch: u32::MAX,
+            preset: Some("sequential".into()),
+            pack_bytes: u32::MAX,
+            recv_window: 16_384,
+            credits: false,
+            verify: false,
+            senders: 1024,
+            sender: 1023,
+            single_receiver: false,
+            srq: Some("combining".into()),
+            file: Some((u64::MAX, u32::MAX)),
+        }
+    }
+
+    #[test]
+    fn the_longest_one_fits_the_handshake() {
+        let bytes = session().encode().unwrap();
+        assert_eq!(Session::decode(&bytes, "bench").unwrap(), session());
+        assert!(Session::decode(&bytes, "pingpong").is_err());
+    }
+
+    #[test]
+    fn numbers_that_nobody_has_room_for_are_refused() {
+        let fine = session;
+        for bad in [
+            Session { senders: 0, sender: 0, ..fine() },
+            Session { senders: u32::MAX, ..fine() },
+            Session { sender: 1024, ..fine() },
+            Session { recv_window: 0, ..fine() },
+            Session { recv_window: u32::MAX, ..fine() },
+        ] {
+            assert!(Session::decode(&bad.encode().unwrap(), "bench").is_err(), "{bad:?}");
+        }
+    }
 }

@@ -33,10 +33,7 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
             let measured = measure(common, &options, device, &load)?;
             if common.json {
                 let config = config(common, &options, size);
-                report.add(
-                    Case { device, options: &options, config: &config, load: &load },
-                    &measured,
-                )?;
+                report.add(Case::new(device, &options, &config, &load), &measured)?;
             }
             row.push(format!("{}/s", rate(measured.messages_per_s())));
             last = Some(measured);

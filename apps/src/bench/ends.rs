@@ -37,7 +37,12 @@ fn session_of(options: &Bench, config: &Config, load: &Load, sender: u32) -> Ses
     let shape = Shape::new(options);
     Session {
         command: "bench".into(),
-        size: config.message_bytes,
+        size: load.size,
+        message_bytes: config.message_bytes,
+        unacked: config.unacked,
+        batch: config.batch,
+        preset: options.connection.preset.map(|p| p.name().to_owned()),
+        pack_bytes: config.pack_bytes,
         recv_window: config.recv_window,
         credits: config.credits,
         verify: load.verify,
@@ -62,9 +67,14 @@ pub(crate) fn listen(
         incoming.refuse(&e.to_string());
         return Err(e);
     }
-    let mut config = options.connection.config(common, Preset::Batched, session.size);
-    config.recv_window = session.recv_window;
-    config.credits = session.credits;
+    let config = Config {
+        recv_window: session.recv_window,
+        credits: session.credits,
+        unacked: session.unacked,
+        batch: session.batch,
+        pack_bytes: session.pack_bytes,
+        ..options.connection.config(common, Preset::Batched, session.message_bytes)
+    };
     if let Some(file) = session.file {
         return input::receive(common, incoming, device, &config, file);
     }
@@ -81,7 +91,8 @@ pub(crate) fn listen(
         Load { size: session.size, end: End::Messages(0), verify: session.verify, rate: None };
     let measured = measure(sides, device, &load)?;
     let mut report = Report::new(common.json);
-    report.add(Case { device, options, config: &config, load: &load }, &measured)?;
+    let preset = session.preset.and_then(|name| name.parse().ok());
+    report.add(Case { device, options, preset, shape, config: &config, load: &load }, &measured)?;
     report.finish();
     Ok(())
 }

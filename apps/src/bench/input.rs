@@ -52,7 +52,9 @@ struct Line<'a> {
     bytes: u64,
     bytes_per_s: f64,
     checksum_crc32: String,
-    equal: bool,
+    /// Absent where the file arrives elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    equal: Option<bool>,
     build: String,
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device, path: &Path
     if size == 0 {
         return Err(usage("--input needs messages of at least 1 byte"));
     }
+    options.connection.check_pack(size)?;
     let config = config(common, options, size);
     let bar = progress::bytes(source.length, common.json);
     let expected = (source.length, source.checksum);
@@ -79,7 +82,8 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device, path: &Path
         None => within_process(device, &config, source, size, &bar)?,
     };
     bar.finish_and_clear();
-    report(common, device, &config, &passed, expected)
+    let arrived = options.ends.connect.is_none();
+    report(common, device, &config, &passed, expected, arrived)
 }
 
 fn within_process(
@@ -177,13 +181,18 @@ pub(crate) fn receive(
 ) -> Outcome {
     let mut far = receiver(device, config, 1, None)?;
     incoming.accept_into(&mut far, None, device, config)?;
-    report(common, device, config, &take(far)?, expected)
+    report(common, device, config, &take(far)?, expected, true)
 }
 
 fn session_of(options: &Bench, config: &Config, size: u32, file: (u64, u32)) -> Session {
     Session {
         command: "bench".into(),
         size,
+        message_bytes: config.message_bytes,
+        unacked: config.unacked,
+        batch: config.batch,
+        preset: options.connection.preset.map(|p| p.name().to_owned()),
+        pack_bytes: config.pack_bytes,
         recv_window: config.recv_window,
         credits: config.credits,
         verify: !options.no_verify,
@@ -201,6 +210,7 @@ fn report(
     config: &Config,
     passed: &Passed,
     expected: (u64, u32),
+    arrived: bool,
 ) -> Outcome {
     let equal = (passed.bytes, passed.checksum) == expected;
     let per_s = |n: u64| n as f64 / passed.elapsed.as_secs_f64();
@@ -217,7 +227,7 @@ fn report(
             bytes: passed.bytes,
             bytes_per_s: per_s(passed.bytes),
             checksum_crc32: format!("{:08x}", passed.checksum),
-            equal,
+            equal: arrived.then_some(equal),
             build: rdma_conn::build::summary(),
         };
         say!("{}", serde_json::to_string(&line)?);
@@ -231,7 +241,8 @@ fn report(
             rate(per_s(passed.messages))
         );
         let verdict = if equal { "equal to the file's" } else { "NOT the file's" };
-        say!("checksum (CRC-32) of what arrived: {:08x}, {verdict}", passed.checksum);
+        let what = if arrived { "arrived" } else { "was sent" };
+        say!("checksum (CRC-32) of what {what}: {:08x}, {verdict}", passed.checksum);
     }
     if !equal {
         bail!(

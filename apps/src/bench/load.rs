@@ -77,18 +77,25 @@ impl Load {
         };
         Load { size, end, verify: !options.no_verify, rate }
     }
+
+    /// Messages between two looks at the clock: so many that looking costs nothing, and
+    /// so few that they take no time. A sender that is paced looks at it anyway.
+    pub(crate) fn stride(&self) -> u64 {
+        match self.rate {
+            Some(_) => 1,
+            None => (1 << 20) / u64::from(self.size.clamp(1 << 12, 1 << 20)),
+        }
+    }
 }
 
 impl End {
-    /// Messages between two looks at the clock.
-    const STRIDE: u64 = 256;
-
-    /// Whether a sender that has sent `messages` since `start` goes on.
+    /// Whether a sender that has sent `messages` since `start` goes on; it looks at the
+    /// clock every `stride` messages.
     #[inline]
-    pub(crate) fn goes_on(self, messages: u64, start: Instant) -> bool {
+    pub(crate) fn goes_on(self, messages: u64, start: Instant, stride: u64) -> bool {
         match self {
             End::Messages(limit) => messages < limit,
-            End::After(time) => !messages.is_multiple_of(Self::STRIDE) || start.elapsed() < time,
+            End::After(time) => !messages.is_multiple_of(stride) || start.elapsed() < time,
         }
     }
 }
@@ -129,8 +136,22 @@ mod tests {
     #[test]
     fn a_count_ends_exactly_there() {
         let start = Instant::now();
-        let sent = (0..).take_while(|n| End::Messages(1000).goes_on(*n, start)).count();
+        let sent = (0..).take_while(|n| End::Messages(1000).goes_on(*n, start, 256)).count();
         assert_eq!(sent, 1000);
+    }
+
+    #[test]
+    fn slow_senders_end_in_time_too() {
+        let end = End::After(Duration::ZERO);
+        let load = |size, rate| Load { size, end, verify: true, rate };
+        // However little a message costs, or however long it takes: it is over.
+        for load in [load(16, Some(1.0)), load(1 << 30, None), load(8192, None)] {
+            let goes_on = |n: &u64| end.goes_on(*n, Instant::now(), load.stride());
+            let more = (1..).take_while(goes_on).count() as u64;
+            assert!(more * u64::from(load.size) <= 1 << 20, "{more} messages of {}", load.size);
+            assert!(load.rate.is_none() || more == 0, "{more} messages that are paced");
+        }
+        assert_eq!(load(0, None).stride(), 256);
     }
 
     #[test]

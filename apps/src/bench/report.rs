@@ -3,7 +3,7 @@
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::Config;
+use rdma_conn::send_recv::{Config, Preset};
 use serde::Serialize;
 
 use super::load::{Load, Receiving, Shape};
@@ -14,6 +14,8 @@ use crate::args::Bench;
 pub(crate) struct Case<'a> {
     pub(crate) device: &'a Device,
     pub(crate) options: &'a Bench,
+    pub(crate) preset: Option<Preset>,
+    pub(crate) shape: Shape,
     pub(crate) config: &'a Config,
     pub(crate) load: &'a Load,
 }
@@ -43,7 +45,8 @@ struct Line<'a> {
     messages: u64,
     messages_per_s: f64,
     bytes_per_s: f64,
-    rdma_ops_per_message: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma_ops_per_message: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rnr_events: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -82,8 +85,8 @@ impl Report {
             bytes(u64::from(line.size_bytes)),
             rate(line.messages_per_s),
             format!("{}/s", bytes(line.bytes_per_s as u64)),
-            format!("{:.3}", line.rdma_ops_per_message),
-            line.rnr_events.map_or_else(|| "not counted".into(), |n| n.to_string()),
+            counted(line.rdma_ops_per_message.map(|n| format!("{n:.3}"))),
+            counted(line.rnr_events.map(|n| n.to_string())),
             bytes(line.registered_bytes),
         ]);
         Ok(())
@@ -96,15 +99,30 @@ impl Report {
     }
 }
 
+fn counted(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| "not counted".into())
+}
+
 impl<'a> Case<'a> {
+    /// What this end has asked for.
+    pub(crate) fn new(
+        device: &'a Device,
+        options: &'a Bench,
+        config: &'a Config,
+        load: &'a Load,
+    ) -> Case<'a> {
+        let (preset, shape) = (options.connection.preset, Shape::new(options));
+        Case { device, options, preset, shape, config, load }
+    }
+
     fn line(&self, measured: &Measured) -> Line<'a> {
-        let Case { device, options, config, load } = *self;
-        let shape = Shape::new(options);
+        let Case { device, options, preset, shape, config, load } = *self;
+        let per_message = |n: u64| n as f64 / measured.messages.max(1) as f64;
         let per_s = measured.messages_per_s();
         let many_to_one = shape.receiving != Receiving::ThreadEach;
         Line {
             protocol: options.connection.protocol.name(),
-            preset: options.connection.preset.map(|p| p.name()),
+            preset: preset.map(|p| p.name()),
             device: device.name(),
             transport: "rc",
             size_bytes: load.size,
@@ -121,7 +139,7 @@ impl<'a> Case<'a> {
             messages: measured.messages,
             messages_per_s: per_s,
             bytes_per_s: per_s * f64::from(load.size),
-            rdma_ops_per_message: measured.operations as f64 / measured.messages.max(1) as f64,
+            rdma_ops_per_message: measured.operations.map(per_message),
             rnr_events: measured.rnr_events,
             registered_bytes: measured.registered_bytes,
             verified: load.verify,

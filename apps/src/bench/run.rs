@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, Message, Receiver, RecvError, SendError, Sender, SharedConfig, SharedPool, join,
+    Config, Ended, Message, Receiver, RecvError, SendError, Sender, SharedConfig, SharedPool, join,
     join_shared, receiver,
 };
 
@@ -18,8 +18,8 @@ use crate::verify::Payload;
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,
-    /// Send-queue work requests at all ends.
-    pub(crate) operations: u64,
+    /// Send-queue work requests at all ends; `None` where one of them is elsewhere.
+    pub(crate) operations: Option<u64>,
     /// `None` where the device does not count them.
     pub(crate) rnr_events: Option<u64>,
     /// Bytes registered for receiving.
@@ -106,6 +106,7 @@ pub(crate) fn within_process(
 pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Measured> {
     let registered_bytes = sides.registered_bytes();
     let Sides { senders, receivers, pool } = sides;
+    let both_here = !senders.is_empty() && !receivers.is_empty();
     let barrier = Barrier::new(senders.len() + receivers.len());
     let before = device.counters().ok();
     let totals = std::thread::scope(|scope| {
@@ -137,9 +138,9 @@ pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Meas
     }
     let total = Side::sum(totals)?;
     Ok(Measured {
-        messages: total.received.max(total.sent_alone),
+        messages: total.delivered(both_here)?,
         elapsed: total.end - total.start,
-        operations: total.operations,
+        operations: both_here.then_some(total.operations),
         rnr_events: before.and_then(|b| after?.since(&b).rnr_events),
         registered_bytes,
     })
@@ -151,13 +152,17 @@ struct Side {
     start: Instant,
     end: Instant,
     received: u64,
-    /// Messages of senders whose receivers are elsewhere count as sent.
-    sent_alone: u64,
+    sent: u64,
     operations: u64,
 }
 
 impl Side {
-    fn sum(sides: Vec<Result<Side>>) -> Result<Side> {
+    fn sum(mut sides: Vec<Result<Side>>) -> Result<Side> {
+        let cause = |side: &Result<Side>| side.as_ref().is_err_and(|e| !is_consequence(e));
+        let failed = sides.iter().position(cause).or(sides.iter().position(Result::is_err));
+        if let Some(at) = failed {
+            return sides.swap_remove(at);
+        }
         let mut sides = sides.into_iter();
         let first = sides.next().context("nobody to measure")??;
         sides.try_fold(first, |a, b| {
@@ -166,11 +171,27 @@ impl Side {
                 start: a.start.min(b.start),
                 end: a.end.max(b.end),
                 received: a.received + b.received,
-                sent_alone: a.sent_alone + b.sent_alone,
+                sent: a.sent + b.sent,
                 operations: a.operations + b.operations,
             })
         })
     }
+
+    /// Messages that arrived; of senders whose receivers are elsewhere, those that were
+    /// acknowledged.
+    fn delivered(&self, both_here: bool) -> Result<u64> {
+        let Side { sent, received, .. } = *self;
+        anyhow::ensure!(
+            !both_here || sent == received,
+            "{sent} messages were sent and {received} arrived"
+        );
+        Ok(sent.max(received))
+    }
+}
+
+/// Whether a sender failed only because its receiver did.
+fn is_consequence(failure: &anyhow::Error) -> bool {
+    matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
 }
 
 fn send(mut sender: Sender, stream: u64, load: &Load, barrier: &Barrier) -> Result<Side> {
@@ -180,7 +201,8 @@ fn send(mut sender: Sender, stream: u64, load: &Load, barrier: &Barrier) -> Resu
     let start = Instant::now();
     let mut pacer = Pacer::new(load.rate, start);
     let mut sent = 0;
-    while load.end.goes_on(sent, start) {
+    let stride = load.stride();
+    while load.end.goes_on(sent, start, stride) {
         pacer.wait();
         if load.verify {
             send_checked(&mut sender, &mut payload, load.size as usize)?;
@@ -196,7 +218,7 @@ fn send(mut sender: Sender, stream: u64, load: &Load, barrier: &Barrier) -> Resu
     let end = Instant::now();
     let operations = sender.stats().work_requests;
     sender.close()?;
-    Ok(Side { start, end, received: 0, sent_alone: sent, operations })
+    Ok(Side { start, end, received: 0, sent, operations })
 }
 
 /// Fills the payload in place, once there is room for it.
@@ -216,7 +238,7 @@ fn receive(group: Vec<Receiver>, first: u64, load: &Load, barrier: &Barrier) -> 
         (first..).zip(group).map(|(stream, receiver)| Taker::new(receiver, stream, load)).collect();
     barrier.wait();
     let start = Instant::now();
-    let mut side = Side { start, end: start, received: 0, sent_alone: 0, operations: 0 };
+    let mut side = Side { start, end: start, received: 0, sent: 0, operations: 0 };
     while !open.is_empty() {
         let mut at = 0;
         while let Some(taker) = open.get_mut(at) {
@@ -299,5 +321,32 @@ impl Taker {
         }
         self.receiver.free(message);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(sent: u64, received: u64) -> Side {
+        let now = Instant::now();
+        Side { start: now, end: now, received, sent, operations: 0 }
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_a_failure() {
+        let sum = |sent, received| Side::sum(vec![Ok(side(sent, 0)), Ok(side(0, received))]);
+        assert_eq!(sum(5, 5).unwrap().delivered(true).unwrap(), 5);
+        assert!(sum(5, 4).unwrap().delivered(true).is_err());
+        assert!(sum(4, 5).unwrap().delivered(true).is_err());
+        assert_eq!(side(5, 0).delivered(false).unwrap(), 5, "the other end is elsewhere");
+    }
+
+    #[test]
+    fn the_cause_is_named_and_not_what_followed_from_it() {
+        let stopped = || Err(SendError::Ended(Ended::PeerStopped).into());
+        let failed = Side::sum(vec![stopped(), Err(anyhow::anyhow!("a wrong checksum"))]);
+        assert_eq!(failed.unwrap_err().to_string(), "a wrong checksum");
+        assert!(Side::sum(vec![Ok(side(1, 1)), stopped()]).is_err());
     }
 }
