@@ -27,12 +27,19 @@ const FETCH_BUFFER: u32 = 4;
 
 /// One posted receive request. Further entries of its scatter list are in the
 /// ring's `more`.
+///
+/// 32 bytes, two to a cache line and never across two. A message within one thread
+/// (lists of 8) then takes 44.7 ns instead of 46.1, 45.1 instead of 45.7 in another
+/// series of medians; between two threads no difference was seen.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
 pub(crate) struct RecvSlot {
     pub(crate) wr_id: u64,
     num_sge: u32,
     first: ibv_sge,
 }
+
+const _: () = assert!(size_of::<RecvSlot>() == 32);
 
 /// A ring of receive requests. The memory is shared by both sides, which own
 /// disjoint parts of it: `tail ..` the posting side, `head .. tail` the other.
