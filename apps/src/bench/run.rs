@@ -9,6 +9,7 @@ use rdma_conn::send_recv::{
     Config, Ended, Message, Receiver, RecvError, SendError, Sender, SharedConfig, SharedPool, join,
     join_shared, receiver,
 };
+use rdma_conn::verbs_safe::WcStatus;
 
 use super::load::{Load, Pacer, Receiving, Shape};
 use crate::verify::Payload;
@@ -136,7 +137,7 @@ pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Meas
     for e in totals.iter().filter_map(|side| side.as_ref().err()) {
         tracing::info!(error = %e, "a thread failed");
     }
-    let total = Side::sum(totals)?;
+    let total = Side::sum(totals).map_err(advise)?;
     Ok(Measured {
         messages: total.delivered(both_here)?,
         elapsed: total.end - total.start,
@@ -144,6 +145,15 @@ pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Meas
         rnr_events: before.and_then(|b| after?.since(&b).rnr_events),
         registered_bytes,
     })
+}
+
+/// What to do about a failure that the command line can avoid.
+fn advise(failure: anyhow::Error) -> anyhow::Error {
+    match failure.downcast_ref::<SendError>() {
+        Some(SendError::Ended(Ended::PeerLost(e))) if e.status == WcStatus::RNR_RETRY_EXC => failure
+            .context("the receiver fell behind for longer than retries last; use credits, a lower --rate or a larger --recv-window"),
+        _ => failure,
+    }
 }
 
 /// What one thread did.
