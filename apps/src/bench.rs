@@ -9,7 +9,7 @@ mod rate;
 mod report;
 mod run;
 
-use rdma_conn::send_recv::{Config, Preset};
+use rdma_conn::send_recv::{Config, Preset, SharedConfig};
 
 use crate::args::{Bench, Common, Rate};
 use crate::outcome::{Outcome, as_usage, usage};
@@ -100,6 +100,10 @@ fn check(common: &Common, options: &Bench, device: &rdma_conn::device::Device) -
     }
     let window = config(common, options, sizes(options)[0]).recv_window + 1;
     match options.srq_buffers {
+        Some(n) if n > SharedConfig::MAX_BUFFERS => Err(usage(format!(
+            "--srq-buffers {n} is too many: {} at most",
+            SharedConfig::MAX_BUFFERS
+        ))),
         Some(n) if u64::from(n) < u64::from(window) * u64::from(shape.senders) => {
             Err(usage(format!(
                 "--srq-buffers {n} is too few for {} senders with {window} each: {} or a smaller --recv-window",

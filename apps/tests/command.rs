@@ -87,6 +87,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--single-receiver", "--size", "16"], "--senders"),
         (&["bench", "--srq", "magic", "--size", "16"], "magic"),
         (&["bench", "--srq-buffers", "100", "--size", "16"], "--srq"),
+        (&["bench", "--srq", "--srq-buffers", "4294967295", "--size", "16"], "too many"),
         (
             &["bench", "--srq", "--srq-buffers", "1", "--senders", "2", "--size", "16"],
             "1 is too few",

@@ -271,7 +271,12 @@ impl Config {
     }
 }
 
-fn check(field: &'static str, value: u32, ok: bool, rule: &'static str) -> Result<(), ConfigError> {
+pub(super) fn check(
+    field: &'static str,
+    value: u32,
+    ok: bool,
+    rule: &'static str,
+) -> Result<(), ConfigError> {
     if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
 }
 

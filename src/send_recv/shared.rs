@@ -9,8 +9,9 @@ use conn_core::gate::Gate;
 use conn_core::repost::{RepostQueue, RepostWord, words_for};
 use verbs_safe::{Completion, RecvBuf, RecvPool, RecvPoster, SharedReceiveQueue};
 
+use super::config::check;
 use super::returns::{Returns, SlotReturn};
-use super::{ConnectError, Ended};
+use super::{Config, ConfigError, ConnectError, Ended};
 use crate::bell::Bell;
 
 /// How freed buffers get back into the shared receive queue.
@@ -63,6 +64,26 @@ pub struct SharedConfig {
     pub reposting: Reposting,
     /// Buffers posted with one doorbell, where there are so many.
     pub repost_batch: u32,
+}
+
+impl SharedConfig {
+    /// Most buffers.
+    pub const MAX_BUFFERS: u32 = 1 << 24;
+    /// Most connections.
+    pub const MAX_PEERS: u32 = 1 << 20;
+
+    /// Checks every field. (A `repost_batch` is used as far as lists go.)
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let fits = (1..=Self::MAX_BUFFERS).contains(&self.buffers);
+        check("buffers", self.buffers, fits, "1 to 16777216")?;
+        let fits = (1..=Config::MAX_MESSAGE_BYTES).contains(&self.buffer_bytes);
+        check("buffer_bytes", self.buffer_bytes, fits, "1 to 1073741824")?;
+        let fits = (1..=Self::MAX_PEERS).contains(&self.max_peers);
+        check("max_peers", self.max_peers, fits, "1 to 1048576")
+    }
 }
 
 /// A pool of receive buffers that many connections share, behind one shared
@@ -145,11 +166,14 @@ impl SharedPool {
     /// Makes a pool on `device`, with all its buffers posted.
     ///
     /// # Errors
-    /// [`ConnectError::Device`] when the device refuses the queue or the memory.
+    /// [`ConnectError::Config`]; [`ConnectError::Device`] when the device refuses the
+    /// queue or the memory.
     pub fn new(
         device: &crate::device::Device,
         config: SharedConfig,
     ) -> Result<SharedPool, ConnectError> {
+        // Before anything of such a size is made.
+        config.validate()?;
         let inner = Arc::new(Inner::new(config)?);
         let recycler = SlotReturn::Shared(SharedReturn { inner: inner.clone() });
         let (mut poster, pool) = device
@@ -539,4 +563,36 @@ impl Drop for Member {
 /// things half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_that_nobody_has_room_for_are_refused_before_they_are_made() {
+        let device = crate::device::soft().unwrap();
+        let reposting = Reposting::Combining;
+        let fine = SharedConfig {
+            buffers: 4,
+            buffer_bytes: 64,
+            max_peers: 1,
+            reposting,
+            repost_batch: u32::MAX,
+        };
+        SharedPool::new(&device, fine).unwrap();
+        for (field, bad) in [
+            ("buffers", SharedConfig { buffers: 0, ..fine }),
+            ("buffers", SharedConfig { buffers: u32::MAX, ..fine }),
+            ("buffer_bytes", SharedConfig { buffer_bytes: 0, ..fine }),
+            ("buffer_bytes", SharedConfig { buffer_bytes: u32::MAX, ..fine }),
+            ("max_peers", SharedConfig { max_peers: 0, ..fine }),
+            ("max_peers", SharedConfig { max_peers: u32::MAX, ..fine }),
+        ] {
+            let ConnectError::Config(error) = SharedPool::new(&device, bad).unwrap_err() else {
+                panic!("{bad:?}");
+            };
+            assert_eq!(error.field, field);
+        }
+    }
 }
