@@ -95,6 +95,10 @@ impl HandshakeError {
 /// How long a handshake may take from its first byte to its last.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long whoever connects may take for its Hello: a fraction of [`TIME_LIMIT`], so
+/// that one who says nothing does not make the others give up.
+pub const HELLO_LIMIT: Duration = Duration::from_secs(3);
+
 /// One handshake on one stream.
 pub(crate) struct Exchange<'s, S: Stream> {
     stream: &'s mut S,

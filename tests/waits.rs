@@ -167,3 +167,13 @@ fn an_initiator_that_wants_messages_back_is_refused_where_they_are_only_taken() 
         assert_eq!(inbox.peers(), 0);
     });
 }
+
+#[test]
+fn a_receiver_without_senders_is_not_waited_for() {
+    bounded(|| {
+        let device = device();
+        let mut inbox = receiver(&device, &Config::default(), 2, None).unwrap();
+        assert_eq!(inbox.try_recv().unwrap_err(), RecvError::Empty, "somebody may join");
+        assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed, "nobody can while we wait");
+    });
+}

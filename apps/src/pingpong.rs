@@ -129,7 +129,9 @@ fn within_process(
         let led = operations(&near);
         drop(near);
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok((half_trips?, led + followed?))
+        // What the follower has found is the cause of what the leader then saw.
+        let followed = followed?;
+        Ok((half_trips?, led + followed))
     })
 }
 

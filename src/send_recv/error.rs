@@ -107,7 +107,8 @@ pub enum RecvError {
     /// The caller's timeout passed.
     #[error("timed out")]
     TimedOut,
-    /// Every peer has said goodbye, and all that they sent was handed out.
+    /// Every peer has said goodbye, and all that they sent was handed out; or there
+    /// is no peer that could be waited for.
     #[error("the connection is closed")]
     Closed,
     /// One peer's connection has ended with an error, which is reported once; all

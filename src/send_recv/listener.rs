@@ -1,13 +1,14 @@
 //! Accepting connections.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use conn_core::handshake::{Frame, Parameters, ProtocolId, Reason};
 
 use super::setup::{self, Inbox};
 use super::{Config, ConnectError, Connection, Peer, Receiver, SharedPool, sender_of};
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT};
 
 /// Listens for connections on a TCP port.
 ///
@@ -78,7 +79,7 @@ impl Listener {
         let system = |source| ConnectError::System { what: "a connection", source };
         let (stream, from) = self.tcp.accept().map_err(system)?;
         stream.set_nodelay(true).map_err(system)?;
-        Incoming::greet(stream, Some(from))
+        Incoming::greet(stream, Some(from), HELLO_LIMIT)
     }
 }
 
@@ -87,8 +88,9 @@ impl<S: Stream> Incoming<S> {
     pub(super) fn greet(
         mut stream: S,
         from: Option<SocketAddr>,
+        limit: Duration,
     ) -> Result<Incoming<S>, ConnectError> {
-        let mut exchange = Exchange::new(&mut stream, TIME_LIMIT);
+        let mut exchange = Exchange::new(&mut stream, limit);
         let hello = exchange.receive(|frame| match frame {
             Frame::Hello(parameters) => Ok(Hello::new(parameters)),
             _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),

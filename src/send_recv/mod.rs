@@ -194,7 +194,7 @@ fn within_process<T: Send>(
     let (mut near, far) = UnixStream::pair().map_err(system)?;
     std::thread::scope(|scope| {
         let initiating = scope.spawn(move || initiator(&mut near));
-        let incoming = Incoming::greet(far, None);
+        let incoming = Incoming::greet(far, None, TIME_LIMIT);
         let accepted = incoming.and_then(|i| i.accept_inbox(device, config, Some(inbox), b""));
         let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (initiated, accepted) {

@@ -211,7 +211,8 @@ impl Receiver {
 
 /// Receiving.
 impl Receiver {
-    /// The next message if there is one; never waits.
+    /// The next message if there is one; never waits, and so never asks whether a
+    /// silent peer is still there: the calls that wait do.
     ///
     /// # Errors
     /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
@@ -271,7 +272,8 @@ impl Receiver {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// As [`try_recv`](Receiver::try_recv), without `Empty`.
+    /// As [`try_recv`](Receiver::try_recv), without `Empty`; [`RecvError::Closed`] also
+    /// when no sender has joined yet.
     #[inline]
     pub fn recv(&mut self) -> Result<Message, RecvError> {
         match self.try_recv() {
@@ -310,6 +312,10 @@ impl Receiver {
 
     #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        if self.links.is_empty() {
+            // Nobody can join while we wait: a wait would never end.
+            return Err(RecvError::Closed);
+        }
         let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
         let mut idle = idle.resume(&mut self.silence);
         loop {

@@ -145,7 +145,8 @@ impl Sender {
 
 /// Sending.
 impl Sender {
-    /// Accepts a message if there is room for it now.
+    /// Accepts a message if there is room for it now. It never waits, and so never
+    /// asks whether a silent peer is still there: the calls that wait do.
     ///
     /// # Errors
     /// [`SendError::Full`] when there is none: nothing was sent, try again later.
