@@ -3,6 +3,9 @@
 
 mod bindings;
 mod soak;
+mod vm;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -33,11 +36,23 @@ enum Chore {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// Run a command in a virtual machine whose kernel has the software RoCE device rxe0,
+    /// on what is built here
+    Vm(vm::VmArgs),
 }
 
-fn main() -> Result<()> {
-    match Args::parse().chore {
-        Chore::Bindings { check } => bindings::run(check),
-        Chore::Soak { schedules, seed } => soak::run(schedules, seed),
+fn main() -> ExitCode {
+    run(Args::parse().chore).unwrap_or_else(|e| {
+        eprintln!("error: {e:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(chore: Chore) -> Result<ExitCode> {
+    match chore {
+        Chore::Bindings { check } => bindings::run(check)?,
+        Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
+        Chore::Vm(args) => return vm::run(&args),
     }
+    Ok(ExitCode::SUCCESS)
 }

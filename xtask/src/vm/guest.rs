@@ -1,0 +1,224 @@
+//! One run of the guest: a command goes in, what it prints and its status come out.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::cache::Cache;
+
+/// Set up by the guest before the command starts, see there.
+const SCRIPT: &str = include_str!("guest.sh");
+
+/// How long the guest may take to come up: some 15 s of processor time.
+const BOOT: Duration = Duration::from_secs(300);
+
+/// How much longer than it may run the guest stays, if nobody ends it.
+const LEEWAY: Duration = Duration::from_secs(60);
+
+/// Lines that are kept for the report on a guest that hangs.
+const LAST_LINES: usize = 15;
+
+/// What is to be run, and within which limits.
+pub(super) struct Guest {
+    /// A command for bash.
+    pub(super) command: String,
+    /// How long it may take.
+    pub(super) limit: Duration,
+    pub(super) memory_mib: u32,
+    /// Whether the kernel's messages are shown.
+    pub(super) verbose: bool,
+}
+
+/// What came of it.
+pub(super) struct Outcome {
+    /// The exit status of the command.
+    pub(super) status: u8,
+}
+
+/// The words of a command, for bash.
+pub(super) fn quoted(words: &[String]) -> String {
+    words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+impl Guest {
+    /// Boots, runs the command, and shuts down. What the command prints is passed on as
+    /// it comes.
+    ///
+    /// # Errors
+    /// When the guest does not come up, or does not end in time; one line that says what
+    /// to do, and what was printed last.
+    pub(super) fn run(&self, cache: &Cache) -> Result<Outcome> {
+        let shared = Shared(cache.run_folder()?);
+        self.write_script(&shared.0)?;
+        let mut child = self.start(cache, &shared.0)?;
+        let last = Arc::new(Mutex::new(VecDeque::new()));
+        let out = pass_on(child.stdout.take().expect("piped"), std::io::stdout(), &last);
+        let err = pass_on(child.stderr.take().expect("piped"), std::io::stderr(), &last);
+        let ended = self.wait(&mut child, &shared.0);
+        if ended.is_err() {
+            end(&mut child);
+        }
+        for thread in [out, err] {
+            thread.join().expect("passes lines on");
+        }
+        let told = last.lock().expect("no panic").iter().cloned().collect::<Vec<_>>();
+        ended.and_then(|()| shared.status()).map_err(|e| match told.is_empty() {
+            true => e,
+            false => anyhow!("{e}\nit printed last:\n{}", told.join("\n")),
+        })
+    }
+
+    fn write_script(&self, shared: &Path) -> Result<()> {
+        let lifetime = BOOT + self.limit + LEEWAY;
+        let directory = std::env::current_dir()?.display().to_string();
+        let own = [
+            ("RDMA_CONN_VM_LIFETIME", lifetime.as_secs().to_string()),
+            ("RDMA_CONN_VM_DIRECTORY", directory),
+            ("RDMA_CONN_VM_SHARED", shared.display().to_string()),
+        ];
+        let exports: String = environment()
+            .chain(own.map(|(name, value)| (name.to_owned(), value)))
+            .map(|(name, value)| format!("export {name}={}\n", quote(&value)))
+            .collect();
+        fs::write(shared.join("environment"), exports)?;
+        fs::write(shared.join("command"), format!("{}\n", self.command))?;
+        Ok(fs::write(shared.join("guest.sh"), SCRIPT)?)
+    }
+
+    /// Software emulation: where hardware virtualisation is nested, the guest may hang.
+    fn start(&self, cache: &Cache, shared: &Path) -> Result<Child> {
+        let mut vng = Command::new(cache.bin.join("vng"));
+        vng.args(["--disable-kvm", "--cpus", "2", "--user", "root"]);
+        vng.arg("--memory").arg(format!("{}M", self.memory_mib));
+        vng.arg("--run").arg(&cache.kernel);
+        vng.arg(format!("--rwdir={}", shared.display()));
+        if self.verbose {
+            vng.arg("--verbose");
+        }
+        vng.arg("--").arg("bash").arg(shared.join("guest.sh")).arg(shared);
+        let path = std::env::var("PATH").unwrap_or_default();
+        vng.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", cache.bin.display()));
+        vng.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        vng.spawn().context("starting vng")
+    }
+
+    fn wait(&self, child: &mut Child, shared: &Path) -> Result<()> {
+        let mut deadline = Instant::now() + BOOT;
+        let mut is_up = false;
+        while child.try_wait()?.is_none() {
+            if !is_up && shared.join("ready").exists() {
+                (is_up, deadline) = (true, Instant::now() + self.limit);
+            }
+            if Instant::now() > deadline {
+                match is_up {
+                    true => bail!("the command took longer than {:?}: ended (--limit)", self.limit),
+                    false => bail!("the guest did not come up within {BOOT:?}: see --verbose"),
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// What the host has set, but for what cargo has set for this program alone.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let is_ours =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(move |(name, _)| is_name(name) && !is_ours(name))
+        .chain([("RDMA_CONN_DEVICE".to_owned(), device)])
+}
+
+/// The folder that both see; gone with the run.
+struct Shared(PathBuf);
+
+impl Shared {
+    /// What the guest has left behind.
+    fn status(&self) -> Result<Outcome> {
+        let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
+        if let Some(reason) = read("unready") {
+            bail!("{}", reason.trim());
+        }
+        if read("ready").is_none() {
+            bail!("the guest ended before it was up: `cargo xtask vm --verbose -- true` shows why");
+        }
+        let status = read("status").and_then(|s| s.trim().parse().ok());
+        let status = status.context("the guest ended before the command: see --verbose")?;
+        Ok(Outcome { status })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // the cache can be emptied by hand
+    }
+}
+
+/// Copies lines as they come, and keeps the last of them.
+fn pass_on(
+    from: impl Read + Send + 'static,
+    mut to: impl Write + Send + 'static,
+    last: &Arc<Mutex<VecDeque<String>>>,
+) -> JoinHandle<()> {
+    let last = Arc::clone(last);
+    std::thread::spawn(move || {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let _ = to.write_all(&line).and_then(|()| to.flush()); // nobody may be reading
+            let mut last = last.lock().expect("no panic");
+            last.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+            if last.len() > LAST_LINES {
+                last.pop_front();
+            }
+            line.clear();
+        }
+    })
+}
+
+/// Ends `child` and every process that it has started, children last: an emulator that
+/// has lost its parent is nobody's any more.
+fn end(child: &mut Child) {
+    for id in descendants(child.id()) {
+        if let Some(pid) = rustix::process::Pid::from_raw(id as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The processes below `root`, from /proc.
+fn descendants(root: u32) -> Vec<u32> {
+    let of = |pid: u32| -> Vec<u32> {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads
+            .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+            .flat_map(|list| {
+                list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    let mut all = of(root);
+    let mut next = 0;
+    while next < all.len() {
+        all.extend(of(all[next]));
+        next += 1;
+    }
+    all
+}

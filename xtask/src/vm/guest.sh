@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs in the guest, as root: makes the device, then runs the command. Its host reads
+# what became of it from files in the shared folder: `unready` (one line that says what
+# is missing), `ready`, `status`.
+shared=$1
+
+unready() {
+    echo "$1" >"$shared/unready"
+    exit 1
+}
+
+# shellcheck disable=SC1091
+source "$shared/environment"
+
+# A guest whose host has gone ends by itself.
+(
+    sleep "$RDMA_CONN_VM_LIFETIME"
+    echo o >/proc/sysrq-trigger
+) >/dev/null 2>&1 &
+
+ip link set lo up
+for module in rdma_rxe ib_uverbs rdma_ucm dummy; do
+    modprobe "$module" || unready "the guest's kernel has no module $module: empty the cache of the virtual machine, so that a kernel that has it is fetched"
+done
+# The default MTU of 1500 leaves RoCE with 1024 bytes, and large messages with a crawl.
+{ ip link add rdma0 type dummy && ip link set rdma0 mtu 4200 &&
+    ip addr add 10.9.0.1/24 dev rdma0 && ip link set rdma0 up; } ||
+    unready "the guest cannot make a network interface: iproute2 is needed"
+rdma link add rxe0 type rxe netdev rdma0 ||
+    unready "the guest cannot make the device rxe0: the command rdma of iproute2 is needed"
+for ((i = 0; i < 100; i++)); do
+    grep -qs ffff:0a09:0001 /sys/class/infiniband/rxe0/ports/1/gids/* && break
+    sleep 0.1
+done
+[ -c /dev/infiniband/uverbs0 ] || unready "the guest has no /dev/infiniband/uverbs0"
+ulimit -l unlimited
+
+cd "$RDMA_CONN_VM_DIRECTORY" || unready "the guest does not see $RDMA_CONN_VM_DIRECTORY"
+touch "$shared/ready"
+bash "$shared/command"
+echo $? >"$shared/status.part"
+mv "$shared/status.part" "$shared/status"
+sync
