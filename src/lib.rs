@@ -32,6 +32,7 @@ mod bell;
 pub mod build;
 pub mod device;
 pub mod handshake;
+pub mod raw;
 pub mod send_recv;
 mod wait;
 

@@ -101,6 +101,8 @@ pub struct ProtocolId(pub u8);
 impl ProtocolId {
     /// Send/Receive. The other numbers are reserved for the other connections.
     pub const SEND_RECV: Self = Self(1);
+    /// No connection: raw queue pairs ([`raw`](crate::raw)).
+    pub const RAW: Self = Self(255);
 }
 
 /// The path MTU, numbered as in the verbs (`IBV_MTU_256` …).

@@ -18,6 +18,8 @@
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
 //! | [`handshake`] | both | the bytes of connection set-up |
+//! | [`raw`] | both | what raw queue pairs tell each other in it |
+//! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
 //!
 //! # The drive loop
 //!
@@ -78,6 +80,8 @@ pub mod gate;
 pub mod handshake;
 pub mod pack;
 pub mod pool;
+pub mod raw;
+pub mod rc_pingpong;
 pub mod repost;
 pub mod sleeper;
 mod sync;

@@ -1,0 +1,229 @@
+//! What the ends of raw queue pairs tell each other: memory, Q_Key, transport.
+//!
+//! Raw queue pairs are set up with the [`handshake`](crate::handshake) as connections
+//! are, as protocol [`ProtocolId::RAW`](crate::handshake::ProtocolId::RAW) with the one
+//! direction initiator to acceptor, whose endpoints are the two queue pairs. The
+//! application data begin with an offer; all integers are little-endian:
+//!
+//! | bytes | offer |
+//! |---|---|
+//! | 1 | transport: 1 RC, 2 UC, 3 UD |
+//! | 3 | 0 |
+//! | 4 | Q_Key; 0 unless the transport is UD |
+//! | 4 | key of the memory that the peer may reach |
+//! | 8 | its address |
+//! | 8 | its length in bytes; where it is 0 there is none, and key and address are 0 |
+//! | … | the user's data |
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+use crate::handshake::MAX_APPLICATION;
+
+/// Bytes of an offer without the user's data.
+pub const OFFER_LEN: usize = 28;
+/// The longest user's data, in bytes.
+pub const MAX_USER: usize = MAX_APPLICATION - OFFER_LEN;
+
+/// What carries a queue pair's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc = 1,
+    /// Unreliable connection.
+    Uc = 2,
+    /// Unreliable datagrams.
+    Ud = 3,
+}
+
+impl Transport {
+    /// From its number; `None` for an unknown one.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Rc,
+            2 => Self::Uc,
+            3 => Self::Ud,
+            _ => return None,
+        })
+    }
+
+    /// Its number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// `rc`, `uc` or `ud`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+        }
+    }
+}
+
+/// Memory that the peer may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Its address, in the space of whoever offers it.
+    pub addr: u64,
+    /// Its length in bytes, at least 1.
+    pub len: u64,
+    /// Its remote key.
+    pub rkey: u32,
+}
+
+/// What one end of a raw queue pair tells the other.
+///
+/// ```
+/// use conn_core::raw::{Memory, Offer, OFFER_LEN, Transport};
+///
+/// let memory = Some(Memory { addr: 0x7f00_0000_0000, len: 4096, rkey: 7 });
+/// let offer = Offer { transport: Transport::Rc, qkey: 0, memory, user: b"hello" };
+/// let mut buf = [0; 64];
+/// let len = offer.encode(&mut buf)?;
+/// assert_eq!(len, OFFER_LEN + 5);
+/// assert_eq!(Offer::decode(&buf[..len])?, offer);
+/// assert!(Offer::decode(b"junk").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// The transport; both ends have the same.
+    pub transport: Transport,
+    /// What datagrams to this end have to carry; 0 unless the transport is UD.
+    pub qkey: u32,
+    /// What the peer may reach.
+    pub memory: Option<Memory>,
+    /// Whatever the user adds, up to [`MAX_USER`] bytes.
+    pub user: &'a [u8],
+}
+
+/// Bytes that are no offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Fewer than [`OFFER_LEN`] bytes.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// An unknown transport.
+    Transport(u8),
+    /// What must be 0 is not: a reserved byte, the Q_Key of a transport that has none,
+    /// or key and address of memory that does not exist.
+    NotZero,
+    /// The memory would reach beyond the end of the address space.
+    Memory,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => write!(f, "an offer of {len} bytes; it has {OFFER_LEN}"),
+            Self::Transport(code) => write!(f, "unknown transport {code}"),
+            Self::NotZero => f.write_str("something in the offer that must be 0 is not"),
+            Self::Memory => f.write_str("memory beyond the end of the address space"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// An offer that cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The output has too little room.
+    BufferTooSmall {
+        /// Bytes that the offer has.
+        need: usize,
+    },
+    /// More than [`MAX_USER`] bytes of user's data.
+    UserTooLong {
+        /// Bytes given.
+        len: usize,
+    },
+    /// A Q_Key without UD, or memory of no bytes or beyond the address space.
+    Meaningless,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall { need } => write!(f, "the offer needs {need} bytes"),
+            Self::UserTooLong { len } => {
+                write!(f, "{len} bytes of user's data; at most {MAX_USER} fit")
+            }
+            Self::Meaningless => f.write_str("a Q_Key without UD, or memory that cannot be"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+impl Memory {
+    const fn exists(&self) -> bool {
+        self.len > 0 && self.addr.checked_add(self.len).is_some()
+    }
+}
+
+impl<'a> Offer<'a> {
+    /// Writes the offer to the beginning of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; `out` is then as it was.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
+        let (len, need) = (self.user.len(), OFFER_LEN + self.user.len());
+        if len > MAX_USER {
+            return Err(EncodeError::UserTooLong { len });
+        }
+        let keyless = self.transport != Transport::Ud && self.qkey != 0;
+        if keyless || self.memory.is_some_and(|m| !m.exists()) {
+            return Err(EncodeError::Meaningless);
+        }
+        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let memory = self.memory.unwrap_or(Memory { addr: 0, len: 0, rkey: 0 });
+        out[..4].copy_from_slice(&[self.transport.code(), 0, 0, 0]);
+        out[4..8].copy_from_slice(&self.qkey.to_le_bytes());
+        out[8..12].copy_from_slice(&memory.rkey.to_le_bytes());
+        out[12..20].copy_from_slice(&memory.addr.to_le_bytes());
+        out[20..28].copy_from_slice(&memory.len.to_le_bytes());
+        out[28..].copy_from_slice(self.user);
+        Ok(need)
+    }
+
+    /// Decodes the application data of a handshake, all of it.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: what is wrong with it.
+    pub fn decode(bytes: &'a [u8]) -> Result<Offer<'a>, DecodeError> {
+        let short = DecodeError::TooShort { len: bytes.len() };
+        let (head, user) = bytes.split_first_chunk::<OFFER_LEN>().ok_or(short)?;
+        let transport = Transport::from_code(head[0]).ok_or(DecodeError::Transport(head[0]))?;
+        let [qkey, rkey] = [4, 8].map(|at| u32::from_le_bytes(part(head, at)));
+        let [addr, len] = [12, 20].map(|at| u64::from_le_bytes(part(head, at)));
+        let keyless = transport != Transport::Ud && qkey != 0;
+        let nothing = len == 0 && (rkey != 0 || addr != 0);
+        if head[1..4] != [0; 3] || keyless || nothing {
+            return Err(DecodeError::NotZero);
+        }
+        let memory = (len > 0).then_some(Memory { addr, len, rkey });
+        if memory.is_some_and(|m| !m.exists()) {
+            return Err(DecodeError::Memory);
+        }
+        Ok(Offer { transport, qkey, memory, user })
+    }
+}
+
+/// `N` bytes at `at`, which the caller knows to be inside.
+fn part<const N: usize>(head: &[u8; OFFER_LEN], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&head[at..at + N]);
+    bytes
+}

@@ -1,0 +1,185 @@
+//! The handshake of raw queue pairs.
+
+use conn_core::handshake::{self, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId, Reason};
+use conn_core::raw::{Memory, Transport};
+use verbs_safe::{Endpoint, RemoteSpan};
+
+use super::{Offer, RawEnd, RawPeer};
+use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT};
+use crate::send_recv::ConnectError;
+
+/// What one end says in its Hello or Accept, owned: the stream's buffer is not.
+#[derive(Debug, Clone)]
+struct Said {
+    peer: RawPeer,
+    transport: Transport,
+    mtu_bytes: u32,
+}
+
+/// Whoever wants to join a queue pair of its own to one of ours, and waits for the
+/// answer.
+#[derive(Debug)]
+pub struct Incoming<'s, S: Stream> {
+    stream: &'s mut S,
+    said: Said,
+}
+
+impl RawEnd {
+    /// Joins the queue pair to that of the peer at the other end of `stream`, who
+    /// [accepts](Incoming::accept). It may be sent to when this returns: the peer has
+    /// posted what it wanted to post before.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; the peer is told, and the queue pair is of no further use.
+    pub fn connect<S: Stream>(
+        &mut self,
+        stream: &mut S,
+        offer: &Offer<'_>,
+    ) -> Result<RawPeer, ConnectError> {
+        let mut exchange = Exchange::new(stream, TIME_LIMIT);
+        let mut buffer = [0; MAX_APPLICATION];
+        exchange.send(&Frame::Hello(self.parameters(offer, &mut buffer)?))?;
+        let said = exchange.receive(|frame| match frame {
+            Frame::Accept(parameters) => Said::new(parameters),
+            _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
+        });
+        let said = said.inspect_err(|e| tell(&mut exchange, e))?;
+        let joined = self.join_said(&said);
+        joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+        exchange.send(&Frame::Ready)?;
+        Ok(said.peer)
+    }
+
+    /// What this end says.
+    fn parameters<'b>(
+        &self,
+        offer: &Offer<'_>,
+        buffer: &'b mut [u8; MAX_APPLICATION],
+    ) -> Result<Parameters<'b>, ConnectError> {
+        let memory = |span: RemoteSpan| Memory { addr: span.addr, len: span.len, rkey: span.rkey };
+        let (transport, memory) = (self.transport, offer.memory.map(memory));
+        let offer = conn_core::raw::Offer { transport, qkey: 0, memory, user: offer.user };
+        let length = offer.encode(buffer).map_err(unfit)?;
+        let end = handshake::Endpoint {
+            qp_num: self.queues.control.qp_num(),
+            psn: self.psn,
+            recv_window: self.recv_slots,
+            max_message: self.recv_slot_bytes,
+        };
+        Ok(Parameters {
+            protocol: ProtocolId::RAW,
+            options: Options::NONE,
+            initiator_to_acceptor: Some(end),
+            acceptor_to_initiator: None,
+            lid: self.port.lid,
+            gid: self.gid.gid,
+            mtu: mtu(self.port.active_mtu.bytes()),
+            application: &buffer[..length],
+        })
+    }
+
+    fn join_said(&mut self, said: &Said) -> Result<(), ConnectError> {
+        if said.transport != self.transport {
+            let (theirs, ours) = (said.transport.name(), self.transport.name());
+            return Err(unfit(format!("the peer's queue pair is {theirs}, this one {ours}")));
+        }
+        self.join(&said.peer.endpoint, said.mtu_bytes)
+    }
+}
+
+impl<'s, S: Stream> Incoming<'s, S> {
+    /// Reads the Hello of whoever is at the other end of `stream`.
+    ///
+    /// # Errors
+    /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
+    /// something else, or too slowly. It is told so.
+    pub fn greet(stream: &'s mut S) -> Result<Incoming<'s, S>, ConnectError> {
+        let mut exchange = Exchange::new(stream, HELLO_LIMIT);
+        let said = exchange.receive(|frame| match frame {
+            Frame::Hello(parameters) => Said::new(parameters),
+            _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),
+        });
+        let said = said.inspect_err(|e| tell(&mut exchange, e))?;
+        Ok(Incoming { stream, said })
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn peer(&self) -> &RawPeer {
+        &self.said.peer
+    }
+
+    /// The transport of its queue pair.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.said.transport
+    }
+
+    /// Joins `end` to it. What `end` wants to receive at once must be posted before:
+    /// the peer may send as soon as it hears of this.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; the peer is told, and the queue pair is of no further use.
+    pub fn accept(self, end: &mut RawEnd, offer: &Offer<'_>) -> Result<RawPeer, ConnectError> {
+        let mut exchange = Exchange::new(self.stream, TIME_LIMIT);
+        let mut buffer = [0; MAX_APPLICATION];
+        let answer = end.parameters(offer, &mut buffer);
+        let answer = answer.and_then(|answer| end.join_said(&self.said).map(|()| answer));
+        let answer = answer.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+        exchange.send(&Frame::Accept(answer))?;
+        let ready = exchange.receive(|frame| match frame {
+            Frame::Ready => Ok(()),
+            _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
+        });
+        ready.inspect_err(|e| tell(&mut exchange, e))?;
+        Ok(self.said.peer)
+    }
+
+    /// Refuses it, with the reason.
+    pub fn refuse(self, why: &str) {
+        Exchange::new(self.stream, TIME_LIMIT).refuse(Reason::PARAMETERS, why);
+    }
+}
+
+impl Said {
+    fn new(parameters: &Parameters<'_>) -> Result<Said, HandshakeError> {
+        let unfit = |why: String| Err(HandshakeError::Unfit(why));
+        if parameters.protocol != ProtocolId::RAW {
+            let protocol = parameters.protocol.0;
+            return unfit(format!("it wants protocol {protocol}, these are raw queue pairs"));
+        }
+        let Some(end) = parameters.initiator_to_acceptor else {
+            return unfit("raw queue pairs have the direction initiator to acceptor".into());
+        };
+        let offer = match conn_core::raw::Offer::decode(parameters.application) {
+            Ok(offer) => offer,
+            Err(e) => return unfit(e.to_string()),
+        };
+        let span = |m: Memory| RemoteSpan { addr: m.addr, rkey: m.rkey, len: m.len };
+        let (lid, gid) = (parameters.lid, parameters.gid);
+        let peer = RawPeer {
+            endpoint: Endpoint { qp_num: end.qp_num, psn: end.psn, lid, gid },
+            memory: offer.memory.map(span),
+            recv_slots: end.recv_window,
+            recv_slot_bytes: end.max_message,
+            user: offer.user.to_vec(),
+        };
+        Ok(Said { peer, transport: offer.transport, mtu_bytes: parameters.mtu.bytes() })
+    }
+}
+
+fn unfit(why: impl std::fmt::Display) -> ConnectError {
+    HandshakeError::Unfit(why.to_string()).into()
+}
+
+/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
+fn tell<S: Stream>(exchange: &mut Exchange<'_, S>, error: &HandshakeError) {
+    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
+        exchange.refuse(error.reason(), &error.to_string());
+    }
+}
+
+fn mtu(bytes: u32) -> handshake::Mtu {
+    let code = [256, 512, 1024, 2048, 4096].iter().filter(|b| **b <= bytes).count();
+    handshake::Mtu::from_code(code as u8).unwrap_or(handshake::Mtu::B256)
+}
