@@ -22,6 +22,10 @@ pub struct Counters {
     pub rnr_naks: u64,
     /// Requests sent again after a time without response.
     pub retries: u64,
+    /// Messages of unreliable transports that nobody took: no receive request was
+    /// posted or it was too short, the key was wrong, nobody was there, or they
+    /// were lost on purpose.
+    pub dropped: u64,
     /// Faults that a simulation injected.
     pub faults: u64,
 }
@@ -32,6 +36,7 @@ impl AddAssign for Counters {
         self.bytes += other.bytes;
         self.rnr_naks += other.rnr_naks;
         self.retries += other.retries;
+        self.dropped += other.dropped;
         self.faults += other.faults;
     }
 }

@@ -58,6 +58,7 @@ pub(crate) struct Population {
     pub(crate) pds: AtomicUsize,
     pub(crate) cqs: AtomicUsize,
     pub(crate) srqs: AtomicUsize,
+    pub(crate) ahs: AtomicUsize,
 }
 
 /// Counts one more, unless there are `limit` already.

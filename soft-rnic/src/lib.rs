@@ -5,7 +5,7 @@
 //! objects that come out of it are the ABI's own structs, and the data path goes
 //! through `context->ops`. One device, `soft0`, is always listed: one port, active,
 //! Ethernet, MTU 4096, GID 0 = RoCE v2 for 127.0.0.1. Its queue pairs are reliable
-//! connections within the process.
+//! connections, unreliable ones, and datagrams, within the process.
 //!
 //! A program uses it in this order:
 //!
@@ -57,6 +57,7 @@
 //! A region's memory has to stay mapped while it is registered: a card pins it,
 //! this device relies on it.
 
+mod address;
 mod after;
 mod asynchronous;
 mod channel;
@@ -64,6 +65,7 @@ mod context;
 mod copy;
 mod counters;
 mod cq;
+mod datagram;
 mod device;
 mod errno;
 mod event;

@@ -15,11 +15,14 @@ pub(crate) const MAX_CQE: u32 = 4_194_304;
 pub(crate) const MAX_MR: usize = 1 << 18;
 pub(crate) const MAX_PD: usize = 65_536;
 pub(crate) const MAX_SRQ: usize = 65_536;
+pub(crate) const MAX_AH: usize = 65_536;
 pub(crate) const MAX_SRQ_WR: u32 = 32_768;
 /// Reads and atomics that a queue pair may have under way, either way.
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
-/// Longest message of a reliable connection, in bytes: 1 GiB.
+/// Longest message of a connected queue pair, in bytes: 1 GiB.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
+/// Of the port, and so the longest datagram, in bytes.
+pub(crate) const MTU: u64 = 4_096;
 /// The port's GID table has one entry: RoCE v2, `::ffff:127.0.0.1`.
 pub(crate) const GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 pub(crate) const PORT: u8 = 1;
@@ -75,7 +78,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         max_mcast_grp: 0,
         max_mcast_qp_attach: 0,
         max_total_mcast_qp_attach: 0,
-        max_ah: 0,
+        max_ah: int(MAX_AH),
         max_fmr: 0,
         max_map_per_fmr: 0,
         max_srq: int(MAX_SRQ),

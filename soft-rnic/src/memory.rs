@@ -110,11 +110,25 @@ pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
         return unsafe { copy_piece(to.ptr, from.ptr, from.len.min(to.len), how) };
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_pieces(to, from, how) }
+    unsafe { copy_pieces(to.iter().copied(), from.iter().copied(), how) }
 }
 
-unsafe fn copy_pieces(to: &[Span], from: &[Span], how: Copying) {
-    let (mut to, mut from) = (to.iter().copied(), from.iter().copied());
+/// Copies `header` and then `from` to `to`, which have room for both. All belong to
+/// the device.
+///
+/// # Safety
+/// All pieces are valid memory, which nobody else accesses.
+pub(crate) unsafe fn copy_with_header(to: &[Span], header: Span, from: &[Span]) {
+    let from = core::iter::once(header).chain(from.iter().copied());
+    // SAFETY: the caller's promise.
+    unsafe { copy_pieces(to.iter().copied(), from, Copying::Owned) }
+}
+
+unsafe fn copy_pieces(
+    mut to: impl Iterator<Item = Span>,
+    mut from: impl Iterator<Item = Span>,
+    how: Copying,
+) {
     let (mut target, mut source) = (to.next(), from.next());
     while let (Some(t), Some(s)) = (&mut target, &mut source) {
         let n = t.len.min(s.len);

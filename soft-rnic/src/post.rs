@@ -8,7 +8,7 @@ use verbs_sys::*;
 
 use crate::after::After;
 use crate::errno;
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, Transport};
 use crate::requester::{Line, SqParts};
 use crate::responder::Session;
 use crate::sq::{Pending, Request, Requester, Sq, Wqe};
@@ -24,7 +24,12 @@ pub(crate) unsafe extern "C" fn post_send(
     };
     let mut after = After::default();
     // SAFETY: the caller's list.
-    let result = unsafe { post_list(&qp, wr, &mut after) };
+    let result = unsafe {
+        match qp.transport {
+            Transport::Rc | Transport::Uc => post_list(&qp, wr, &mut after),
+            Transport::Ud => crate::datagram::post_list(&qp, wr, &mut after),
+        }
+    };
     after.run();
     match result {
         Ok(()) => 0,
@@ -47,7 +52,7 @@ unsafe fn post_list(
     after: &mut After,
 ) -> Result<(), (c_int, *mut ibv_send_wr)> {
     let mut sq = qp.sq.lock();
-    if matches!(qp.state(), State::Reset | State::Init | State::Rtr | State::Destroyed) {
+    if qp.state().refuses_sends() {
         return if wr.is_null() { Ok(()) } else { Err((errno::EINVAL, wr)) };
     }
     qp.resolve_peer(&mut sq);
@@ -101,7 +106,7 @@ unsafe fn wait_or_flush<'a>(
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) {
-    if qp.state() == State::Err {
+    if qp.state().flushes_sends() {
         // An error may have come whose flush has not: what was posted before goes
         // first.
         qp.flush_pending(pending, line);
@@ -117,7 +122,7 @@ unsafe fn wait_or_flush<'a>(
 /// # Safety
 /// `wr` is valid.
 #[inline(always)]
-unsafe fn admit<'a>(
+pub(crate) unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,
     wr: &'a ibv_send_wr,
@@ -134,7 +139,7 @@ unsafe fn admit<'a>(
         // SAFETY: the caller's list has `n` entries.
         unsafe { core::slice::from_raw_parts(wr.sg_list, n as usize) }
     };
-    let request = Request { wqe, sges };
+    let request = Request { wqe, sges, to: None };
     if wqe.inline && request.len() > u64::from(qp.cap.max_inline_data) {
         return Err(errno::EINVAL);
     }

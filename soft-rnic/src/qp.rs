@@ -22,6 +22,42 @@ use crate::responder::Responder;
 use crate::sq::{Pending, Requester, Sq, Wait};
 use crate::srq::Srq;
 
+/// The transport services that a queue pair can offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Reliable connection: what is sent is acknowledged, or repeated.
+    Rc,
+    /// Unreliable connection: one peer, and nothing comes back.
+    Uc,
+    /// Unreliable datagrams: each request names its destination.
+    Ud,
+}
+
+impl Transport {
+    fn from_abi(kind: ibv_qp_type) -> Option<Transport> {
+        Some(match kind {
+            ibv_qp_type::IBV_QPT_RC => Transport::Rc,
+            ibv_qp_type::IBV_QPT_UC => Transport::Uc,
+            ibv_qp_type::IBV_QPT_UD => Transport::Ud,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn abi(self) -> ibv_qp_type {
+        match self {
+            Transport::Rc => ibv_qp_type::IBV_QPT_RC,
+            Transport::Uc => ibv_qp_type::IBV_QPT_UC,
+            Transport::Ud => ibv_qp_type::IBV_QPT_UD,
+        }
+    }
+
+    /// Whether a requester learns what became of a message.
+    #[inline]
+    pub(crate) fn is_reliable(self) -> bool {
+        self == Transport::Rc
+    }
+}
+
 /// States of a queue pair, and one for what is left when it is destroyed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -31,17 +67,21 @@ pub(crate) enum State {
     Rtr,
     Rts,
     Sqd,
+    /// A request of an unreliable transport failed here: the send queue flushes,
+    /// the receive queue works on.
+    Sqe,
     Err,
     Destroyed,
 }
 
 impl State {
-    const ALL: [State; 7] = [
+    const ALL: [State; 8] = [
         State::Reset,
         State::Init,
         State::Rtr,
         State::Rts,
         State::Sqd,
+        State::Sqe,
         State::Err,
         State::Destroyed,
     ];
@@ -53,6 +93,7 @@ impl State {
             ibv_qp_state::IBV_QPS_RTR => State::Rtr,
             ibv_qp_state::IBV_QPS_RTS => State::Rts,
             ibv_qp_state::IBV_QPS_SQD => State::Sqd,
+            ibv_qp_state::IBV_QPS_SQE => State::Sqe,
             ibv_qp_state::IBV_QPS_ERR => State::Err,
             _ => return None,
         })
@@ -65,8 +106,21 @@ impl State {
             State::Rtr => ibv_qp_state::IBV_QPS_RTR,
             State::Rts => ibv_qp_state::IBV_QPS_RTS,
             State::Sqd => ibv_qp_state::IBV_QPS_SQD,
+            State::Sqe => ibv_qp_state::IBV_QPS_SQE,
             State::Err => ibv_qp_state::IBV_QPS_ERR,
         }
+    }
+
+    /// Whether what is posted to the send queue completes with a flush error.
+    #[inline]
+    pub(crate) fn flushes_sends(self) -> bool {
+        matches!(self, State::Sqe | State::Err)
+    }
+
+    /// Whether nothing can be posted to the send queue.
+    #[inline]
+    pub(crate) fn refuses_sends(self) -> bool {
+        matches!(self, State::Reset | State::Init | State::Rtr | State::Destroyed)
     }
 }
 
@@ -76,6 +130,7 @@ impl State {
 pub(crate) struct Qp {
     pub(crate) abi: UnsafeCell<ibv_qp>,
     pub(crate) num: u32,
+    pub(crate) transport: Transport,
     pub(crate) sig_all: bool,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) pd: Arc<Pd>,
@@ -139,10 +194,24 @@ impl Qp {
         // AcqRel: see `state`.
         self.state
             .try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-                let works = (State::Init as u8..=State::Sqd as u8).contains(&state);
+                let works = (State::Init as u8..=State::Sqe as u8).contains(&state);
                 works.then_some(State::Err as u8)
             })
             .is_ok()
+    }
+
+    /// A request of the send queue has failed: the error state, or for an
+    /// unreliable transport that of the send queue alone.
+    pub(crate) fn enter_send_error(&self) {
+        if self.transport.is_reliable() {
+            self.enter_error();
+            return;
+        }
+        // AcqRel: see `state`. Any other state is worse already.
+        let _ = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            let sends = state == State::Rts as u8 || state == State::Sqd as u8;
+            sends.then_some(State::Sqe as u8)
+        });
     }
 
     /// An asynchronous event of this queue pair.
@@ -164,7 +233,7 @@ impl Qp {
     pub(crate) fn flush(self: &Arc<Qp>, after: &mut After) {
         {
             let mut sq = self.sq.lock();
-            if self.state() == State::Err {
+            if self.state().flushes_sends() {
                 sq.requester.waits = None;
                 self.flush_sends(&mut sq, after);
             }
@@ -287,9 +356,7 @@ pub(crate) unsafe extern "C" fn create_qp(
 /// # Safety
 /// The pointers of `attr` are NULL or live objects of ours.
 unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
-    if attr.qp_type != ibv_qp_type::IBV_QPT_RC {
-        return Err(errno::EOPNOTSUPP);
-    }
+    let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     // SAFETY: the caller's promise.
     let (send_cq, recv_cq, srq) = unsafe {
         let srq = Srq::from_abi(attr.srq).ok().as_ref().map(InArc::keep);
@@ -302,7 +369,8 @@ unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_q
     }
     let cap = grant(&attr.cap, srq.is_some())?;
     let pd = Arc::clone(pd);
-    let parts = Parts { cap, sig_all: attr.sq_sig_all != 0, pd, send_cq, recv_cq, srq };
+    let sig_all = attr.sq_sig_all != 0;
+    let parts = Parts { transport, cap, sig_all, pd, send_cq, recv_cq, srq };
     let device = Arc::clone(&parts.pd.context.device);
     let qp = device.qps.insert(|num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
     qp.attach();
@@ -312,6 +380,7 @@ unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_q
 
 /// What a queue pair is made from.
 struct Parts {
+    transport: Transport,
     cap: ibv_qp_cap,
     sig_all: bool,
     pd: Arc<Pd>,
@@ -344,7 +413,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let Parts { cap, sig_all, pd, send_cq, recv_cq, srq } = parts;
+        let Parts { transport, cap, sig_all, pd, send_cq, recv_cq, srq } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut abi, attr): (ibv_qp, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         abi.context = pd.context.as_abi();
@@ -356,10 +425,10 @@ impl Qp {
         abi.handle = num;
         abi.qp_num = num;
         abi.state = ibv_qp_state::IBV_QPS_RESET;
-        abi.qp_type = ibv_qp_type::IBV_QPT_RC;
+        abi.qp_type = transport.abi();
         let sq = Sq {
             requester: Requester::default(),
-            pending: Pending::new(&cap),
+            pending: Pending::new(&cap, transport),
             peer: None,
             counters: crate::counters::Counters::default(),
             scratch: Scratch::new(),
@@ -369,6 +438,7 @@ impl Qp {
         Qp {
             abi: UnsafeCell::new(abi),
             num,
+            transport,
             sig_all,
             cap,
             pd,

@@ -19,7 +19,7 @@ use crate::cq::{Completion, CqWriter};
 use crate::limits;
 use crate::memory::{Span, Spans, resolve, resolve_one};
 use crate::mr::LOCAL_WRITE;
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, Transport};
 use crate::responder::{Message, Reply, Session};
 use crate::sq::{Request, Requester, Sq, Wait, Wqe};
 use crate::timer::{response_timeout_ns, rnr_timer_ns};
@@ -28,6 +28,9 @@ use crate::timer::{response_timeout_ns, rnr_timer_ns};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
+    /// Done as far as the requester can know: an unreliable transport's message
+    /// that nobody took.
+    Dropped,
     Failed(ibv_wc_status),
     /// It cannot go on now: the reason, and for how long (for ever, if `None`).
     Blocked(Wait, Option<u64>),
@@ -60,7 +63,9 @@ impl Qp {
         let stale = sq.peer.as_ref().is_none_or(|peer| peer.state() == State::Destroyed);
         if stale {
             let qps = &self.pd.context.device.qps;
-            sq.peer = sq.requester.reaches_us.then(|| qps.get(sq.requester.dest_qpn)).flatten();
+            let found = sq.requester.reaches_us.then(|| qps.get(sq.requester.dest_qpn)).flatten();
+            // Packets of another transport than a queue pair's are dropped.
+            sq.peer = found.filter(|peer| peer.transport == self.transport);
         }
     }
 
@@ -101,9 +106,12 @@ impl Qp {
     pub(crate) fn judge(&self, requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
         match reply {
             Reply::Done => {
-                let psn = requester.psn.wrapping_add(packets(len, requester.mtu_shift));
-                requester.psn = psn & 0x00ff_ffff;
+                requester.advance_psn(packets(len, requester.mtu_shift));
                 Outcome::Done
+            }
+            _ if !self.transport.is_reliable() => {
+                requester.advance_psn(packets(len, requester.mtu_shift));
+                Outcome::Dropped
             }
             Reply::Refused(status) => Outcome::Failed(status),
             Reply::Silence => {
@@ -116,7 +124,7 @@ impl Qp {
     /// The requester's own memory for a request, or the status with which it fails
     /// before anything is sent.
     #[inline(always)]
-    fn local(
+    pub(crate) fn local(
         &self,
         requester: &Requester,
         request: &Request<'_>,
@@ -156,8 +164,9 @@ impl Qp {
         outcome: Outcome,
     ) -> bool {
         match outcome {
-            Outcome::Done => {
+            Outcome::Done | Outcome::Dropped => {
                 sq.counters.requests += 1;
+                sq.counters.dropped += u64::from(outcome == Outcome::Dropped);
                 sq.counters.bytes += len;
                 sq.requester.next_request();
                 if wqe.signaled {
@@ -209,7 +218,8 @@ impl Qp {
         line.writer.push(&self.send_cq, &completion, owner, &mut line.after);
     }
 
-    /// Completes a request in error; the queue pair goes to the error state.
+    /// Completes a request in error; the queue pair goes to the error state, or its
+    /// send queue does.
     #[cold]
     pub(crate) fn fail<'a>(
         self: &'a Arc<Qp>,
@@ -218,13 +228,16 @@ impl Qp {
         status: ibv_wc_status,
     ) {
         self.complete(line, wqe, 0, status);
-        self.enter_error();
+        self.enter_send_error();
         line.after.push(Todo::Flush(Arc::clone(self)));
     }
 
     /// Executes what is pending, oldest first, until something blocks or, with
     /// `only_one`, one request has been tried. The send queue's lock is held.
     pub(crate) fn run_pending(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        if self.transport == Transport::Ud {
+            return self.run_datagrams(sq, after, only_one);
+        }
         self.resolve_peer(sq);
         let Sq { requester, pending, peer, counters, scratch, .. } = sq;
         let mut session = peer.as_ref().map(Session::open);
@@ -232,7 +245,7 @@ impl Qp {
         let mut parts = SqParts { requester, counters, scratch };
         while let Some(request) = pending.front() {
             let state = self.state();
-            if state == State::Err {
+            if state.flushes_sends() {
                 self.complete(&mut line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
                 pending.pop();
                 continue;
@@ -267,9 +280,9 @@ pub(crate) struct SqParts<'a> {
 /// place: half a kilobyte is too much to move for a message of 16 bytes.
 pub(crate) struct Scratch {
     /// The requester's.
-    local: Spans,
+    pub(crate) local: Spans,
     /// Those of the receive request that takes it.
-    remote: Spans,
+    pub(crate) remote: Spans,
 }
 
 impl Scratch {

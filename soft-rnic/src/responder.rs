@@ -3,6 +3,8 @@
 //! This is the boundary that a request crosses: [`Session`] is the requester's
 //! hold on its peer for a list of requests, and everything goes through it.
 
+mod datagram;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -14,9 +16,11 @@ use crate::limits;
 use crate::lock::Guard;
 use crate::memory::{Copying, Span, Spans, copy_spans, resolve, resolve_one};
 use crate::mr::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, Transport};
 use crate::recv_ring::{Consumer, RecvRequest};
 use crate::sq::{Op, Wqe};
+
+pub(crate) use datagram::Datagram;
 
 /// Messages from this size on are copied without a lock that others may want.
 const LONG: usize = 4_096;
@@ -32,6 +36,8 @@ pub(crate) struct Responder {
     pub(crate) access: u32,
     pub(crate) min_rnr_timer: u8,
     pub(crate) max_dest_rd_atomic: u8,
+    /// Of datagrams: the key that they have to carry.
+    pub(crate) qkey: u32,
     /// The receive queue's consuming side (unused with a shared one).
     pub(crate) consumer: Consumer,
 }
@@ -83,7 +89,10 @@ impl<'a> Session<'a> {
         after: &mut After,
     ) -> Reply {
         let responder = &mut *self.responder;
-        let expects = responder.dest_qpn == message.from_qpn && responder.psn == message.psn;
+        // An unreliable connection takes up with any message that begins, and its
+        // packets do not say which queue pair they come from.
+        let expects = (responder.dest_qpn == message.from_qpn && responder.psn == message.psn)
+            || self.peer.transport == Transport::Uc;
         let expects = expects && responder.peer_is_here;
         if !self.peer.state().receives() || !expects {
             return Reply::Silence;
@@ -97,7 +106,7 @@ impl<'a> Session<'a> {
             (Op::CompareSwap | Op::FetchAdd, _) => delivery.atomic(),
         };
         if reply == Reply::Done {
-            let psn = self.responder.psn.wrapping_add(message.packets);
+            let psn = message.psn.wrapping_add(message.packets);
             self.responder.psn = psn & 0x00ff_ffff;
         }
         reply
@@ -106,6 +115,9 @@ impl<'a> Session<'a> {
 
 /// Whether a message fits; if not, the responder's status and the requester's.
 type Fits = Result<(), (ibv_wc_status, ibv_wc_status)>;
+
+const TOO_LONG: Fits =
+    Err((ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR));
 
 /// One request at its destination.
 struct Delivery<'d, 'a> {
@@ -131,11 +143,11 @@ impl<'a> Delivery<'_, 'a> {
                 unsafe {
                     copy_spans(self.room.as_slice(), self.message.local, Copying::Owned);
                 }
-                self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+                self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS, 0);
                 Reply::Done
             }
             Err((ours, theirs)) => {
-                self.complete_receive(wr_id, ours);
+                self.complete_receive(wr_id, ours, 0);
                 self.refuse(theirs, None)
             }
         }
@@ -151,6 +163,9 @@ impl<'a> Delivery<'_, 'a> {
             None => {
                 let request = peer.rq.front(&mut self.responder.consumer)?;
                 let fits = if with_data { self.fit(&request) } else { Ok(()) };
+                if fits.is_err() && self.leaves(fits) {
+                    return None;
+                }
                 peer.rq.pop(&mut self.responder.consumer);
                 Some((request.wr_id(), fits))
             }
@@ -158,11 +173,22 @@ impl<'a> Delivery<'_, 'a> {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer)?;
                 let fits = if with_data { self.fit(&request) } else { Ok(()) };
+                if fits.is_err() && self.leaves(fits) {
+                    return None;
+                }
                 srq.ring.pop(&mut taker.consumer);
                 srq.check_limit(&mut taker);
                 Some((request.wr_id(), fits))
             }
         }
+    }
+
+    /// Whether a message that does not fit leaves the receive request to a shorter
+    /// one, and is dropped itself: where nobody can be told (class D of the
+    /// specification's responder errors).
+    #[cold]
+    fn leaves(&self, fits: Fits) -> bool {
+        !self.peer.transport.is_reliable() && fits == TOO_LONG
     }
 
     /// Whether the message fits into a receive request's buffers; if not, the
@@ -171,9 +197,7 @@ impl<'a> Delivery<'_, 'a> {
     fn fit(&mut self, request: &RecvRequest<'_>) -> Fits {
         let len = self.message.len;
         if len > request.room() {
-            let (ours, theirs) =
-                (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
-            return Err((ours, theirs));
+            return TOO_LONG;
         }
         let pd = &self.peer.pd;
         let mrs = &pd.context.device.mrs;
@@ -195,9 +219,10 @@ impl<'a> Delivery<'_, 'a> {
         }
     }
 
-    /// Completes a receive request at the peer.
+    /// Completes a receive request at the peer; `flags` are those that the message
+    /// itself does not tell.
     #[inline(always)]
-    fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
+    fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status, flags: u32) {
         let wqe = self.message.wqe;
         let opcode = match wqe.op {
             Op::Write => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
@@ -209,7 +234,7 @@ impl<'a> Delivery<'_, 'a> {
             opcode,
             byte_len: self.message.len as u32,
             imm: wqe.imm.unwrap_or(0),
-            flags: if wqe.imm.is_some() { ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 },
+            flags: flags | if wqe.imm.is_some() { ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 },
             qp_num: self.peer.num,
             src_qp: self.message.from_qpn,
             solicited: wqe.solicited,
@@ -235,13 +260,21 @@ impl<'a> Delivery<'_, 'a> {
     #[cold]
     fn invalid_request(&mut self) -> Reply {
         let event = ibv_event_type::IBV_EVENT_QP_REQ_ERR;
-        self.refuse(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, Some(event))
+        self.refuse_or_drop(ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, event)
     }
 
     #[cold]
     fn access_error(&mut self) -> Reply {
         let event = ibv_event_type::IBV_EVENT_QP_ACCESS_ERR;
-        self.refuse(ibv_wc_status::IBV_WC_REM_ACCESS_ERR, Some(event))
+        self.refuse_or_drop(ibv_wc_status::IBV_WC_REM_ACCESS_ERR, event)
+    }
+
+    /// The requester's fault: it is told, or where it cannot be, ignored.
+    fn refuse_or_drop(&mut self, status: ibv_wc_status, event: ibv_event_type) -> Reply {
+        if !self.peer.transport.is_reliable() {
+            return Reply::Silence;
+        }
+        self.refuse(status, Some(event))
     }
 
     /// The memory that the request names, if it may be accessed so.
@@ -292,7 +325,7 @@ impl<'a> Delivery<'_, 'a> {
         let Some((wr_id, _)) = self.take_receive(false) else {
             return Reply::Rnr(self.responder.min_rnr_timer);
         };
-        self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+        self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS, 0);
         Reply::Done
     }
 
@@ -347,7 +380,7 @@ impl State {
     /// Whether requests of the peer are answered.
     #[inline]
     fn receives(self) -> bool {
-        matches!(self, State::Rtr | State::Rts | State::Sqd)
+        matches!(self, State::Rtr | State::Rts | State::Sqd | State::Sqe)
     }
 }
 

@@ -264,6 +264,12 @@ fn execute_faulty<'a>(
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) -> Outcome {
+    if let Some(outcome) = delay(&qp.pd.context.device, parts) {
+        return outcome;
+    }
+    if !qp.transport.is_reliable() {
+        return qp.execute(parts.requester, session, line, parts.scratch, request);
+    }
     if let Some(outcome) = fault_before(sim, parts, request) {
         parts.counters.faults += 1;
         return outcome;
@@ -281,11 +287,17 @@ fn execute_faulty<'a>(
     outcome
 }
 
+/// The delay of a request on a simulated device, if one strikes now.
+pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
+    let sim = device.sim.as_ref()?;
+    sim.strikes(sim.faults.delay).then(|| {
+        parts.counters.faults += 1;
+        Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))
+    })
+}
+
 /// A fault that keeps a request from reaching the responder.
 fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
-    if sim.strikes(sim.faults.delay) {
-        return Some(Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS))));
-    }
     let refusable = request.wqe.takes_receive() && !parts.requester.done;
     if refusable && sim.strikes(sim.faults.rnr) {
         parts.requester.started = true;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::address::Address;
 use crate::counters::Counters;
 use crate::errno;
-use crate::qp::Qp;
+use crate::qp::{Qp, Transport};
 use crate::requester::Scratch;
 
-/// The operations of a reliable connection.
+/// The operations of a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Send,
@@ -76,7 +77,7 @@ pub(crate) struct Wqe {
 }
 
 impl Wqe {
-    /// What the request says, or `EINVAL` if a reliable connection cannot do it.
+    /// What the request says, or `EINVAL` for an operation that the device does not have.
     ///
     /// # Safety
     /// `wr` is valid for its opcode.
@@ -119,6 +120,8 @@ impl Wqe {
 pub(crate) struct Request<'a> {
     pub(crate) wqe: Wqe,
     pub(crate) sges: &'a [ibv_sge],
+    /// Where a datagram goes; connected queue pairs know that.
+    pub(crate) to: Option<&'a Address>,
 }
 
 impl Request<'_> {
@@ -139,6 +142,8 @@ pub(crate) struct Pending {
     lens: Vec<u32>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
+    /// Of datagrams only.
+    to: Vec<Address>,
     max_sge: usize,
     max_inline: usize,
     head: u32,
@@ -146,7 +151,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn new(cap: &ibv_qp_cap) -> Pending {
+    pub(crate) fn new(cap: &ibv_qp_cap, transport: Transport) -> Pending {
         let (n, max_sge) = (cap.max_send_wr as usize, cap.max_send_sge as usize);
         let max_inline = cap.max_inline_data as usize;
         Pending {
@@ -155,6 +160,7 @@ impl Pending {
             sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; n * max_sge],
             // Zeroed pages that nothing has touched cost nothing.
             inline: vec![0; n * max_inline],
+            to: vec![Address::default(); if transport == Transport::Ud { n } else { 0 }],
             max_sge,
             max_inline,
             head: 0,
@@ -197,6 +203,9 @@ impl Pending {
             sges[..n].copy_from_slice(request.sges);
         }
         self.lens[at] = n as u32;
+        if let (Some(place), Some(to)) = (self.to.get_mut(at), request.to) {
+            *place = *to;
+        }
         self.wqes[at] = Some(request.wqe);
         self.tail = self.tail.wrapping_add(1);
     }
@@ -208,7 +217,7 @@ impl Pending {
         }
         let at = self.at(self.head);
         let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
-        self.wqes[at].map(|wqe| Request { wqe, sges })
+        self.wqes[at].map(|wqe| Request { wqe, sges, to: self.to.get(at) })
     }
 
     pub(crate) fn pop(&mut self) {
@@ -261,6 +270,12 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
+    /// So many packets have gone out.
+    #[inline]
+    pub(crate) fn advance_psn(&mut self, packets: u32) {
+        self.psn = self.psn.wrapping_add(packets) & 0x00ff_ffff;
+    }
+
     /// The head is another request now.
     #[inline]
     pub(crate) fn next_request(&mut self) {

@@ -1,16 +1,18 @@
 //! The state machine of a queue pair, as `ibv_modify_qp` drives it.
 //!
 //! ```text
-//!   RESET ──> INIT ──> RTR ──> RTS <──> SQD
-//!     ▲         │       │       │        │
-//!     │         └───────┴───┬───┴────────┘
+//!                                ┌────> SQE   (UC and UD: a request failed)
+//!                                │       │
+//!   RESET ──> INIT ──> RTR ──> RTS <─────┴──> SQD
+//!     ▲         │       │       │        │     │
+//!     │         └───────┴───┬───┴────────┴─────┘
 //!     └── any            ERR ◄
 //! ```
 //!
 //! Which attributes a transition requires and allows is the table of the
-//! InfiniBand specification (volume 1, "Modify Queue Pair") for reliable
-//! connections, as the kernel applies it to every RoCE device: in particular a
-//! queue pair in RESET cannot be moved to ERR, because it has nothing to flush.
+//! InfiniBand specification (volume 1, "Modify Queue Pair"), as the kernel applies
+//! it to every RoCE device: in particular a queue pair in RESET cannot be moved to
+//! ERR, because it has nothing to flush. Nobody is moved to SQE on request.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use crate::after::{After, Todo};
 use crate::errno;
 use crate::limits;
 use crate::mr::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, Transport};
 use crate::responder::Responder;
 use crate::sq::Sq;
 
@@ -31,6 +33,7 @@ const NOTIFY: u32 = ibv_qp_attr_mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
 const ACCESS: u32 = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0;
 const PKEY: u32 = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0;
 const PORT: u32 = ibv_qp_attr_mask::IBV_QP_PORT.0;
+const QKEY: u32 = ibv_qp_attr_mask::IBV_QP_QKEY.0;
 const AV: u32 = ibv_qp_attr_mask::IBV_QP_AV.0;
 const MTU: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MTU.0;
 const TIMEOUT: u32 = ibv_qp_attr_mask::IBV_QP_TIMEOUT.0;
@@ -47,10 +50,31 @@ const DEST_QPN: u32 = ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
 
 /// Attributes that a transition needs, and those that it also takes; `None` where
 /// there is no such transition.
-fn attributes(from: State, to: State) -> Option<(u32, u32)> {
-    use State::{Err, Init, Reset, Rtr, Rts, Sqd};
+fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+    let (required, optional) = attributes_of_rc(from, to)?;
+    let of = |mask: u32| match transport {
+        Transport::Rc => mask,
+        // Nothing comes back that could be waited for, repeated or counted.
+        Transport::Uc => {
+            let of_responses = TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | RNR_TIMER;
+            mask & !of_responses
+        }
+        // No peer and no remote access; a key of the queue stands for both.
+        Transport::Ud => {
+            let key = if mask & ACCESS != 0 { QKEY } else { 0 };
+            mask & (CUR_STATE | NOTIFY | PKEY | PORT | SQ_PSN) | key
+        }
+    };
+    // Only a reliable connection can change its port while it is drained.
+    let moves = from == State::Sqd && !transport.is_reliable();
+    Some((of(required), of(optional) & if moves { !PORT } else { !0 }))
+}
+
+/// [`attributes`] of a reliable connection, which has most of them.
+fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
+    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     Some(match (from, to) {
-        (_, Reset) | (Init | Rtr | Rts | Sqd | Err, Err) => (0, 0),
+        (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (0, 0),
         (Reset, Init) => (PKEY | PORT | ACCESS, 0),
         (Init, Init) => (0, PKEY | PORT | ACCESS),
         (Init, Rtr) => {
@@ -62,6 +86,7 @@ fn attributes(from: State, to: State) -> Option<(u32, u32)> {
         ),
         (Rts, Rts) | (Sqd, Rts) => (0, CUR_STATE | ACCESS | ALT_PATH | MIG_STATE | RNR_TIMER),
         (Rts, Sqd) => (0, NOTIFY),
+        (Sqe, Rts) => (0, CUR_STATE | ACCESS),
         (Sqd, Sqd) => (
             0,
             PORT | AV
@@ -103,7 +128,7 @@ fn are_valid(attr: &ibv_qp_attr, mask: u32) -> bool {
 }
 
 /// Whether an address can be used on the port: RoCE needs the global route.
-fn is_route(ah: &ibv_ah_attr) -> bool {
+pub(crate) fn is_route(ah: &ibv_ah_attr) -> bool {
     ah.is_global != 0 && ah.grh.sgid_index == 0 && ah.port_num == limits::PORT
 }
 
@@ -135,7 +160,7 @@ impl Qp {
         let from = self.state();
         let to = if mask & STATE == 0 { Some(from) } else { State::from_abi(attr.qp_state) };
         let to = to.ok_or(errno::EINVAL)?;
-        let (required, optional) = attributes(from, to).ok_or(errno::EINVAL)?;
+        let (required, optional) = attributes(self.transport, from, to).ok_or(errno::EINVAL)?;
         let given = mask & !STATE;
         let is_current = mask & CUR_STATE == 0 || attr.cur_qp_state == from.abi();
         let complete = given & required == required && given & !(required | optional) == 0;
@@ -214,6 +239,7 @@ fn store(sq: &mut Sq, responder: &mut Responder, attr: &ibv_qp_attr, mask: u32) 
         PKEY: pkey_index;
         PORT: port_num;
         ACCESS: qp_access_flags => responder.access;
+        QKEY: qkey => responder.qkey;
         AV: ah_attr;
         MTU: path_mtu;
         DEST_QPN: dest_qp_num => sq.requester.dest_qpn;
@@ -267,7 +293,7 @@ pub(crate) unsafe extern "C" fn query_qp(
             recv_cq: (*qp).recv_cq,
             srq: (*qp).srq,
             cap: object.cap,
-            qp_type: ibv_qp_type::IBV_QPT_RC,
+            qp_type: object.transport.abi(),
             sq_sig_all: c_int::from(object.sig_all),
         });
     }
@@ -309,7 +335,9 @@ mod tests {
 
     #[test]
     fn only_the_working_states_fail() {
-        assert_eq!(attributes(State::Reset, State::Err), None);
-        assert_eq!(attributes(State::Destroyed, State::Init), None);
+        for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+            assert_eq!(attributes(transport, State::Reset, State::Err), None);
+            assert_eq!(attributes(transport, State::Destroyed, State::Init), None);
+        }
     }
 }

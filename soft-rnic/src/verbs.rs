@@ -1,10 +1,8 @@
 //! The table: which function is which verb.
 
-use core::ffi::c_int;
+use verbs_sys::{Table, Verbs};
 
-use verbs_sys::{Table, Verbs, ibv_ah, ibv_ah_attr, ibv_pd};
-
-use crate::{asynchronous, channel, context, cq, device, errno, mr, qp, srq, state};
+use crate::{address, asynchronous, channel, context, cq, device, mr, qp, srq, state};
 
 static VERBS: Verbs = Verbs {
     get_device_list: device::get_device_list,
@@ -36,8 +34,8 @@ static VERBS: Verbs = Verbs {
     query_qp: state::query_qp,
     modify_qp: state::modify_qp,
     destroy_qp: qp::destroy_qp,
-    create_ah,
-    destroy_ah,
+    create_ah: address::create_ah,
+    destroy_ah: address::destroy_ah,
     get_async_event: asynchronous::get_async_event,
     ack_async_event: asynchronous::ack_async_event,
     reg_mr_iova2: Some(mr::reg_mr_iova2),
@@ -63,13 +61,4 @@ static VERBS: Verbs = Verbs {
 pub fn table() -> Table {
     // SAFETY: the functions keep what their manual pages say; see the crate.
     unsafe { Table::new(&VERBS) }
-}
-
-/// Address handles are of datagrams, which the device does not have.
-unsafe extern "C" fn create_ah(_pd: *mut ibv_pd, _attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    errno::pointer(Err(errno::EOPNOTSUPP))
-}
-
-unsafe extern "C" fn destroy_ah(_ah: *mut ibv_ah) -> c_int {
-    errno::EOPNOTSUPP
 }

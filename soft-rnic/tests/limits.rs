@@ -256,10 +256,11 @@ fn a_stale_key_is_refused_even_when_its_slot_is_used_again() {
 }
 
 #[test]
-fn other_transports_are_not_there_yet() {
+fn other_transports_are_not_there() {
     let net = Net::on(soft_rnic::table(), "soft0");
     let cq = net.cq(16);
-    for qp_type in [ibv_qp_type::IBV_QPT_UC, ibv_qp_type::IBV_QPT_UD] {
+    for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_XRC_SEND, ibv_qp_type(99)]
+    {
         let mut attr = net.init_attr(cq);
         attr.qp_type = qp_type;
         // SAFETY: the attributes' objects are alive.

@@ -130,6 +130,11 @@ impl Net {
         self.qp_with(self.init_attr(cq))
     }
 
+    /// A queue pair of a transport, in RESET.
+    pub fn qp_of(&self, kind: ibv_qp_type, cq: *mut ibv_cq) -> *mut ibv_qp {
+        self.qp_with(ibv_qp_init_attr { qp_type: kind, ..self.init_attr(cq) })
+    }
+
     pub fn modify(&self, qp: *mut ibv_qp, mut attr: ibv_qp_attr, mask: ibv_qp_attr_mask) -> c_int {
         // SAFETY: the queue pair is alive.
         unsafe { (self.v.modify_qp)(qp, &mut attr, mask.0 as c_int) }
@@ -154,21 +159,70 @@ impl Net {
         attr
     }
 
-    /// Connects `qp` to `to`, in all states up to RTS.
+    /// Connects `qp` to `to`, in all states up to RTS; a datagram queue pair is
+    /// only taken there.
     pub fn connect(&self, qp: *mut ibv_qp, to: u32, c: Config) {
-        let (init, rtr, rts) = self.steps(to, c);
+        // SAFETY: the queue pair is alive.
+        let kind = unsafe { (*qp).qp_type };
+        let (init, rtr, rts) = self.steps_of(kind, to, c);
         assert_eq!(self.modify(qp, init.0, init.1), 0, "INIT");
         assert_eq!(self.modify(qp, rtr.0, rtr.1), 0, "RTR");
         assert_eq!(self.modify(qp, rts.0, rts.1), 0, "RTS");
     }
 
-    /// The three transitions of a connection.
+    /// The three transitions of a transport, with the attributes that each requires.
+    pub fn steps_of(&self, kind: ibv_qp_type, to: u32, c: Config) -> (Step, Step, Step) {
+        use ibv_qp_attr_mask as M;
+        let (mut init, mut rtr, mut rts) = self.steps(to, c);
+        let without = |mask: M, gone: M| M(mask.0 & !gone.0);
+        if kind == ibv_qp_type::IBV_QPT_UC {
+            rtr.1 = without(rtr.1, M::IBV_QP_MAX_DEST_RD_ATOMIC | M::IBV_QP_MIN_RNR_TIMER);
+            rts.1 = M::IBV_QP_STATE | M::IBV_QP_SQ_PSN;
+        }
+        if kind == ibv_qp_type::IBV_QPT_UD {
+            init.1 = without(init.1, M::IBV_QP_ACCESS_FLAGS) | M::IBV_QP_QKEY;
+            rtr.1 = M::IBV_QP_STATE;
+            rts.1 = M::IBV_QP_STATE | M::IBV_QP_SQ_PSN;
+        }
+        (init, rtr, rts)
+    }
+
+    /// An address handle for this very port.
+    pub fn ah(&self) -> *mut ibv_ah {
+        self.ah_in(self.pd, self.ah_attr())
+    }
+
+    pub fn ah_in(&self, pd: *mut ibv_pd, mut attr: ibv_ah_attr) -> *mut ibv_ah {
+        // SAFETY: the domain is alive.
+        let ah = unsafe { (self.v.create_ah)(pd, &mut attr) };
+        assert!(!ah.is_null(), "create_ah: {}", std::io::Error::last_os_error());
+        ah
+    }
+
+    pub fn destroy_ah(&self, ah: *mut ibv_ah) {
+        // SAFETY: the test is done with it.
+        assert_eq!(unsafe { (self.v.destroy_ah)(ah) }, 0);
+    }
+
+    /// The address of this very port.
+    pub fn ah_attr(&self) -> ibv_ah_attr {
+        let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+        attr.grh.dgid = self.gid;
+        attr.grh.sgid_index = self.gid_index;
+        attr.grh.hop_limit = 1;
+        attr.dlid = self.lid;
+        attr
+    }
+
+    /// The three transitions of a reliable connection; the attributes have all that
+    /// other transports want, too.
     pub fn steps(&self, to: u32, c: Config) -> (Step, Step, Step) {
         use ibv_qp_attr_mask as M;
         let mut a = ibv_qp_attr {
             qp_state: ibv_qp_state::IBV_QPS_INIT,
             port_num: 1,
             qp_access_flags: c.access,
+            qkey: c.qkey,
             ..ibv_qp_attr::default()
         };
         let init = M::IBV_QP_STATE | M::IBV_QP_PKEY_INDEX | M::IBV_QP_PORT | M::IBV_QP_ACCESS_FLAGS;
@@ -179,12 +233,7 @@ impl Net {
         a.rq_psn = c.rq_psn;
         a.max_dest_rd_atomic = c.dest_rd_atomic;
         a.min_rnr_timer = c.min_rnr_timer;
-        a.ah_attr.is_global = 1;
-        a.ah_attr.grh.dgid = self.gid;
-        a.ah_attr.grh.sgid_index = self.gid_index;
-        a.ah_attr.grh.hop_limit = 1;
-        a.ah_attr.dlid = self.lid;
-        a.ah_attr.port_num = 1;
+        a.ah_attr = self.ah_attr();
         let rtr = M::IBV_QP_STATE
             | M::IBV_QP_AV
             | M::IBV_QP_PATH_MTU
@@ -293,6 +342,9 @@ fn pick_gid(v: &Table, ctx: *mut ibv_context, len: c_int) -> (u8, ibv_gid) {
     found.expect("a GID")
 }
 
+/// The Q_Key of datagram queue pairs, where nothing else is said.
+pub const QKEY: u32 = 0x1122_3344;
+
 /// How a queue pair is connected.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -305,6 +357,7 @@ pub struct Config {
     pub timeout: u8,
     pub retry_cnt: u8,
     pub rnr_retry: u8,
+    pub qkey: u32,
 }
 
 impl Default for Config {
@@ -319,6 +372,7 @@ impl Default for Config {
             timeout: 1,
             retry_cnt: 1,
             rnr_retry: 0,
+            qkey: QKEY,
         }
     }
 }
@@ -332,6 +386,8 @@ pub struct Wc {
     pub len: u32,
     pub imm: Option<u32>,
     pub qp: u32,
+    pub src_qp: u32,
+    pub has_grh: bool,
 }
 
 impl From<&ibv_wc> for Wc {
@@ -345,6 +401,8 @@ impl From<&ibv_wc> for Wc {
             // SAFETY: an integer.
             imm: with_imm.then(|| u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data })),
             qp: wc.qp_num,
+            src_qp: wc.src_qp,
+            has_grh: wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0,
         }
     }
 }
@@ -364,6 +422,18 @@ pub fn send_wr(
     wr.num_sge = sges.len() as c_int;
     wr.opcode = opcode;
     wr.send_flags = flags.0;
+    wr
+}
+
+/// [`send_wr`] to a datagram queue pair.
+pub fn datagram_wr(
+    id: u64,
+    sges: &mut [ibv_sge],
+    flags: ibv_send_flags,
+    (ah, remote_qpn, remote_qkey): (*mut ibv_ah, u32, u32),
+) -> ibv_send_wr {
+    let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, sges, flags);
+    wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
     wr
 }
 
@@ -414,8 +484,13 @@ impl Pair {
 
     /// A pair with all of `a` at the requester and all of `b` at the responder.
     pub fn with(net: Net, a: Config, b: Config) -> Pair {
+        Pair::of(ibv_qp_type::IBV_QPT_RC, net, a, b)
+    }
+
+    /// [`Pair::with`] of a transport.
+    pub fn of(kind: ibv_qp_type, net: Net, a: Config, b: Config) -> Pair {
         let cq = [net.cq(256), net.cq(256)];
-        let qp = [net.qp(cq[0]), net.qp(cq[1])];
+        let qp = [net.qp_of(kind, cq[0]), net.qp_of(kind, cq[1])];
         let mut buf = [vec![0; 1 << 16], vec![0; 1 << 16]];
         let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
         let pair = Pair { net, cq, qp, mr, buf };
