@@ -5,7 +5,8 @@
 //! the very line that it wants and no shared index, and an empty queue is polled
 //! without any lock. Producers hold one lock, consumers another; consumers
 //! publish `head` once for a poll, and producers look at it only when their copy
-//! says full.
+//! says full. Of what is appended under one hold of the lock, the oldest entry gets
+//! its number last: it makes all of them visible.
 //!
 //! Arming happens under the producers' lock, which orders it with completions: a
 //! completion is either before it (and does not fire) or after it (and does).
@@ -22,6 +23,8 @@
 //!
 //! An overrun kills the queue: what was in it can be polled, what came later is
 //! lost, and the queue pairs that use it go to the error state.
+
+mod filling;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -41,6 +44,8 @@ use crate::event::Acks;
 use crate::limits;
 use crate::lock::{Guard, Lock, Padded};
 use crate::qp::Qp;
+
+pub(crate) use filling::Filling;
 
 /// A completion as a producer hands it in.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +114,29 @@ struct Producer {
     overrun: bool,
     /// A solicited completion, or a failed one, is among the unpublished.
     notable: bool,
+}
+
+impl Producer {
+    /// Writes an entry into the next slot, which is free.
+    #[inline(always)]
+    fn append(&mut self, ring: &Ring, words: [u64; 6], owner: *const Qp, position: u32) {
+        let index = self.tail;
+        let slot = ring.slot(index);
+        // Consumers read the slot last: fetch it before it is needed.
+        crate::copy::will_write(core::ptr::from_ref(ring.slot(index.wrapping_add(4))).cast());
+        self.tail = index.wrapping_add(1);
+        // SAFETY: the slot is free, and the producers' lock is held.
+        unsafe {
+            *slot.wc.get() = words;
+            *slot.owner.get() = owner;
+            *slot.position.get() = position;
+        }
+        // Nobody gets here before the oldest unpublished entry has its number.
+        if index != self.published {
+            // Release: as in `publish`.
+            slot.sequence.store(self.tail, Ordering::Release);
+        }
+    }
 }
 
 /// What the next event waits for.
@@ -272,41 +300,26 @@ impl Cq {
                 return self.overrun(producer, after);
             }
         }
-        let slot = ring.slot(producer.tail);
-        // Consumers read the slot last: fetch it before it is needed.
-        crate::copy::will_write(
-            core::ptr::from_ref(ring.slot(producer.tail.wrapping_add(4))).cast(),
-        );
-        producer.tail = producer.tail.wrapping_add(1);
         // Errors wake whoever waits for solicited completions only, too.
         let failed = completion.status != ibv_wc_status::IBV_WC_SUCCESS;
         producer.notable |= completion.solicited || failed;
-        // SAFETY: the slot is free, and the producers' lock is held.
-        unsafe {
-            *slot.wc.get() = completion.words();
-            let (qp, position) =
-                owner.map_or((core::ptr::null(), 0), |(qp, p)| (&raw const *qp, p));
-            *slot.owner.get() = qp;
-            *slot.position.get() = position;
-        }
+        let (qp, position) = owner.map_or((core::ptr::null(), 0), |(qp, p)| (&raw const *qp, p));
+        producer.append(ring, completion.words(), qp, position);
     }
 
-    /// Makes what was pushed visible, the youngest first: a consumer that waits
-    /// for the oldest then finds all of them, and does not pull each slot's line
-    /// away while the next is being written.
+    /// Makes what was appended visible, by the sequence number of the oldest: a
+    /// consumer that waits for it then finds all of them, and does not pull each
+    /// slot's line away while the next is being written.
     #[inline]
     fn publish(self: &Arc<Cq>, producer: &mut Producer) {
-        let ring = self.ring();
-        let mut index = producer.tail;
-        while index != producer.published {
-            let previous = index.wrapping_sub(1);
-            // Release: the entry is complete, and so is the data it announces.
-            ring.slot(previous).sequence.store(index, Ordering::Release);
-            index = previous;
+        if producer.published == producer.tail {
+            return;
         }
-        let any = producer.published != producer.tail;
+        let oldest = self.ring().slot(producer.published);
+        // Release: the entries are complete, and so are the data they announce.
+        oldest.sequence.store(producer.published.wrapping_add(1), Ordering::Release);
         producer.published = producer.tail;
-        if producer.armed != Armed::No && any {
+        if producer.armed != Armed::No {
             self.notify(producer);
         }
         producer.notable = false;
@@ -443,14 +456,18 @@ impl<'a> CqWriter<'a> {
         owner: Option<(&Qp, u32)>,
         after: &mut After,
     ) {
+        cq.push(self.hold(cq), completion, owner, after);
+    }
+
+    /// Takes a queue's producers' lock, unless it is held.
+    #[inline]
+    fn hold(&mut self, cq: &'a Arc<Cq>) -> &mut Producer {
         if !self.current.as_ref().is_some_and(|(held, _)| Arc::ptr_eq(held, cq)) {
             // Never two: the old one goes first.
             self.release();
-            self.current = Some((cq, cq.producer.lock()));
         }
-        if let Some((cq, producer)) = &mut self.current {
-            cq.push(producer, completion, owner, after);
-        }
+        let (_, producer) = self.current.get_or_insert_with(|| (cq, cq.producer.lock()));
+        producer
     }
 
     /// Publishes what was appended and lets go of the lock.

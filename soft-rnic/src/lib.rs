@@ -28,7 +28,8 @@
 //! happens) against the peer's `responder`, and `cq` takes the completions. What
 //! cannot go on stays at the head of its send queue (`sq`), with all that is behind
 //! it; `timer` brings it back. What an error entails at other queue pairs is put
-//! off until no lock is held (`after`).
+//! off until no lock is held (`after`). Runs of plain messages take a shorter way
+//! to the same end (`burst`).
 //!
 //! # Locks
 //!
@@ -60,6 +61,7 @@
 mod address;
 mod after;
 mod asynchronous;
+mod burst;
 mod channel;
 mod context;
 mod copy;

@@ -72,6 +72,26 @@ struct Slot {
     previous: AtomicU32,
 }
 
+/// A region that may be accessed; the default covers nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct View {
+    iova: u64,
+    length: u64,
+    delta: u64,
+}
+
+impl View {
+    /// The address in this process of `addr .. addr + len`, if the region covers
+    /// them.
+    #[inline(always)]
+    pub(crate) fn at(&self, addr: u64, len: u64) -> Option<*mut u8> {
+        let offset = addr.wrapping_sub(self.iova);
+        // Exposed: the region was registered by address.
+        (offset <= self.length && len <= self.length - offset)
+            .then(|| core::ptr::with_exposed_provenance_mut(addr.wrapping_add(self.delta) as usize))
+    }
+}
+
 /// Regions by key.
 pub(crate) struct MrTable {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
@@ -115,21 +135,26 @@ impl MrTable {
         len: u64,
         access: u32,
     ) -> Option<*mut u8> {
+        self.view(key, pd, access)?.at(addr, len)
+    }
+
+    /// The region with this key, if it is in the domain and has all of `access`.
+    /// It is good as long as the lock of the send queue is held.
+    #[inline]
+    pub(crate) fn view(&self, key: u32, pd: u32, access: u32) -> Option<View> {
         let slot = self.slot(key)?;
         // Acquire: the other fields were written before the key. They do not
         // change while we hold a send queue (see the module).
         if slot.key.load(Ordering::Acquire) != key || key == 0 {
             return None;
         }
-        let offset = addr.wrapping_sub(slot.iova.load(Ordering::Relaxed));
-        let length = slot.length.load(Ordering::Relaxed);
-        let fits = offset <= length && len <= length - offset;
         let allowed = slot.access.load(Ordering::Relaxed) & access == access;
         let ours = slot.pd.load(Ordering::Relaxed) == pd;
-        let delta = slot.delta.load(Ordering::Relaxed);
-        // Exposed: the region was registered by address.
-        (fits && allowed && ours)
-            .then(|| core::ptr::with_exposed_provenance_mut(addr.wrapping_add(delta) as usize))
+        (allowed && ours).then(|| View {
+            iova: slot.iova.load(Ordering::Relaxed),
+            length: slot.length.load(Ordering::Relaxed),
+            delta: slot.delta.load(Ordering::Relaxed),
+        })
     }
 
     /// Takes a slot and fills it; the key is valid from then on.

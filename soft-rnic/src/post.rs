@@ -63,6 +63,11 @@ unsafe fn post_list(
     let mut parts = SqParts { requester, counters, scratch };
     let queue_only = qp.pd.context.device.sim.is_some();
     let mut result = Ok(());
+    let ready = pending.is_empty() && parts.requester.waits.is_none() && !queue_only;
+    if let Some(session) = session.as_mut().filter(|_| ready && qp.state() == State::Rts) {
+        // SAFETY: the caller's list.
+        wr = unsafe { crate::burst::run(qp, &mut parts, session, &mut line, wr) };
+    }
     while !wr.is_null() {
         // SAFETY: a request of the caller's list.
         let current = unsafe { &*wr };

@@ -146,7 +146,7 @@ impl RecvRing {
         // SAFETY: the slot is the posting side's; the list has `num_sge` entries.
         unsafe {
             let first = if num_sge > 0 { *wr.sg_list } else { NO_SGE };
-            self.slots[index as usize].get().write(RecvSlot { wr_id: wr.wr_id, num_sge, first });
+            self.slot(poster.tail).get().write(RecvSlot { wr_id: wr.wr_id, num_sge, first });
             for i in 1..num_sge {
                 let at = index * (self.max_sge - 1) + i - 1;
                 self.more[at as usize].get().write(*wr.sg_list.add(i as usize));
@@ -167,6 +167,32 @@ impl RecvRing {
         consumer.head != consumer.tail_seen
     }
 
+    /// How many requests can be taken, as far as it is known; looks at the poster's
+    /// index only when that is none.
+    #[inline]
+    pub(crate) fn known(&self, consumer: &mut Consumer) -> u32 {
+        self.is_ready(consumer);
+        consumer.tail_seen.wrapping_sub(consumer.head)
+    }
+
+    /// The oldest request, if it has one buffer: its `wr_id`, and the buffer.
+    ///
+    /// # Safety
+    /// There is one.
+    #[inline(always)]
+    pub(crate) unsafe fn plain_front(&self, consumer: &Consumer) -> Option<(u64, ibv_sge)> {
+        self.fetch_ahead(consumer);
+        // SAFETY: the caller's promise: `head .. tail` belongs to the consuming side.
+        let slot = unsafe { &*self.slot(consumer.head).get() };
+        (slot.num_sge == 1).then_some((slot.wr_id, slot.first))
+    }
+
+    #[inline(always)]
+    fn slot(&self, index: u32) -> &core::cell::UnsafeCell<RecvSlot> {
+        // SAFETY: there are `capacity` slots, a power of two, at least one.
+        unsafe { self.slots.get_unchecked((index & (self.capacity - 1)) as usize) }
+    }
+
     /// The oldest request; it stays in the ring.
     #[inline]
     pub(crate) fn front(&self, consumer: &mut Consumer) -> Option<RecvRequest<'_>> {
@@ -176,15 +202,13 @@ impl RecvRing {
         let index = consumer.head & (self.capacity - 1);
         self.fetch_ahead(consumer);
         // SAFETY: `head .. tail` belongs to the consuming side.
-        let slot = unsafe { *self.slots[index as usize].get() };
+        let slot = unsafe { *self.slot(consumer.head).get() };
         Some(RecvRequest { ring: self, index, slot })
     }
 
     #[inline(always)]
     fn fetch_ahead(&self, consumer: &Consumer) {
-        let at = |ahead: u32| {
-            self.slots[(consumer.head.wrapping_add(ahead) & (self.capacity - 1)) as usize].get()
-        };
+        let at = |ahead: u32| self.slot(consumer.head.wrapping_add(ahead)).get();
         copy::will_read(at(FETCH_SLOT).cast());
         if consumer.tail_seen.wrapping_sub(consumer.head) > FETCH_BUFFER {
             // SAFETY: `head .. tail` belongs to the consuming side.

@@ -23,7 +23,7 @@ use crate::sq::{Op, Wqe};
 pub(crate) use datagram::Datagram;
 
 /// Messages from this size on are copied without a lock that others may want.
-const LONG: usize = 4_096;
+pub(crate) const LONG: usize = 4_096;
 
 /// The responder's side of a queue pair, under its lock.
 #[derive(Debug, Default)]
@@ -69,14 +69,25 @@ pub(crate) struct Message<'a> {
 /// A list's hold on its peer: the lock of the receiving side, and that of its
 /// completion queue, taken once and kept.
 pub(crate) struct Session<'a> {
-    peer: &'a Arc<Qp>,
-    responder: Guard<'a, Responder>,
+    pub(crate) peer: &'a Arc<Qp>,
+    pub(crate) responder: Guard<'a, Responder>,
 }
 
 impl<'a> Session<'a> {
     #[inline]
     pub(crate) fn open(peer: &'a Arc<Qp>) -> Session<'a> {
         Session { peer, responder: peer.responder.lock() }
+    }
+
+    /// Whether the peer takes a request from this queue pair with this PSN.
+    #[inline]
+    pub(crate) fn expects(&self, from_qpn: u32, psn: u32) -> bool {
+        let responder = &*self.responder;
+        // An unreliable connection takes up with any message that begins, and its
+        // packets do not say which queue pair they come from.
+        let this_one = (responder.dest_qpn == from_qpn && responder.psn == psn)
+            || self.peer.transport == Transport::Uc;
+        self.peer.state().receives() && this_one && responder.peer_is_here
     }
 
     /// Carries one request out.
@@ -88,15 +99,10 @@ impl<'a> Session<'a> {
         writer: &mut CqWriter<'a>,
         after: &mut After,
     ) -> Reply {
-        let responder = &mut *self.responder;
-        // An unreliable connection takes up with any message that begins, and its
-        // packets do not say which queue pair they come from.
-        let expects = (responder.dest_qpn == message.from_qpn && responder.psn == message.psn)
-            || self.peer.transport == Transport::Uc;
-        let expects = expects && responder.peer_is_here;
-        if !self.peer.state().receives() || !expects {
+        if !self.expects(message.from_qpn, message.psn) {
             return Reply::Silence;
         }
+        let responder = &mut *self.responder;
         let mut delivery = Delivery { peer: self.peer, responder, room, message, writer, after };
         let reply = match (message.wqe.op, message.wqe.imm) {
             (Op::Send, _) => delivery.send(),

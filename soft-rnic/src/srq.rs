@@ -57,6 +57,15 @@ impl Srq {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
+    /// How many requests can be taken before the limit event has to fire.
+    #[inline]
+    pub(crate) fn before_limit(&self, taker: &mut Taker) -> u32 {
+        match taker.limit {
+            0 => u32::MAX,
+            limit => self.ring.len(&mut taker.consumer).saturating_sub(limit),
+        }
+    }
+
     /// Fires the limit event, once, if fewer requests than the limit are left.
     #[inline]
     pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut Taker) {

@@ -357,6 +357,29 @@ fn the_limit_event_of_a_shared_queue_comes_once_for_an_arming() {
 }
 
 #[test]
+fn the_limit_event_comes_in_the_middle_of_a_list() {
+    for limit in 1..5 {
+        let (p, srq) = shared_pair(8);
+        for id in 0..5 {
+            assert_eq!(post_srq(srq, id, &mut [sge(p.mr[1], 0, 8)]), 0);
+        }
+        let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit };
+        let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as i32;
+        // SAFETY: the queue is alive.
+        assert_eq!(unsafe { (p.net.v.modify_srq)(srq, &mut attr, mask) }, 0);
+        let mut sges = [sge(p.mr[0], 0, 8)];
+        let mut last = send_wr(3, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
+        let mut wrs = [ibv_send_wr { send_flags: 0, ..last }; 2];
+        (wrs[0].next, wrs[1].next) = (&raw mut wrs[1], &raw mut last);
+        assert_eq!(post_send(p.qp[0], &mut wrs[0]), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+        let events = p.net.async_events();
+        assert_eq!(events.len(), usize::from(limit > 2), "two are left of five, limit {limit}");
+        close_shared(p, srq);
+    }
+}
+
+#[test]
 fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
     let (p, srq) = shared_pair(4);
     let mut sges = [sge(p.mr[1], 0, 3), sge(p.mr[1], 100, 5000)];

@@ -1,0 +1,183 @@
+//! Lists: what is in the middle of one ends as it does when it is posted alone,
+//! and so does what is around it.
+
+mod common;
+
+use core::ptr::null_mut;
+
+use common::*;
+use verbs_sys::*;
+
+/// Requests before the one in the middle, and after it.
+const AROUND: usize = 5;
+const LEN: u32 = 48;
+
+/// What is in the middle of plain messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Odd {
+    Plain,
+    Unsignaled,
+    Inline,
+    Immediate,
+    Empty,
+    TwoPieces,
+    Write,
+    Long,
+    Longest,
+    ForeignKey,
+    OutsideRegion,
+    LongerThanBuffer,
+    NoKeyAtReceiver,
+    TwoBuffers,
+    NoReceive,
+}
+
+const ALL: [Odd; 15] = [
+    Odd::Plain,
+    Odd::Unsignaled,
+    Odd::Inline,
+    Odd::Immediate,
+    Odd::Empty,
+    Odd::TwoPieces,
+    Odd::Write,
+    Odd::Long,
+    Odd::Longest,
+    Odd::ForeignKey,
+    Odd::OutsideRegion,
+    Odd::LongerThanBuffer,
+    Odd::NoKeyAtReceiver,
+    Odd::TwoBuffers,
+    Odd::NoReceive,
+];
+
+impl Odd {
+    /// How it ends, if one hears of it.
+    fn status(self) -> Option<&'static str> {
+        match self {
+            Odd::Unsignaled => None,
+            Odd::ForeignKey | Odd::OutsideRegion => Some("LOC_PROT"),
+            Odd::LongerThanBuffer => Some("REM_INV_REQ"),
+            Odd::NoKeyAtReceiver => Some("REM_OP"),
+            Odd::NoReceive => Some("RNR_RETRY_EXC"),
+            _ => Some("SUCCESS"),
+        }
+    }
+
+    /// How many completions the sender gets: of what failed, and of all behind it,
+    /// it hears in any case.
+    fn completions(self) -> usize {
+        let failed = self.status().is_some_and(|status| status != "SUCCESS");
+        let of = |i: usize| if i == AROUND { self.status().is_some() } else { signaled(i) };
+        (0..2 * AROUND + 1).filter(|&i| of(i) || (failed && i > AROUND)).count()
+    }
+}
+
+/// Two of three plain messages are signalled.
+fn signaled(i: usize) -> bool {
+    !i.is_multiple_of(3)
+}
+
+/// What both ends saw: completions, and the receiver's memory.
+type Seen = (Vec<Wc>, Vec<Wc>, Vec<u8>);
+
+#[test]
+fn a_list_ends_as_its_requests_do_one_by_one() {
+    for odd in ALL {
+        let (list, alone) = (run(odd, true), run(odd, false));
+        let strip = |wcs: &[Wc]| wcs.iter().map(|&wc| Wc { qp: 0, ..wc }).collect::<Vec<_>>();
+        assert_eq!(strip(&list.0), strip(&alone.0), "{odd:?}, sender");
+        assert_eq!(strip(&list.1), strip(&alone.1), "{odd:?}, receiver");
+        assert!(list.2 == alone.2, "{odd:?}, memory");
+        check(odd, &list);
+    }
+}
+
+/// What is known without a comparison.
+fn check(odd: Odd, (sent, received, memory): &Seen) {
+    let of_the_odd = sent.iter().find(|wc| wc.id == AROUND as u64);
+    assert_eq!(of_the_odd.map(|wc| wc.status), odd.status(), "{odd:?}");
+    let before: Vec<_> = sent.iter().map(|wc| wc.id).filter(|&id| id < AROUND as u64).collect();
+    assert_eq!(before, [1, 2, 4], "{odd:?}: those that are signalled");
+    let ids: Vec<_> = received.iter().map(|wc| wc.id).collect();
+    assert!(ids.is_sorted(), "{odd:?}: receive requests are taken in order: {ids:?}");
+    for i in 0..AROUND {
+        assert_eq!(memory[at(i)..][..LEN as usize], [i as u8 + 1; LEN as usize], "{odd:?}");
+    }
+}
+
+/// Where the data of request `i` are, and where its receive request puts them.
+fn at(i: usize) -> usize {
+    i * 4_096
+}
+
+fn run(odd: Odd, as_list: bool) -> Seen {
+    let mut pair = Pair::new();
+    let n = 2 * AROUND + 1;
+    for i in 0..n {
+        pair.buf[0][at(i)..at(i) + 4_096].fill(i as u8 + 1);
+    }
+    post_receives(&pair, odd, n);
+    let mut sges: Vec<_> = (0..n).map(|i| [sge(pair.mr[0], at(i), LEN); 2]).collect();
+    let mut wrs: Vec<_> = sges.iter_mut().enumerate().map(|(i, s)| plain(i, s)).collect();
+    make_odd(&pair, odd, &mut wrs[AROUND], &mut sges[AROUND]);
+    if as_list {
+        for i in 1..n {
+            wrs[i - 1].next = &raw mut wrs[i];
+        }
+        assert_eq!(post_send(pair.qp[0], &mut wrs[0]), 0);
+    } else {
+        wrs.iter_mut().for_each(|wr| assert_eq!(post_send(pair.qp[0], wr), 0));
+    }
+    let sent = pair.net.poll(pair.cq[0], odd.completions());
+    let received = pair.net.poll_now(pair.cq[1]);
+    let memory = pair.buf[1].clone();
+    pair.close();
+    (sent, received, memory)
+}
+
+fn plain(i: usize, sges: &mut [ibv_sge; 2]) -> ibv_send_wr {
+    let flags = if signaled(i) || i == AROUND { SIGNALED } else { UNSIGNALED };
+    send_wr(i as u64, ibv_wr_opcode::IBV_WR_SEND, &mut sges[..1], flags)
+}
+
+fn post_receives(pair: &Pair, odd: Odd, n: usize) {
+    let count = if odd == Odd::NoReceive { AROUND } else { n };
+    for i in 0..count {
+        let mut sges = [sge(pair.mr[1], at(i), 4_096), sge(pair.mr[1], at(i) + 2_048, 2_048)];
+        let mut used = 1;
+        match odd {
+            Odd::LongerThanBuffer if i == AROUND => sges[0].length = LEN - 1,
+            Odd::NoKeyAtReceiver if i == AROUND => sges[0].lkey ^= 1 << 20,
+            Odd::TwoBuffers if i == AROUND => (sges[0].length, used) = (16, 2),
+            _ => {}
+        }
+        assert_eq!(post_recv(pair.qp[1], i as u64, &mut sges[..used]), 0);
+    }
+}
+
+fn make_odd(pair: &Pair, odd: Odd, wr: &mut ibv_send_wr, sges: &mut [ibv_sge; 2]) {
+    match odd {
+        Odd::Plain | Odd::LongerThanBuffer | Odd::NoKeyAtReceiver => {}
+        Odd::TwoBuffers | Odd::NoReceive => {}
+        Odd::Unsignaled => wr.send_flags = 0,
+        Odd::Inline => {
+            wr.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+            sges[0].lkey = 0;
+        }
+        Odd::Immediate => {
+            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+            wr.__bindgen_anon_1.imm_data = 77_u32.to_be();
+        }
+        Odd::Empty => (wr.num_sge, wr.sg_list) = (0, null_mut()),
+        Odd::TwoPieces => wr.num_sge = 2,
+        Odd::Write => {
+            wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+            wr.wr.rdma.remote_addr = pair.addr(1) + at(2 * AROUND + 2) as u64;
+            wr.wr.rdma.rkey = pair.key(1);
+        }
+        Odd::Long => sges[0].length = 4_095,
+        Odd::Longest => sges[0].length = 4_096,
+        Odd::ForeignKey => sges[0].lkey ^= 1 << 20,
+        Odd::OutsideRegion => sges[0].addr = pair.addr(0) + (1 << 16) - u64::from(LEN) + 1,
+    }
+}
