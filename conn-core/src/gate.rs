@@ -21,6 +21,11 @@
 
 use crate::sync::{AtomicU64, Ordering, ordering};
 
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
 /// `AcqRel`. Release: the work published before the request is seen by the look that
 /// the request brings about. Acquire: who enters sees all that was done inside before.
 const REQUEST: Ordering = if cfg!(rdma_conn_mutant = "gate-request-publish") {

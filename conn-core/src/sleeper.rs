@@ -16,6 +16,11 @@
 
 use crate::sync::{AtomicU32, Ordering, fence, ordering};
 
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
 /// Between the announcement and the second look.
 const ANNOUNCE: Ordering = ordering!("sleeper-announce-fence", SeqCst => AcqRel);
 /// Between the publication and the question.

@@ -1,0 +1,122 @@
+//! The steps of threads that share a [`Gate`], in any order, and a naive model of it:
+//! whether somebody is inside, and whether somebody has asked since. What threads do to
+//! each other's memory is for `loom-tests`.
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// One step of one thread. Each is one operation on the gate or on what it guards, so
+/// that a history is an interleaving.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A thread publishes work.
+    Publish(u8),
+    /// A thread asks for its work to be done.
+    Enter(u8),
+    /// Whoever is inside does all the work that there is.
+    Look,
+    /// Whoever is inside has looked and leaves; or somebody does so who is outside.
+    Leave,
+}
+
+/// Where the one inside stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    Nobody,
+    /// It has not looked since it came in, or was told to look again.
+    HasToLook,
+    HasLooked,
+}
+
+/// The gate and its model.
+#[derive(Debug)]
+pub struct Guarded {
+    machine: Gate,
+    inside: Inside,
+    /// Whether somebody has asked since the last look began.
+    asked: bool,
+    /// Work that is not done, a bit a thread.
+    undone: u32,
+    /// Threads that have asked for theirs.
+    owed: u32,
+}
+
+impl Guarded {
+    /// A free gate, and nothing to do.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "as the other oracles")]
+    pub fn new() -> Self {
+        let inside = Inside::Nobody;
+        Self { machine: Gate::new(), inside, asked: false, undone: 0, owed: 0 }
+    }
+
+    fn requests(&self) -> u64 {
+        self.machine.requests.load(Ordering::Relaxed)
+    }
+
+    fn publish(&mut self, work: u32) {
+        self.undone |= work;
+        self.owed &= !work;
+    }
+
+    fn enter(&mut self, work: u32) {
+        self.owed |= work;
+        let entered = self.machine.try_enter();
+        assert_eq!(entered, self.inside == Inside::Nobody, "one at a time");
+        match entered {
+            true => self.inside = Inside::HasToLook,
+            false => self.asked = true,
+        }
+    }
+
+    fn look(&mut self) {
+        if self.inside != Inside::Nobody {
+            self.undone = 0;
+            self.inside = Inside::HasLooked;
+        }
+    }
+
+    fn leave(&mut self) {
+        let before = self.requests();
+        match self.inside {
+            // It must look first.
+            Inside::HasToLook => {}
+            Inside::Nobody => {
+                assert!(!self.machine.leave(), "nobody is inside");
+                assert_eq!(self.requests(), before, "a refused leave changed something");
+            }
+            Inside::HasLooked => {
+                let again = self.machine.leave();
+                assert_eq!(again, self.asked, "whoever was asked looks again");
+                self.asked = false;
+                self.inside = if again { Inside::HasToLook } else { Inside::Nobody };
+            }
+        }
+    }
+}
+
+impl Clone for Guarded {
+    fn clone(&self) -> Self {
+        let machine = Gate { requests: AtomicU64::new(self.requests()) };
+        Self { machine, ..*self }
+    }
+}
+
+impl Pair for Guarded {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Publish(thread) => self.publish(1 << (thread % 32)),
+            Op::Enter(thread) => self.enter(1 << (thread % 32)),
+            Op::Look => self.look(),
+            Op::Leave => self.leave(),
+        }
+        let stranded = self.undone & self.owed;
+        assert!(self.inside != Inside::Nobody || stranded == 0, "work was left undone");
+        assert_eq!(self.requests() > 0, self.inside != Inside::Nobody);
+        assert_eq!(self.requests() > 1, self.asked);
+    }
+}
