@@ -175,7 +175,8 @@ impl Completion<'_> {
         self.wc.status == ibv_wc_status::IBV_WC_SUCCESS
     }
 
-    /// Bytes received; 0 if the request failed.
+    /// Bytes received; 0 if the request failed. Of a datagram, the 40 bytes of its route
+    /// header are counted.
     #[inline]
     #[must_use]
     pub fn byte_len(&self) -> u32 {
@@ -197,6 +198,29 @@ impl Completion<'_> {
     #[must_use]
     pub fn is_write_imm(&self) -> bool {
         self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
+    }
+
+    /// Where a datagram came from; `None` if this is not a message's, or it failed. Of a
+    /// message that is no datagram, the device may say anything.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Option<DatagramSource> {
+        let received = self.is_success() && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV;
+        received.then_some(DatagramSource {
+            qp_num: self.wc.src_qp,
+            lid: self.wc.slid,
+            service_level: self.wc.sl,
+            path_bits: self.wc.dlid_path_bits,
+            has_grh: self.wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0,
+        })
+    }
+
+    /// The queue pair that a datagram came from: of [`source`](Self::source), what
+    /// tells senders on one port apart.
+    #[inline]
+    #[must_use]
+    pub fn src_qp(&self) -> Option<u32> {
+        self.source().map(|source| source.qp_num)
     }
 
     /// Whether it is that of a received message without an immediate.
@@ -229,6 +253,23 @@ impl Completion<'_> {
             qp_num: self.wc.qp_num,
         })
     }
+}
+
+/// Where a datagram came from, as its completion tells it. The rest of the address is in
+/// its route header ([`RecvBuf::grh`](crate::RecvBuf::grh)), where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct DatagramSource {
+    /// The sender's queue pair.
+    pub qp_num: u32,
+    /// The sender's LID; without meaning on Ethernet.
+    pub lid: u16,
+    /// The service level it came with.
+    pub service_level: u8,
+    /// The low bits of the LID that it was sent to.
+    pub path_bits: u8,
+    /// Whether there is a route header in front of it.
+    pub has_grh: bool,
 }
 
 /// Room for the completions of one poll.

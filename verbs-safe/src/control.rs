@@ -5,17 +5,19 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use verbs_sys::{
-    ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_attr_mask as bits,
-    ibv_qp_init_attr, ibv_qp_state, ibv_wr_opcode,
+    ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_init_attr, ibv_qp_state, ibv_wr_opcode,
 };
 
-use crate::attr::{LinkLayer, Mtu, PortAttr};
+use crate::ah::{AhAttr, address, needs_global_route};
+use crate::attr::Mtu;
 use crate::context::{Context, ProtectionDomain};
 use crate::errno::Errno;
 use crate::error::{ModifyQpError, QueryPortError, QueryQpError};
 use crate::gid::Gid;
-use crate::qp::{QpInner, QpState, init_transition};
+use crate::qp::{QpInner, QpState};
 use crate::shared::RemoteAccess;
+use crate::transition::{self, Transition};
+use crate::transport::Transport;
 
 /// One end of a connection: what its peer has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,6 +34,8 @@ pub struct Endpoint {
 
 /// The attributes of a connection. All that the verbs would otherwise leave at 0 is
 /// set: a `min_rnr_timer` of 0, for instance, means 655 ms.
+///
+/// An unreliable connection has no use for timers, retries and READs: it ignores them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectAttr {
     /// The local port, from 1.
@@ -49,9 +53,12 @@ pub struct ConnectAttr {
     pub retry_cnt: u8,
     /// How long to wait for an answer: 4.096 µs · 2^timeout, 0 is for ever (5 bits).
     pub timeout: u8,
-    /// READs and atomics of ours in flight, at most.
+    /// READs and atomics of ours in flight, at most: as many as the device
+    /// ([`DeviceAttr::max_qp_init_rd_atom`](crate::DeviceAttr::max_qp_init_rd_atom)) and
+    /// the peer's `max_dest_rd_atomic` permit. More may be posted; they wait.
     pub max_rd_atomic: u8,
-    /// READs and atomics of the peer in flight, at most.
+    /// READs and atomics of the peer in flight, at most
+    /// ([`DeviceAttr::max_qp_rd_atom`](crate::DeviceAttr::max_qp_rd_atom)).
     pub max_dest_rd_atomic: u8,
     /// The first packet sequence number of what we send: as in our [`Endpoint`].
     pub local_psn: u32,
@@ -90,7 +97,7 @@ impl ConnectAttr {
     }
 }
 
-const PSN_MASK: u32 = 0xff_ffff;
+pub(crate) const PSN_MASK: u32 = 0xff_ffff;
 
 /// A packet sequence number to begin with. Random ones keep late packets of an
 /// earlier connection between the same queue pairs from being taken for this one's.
@@ -122,6 +129,8 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// Retries when the peer has no receive posted.
     pub rnr_retry: u8,
+    /// The key of datagrams.
+    pub qkey: u32,
     /// The RNR timer's index.
     pub min_rnr_timer: u8,
     /// The timeout's exponent.
@@ -150,6 +159,12 @@ impl QpControl {
         self.inner.qp_num()
     }
 
+    /// Its service.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.inner.transport()
+    }
+
     /// The state that the device reports.
     ///
     /// # Errors
@@ -163,13 +178,14 @@ impl QpControl {
     /// # Errors
     /// [`QueryQpError`] with the system's reason.
     pub fn query(&self) -> Result<QpAttr, QueryQpError> {
-        let attr = self.query_raw(RTR_MASK | RTS_MASK)?;
+        let attr = self.query_raw(QUERIED)?;
         Ok(QpAttr {
             state: QpState(attr.qp_state),
             mtu: Mtu::from_raw(attr.path_mtu),
             dest_qp_num: attr.dest_qp_num,
             rq_psn: attr.rq_psn,
             sq_psn: attr.sq_psn,
+            qkey: attr.qkey,
             retry_cnt: attr.retry_cnt,
             rnr_retry: attr.rnr_retry,
             min_rnr_timer: attr.min_rnr_timer,
@@ -193,15 +209,49 @@ impl QpControl {
     ///
     /// # Errors
     /// [`ModifyQpError`] names the transition that failed; the queue pair is in the
-    /// state before it.
+    /// state before it. Datagram queue pairs have no peer: see
+    /// [`activate`](Self::activate).
     pub fn connect(&self, remote: &Endpoint, attr: &ConnectAttr) -> Result<(), ModifyQpError> {
-        if let Some(detail) = attr.complaint() {
-            let error = self.modify_error(ibv_qp_state::IBV_QPS_RTR, Errno::EINVAL);
-            return Err(ModifyQpError { detail, ..error });
+        let datagrams = self.transport().is_datagram().then_some("it has no peer; activate it");
+        if let Some(detail) = datagrams.or(attr.complaint()) {
+            return Err(self.mistake(detail));
         }
-        let is_global = self.needs_global_route(remote, attr);
-        self.modify(rtr_attr(remote, attr, is_global), RTR_MASK)?;
-        self.modify(rts_attr(attr), RTS_MASK)
+        let context = self.context();
+        let is_global = needs_global_route(&context, remote, attr.port, attr.gid_index);
+        let path = AhAttr { port: attr.port, ..AhAttr::new(attr.gid_index) };
+        let address = address(remote, path, is_global);
+        self.modify(transition::rtr(self.transport(), remote, attr, address))?;
+        self.modify(transition::rts(self.transport(), attr))
+    }
+
+    /// Makes a datagram queue pair ready to receive from, and to send to, anyone: INIT
+    /// to RTR to RTS. `local_psn` numbers its first packet.
+    ///
+    /// # Errors
+    /// [`ModifyQpError`], as [`connect`](Self::connect), which is for all others.
+    pub fn activate(&self, local_psn: u32) -> Result<(), ModifyQpError> {
+        let connected = (!self.transport().is_datagram()).then_some("it needs a peer; connect it");
+        let wide = (local_psn > PSN_MASK).then_some("local_psn has 24 bits");
+        if let Some(detail) = connected.or(wide) {
+            return Err(self.mistake(detail));
+        }
+        self.modify(transition::datagram_rtr())?;
+        self.modify(transition::datagram_rts(local_psn))
+    }
+
+    /// Goes on sending after an error: SQE to RTS. Only unreliable queue pairs stop
+    /// there; they go on receiving meanwhile. What was posted behind the request that
+    /// failed has been flushed.
+    ///
+    /// # Errors
+    /// [`ModifyQpError`]: it is not in [`SQE`](QpState::SQE), or the device refused.
+    pub fn resume_sends(&self) -> Result<(), ModifyQpError> {
+        let from = self.state().unwrap_or(QpState(ibv_qp_state::IBV_QPS_UNKNOWN));
+        if from != QpState::SQE {
+            let (to, errno) = (QpState::RTS, Errno::EINVAL);
+            return Err(ModifyQpError { from, to, errno, detail: "its sends have not stopped" });
+        }
+        self.modify(transition::resume())
     }
 
     /// Takes the queue pair down: everything outstanding is flushed, and completes
@@ -210,8 +260,7 @@ impl QpControl {
     /// # Errors
     /// [`ModifyQpError`] with the system's reason.
     pub fn to_error(&self) -> Result<(), ModifyQpError> {
-        let attr = ibv_qp_attr { qp_state: ibv_qp_state::IBV_QPS_ERR, ..ibv_qp_attr::default() };
-        self.modify(attr, bits::IBV_QP_STATE.0)
+        self.modify(transition::error())
     }
 
     /// Whether the device promises to write the bytes of a peer's WRITE in order, so
@@ -237,16 +286,22 @@ impl QpControl {
     }
 
     pub(crate) fn to_init(&self, port: u8, access: RemoteAccess) -> Result<(), ModifyQpError> {
-        let (attr, mask) = init_transition(port, access);
-        self.modify(attr, mask)
+        self.modify(transition::init(self.transport(), port, access))
     }
 
-    fn modify(&self, mut attr: ibv_qp_attr, mask: u32) -> Result<(), ModifyQpError> {
+    fn modify(&self, (mut attr, mask): Transition) -> Result<(), ModifyQpError> {
         let modify = self.inner.context().table.modify_qp;
         // SAFETY: the queue pair is alive. No transition goes to RESET, so that what is
         // posted always completes.
-        let result = unsafe { modify(self.inner.raw(), &mut attr, mask as i32) };
+        let result = unsafe { modify(self.inner.raw(), &mut attr, mask.0 as i32) };
         Errno::check(result).map_err(|errno| self.modify_error(attr.qp_state, errno))
+    }
+
+    /// What was asked for cannot be, whatever the device.
+    #[cold]
+    fn mistake(&self, detail: &'static str) -> ModifyQpError {
+        let error = self.modify_error(ibv_qp_state::IBV_QPS_RTR, Errno::EINVAL);
+        ModifyQpError { detail, ..error }
     }
 
     #[cold]
@@ -263,80 +318,22 @@ impl QpControl {
         Errno::check(result).map_err(|errno| QueryQpError { errno })?;
         Ok(attr)
     }
-
-    /// Whether packets need a global route header: always on Ethernet; on InfiniBand
-    /// where the subnet demands it, or the peer is in another one.
-    fn needs_global_route(&self, remote: &Endpoint, attr: &ConnectAttr) -> bool {
-        let context = self.context();
-        // A port that cannot be queried makes the transition fail, and that says why.
-        let Ok(port) = context.port(attr.port) else { return true };
-        let local = context.gid_entry(attr.port, attr.gid_index.into()).map(|e| e.gid);
-        is_global(&port, local, remote)
-    }
 }
 
-fn is_global(port: &PortAttr, local: Option<[u8; 16]>, remote: &Endpoint) -> bool {
-    let same_subnet = local.is_none_or(|gid| gid[..8] == remote.gid[..8]);
-    port.link_layer == LinkLayer::Ethernet
-        || port.grh_required
-        || remote.lid == 0
-        || !(same_subnet || remote.gid == [0; 16])
-}
-
-const RTR_MASK: u32 = bits::IBV_QP_STATE.0
+/// What [`QpControl::query`] asks for.
+const QUERIED: u32 = bits::IBV_QP_STATE.0
     | bits::IBV_QP_AV.0
     | bits::IBV_QP_PATH_MTU.0
     | bits::IBV_QP_DEST_QPN.0
     | bits::IBV_QP_RQ_PSN.0
+    | bits::IBV_QP_SQ_PSN.0
+    | bits::IBV_QP_QKEY.0
     | bits::IBV_QP_MAX_DEST_RD_ATOMIC.0
-    | bits::IBV_QP_MIN_RNR_TIMER.0;
-
-const RTS_MASK: u32 = bits::IBV_QP_STATE.0
+    | bits::IBV_QP_MAX_QP_RD_ATOMIC.0
+    | bits::IBV_QP_MIN_RNR_TIMER.0
     | bits::IBV_QP_TIMEOUT.0
     | bits::IBV_QP_RETRY_CNT.0
-    | bits::IBV_QP_RNR_RETRY.0
-    | bits::IBV_QP_SQ_PSN.0
-    | bits::IBV_QP_MAX_QP_RD_ATOMIC.0;
-
-fn rtr_attr(remote: &Endpoint, attr: &ConnectAttr, is_global: bool) -> ibv_qp_attr {
-    ibv_qp_attr {
-        qp_state: ibv_qp_state::IBV_QPS_RTR,
-        path_mtu: attr.mtu.to_raw(),
-        dest_qp_num: remote.qp_num,
-        rq_psn: remote.psn & PSN_MASK,
-        max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        ah_attr: address(remote, attr, is_global),
-        ..ibv_qp_attr::default()
-    }
-}
-
-fn rts_attr(attr: &ConnectAttr) -> ibv_qp_attr {
-    ibv_qp_attr {
-        qp_state: ibv_qp_state::IBV_QPS_RTS,
-        timeout: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
-        sq_psn: attr.local_psn,
-        max_rd_atomic: attr.max_rd_atomic,
-        ..ibv_qp_attr::default()
-    }
-}
-
-fn address(remote: &Endpoint, attr: &ConnectAttr, is_global: bool) -> ibv_ah_attr {
-    ibv_ah_attr {
-        grh: ibv_global_route {
-            dgid: ibv_gid { raw: remote.gid },
-            sgid_index: attr.gid_index,
-            hop_limit: 64,
-            ..ibv_global_route::default()
-        },
-        dlid: remote.lid,
-        is_global: is_global.into(),
-        port_num: attr.port,
-        ..ibv_ah_attr::default()
-    }
-}
+    | bits::IBV_QP_RNR_RETRY.0;
 
 impl fmt::Debug for QpControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -347,26 +344,6 @@ impl fmt::Debug for QpControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn port(link_layer: LinkLayer, grh_required: bool) -> PortAttr {
-        let raw = verbs_sys::ibv_port_attr::default();
-        PortAttr { link_layer, grh_required, ..PortAttr::new(1, &raw) }
-    }
-
-    #[test]
-    fn a_global_route_is_used_where_it_is_needed() {
-        let mut gid = [0; 16];
-        gid[..2].copy_from_slice(&[0xfe, 0x80]);
-        let near = Endpoint { qp_num: 1, psn: 0, lid: 7, gid };
-        let far = Endpoint { gid: [9; 16], ..near };
-        let ib = port(LinkLayer::InfiniBand, false);
-        assert!(is_global(&port(LinkLayer::Ethernet, false), Some(gid), &near));
-        assert!(is_global(&port(LinkLayer::InfiniBand, true), Some(gid), &near));
-        assert!(!is_global(&ib, Some(gid), &near));
-        assert!(is_global(&ib, Some(gid), &far), "another subnet");
-        assert!(is_global(&ib, Some(gid), &Endpoint { lid: 0, ..near }), "no LID");
-        assert!(!is_global(&ib, Some(gid), &Endpoint { gid: [0; 16], ..near }), "LID only");
-    }
 
     #[test]
     fn attributes_that_the_device_would_cut_off_are_refused() {

@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::completion::{QueueId, WcError};
 use crate::errno::Errno;
 use crate::qp::QpState;
+use crate::transport::Transport;
 
 /// Listing the devices failed. A kernel without RDMA is not an error: its list is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -275,9 +276,29 @@ pub enum CreateQpError {
     /// No queue number is left.
     #[error(transparent)]
     QueueIds(#[from] QueueIdsExhausted),
-    /// The device refused.
-    #[error("creating a queue pair of {max_send_wr} sends and {max_recv_wr} receives: {errno}")]
+    /// The shared receive queue's buffers are made for datagrams and the queue pair is
+    /// not, or the other way round.
+    #[error(
+        "a queue pair of transport {transport} cannot use this shared receive queue: {}",
+        if transport.is_datagram() { "its buffers have no room for a route header" }
+        else { "its buffers are for datagrams" }
+    )]
+    OtherPool {
+        /// The queue pair's transport.
+        transport: Transport,
+    },
+    /// The MTU of the port, which bounds datagrams, cannot be had.
+    #[error(transparent)]
+    Port(#[from] QueryPortError),
+    /// The device refused: `EOPNOTSUPP` or `EINVAL` may mean that it does not offer the
+    /// transport.
+    #[error(
+        "creating a queue pair of transport {transport}, {max_send_wr} sends and {max_recv_wr} \
+         receives: {errno}"
+    )]
     Refused {
+        /// The transport that was asked for.
+        transport: Transport,
         /// Sends that were asked for.
         max_send_wr: u32,
         /// Receives that were asked for.
@@ -288,6 +309,51 @@ pub enum CreateQpError {
     /// The new queue pair did not go to INIT.
     #[error(transparent)]
     Init(#[from] ModifyQpError),
+}
+
+/// No address handle.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CreateAhError {
+    /// The port cannot be queried.
+    #[error("addressing a peer: {0}")]
+    Port(#[from] QueryPortError),
+    /// There is no local GID to reply from.
+    #[error("addressing a peer: {0}")]
+    Gid(#[from] ChooseGidError),
+    /// A reply over Ethernet, and no route header that tells the address.
+    #[error("the datagram's route header, which tells its sender's address, is missing")]
+    NoHeader,
+    /// The datagram was sent to a GID that the port does not have.
+    #[error("port {port} has no GID {}", std::net::Ipv6Addr::from(*gid))]
+    NotOurs {
+        /// The port.
+        port: u8,
+        /// The GID that the datagram was sent to.
+        gid: [u8; 16],
+    },
+    /// The device refused, or finds no way there.
+    #[error("creating an address handle: {0}; does the peer's address exist?")]
+    Refused(Errno),
+}
+
+/// A send queue did not take a peer or a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum AttachError {
+    /// It has one peer already, which it was connected to.
+    #[error("a queue pair of transport {transport} sends to the peer that it is connected to")]
+    Connected {
+        /// Its transport.
+        transport: Transport,
+    },
+    /// It is of another protection domain than the queue pair.
+    #[error("the {what} belongs to another protection domain than the queue pair")]
+    OtherDomain {
+        /// Which part.
+        what: &'static str,
+    },
+    /// All numbers are in use.
+    #[error("the queue pair has {0} of them already")]
+    TooMany(u32),
 }
 
 /// A transition of a queue pair failed.
@@ -368,6 +434,37 @@ pub enum StageError {
         /// The slot's.
         slot_bytes: usize,
     },
+    /// The datagram is longer than the port's MTU.
+    #[error("{len} bytes do not fit into a datagram of {mtu}, the MTU of the port")]
+    OverMtu {
+        /// The message's length.
+        len: usize,
+        /// The port's active MTU in bytes.
+        mtu: usize,
+    },
+    /// The queue pair's transport has no such operation.
+    #[error("the transport of this queue pair has no such operation")]
+    NotOffered,
+    /// A datagram without a peer to send it to: it is staged with
+    /// [`stage_to`](crate::SendQueue::stage_to).
+    #[error("a datagram needs a peer to be sent to")]
+    NoPeer,
+    /// The peer was removed, or is another queue's.
+    #[error("the queue has no such peer")]
+    UnknownPeer,
+    /// The region was detached, or is attached to another queue.
+    #[error("the queue has no such region attached")]
+    UnknownRegion,
+    /// The request reaches over the end of its local region.
+    #[error("{len} bytes at {offset} do not fit into a local region of {region_len}")]
+    OutsideRegion {
+        /// Where it begins.
+        offset: usize,
+        /// The request's length.
+        len: usize,
+        /// The region's length.
+        region_len: usize,
+    },
     /// The message is longer than the remote span.
     #[error("{len} bytes do not fit into a remote span of {remote_len}")]
     RemoteTooShort {
@@ -444,6 +541,14 @@ pub enum TakeError {
         /// What the device reported.
         error: WcError,
     },
+    /// A datagram that is shorter than its own route header; its slot is home again.
+    #[error("the device completed a datagram of {byte_len} bytes, its route header included")]
+    Runt {
+        /// The slot, which can be posted again.
+        slot: u32,
+        /// What the device reported.
+        byte_len: u32,
+    },
     /// The slot was not posted: the device completed it twice.
     #[error("the device completed slot {slot}, which was not posted")]
     NotPosted {
@@ -457,7 +562,7 @@ impl TakeError {
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         match *self {
-            TakeError::Failed { slot, .. } => Some(slot),
+            TakeError::Failed { slot, .. } | TakeError::Runt { slot, .. } => Some(slot),
             _ => None,
         }
     }

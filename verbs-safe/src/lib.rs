@@ -33,6 +33,7 @@
 //!
 //! Nothing on the data path allocates, locks, or enters the kernel by itself.
 
+mod ah;
 mod attr;
 mod channel;
 mod completion;
@@ -45,6 +46,8 @@ mod errno;
 mod error;
 mod event;
 mod gid;
+mod grh;
+mod kept;
 mod ledger;
 mod memory;
 mod mirrored;
@@ -56,11 +59,16 @@ mod region;
 mod send;
 mod shared;
 mod srq;
+mod transition;
+mod transport;
 pub mod yardstick;
 
+pub use ah::{AddressHandle, AhAttr};
 pub use attr::{Atomics, DeviceAttr, LinkLayer, Mtu, OdpCaps, PortAttr};
 pub use channel::{CompletionChannel, Wakeup};
-pub use completion::{Completion, CompletionBatch, Drain, QueueId, WcError, WcStatus};
+pub use completion::{
+    Completion, CompletionBatch, DatagramSource, Drain, QueueId, WcError, WcStatus,
+};
 pub use context::{Context, ProtectionDomain};
 pub use control::{ConnectAttr, Endpoint, QpAttr, QpControl, random_psn};
 pub use cq::{CompletionQueue, CqConfig, CqId};
@@ -69,13 +77,15 @@ pub use errno::Errno;
 pub use error::*;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncSource};
 pub use gid::{Gid, GidEntry, GidKind};
+pub use grh::Grh;
 pub use memory::{Mapping, Pages};
 pub use mirrored::Mirrored;
 pub use pool::{RecvBuf, RecvPool, Recycle};
 pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
-pub use send::{SendFlags, SendOp, SendQueue};
+pub use send::{PeerId, RegionId, SendFlags, SendOp, SendQueue};
 pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 pub use srq::{SharedReceiveQueue, SrqId};
+pub use transport::Transport;
 pub use verbs_sys::Table;

@@ -27,7 +27,9 @@ use verbs_sys::ibv_sge;
 use crate::completion::{Completion, QueueId};
 use crate::context::ProtectionDomain;
 use crate::error::{ForeignCompletion, QueueIdsExhausted, RegisterError, TakeError};
+use crate::grh::{GRH_BYTES, Grh};
 use crate::region::LocalRegion;
+use crate::transport::Transport;
 
 /// Slots begin at multiples of this: no two share a cache line.
 const SLOT_ALIGN: usize = 64;
@@ -68,12 +70,45 @@ impl<T: Recycle> Recycle for Arc<T> {
     }
 }
 
+/// What the device puts in front of each message. It depends on the queue pair that
+/// takes the buffer, so that each pool is for queue pairs of one kind only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    Nothing,
+    /// The route header of a datagram.
+    RouteHeader,
+}
+
+impl Front {
+    pub(crate) fn of(transport: Transport) -> Front {
+        if transport.is_datagram() { Front::RouteHeader } else { Front::Nothing }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Front::Nothing => 0,
+            Front::RouteHeader => GRH_BYTES,
+        }
+    }
+
+    /// The room for it in a slot, such that the message behind it is aligned.
+    fn room(self) -> usize {
+        self.bytes().next_multiple_of(SLOT_ALIGN)
+    }
+}
+
 /// The registered memory of a pool. A queue that has receives posted in it holds it.
+///
+/// ```text
+/// a slot:  | unused | what stands in front | message, slot_bytes | unused |
+///          0                             room, a multiple of 64           stride
+/// ```
 pub(crate) struct PoolMemory {
     region: LocalRegion,
     slots: u32,
     slot_bytes: u32,
     stride: usize,
+    front: Front,
 }
 
 /// A parameter over its limit: its name, its value, the limit.
@@ -90,32 +125,41 @@ impl PoolMemory {
         pd: &ProtectionDomain,
         slots: u32,
         slot_bytes: usize,
+        front: Front,
     ) -> Result<PoolMemory, RegisterError> {
-        let stride = slot_bytes.next_multiple_of(SLOT_ALIGN);
+        let stride = front.room() + slot_bytes.next_multiple_of(SLOT_ALIGN);
         let region = LocalRegion::new(pd, slots, stride)?;
-        Ok(PoolMemory { region, slots, slot_bytes: slot_bytes as u32, stride })
+        Ok(PoolMemory { region, slots, slot_bytes: slot_bytes as u32, stride, front })
     }
 
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The bytes available in each slot.
+    /// The bytes of a message that fit into each slot.
     pub(crate) fn slot_bytes(&self) -> u32 {
         self.slot_bytes
     }
 
-    /// Where a slot begins; the slot is inside.
+    /// What stands in front of each message.
+    pub(crate) fn front(&self) -> Front {
+        self.front
+    }
+
+    /// Where a slot's message begins; the slot is inside.
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> NonNull<u8> {
         debug_assert!(slot < self.slots);
         // SAFETY: the slot lies inside the region.
-        unsafe { self.region.base().add(slot as usize * self.stride) }
+        unsafe { self.layout().0.add(slot as usize * self.stride) }
     }
 
-    /// What a slot's address is made of: the first one's, and the distance.
+    /// What the address of a slot's message is made of: that of the first one, and the
+    /// distance.
     pub(crate) fn layout(&self) -> (NonNull<u8>, usize) {
-        (self.region.base(), self.stride)
+        // SAFETY: the room lies inside the first slot; without slots the region is a
+        // page, which is longer.
+        (unsafe { self.region.base().add(self.front.room()) }, self.stride)
     }
 
     pub(crate) fn lkey(&self) -> u32 {
@@ -127,6 +171,13 @@ impl PoolMemory {
     pub(crate) fn sge(&self, slot: u32, len: u32) -> ibv_sge {
         let addr = self.slot(slot).as_ptr() as u64;
         ibv_sge { addr, length: len, lkey: self.region.lkey() }
+    }
+
+    /// The scatter/gather entry of a receive: what stands in front, and a whole message.
+    pub(crate) fn recv_sge(&self, slot: u32) -> ibv_sge {
+        let front = self.front.bytes() as u32;
+        let entry = self.sge(slot, self.slot_bytes + front);
+        ibv_sge { addr: entry.addr - u64::from(front), ..entry }
     }
 }
 
@@ -144,7 +195,9 @@ struct PoolInner<R> {
     refs: OwnLine<AtomicUsize>,
     id: QueueId,
     slot_bytes: u32,
-    /// Where the first slot begins, and how far it is to the next.
+    /// Bytes that the device puts in front of each message, and counts.
+    front_bytes: u32,
+    /// Where the first slot's message begins, and how far it is to the next.
     base: NonNull<u8>,
     stride: usize,
     states: Box<[AtomicU32]>,
@@ -158,6 +211,16 @@ struct PoolInner<R> {
 struct OwnLine<T>(T);
 
 impl<R> PoolInner<R> {
+    /// Where the message of a slot begins.
+    ///
+    /// # Safety
+    /// There is such a slot.
+    #[inline]
+    unsafe fn slot(&self, slot: u32) -> NonNull<u8> {
+        // SAFETY: the slot lies inside the memory that the pool holds.
+        unsafe { self.base.add(slot as usize * self.stride) }
+    }
+
     /// Gives back `count` references; with the last one the pool is freed.
     ///
     /// # Safety
@@ -201,8 +264,18 @@ impl<R: Recycle> RecvPool<R> {
         let states = (0..memory.slots()).map(|_| AtomicU32::new(HOME)).collect();
         let refs = OwnLine(AtomicUsize::new(1));
         let (slot_bytes, (base, stride)) = (memory.slot_bytes(), memory.layout());
-        let inner = PoolInner { refs, id, slot_bytes, base, stride, states, memory, recycler };
-        let inner = Box::new(inner);
+        let front_bytes = memory.front().bytes() as u32;
+        let inner = Box::new(PoolInner {
+            refs,
+            id,
+            slot_bytes,
+            front_bytes,
+            base,
+            stride,
+            states,
+            memory,
+            recycler,
+        });
         Ok(RecvPool { inner: NonNull::from(Box::leak(inner)), prepaid: 0, owns: PhantomData })
     }
 
@@ -229,7 +302,8 @@ impl<R: Recycle> RecvPool<R> {
         self.memory().slots()
     }
 
-    /// How many bytes of a message fit into a slot.
+    /// How many bytes of a message fit into a slot (besides its route header, where
+    /// messages are datagrams).
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         self.memory().slot_bytes() as usize
@@ -286,16 +360,17 @@ impl<R: Recycle> RecvPool<R> {
     ) -> Result<RecvBuf<R>, Completion<'c>> {
         let slot = completion.low();
         let ours = completion.is_plain() && completion.queue_id() == self.queue_id();
+        let len = completion.plain_len().checked_sub(self.inner().front_bytes);
         // Relaxed: as in `begin_take`.
-        match self.state(slot) {
-            Some(state) if ours && state.load(Ordering::Relaxed) == POSTED => {
+        let len = match (self.state(slot), len) {
+            (Some(state), Some(len)) if ours && state.load(Ordering::Relaxed) == POSTED => {
                 state.store(1, Ordering::Relaxed);
+                len
             }
             _ => return Err(completion),
-        }
+        };
         self.prepay();
-        let len = completion.plain_len().min(self.inner().slot_bytes);
-        Ok(self.lend((slot, len)))
+        Ok(self.lend((slot, len.min(self.inner().slot_bytes))))
     }
 
     /// Takes one of the prepaid references to the pool, and more of them if there is none.
@@ -353,20 +428,32 @@ impl<R: Recycle> RecvPool<R> {
             state.store(HOME, Ordering::Release);
             return Err(TakeError::Failed { slot, error });
         }
+        let Some(len) = self.message_len(completion) else {
+            // Release: as above.
+            state.store(HOME, Ordering::Release);
+            return Err(TakeError::Runt { slot, byte_len: completion.byte_len() });
+        };
         // Relaxed: nobody else can change it; no read-modify-write, because there is
         // only one completion of this receive, and it is here.
         state.store(1, Ordering::Relaxed);
-        let written_elsewhere = completion.is_write_imm();
-        let len = if written_elsewhere { 0 } else { completion.byte_len() };
         Ok((slot, len.min(self.inner().slot_bytes)))
+    }
+
+    /// The length of a received message, as the device tells it; `None` if it is shorter
+    /// than what stands in front of it.
+    #[inline]
+    fn message_len(&self, completion: &Completion<'_>) -> Option<u32> {
+        if completion.is_write_imm() {
+            return Some(0); // its bytes were written elsewhere
+        }
+        completion.byte_len().checked_sub(self.inner().front_bytes)
     }
 
     /// The caller has added a reference, and the slot is LENT once.
     #[inline]
     fn lend(&self, (slot, len): (u32, u32)) -> RecvBuf<R> {
-        let inner = self.inner();
-        // SAFETY: the slot was checked: it lies inside the memory that the pool holds.
-        let at = unsafe { inner.base.add(slot as usize * inner.stride) };
+        // SAFETY: the slot was checked.
+        let at = unsafe { self.inner().slot(slot) };
         RecvBuf { pool: self.inner, at, len, slot, owns: PhantomData }
     }
 
@@ -455,6 +542,27 @@ impl<R: Recycle> RecvBuf<R> {
     #[must_use]
     pub fn slot(&self) -> u32 {
         self.slot
+    }
+
+    /// The route header of a datagram; `None` if it has none that could be understood,
+    /// or is none. (Where the completion's [`source`](Completion::source) says that
+    /// there was none, this is what was left in the buffer from earlier.)
+    #[must_use]
+    pub fn grh(&self) -> Option<Grh> {
+        Grh::parse(self.grh_bytes()?)
+    }
+
+    /// The bytes in front of the message: the route header of a datagram, as it came.
+    #[must_use]
+    pub fn grh_bytes(&self) -> Option<&[u8; GRH_BYTES]> {
+        // SAFETY: the message's reference keeps the pool alive.
+        let pool = unsafe { self.pool.as_ref() };
+        if pool.front_bytes as usize != GRH_BYTES {
+            return None;
+        }
+        // SAFETY: these bytes lie in front of the message in its slot (see
+        // `PoolMemory`), and are as good as those of the message: see `deref`.
+        Some(unsafe { pool.slot(self.slot).sub(GRH_BYTES).cast().as_ref() })
     }
 
     /// A piece of this one, which shares its slot.

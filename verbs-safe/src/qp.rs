@@ -5,22 +5,21 @@ use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use verbs_sys::{
-    ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as bits, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
-    ibv_qp_type, qp_state_name,
-};
+use verbs_sys::{ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, qp_state_name};
 
-use crate::context::{ContextInner, PdInner, ProtectionDomain};
+use crate::context::{Context, ContextInner, PdInner, ProtectionDomain};
 use crate::control::QpControl;
 use crate::cq::{CompletionQueue, CqInner};
 use crate::errno::{Errno, leaked};
 use crate::error::{CqRole, CreateQpError};
+use crate::kept::Kept;
 use crate::ledger::Reservation;
-use crate::pool::{Excess, PoolMemory, RecvPool, Recycle, within};
+use crate::pool::{Excess, Front, PoolMemory, RecvPool, Recycle, within};
 use crate::recv::{RecvQueue, Target};
-use crate::send::{MAX_REQUESTS, SendQueue, SendRing};
+use crate::send::{MAX_REQUESTS, SendLimits, SendQueue, SendRing};
 use crate::shared::RemoteAccess;
 use crate::srq::{SharedReceiveQueue, SrqInner};
+use crate::transport::Transport;
 
 /// A queue pair's state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,6 +36,10 @@ impl QpState {
     pub const RTS: QpState = QpState(ibv_qp_state::IBV_QPS_RTS);
     /// The send queue drains.
     pub const SQD: QpState = QpState(ibv_qp_state::IBV_QPS_SQD);
+    /// A send has failed, and those behind it are flushed; receiving goes on. Only
+    /// unreliable queue pairs stop here: see
+    /// [`resume_sends`](crate::QpControl::resume_sends).
+    pub const SQE: QpState = QpState(ibv_qp_state::IBV_QPS_SQE);
     /// Failed: all requests are flushed.
     pub const ERR: QpState = QpState(ibv_qp_state::IBV_QPS_ERR);
 
@@ -66,16 +69,18 @@ pub enum RecvSide<'a> {
     Own {
         /// Buffers, and receives that can be posted.
         slots: u32,
-        /// Bytes of a buffer.
+        /// Bytes of a buffer. Where messages are datagrams, each buffer has room for a
+        /// route header besides.
         slot_bytes: usize,
     },
-    /// In the pool of a shared receive queue ([`RecvQueue::shared`]).
+    /// In the pool of a shared receive queue ([`RecvQueue::shared`]): one made for
+    /// datagrams for a datagram queue pair, one that was not for all others.
     Shared(&'a SharedReceiveQueue),
     /// Nowhere: the queue pair receives nothing, unless it has a shared queue.
     None,
 }
 
-/// How a reliable connected queue pair is made. Begin with [`new`](Self::new), and
+/// How a queue pair is made. Begin with [`new`](Self::new), and
 /// change what differs.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairConfig<'a> {
@@ -83,6 +88,8 @@ pub struct QueuePairConfig<'a> {
     pub send_cq: &'a CompletionQueue,
     /// Where receives complete. Room for all receives is reserved in it.
     pub recv_cq: &'a CompletionQueue,
+    /// Its service.
+    pub transport: Transport,
     /// The port that it uses, from 1.
     pub port: u8,
     /// What the peer may do through it.
@@ -103,13 +110,14 @@ pub struct QueuePairConfig<'a> {
 }
 
 impl<'a> QueuePairConfig<'a> {
-    /// Port 1, no remote access, 128 sends with as many slots of 4 KiB, no inline, no
+    /// Reliable connection, port 1, no remote access, 128 sends with as many slots of 4 KiB, no inline, no
     /// receives.
     #[must_use]
     pub fn new(send_cq: &'a CompletionQueue, recv_cq: &'a CompletionQueue) -> QueuePairConfig<'a> {
         QueuePairConfig {
             send_cq,
             recv_cq,
+            transport: Transport::Rc,
             port: 1,
             access: RemoteAccess::NONE,
             max_send_wr: 128,
@@ -143,6 +151,27 @@ impl<'a> QueuePairConfig<'a> {
             Some((what, _)) => Err(CreateQpError::OtherContext { what }),
             None => Ok(()),
         }
+    }
+
+    /// The message's place in a buffer depends on who takes the buffer.
+    fn check_pool(&self) -> Result<(), CreateQpError> {
+        let transport = self.transport;
+        match self.recv {
+            RecvSide::Shared(srq) if srq.is_datagram() != transport.is_datagram() => {
+                Err(CreateQpError::OtherPool { transport })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What can be staged.
+    fn send_limits(&self, context: &Context, max_inline: u32) -> Result<SendLimits, CreateQpError> {
+        let to_its_peer = self.transport.to_its_peer();
+        let max_datagram = match self.transport {
+            Transport::Ud { .. } => context.port(self.port)?.active_mtu.bytes(),
+            Transport::Rc | Transport::Uc => 0,
+        };
+        Ok(SendLimits { depth: self.max_send_wr, max_inline, to_its_peer, max_datagram })
     }
 }
 
@@ -181,6 +210,7 @@ pub struct QueuePair<R: Recycle = ()> {
 pub(crate) struct QpInner {
     raw: NonNull<ibv_qp>,
     qp_num: u32,
+    transport: Transport,
     uses: ManuallyDrop<Uses>,
 }
 
@@ -190,6 +220,8 @@ struct Uses {
     _srq: Option<Arc<SrqInner>>,
     send_cq: Reservation,
     _recv_cq: Reservation,
+    /// What requests refer to besides: address handles, regions.
+    kept: Kept,
     pd: Arc<PdInner>,
 }
 
@@ -206,6 +238,14 @@ impl QpInner {
 
     pub(crate) fn qp_num(&self) -> u32 {
         self.qp_num
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.uses.kept
     }
 
     pub(crate) fn context(&self) -> &Arc<ContextInner> {
@@ -234,11 +274,13 @@ impl Drop for QpInner {
 }
 
 impl ProtectionDomain {
-    /// A reliable connected queue pair, in INIT: receives can be posted. `recycler` is
+    /// A queue pair, in INIT: receives can be posted. `recycler` is
     /// told of the slots that go home ([`RecvSide::Own`] only; `()` where nobody is).
+    /// [`QpControl::connect`] makes it ready, or, for datagrams, [`QpControl::activate`].
     ///
     /// # Errors
-    /// [`CreateQpError`]; nothing is left behind.
+    /// [`CreateQpError`], as where the device does not offer the transport; nothing is
+    /// left behind.
     pub fn create_qp<R: Recycle>(
         &self,
         config: &QueuePairConfig<'_>,
@@ -247,14 +289,17 @@ impl ProtectionDomain {
         let too_large = |(what, value, max)| CreateQpError::TooLarge { what, value, max };
         config.check().map_err(too_large)?;
         config.check_contexts(&self.inner.context)?;
-        let ring = Arc::new(SendRing::new(self, config.send_slots, config.send_slot_bytes)?);
+        config.check_pool()?;
+        let (slots, slot_bytes) = (config.send_slots, config.send_slot_bytes);
+        let ring = Arc::new(SendRing::new(self, slots, slot_bytes, Front::Nothing)?);
         let pool = self.own_pool(config, recycler)?;
         let uses = self.uses(config, ring.clone(), pool.as_ref().map(|p| p.memory().clone()))?;
         let (inner, inline) = create(uses, config)?;
         let inner = Arc::new(inner);
         let control = QpControl::new(inner.clone());
         control.to_init(config.port, config.access)?;
-        let send = SendQueue::new(inner.clone(), ring, config.max_send_wr, inline)?;
+        let limits = config.send_limits(&self.context(), inline)?;
+        let send = SendQueue::new(inner.clone(), ring, limits)?;
         let recv = pool.map(|pool| RecvQueue::new(Target::Qp(inner), pool));
         Ok(QueuePair { control, send, recv })
     }
@@ -265,7 +310,8 @@ impl ProtectionDomain {
         recycler: R,
     ) -> Result<Option<RecvPool<R>>, CreateQpError> {
         let RecvSide::Own { slots, slot_bytes } = config.recv else { return Ok(None) };
-        let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes)?);
+        let front = Front::of(config.transport);
+        let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
         Ok(Some(RecvPool::new(memory, recycler)?))
     }
 
@@ -287,8 +333,8 @@ impl ProtectionDomain {
         let recv_cq = Reservation::new(&config.recv_cq.inner, receives, srq.map(|s| s.id()))
             .map_err(too_small(CqRole::Recv))?;
         let srq = srq.map(|s| s.inner.clone());
-        let pd = self.inner.clone();
-        Ok(Uses { _ring: ring, _pool: pool, _srq: srq, send_cq, _recv_cq: recv_cq, pd })
+        let (kept, pd) = (Kept::default(), self.inner.clone());
+        Ok(Uses { _ring: ring, _pool: pool, _srq: srq, send_cq, _recv_cq: recv_cq, kept, pd })
     }
 }
 
@@ -306,12 +352,14 @@ fn create(uses: Uses, config: &QueuePairConfig<'_>) -> Result<(QpInner, u32), Cr
             // SAFETY: the queue pair was just made.
             let qp_num = unsafe { (*raw.as_ptr()).qp_num };
             let granted = init.cap.max_inline_data.min(config.max_inline);
-            return Ok((QpInner { raw, qp_num, uses: ManuallyDrop::new(uses) }, granted));
+            let (transport, uses) = (config.transport, ManuallyDrop::new(uses));
+            return Ok((QpInner { raw, qp_num, transport, uses }, granted));
         }
         let errno = Errno::last();
         if inline == 0 || !matches!(errno, Errno::EINVAL | Errno::ENOMEM) {
             let (max_send_wr, max_recv_wr) = (init.cap.max_send_wr, init.cap.max_recv_wr);
-            return Err(CreateQpError::Refused { max_send_wr, max_recv_wr, errno });
+            let transport = config.transport;
+            return Err(CreateQpError::Refused { transport, max_send_wr, max_recv_wr, errno });
         }
         inline /= 2;
     }
@@ -335,23 +383,7 @@ fn init_attr(config: &QueuePairConfig<'_>, max_inline_data: u32) -> ibv_qp_init_
             max_recv_sge: u32::from(receives > 0),
             max_inline_data,
         },
-        qp_type: ibv_qp_type::IBV_QPT_RC,
+        qp_type: config.transport.to_raw(),
         sq_sig_all: config.sq_sig_all.into(),
     }
-}
-
-/// The attributes of RESET to INIT.
-pub(crate) fn init_transition(port: u8, access: RemoteAccess) -> (ibv_qp_attr, u32) {
-    let attr = ibv_qp_attr {
-        qp_state: ibv_qp_state::IBV_QPS_INIT,
-        pkey_index: 0,
-        port_num: port,
-        qp_access_flags: access.to_raw().0,
-        ..ibv_qp_attr::default()
-    };
-    let mask = bits::IBV_QP_STATE.0
-        | bits::IBV_QP_PKEY_INDEX.0
-        | bits::IBV_QP_PORT.0
-        | bits::IBV_QP_ACCESS_FLAGS.0;
-    (attr, mask)
 }

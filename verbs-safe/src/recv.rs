@@ -40,11 +40,10 @@ impl<R: Recycle> RecvQueue<R> {
     pub(crate) fn new(target: Target, pool: RecvPool<R>) -> RecvQueue<R> {
         let (memory, id) = (pool.memory(), pool.queue_id());
         let slots = 0..memory.slots();
-        let entries: Vec<ibv_sge> =
-            slots.clone().map(|slot| memory.sge(slot, memory.slot_bytes())).collect();
-        let entries = RawArray::new(entries);
+        let entries: Vec<ibv_sge> = slots.clone().map(|slot| memory.recv_sge(slot)).collect();
         // A slot of no bytes needs no entry; what comes must be empty then.
-        let num_sge = i32::from(memory.slot_bytes() > 0);
+        let num_sge = entries.first().map_or(0, |entry| i32::from(entry.length > 0));
+        let entries = RawArray::new(entries);
         let request = |slot: u32| ibv_recv_wr {
             wr_id: id.wr_id(slot),
             next: null_mut(),

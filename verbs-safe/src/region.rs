@@ -110,6 +110,10 @@ impl Registration {
     pub(crate) fn backing(&self) -> &Backing {
         &self.backing
     }
+
+    pub(crate) fn pd(&self) -> &Arc<PdInner> {
+        &self.pd
+    }
 }
 
 impl Drop for Registration {

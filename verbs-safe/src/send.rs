@@ -5,6 +5,7 @@
 //! depth`; of slots, which only requests with bytes take, likewise with the number of
 //! slots. A slot belongs to the caller while it is neither staged nor in flight.
 
+mod attach;
 mod epochs;
 mod op;
 #[cfg(test)]
@@ -19,12 +20,16 @@ use verbs_sys::{ibv_post_send, ibv_qp, ibv_send_flags as flag, ibv_send_wr, ibv_
 use crate::completion::{Completion, QueueId};
 use crate::errno::Errno;
 use crate::error::{ForeignCompletion, PostSendError, QueueIdsExhausted, StageError};
+use crate::kept::{Directory, Leaving};
 use crate::pool::PoolMemory;
 use crate::qp::QpInner;
 use crate::raw_array::RawArray;
+use crate::send::attach::{Local, Peer};
 use crate::send::epochs::Epochs;
 use crate::send::op::{fill, lands};
+use crate::transport::OpSet;
 
+pub use crate::send::attach::{PeerId, RegionId};
 pub use crate::send::op::{SendFlags, SendOp};
 
 /// Requests in one queue, at most; far less than `EPOCH`.
@@ -32,6 +37,19 @@ pub(crate) const MAX_REQUESTS: u64 = 1 << 24;
 
 /// The memory of a send ring is that of a pool of slots; the queue pair holds it.
 pub(crate) type SendRing = PoolMemory;
+
+/// What a send queue can take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SendLimits {
+    /// Requests staged and in flight.
+    pub(crate) depth: u32,
+    /// Bytes handed over inline.
+    pub(crate) max_inline: u32,
+    /// What can be staged without naming a peer.
+    pub(crate) to_its_peer: OpSet,
+    /// Bytes of a datagram; 0 if the queue pair does not send any.
+    pub(crate) max_datagram: u32,
+}
 
 /// The send queue of a queue pair. It has one owner.
 ///
@@ -83,6 +101,8 @@ pub struct SendQueue {
     id: QueueId,
     depth: u32,
     max_inline: u32,
+    to_its_peer: OpSet,
+    max_datagram: u32,
     staged: u64,
     posted: u64,
     retired: u64,
@@ -96,6 +116,9 @@ pub struct SendQueue {
     /// The first request that failed, if one did.
     failed: Option<u64>,
     epochs: Epochs,
+    peers: Directory<Peer>,
+    regions: Directory<Local>,
+    leaving: Leaving,
 }
 
 // SAFETY: requests and slots are reached through the one owner only; the rest is `Send`.
@@ -105,10 +128,10 @@ impl SendQueue {
     pub(crate) fn new(
         qp: Arc<QpInner>,
         ring: Arc<SendRing>,
-        depth: u32,
-        max_inline: u32,
+        limits: SendLimits,
     ) -> Result<SendQueue, QueueIdsExhausted> {
         let id = QueueId::next()?;
+        let SendLimits { depth, max_inline, to_its_peer, max_datagram } = limits;
         let places = depth.max(1).next_power_of_two() as usize;
         let entries = RawArray::new(vec![ibv_sge::default(); places]);
         let work = circle(&entries, places);
@@ -129,6 +152,8 @@ impl SendQueue {
             id,
             depth,
             max_inline,
+            to_its_peer,
+            max_datagram,
             staged: 0,
             posted: 0,
             retired: 0,
@@ -138,6 +163,9 @@ impl SendQueue {
             slots_lent: 0,
             failed: None,
             epochs,
+            peers: Directory::new(),
+            regions: Directory::new(),
+            leaving: Leaving::new(),
         })
     }
 
@@ -168,6 +196,13 @@ impl SendQueue {
     #[must_use]
     pub fn max_inline(&self) -> u32 {
         self.max_inline
+    }
+
+    /// How many bytes a datagram can have: the port's active MTU. `None` if the queue pair
+    /// sends no datagrams.
+    #[must_use]
+    pub fn max_datagram(&self) -> Option<usize> {
+        (self.max_datagram > 0).then_some(self.max_datagram as usize)
     }
 
     /// How many requests can be staged and in flight.
@@ -262,29 +297,39 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Writes a request that was checked to the next place.
+    /// Writes a request that was checked to the next place; its bytes are those of the
+    /// next slot.
     #[inline]
-    fn take_place(&mut self, op: SendOp, flags: SendFlags) {
+    fn take_place(&mut self, op: SendOp, flags: SendFlags) -> &mut ibv_send_wr {
         let len = op.len();
-        let count = self.staged + 1;
-        let place = self.place(count);
         let inline = len <= self.max_inline && len > 0 && !lands(op.opcode());
         let bits = flags.to_raw() | if inline { flag::IBV_SEND_INLINE.0 } else { 0 };
+        let addr = self.slot.as_ptr() as u64;
         if len > 0 {
-            let addr = self.slot.as_ptr() as u64;
-            // SAFETY: the entry is inside, and nobody else reaches it.
-            unsafe { *self.entries.at(place) = ibv_sge { addr, length: len, lkey: self.lkey } };
             self.advance_slot();
         }
+        self.write_place(op, bits, ibv_sge { addr, length: len, lkey: self.lkey })
+    }
+
+    /// Writes a request that was checked to the next place.
+    #[inline]
+    fn write_place(&mut self, op: SendOp, bits: u32, entry: ibv_sge) -> &mut ibv_send_wr {
+        let count = self.staged + 1;
+        let place = self.place(count);
+        if entry.length > 0 {
+            // SAFETY: the entry is inside, and nobody else reaches it.
+            unsafe { *self.entries.at(place) = entry };
+        }
         self.slots_after[place] = self.slots_staged;
+        self.staged = count;
         // SAFETY: the place holds no request that is staged (there are as many places as
         // the queue is deep), and the device keeps no pointer to one that was posted.
         let work = unsafe { &mut *self.work.at(place) };
         work.wr_id = self.id.wr_id(count as u32);
-        work.num_sge = i32::from(len > 0);
+        work.num_sge = i32::from(entry.length > 0);
         work.send_flags = bits;
         fill(work, op);
-        self.staged = count;
+        work
     }
 
     /// Posts all that is staged, as one list with one doorbell; returns how many.
@@ -342,6 +387,9 @@ impl SendQueue {
             if !completion.is_success() && self.failed.is_none() {
                 self.failed = Some(self.retired);
             }
+            if self.retired >= self.leaving.next {
+                self.leaving.let_go(self.qp.kept(), self.retired);
+            }
         }
         Ok(self.retired)
     }
@@ -367,7 +415,10 @@ impl SendQueue {
         if !lands(work.opcode) || work.num_sge == 0 || lent_again {
             return None;
         }
-        let slot = self.ring.slot(((slots_after - 1) % u64::from(self.slots)) as u32);
+        let slot = self.ring.slot((slots_after.checked_sub(1)? % u64::from(self.slots)) as u32);
+        if entry.addr != slot.as_ptr() as u64 {
+            return None; // it landed in a region
+        }
         // SAFETY: the device is done with the request, and the slot has been neither
         // lent nor staged since; while `self` is borrowed, it will not be.
         Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), entry.length as usize) })
@@ -381,11 +432,34 @@ impl SendQueue {
         self.qp.raw()
     }
 
+    /// What stands against staging a request whose bytes are in the next slot.
     #[inline]
     fn check(&self, op: &SendOp, len: u32) -> Result<(), StageError> {
+        self.check_offered(op)?;
+        self.check_room()?;
+        self.check_slot(len)?;
+        check_remote(op, len)
+    }
+
+    #[inline]
+    fn check_offered(&self, op: &SendOp) -> Result<(), StageError> {
+        if self.to_its_peer.has(op.opcode()) {
+            return Ok(());
+        }
+        let datagram = self.max_datagram > 0 && OpSet::datagrams().has(op.opcode());
+        Err(if datagram { StageError::NoPeer } else { StageError::NotOffered })
+    }
+
+    #[inline]
+    fn check_room(&self) -> Result<(), StageError> {
         if self.staged - self.retired >= u64::from(self.depth) {
             return Err(StageError::QueueFull);
         }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_slot(&self, len: u32) -> Result<(), StageError> {
         if len > 0 {
             let (len, slot_bytes) = (len as usize, self.slot_bytes());
             if len > slot_bytes {
@@ -395,13 +469,7 @@ impl SendQueue {
                 return Err(StageError::NoSlot);
             }
         }
-        match op.remote() {
-            Some(remote) if u64::from(len) > remote.len => {
-                let (len, remote_len) = (len as usize, remote.len);
-                Err(StageError::RemoteTooShort { len, remote_len })
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     #[inline]
@@ -453,6 +521,17 @@ impl fmt::Debug for SendQueue {
             .field("posted", &self.posted)
             .field("retired", &self.retired)
             .finish_non_exhaustive()
+    }
+}
+
+#[inline]
+fn check_remote(op: &SendOp, len: u32) -> Result<(), StageError> {
+    match op.remote() {
+        Some(remote) if u64::from(len) > remote.len => {
+            let (len, remote_len) = (len as usize, remote.len);
+            Err(StageError::RemoteTooShort { len, remote_len })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 use verbs_sys::ibv_access_flags;
@@ -85,8 +86,16 @@ pub struct RemoteSpan {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct SharedRegion {
-    registration: Registration,
+    registration: Arc<Registration>,
+    /// Those of the registration, kept here to spare following the pointer.
+    base: NonNull<u8>,
+    len: usize,
 }
+
+// SAFETY: as of the registration; the memory is reached by atomics only.
+unsafe impl Send for SharedRegion {}
+// SAFETY: as above.
+unsafe impl Sync for SharedRegion {}
 
 impl ProtectionDomain {
     /// Registers memory for peers: a [`Mapping`](crate::Mapping) or a
@@ -105,8 +114,9 @@ impl ProtectionDomain {
             self.require_on_demand(config.access)?;
             access.0 |= ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
         }
-        let registration = Registration::new(self, backing.into(), access)?;
-        Ok(SharedRegion { registration })
+        let registration = Arc::new(Registration::new(self, backing.into(), access)?);
+        let (base, len) = (registration.base(), registration.len());
+        Ok(SharedRegion { registration, base, len })
     }
 
     fn require_on_demand(&self, access: RemoteAccess) -> Result<(), RegisterError> {
@@ -136,7 +146,11 @@ impl SharedRegion {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> usize {
-        self.registration.len()
+        self.len
+    }
+
+    pub(crate) fn registration(&self) -> &Arc<Registration> {
+        &self.registration
     }
 
     /// The memory behind it.
@@ -255,12 +269,12 @@ impl SharedRegion {
     /// The address of `len` bytes at `offset`, all of them inside.
     #[inline]
     fn span(&self, offset: usize, len: usize) -> Result<NonNull<u8>, RegionError> {
-        let region_len = self.registration.len();
+        let region_len = self.len;
         if offset > region_len || len > region_len - offset {
             return Err(RegionError::OutOfBounds { offset, len, region_len });
         }
         // SAFETY: `offset` is not beyond the end of the mapping.
-        Ok(unsafe { self.registration.base().add(offset) })
+        Ok(unsafe { self.base.add(offset) })
     }
 
     #[inline]
@@ -275,19 +289,19 @@ impl SharedRegion {
     /// The word at `offset`, which the caller has checked.
     #[inline]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.registration.len());
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
         // SAFETY: the word lies inside the mapping, which begins at a page, and is
         // aligned. This process reaches it by atomics only; what the device writes is
         // outside of the language's memory model, or (a software device) atomic, too.
-        unsafe { AtomicU64::from_ptr(self.registration.base().as_ptr().add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
     /// The byte at `offset`, which the caller has checked.
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        debug_assert!(offset < self.registration.len());
+        debug_assert!(offset < self.len);
         // SAFETY: as in `word_at`; every byte is aligned.
-        unsafe { AtomicU8::from_ptr(self.registration.base().as_ptr().add(offset)) }
+        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }
     }
 }
 

@@ -12,7 +12,7 @@ use verbs_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use crate::context::{Context, PdInner, ProtectionDomain};
 use crate::errno::{Errno, leaked};
 use crate::error::{CreateSrqError, ModifySrqError};
-use crate::pool::{PoolMemory, RecvPool, Recycle};
+use crate::pool::{Front, PoolMemory, RecvPool, Recycle};
 use crate::recv::{RecvPoster, Target};
 
 /// A shared receive queue's number in this process, for messages and events.
@@ -75,9 +75,34 @@ impl ProtectionDomain {
         slot_bytes: usize,
         recycler: R,
     ) -> Result<(RecvPoster<R>, RecvPool<R>), CreateSrqError> {
+        self.shared_pool(slots, slot_bytes, Front::Nothing, recycler)
+    }
+
+    /// As [`create_shared_pool`](Self::create_shared_pool), for datagram queue pairs
+    /// only: each buffer has room for a route header, too. (A buffer with one cannot be
+    /// told from one without, so that these queue pairs do not share pools with others.)
+    ///
+    /// # Errors
+    /// [`CreateSrqError`]; nothing is left behind.
+    pub fn create_shared_datagram_pool<R: Recycle>(
+        &self,
+        slots: u32,
+        slot_bytes: usize,
+        recycler: R,
+    ) -> Result<(RecvPoster<R>, RecvPool<R>), CreateSrqError> {
+        self.shared_pool(slots, slot_bytes, Front::RouteHeader, recycler)
+    }
+
+    fn shared_pool<R: Recycle>(
+        &self,
+        slots: u32,
+        slot_bytes: usize,
+        front: Front,
+        recycler: R,
+    ) -> Result<(RecvPoster<R>, RecvPool<R>), CreateSrqError> {
         let too_large = |(what, value, max)| CreateSrqError::TooLarge { what, value, max };
         PoolMemory::check(slots, slot_bytes).map_err(too_large)?;
-        let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes)?);
+        let memory = Arc::new(PoolMemory::new(self, slots, slot_bytes, front)?);
         let pool = RecvPool::new(memory.clone(), recycler)?;
         let srq = self.create_srq(slots, memory)?;
         Ok((RecvPoster::new(Target::Srq(srq), pool.clone()), pool))
@@ -147,6 +172,12 @@ impl SharedReceiveQueue {
         let result = unsafe { (self.table().query_srq)(self.inner.raw.as_ptr(), &mut attr) };
         Errno::check(result).map_err(|errno| ModifySrqError { verb: "querying", errno })?;
         Ok(attr.srq_limit)
+    }
+
+    /// Whether it is for datagram queue pairs, or for all others.
+    #[must_use]
+    pub fn is_datagram(&self) -> bool {
+        self.inner.memory.front() == Front::RouteHeader
     }
 
     /// The context that it was made from.

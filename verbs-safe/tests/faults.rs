@@ -118,7 +118,7 @@ fn a_refused_queue_pair_leaves_nothing_behind() {
     let pd = pd_of(faulty(|v| v.create_qp = no_qp));
     let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
     let error = pd.create_qp(&config((&cq, &cq), Shape::default()), ()).unwrap_err();
-    let CreateQpError::Refused { max_send_wr, max_recv_wr, errno } = error else {
+    let CreateQpError::Refused { max_send_wr, max_recv_wr, errno, .. } = error else {
         panic!("{error}")
     };
     assert_eq!((max_send_wr, max_recv_wr, errno.raw()), (16, 16, libc::EPERM));
