@@ -216,6 +216,42 @@ impl SharedRegion {
         Ok(self.word(offset)?.load(Ordering::Acquire))
     }
 
+    /// Loads the byte at `offset`, as [`observe_arrival`](Self::observe_arrival) loads a
+    /// word: to wait for the last byte of a message that a peer writes. With a device
+    /// that writes in order, all before it is there then.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    ///
+    /// ```
+    /// # let devices = verbs_safe::devices(soft_rnic::table())?;
+    /// # let pd = devices[0].open()?.alloc_pd()?;
+    /// # use verbs_safe::*;
+    /// let region = pd.register_shared(Mapping::new(4096)?, SharedRegionConfig::default())?;
+    /// region.publish_byte(63, b'A')?; // here as the peer would
+    /// while region.observe_byte(63)? != b'A' {
+    ///     std::hint::spin_loop();
+    /// }
+    /// region.fill(0, 64, 0)?; // for the next message
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn observe_byte(&self, offset: usize) -> Result<u8, RegionError> {
+        self.span(offset, 1)?;
+        Ok(self.byte(offset).load(Ordering::Acquire))
+    }
+
+    /// Stores the byte at `offset`, as [`publish_tail`](Self::publish_tail) stores a word.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn publish_byte(&self, offset: usize, value: u8) -> Result<(), RegionError> {
+        self.span(offset, 1)?;
+        self.byte(offset).store(value, Ordering::Release);
+        Ok(())
+    }
+
     /// Orders all earlier stores of this thread before all later ones, for a device
     /// that reads: for records of several words that are published by one store.
     pub fn publish_fence() {
@@ -263,6 +299,22 @@ impl SharedRegion {
         for (at, byte) in tail.zip(last) {
             self.byte(at).store(*byte, Ordering::Relaxed);
         }
+        Ok(())
+    }
+
+    /// Fills `len` bytes at `offset` with `value`.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), RegionError> {
+        self.span(offset, len)?;
+        let (head, words, tail) = words_of(offset, len);
+        for at in head.chain(tail) {
+            self.byte(at).store(value, Ordering::Relaxed);
+        }
+        let word = u64::from_ne_bytes([value; 8]);
+        words.step_by(8).for_each(|at| self.word_at(at).store(word, Ordering::Relaxed));
         Ok(())
     }
 

@@ -31,12 +31,20 @@ impl Rig {
     fn run(&mut self, op: SendOp) -> WcStatus {
         self.a.send.stage(op, true).unwrap();
         self.a.send.post().unwrap();
-        let mut status = None;
-        self.a.sends(1, |send, completion| {
-            status = Some(completion.status());
-            send.retire(&completion).unwrap();
-        });
-        status.unwrap()
+        self.a.status_of_one()
+    }
+
+    /// As `run`, of a request whose bytes are in a region.
+    fn run_at(&mut self, region: RegionId, offset: usize, op: SendOp) -> WcStatus {
+        let flags = SendFlags { signalled: true, ..SendFlags::default() };
+        self.a.send.stage_at(region, offset, op, flags).unwrap();
+        self.a.send.post().unwrap();
+        self.a.status_of_one()
+    }
+
+    fn another_region(&self) -> SharedRegion {
+        let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+        self.region_pd().register_shared(Mapping::new(4096).unwrap(), config).unwrap()
     }
 
     fn landed(&self) -> &[u8] {
@@ -209,6 +217,10 @@ fn regions_refuse_what_is_outside_or_askew() {
     assert_eq!(region.remote(4090, 8), Err(outside));
     assert_eq!(region.copy_out(4090, &mut [0; 8]), Err(outside));
     assert_eq!(region.copy_in(4090, &[0; 8]), Err(outside));
+    assert_eq!(region.fill(4090, 8, 1), Err(outside));
+    let behind = RegionError::OutOfBounds { offset: 4096, len: 1, region_len: 4096 };
+    assert_eq!(region.observe_byte(4096), Err(behind));
+    assert_eq!(region.publish_byte(4096, 1), Err(behind));
     assert!(region.copy_in(usize::MAX, &[0; 8]).is_err());
     assert!(region.remote(8, usize::MAX).is_err());
     let askew = RegionError::Misaligned { offset: 4, alignment: 8 };
@@ -231,7 +243,133 @@ fn copies_in_and_out_agree_at_every_offset_and_length() {
             let mut back = vec![0; len];
             rig.region.copy_out(offset, &mut back).unwrap();
             assert_eq!((&all[offset..offset + len], &back), (&bytes[..], &bytes));
+            rig.region.fill(offset, len, 0xa5).unwrap();
+            rig.region.copy_out(0, &mut all).unwrap();
+            let filled = |(at, byte): (usize, &u8)| {
+                *byte == if (offset..offset + len).contains(&at) { 0xa5 } else { 0 }
+            };
+            assert!(all.iter().enumerate().all(filled), "{len} at {offset}");
         }
+    }
+}
+
+#[test]
+fn requests_send_from_a_region_and_land_in_one() {
+    let mut rig = Rig::new();
+    let near = rig.another_region();
+    let local = rig.a.send.attach(&near).unwrap();
+    near.copy_in(10, b"out and back").unwrap();
+    let remote = rig.region.remote(77, 12).unwrap();
+    assert_eq!(rig.run_at(local, 10, SendOp::Write { len: 12, remote }), WcStatus::SUCCESS);
+    let write_imm = SendOp::WriteImm { len: 12, imm: 12, remote };
+    assert_eq!(rig.run_at(local, 10, write_imm), WcStatus::SUCCESS);
+    rig.b.recvs(1, |_, completion| assert_eq!(completion.imm(), Some(12)));
+    assert_eq!(rig.run_at(local, 4084, SendOp::Read { len: 12, remote }), WcStatus::SUCCESS);
+    let mut bytes = [0; 12];
+    near.copy_out(4084, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"out and back");
+    assert_eq!(rig.run_at(local, 10, SendOp::Send { len: 12 }), WcStatus::SUCCESS);
+    assert_eq!(&*rig.b.receive(), b"out and back");
+    rig.region.store_u64(0, 5).unwrap();
+    let remote = rig.region.remote(0, 8).unwrap();
+    assert_eq!(rig.run_at(local, 8, SendOp::FetchAdd { remote, add: 1 }), WcStatus::SUCCESS);
+    assert_eq!((near.load_u64(8), rig.region.load_u64(0)), (Ok(5), Ok(6)));
+}
+
+#[test]
+fn what_landed_in_a_region_is_not_shown_as_a_slots() {
+    let mut rig = Rig::new();
+    rig.region.copy_in(0, b"slot").unwrap();
+    let near = rig.another_region();
+    let local = rig.a.send.attach(&near).unwrap();
+    let remote = rig.region.remote(0, 4).unwrap();
+    assert_eq!(rig.run_at(local, 0, SendOp::Read { len: 4, remote }), WcStatus::SUCCESS);
+    assert_eq!(rig.a.send.landed(1), None, "before the first slot was used");
+    assert_eq!(rig.run(SendOp::Read { len: 4, remote }), WcStatus::SUCCESS);
+    assert_eq!(rig.run_at(local, 0, SendOp::Read { len: 4, remote }), WcStatus::SUCCESS);
+    assert_eq!(rig.a.send.landed(2), Some(&b"slot"[..]));
+    assert_eq!(rig.a.send.landed(3), None);
+}
+
+#[test]
+fn requests_that_reach_over_a_local_region_are_refused() {
+    let mut rig = Rig::new();
+    let near = rig.another_region();
+    let local = rig.a.send.attach(&near).unwrap();
+    let remote = rig.region.remote(0, 4096).unwrap();
+    let flags = SendFlags { signalled: true, ..SendFlags::default() };
+    let mut refused =
+        |offset, len| rig.a.send.stage_at(local, offset, SendOp::Write { len, remote }, flags);
+    let outside = |offset, len| Err(StageError::OutsideRegion { offset, len, region_len: 4096 });
+    assert_eq!(refused(4095, 2), outside(4095, 2));
+    assert_eq!(refused(4097, 0), outside(4097, 0));
+    assert_eq!(refused(usize::MAX, 4096), outside(usize::MAX, 4096));
+    let too_short = StageError::RemoteTooShort { len: 4097, remote_len: 4096 };
+    assert_eq!(refused(0, 4097), Err(too_short));
+    assert_eq!(refused(4096, 0), Ok(()), "nothing, at the end");
+    assert_eq!(rig.a.send.staged_total(), 1, "what was refused has changed nothing");
+}
+
+#[test]
+fn a_region_is_kept_until_it_is_detached_and_its_requests_are_retired() {
+    let mut rig = Rig::new();
+    let near = rig.another_region();
+    let span = near.remote(0, 8).unwrap();
+    let local = rig.a.send.attach(&near).unwrap();
+    drop(near);
+    let remote = rig.region.remote(0, 8).unwrap();
+    let flags = SendFlags { signalled: true, ..SendFlags::default() };
+    rig.a.send.stage_at(local, 0, SendOp::Read { len: 8, remote }, flags).unwrap();
+    assert!(rig.a.send.detach(local));
+    assert!(!rig.a.send.detach(local), "it is detached already");
+    let again = rig.a.send.stage_at(local, 0, SendOp::Read { len: 8, remote }, flags);
+    assert_eq!(again, Err(StageError::UnknownRegion));
+    rig.a.send.post().unwrap();
+    assert_eq!(rig.b.write(span), WcStatus::SUCCESS, "not retired: it is still registered");
+    rig.a.sent();
+    assert_eq!(rig.b.write(span), WcStatus::REM_ACCESS, "its key reaches nothing now");
+}
+
+#[test]
+fn regions_of_another_domain_and_of_another_queue_are_refused() {
+    let mut rig = Rig::new();
+    let other = rig.a.control.context().alloc_pd().unwrap();
+    let foreign =
+        other.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
+    let error = rig.a.send.attach(&foreign).unwrap_err();
+    assert_eq!(error, AttachError::OtherDomain { what: "region" });
+    let near = rig.another_region();
+    let of_a = rig.a.send.attach(&near).unwrap();
+    let of_b = rig.b.send.attach(&near).unwrap();
+    assert_ne!(of_a, of_b);
+    let flags = SendFlags::default();
+    let staged = rig.a.send.stage_at(of_b, 0, SendOp::Send { len: 1 }, flags);
+    assert_eq!(staged, Err(StageError::UnknownRegion));
+    assert!(!rig.a.send.detach(of_b));
+}
+
+#[test]
+fn as_many_reads_as_the_device_permits_are_in_flight() {
+    let pd = context().alloc_pd().unwrap();
+    let device = pd.context().attr().unwrap();
+    let limit = device.max_qp_init_rd_atom.min(device.max_qp_rd_atom).min(255);
+    let shape = Shape { sends: 256, send_slots: 256, rd_atomic: limit as u8, ..Shape::default() };
+    let (mut a, b) = pair_on(&pd, shape);
+    assert_eq!(u32::from(b.control.query().unwrap().max_dest_rd_atomic), limit);
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let region = pd.register_shared(Mapping::new(1 << 16).unwrap(), config).unwrap();
+    for i in 0..256 {
+        region.store_u64(256 * i, i as u64).unwrap();
+        let remote = region.remote(256 * i, 256).unwrap();
+        a.send.stage(SendOp::Read { len: 256, remote }, i % 64 == 63).unwrap();
+    }
+    a.send.post().unwrap();
+    a.sends(4, |send, completion| {
+        assert_eq!(completion.status(), WcStatus::SUCCESS);
+        send.retire(&completion).unwrap();
+    });
+    for i in 0..256u64 {
+        assert_eq!(a.send.landed(i + 1).unwrap()[..8], i.to_ne_bytes());
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Shape {
     pub max_inline: u32,
     pub access: RemoteAccess,
     pub rnr_retry: u8,
+    /// READs and atomics in flight.
+    pub rd_atomic: u8,
     /// Gives up after a millisecond, not after half a second.
     pub impatient: bool,
 }
@@ -45,6 +47,7 @@ impl Default for Shape {
             max_inline: 0,
             access: RemoteAccess::ALL,
             rnr_retry: 6,
+            rd_atomic: 4,
             impatient: false,
         }
     }
@@ -104,8 +107,8 @@ pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
         retry_cnt: if shape.impatient { 0 } else { 7 },
         timeout: if shape.impatient { 8 } else { 14 },
         min_rnr_timer: 1, // 0.01 ms
-        max_rd_atomic: 4,
-        max_dest_rd_atomic: 4,
+        max_rd_atomic: shape.rd_atomic,
+        max_dest_rd_atomic: shape.rd_atomic,
         ..ConnectAttr::new(gid.index as u8, psn)
     };
     let (end_a, end_b) = (a.endpoint(1, gid, psn_a).unwrap(), b.endpoint(1, gid, psn_b).unwrap());
@@ -157,6 +160,23 @@ impl<R: Recycle> End<R> {
             assert_eq!(completion.status(), WcStatus::SUCCESS);
             send.retire(&completion).unwrap();
         });
+    }
+
+    /// Waits for one send, and retires it: its status.
+    pub fn status_of_one(&mut self) -> WcStatus {
+        let mut status = None;
+        self.sends(1, |send, completion| {
+            status = Some(completion.status());
+            send.retire(&completion).unwrap();
+        });
+        status.unwrap()
+    }
+
+    /// Writes to all of `remote`: how that ended.
+    pub fn write(&mut self, remote: RemoteSpan) -> WcStatus {
+        self.send.stage(SendOp::Write { len: remote.len as u32, remote }, true).unwrap();
+        self.send.post().unwrap();
+        self.status_of_one()
     }
 
     /// Waits for one message.
