@@ -325,7 +325,7 @@ fn without_faults_everything_arrives_in_order_and_no_message_finds_no_buffer() {
 fn with_faults_that_pass_everything_still_arrives() {
     // Few enough that three retries are not used up.
     run(|seed| {
-        let faults = Faults { delay: 0.1, rnr: 0.0, lost_response: 0.0, qp_death: 0.0 };
+        let faults = Faults { delay: 0.1, ..Faults::default() };
         let simulation = Simulation::new(seed, faults);
         let device = device::open(Some(simulation.name())).unwrap();
         let mut world = World::new(seed, false, &device);
@@ -345,6 +345,7 @@ fn with_faults_what_arrives_is_in_order_and_every_wait_ends() {
             rnr: rare(100),
             lost_response: rare(100),
             qp_death: rare(10),
+            ..Faults::default()
         };
         schedule(seed, faults);
     });
@@ -353,7 +354,13 @@ fn with_faults_what_arrives_is_in_order_and_every_wait_ends() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let trace = |seed| {
-        let faults = Faults { delay: 0.05, rnr: 0.02, lost_response: 0.02, qp_death: 0.002 };
+        let faults = Faults {
+            delay: 0.05,
+            rnr: 0.02,
+            lost_response: 0.02,
+            qp_death: 0.002,
+            ..Faults::default()
+        };
         let simulation = Simulation::new(seed, faults);
         let device = device::open(Some(simulation.name())).unwrap();
         let mut world = World::new(seed, true, &device);

@@ -198,11 +198,18 @@ unsafe extern "C" fn query_port_ex(
     attr: *mut ibv_port_attr,
     len: usize,
 ) -> c_int {
-    if context.is_null() || attr.is_null() || port_num != limits::PORT {
+    // SAFETY: NULL, or a context of ours.
+    let (Ok(object), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    if port_num != limits::PORT {
         return errno::EINVAL;
     }
+    // Relaxed: a statistic.
+    let violations = object.device.qkey_violations.load(Ordering::Relaxed);
+    let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr() };
     // SAFETY: the caller's struct has `len` bytes.
-    unsafe { write_bounded(&limits::port_attr(), attr.cast(), len) };
+    unsafe { write_bounded(&port, attr.cast(), len) };
     0
 }
 

@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::errno;
 use crate::limits;
 use crate::mr::MrTable;
+use crate::network::Network;
 use crate::qp::Qp;
 use crate::timer::Timer;
 
@@ -34,6 +35,9 @@ pub(crate) struct Device {
     pub(crate) mrs: MrTable,
     pub(crate) timer: Timer,
     pub(crate) population: Population,
+    pub(crate) network: Network,
+    /// Datagrams that carried a wrong key.
+    pub(crate) qkey_violations: AtomicU32,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
     /// Present on a simulated device: posts only queue, and this steps.
@@ -124,6 +128,8 @@ impl Device {
             mrs: MrTable::default(),
             timer: Timer::default(),
             population: Population::default(),
+            network: Network::default(),
+            qkey_violations: AtomicU32::new(0),
             retired: Mutex::default(),
             sim,
         })

@@ -75,8 +75,10 @@ mod limits;
 mod lock;
 mod memory;
 mod mr;
+mod network;
 mod post;
 mod qp;
+mod random;
 mod recv_ring;
 mod requester;
 mod responder;
@@ -88,5 +90,6 @@ mod timer;
 mod verbs;
 
 pub use counters::{Counters, counters};
+pub use network::{NetworkFaults, set_network_faults};
 pub use sim::{Faults, Simulation};
 pub use verbs::table;

@@ -44,6 +44,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
     }
     let flags = ibv_device_cap_flags::IBV_DEVICE_SYS_IMAGE_GUID
         | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN
+        | ibv_device_cap_flags::IBV_DEVICE_BAD_QKEY_CNTR
         | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD;
     ibv_device_attr {
         fw_ver,

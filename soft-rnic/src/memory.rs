@@ -113,6 +113,16 @@ pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
     unsafe { copy_pieces(to.iter().copied(), from.iter().copied(), how) }
 }
 
+/// The bytes of a message, put together.
+pub(crate) fn to_vec(from: &[Span]) -> Vec<u8> {
+    let mut bytes = vec![0; from.iter().map(|span| span.len).sum()];
+    let to = Span { ptr: bytes.as_mut_ptr(), len: bytes.len() };
+    // SAFETY: the pieces were checked when they were resolved, and belong to the
+    // device; the bytes are ours.
+    unsafe { copy_spans(&[to], from, Copying::Owned) };
+    bytes
+}
+
 /// Copies `header` and then `from` to `to`, which have room for both. All belong to
 /// the device.
 ///

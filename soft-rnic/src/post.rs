@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::address::Address;
 use crate::after::After;
 use crate::errno;
 use crate::qp::{Qp, State, Transport};
 use crate::requester::{Line, SqParts};
 use crate::responder::Session;
-use crate::sq::{Pending, Request, Requester, Sq, Wqe};
+use crate::sq::{Op, Pending, Request, Requester, Sq, Wqe};
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -26,8 +27,11 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: the caller's list.
     let result = unsafe {
         match qp.transport {
-            Transport::Rc | Transport::Uc => post_list(&qp, wr, &mut after),
-            Transport::Ud => crate::datagram::post_list(&qp, wr, &mut after),
+            Transport::Rc => post_list(&qp, wr, &mut after),
+            Transport::Uc if !qp.pd.context.device.network.is_faulty() => {
+                post_list(&qp, wr, &mut after)
+            }
+            _ => post_queued(&qp, wr, &mut after),
         }
     };
     after.run();
@@ -100,6 +104,58 @@ unsafe fn post_list(
     result
 }
 
+/// Posts the requests of a list to an unreliable queue pair and then executes those
+/// that can be. It costs a copy of each request more than [`post_list`], and lets
+/// each have a destination, and a fate, of its own.
+///
+/// # Safety
+/// `wr` heads a list of valid requests; those of datagrams have handles of ours.
+unsafe fn post_queued(
+    qp: &Arc<Qp>,
+    mut wr: *mut ibv_send_wr,
+    after: &mut After,
+) -> Result<(), (c_int, *mut ibv_send_wr)> {
+    let mut sq = qp.sq.lock();
+    let mut result = Ok(());
+    while !wr.is_null() {
+        // SAFETY: the caller's list.
+        if let Err(error) = unsafe { queue(qp, &mut sq, &*wr) } {
+            result = Err((error, wr));
+            break;
+        }
+        // SAFETY: as above.
+        wr = unsafe { (*wr).next };
+    }
+    // On a simulated device only what is flushed goes on by itself.
+    if qp.pd.context.device.sim.is_none() || qp.state().flushes_sends() {
+        qp.run_pending(&mut sq, after, false);
+    }
+    result
+}
+
+/// # Safety
+/// The request is valid.
+unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
+    if qp.state().refuses_sends() {
+        return Err(errno::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let mut request = unsafe { admit(qp, &sq.requester, wr) }?;
+    // Other operations have no address there; they fail when they are executed.
+    let to = match (qp.transport, request.wqe.op) {
+        // SAFETY: as above.
+        (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
+        (Transport::Ud, _) => Some(Address::default()),
+        _ => None,
+    };
+    sq.requester.posted = sq.requester.posted.wrapping_add(1);
+    request.wqe.position = sq.requester.posted;
+    request.to = to.as_ref();
+    // SAFETY: inline data were checked by `admit`.
+    unsafe { sq.pending.push(&request) };
+    Ok(())
+}
+
 /// A request that cannot be executed now.
 ///
 /// # Safety
@@ -127,7 +183,7 @@ unsafe fn wait_or_flush<'a>(
 /// # Safety
 /// `wr` is valid.
 #[inline(always)]
-pub(crate) unsafe fn admit<'a>(
+unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,
     wr: &'a ibv_send_wr,

@@ -245,6 +245,7 @@ impl Qp {
     /// that is what it waits for and it has retries left.
     pub(crate) fn expired(self: &Arc<Qp>, token: u64, after: &mut After) {
         let mut sq = self.sq.lock();
+        self.late_expired(&mut sq, token, after);
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
             return;
         };

@@ -235,9 +235,21 @@ impl Qp {
     /// Executes what is pending, oldest first, until something blocks or, with
     /// `only_one`, one request has been tried. The send queue's lock is held.
     pub(crate) fn run_pending(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
-        if self.transport == Transport::Ud {
-            return self.run_datagrams(sq, after, only_one);
+        if !self.transport.is_reliable() && self.pd.context.device.network.is_faulty() {
+            return self.run_faulty(sq, after, only_one);
         }
+        self.run_queue(sq, after, only_one);
+    }
+
+    /// [`run_pending`](Self::run_pending) on a network without faults.
+    pub(crate) fn run_queue(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        match self.transport {
+            Transport::Rc | Transport::Uc => self.run_connected(sq, after, only_one),
+            Transport::Ud => self.run_datagrams(sq, after, only_one),
+        }
+    }
+
+    fn run_connected(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
         self.resolve_peer(sq);
         let Sq { requester, pending, peer, counters, scratch, .. } = sq;
         let mut session = peer.as_ref().map(Session::open);
@@ -254,7 +266,13 @@ impl Qp {
             if !may_run || parts.requester.waits.is_some() {
                 break;
             }
-            let outcome = crate::sim::execute(self, &mut parts, &mut session, &mut line, &request);
+            let outcome = if self.transport.is_reliable() {
+                crate::sim::execute(self, &mut parts, &mut session, &mut line, &request)
+            } else {
+                self.send_unreliably(&mut parts, &mut session, &request, None, |parts, session| {
+                    self.execute(parts.requester, session, &mut line, parts.scratch, &request)
+                })
+            };
             if !self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome) {
                 break;
             }

@@ -20,8 +20,6 @@ use crate::qp::{Qp, State, Transport};
 use crate::recv_ring::{Consumer, RecvRequest};
 use crate::sq::{Op, Wqe};
 
-pub(crate) use datagram::Datagram;
-
 /// Messages from this size on are copied without a lock that others may want.
 pub(crate) const LONG: usize = 4_096;
 

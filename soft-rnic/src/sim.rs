@@ -21,7 +21,9 @@ use crate::counters::Counters;
 use crate::device::{DEVICES, Device};
 use crate::errno;
 use crate::event::EventQueue;
+use crate::network::NetworkFaults;
 use crate::qp::{Qp, State as QpState};
+use crate::random::Random;
 use crate::requester::{Line, Outcome, SqParts, rnr_nak};
 use crate::responder::Session;
 use crate::sq::{Request, Wait};
@@ -53,6 +55,9 @@ pub struct Faults {
     pub lost_response: f64,
     /// The queue pair whose turn it is goes to the error state.
     pub qp_death: f64,
+    /// What happens to messages of unreliable connections and datagrams, instead of
+    /// the two before.
+    pub network: NetworkFaults,
 }
 
 /// A simulated device, listed by [`table`](crate::table) while this value lives.
@@ -80,6 +85,7 @@ impl Simulation {
         let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim-{ordinal}");
         let device = Device::new(&name, ordinal, Some(State::new(seed, faults)));
+        device.network.set(seed, faults.network);
         DEVICES.lock().push(Arc::clone(&device));
         Simulation { name, device }
     }
@@ -129,7 +135,7 @@ impl State {
     fn new(seed: u64, faults: Faults) -> State {
         State {
             faults,
-            random: Mutex::new(Random(seed)),
+            random: Mutex::new(Random::new(seed)),
             now: AtomicU64::new(0),
             stepping: Mutex::new(()),
         }
@@ -141,27 +147,12 @@ impl State {
     }
 
     fn below(&self, n: u64) -> u64 {
-        self.random.lock().next() % n
+        self.random.lock().below(n)
     }
 
-    /// Whether a fault of this probability strikes now. Nothing is drawn for one
-    /// that never does, so that adding a kind keeps old schedules.
+    /// Whether a fault of this probability strikes now.
     fn strikes(&self, probability: f64) -> bool {
-        const SCALE: f64 = (1_u64 << 53) as f64;
-        probability > 0.0 && ((self.random.lock().next() >> 11) as f64) < probability * SCALE
-    }
-}
-
-/// A generator of 64-bit numbers (SplitMix64, by Steele, Lea and Flood).
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        self.random.lock().strikes(probability)
     }
 }
 
@@ -266,9 +257,6 @@ fn execute_faulty<'a>(
 ) -> Outcome {
     if let Some(outcome) = delay(&qp.pd.context.device, parts) {
         return outcome;
-    }
-    if !qp.transport.is_reliable() {
-        return qp.execute(parts.requester, session, line, parts.scratch, request);
     }
     if let Some(outcome) = fault_before(sim, parts, request) {
         parts.counters.faults += 1;

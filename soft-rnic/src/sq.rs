@@ -8,6 +8,7 @@ use verbs_sys::*;
 use crate::address::Address;
 use crate::counters::Counters;
 use crate::errno;
+use crate::network::Transit;
 use crate::qp::{Qp, Transport};
 use crate::requester::Scratch;
 
@@ -173,6 +174,10 @@ impl Pending {
         self.head == self.tail
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
     fn at(&self, position: u32) -> usize {
         position as usize & (self.wqes.len() - 1)
     }
@@ -263,6 +268,8 @@ pub(crate) struct Requester {
     /// The deadline that the head waits for; its name, so that a deadline of
     /// something that is over is not mistaken for it.
     pub(crate) waits: Option<(Wait, u64)>,
+    /// Present once an unreliable queue pair has sent into a faulty network.
+    pub(crate) transit: Option<Box<Transit>>,
     /// The head has been tried: it goes on even while the queue drains.
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.

@@ -3,11 +3,17 @@
 mod common;
 
 use common::*;
-use soft_rnic::{Faults, Simulation};
+use soft_rnic::{Faults, NetworkFaults, Simulation};
 use verbs_sys::*;
 
-/// Queue pairs of a case, connected in a ring of pairs.
-const PAIRS: usize = 3;
+/// Pairs of queue pairs of a case, by transport.
+const KINDS: [ibv_qp_type; PAIRS] = [
+    ibv_qp_type::IBV_QPT_RC,
+    ibv_qp_type::IBV_QPT_RC,
+    ibv_qp_type::IBV_QPT_UC,
+    ibv_qp_type::IBV_QPT_UD,
+];
+const PAIRS: usize = 4;
 
 /// What is drawn for the traffic; apart from the simulation's own.
 struct Dice(u64);
@@ -37,15 +43,16 @@ fn run(seed: u64, faults: Faults) -> Trace {
         timeout: 8,
         ..Config::default()
     };
-    let pairs: Vec<Pair> = (0..PAIRS)
-        .map(|_| Pair::with(Net::on(soft_rnic::table(), simulation.name()), config, config))
-        .collect();
+    let net = || Net::on(soft_rnic::table(), simulation.name());
+    let pairs: Vec<Pair> =
+        KINDS.iter().map(|kind| Pair::of(*kind, net(), config, config)).collect();
+    let handles: Vec<_> = pairs.iter().map(|p| p.net.ah()).collect();
     let mut dice = Dice(seed);
     let mut posted = [[0_u64; 2]; PAIRS];
     let mut completions = Vec::new();
     for _ in 0..60 {
         let n = dice.below(PAIRS as u64) as usize;
-        act(&pairs[n], &mut dice, &mut posted[n]);
+        act(&pairs[n], handles[n], &mut dice, &mut posted[n]);
         poll_all(&pairs, &mut completions);
     }
     // What waits for a receive that is never posted ends with the connection.
@@ -62,30 +69,41 @@ fn run(seed: u64, faults: Faults) -> Trace {
     let (now_ns, stats) = (simulation.now_ns(), simulation.stats());
     // Numbers of queue pairs repeat, too: each simulation counts from the start.
     let trace = Trace { completions, now_ns, stats };
-    for p in pairs {
+    for (p, ah) in pairs.into_iter().zip(handles) {
         p.net.async_events();
+        p.net.destroy_ah(ah);
         p.close();
     }
     trace
 }
 
 /// Posts a receive or a send at a random end.
-fn act(p: &Pair, dice: &mut Dice, posted: &mut [u64; 2]) {
+fn act(p: &Pair, ah: *mut ibv_ah, dice: &mut Dice, posted: &mut [u64; 2]) {
     let end = dice.below(2) as usize;
     if dice.below(2) == 0 {
         let id = RECEIVE | posted[1];
         // Both ends count together: ids are unique, which is what matters.
-        assert_eq!(post_recv(p.qp[end], id, &mut [sge(p.mr[end], 0, 64)]), 0);
+        assert_eq!(post_recv(p.qp[end], id, &mut [sge(p.mr[end], 0, 104)]), 0);
         posted[1] += 1;
         return;
     }
     use ibv_wr_opcode as W;
-    let opcodes = [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_READ, W::IBV_WR_SEND];
-    let opcode = opcodes[dice.below(4) as usize];
+    // SAFETY: the queue pair is alive.
+    let opcodes = match unsafe { (*p.qp[end]).qp_type } {
+        ibv_qp_type::IBV_QPT_RC => [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_READ],
+        ibv_qp_type::IBV_QPT_UC => {
+            [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_WRITE_WITH_IMM]
+        }
+        _ => [W::IBV_WR_SEND, W::IBV_WR_SEND_WITH_IMM, W::IBV_WR_SEND],
+    };
+    let opcode = opcodes[dice.below(4) as usize % 3];
     let mut sges = [sge(p.mr[end], 128, 1 + dice.below(64) as u32)];
-    let mut wr = send_wr(posted[0], opcode, &mut sges, SIGNALED);
-    let (remote_addr, rkey) = (p.addr(1 - end) + 256, p.key(1 - end));
-    wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    let mut wr = datagram_wr(posted[0], &mut sges, SIGNALED, (ah, p.num(1 - end), QKEY));
+    wr.opcode = opcode;
+    if !matches!(opcode, W::IBV_WR_SEND | W::IBV_WR_SEND_WITH_IMM) {
+        let (remote_addr, rkey) = (p.addr(1 - end) + 256, p.key(1 - end));
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    }
     assert_eq!(post_send(p.qp[end], &mut wr), 0);
     posted[0] += 1;
 }
@@ -125,8 +143,18 @@ fn check(pairs: &[Pair], posted: &[[u64; 2]], seen: &[(u64, &'static str, u32)],
 
 /// Faults of a case, from its number: each kind alone, and all together.
 fn faults(seed: u64) -> Faults {
-    let on = |bit: u64, p: f64| if (seed % 16) & bit != 0 { p } else { 0.0 };
-    Faults { delay: on(1, 0.2), rnr: on(2, 0.2), lost_response: on(4, 0.2), qp_death: on(8, 0.02) }
+    let on = |bit: u64, p: f64| if seed & bit != 0 { p } else { 0.0 };
+    Faults {
+        delay: on(1, 0.2),
+        rnr: on(2, 0.2),
+        lost_response: on(4, 0.2),
+        qp_death: on(8, 0.02),
+        network: NetworkFaults {
+            loss: on(1, 0.2),
+            reordering: on(2, 0.2),
+            duplication: on(4, 0.2),
+        },
+    }
 }
 
 #[test]

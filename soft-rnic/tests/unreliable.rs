@@ -86,3 +86,410 @@ fn check_ipv4_header(header: &[u8], gid: &ibv_gid) {
     assert_eq!(&header[12..16], &gid[12..], "from");
     assert_eq!(&header[16..20], &gid[12..], "to");
 }
+
+#[test]
+fn the_header_and_the_data_are_scattered_over_the_list() {
+    let mut p = pair(UD);
+    let ah = p.net.ah();
+    for (i, byte) in p.buf[0].iter_mut().enumerate().take(64) {
+        *byte = i as u8;
+    }
+    let mut list = [(0, 30), (100, 12), (200, 3), (300, 100)].map(|(at, n)| sge(p.mr[1], at, n));
+    assert_eq!(post_recv(p.qp[1], 1, &mut list), 0);
+    let mut sges = [sge(p.mr[0], 0, 1), sge(p.mr[0], 1, 7), sge(p.mr[0], 8, 2)];
+    let mut wr = datagram_wr(2, &mut sges, SIGNALED, to(&p, ah));
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    assert_eq!(p.net.poll(p.cq[1], 1)[0].len, 50);
+    // Ten bytes of the header are in the second piece, with the first two of data.
+    assert_eq!(p.buf[1][110..112], [0, 1]);
+    assert_eq!(p.buf[1][200..203], [2, 3, 4]);
+    assert_eq!(p.buf[1][300..306], [5, 6, 7, 8, 9, 0]);
+    p.net.poll(p.cq[0], 1);
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
+#[test]
+fn inline_data_are_taken_at_the_post() {
+    for kind in [UC, UD] {
+        let p = pair(kind);
+        let ah = p.net.ah();
+        assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 100)]), 0);
+        let mut data = *b"inline";
+        let (addr, length) = (data.as_mut_ptr() as u64, data.len() as u32);
+        let mut sges = [ibv_sge { addr, length, lkey: 0 }];
+        let flags = SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
+        let mut wr = datagram_wr(2, &mut sges, flags, to(&p, ah));
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+        assert_eq!(p.net.poll(p.cq[1], 1)[0].status, "SUCCESS");
+        let at = if kind == UD { GRH } else { 0 };
+        assert_eq!(&p.buf[1][at..at + 6], b"inline");
+        p.net.destroy_ah(ah);
+        p.close();
+    }
+}
+
+#[test]
+fn one_queue_pair_serves_many_peers() {
+    const PEERS: usize = 8;
+    let net = Net::new();
+    let cq = net.cq(256);
+    let qps: Vec<_> = (0..=PEERS).map(|_| net.qp_of(UD, cq)).collect();
+    let mut memory = vec![0; 64 * (PEERS + 1)];
+    let mr = net.mr(&mut memory, RW);
+    for (i, qp) in qps.iter().enumerate() {
+        net.connect(*qp, 0, Config::default());
+        assert_eq!(post_recv(*qp, i as u64, &mut [sge(mr, 64 * i, 64)]), 0);
+    }
+    let ah = net.ah();
+    // SAFETY: the queue pairs are alive.
+    let number = |i: usize| unsafe { (*qps[i]).qp_num };
+    let mut sges: Vec<_> = (0..PEERS).map(|i| [sge(mr, 0, 1 + i as u32)]).collect();
+    for (i, sge) in sges.iter_mut().enumerate() {
+        let mut wr = datagram_wr(100, sge, UNSIGNALED, (ah, number(i + 1), QKEY));
+        assert_eq!(post_send(qps[0], &mut wr), 0);
+    }
+    let mut got = net.poll(cq, PEERS);
+    got.sort_by_key(|wc| wc.id);
+    for (i, wc) in got.iter().enumerate() {
+        assert_eq!((wc.id, wc.qp, wc.src_qp), (i as u64 + 1, number(i + 1), number(0)));
+        assert_eq!(wc.len, GRH as u32 + 1 + i as u32);
+    }
+    net.destroy_ah(ah);
+    qps.iter().for_each(|qp| net.destroy_qp(*qp));
+    net.destroy_cq(cq);
+    net.dereg(mr);
+    net.close();
+}
+
+#[test]
+fn a_shared_queue_takes_datagrams_of_several_queue_pairs() {
+    let net = Net::new();
+    let cq = net.cq(64);
+    let mut memory = vec![0; 4096];
+    let mr = net.mr(&mut memory, RW);
+    let mut attr = ibv_srq_init_attr::default();
+    (attr.attr.max_wr, attr.attr.max_sge) = (16, 1);
+    // SAFETY: the domain is alive.
+    let srq = unsafe { (net.v.create_srq)(net.pd, &mut attr) };
+    assert!(!srq.is_null());
+    for id in 0..4 {
+        let mut sges = [sge(mr, 256 * id as usize, 256)];
+        assert_eq!(post_srq_recv(srq, id, &mut sges), 0);
+    }
+    let shares = ibv_qp_init_attr { srq, qp_type: UD, ..net.init_attr(cq) };
+    let qps = [net.qp_with(shares), net.qp_with(shares), net.qp_of(UD, cq)];
+    qps.iter().for_each(|qp| net.connect(*qp, 0, Config::default()));
+    let ah = net.ah();
+    for i in 0..4 {
+        // SAFETY: the queue pair is alive.
+        let number = unsafe { (*qps[i % 2]).qp_num };
+        let mut sges = [sge(mr, 2048, 8)];
+        let mut wr = datagram_wr(9, &mut sges, UNSIGNALED, (ah, number, QKEY));
+        assert_eq!(post_send(qps[2], &mut wr), 0);
+        let wc = net.poll(cq, 1)[0];
+        assert_eq!((wc.id, wc.qp, wc.len, wc.status), (i as u64, number, 48, "SUCCESS"));
+    }
+    net.destroy_ah(ah);
+    qps.iter().for_each(|qp| net.destroy_qp(*qp));
+    // SAFETY: nothing uses it any more.
+    assert_eq!(unsafe { (net.v.destroy_srq)(srq) }, 0);
+    net.destroy_cq(cq);
+    net.dereg(mr);
+    net.close();
+}
+
+#[test]
+fn the_key_of_a_datagram_is_the_requests_or_the_senders_own() {
+    const OTHER: u32 = 0x5555;
+    let (a, b) = (Config { qkey: OTHER, ..Config::default() }, Config::default());
+    let p = Pair::of(UD, Net::new(), a, b);
+    let ah = p.net.ah();
+    let violations = p.net.port().qkey_viol_cntr;
+    for id in 0..4 {
+        assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 64)]), 0);
+    }
+    // The top bit asks for the sender's own key, which is the wrong one here.
+    for (imm, qkey) in [(1, QKEY), (2, OTHER), (3, 0x8000_0000 | QKEY), (4, QKEY)] {
+        let mut wr = datagram_wr(imm, &mut [], SIGNALED, (ah, p.num(1), qkey));
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+        wr.__bindgen_anon_1.imm_data = (imm as u32).to_be();
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    }
+    assert!(p.net.poll(p.cq[0], 4).iter().all(|wc| wc.status == "SUCCESS"));
+    let got: Vec<_> = p.net.poll(p.cq[1], 2).iter().map(|wc| (wc.id, wc.imm)).collect();
+    assert_eq!(got, [(0, Some(1)), (1, Some(4))]);
+    if is_soft() {
+        assert!(p.net.port().qkey_viol_cntr >= violations + 2);
+    }
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
+#[test]
+fn what_finds_no_receive_request_is_lost_and_the_sender_does_not_learn_it() {
+    for kind in [UC, UD] {
+        let p = pair(kind);
+        let ah = p.net.ah();
+        let send = |imm: u32| {
+            let mut wr = datagram_wr(u64::from(imm), &mut [], SIGNALED, to(&p, ah));
+            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+            wr.__bindgen_anon_1.imm_data = imm.to_be();
+            assert_eq!(post_send(p.qp[0], &mut wr), 0);
+            assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+        };
+        assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
+        send(1);
+        assert_eq!(p.net.poll(p.cq[1], 1)[0].imm, Some(1));
+        send(2);
+        assert_eq!(post_recv(p.qp[1], 2, &mut [sge(p.mr[1], 0, 64)]), 0);
+        send(3);
+        // A device that takes its time may still have the second one under way.
+        let got = p.net.poll(p.cq[1], 1)[0].imm;
+        assert!(got == Some(3) || (!is_soft() && got == Some(2)), "{kind:?}: {got:?}");
+        assert!(p.net.poll_now(p.cq[1]).is_empty());
+        p.net.destroy_ah(ah);
+        p.close();
+    }
+}
+
+#[test]
+fn what_is_too_long_or_has_a_wrong_key_is_dropped_and_the_connection_goes_on() {
+    let mut p = pair(UC);
+    assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 4)]), 0);
+    let good = (p.addr(1) + 1024, p.key(1));
+    use ibv_wr_opcode as W;
+    p.buf[0][..8].copy_from_slice(b"too long");
+    let post = |opcode: W, len: u32, (remote_addr, rkey): (u64, u32)| {
+        let mut sges = [sge(p.mr[0], 0, len)];
+        let mut wr = send_wr(9, opcode, &mut sges, SIGNALED);
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+    };
+    post(W::IBV_WR_SEND, 8, good);
+    // The receive request is still there, for one that fits.
+    post(W::IBV_WR_SEND, 3, good);
+    let got = p.net.poll(p.cq[1], 1)[0];
+    assert_eq!((got.id, got.status, got.len), (1, "SUCCESS", 3));
+    if is_soft() {
+        // rxe takes the responder to the error state.
+        post(W::IBV_WR_RDMA_WRITE, 8, (good.0, !good.1));
+        post(W::IBV_WR_RDMA_WRITE_WITH_IMM, 8, good); // nothing is posted for it
+        assert_eq!(p.buf[1][1024..1032], [0; 8]);
+    }
+    post(W::IBV_WR_RDMA_WRITE, 8, good);
+    assert_eq!(post_recv(p.qp[1], 2, &mut []), 0);
+    post(W::IBV_WR_RDMA_WRITE_WITH_IMM, 8, (good.0 + 8, good.1));
+    assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 2);
+    assert_eq!(&p.buf[1][1024..1040], b"too longtoo long");
+    p.close();
+}
+
+#[test]
+fn a_datagram_is_at_most_a_packet_long() {
+    let p = pair(UD);
+    let ah = p.net.ah();
+    let mtu = 128 << p.net.port().active_mtu.0;
+    for id in 0..2 {
+        let mut sges = [sge(p.mr[1], id as usize * 8192, GRH as u32 + mtu)];
+        assert_eq!(post_recv(p.qp[1], id, &mut sges), 0);
+    }
+    let mut sges = [sge(p.mr[0], 0, mtu)];
+    let mut wr = datagram_wr(1, &mut sges, SIGNALED, to(&p, ah));
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+    assert_eq!(p.net.poll(p.cq[1], 1)[0].len, GRH as u32 + mtu);
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
+#[test]
+fn a_failed_request_stops_the_send_queue_alone_until_it_is_set_going_again() {
+    if !is_soft() {
+        return; // rxe knows no such state, and goes to ERR
+    }
+    for kind in [UC, UD] {
+        let p = pair(kind);
+        let ah = p.net.ah();
+        for id in 100..102 {
+            assert_eq!(post_recv(p.qp[0], id, &mut [sge(p.mr[0], 0, 64)]), 0);
+        }
+        // A list of three, the second without a valid key.
+        let mut sges = [sge(p.mr[0], 0, 8), sge(p.mr[0], 0, 8), sge(p.mr[0], 0, 8)];
+        sges[1].lkey ^= 1;
+        let [first, second, third] = &mut sges;
+        let mut wrs = [first, second, third]
+            .map(|sge| datagram_wr(0, core::slice::from_mut(sge), UNSIGNALED, to(&p, ah)));
+        for i in (0..3).rev() {
+            wrs[i].wr_id = i as u64;
+            wrs[i].next = wrs.get_mut(i + 1).map_or(core::ptr::null_mut(), |wr| wr);
+        }
+        assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
+        assert_eq!(post_send(p.qp[0], &mut wrs[0]), 0);
+        let told: Vec<_> = p.net.poll(p.cq[0], 2).iter().map(|wc| (wc.id, wc.status)).collect();
+        assert_eq!(told, [(1, "LOC_PROT"), (2, "WR_FLUSH")]);
+        assert_eq!(p.net.state(p.qp[0]), ibv_qp_state::IBV_QPS_SQE);
+        assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 1, "what went before arrived");
+        check_receives_still(&p, ah);
+        assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_RTS), 0);
+        assert_eq!(post_recv(p.qp[1], 2, &mut [sge(p.mr[1], 0, 64)]), 0);
+        assert_eq!(post_send(p.qp[0], &mut datagram_wr(5, &mut [], SIGNALED, to(&p, ah))), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+        assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 2);
+        p.net.destroy_ah(ah);
+        p.close();
+    }
+}
+
+/// In SQE what is posted to send is flushed, and what comes in is received.
+fn check_receives_still(p: &Pair, ah: *mut ibv_ah) {
+    assert_eq!(post_send(p.qp[0], &mut datagram_wr(4, &mut [], UNSIGNALED, to(p, ah))), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "WR_FLUSH");
+    let mut wr = datagram_wr(6, &mut [], UNSIGNALED, (ah, p.num(0), QKEY));
+    assert_eq!(post_send(p.qp[1], &mut wr), 0);
+    let got = p.net.poll(p.cq[0], 1)[0];
+    assert_eq!((got.id, got.status), (100, "SUCCESS"));
+}
+
+#[test]
+fn a_handle_holds_its_domain_and_may_go_after_the_post() {
+    let p = pair(UD);
+    // SAFETY: the context is open.
+    let other = unsafe { (p.net.v.alloc_pd)(p.net.ctx) };
+    let ah = p.net.ah_in(other, p.net.ah_attr());
+    if is_soft() {
+        // SAFETY: the domain is alive.
+        assert_eq!(unsafe { (p.net.v.dealloc_pd)(other) }, libc::EBUSY);
+    }
+    p.net.destroy_ah(ah);
+    // SAFETY: nothing is left in it.
+    assert_eq!(unsafe { (p.net.v.dealloc_pd)(other) }, 0);
+    let ah = p.net.ah();
+    assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
+    assert_eq!(post_send(p.qp[0], &mut datagram_wr(1, &mut [], SIGNALED, to(&p, ah))), 0);
+    p.net.poll(p.cq[0], 1);
+    p.net.destroy_ah(ah);
+    assert_eq!(p.net.poll(p.cq[1], 1)[0].status, "SUCCESS");
+    p.close();
+}
+
+#[test]
+fn a_handle_needs_the_global_route_of_a_port_and_a_gid_that_exist() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let bad: [fn(&mut ibv_ah_attr); 4] =
+        [|a| a.is_global = 0, |a| a.port_num = 2, |a| a.port_num = 0, |a| a.grh.sgid_index = 1];
+    for spoil in bad {
+        let mut attr = net.ah_attr();
+        spoil(&mut attr);
+        // SAFETY: the domain is alive.
+        assert!(unsafe { (net.v.create_ah)(net.pd, &mut attr) }.is_null());
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
+    }
+    // SAFETY: null pointers, which the device tolerates.
+    unsafe {
+        assert!((net.v.create_ah)(net.pd, core::ptr::null_mut()).is_null());
+        assert!((net.v.create_ah)(core::ptr::null_mut(), &mut net.ah_attr()).is_null());
+        assert_eq!((net.v.destroy_ah)(core::ptr::null_mut()), libc::EINVAL);
+    }
+    net.close();
+}
+
+#[test]
+fn a_list_is_posted_up_to_the_request_without_a_handle() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    let p = Pair::of(UD, net, Config::default(), Config::default());
+    let ah = p.net.ah();
+    let no_ah = (core::ptr::null_mut(), p.num(1), QKEY);
+    let mut second = datagram_wr(2, &mut [], SIGNALED, no_ah);
+    let mut first = datagram_wr(1, &mut [], SIGNALED, to(&p, ah));
+    first.next = &mut second;
+    let mut bad = core::ptr::null_mut();
+    // SAFETY: the list lives until the call returns.
+    assert_eq!(unsafe { ibv_post_send(p.qp[0], &mut first, &mut bad) }, libc::EINVAL);
+    assert!(core::ptr::eq(bad, &second));
+    let ids: Vec<_> = p.net.poll(p.cq[0], 1).iter().map(|wc| wc.id).collect();
+    assert_eq!(ids, [1]);
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
+#[test]
+fn a_send_queue_of_datagrams_is_full_until_a_completion_was_polled() {
+    let p = pair(UD);
+    let ah = p.net.ah();
+    let post = |flags| post_send(p.qp[0], &mut datagram_wr(1, &mut [], flags, to(&p, ah)));
+    let mut posted = 0;
+    while post(UNSIGNALED) == 0 {
+        posted += 1;
+        assert!(posted <= 1 << 16, "never full");
+        if posted == 63 {
+            assert_eq!(post(SIGNALED), 0);
+            break;
+        }
+    }
+    if is_soft() {
+        assert_eq!(post(SIGNALED), libc::ENOMEM);
+    }
+    p.net.poll(p.cq[0], 1);
+    assert_eq!(post(SIGNALED), 0);
+    p.net.poll(p.cq[0], 1);
+    p.net.destroy_ah(ah);
+    p.close();
+}
+
+#[test]
+fn datagrams_race_with_the_end_of_their_receiver() {
+    let net = Net::new();
+    let cq = net.cq(4096);
+    let ah = net.ah();
+    let senders: Vec<_> = (0..2).map(|_| net.qp_of(UD, cq)).collect();
+    senders.iter().for_each(|qp| net.connect(*qp, 0, Config::default()));
+    for _ in 0..20 {
+        let own = net.cq(64);
+        let target = net.qp_of(UD, own);
+        net.connect(target, 0, Config::default());
+        let mut memory = vec![0_u8; 4096];
+        let mr = net.mr(&mut memory, RW);
+        for id in 0..32 {
+            assert_eq!(post_recv(target, id, &mut [sge(mr, 64 * id as usize, 64)]), 0);
+        }
+        // SAFETY: the queue pair is alive.
+        let number = unsafe { (*target).qp_num };
+        std::thread::scope(|scope| {
+            for qp in &senders {
+                let (qp, ah) = (Shared(*qp), Shared(ah));
+                scope.spawn(move || {
+                    let (qp, ah) = (qp.get(), ah.get());
+                    for n in 0..60 {
+                        let flags = if n == 59 { SIGNALED } else { UNSIGNALED };
+                        let mut wr = datagram_wr(1, &mut [], flags, (ah, number, QKEY));
+                        assert_eq!(post_send(qp, &mut wr), 0);
+                    }
+                });
+            }
+            net.destroy_qp(target);
+        });
+        net.dereg(mr);
+        assert!(net.poll_now(own).is_empty(), "completions of a destroyed queue pair go, too");
+        net.destroy_cq(own);
+        assert!(net.poll(cq, 2).iter().all(|wc| wc.status == "SUCCESS"));
+    }
+    senders.iter().for_each(|qp| net.destroy_qp(*qp));
+    net.destroy_ah(ah);
+    net.destroy_cq(cq);
+    net.close();
+}
+
+/// An object of the device, which any thread may use.
+struct Shared<T>(*mut T);
+
+// SAFETY: verbs may be called from any thread.
+unsafe impl<T> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}

@@ -1,62 +1,54 @@
 //! Datagrams, the receiving side: the header in front of the payload, and what is
 //! checked before a receive request is used up.
 
+use core::sync::atomic::Ordering;
+
 use verbs_sys::*;
 
 use super::{Delivery, Message, Reply, Session};
 use crate::address::Address;
 use crate::after::After;
 use crate::cq::CqWriter;
+use crate::limits;
 use crate::memory::{Span, Spans, copy_with_header};
 use crate::qp::Transport;
-use crate::sq::Wqe;
 
 /// Bytes in front of the payload of every received datagram.
-pub(crate) const GRH_LEN: u32 = 40;
+const GRH_LEN: u32 = 40;
 
-/// A datagram on its way: all that its receiver learns of it.
-pub(crate) struct Datagram<'a> {
-    pub(crate) wqe: &'a Wqe,
-    pub(crate) from_qpn: u32,
-    pub(crate) from_gid: [u8; 16],
-    pub(crate) to: &'a Address,
-    pub(crate) qkey: u32,
-    pub(crate) payload: &'a [Span],
-    /// Bytes of it.
-    pub(crate) len: u32,
-}
+type Grh = [u8; GRH_LEN as usize];
 
 impl<'a> Session<'a> {
-    /// Hands a datagram over. Whatever keeps it from arriving, it is dropped: the
-    /// reply is for statistics.
+    /// Hands a datagram over, which carries a key. Whatever keeps it from arriving,
+    /// it is dropped: the reply is for statistics.
     pub(crate) fn deliver_datagram(
         &mut self,
-        datagram: &Datagram<'_>,
+        message: &Message<'_>,
+        to: &Address,
+        qkey: u32,
         room: &mut Spans,
         writer: &mut CqWriter<'a>,
         after: &mut After,
     ) -> Reply {
         let responder = &mut *self.responder;
-        let is_for_us = self.peer.transport == Transport::Ud && self.peer.state().receives();
-        if !is_for_us || responder.qkey != datagram.qkey {
+        if self.peer.transport != Transport::Ud || !self.peer.state().receives() {
             return Reply::Silence;
         }
-        let message = Message {
-            wqe: datagram.wqe,
-            from_qpn: datagram.from_qpn,
-            psn: 0,
-            packets: 1,
-            len: u64::from(GRH_LEN + datagram.len),
-            local: datagram.payload,
-        };
+        if responder.qkey != qkey {
+            // Relaxed: a statistic.
+            self.peer.pd.context.device.qkey_violations.fetch_add(1, Ordering::Relaxed);
+            return Reply::Silence;
+        }
+        let header = grh(message, to);
+        // What it takes up there is its header, too.
+        let message = &Message { len: message.len + u64::from(GRH_LEN), ..*message };
         let peer = self.peer;
-        let message = &message;
-        Delivery { peer, responder, room, message, writer, after }.datagram(datagram)
+        Delivery { peer, responder, room, message, writer, after }.datagram(header)
     }
 }
 
 impl Delivery<'_, '_> {
-    fn datagram(&mut self, datagram: &Datagram<'_>) -> Reply {
+    fn datagram(&mut self, mut header: Grh) -> Reply {
         let Some((wr_id, fits)) = self.take_receive(true) else {
             return Reply::Silence;
         };
@@ -64,11 +56,10 @@ impl Delivery<'_, '_> {
             self.complete_receive(wr_id, ours, 0);
             return self.refuse(theirs, None);
         }
-        let mut header = grh(datagram);
         let header = Span { ptr: header.as_mut_ptr(), len: header.len() };
         // SAFETY: both lists were checked, and the header is ours; the buffers of
         // sends and receives are the device's while they are posted.
-        unsafe { copy_with_header(self.room.as_slice(), header, datagram.payload) };
+        unsafe { copy_with_header(self.room.as_slice(), header, self.message.local) };
         let status = ibv_wc_status::IBV_WC_SUCCESS;
         self.complete_receive(wr_id, status, ibv_wc_flags::IBV_WC_GRH.0);
         Reply::Done
@@ -78,13 +69,12 @@ impl Delivery<'_, '_> {
 /// The 40 bytes in front of the payload. On RoCE v2 between IPv4 addresses, the
 /// header of the IPv4 packet is in the last 20, and the first 20 mean nothing
 /// (rxe, too, leaves them zero).
-fn grh(datagram: &Datagram<'_>) -> [u8; GRH_LEN as usize] {
+fn grh(message: &Message<'_>, to: &Address) -> Grh {
     const IPV4: usize = 20;
     /// UDP, base and datagram transport headers, and the checksum at the end.
     const AROUND: u32 = IPV4 as u32 + 8 + 12 + 8 + 4;
-    let immediate = if datagram.wqe.imm.is_some() { 4 } else { 0 };
-    let total = (AROUND + immediate + datagram.len.next_multiple_of(4)) as u16;
-    let to = datagram.to;
+    let immediate = if message.wqe.imm.is_some() { 4 } else { 0 };
+    let total = (AROUND + immediate + (message.len as u32).next_multiple_of(4)) as u16;
     let mut header = [0; GRH_LEN as usize];
     let ip = &mut header[IPV4..];
     // Version 4, five words, no options.
@@ -97,7 +87,7 @@ fn grh(datagram: &Datagram<'_>) -> [u8; GRH_LEN as usize] {
     ip[8] = if to.hop_limit == 0 { 64 } else { to.hop_limit };
     const UDP: u8 = 17;
     ip[9] = UDP;
-    ip[12..16].copy_from_slice(&datagram.from_gid[12..]);
+    ip[12..16].copy_from_slice(&limits::GID[12..]);
     ip[16..].copy_from_slice(&to.gid[12..]);
     let checksum = internet_checksum(ip);
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());

@@ -80,6 +80,13 @@ impl Net {
         }
     }
 
+    pub fn port(&self) -> ibv_port_attr {
+        let mut port = ibv_port_attr::default();
+        // SAFETY: the context is open.
+        assert_eq!(unsafe { ibv_query_port(&self.v, self.ctx, 1, &mut port) }, 0);
+        port
+    }
+
     pub fn cq(&self, cqe: i32) -> *mut ibv_cq {
         self.cq_with(cqe, null_mut())
     }
@@ -460,6 +467,17 @@ pub fn post_recv(qp: *mut ibv_qp, id: u64, sges: &mut [ibv_sge]) -> c_int {
     let error = unsafe { ibv_post_recv(qp, &mut wr, &mut bad) };
     assert_eq!(error != 0, !bad.is_null());
     error
+}
+
+pub fn post_srq_recv(srq: *mut ibv_srq, id: u64, sges: &mut [ibv_sge]) -> c_int {
+    let mut wr = ibv_recv_wr {
+        wr_id: id,
+        next: null_mut(),
+        sg_list: sges.as_mut_ptr(),
+        num_sge: sges.len() as c_int,
+    };
+    // SAFETY: as in `post_send`.
+    unsafe { ibv_post_srq_recv(srq, &mut wr, &mut null_mut()) }
 }
 
 /// `len` bytes at `offset` of a region.
