@@ -6,6 +6,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rdma_conn::conn_core::handshake::{
     Endpoint, Frame, MAX_FRAME, Options, Parameters, ProtocolId, Reason, Refusal, decode,
@@ -13,7 +14,7 @@ use rdma_conn::conn_core::handshake::{
 use rdma_conn::device::Device;
 use rdma_conn::handshake::HandshakeError;
 use rdma_conn::send_recv::{
-    Config, ConnectError, Listener, RecvError, connect, connect_over, connect_sender,
+    Config, ConnectError, Listener, RecvError, Transport, connect, connect_over, connect_sender,
     connect_sender_over, receiver,
 };
 use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
@@ -205,6 +206,30 @@ fn an_initiator_that_goes_away_takes_no_place() {
             None
         };
         answer_to(after_accept);
+    });
+}
+
+/// There is nobody to deliver anything to, and nobody to say goodbye to.
+#[test]
+fn a_set_up_that_fails_does_not_linger() {
+    bounded(|| {
+        let linger = Duration::from_secs(86_400);
+        // 17 s for each of 8 tries.
+        let transport = Transport { timeout: 22, ..Transport::default() };
+        let (device, config) = (device(), Config { linger, transport, ..small(4) });
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                let hello = hello(&device);
+                let end = hello.initiator_to_acceptor;
+                let both = Parameters { acceptor_to_initiator: end, ..hello };
+                stream.write_all(&encoded(&Frame::Hello(both))).unwrap();
+                read_frame(&mut stream).unwrap();
+            });
+            listener.next().unwrap().accept(&device, &config).unwrap_err();
+        });
     });
 }
 

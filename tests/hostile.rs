@@ -450,3 +450,20 @@ fn a_flood_of_credits_is_no_more_than_one() {
         assert_eq!(refused.unwrap_err(), SendError::TimedOut);
     });
 }
+
+/// It has found its peer out, and is not dropped: its device must not answer for it.
+#[test]
+fn a_sender_that_has_failed_takes_no_part_any_more() {
+    bounded(|| {
+        let device = device();
+        let (mut victim, mut raw) = victim_sender(&device, &small(WINDOW), Shape::default());
+        raw.control(0x8000_0042);
+        let error = loop {
+            if let Err(e) = victim.send(b"message") {
+                break e;
+            }
+        };
+        assert_eq!(error, SendError::Ended(Ended::Protocol(Violation::Control(0x8000_0042))));
+        assert!(raw.is_cut_off());
+    });
+}

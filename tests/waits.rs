@@ -35,7 +35,8 @@ fn a_ticket_of_another_sender_is_not_waited_for() {
             let config = Config { pack_bytes, ..small(4) };
             let (mut busy, mut inbox) = connected(&config);
             let (mut fresh, _other) = connected(&config);
-            let mut ticket = busy.send_async(b"one").unwrap();
+            let first = busy.send_async(b"one").unwrap();
+            let mut ticket = first;
             for _ in 0..3 {
                 busy.wait(ticket).unwrap();
                 inbox.recv().unwrap();
@@ -47,6 +48,10 @@ fn a_ticket_of_another_sender_is_not_waited_for() {
             let own = fresh.send_async(b"own").unwrap();
             fresh.is_sent(own).unwrap();
             fresh.wait(own).unwrap();
+            // A number that both have given out, and this one has acknowledged.
+            assert_eq!(fresh.is_sent(first), Err(SendError::UnknownTicket));
+            assert_eq!(fresh.wait(first), Err(SendError::UnknownTicket));
+            busy.wait(first).unwrap();
         });
     }
 }

@@ -30,6 +30,27 @@ enum State {
     Dead,
 }
 
+/// How far this end is with its goodbye.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Farewell {
+    /// There is none to be said, or nobody left to hear it.
+    None,
+    /// It has to be said, and waits for a place in the send queue.
+    Due(Control),
+    /// It is this request.
+    Said(WrId),
+}
+
+/// What became of a control message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Posted {
+    Yes,
+    /// The control share is full; a completion makes room.
+    Full,
+    /// The link has failed.
+    Failed,
+}
+
 #[derive(Debug)]
 pub(crate) struct Link {
     qp: QpControl,
@@ -42,8 +63,7 @@ pub(crate) struct Link {
     error: Option<Ended>,
     packed: bool,
     credits_sent: u64,
-    /// The request that says goodbye.
-    goodbye: Option<WrId>,
+    farewell: Farewell,
     /// Whether the receiver has it on its list of links to settle.
     pub(super) marked: bool,
 }
@@ -116,7 +136,7 @@ impl Link {
             error: None,
             packed,
             credits_sent: 0,
-            goodbye: None,
+            farewell: Farewell::None,
             marked: false,
         }
     }
@@ -265,6 +285,7 @@ impl Link {
             let last = self.tracker.next_id().0 - 1;
             // Flushed or failed: nothing is outstanding any more.
             let _ = self.tracker.complete_failed(WrId(last));
+            self.farewell = Farewell::None;
             return self.fail(Ended::PeerLost(error));
         }
         let retired = self.queue.retire(completion).ok();
@@ -351,7 +372,7 @@ impl Link {
     /// A full control share is no loss: credits are cumulative, the next one says
     /// it all, and a completion of the share brings us back here.
     fn send_credit(&mut self, credit: CreditWire) {
-        if !self.send_control(Control::Credit(credit).encode(), false) {
+        if self.send_control(Control::Credit(credit), false) != Posted::Yes {
             return;
         }
         self.credits_sent += 1;
@@ -361,24 +382,23 @@ impl Link {
         }
     }
 
-    /// Whether the message went out.
-    fn send_control(&mut self, imm: u32, signalled: bool) -> bool {
-        self.post_control(SendOp::SendImm { len: 0, imm }, signalled)
+    fn send_control(&mut self, control: Control, signalled: bool) -> Posted {
+        self.post_control(SendOp::SendImm { len: 0, imm: control.encode() }, signalled)
     }
 
-    fn post_control(&mut self, op: SendOp, signalled: bool) -> bool {
+    fn post_control(&mut self, op: SendOp, signalled: bool) -> Posted {
         let planned = match signalled {
             true => self.tracker.plan_signalled(WrClass::Control),
             false => self.tracker.plan(WrClass::Control),
         };
-        let Ok(planned) = planned else { return false };
+        let Ok(planned) = planned else { return Posted::Full };
         let staged = self.queue.stage(op, planned.signalled).map_err(|e| e.to_string());
         let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
         if let Err(e) = posted {
             self.fail(Ended::Device(e));
-            return false;
+            return Posted::Failed;
         }
-        true
+        Posted::Yes
     }
 }
 
@@ -395,11 +415,22 @@ impl Link {
     /// Says goodbye to a sender that still sends.
     pub(crate) fn stop(&mut self, control: Control) {
         if self.state == State::Open {
-            let id = self.tracker.next_id();
-            let sent = self.send_control(control.encode(), true);
-            self.goodbye = sent.then_some(id);
             self.state = State::Dead;
+            self.farewell = Farewell::Due(control);
+            self.say_goodbye();
         }
+    }
+
+    /// Posts the goodbye if it is due and there is room for it. Room comes with the
+    /// completions of what is on its way, so ask again after each of them.
+    pub(crate) fn say_goodbye(&mut self) {
+        let Farewell::Due(control) = self.farewell else { return };
+        let id = self.tracker.next_id();
+        self.farewell = match self.send_control(control, true) {
+            Posted::Yes => Farewell::Said(id),
+            Posted::Full => return,
+            Posted::Failed => Farewell::None,
+        };
     }
 
     /// The receiver is about to sleep, and looks once more after this.
@@ -415,9 +446,13 @@ impl Link {
         }
     }
 
-    /// Whether the goodbye is on its way.
+    /// Whether the goodbye is still to arrive.
     pub(crate) fn is_saying_goodbye(&self) -> bool {
-        self.goodbye.is_some_and(|id| !self.tracker.is_complete(id))
+        match self.farewell {
+            Farewell::None => false,
+            Farewell::Due(_) => true,
+            Farewell::Said(id) => !self.tracker.is_complete(id),
+        }
     }
 }
 
@@ -456,3 +491,6 @@ impl OwnBuffers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ pub struct Receiver {
     pub(super) cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
     /// Links whose set-up failed, until what had arrived for them is booked.
     strays: Vec<Link>,
     /// From the numbers of queue pairs to links.
@@ -483,11 +483,11 @@ impl Receiver {
         let deadline = Deadline::after(self.policy.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
         while self.links.iter().any(Link::is_saying_goodbye) {
-            match self.absorb() {
-                Some(0) if idle.step() == Step::TimedOut => break,
-                Some(_) => {}
-                None => return,
+            if self.absorb().is_none() || idle.step() == Step::TimedOut {
+                break;
             }
+            // There may be room now for a goodbye that found none.
+            self.links.iter_mut().for_each(Link::say_goodbye);
         }
         // What arrives until the end may have a buffer of a shared pool.
         self.links.iter().filter(|link| link.is_shared()).for_each(Link::silence);

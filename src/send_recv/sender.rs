@@ -3,6 +3,7 @@
 mod drive;
 mod wait;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::credit::CreditWindow;
@@ -16,9 +17,18 @@ use super::setup::Tracker;
 use super::{Config, Ended, Full, SendError};
 use crate::wait::{Deadline, Silence};
 
-/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for.
+/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
+/// sender's tickets the later one is the greater one; another sender does not know them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub(crate) WrId);
+pub struct Ticket {
+    /// The number of its sender.
+    sender: u32,
+    id: WrId,
+}
+
+/// Numbers of senders, so that a ticket tells whose it is. They come again after 2^32
+/// senders, when no ticket of the first ones is waited for.
+static SENDERS: AtomicU32 = AtomicU32::new(0);
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,9 +56,13 @@ pub struct SenderStats {
 ///
 /// Dropping a sender delivers what was accepted and says goodbye, for at most
 /// [`linger`](Config::linger); [`close`](Sender::close) does the same and tells
-/// how it went.
+/// how it went. A sender that has ended with an error says no goodbye, for a goodbye
+/// tells that everything is well: it takes no part any more, and the peer's receiver,
+/// which asks after it once in a [`keepalive`](Config::keepalive) interval, reports
+/// [`Ended::PeerLost`].
 #[derive(Debug)]
 pub struct Sender {
+    number: u32,
     control: QpControl,
     queue: SendQueue,
     /// Zero-length buffers for the peer's credits.
@@ -96,6 +110,8 @@ impl Sender {
             parts;
         let pack = Packer::new(config.pack_bytes.min(limit as u32));
         Sender {
+            // Relaxed: a number, and nothing that it would publish.
+            number: SENDERS.fetch_add(1, Ordering::Relaxed),
             control,
             queue,
             credits,
@@ -247,14 +263,16 @@ impl Sender {
     /// # Errors
     /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
     pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.tracker.is_complete(ticket.0) {
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if !self.tracker.is_complete(ticket.id) {
             self.progress()?;
         }
-        match (&self.ended, self.tracker.is_complete(ticket.0)) {
+        match (&self.ended, self.tracker.is_complete(ticket.id)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) if self.is_known(ticket) => Ok(false),
-            (None, false) => Err(SendError::UnknownTicket),
+            (None, false) => Ok(false),
         }
     }
 
@@ -299,6 +317,11 @@ impl Sender {
     #[cold]
     fn too_long(&self, bytes: usize) -> SendError {
         SendError::TooLong { bytes, limit: self.max_message_bytes() }
+    }
+
+    #[inline]
+    fn ticket(&self, id: WrId) -> Ticket {
+        Ticket { sender: self.number, id }
     }
 
     #[inline]
@@ -377,7 +400,7 @@ impl Sender {
         if self.queue.staged() >= self.config.batch {
             self.post()?;
         }
-        Ok(Ticket(planned.id))
+        Ok(self.ticket(planned.id))
     }
 
     #[cold]
@@ -432,7 +455,7 @@ impl Sender {
         fill(record);
         *packer = packed;
         self.count(bytes);
-        Ok(Ticket(self.tracker.next_id()))
+        Ok(self.ticket(self.tracker.next_id()))
     }
 
     /// Stages the pack that is being filled, if there is one.

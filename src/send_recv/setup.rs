@@ -441,8 +441,12 @@ pub(crate) fn initiate<S: Stream>(
         Frame::Accept(peer) => Ok(draft.connect(peer, true)),
         _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
     })?;
-    let (sender, link) = connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    exchange.send(&Frame::Ready)?;
+    let (mut sender, link) =
+        connected.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+    if let Err(e) = exchange.send(&Frame::Ready) {
+        sender.iter_mut().for_each(Sender::abandon);
+        return Err(e.into());
+    }
     join(inbox, link);
     Ok(sender)
 }
@@ -463,10 +467,11 @@ pub(crate) fn accept<S: Stream>(
         let answer = draft.parameters(false, application);
         Ok((draft.connect(hello, false)?, answer))
     });
-    let ((sender, link), answer) =
+    let ((mut sender, link), answer) =
         made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
     if let Err(e) = conclude(exchange, answer) {
         tell(exchange, &e);
+        sender.iter_mut().for_each(Sender::abandon);
         if let (Some(inbox), Some(link)) = (inbox, link) {
             inbox.receiver.abandon(link);
         }

@@ -104,6 +104,12 @@ impl RawEnd {
         self.control.connect(&remote, &attr).unwrap();
     }
 
+    /// Whether whatever is posted from here on fails: the peer does not answer.
+    pub fn is_cut_off(&mut self) -> bool {
+        self.control(0);
+        self.drain().last() != Some(&WcStatus::SUCCESS)
+    }
+
     /// Posts one data message.
     pub fn send(&mut self, bytes: &[u8]) {
         let slot = self.send.next_slot().expect("a free slot");

@@ -37,7 +37,7 @@ impl Sender {
             Err(e) => return Err(self.fail_device(&e)),
         };
         let mut spent = [0u32; Self::POLL_BATCH];
-        let mut spent_count = 0;
+        let (mut spent_count, mut failure) = (0, None);
         for completion in self.batch.drain() {
             let taken = Books {
                 queue: &mut self.queue,
@@ -55,10 +55,11 @@ impl Sender {
                 }
                 Ok(None) => {}
                 // The first error is the reason, the flushed rest follows from it.
-                Err(ended) => {
-                    self.ended.get_or_insert(ended);
-                }
+                Err(ended) => failure = failure.or(Some(ended)),
             }
+        }
+        if let Some(ended) = failure {
+            self.fail(ended);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
         if polled > 0 {
@@ -80,8 +81,20 @@ impl Sender {
 
     #[cold]
     pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
+        self.fail(Ended::Device(error.to_string()))
+    }
+
+    /// Ends this half with a reason, unless it has ended already; the reason that holds.
+    #[cold]
+    fn fail(&mut self, ended: Ended) -> SendError {
         self.room = 0;
-        self.ended.get_or_insert_with(|| Ended::Device(error.to_string())).clone().into()
+        if self.ended.is_none() && !matches!(ended, Ended::PeerStopped) {
+            // Or its device would go on answering for it when the peer asks after it.
+            if let Err(e) = self.control.to_error() {
+                tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
+            }
+        }
+        self.ended.get_or_insert(ended).clone().into()
     }
 }
 

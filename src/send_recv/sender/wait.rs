@@ -17,11 +17,12 @@ impl Sender {
         idle.resume(&mut self.silence)
     }
 
-    /// Whether this sender may have given the ticket out: there is a message of that
-    /// number, or the pack that is open will get it.
+    /// Whether this sender has given the ticket out: it is one of its own, and there is a
+    /// message of that number, or the pack that is open will get it.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
-        ticket.0.0 < self.tracker.next_id().0 + u64::from(open)
+        let next = self.tracker.next_id().0 + u64::from(open);
+        ticket.sender == self.number && ticket.id.0 < next
     }
 
     pub(super) fn wait_until(
@@ -29,12 +30,12 @@ impl Sender {
         ticket: Ticket,
         deadline: Deadline,
     ) -> Result<(), SendError> {
-        if self.tracker.is_complete(ticket.0) {
-            return Ok(());
-        }
         // Before anything is sent that would get its number.
         if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
+        }
+        if self.tracker.is_complete(ticket.id) {
+            return Ok(());
         }
         self.flush()?;
         self.nudge(ticket)?;
@@ -49,7 +50,7 @@ impl Sender {
     /// that is signalled: when none is on its way, a zero-length write is sent
     /// behind it, which is answered when everything before it was.
     fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        if self.tracker.will_complete(ticket.0) {
+        if self.tracker.will_complete(ticket.id) {
             return Ok(());
         }
         self.probe()
@@ -58,7 +59,7 @@ impl Sender {
     pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.flush()?;
         let last = WrId(self.tracker.next_id().0 - 1);
-        self.wait_until(Ticket(last), deadline)
+        self.wait_until(self.ticket(last), deadline)
     }
 
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
@@ -117,10 +118,15 @@ impl Sender {
         let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
         self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
         self.post()?;
-        self.wait_until(Ticket(planned.id), deadline)?;
-        self.ended = Some(Ended::Closed);
-        self.room = 0;
+        self.wait_until(self.ticket(planned.id), deadline)?;
+        self.abandon();
         Ok(())
+    }
+
+    /// Ends it without a word: there is nobody to say goodbye to.
+    pub(crate) fn abandon(&mut self) {
+        self.ended.get_or_insert(Ended::Closed);
+        self.room = 0;
     }
 }
 
