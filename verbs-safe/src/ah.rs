@@ -81,7 +81,7 @@ impl ProtectionDomain {
     /// # Errors
     /// [`CreateAhError`]: the device refused, or finds no way there.
     ///
-    /// ```no_run
+    /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
     /// # let context = devices[0].open()?;
     /// # let pd = context.alloc_pd()?;

@@ -53,7 +53,7 @@ impl SendQueue {
     /// # Errors
     /// [`AttachError`]: the queue pair is connected, or the address is another domain's.
     ///
-    /// ```no_run
+    /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
     /// # let context = devices[0].open()?;
     /// # let pd = context.alloc_pd()?;

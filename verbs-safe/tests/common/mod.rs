@@ -24,6 +24,7 @@ pub fn context() -> Context {
 /// What both ends of a pair are made with.
 #[derive(Clone, Copy)]
 pub struct Shape {
+    pub transport: Transport,
     pub sends: u32,
     pub send_slots: u32,
     pub recv_slots: u32,
@@ -40,6 +41,7 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Shape {
         Shape {
+            transport: Transport::Rc,
             sends: 16,
             send_slots: 8,
             recv_slots: 16,
@@ -84,6 +86,7 @@ pub fn config<'a>(
     shape: Shape,
 ) -> QueuePairConfig<'a> {
     QueuePairConfig {
+        transport: shape.transport,
         access: shape.access,
         max_send_wr: shape.sends,
         send_slots: shape.send_slots,
