@@ -1,4 +1,5 @@
-//! The status table: operation × fault → the completion statuses of both ends.
+//! The status tables: operation × fault → the completion statuses of both ends, for
+//! each transport.
 //!
 //! Each row sets one thing wrong. It runs on whatever device
 //! `RDMA_CONN_DEVICE` names; where devices differ, the row lists what each gives
@@ -57,6 +58,12 @@ enum Fault {
     PeerAbsent,
     /// The request and the receive list have no bytes, and keys of nonsense.
     Empty,
+    /// The datagram carries another Q_Key than the responder's.
+    Qkey,
+    /// The address handle is of another protection domain.
+    HandleDomain,
+    /// The number is that of a queue pair of another transport.
+    OtherTransport,
 }
 
 use Fault as F;
@@ -101,7 +108,21 @@ const RNR: &[&str] = &["RNR_RETRY_EXC"];
 /// Receives of a queue pair that the error took along.
 const TAKEN: &[&str] = &["WR_FLUSH"];
 
-const TABLE: &[Row] = &[
+/// A request that the transport does not have.
+const LOC_OP: &[&str] = &["LOC_QP_OP", "refused"];
+/// The specification says that nothing is sent and no error made (C10-93.1.1), and
+/// rxe does so; cards and this device tell the sender.
+const OVER_MTU: &[&str] = &["LOC_LEN", "SUCCESS", "refused"];
+/// rxe takes a receive list without a valid key for a malformed request.
+const BAD_RECEIVE: &[&str] = &["LOC_PROT", "LOC_QP_OP"];
+/// A device that takes its time may find a request that is posted afterwards.
+const NO_RECEIVE: &[&str] = &["-", "SUCCESS"];
+/// A message is dropped where the responder cannot say no. rxe takes an unreliable
+/// connection to the error state for a bad key; mlx5 completes a receive request that
+/// is too short with an error.
+const DROPPED: &[&str] = &["-", "WR_FLUSH", "LOC_LEN"];
+
+const RELIABLE: &[Row] = &[
     Row(Send, F::None, OK, OK),
     Row(Send, F::Empty, OK, OK),
     Row(Send, F::LocalKey, LOC_PROT, NONE),
@@ -172,11 +193,87 @@ const TABLE: &[Row] = &[
     Row(Swap, F::PeerAbsent, RETRY, NONE),
 ];
 
+/// What unreliable connections and datagrams have in common: a requester that never
+/// learns what became of its message.
+const UNRELIABLE: &[Row] = &[
+    Row(Send, F::None, OK, OK),
+    Row(Send, F::Empty, OK, OK),
+    Row(Send, F::LocalKey, LOC_PROT, NONE),
+    Row(Send, F::LocalBounds, LOC_PROT, NONE),
+    Row(Send, F::LocalDomain, LOC_PROT, NONE),
+    Row(Send, F::LocalReadOnly, OK, OK),
+    Row(Send, F::ReceiveShort, OK, DROPPED),
+    Row(Send, F::ReceiveKey, OK, BAD_RECEIVE),
+    Row(Send, F::ReceiveReadOnly, OK, BAD_RECEIVE),
+    Row(Send, F::NoReceive, OK, NO_RECEIVE),
+    Row(Send, F::Psn, OK, OK),
+    Row(Send, F::OtherTransport, OK, NONE),
+    Row(Send, F::PeerInit, OK, NONE),
+    Row(Send, F::PeerReset, OK, NONE),
+    Row(Send, F::PeerErr, OK, FLUSH),
+    Row(Send, F::PeerGone, OK, NONE),
+    Row(Send, F::PeerAbsent, OK, NONE),
+    Row(Read, F::None, LOC_OP, NONE),
+    Row(Add, F::None, LOC_OP, NONE),
+    Row(Swap, F::None, LOC_OP, NONE),
+];
+
+const UNRELIABLE_CONNECTION: &[Row] = &[
+    Row(Send, F::TooLong, TOO_LONG, NONE),
+    Row(Send, F::QpAccess, OK, OK),
+    // Packets do not say which queue pair they come from.
+    Row(Send, F::WrongPeer, OK, OK),
+    Row(Write, F::None, OK, NONE),
+    Row(Write, F::Empty, OK, NONE),
+    Row(Write, F::LocalKey, LOC_PROT, NONE),
+    Row(Write, F::TooLong, TOO_LONG, NONE),
+    Row(Write, F::RemoteKey, OK, DROPPED),
+    Row(Write, F::RemoteBounds, OK, DROPPED),
+    Row(Write, F::RemoteDomain, OK, DROPPED),
+    Row(Write, F::RemoteAccess, OK, DROPPED),
+    Row(Write, F::QpAccess, OK, DROPPED),
+    Row(Write, F::PeerGone, OK, NONE),
+    Row(WriteImm, F::None, OK, OK),
+    Row(WriteImm, F::Empty, OK, OK),
+    Row(WriteImm, F::NoReceive, OK, NO_RECEIVE),
+    Row(WriteImm, F::ReceiveShort, OK, OK),
+    Row(WriteImm, F::ReceiveKey, OK, OK),
+    Row(WriteImm, F::RemoteKey, OK, DROPPED),
+];
+
+const DATAGRAM: &[Row] = &[
+    Row(Send, F::TooLong, OVER_MTU, NONE),
+    Row(Send, F::Qkey, OK, NONE),
+    Row(Send, F::HandleDomain, LOC_OP, NONE),
+    Row(Write, F::None, LOC_OP, NONE),
+    Row(WriteImm, F::None, LOC_OP, NONE),
+];
+
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
+const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
+
 #[test]
 fn every_fault_has_its_status_at_both_ends() {
-    for Row(op, fault, requester, responder) in TABLE {
-        let (at_requester, at_responder) = run(*op, *fault);
-        let what = format!("{op:?} with {fault:?}: {at_requester} and {at_responder}");
+    check_table(RC, RELIABLE);
+}
+
+#[test]
+fn an_unreliable_connection_fails_here_or_not_at_all() {
+    check_table(UC, UNRELIABLE);
+    check_table(UC, UNRELIABLE_CONNECTION);
+}
+
+#[test]
+fn a_datagram_fails_here_or_not_at_all() {
+    check_table(UD, UNRELIABLE);
+    check_table(UD, DATAGRAM);
+}
+
+fn check_table(kind: ibv_qp_type, table: &[Row]) {
+    for Row(op, fault, requester, responder) in table {
+        let (at_requester, at_responder) = run(kind, *op, *fault);
+        let what = format!("{kind:?}: {op:?} with {fault:?}: {at_requester} and {at_responder}");
         let of = |all: &[&str], got: &str| {
             // The software device gives the first; others may give any.
             if is_soft() { all[0] == got } else { all.contains(&got) }
@@ -189,40 +286,48 @@ fn every_fault_has_its_status_at_both_ends() {
 }
 
 /// Runs one case on a connection of its own: the statuses of both ends.
-fn run(op: Op, fault: Fault) -> (&'static str, &'static str) {
+fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) {
     let (a, b) = configs(fault);
-    let pair = Pair::with(Net::new(), a, b);
+    let pair = Pair::of(kind, Net::new(), a, b);
     let case = Case::new(&pair, fault);
     if posts_receive(fault) {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
     let gone = break_peer(&pair, fault);
+    if fault == F::WrongPeer {
+        assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
+    }
+    if let (Some(other), true) = (case.other_qp, kind == UC) {
+        assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
+        // SAFETY: the queue pair is alive.
+        pair.net.connect(pair.qp[0], unsafe { (*other).qp_num }, Config::default());
+    }
     let mut sges = [case.local; 4];
     let n = if fault == F::TooLong { 4 } else { 1 };
-    let mut wr = case.request(op, &mut sges[..n]);
+    let mut wr = case.request(kind, op, &mut sges[..n]);
     let statuses = if post_send(pair.qp[0], &mut wr) != 0 {
         ("refused", "-")
     } else {
         let sent = pair.net.poll(pair.cq[0], 1)[0].status;
-        // The requester's completion comes after the responder's.
-        (sent, pair.net.poll_now(pair.cq[1]).first().map_or("-", |wc| wc.status))
+        (sent, case.at_responder(kind, &pair, sent, fault))
     };
-    check_states(&pair, statuses.0, gone);
+    check_states(kind, &pair, statuses, gone);
     case.close(&pair);
     close(pair, gone);
     statuses
 }
 
-/// A completion in error takes its queue pair to the error state; success leaves
-/// it alone.
-fn check_states(pair: &Pair, status: &str, gone: bool) {
-    let expected = match status {
+/// A completion in error takes its queue pair to the error state, or the send queue of
+/// an unreliable one to its own (rxe has none); success leaves it alone.
+fn check_states(kind: ibv_qp_type, pair: &Pair, (sent, taken): (&str, &str), gone: bool) {
+    let expected = match sent {
         "SUCCESS" => "RTS",
         "refused" => return,
+        _ if kind != RC && is_soft() => "SQE",
         _ => "ERR",
     };
     assert_eq!(qp_state_name(pair.net.state(pair.qp[0])), expected);
-    if status.starts_with("REM") && !gone {
+    if (sent.starts_with("REM") || taken.starts_with("LOC")) && !gone {
         assert_eq!(qp_state_name(pair.net.state(pair.qp[1])), "ERR");
     }
 }
@@ -242,7 +347,7 @@ fn configs(fault: Fault) -> (Config, Config) {
 /// Nearly always: plain writes, reads and atomics leave the receive request alone,
 /// and it is there to see that.
 fn posts_receive(fault: Fault) -> bool {
-    !matches!(fault, F::NoReceive | F::PeerReset | F::PeerGone)
+    !matches!(fault, F::NoReceive | F::PeerReset | F::PeerGone | F::WrongPeer)
 }
 
 /// Breaks the responder; true if it is destroyed.
@@ -252,7 +357,9 @@ fn break_peer(pair: &Pair, fault: Fault) -> bool {
     match fault {
         F::PeerInit => {
             assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0);
-            let ((attr, mask), _, _) = net.steps(0, Config::default());
+            // SAFETY: the queue pair is alive.
+            let kind = unsafe { (*pair.qp[1]).qp_type };
+            let ((attr, mask), _, _) = net.steps_of(kind, 0, Config::default());
             assert_eq!(net.modify(pair.qp[1], attr, mask), 0);
         }
         F::PeerReset => assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0),
@@ -285,13 +392,19 @@ struct Case {
     local: ibv_sge,
     receive: ibv_sge,
     remote: (u64, u32),
+    /// Where a datagram goes; the handle is there for those alone.
+    to: (*mut ibv_ah, u32, u32),
     other_pd: *mut ibv_pd,
+    /// Of [`Fault::OtherTransport`]: a reliable connection to the requester.
+    other_qp: Option<*mut ibv_qp>,
     mrs: Vec<*mut ibv_mr>,
     _memory: Vec<u8>,
 }
 
 const LEN: u32 = 8;
 const WRONG_KEY: u32 = 0x00ba_dbad;
+/// In front of every datagram.
+const GRH: u32 = 40;
 
 impl Case {
     fn new(pair: &Pair, fault: Fault) -> Case {
@@ -315,14 +428,36 @@ impl Case {
             F::Empty => (local.length, local.lkey) = (0, WRONG_KEY),
             _ => {}
         }
-        let mut receive = sge(pair.mr[1], 512, LEN);
+        // SAFETY: the queue pair is alive.
+        let kind = unsafe { (*pair.qp[0]).qp_type };
+        let header = if kind == UD { GRH } else { 0 };
+        let mut receive = sge(pair.mr[1], 512, header + LEN);
         match fault {
-            F::ReceiveShort => receive.length = LEN - 1,
+            F::ReceiveShort => receive.length -= 1,
             F::ReceiveKey => receive.lkey = WRONG_KEY,
             F::ReceiveReadOnly => (receive.addr, receive.lkey) = (at(1024), read_only_key),
+            F::Empty if kind == UD => receive.length = GRH,
             F::Empty => (receive.length, receive.lkey) = (0, WRONG_KEY),
             _ => {}
         }
+        let other_qp = (fault == F::OtherTransport).then(|| {
+            let qp = net.qp(pair.cq[1]);
+            net.connect(qp, pair.num(0), Config::default());
+            assert_eq!(post_recv(qp, 1, &mut [receive]), 0);
+            qp
+        });
+        let ah = match kind {
+            UD if fault == F::HandleDomain => net.ah_in(other_pd, net.ah_attr()),
+            UD => net.ah(),
+            _ => core::ptr::null_mut(),
+        };
+        let number = match (fault, other_qp) {
+            (F::PeerAbsent, _) => 0x00ff_fff0,
+            // SAFETY: the queue pair is alive.
+            (_, Some(other)) => unsafe { (*other).qp_num },
+            _ => pair.num(1),
+        };
+        let to = (ah, number, if fault == F::Qkey { !QKEY >> 1 } else { QKEY });
         let remote = match fault {
             F::RemoteKey | F::Empty => (pair.addr(1), WRONG_KEY),
             F::RemoteBounds => (pair.addr(1) + end as u64 + 7, pair.key(1)),
@@ -332,10 +467,40 @@ impl Case {
             _ => (pair.addr(1), pair.key(1)),
         };
         let mrs = vec![foreign, read_only];
-        Case { local, receive, remote, other_pd, mrs, _memory: memory }
+        Case { local, receive, remote, to, other_pd, other_qp, mrs, _memory: memory }
     }
 
-    fn request(&self, op: Op, sges: &mut [ibv_sge]) -> ibv_send_wr {
+    /// What came of the receive request that was posted for the message.
+    fn at_responder(
+        &self,
+        kind: ibv_qp_type,
+        pair: &Pair,
+        sent: &str,
+        fault: Fault,
+    ) -> &'static str {
+        let (net, cq) = (&pair.net, pair.cq[1]);
+        let out_of_reach =
+            matches!(fault, F::PeerInit | F::PeerReset | F::PeerGone | F::PeerAbsent);
+        if kind != RC && fault == F::PeerErr {
+            return net.poll(cq, 1)[0].status;
+        }
+        // A reliable requester's completion comes after the responder's.
+        let now = kind == RC || sent != "SUCCESS" || out_of_reach || self.other_qp.is_some();
+        if now {
+            return net.poll_now(cq).first().map_or("-", |wc| wc.status);
+        }
+        // Nothing tells of what is dropped, but what is sent after it.
+        const LATER: u32 = 0x1a7e_0000;
+        assert_eq!(post_recv(pair.qp[1], 9, &mut [sge(pair.mr[1], 1024, GRH)]), 0);
+        let mut wr = datagram_wr(9, &mut [], SIGNALED, (self.to.0, pair.num(1), QKEY));
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+        wr.__bindgen_anon_1.imm_data = LATER.to_be();
+        assert_eq!(post_send(pair.qp[0], &mut wr), 0);
+        let first = net.poll(cq, 1)[0];
+        if first.imm == Some(LATER) { "-" } else { first.status }
+    }
+
+    fn request(&self, kind: ibv_qp_type, op: Op, sges: &mut [ibv_sge]) -> ibv_send_wr {
         use ibv_wr_opcode as W;
         let opcode = match op {
             Send => W::IBV_WR_SEND,
@@ -347,7 +512,11 @@ impl Case {
         };
         let mut wr = send_wr(2, opcode, sges, SIGNALED);
         let (remote_addr, rkey) = self.remote;
-        if matches!(op, Add | Swap) {
+        if kind == UD {
+            // With other operations, too: rxe's library looks for the handle.
+            let (ah, remote_qpn, remote_qkey) = self.to;
+            wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+        } else if matches!(op, Add | Swap) {
             let (compare_add, swap) = (0, 1);
             wr.wr.atomic =
                 ibv_send_wr__bindgen_ty_2__bindgen_ty_2 { remote_addr, compare_add, swap, rkey };
@@ -358,6 +527,12 @@ impl Case {
     }
 
     fn close(self, pair: &Pair) {
+        if let Some(other) = self.other_qp {
+            pair.net.destroy_qp(other);
+        }
+        if !self.to.0.is_null() {
+            pair.net.destroy_ah(self.to.0);
+        }
         for mr in self.mrs {
             pair.net.dereg(mr);
         }
@@ -376,7 +551,7 @@ fn a_responder_error_is_told_by_an_event_where_no_completion_tells_it() {
         let pair = Pair::with(Net::new(), a, b);
         let case = Case::new(&pair, fault);
         let mut sges = [case.local];
-        let mut wr = case.request(Write, &mut sges);
+        let mut wr = case.request(RC, Write, &mut sges);
         assert_eq!(post_send(pair.qp[0], &mut wr), 0);
         pair.net.poll(pair.cq[0], 1);
         let events: Vec<_> = pair.net.async_events().into_iter().map(async_event_name).collect();
