@@ -404,12 +404,3 @@ fn the_senders_address_may_go_at_once() {
         assert_eq!(&*b.receive_from().1, b"kept by the queue");
     }
 }
-
-#[test]
-fn an_own_key_is_meant_by_the_top_bit() {
-    let (pd, mut a, mut b, _) = pair();
-    let at = address(&pd, &b.control);
-    let to_b = a.send.add_peer(&at, b.control.qp_num(), 1 << 31).unwrap();
-    a.send_to(to_b, b"the same key");
-    assert_eq!(&*b.receive_from().1, b"the same key");
-}

@@ -46,7 +46,8 @@ pub(super) struct Local {
 /// Datagrams.
 impl SendQueue {
     /// Adds a peer: queue pair `qp_num` at the address `at`, which takes datagrams of
-    /// the key `qkey`. (A key whose top bit is set stands for that of this queue pair.)
+    /// the key `qkey`. (By the specification, a key whose top bit is set stands for that
+    /// of this queue pair; not every device knows that.)
     /// The queue keeps the address handle until the peer is
     /// [removed](Self::remove_peer) and no request to it is in flight.
     ///
