@@ -72,6 +72,12 @@ pub enum HandshakeError {
         /// Its words.
         text: String,
     },
+    /// The peer speaks this handshake, and then another protocol.
+    #[error("it wants protocol {0}, this is Send/Receive")]
+    OtherProtocol(
+        /// The number of its protocol.
+        u8,
+    ),
     /// We refused what the peer asked for.
     #[error("refused the peer: {0}")]
     Unfit(
@@ -95,23 +101,75 @@ impl HandshakeError {
 /// How long a handshake may take from its first byte to its last.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long whoever connects may take for its Hello: a fraction of [`TIME_LIMIT`], so
-/// that one who says nothing does not make the others give up.
+/// How long whoever connects may take for its Hello, and for its Ready once it was
+/// accepted: it has nothing to wait for. A fraction of [`TIME_LIMIT`], so that one who
+/// says nothing does not make others give up.
 pub const HELLO_LIMIT: Duration = Duration::from_secs(3);
+
+/// Bytes of frames that arrive by and by. What follows the handshake on the stream
+/// belongs to somebody else, so that never more is read than the next frame lacks.
+#[derive(Debug, Default)]
+pub(crate) struct Arriving {
+    bytes: Vec<u8>,
+    /// Bytes of the frames that were taken.
+    consumed: usize,
+}
+
+impl Arriving {
+    /// How many bytes the next frame lacks at least; 0 when it is whole. Junk is refused
+    /// as soon as it shows.
+    pub(crate) fn lacks(&self) -> Result<usize, HandshakeError> {
+        match decode(&self.bytes[self.consumed..]) {
+            Ok(_) => Ok(0),
+            Err(DecodeError::Incomplete { need }) => {
+                Ok((self.consumed + need).saturating_sub(self.bytes.len()).max(1))
+            }
+            Err(e) => Err(HandshakeError::Malformed(e)),
+        }
+    }
+
+    /// Reads once, up to `lacks` bytes.
+    pub(crate) fn read(&mut self, stream: &mut impl Read, lacks: usize) -> io::Result<()> {
+        let start = self.bytes.len();
+        self.bytes.resize(start + lacks, 0);
+        let got = match stream.read(&mut self.bytes[start..]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+            other => other,
+        };
+        self.bytes.truncate(start + got.as_ref().unwrap_or(&0));
+        got.map(drop)
+    }
+
+    /// Hands the next frame, which is whole, to `take`.
+    pub(crate) fn take<T>(
+        &mut self,
+        take: impl FnOnce(&Frame<'_>) -> Result<T, HandshakeError>,
+    ) -> Result<T, HandshakeError> {
+        let decoded = decode(&self.bytes[self.consumed..]);
+        let Decoded { frame, consumed } = decoded.map_err(HandshakeError::Malformed)?;
+        let taken = refused(&frame).map_or_else(|| take(&frame), Err);
+        self.consumed += consumed;
+        taken
+    }
+}
 
 /// One handshake on one stream.
 pub(crate) struct Exchange<'s, S: Stream> {
     stream: &'s mut S,
     end: Instant,
     limit: Duration,
-    buffer: Vec<u8>,
-    consumed: usize,
+    arriving: Arriving,
 }
 
 impl<'s, S: Stream> Exchange<'s, S> {
     pub(crate) fn new(stream: &'s mut S, limit: Duration) -> Exchange<'s, S> {
-        let end = Instant::now() + limit;
-        Exchange { stream, end, limit, buffer: Vec::with_capacity(MAX_FRAME), consumed: 0 }
+        Exchange { stream, end: Instant::now() + limit, limit, arriving: Arriving::default() }
+    }
+
+    /// The peer has so much time from here on.
+    pub(crate) fn limit(&mut self, limit: Duration) {
+        (self.end, self.limit) = (Instant::now() + limit, limit);
     }
 
     /// Sends one frame.
@@ -131,40 +189,18 @@ impl<'s, S: Stream> Exchange<'s, S> {
         }
     }
 
-    /// Receives one frame and hands it to `take`. Junk is refused as soon as it
-    /// shows, and so is a stream that is silent for too long.
+    /// Receives one frame and hands it to `take`. A stream that is silent for too long
+    /// is refused.
     pub(crate) fn receive<T>(
         &mut self,
         take: impl FnOnce(&Frame<'_>) -> Result<T, HandshakeError>,
     ) -> Result<T, HandshakeError> {
-        loop {
-            match decode(&self.buffer[self.consumed..]) {
-                Ok(Decoded { frame, consumed }) => {
-                    let taken = refused(&frame).map_or_else(|| take(&frame), Err);
-                    self.consumed += consumed;
-                    return taken;
-                }
-                Err(DecodeError::Incomplete { need }) => self.read(need)?,
-                Err(e) => return Err(HandshakeError::Malformed(e)),
-            }
+        while let lacks @ 1.. = self.arriving.lacks()? {
+            self.arm()?;
+            let read = self.arriving.read(self.stream, lacks);
+            read.map_err(|e| self.stream_error(e))?;
         }
-    }
-
-    /// Reads at least one byte, at most what the frame needs: what follows the
-    /// handshake on the stream belongs to somebody else.
-    fn read(&mut self, need: usize) -> Result<(), HandshakeError> {
-        self.arm()?;
-        let start = self.buffer.len();
-        let missing = (self.consumed + need).saturating_sub(start).max(1);
-        self.buffer.resize(start + missing, 0);
-        let got = match self.stream.read(&mut self.buffer[start..]) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-            other => other,
-        };
-        let got = got.map_err(|e| self.stream_error(e))?;
-        self.buffer.truncate(start + got);
-        Ok(())
+        self.arriving.take(take)
     }
 
     fn arm(&mut self) -> Result<(), HandshakeError> {

@@ -58,7 +58,7 @@ impl Deadline {
     }
 
     /// What is left of it.
-    fn remaining(self, now: Instant) -> Duration {
+    pub(crate) fn remaining(self, now: Instant) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
     }
 }

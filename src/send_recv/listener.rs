@@ -1,18 +1,24 @@
 //! Accepting connections.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use conn_core::handshake::{Frame, Parameters, ProtocolId, Reason};
 
+use super::lobby::{Door, Lobby};
 use super::setup::{self, Inbox};
 use super::{Config, ConnectError, Connection, Peer, Receiver, SharedPool, sender_of};
 use crate::device::Device;
-use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
+use crate::wait::Deadline;
 
 /// Listens for connections on a TCP port.
 ///
-/// Whoever speaks something else there is told so and refused; the listener goes on.
+/// Whoever speaks something else there is told so and refused; the listener goes on. All
+/// who connect are listened to at the same time, so that one who says nothing holds
+/// nobody up; it is refused after [`HELLO_LIMIT`](crate::handshake::HELLO_LIMIT). Several
+/// threads may wait at once.
 ///
 /// ```
 /// use rdma_conn::send_recv::{Config, Listener, connect};
@@ -34,6 +40,8 @@ use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
+    lobby: Mutex<Lobby>,
+    door: Door,
 }
 
 /// Somebody who wants a connection, and waits for the answer.
@@ -46,7 +54,7 @@ pub struct Incoming<S: Stream = TcpStream> {
 
 /// What the initiator's Hello said; owned, because the stream's buffer is not.
 #[derive(Debug, Clone)]
-struct Hello {
+pub(super) struct Hello {
     parameters: Parameters<'static>,
     application: Vec<u8>,
 }
@@ -60,7 +68,8 @@ impl Listener {
         let system = |source| ConnectError::System { what: "the address to listen on", source };
         let tcp = TcpListener::bind(address).map_err(system)?;
         let address = tcp.local_addr().map_err(system)?;
-        Ok(Listener { tcp, address })
+        let door = Door::new(&tcp).map_err(system)?;
+        Ok(Listener { tcp, address, lobby: Mutex::new(Lobby::new()), door })
     }
 
     /// The address that is listened on.
@@ -69,17 +78,48 @@ impl Listener {
         self.address
     }
 
-    /// Waits for the next initiator's Hello. An error concerns that one initiator,
-    /// who was told; the listener goes on.
+    /// Waits for the next initiator's Hello. An error concerns one initiator, who was
+    /// told; the listener goes on.
     ///
     /// # Errors
     /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
-    /// something else, or too slowly.
+    /// something else, or too slowly; [`ConnectError::System`] when the operating system
+    /// has nothing left to accept with (descriptors, mostly), which may change.
     pub fn next(&self) -> Result<Incoming, ConnectError> {
+        loop {
+            if let Some(incoming) = self.next_until(Deadline::NEVER)? {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    /// As [`next`](Listener::next), for at most `timeout`; `None` when nobody came.
+    ///
+    /// # Errors
+    /// As [`next`](Listener::next).
+    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Incoming>, ConnectError> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&self, deadline: Deadline) -> Result<Option<Incoming>, ConnectError> {
         let system = |source| ConnectError::System { what: "a connection", source };
-        let (stream, from) = self.tcp.accept().map_err(system)?;
-        stream.set_nodelay(true).map_err(system)?;
-        Incoming::greet(stream, Some(from), HELLO_LIMIT)
+        loop {
+            let now = Instant::now();
+            let patience = {
+                // A guest is done or not, whoever has panicked meanwhile.
+                let mut lobby = self.lobby.lock().unwrap_or_else(PoisonError::into_inner);
+                let admitted = lobby.let_in(&self.tcp, &self.door);
+                if let Some(done) = lobby.attend(&self.door, now) {
+                    return Ok(Some(done?));
+                }
+                admitted.map_err(system)?;
+                lobby.patience(now)
+            };
+            if deadline.has_passed(now) {
+                return Ok(None);
+            }
+            self.door.wait(patience.min(deadline.remaining(now))).map_err(system)?;
+        }
     }
 }
 
@@ -91,23 +131,18 @@ impl<S: Stream> Incoming<S> {
         limit: Duration,
     ) -> Result<Incoming<S>, ConnectError> {
         let mut exchange = Exchange::new(&mut stream, limit);
-        let hello = exchange.receive(|frame| match frame {
-            Frame::Hello(parameters) => Ok(Hello::new(parameters)),
-            _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),
-        });
-        let hello = match hello {
-            Ok(hello) if hello.parameters.protocol != ProtocolId::SEND_RECV => {
-                exchange.refuse(Reason::PROTOCOL, "this listener speaks Send/Receive");
-                let asked = hello.parameters.protocol.0;
-                return Err(HandshakeError::Unfit(format!("it wants protocol {asked}")).into());
-            }
-            Ok(hello) => hello,
+        match exchange.receive(Hello::of) {
+            Ok(hello) => Ok(Incoming::new(stream, from, hello)),
             Err(e) => {
                 exchange.refuse(e.reason(), &e.to_string());
-                return Err(e.into());
+                Err(e.into())
             }
-        };
-        Ok(Incoming { stream, from, hello })
+        }
+    }
+
+    /// Somebody who has said its Hello.
+    pub(super) fn new(stream: S, from: Option<SocketAddr>, hello: Hello) -> Incoming<S> {
+        Incoming { stream, from, hello }
     }
 
     /// Where it comes from, when that is known.
@@ -194,8 +229,15 @@ impl<S: Stream> Incoming<S> {
 }
 
 impl Hello {
-    fn new(parameters: &Parameters<'_>) -> Hello {
+    /// The first frame of an initiator that wants this protocol.
+    pub(super) fn of(frame: &Frame<'_>) -> Result<Hello, HandshakeError> {
+        let Frame::Hello(parameters) = frame else {
+            return Err(HandshakeError::OutOfOrder { expected: "Hello" });
+        };
+        if parameters.protocol != ProtocolId::SEND_RECV {
+            return Err(HandshakeError::OtherProtocol(parameters.protocol.0));
+        }
         let application = parameters.application.to_vec();
-        Hello { parameters: Parameters { application: b"", ..*parameters }, application }
+        Ok(Hello { parameters: Parameters { application: b"", ..*parameters }, application })
     }
 }

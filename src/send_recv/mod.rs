@@ -34,6 +34,7 @@ mod error;
 mod index;
 mod link;
 mod listener;
+mod lobby;
 mod receiver;
 mod returns;
 mod sender;

@@ -17,7 +17,7 @@ use super::sender::{Sender, SenderParts};
 use super::shared::{Member, SharedPool};
 use super::{Config, ConnectError};
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, Stream};
+use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream};
 use crate::wait::WaitStrategy;
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -499,6 +499,7 @@ fn conclude<S: Stream>(
     answer: Parameters<'_>,
 ) -> Result<(), HandshakeError> {
     exchange.send(&Frame::Accept(answer))?;
+    exchange.limit(HELLO_LIMIT);
     exchange.receive(|frame| match frame {
         Frame::Ready => Ok(()),
         _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
