@@ -8,6 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rdma_conn::WaitStrategy;
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::send_recv::{Config, Inline, Preset, Reposting, Transport};
+use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Outcome, usage};
 
@@ -215,10 +216,61 @@ pub(crate) struct Ends {
     pub(crate) connect: Option<SocketAddr>,
 }
 
+/// Raw verbs instead of a connection.
+#[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = "Raw verbs")]
+pub(crate) struct RawArgs {
+    /// Use this verb, without a connection's flow control; the receiving end sees a
+    /// message by a completion (send, write-imm), by polling memory (write), or not at
+    /// all (read)
+    #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no_credits"])]
+    pub(crate) op: Option<Op>,
+    /// Queue pairs at each end, used in turn by one thread [default: 1; with --srq: 4]
+    #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) qps: Option<u32>,
+    /// Two shared receive queues for two classes of sizes: --size SMALL,LARGE; messages
+    /// of both sizes are sent in turn, each to the queue whose buffers fit it
+    #[arg(long, requires = "op")]
+    pub(crate) srq_classes: bool,
+    /// Let --op write poll memory although the device does not promise to deliver the
+    /// bytes of a write in order
+    #[arg(long, requires = "op")]
+    pub(crate) assume_in_order: bool,
+}
+
+/// A raw verb.
+#[derive(ValueEnum, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Op {
+    /// SEND, into a posted receive buffer
+    Send,
+    /// RDMA WRITE, found by polling its first and its last byte
+    Write,
+    /// RDMA WRITE with immediate: the immediate carries the length, and completes a
+    /// posted receive
+    WriteImm,
+    /// RDMA READ
+    Read,
+}
+
+impl Op {
+    /// What `protocol` says in the JSON.
+    pub(crate) fn protocol(self) -> &'static str {
+        match self {
+            Op::Send => "raw-send",
+            Op::Write => "raw-write",
+            Op::WriteImm => "raw-write-imm",
+            Op::Read => "raw-read",
+        }
+    }
+}
+
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Pingpong {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) raw: RawArgs,
     #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between
@@ -232,6 +284,10 @@ pub(crate) struct Pingpong {
     /// Round trips for each size
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) iterations: u64,
+    /// With --op: one shared receive queue for all queue pairs of an end; the immediate
+    /// of each message says which of them it is from
+    #[arg(long, requires = "op")]
+    pub(crate) srq: bool,
     /// Do not check the payloads
     #[arg(long)]
     pub(crate) no_verify: bool,
@@ -241,6 +297,8 @@ pub(crate) struct Pingpong {
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) raw: RawArgs,
     #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between [default: 16]

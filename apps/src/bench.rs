@@ -16,11 +16,14 @@ use crate::outcome::{Outcome, as_usage, usage};
 use crate::progress;
 use crate::session;
 use load::Load;
-pub(crate) use load::Shape;
+pub(crate) use load::{End as EndOfLoad, Shape};
 use report::Report;
-pub(crate) use report::right_aligned;
+pub(crate) use report::{bytes, rate, right_aligned};
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
+    if let Some(op) = options.raw.op {
+        return crate::raw::bench(common, options, op);
+    }
     let device = session::open_device(common, &options.ends)?;
     if options.is_demonstration() {
         return demonstration::run(common, options, &device);

@@ -9,6 +9,7 @@ mod bench;
 mod devices;
 mod pingpong;
 mod progress;
+mod raw;
 mod session;
 mod verify;
 

@@ -51,6 +51,9 @@ struct Measured {
 }
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
+    if let Some(op) = options.raw.op {
+        return crate::raw::pingpong(common, options, op);
+    }
     let device = session::open_device(common, &options.ends)?;
     for size in &options.size {
         options

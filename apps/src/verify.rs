@@ -32,6 +32,11 @@ impl Payload {
         Payload { noise: noise.collect(), next: 0 }
     }
 
+    /// Makes message `number` the next one.
+    pub(crate) fn seek(&mut self, number: u64) {
+        self.next = number;
+    }
+
     /// Fills the next message.
     #[inline]
     pub(crate) fn fill(&mut self, message: &mut [u8]) {

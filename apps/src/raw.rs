@@ -1,0 +1,387 @@
+//! `pingpong --op` and `bench --op`: verbs without a connection on top ("RDMA Tutorial").
+//!
+//! The leading end sends first and measures; the following end answers (pingpong), or
+//! receives (bench). In one process they are two threads, joined as two processes are:
+//! over a byte stream, with the handshake of raw queue pairs.
+
+mod end;
+mod follow;
+mod lead;
+mod memory;
+mod plan;
+mod queues;
+mod rate;
+mod report;
+mod wire;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rdma_conn::device::Device;
+use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
+
+use crate::args::{Bench, Common, ConnectionArgs, Ends, Op, Pingpong, RawArgs, Wait};
+use crate::bench::EndOfLoad;
+use crate::outcome::{Outcome, as_usage, usage};
+use crate::{progress, session};
+use end::{End, Local, Refused};
+use lead::Trips;
+use plan::{Plan, Task};
+use report::{Latency, Line, Report};
+use wire::{Note, Totals, Wire};
+
+/// Round trips before the measured ones.
+const WARM_UP: u64 = 1000;
+
+/// What the command line asks for.
+struct Request<'a> {
+    task: Task,
+    op: Op,
+    common: &'a Common,
+    raw: &'a RawArgs,
+    connection: &'a ConnectionArgs,
+    ends: &'a Ends,
+    sizes: Vec<u32>,
+    srq: bool,
+    verify: bool,
+    until: Until,
+}
+
+/// When the leader has sent enough.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    Trips(Trips),
+    Load(EndOfLoad),
+}
+
+/// `pingpong --op`.
+pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
+    let trips = Trips { warm_up: WARM_UP, measured: options.iterations };
+    Request {
+        task: Task::Pingpong,
+        op,
+        common,
+        raw: &options.raw,
+        connection: &options.connection,
+        ends: &options.ends,
+        sizes: options.size.clone(),
+        srq: options.srq,
+        verify: !options.no_verify,
+        until: Until::Trips(trips),
+    }
+    .run()
+}
+
+/// `bench --op`.
+pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
+    let sizes = if options.size.is_empty() { vec![16] } else { options.size.clone() };
+    let until = match options.messages {
+        Some(messages) => EndOfLoad::Messages(messages),
+        None => EndOfLoad::After(options.seconds),
+    };
+    let foreign = options.threads > 1
+        || options.senders > 1
+        || options.single_receiver
+        || options.rate.is_some()
+        || options.input.is_some()
+        || options.srq_buffers.is_some();
+    if foreign {
+        return Err(usage(
+            "--threads, --senders, --single-receiver, --rate, --input and --srq-buffers are about \
+             connections: with --op there are --qps and --recv-window",
+        ));
+    }
+    Request {
+        task: Task::Bench,
+        op,
+        common,
+        raw: &options.raw,
+        connection: &options.connection,
+        ends: &options.ends,
+        sizes,
+        srq: options.srq.is_some(),
+        verify: !options.no_verify,
+        until: Until::Load(until),
+    }
+    .run()
+}
+
+impl Request<'_> {
+    fn run(&self) -> Outcome {
+        let device = session::open_device(self.common, self.ends)?;
+        let local = Local {
+            device: &device,
+            gid_index: self.common.gid_index,
+            spin: self.connection.wait == Wait::Spin,
+        };
+        let plans = self.plans(&device)?;
+        match self.ends.listen {
+            Some(address) => self.listen(local, address),
+            None => self.lead(local, &plans),
+        }
+    }
+
+    /// One plan for each measurement, and whatever cannot be in one line.
+    fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
+        if self.connection.wait == Wait::Block {
+            return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
+        }
+        let sizes: Vec<(u32, Option<u32>)> = match (self.raw.srq_classes, &self.sizes[..]) {
+            (false, sizes) => sizes.iter().map(|size| (*size, None)).collect(),
+            (true, [small, large]) if small < large => vec![(*small, Some(*large))],
+            (true, _) => return Err(usage("--srq-classes takes two sizes: --size SMALL,LARGE")),
+        };
+        let assumed = self.in_order_assumed(device)?;
+        let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
+        let of = sizes.len() as u32;
+        let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
+            let largest = large.unwrap_or(size);
+            let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
+            let (verify, assumed_in_order) = (self.verify, assumed);
+            let plan = Plan { size, large, verify, assumed_in_order, at, of, ..new };
+            plan.check().map_err(as_usage)?;
+            if plan.largest() > limit {
+                return Err(usage(format!(
+                    "--size {largest} is over what {} sends in one message ({limit} bytes)",
+                    device.name()
+                )));
+            }
+            Ok(plan)
+        };
+        (0..).zip(sizes).map(plan).collect()
+    }
+
+    /// Whether memory is to be polled on a device that does not promise to deliver in
+    /// order; that has to be wanted.
+    fn in_order_assumed(&self, device: &Device) -> Result<bool> {
+        let polls = self.op == Op::Write && self.task == Task::Pingpong;
+        if !polls || delivers_in_order(device)? {
+            return Ok(false);
+        }
+        if !self.raw.assume_in_order && self.ends.listen.is_none() {
+            return Err(usage(format!(
+                "{} does not promise to deliver the bytes of a write in order, which polling \
+                 memory takes: use --op write-imm, or --assume-in-order",
+                device.name()
+            )));
+        }
+        Ok(true)
+    }
+
+    /// The leading end: one measurement after the other.
+    fn lead(&self, local: Local<'_>, plans: &[Plan]) -> Outcome {
+        let mut report = Report::new(self.common.json, self.task);
+        let bar = progress::bar(plans.len() as u64, self.common.json);
+        for plan in plans {
+            bar.set_message(format!("{} B", plan.largest()));
+            let lines = match self.ends.connect {
+                Some(address) => {
+                    let stream = session::dial(address)?;
+                    lead(local, plan, &mut Wire::Tcp(stream), self.until)?
+                }
+                None => within_process(local, plan, self.until)?,
+            };
+            lines.iter().try_for_each(|line| report.add(line))?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        report.finish();
+        Ok(())
+    }
+
+    /// The following end of another process: one measurement after the other, until the
+    /// last.
+    fn listen(&self, local: Local<'_>, address: SocketAddr) -> Outcome {
+        let listener = TcpListener::bind(address).with_context(|| {
+            format!("cannot listen on {address}: is another program using the port?")
+        })?;
+        eprintln!("listening on {}", listener.local_addr()?);
+        let mut report = Report::new(self.common.json, self.task);
+        loop {
+            let (stream, from) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            let (plan, lines) =
+                match follow(local, &mut Wire::Tcp(stream), |plan| self.contradicts(plan)) {
+                    Ok(followed) => followed,
+                    Err(Refused::Stranger(e)) => {
+                        eprintln!("refused a connection from {from}: {e:#}");
+                        continue;
+                    }
+                    Err(Refused::Failed(e)) => return Err(e),
+                };
+            lines.iter().try_for_each(|line| report.add(line))?;
+            if plan.at + 1 == plan.of {
+                report.finish();
+                return Ok(());
+            }
+        }
+    }
+
+    /// The connecting end's parameters hold; what was said here and is not so there is
+    /// refused, not overruled.
+    fn contradicts(&self, plan: &Plan) -> Result<()> {
+        let differs = |what: &str, here: &str, there: &str| {
+            Err(usage(format!("the connecting end has {what} {there}, this end {here}")))
+        };
+        if plan.task != self.task {
+            return differs("the command", self.task.name(), plan.task.name());
+        }
+        if plan.op != self.op {
+            return differs("--op", self.op.protocol(), plan.op.protocol());
+        }
+        match self.raw.qps {
+            Some(qps) if qps != plan.qps => {
+                differs("--qps", &qps.to_string(), &plan.qps.to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the device promises it; a queue pair is asked.
+fn delivers_in_order(device: &Device) -> Result<bool> {
+    let cq = device.context().create_cq(CqConfig::new(2))?;
+    let config =
+        QueuePairConfig { max_send_wr: 1, send_slots: 0, ..QueuePairConfig::new(&cq, &cq) };
+    Ok(device.pd().create_qp(&config, ())?.control.data_in_order())
+}
+
+/// Both ends as threads of this process.
+fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
+    let (near, far) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(move || follow(local, &mut Wire::Unix(far), |_| Ok(())));
+        let led = lead(local, plan, &mut Wire::Unix(near), until);
+        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (led, followed) {
+            (Ok(lines), Ok(_)) => Ok(lines),
+            // What the follower has found is the cause of what the leader then saw, and
+            // the leader says it; or the other way round.
+            (Err(e), _) => Err(e),
+            (Ok(_), Err(e)) => Err(e.into()),
+        }
+    })
+}
+
+/// Leads one measurement.
+fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<Vec<Line>> {
+    let before = local.device.counters().ok();
+    let mut end = end::connect(local, plan, wire)?;
+    let led = match until {
+        Until::Trips(trips) => {
+            lead::lead(plan, &mut end, wire, trips, local.spin).map(Led::from_latencies)
+        }
+        Until::Load(until) => {
+            rate::send(plan, &mut end, wire, until, local.spin).map(Led::from_rate)
+        }
+    };
+    let led = led.inspect_err(|e| give_up(wire, e))?;
+    wire.tell(&Note::Done(Totals { sent: led.sent.clone() }))?;
+    let (messages, operations) = match wire.hear()? {
+        Note::Received { messages, operations } => (messages, operations),
+        Note::Failed(why) => bail!("the other end: {why}"),
+        other => bail!("the other end says {other:?}"),
+    };
+    let sent: u64 = led.sent.iter().sum();
+    if messages != sent {
+        bail!("{sent} messages were sent and {messages} arrived");
+    }
+    let operations = operations + end.outbox.posted();
+    let delivered = if answered(plan) { 2 * sent } else { sent };
+    let after = local.device.counters().ok();
+    let rnr_events = before.and_then(|before| after?.since(&before).rnr_events);
+    let lines: Vec<Line> = (0..plan.classes() as usize)
+        .map(|class| {
+            let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
+            let mut line = Line::new(plan, class, local.device.name(), inline);
+            led.fill(plan, class, &mut line);
+            line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
+            line.rnr_events = rnr_events;
+            line
+        })
+        .collect();
+    wire.tell(&Note::Results(lines.clone()))?;
+    Ok(lines)
+}
+
+/// Whether each message is answered by another one.
+fn answered(plan: &Plan) -> bool {
+    plan.task == Task::Pingpong && plan.op != Op::Read
+}
+
+/// What the leader has measured.
+struct Led {
+    latencies: Option<Vec<hdrhistogram::Histogram<u64>>>,
+    elapsed: Duration,
+    sent: Vec<u64>,
+}
+
+impl Led {
+    fn from_latencies(latencies: lead::Latencies) -> Led {
+        let lead::Latencies { classes, elapsed, sent } = latencies;
+        Led { latencies: Some(classes), elapsed, sent }
+    }
+
+    fn from_rate(sent: rate::Sent) -> Led {
+        Led { latencies: None, elapsed: sent.elapsed, sent: sent.sent }
+    }
+
+    /// The figures of one class.
+    fn fill(&self, plan: &Plan, class: usize, line: &mut Line) {
+        let of_class = |rank: &usize| plan.class_of(*rank) == class;
+        let histogram = self.latencies.as_ref().map(|classes| &classes[class]);
+        let sent: u64 = (0..self.sent.len()).filter(of_class).map(|rank| self.sent[rank]).sum();
+        let counted = histogram.map_or(sent, |h| h.len());
+        line.messages = if answered(plan) { 2 * counted } else { counted };
+        line.messages_per_s = line.messages as f64 / self.elapsed.as_secs_f64().max(1e-9);
+        line.bytes_per_s = line.messages_per_s * f64::from(line.size_bytes);
+        line.latency = histogram.map(|h| Latency::new(plan.op, h));
+    }
+}
+
+/// Follows one measurement.
+fn follow(
+    local: Local<'_>,
+    wire: &mut Wire,
+    judge: impl FnOnce(&Plan) -> Result<()>,
+) -> Result<(Plan, Vec<Line>), Refused> {
+    let before = local.device.counters().ok();
+    let prepare = |plan: &Plan, memory: &_| match plan.op {
+        Op::Read => rate::fill_for_reads(plan, memory),
+        _ => Ok(()),
+    };
+    let (plan, mut end) = end::accept(local, wire, judge, prepare)?;
+    let lines = followed(local, &plan, &mut end, wire);
+    let mut lines = lines.inspect_err(|e| give_up(wire, e)).map_err(Refused::Failed)?;
+    let after = local.device.counters().ok();
+    for line in &mut lines {
+        line.device = local.device.name().into();
+        line.build = rdma_conn::build::summary();
+        line.rnr_events = before.and_then(|before| after?.since(&before).rnr_events);
+    }
+    Ok((plan, lines))
+}
+
+fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Result<Vec<Line>> {
+    let messages = match plan.task {
+        Task::Pingpong => follow::follow(plan, end, wire, local.spin)?,
+        Task::Bench => rate::receive(plan, end, wire, local.spin)?,
+    };
+    wire.tell(&Note::Received { messages, operations: end.outbox.posted() })?;
+    match wire.hear()? {
+        Note::Results(lines) => Ok(lines),
+        Note::Failed(why) => bail!("the other end: {why}"),
+        other => bail!("the other end says {other:?}"),
+    }
+}
+
+/// Tells the other end why this one does not go on; whether it hears it does not matter.
+fn give_up(wire: &mut Wire, why: &anyhow::Error) {
+    let mut text = format!("{why:#}");
+    text.truncate(text.floor_char_boundary(1000));
+    if let Err(e) = wire.tell(&Note::Failed(text)) {
+        tracing::debug!(error = %e, "the other end was not told");
+    }
+}

@@ -1,0 +1,253 @@
+//! Making the queue pairs of an end, and joining them to the other end's.
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::device::Device;
+use rdma_conn::raw::{Incoming, Link, Offer, RawEnd};
+use rdma_conn::verbs_safe::{
+    CompletionQueue, CqConfig, Mapping, QueuePair, QueuePairConfig, RecvPoster, RecvSide,
+    RemoteAccess, RemoteSpan, SharedReceiveQueue, SharedRegion, SharedRegionConfig,
+};
+
+use super::plan::Plan;
+use super::queues::{Inbox, Outbox};
+use super::wire::Wire;
+use crate::args::Op;
+
+/// What this end has for itself, whatever the plan is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Local<'a> {
+    pub(super) device: &'a Device,
+    pub(super) gid_index: Option<u32>,
+    /// Whether to poll without giving way.
+    pub(super) spin: bool,
+}
+
+/// All queue pairs of an end, joined.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) outbox: Outbox,
+    pub(super) inbox: Option<Inbox>,
+    /// What the peer reaches.
+    pub(super) memory: Option<SharedRegion>,
+    /// What we reach of the peer's.
+    pub(super) remote: Option<Remote>,
+    /// Numbers of the queue pairs, by rank.
+    pub(super) qp_nums: Vec<u32>,
+}
+
+/// The peer's memory, cut into places.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remote {
+    base: RemoteSpan,
+    stride: u64,
+    places: u64,
+}
+
+impl Remote {
+    fn new(plan: &Plan, base: RemoteSpan) -> Result<Remote> {
+        let needed = plan.memory_bytes();
+        ensure!(base.len >= needed, "the peer offers {} bytes of {needed}", base.len);
+        Ok(Remote { base, stride: plan.stride(), places: plan.places().into() })
+    }
+
+    /// Where message `number` of a queue pair has its place.
+    #[inline]
+    pub(super) fn place(&self, rank: usize, number: u64) -> RemoteSpan {
+        let place = rank as u64 * self.places + number % self.places;
+        RemoteSpan { addr: self.base.addr + place * self.stride, len: self.stride, ..self.base }
+    }
+}
+
+/// Queue pairs in INIT, with their receives posted.
+struct Draft<'a> {
+    plan: &'a Plan,
+    local: Local<'a>,
+    ends: Vec<RawEnd>,
+    posters: Vec<RecvPoster<()>>,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    memory: Option<SharedRegion>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(local: Local<'a>, plan: &'a Plan, leads: bool) -> Result<Draft<'a>> {
+        let depth = if plan.sends_at(leads) { plan.depth() } else { 1 };
+        let receives = if plan.receives_at(leads) { plan.recv_window } else { 0 };
+        let queues = if plan.srq { plan.classes() } else { plan.qps };
+        let cq = |entries: u64| {
+            let entries = u32::try_from(entries).context("too many completions for one queue")?;
+            Ok::<_, anyhow::Error>(local.device.context().create_cq(CqConfig::new(entries.max(1)))?)
+        };
+        let mut draft = Draft {
+            plan,
+            local,
+            ends: Vec::new(),
+            posters: Vec::new(),
+            send_cq: cq(u64::from(depth) * u64::from(plan.qps))?,
+            recv_cq: cq(u64::from(receives) * u64::from(queues))?,
+            memory: memory(local.device, plan, leads)?,
+        };
+        if plan.srq && receives > 0 {
+            draft.share(receives)?;
+        }
+        for rank in 0..plan.qps as usize {
+            let end = draft.queue_pair(rank, leads, depth, receives)?;
+            draft.ends.push(end);
+        }
+        Ok(draft)
+    }
+
+    /// A shared receive queue for each class, full of receives.
+    fn share(&mut self, receives: u32) -> Result<()> {
+        for class in 0..self.plan.classes() as usize {
+            let bytes = self.plan.recv_slot_bytes(class);
+            let (mut poster, _) = self.local.device.pd().create_shared_pool(receives, bytes, ())?;
+            poster.post(&(0..receives).collect::<Vec<_>>())?;
+            self.posters.push(poster);
+        }
+        Ok(())
+    }
+
+    fn queue_pair(&self, rank: usize, leads: bool, depth: u32, receives: u32) -> Result<RawEnd> {
+        let plan = self.plan;
+        let (size, class) = (plan.size_of(rank), plan.class_of(rank));
+        let shared: Option<&SharedReceiveQueue> = self.posters.get(class).and_then(|p| p.shared());
+        let recv = match (shared, receives) {
+            (_, 0) => RecvSide::None,
+            (Some(srq), _) => RecvSide::Shared(srq),
+            (None, slots) => RecvSide::Own { slots, slot_bytes: plan.recv_slot_bytes(class) },
+        };
+        let sends = plan.sends_at(leads);
+        let config = QueuePairConfig {
+            access: access(plan.op),
+            max_send_wr: depth,
+            send_slots: if sends { depth } else { 0 },
+            send_slot_bytes: size as usize,
+            max_inline: if sends && size <= plan.inline && plan.op != Op::Read { size } else { 0 },
+            recv,
+            ..QueuePairConfig::new(&self.send_cq, &self.recv_cq)
+        };
+        let link = Link { gid_index: self.local.gid_index, ..Link::default() };
+        let mut end = RawEnd::new(self.local.device, &config, link)?;
+        if let Some(queue) = &mut end.queues.recv {
+            queue.post(&(0..receives).collect::<Vec<_>>())?;
+        }
+        Ok(end)
+    }
+
+    fn span(&self) -> Result<Option<RemoteSpan>> {
+        let whole = |memory: &SharedRegion| memory.remote(0, memory.len());
+        Ok(self.memory.as_ref().map(whole).transpose()?)
+    }
+
+    fn finish(self, remote: Option<RemoteSpan>) -> Result<End> {
+        let Draft { plan, local, ends, posters, send_cq, recv_cq, memory } = self;
+        let remote = remote.map(|base| Remote::new(plan, base)).transpose()?;
+        let mut receiving = posters;
+        let (mut sending, mut qp_nums) = (Vec::new(), Vec::new());
+        for end in ends {
+            let QueuePair { control, send, recv } = end.queues;
+            qp_nums.push(control.qp_num());
+            sending.push(send);
+            receiving.extend(recv);
+        }
+        let inbox = |queues| Inbox::new(recv_cq, queues, plan.poll_batch, plan.repost_batch);
+        Ok(End {
+            outbox: Outbox::new(send_cq, sending, plan.signal_every, plan.poll_batch, local.spin),
+            inbox: (!receiving.is_empty()).then(|| inbox(receiving)),
+            memory,
+            remote,
+            qp_nums,
+        })
+    }
+}
+
+/// What the peer does to our memory.
+fn access(op: Op) -> RemoteAccess {
+    match op {
+        Op::Send => RemoteAccess::NONE,
+        Op::Write | Op::WriteImm => RemoteAccess { write: true, ..RemoteAccess::NONE },
+        Op::Read => RemoteAccess { read: true, ..RemoteAccess::NONE },
+    }
+}
+
+fn memory(device: &Device, plan: &Plan, leads: bool) -> Result<Option<SharedRegion>> {
+    if !plan.has_memory(leads) {
+        return Ok(None);
+    }
+    let bytes = usize::try_from(plan.memory_bytes())?;
+    let config = SharedRegionConfig { access: access(plan.op), on_demand: false };
+    Ok(Some(device.pd().register_shared(Mapping::new(bytes)?, config)?))
+}
+
+/// The connecting end: tells the plan, and joins the queue pairs one after the other.
+pub(super) fn connect(local: Local<'_>, plan: &Plan, wire: &mut Wire) -> Result<End> {
+    let mut draft = Draft::new(local, plan, true)?;
+    let (memory, told, mut remote) = (draft.span()?, plan.encode()?, None);
+    for (rank, end) in draft.ends.iter_mut().enumerate() {
+        let user: &[u8] = if rank == 0 { &told } else { b"" };
+        remote = end.connect(wire, &Offer { memory, user })?.memory;
+    }
+    draft.finish(remote)
+}
+
+/// Why nobody was accepted.
+pub(super) enum Refused {
+    /// Whoever connected is no peer of ours: the next one may be.
+    Stranger(anyhow::Error),
+    /// The session cannot go on.
+    Failed(anyhow::Error),
+}
+
+impl From<Refused> for anyhow::Error {
+    fn from(refused: Refused) -> anyhow::Error {
+        match refused {
+            Refused::Stranger(e) | Refused::Failed(e) => e,
+        }
+    }
+}
+
+/// The accepting end. `judge` may refuse the plan that the peer tells; `prepare` sees
+/// the memory that the peer reaches before the peer does.
+pub(super) fn accept(
+    local: Local<'_>,
+    wire: &mut Wire,
+    judge: impl FnOnce(&Plan) -> Result<()>,
+    prepare: impl FnOnce(&Plan, &SharedRegion) -> Result<()>,
+) -> Result<(Plan, End), Refused> {
+    let first = Incoming::greet(wire).map_err(|e| Refused::Stranger(e.into()))?;
+    let plan = match Plan::decode(&first.peer().user) {
+        Ok(plan) => plan,
+        Err(e) => {
+            first.refuse(&format!("{e:#}"));
+            return Err(Refused::Stranger(e));
+        }
+    };
+    let drafted = judge(&plan).and_then(|()| {
+        let draft = Draft::new(local, &plan, false)?;
+        draft.memory.as_ref().map_or(Ok(()), |memory| prepare(&plan, memory))?;
+        Ok((draft.span()?, draft))
+    });
+    let (memory, mut draft) = match drafted {
+        Ok(drafted) => drafted,
+        Err(e) => {
+            first.refuse(&format!("{e:#}"));
+            return Err(Refused::Failed(e));
+        }
+    };
+    let offer = Offer { memory, user: b"" };
+    let mut ends = draft.ends.iter_mut();
+    let mut remote = match ends.next() {
+        Some(end) => first.accept(end, &offer).map_err(failed)?.memory,
+        None => None,
+    };
+    for end in ends {
+        remote = Incoming::greet(wire).map_err(failed)?.accept(end, &offer).map_err(failed)?.memory;
+    }
+    let end = draft.finish(remote).map_err(Refused::Failed)?;
+    Ok((plan, end))
+}
+
+fn failed(e: rdma_conn::send_recv::ConnectError) -> Refused {
+    Refused::Failed(e.into())
+}

@@ -1,0 +1,365 @@
+//! What is to be done, as both ends have to know it.
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::raw::Offer;
+use rdma_conn::send_recv::Config;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{ConnectionArgs, Op, RawArgs};
+
+/// Which command's loop runs over the queue pairs.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Task {
+    /// Messages are answered, one for one.
+    Pingpong,
+    /// Messages go one way.
+    Bench,
+}
+
+impl Task {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Task::Pingpong => "pingpong",
+            Task::Bench => "bench",
+        }
+    }
+}
+
+/// One measurement. The connecting end makes it, and the other one gets it with the
+/// handshake of the first queue pair.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) task: Task,
+    pub(super) op: Op,
+    /// Bytes of a message.
+    pub(super) size: u32,
+    /// Bytes of the messages of every second queue pair, where there are two classes.
+    pub(super) large: Option<u32>,
+    /// Messages in flight: in all (pingpong), or of each queue pair (bench).
+    pub(super) unacked: u32,
+    /// Messages to a doorbell.
+    pub(super) batch: u32,
+    /// Every so many requests of a queue pair, one is signalled.
+    pub(super) signal_every: u32,
+    /// Messages up to this length are handed over inline.
+    pub(super) inline: u32,
+    /// Receives in each receive queue.
+    pub(super) recv_window: u32,
+    pub(super) poll_batch: u32,
+    pub(super) repost_batch: u32,
+    /// Queue pairs.
+    pub(super) qps: u32,
+    /// Whether all queue pairs of an end (of a class) share a receive queue.
+    pub(super) srq: bool,
+    pub(super) verify: bool,
+    /// Whether memory is polled on a device that does not promise what that takes.
+    pub(super) assumed_in_order: bool,
+    /// Which of how many measurements of the session this is.
+    pub(super) at: u32,
+    pub(super) of: u32,
+}
+
+/// Without other wishes the buffers of one end stay below this.
+const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
+/// What more than one message may take so that it stays in a cache of the processor.
+const CACHED_BYTES: u32 = 64 << 10;
+/// The longest message that is handed over inline unless more is asked for: beyond it
+/// the copy into the work request costs more than the device's read.
+const AUTO_INLINE: u32 = 256;
+/// Perftest's depths: what a comparison is most often made with.
+const BENCH_UNACKED: u32 = 128;
+const BENCH_RECV_WINDOW: u32 = 512;
+/// Slots begin at multiples of this: no two messages share a cache line.
+pub(super) const SLOT_ALIGN: u64 = 64;
+
+impl Plan {
+    /// The plan that the command line asks for, for messages of `size` bytes.
+    pub(super) fn new(
+        task: Task,
+        op: Op,
+        raw: &RawArgs,
+        connection: &ConnectionArgs,
+        size: u32,
+        srq: bool,
+    ) -> Plan {
+        let srq = srq || raw.srq_classes;
+        let unacked = connection.unacked.unwrap_or_else(|| default_unacked(task, size));
+        let batch = connection.batch.unwrap_or(1);
+        let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
+        let (signal_every, recv_window) = match task {
+            // Each READ is waited for by its completion.
+            Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
+            Task::Pingpong => (slack, unacked.saturating_add(slack)),
+            Task::Bench => {
+                let budget = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2);
+                let window = BENCH_RECV_WINDOW.max(unacked.saturating_mul(2));
+                let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
+                (signal_every, u64::from(window).min(budget) as u32)
+            }
+        };
+        let recv_window = connection.recv_window.unwrap_or(recv_window);
+        let repost = recv_window.saturating_sub(unacked).clamp(1, 32).min(recv_window.max(1));
+        Plan {
+            task,
+            op,
+            size,
+            large: None,
+            unacked,
+            batch,
+            signal_every: connection.signal_every.unwrap_or(signal_every),
+            inline: connection.inline.unwrap_or(AUTO_INLINE),
+            recv_window,
+            poll_batch: connection.poll_batch.unwrap_or(32),
+            repost_batch: connection.repost_batch.unwrap_or(repost),
+            qps: raw.qps.unwrap_or(if srq { 4 } else { 1 }),
+            srq,
+            verify: true,
+            assumed_in_order: false,
+            at: 0,
+            of: 1,
+        }
+    }
+
+    /// Whatever cannot be: of this command line, or of a peer that asks for room.
+    pub(super) fn check(&self) -> Result<()> {
+        let window = Config::MAX_WINDOW;
+        for (name, value, least, most) in [
+            ("--unacked", self.unacked, 1, window),
+            ("--batch", self.batch, 1, self.unacked),
+            ("--signal-every", self.signal_every, 1, self.depth()),
+            ("--recv-window", self.recv_window, 1, window),
+            ("--poll-batch", self.poll_batch, 1, Config::MAX_POLL_BATCH),
+            ("--repost-batch", self.repost_batch, 1, self.recv_window),
+            ("--size", self.largest(), self.smallest_possible(), Config::MAX_MESSAGE_BYTES),
+            ("--qps", self.qps, if self.large.is_some() { 2 } else { 1 }, MAX_QPS),
+        ] {
+            ensure!(
+                (least..=most).contains(&value),
+                "{name} is {value}: it may be {least} to {most} with --op {}",
+                self.op_name()
+            );
+        }
+        ensure!(
+            !self.srq || self.receives(),
+            "--srq is about receives, and --op {} posts none",
+            self.op_name()
+        );
+        let late = self.unacked.saturating_add(self.repost_batch) > self.recv_window + 1;
+        ensure!(
+            !(self.receives() && self.task == Task::Pingpong && late),
+            "--recv-window {} is too small for {} messages in flight and {} reposted at a time",
+            self.recv_window,
+            self.unacked,
+            self.repost_batch
+        );
+        Ok(())
+    }
+
+    fn op_name(&self) -> &'static str {
+        self.op.protocol().trim_start_matches("raw-")
+    }
+
+    /// Polling memory takes a byte that changes.
+    fn smallest_possible(&self) -> u32 {
+        match (self.task, self.op) {
+            (Task::Pingpong, Op::Write) | (_, Op::Read) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether messages complete receives.
+    pub(super) fn receives(&self) -> bool {
+        matches!(self.op, Op::Send | Op::WriteImm)
+    }
+
+    /// Whether the end that `leads` has anything to receive.
+    pub(super) fn receives_at(&self, leads: bool) -> bool {
+        self.receives() && !(leads && self.task == Task::Bench)
+    }
+
+    /// Whether the end that `leads` has anything to send.
+    pub(super) fn sends_at(&self, leads: bool) -> bool {
+        leads || (self.task == Task::Pingpong && self.op != Op::Read)
+    }
+
+    /// Whether the immediate says which queue pair a message is from.
+    pub(super) fn numbered(&self) -> bool {
+        self.op == Op::Send && self.srq
+    }
+
+    /// Requests in a send queue.
+    pub(super) fn depth(&self) -> u32 {
+        match self.task {
+            // Those that have been answered, and nobody has asked to complete.
+            Task::Pingpong if self.op != Op::Read => self.unacked.saturating_add(self.signal_every),
+            _ => self.unacked,
+        }
+    }
+
+    /// Classes of messages: each has a shared receive queue of its own.
+    pub(super) fn classes(&self) -> u32 {
+        if self.large.is_some() { 2 } else { 1 }
+    }
+
+    /// The class of a queue pair.
+    pub(super) fn class_of(&self, rank: usize) -> usize {
+        rank % self.classes() as usize
+    }
+
+    /// Bytes of the messages of a class.
+    pub(super) fn class_size(&self, class: usize) -> u32 {
+        self.large.filter(|_| class == 1).unwrap_or(self.size)
+    }
+
+    /// Bytes of the messages of a queue pair.
+    pub(super) fn size_of(&self, rank: usize) -> u32 {
+        self.class_size(self.class_of(rank))
+    }
+
+    pub(super) fn largest(&self) -> u32 {
+        self.large.unwrap_or(self.size).max(self.size)
+    }
+
+    /// Bytes of a receive buffer of a class: of a WRITE, none land there.
+    pub(super) fn recv_slot_bytes(&self, class: usize) -> usize {
+        if self.op == Op::Send { self.class_size(class) as usize } else { 0 }
+    }
+
+    /// Messages that the memory of one queue pair holds, which its peer reaches.
+    pub(super) fn places(&self) -> u32 {
+        match (self.op, self.task) {
+            (Op::Send, _) => 0,
+            (Op::Write, Task::Pingpong) => self.unacked,
+            // Nobody looks at them: they may all go to, or come from, one place.
+            _ if !self.verify => 1,
+            // One more than can be in flight: what was not read is not what is expected.
+            (Op::Read, _) => self.unacked + 1,
+            (Op::Write, Task::Bench) | (Op::WriteImm, Task::Pingpong) => self.unacked,
+            // A place is written again only when its message has been checked: as many
+            // messages as there are receives can be waiting for that, and the next ones
+            // be on their way.
+            (Op::WriteImm, Task::Bench) => self.recv_window + self.unacked + 1,
+        }
+    }
+
+    /// Bytes from one place to the next.
+    pub(super) fn stride(&self) -> u64 {
+        u64::from(self.largest()).next_multiple_of(SLOT_ALIGN).max(SLOT_ALIGN)
+    }
+
+    /// Whether the end that `leads` has memory for its peer.
+    pub(super) fn has_memory(&self, leads: bool) -> bool {
+        match self.op {
+            Op::Send => false,
+            Op::Read => !leads,
+            Op::Write | Op::WriteImm => !leads || self.task == Task::Pingpong,
+        }
+    }
+
+    /// Bytes of that memory, for all queue pairs.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        u64::from(self.qps) * u64::from(self.places()) * self.stride()
+    }
+
+    /// Where the memory of a queue pair begins.
+    pub(super) fn memory_offset(&self, rank: usize) -> u64 {
+        rank as u64 * u64::from(self.places()) * self.stride()
+    }
+
+    /// Bytes registered at an end for what it is sent.
+    pub(super) fn registered_bytes(&self) -> u64 {
+        let queues = if self.srq { self.classes() } else { self.qps };
+        let slot = |class| (self.recv_slot_bytes(class) as u64).next_multiple_of(SLOT_ALIGN);
+        let class = |queue: u32| self.class_of(queue as usize);
+        let received = (0..queues).map(|q| u64::from(self.recv_window) * slot(class(q)));
+        if self.receives() {
+            received.sum::<u64>() + self.memory_bytes()
+        } else {
+            self.memory_bytes()
+        }
+    }
+
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let bytes = serde_json::to_vec(self)?;
+        ensure!(bytes.len() <= Offer::MAX_USER, "a plan of {} bytes", bytes.len());
+        Ok(bytes)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Plan> {
+        let plan: Plan = serde_json::from_slice(bytes)
+            .context("the connecting program is not this version of rdma-conn")?;
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+/// A rank has 8 bits of the immediate.
+const MAX_QPS: u32 = 256;
+
+fn default_unacked(task: Task, size: u32) -> u32 {
+    match task {
+        Task::Pingpong => 1,
+        Task::Bench => {
+            let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(2);
+            u64::from(BENCH_UNACKED).min(fits) as u32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn longest() -> Plan {
+        Plan {
+            task: Task::Pingpong,
+            op: Op::WriteImm,
+            size: 1 << 29,
+            large: Some(1 << 30),
+            unacked: 8000,
+            batch: 8000,
+            signal_every: 16_000,
+            inline: u32::MAX,
+            recv_window: 16_384,
+            poll_batch: 1024,
+            repost_batch: 8192,
+            qps: 256,
+            srq: true,
+            verify: false,
+            assumed_in_order: false,
+            at: u32::MAX,
+            of: u32::MAX,
+        }
+    }
+
+    #[test]
+    fn the_longest_one_fits_the_handshake() {
+        let bytes = longest().encode().unwrap();
+        assert_eq!(Plan::decode(&bytes).unwrap(), longest());
+        assert!(Plan::decode(b"{}").is_err());
+    }
+
+    #[test]
+    fn numbers_that_nobody_has_room_for_are_refused() {
+        let fine = longest;
+        fine().check().unwrap();
+        for bad in [
+            Plan { unacked: 0, batch: 0, ..fine() },
+            Plan { unacked: u32::MAX, ..fine() },
+            Plan { batch: 8001, ..fine() },
+            Plan { signal_every: 16_001, ..fine() },
+            Plan { recv_window: 8192, repost_batch: 8192, ..fine() },
+            Plan { recv_window: u32::MAX, ..fine() },
+            Plan { poll_batch: 0, ..fine() },
+            Plan { repost_batch: 0, ..fine() },
+            Plan { qps: 1, ..fine() },
+            Plan { qps: 257, ..fine() },
+            Plan { large: Some(u32::MAX), ..fine() },
+            Plan { op: Op::Read, ..fine() },
+            Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+}

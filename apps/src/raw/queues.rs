@@ -1,0 +1,371 @@
+//! The queues of one end: what it sends with, and what it receives with.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rdma_conn::verbs_safe::{
+    CompletionBatch, CompletionQueue, QueueId, RecvQueue, SendOp, SendQueue,
+};
+
+use super::wire::{Note, Wire};
+
+/// No living peer takes longer for one answer, and no device for one completion.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which of several queues a completion is of: their numbers lie close together.
+#[derive(Debug)]
+struct Index {
+    first: u32,
+    positions: Box<[u16]>,
+}
+
+impl Index {
+    fn new(ids: impl Iterator<Item = QueueId> + Clone) -> Index {
+        let first = ids.clone().map(QueueId::get).min().unwrap_or(0);
+        let last = ids.clone().map(QueueId::get).max().unwrap_or(0);
+        let mut positions = vec![u16::MAX; (last - first) as usize + 1].into_boxed_slice();
+        for (position, id) in (0..).zip(ids) {
+            positions[(id.get() - first) as usize] = position;
+        }
+        Index { first, positions }
+    }
+
+    /// The position of the queue; one that does not exist if it is unknown.
+    #[inline]
+    fn of(&self, id: QueueId) -> usize {
+        let at = id.get().wrapping_sub(self.first) as usize;
+        self.positions.get(at).map_or(usize::MAX, |position| usize::from(*position))
+    }
+}
+
+/// Idle time: gives way to other threads, looks at the wire now and then, and ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    polls: u32,
+    yields: bool,
+    since: Option<Instant>,
+    next_look: Option<Instant>,
+}
+
+impl Watch {
+    /// Empty polls after which other threads may have the processor.
+    const POLLS_PER_YIELD: u32 = 64;
+    /// Empty polls between two looks at the clock.
+    const POLLS_PER_CLOCK: u32 = 1024;
+    /// Looks at the wire cost a system call.
+    const LOOK: Duration = Duration::from_millis(10);
+
+    pub(super) fn new(spin: bool) -> Watch {
+        Watch { polls: 0, yields: !spin, since: None, next_look: None }
+    }
+
+    /// Something has happened.
+    #[inline]
+    pub(super) fn progress(&mut self) {
+        self.polls = 0;
+        self.since = None;
+    }
+
+    /// Nothing has happened. Sometimes answers with the time, for whoever wants to look
+    /// after what takes long.
+    ///
+    /// # Errors
+    /// Nothing has happened for too long.
+    #[inline]
+    pub(super) fn idle(&mut self) -> Result<Option<Instant>> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(Self::POLLS_PER_YIELD) {
+            std::hint::spin_loop();
+            return Ok(None);
+        }
+        self.look()
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<Option<Instant>> {
+        if self.yields {
+            std::thread::yield_now();
+        }
+        if !self.polls.is_multiple_of(Self::POLLS_PER_CLOCK) {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        ensure!(now - since < PATIENCE, "nothing has come for {} s", PATIENCE.as_secs());
+        let next = *self.next_look.get_or_insert(now + Self::LOOK);
+        if now < next {
+            return Ok(None);
+        }
+        self.next_look = Some(now + Self::LOOK);
+        Ok(Some(now))
+    }
+
+    /// As [`idle`](Self::idle), with a look at what has gone wrong elsewhere: with what
+    /// was sent, and at the other end. Answers with what the other end says.
+    #[inline]
+    pub(super) fn idle_with(
+        &mut self,
+        outbox: &mut Outbox,
+        wire: &mut Wire,
+    ) -> Result<Option<Note>> {
+        if self.idle()?.is_none() {
+            return Ok(None);
+        }
+        outbox.reap()?;
+        match wire.heard()? {
+            Some(Note::Failed(why)) => bail!("the other end: {why}"),
+            note => Ok(note),
+        }
+    }
+}
+
+/// The send queues of an end, which complete into one queue.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    cq: CompletionQueue,
+    batch: CompletionBatch,
+    queues: Vec<Sending>,
+    index: Index,
+    signal_every: u32,
+    watch: Watch,
+}
+
+#[derive(Debug)]
+struct Sending {
+    queue: SendQueue,
+    /// Requests since the last one that was signalled.
+    unsignalled: u32,
+}
+
+impl Sending {
+    #[inline]
+    fn room(&self) -> u32 {
+        let outstanding = self.queue.staged_total() - self.queue.retired_total();
+        self.queue.depth() - outstanding as u32
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        queues: Vec<SendQueue>,
+        signal_every: u32,
+        poll_batch: u32,
+        spin: bool,
+    ) -> Outbox {
+        let index = Index::new(queues.iter().map(SendQueue::queue_id));
+        let queues = queues.into_iter().map(|queue| Sending { queue, unsignalled: 0 }).collect();
+        let batch = CompletionBatch::new(poll_batch as usize);
+        Outbox { cq, batch, queues, index, signal_every, watch: Watch::new(spin) }
+    }
+
+    /// Requests that queue `at` takes now.
+    #[inline]
+    pub(super) fn room(&self, at: usize) -> u32 {
+        self.queues[at].room()
+    }
+
+    /// Requests staged on queue `at` and not posted.
+    #[inline]
+    pub(super) fn staged(&self, at: usize) -> u32 {
+        self.queues[at].queue.staged()
+    }
+
+    /// Requests posted in all.
+    pub(super) fn posted(&self) -> u64 {
+        self.queues.iter().map(|sending| sending.queue.posted_total()).sum()
+    }
+
+    /// Requests posted that nobody knows to have completed.
+    #[inline]
+    pub(super) fn outstanding(&self) -> u64 {
+        let of = |s: &Sending| s.queue.posted_total() - s.queue.retired_total();
+        self.queues.iter().map(of).sum()
+    }
+
+    /// Whether messages of `bytes` bytes are handed over inline.
+    pub(super) fn is_inline(&self, bytes: u32) -> bool {
+        bytes > 0 && self.queues.iter().all(|s| s.queue.max_inline() >= bytes)
+    }
+
+    /// Stages a request on queue `at`, whose bytes `fill` writes; waits for room where
+    /// there is none. It is signalled when its turn comes, or if it is the `last`.
+    #[inline]
+    pub(super) fn stage(
+        &mut self,
+        at: usize,
+        op: SendOp,
+        last: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        if self.queues[at].room() == 0 {
+            self.make_room(at)?;
+        }
+        if let Some(slot) = self.queues[at].queue.next_slot() {
+            fill(slot);
+        }
+        self.stage_unfilled(at, op, last)
+    }
+
+    /// As [`stage`](Self::stage), for a READ, or a message that nobody looks at; there
+    /// is room.
+    #[inline]
+    pub(super) fn stage_unfilled(&mut self, at: usize, op: SendOp, last: bool) -> Result<()> {
+        let sending = &mut self.queues[at];
+        sending.unsignalled += 1;
+        let signalled = sending.unsignalled >= self.signal_every || last;
+        sending.queue.stage(op, signalled)?;
+        if signalled {
+            sending.unsignalled = 0;
+        }
+        Ok(())
+    }
+
+    /// Posts what is staged on queue `at`, with one doorbell.
+    #[inline]
+    pub(super) fn post(&mut self, at: usize) -> Result<()> {
+        loop {
+            match self.queues[at].queue.post() {
+                Ok(_) => return Ok(()),
+                Err(e) if e.retry && self.outstanding() > 0 => self.wait()?,
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Posts what is staged on every queue.
+    #[inline]
+    pub(super) fn post_all(&mut self) -> Result<()> {
+        for at in 0..self.queues.len() {
+            if self.queues[at].queue.staged() > 0 {
+                self.post(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions; a signalled one retires all before it.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Result<usize> {
+        self.reap_with(|_, _, _| Ok(()))
+    }
+
+    /// As [`reap`](Self::reap); `each` is told which requests of which queue have
+    /// completed: those after the count that it gets.
+    #[inline]
+    pub(super) fn reap_with(
+        &mut self,
+        mut each: impl FnMut(usize, &SendQueue, u64) -> Result<()>,
+    ) -> Result<usize> {
+        let taken = self.cq.poll(&mut self.batch)?;
+        for completion in self.batch.drain() {
+            let at = self.index.of(completion.queue_id());
+            let Some(sending) = self.queues.get_mut(at) else { continue };
+            if let Some(error) = completion.error() {
+                return Err(error).context("the peer was lost");
+            }
+            let before = sending.queue.retired_total();
+            sending.queue.retire(&completion)?;
+            each(at, &sending.queue, before)?;
+        }
+        Ok(taken)
+    }
+
+    /// Waits until queue `at` has room. One of a whole queue's requests is signalled.
+    #[cold]
+    fn make_room(&mut self, at: usize) -> Result<()> {
+        self.post(at)?;
+        while self.queues[at].room() == 0 {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Takes completions, or lets others run.
+    #[inline]
+    pub(super) fn wait(&mut self) -> Result<()> {
+        if self.reap()? > 0 {
+            self.watch.progress();
+            return Ok(());
+        }
+        self.watch.idle().map(drop)
+    }
+}
+
+/// The receive queues of an end, which complete into one queue.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    cq: CompletionQueue,
+    batch: CompletionBatch,
+    queues: Vec<Receiving>,
+    index: Index,
+    repost_batch: usize,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    queue: RecvQueue<()>,
+    /// Slots to be posted again.
+    free: Vec<u32>,
+}
+
+/// What has arrived.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    /// The position of the receive queue that it took a buffer of.
+    pub(super) queue: usize,
+    /// The queue pair that it came to.
+    pub(super) qp_num: u32,
+    pub(super) imm: Option<u32>,
+    /// The message; of a WRITE with immediate, nothing.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Inbox {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        queues: Vec<RecvQueue<()>>,
+        poll_batch: u32,
+        repost_batch: u32,
+    ) -> Inbox {
+        let index = Index::new(queues.iter().map(RecvQueue::queue_id));
+        let receiving = |queue: RecvQueue<()>| {
+            let free = Vec::with_capacity(queue.pool().slots() as usize);
+            Receiving { queue, free }
+        };
+        let queues = queues.into_iter().map(receiving).collect();
+        let batch = CompletionBatch::new(poll_batch as usize);
+        Inbox { cq, batch, queues, index, repost_batch: repost_batch as usize }
+    }
+
+    /// Shows `each` what has arrived; returns how much.
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        mut each: impl FnMut(Arrival<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let taken = self.cq.poll(&mut self.batch)?;
+        for completion in self.batch.drain() {
+            let position = self.index.of(completion.queue_id());
+            let Some(receiving) = self.queues.get_mut(position) else { continue };
+            let (qp_num, imm) = (completion.qp_num(), completion.imm());
+            let message = receiving.queue.take(completion).context("a receive failed")?;
+            let shown = each(Arrival { queue: position, qp_num, imm, bytes: &message });
+            receiving.free.extend(receiving.queue.reclaim(message));
+            shown?;
+        }
+        Ok(taken)
+    }
+
+    /// Posts receives again, where enough of them have gathered.
+    #[inline]
+    pub(super) fn repost(&mut self) -> Result<()> {
+        for receiving in &mut self.queues {
+            if receiving.free.len() >= self.repost_batch {
+                receiving.queue.post(&receiving.free)?;
+                receiving.free.clear();
+            }
+        }
+        Ok(())
+    }
+}

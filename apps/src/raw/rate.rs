@@ -1,0 +1,186 @@
+//! Messages that go one way, as fast as they go.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::verbs_safe::SharedRegion;
+
+use super::end::End;
+use super::follow::done;
+use super::lead::{message, source, written};
+use super::memory;
+use super::plan::Plan;
+use super::queues::Watch;
+use super::wire::Wire;
+use crate::args::Op;
+use crate::bench::EndOfLoad;
+use crate::verify::Payload;
+
+/// What was sent.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// From the first message to the last completion.
+    pub(super) elapsed: Duration,
+    /// Messages, by queue pair.
+    pub(super) sent: Vec<u64>,
+}
+
+struct Lane {
+    size: u32,
+    sent: u64,
+    done: bool,
+    payload: Payload,
+}
+
+/// Messages between two looks at the clock.
+fn stride(size: u32) -> u64 {
+    (1 << 20) / u64::from(size.clamp(1 << 12, 1 << 20))
+}
+
+/// Sends until `until`, over each queue pair, and waits until all has completed.
+pub(super) fn send(
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut Wire,
+    until: EndOfLoad,
+    spin: bool,
+) -> Result<Sent> {
+    let End { outbox, remote, .. } = end;
+    let lane = |rank| {
+        let size = plan.size_of(rank);
+        let payload = Payload::new(size as usize, rank as u64);
+        Lane { size, sent: 0, done: false, payload }
+    };
+    let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(lane).collect();
+    let mut checks: Vec<Payload> = lanes.iter().map(|lane| lane.payload.clone()).collect();
+    let (reads, mut watch) = (plan.op == Op::Read, Watch::new(spin));
+    let (limit, time) = match until {
+        EndOfLoad::Messages(messages) => (messages, Duration::MAX),
+        EndOfLoad::After(time) => (u64::MAX, time),
+    };
+    let (start, stride) = (Instant::now(), stride(plan.largest()));
+    let (mut over, mut until_look) = (false, stride);
+    while lanes.iter().any(|lane| !lane.done) || outbox.outstanding() > 0 {
+        let mut staged = 0;
+        for (rank, lane) in lanes.iter_mut().enumerate() {
+            let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
+            // Where time is up, one more message makes the last ones complete.
+            let count = if over { room.min(1) } else { room };
+            for _ in 0..u64::from(count).min(limit - lane.sent) {
+                let op = message(plan, rank, lane.sent, lane.size, remote.as_ref())?;
+                lane.sent += 1;
+                lane.done = over || lane.sent == limit;
+                if plan.verify && !reads {
+                    let size = lane.size as usize;
+                    outbox
+                        .stage(rank, op, lane.done, |slot| lane.payload.fill(&mut slot[..size]))?;
+                } else {
+                    outbox.stage_unfilled(rank, op, lane.done)?;
+                }
+                staged += 1;
+            }
+            if count > 0 {
+                outbox.post(rank)?;
+            }
+        }
+        let completed = outbox.reap_with(|rank, queue, before| {
+            if !(plan.verify && reads) {
+                return Ok(());
+            }
+            for request in before + 1..=queue.retired_total() {
+                let landed = queue.landed(request).context("what was read is gone")?;
+                checks[rank].seek((request - 1) % u64::from(plan.places()));
+                checks[rank].check(landed)?;
+            }
+            Ok(())
+        })?;
+        if staged + completed == 0 {
+            watch.idle_with(outbox, wire)?;
+            over = over || (time != Duration::MAX && start.elapsed() >= time);
+            continue;
+        }
+        watch.progress();
+        until_look = until_look.saturating_sub(staged as u64);
+        if until_look == 0 {
+            until_look = stride;
+            over = over || start.elapsed() >= time;
+        }
+    }
+    let elapsed = start.elapsed();
+    Ok(Sent { elapsed, sent: lanes.iter().map(|lane| lane.sent).collect() })
+}
+
+/// Receives until all that the sender has sent is there; how many messages came.
+pub(super) fn receive(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -> Result<u64> {
+    if !plan.receives() {
+        let totals = done(wire.hear_whenever()?)?;
+        if let (Some(memory), Op::Write, true) = (&end.memory, plan.op, plan.verify) {
+            check_last(plan, memory, &totals.sent)?;
+        }
+        return Ok(totals.sent.iter().sum());
+    }
+    let mut watch = Watch::new(spin);
+    let End { outbox, inbox, memory, qp_nums, .. } = end;
+    let inbox = inbox.as_mut().context("no receives")?;
+    let payload = |rank| Payload::new(plan.size_of(rank) as usize, rank as u64);
+    let mut expected: Vec<Payload> = (0..plan.qps as usize).map(payload).collect();
+    let mut arrived = vec![0u64; plan.qps as usize];
+    let mut scratch = vec![0; plan.largest() as usize];
+    let mut total = None;
+    loop {
+        let count = inbox.poll(|arrival| {
+            let rank = source(plan, arrival.queue, arrival.qp_num, arrival.imm, qp_nums)?;
+            let number = arrived[rank];
+            arrived[rank] += 1;
+            match memory {
+                _ if !plan.verify => Ok(()),
+                None => expected[rank].check(arrival.bytes),
+                Some(memory) => {
+                    let bytes = &mut scratch[..written(plan, plan.size_of(rank), arrival.imm)?];
+                    memory.copy_out(memory::place(plan, rank, number), bytes)?;
+                    expected[rank].check(bytes)
+                }
+            }
+        })?;
+        if count > 0 {
+            watch.progress();
+            inbox.repost()?;
+        } else if let Some(note) = watch.idle_with(outbox, wire)? {
+            total = Some(done(note)?.sent.iter().sum::<u64>());
+        }
+        let received = arrived.iter().sum();
+        if total.is_some_and(|total| received >= total) {
+            return Ok(received);
+        }
+    }
+}
+
+/// Of WRITEs nobody is told; what they have left behind can be looked at.
+fn check_last(plan: &Plan, memory: &SharedRegion, sent: &[u64]) -> Result<()> {
+    ensure!(sent.len() == plan.qps as usize, "{} queue pairs of {}", sent.len(), plan.qps);
+    let mut scratch = vec![0; plan.largest() as usize];
+    for (rank, sent) in sent.iter().enumerate() {
+        let bytes = &mut scratch[..plan.size_of(rank) as usize];
+        let mut expected = Payload::new(bytes.len(), rank as u64);
+        for number in sent.saturating_sub(plan.places().into())..*sent {
+            memory.copy_out(memory::place(plan, rank, number), bytes)?;
+            expected.seek(number);
+            expected.check(bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the memory that the peer reads, with what it expects there.
+pub(super) fn fill_for_reads(plan: &Plan, memory: &SharedRegion) -> Result<()> {
+    let mut bytes = vec![0; plan.largest() as usize];
+    for rank in 0..plan.qps as usize {
+        let bytes = &mut bytes[..plan.size_of(rank) as usize];
+        let mut payload = Payload::new(bytes.len(), rank as u64);
+        for number in 0..plan.places().into() {
+            payload.fill(bytes);
+            memory.copy_in(memory::place(plan, rank, number), bytes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Results of raw verbs: a table for people, or one JSON object a line.
+
+use anyhow::Result;
+use comfy_table::Table;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, Task};
+use crate::args::Op;
+use crate::bench::{bytes, rate, right_aligned};
+
+/// One line of `--json`. A figure that was not measured is absent.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    pub(super) protocol: String,
+    pub(super) device: String,
+    pub(super) transport: String,
+    pub(super) size_bytes: u32,
+    pub(super) unacked: u32,
+    pub(super) batch: u32,
+    pub(super) signal_every: u32,
+    /// Whether messages were handed over inline.
+    pub(super) inline: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) recv_window: Option<u32>,
+    pub(super) threads: u32,
+    /// Queue pairs that send.
+    pub(super) senders: u32,
+    /// `off`, `one`, or `classes`.
+    pub(super) srq: String,
+    pub(super) messages: u64,
+    pub(super) messages_per_s: f64,
+    pub(super) bytes_per_s: f64,
+    #[serde(flatten)]
+    pub(super) latency: Option<Latency>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rdma_ops_per_message: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rnr_events: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) registered_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) assumed_in_order: bool,
+    pub(super) verified: bool,
+    pub(super) build: String,
+}
+
+/// How long messages took, in nanoseconds.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Latency {
+    /// `half round trip`, or `operation`.
+    pub(super) latency_of: String,
+    pub(super) latency_ns_min: u64,
+    pub(super) latency_ns_p50: u64,
+    pub(super) latency_ns_p90: u64,
+    pub(super) latency_ns_p99: u64,
+    pub(super) latency_ns_p999: u64,
+    pub(super) latency_ns_max: u64,
+}
+
+impl Latency {
+    pub(super) fn new(op: Op, h: &Histogram<u64>) -> Latency {
+        Latency {
+            latency_of: if op == Op::Read { "operation" } else { "half round trip" }.into(),
+            latency_ns_min: h.min(),
+            latency_ns_p50: h.value_at_quantile(0.5),
+            latency_ns_p90: h.value_at_quantile(0.9),
+            latency_ns_p99: h.value_at_quantile(0.99),
+            latency_ns_p999: h.value_at_quantile(0.999),
+            latency_ns_max: h.max(),
+        }
+    }
+
+    fn columns(&self) -> [u64; 6] {
+        [
+            self.latency_ns_min,
+            self.latency_ns_p50,
+            self.latency_ns_p90,
+            self.latency_ns_p99,
+            self.latency_ns_p999,
+            self.latency_ns_max,
+        ]
+    }
+}
+
+impl Line {
+    /// What the plan says; the figures are nothing yet.
+    pub(super) fn new(plan: &Plan, class: usize, device: &str, inline: bool) -> Line {
+        Line {
+            protocol: plan.op.protocol().into(),
+            device: device.into(),
+            transport: "rc".into(),
+            size_bytes: plan.class_size(class),
+            unacked: plan.unacked,
+            batch: plan.batch,
+            signal_every: plan.signal_every,
+            inline,
+            recv_window: plan.receives().then_some(plan.recv_window),
+            threads: 1,
+            senders: plan.qps,
+            srq: match (plan.srq, plan.large) {
+                (false, _) => "off",
+                (true, None) => "one",
+                (true, Some(_)) => "classes",
+            }
+            .into(),
+            messages: 0,
+            messages_per_s: 0.0,
+            bytes_per_s: 0.0,
+            latency: None,
+            rdma_ops_per_message: None,
+            rnr_events: None,
+            registered_bytes: Some(plan.registered_bytes()).filter(|bytes| *bytes > 0),
+            assumed_in_order: plan.assumed_in_order,
+            verified: plan.verify,
+            build: rdma_conn::build::summary(),
+        }
+    }
+}
+
+/// Gathers results, and prints them.
+pub(super) struct Report {
+    json: bool,
+    task: Task,
+    table: Table,
+}
+
+const LATENCY: [&str; 8] = ["size", "min", "50 %", "90 %", "99 %", "99.9 %", "max", "messages/s"];
+const RATE: [&str; 6] =
+    ["size", "messages/s", "bytes/s", "RDMA ops/message", "RNR events", "receive memory"];
+
+impl Report {
+    pub(super) fn new(json: bool, task: Task) -> Report {
+        let table = match task {
+            Task::Pingpong => right_aligned(&LATENCY),
+            Task::Bench => right_aligned(&RATE),
+        };
+        Report { json, task, table }
+    }
+
+    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+        if self.json {
+            say!("{}", serde_json::to_string(line)?);
+            return Ok(());
+        }
+        if self.table.row_count() == 0 {
+            say!("{}", self.title(line));
+        }
+        self.table.add_row(self.row(line));
+        Ok(())
+    }
+
+    fn row(&self, line: &Line) -> Vec<String> {
+        let size = bytes(u64::from(line.size_bytes));
+        let per_s = rate(line.messages_per_s);
+        let counted = |figure: Option<String>| figure.unwrap_or_else(|| "not counted".into());
+        match (self.task, &line.latency) {
+            (Task::Pingpong, Some(latency)) => {
+                let us = latency.columns().map(|ns| format!("{:.2}", ns as f64 / 1e3));
+                [size].into_iter().chain(us).chain([per_s]).collect()
+            }
+            _ => vec![
+                size,
+                per_s,
+                format!("{}/s", bytes(line.bytes_per_s as u64)),
+                counted(line.rdma_ops_per_message.map(|n| format!("{n:.3}"))),
+                counted(line.rnr_events.map(|n| n.to_string())),
+                bytes(line.registered_bytes.unwrap_or(0)),
+            ],
+        }
+    }
+
+    fn title(&self, line: &Line) -> String {
+        let what = match (self.task, line.protocol.as_str()) {
+            (Task::Bench, _) => "One way",
+            (Task::Pingpong, "raw-read") => "The whole operation in µs",
+            (Task::Pingpong, _) => "Half of a round trip in µs",
+        };
+        let qps = match line.senders {
+            1 => String::new(),
+            n => format!(", {n} queue pairs"),
+        };
+        let srq = match line.srq.as_str() {
+            "off" => String::new(),
+            "one" => ", one shared receive queue".into(),
+            _ => ", a shared receive queue for each size".into(),
+        };
+        let checked = if line.verified { "payloads checked" } else { "payloads not checked" };
+        let assumed = if line.assumed_in_order {
+            "; that bytes arrive in order is assumed: the device does not promise it"
+        } else {
+            ""
+        };
+        format!(
+            "{what}, {} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
+            line.protocol, line.device, line.unacked, line.batch
+        )
+    }
+
+    pub(super) fn finish(self) {
+        if !self.json && self.table.row_count() > 0 {
+            say!("{}", self.table);
+        }
+    }
+}

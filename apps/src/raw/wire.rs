@@ -1,0 +1,148 @@
+//! What the ends say to each other beside the queue pairs: the handshakes, and notes
+//! before the end. Whoever waits looks here for an end that has gone.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rdma_conn::handshake::Stream;
+use serde::{Deserialize, Serialize};
+
+use super::report::Line;
+
+/// The longest note, in bytes.
+const MAX_NOTE: usize = 16_384;
+/// How long the other end may take to say what it has to say.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The byte stream to the other end.
+#[derive(Debug)]
+pub(super) enum Wire {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// What an end says when it has finished, or cannot go on.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) enum Note {
+    /// The leader has sent all.
+    Done(Totals),
+    /// The follower has received so many messages, with so many requests of its own.
+    Received { messages: u64, operations: u64 },
+    /// What has come of it, for the follower to print.
+    Results(Vec<Line>),
+    /// Something failed.
+    Failed(String),
+}
+
+/// What the leader has sent.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+pub(super) struct Totals {
+    /// Messages, by queue pair.
+    pub(super) sent: Vec<u64>,
+}
+
+impl Wire {
+    fn set_nonblocking(&self, on: bool) -> std::io::Result<()> {
+        match self {
+            Wire::Tcp(stream) => stream.set_nonblocking(on),
+            Wire::Unix(stream) => stream.set_nonblocking(on),
+        }
+    }
+
+    /// Says something.
+    pub(super) fn tell(&mut self, note: &Note) -> Result<()> {
+        let mut bytes = vec![0; 4];
+        serde_json::to_writer(&mut bytes, note)?;
+        let length = bytes.len() - 4;
+        ensure!(length <= MAX_NOTE, "a note of {length} bytes");
+        bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.set_timeout(PATIENCE)?;
+        self.write_all(&bytes).context("the other end has gone")
+    }
+
+    /// Waits for what the other end says.
+    pub(super) fn hear(&mut self) -> Result<Note> {
+        self.set_timeout(PATIENCE)?;
+        let mut first = [0];
+        self.read_exact(&mut first).context("the other end has gone")?;
+        self.hear_after(first[0])
+    }
+
+    /// As [`hear`](Self::hear), however long it takes.
+    pub(super) fn hear_whenever(&mut self) -> Result<Note> {
+        let mut first = [0];
+        loop {
+            self.set_timeout(PATIENCE)?;
+            match self.read(&mut first) {
+                Ok(0) => bail!("the other end has gone"),
+                Ok(_) => return self.hear_after(first[0]),
+                Err(e) if is_timeout(e.kind()) => {}
+                Err(e) => return Err(e).context("the other end has gone"),
+            }
+        }
+    }
+
+    /// What the other end has said, if it has said something.
+    pub(super) fn heard(&mut self) -> Result<Option<Note>> {
+        let mut first = [0];
+        self.set_nonblocking(true)?;
+        let read = self.read(&mut first);
+        self.set_nonblocking(false)?;
+        match read {
+            Ok(0) => bail!("the other end has gone"),
+            Ok(_) => self.hear_after(first[0]).map(Some),
+            Err(e) if is_timeout(e.kind()) => Ok(None),
+            Err(e) => Err(e).context("the other end has gone"),
+        }
+    }
+
+    /// The note whose first byte was read.
+    fn hear_after(&mut self, first: u8) -> Result<Note> {
+        self.set_timeout(PATIENCE)?;
+        let mut length = [first, 0, 0, 0];
+        self.read_exact(&mut length[1..]).context("the other end has gone")?;
+        let length = u32::from_le_bytes(length) as usize;
+        ensure!(length <= MAX_NOTE, "the other end says something else ({length} bytes)");
+        let mut bytes = vec![0; length];
+        self.read_exact(&mut bytes).context("the other end has gone")?;
+        serde_json::from_slice(&bytes).context("the other end says something else")
+    }
+}
+
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.read(buffer),
+            Wire::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.write(bytes),
+            Wire::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream for Wire {
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        match self {
+            Wire::Tcp(stream) => stream.set_timeout(time),
+            Wire::Unix(stream) => stream.set_timeout(time),
+        }
+    }
+}
