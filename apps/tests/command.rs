@@ -1,57 +1,13 @@
 //! The command: what it prints where, and with which status it ends.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Runs the command on the device of the environment, `soft0` by default.
-fn run(args: &[&str]) -> Output {
-    let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-    // A test may name another device itself.
-    if !args.contains(&"--device") {
-        command.args(["--device", &device]);
-    }
-    command.args(args).stdin(Stdio::null()).output().unwrap()
-}
+mod support;
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// It fails with `status`, one line on standard error, and nothing on standard output.
-#[track_caller]
-fn assert_refused(args: &[&str], status: i32, says: &str) {
-    let output = run(args);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
-    assert_eq!(text(&output.stdout), "", "{args:?}");
-    assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
-    assert!(error.starts_with("rdma-conn: "), "{args:?}: {error}");
-    assert!(error.contains(says), "{args:?}: {error}");
-}
-
-/// It succeeds, and prints JSON objects, one a line, and nothing else.
-#[track_caller]
-fn json(args: &[&str]) -> Vec<Value> {
-    let output = run(&[args, &["--json"]].concat());
-    let error = text(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {error}");
-    let lines = text(&output.stdout).lines();
-    let values: Vec<Value> = lines
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect();
-    assert!(values.iter().all(Value::is_object), "{args:?}");
-    values
-}
-
-#[track_caller]
-fn one(args: &[&str]) -> Value {
-    let mut values = json(args);
-    assert_eq!(values.len(), 1, "{args:?}");
-    values.remove(0)
-}
+use support::{assert_refused, json, one, run, text};
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line_with_status_2() {

@@ -88,7 +88,6 @@ impl Plan {
         let batch = connection.batch.unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_window) = match task {
-            // Each READ is waited for by its completion.
             Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
             Task::Pingpong => (slack, unacked.saturating_add(slack)),
             Task::Bench => {
@@ -127,7 +126,7 @@ impl Plan {
         for (name, value, least, most) in [
             ("--unacked", self.unacked, 1, window),
             ("--batch", self.batch, 1, self.unacked),
-            ("--signal-every", self.signal_every, 1, self.depth()),
+            ("--signal-every", self.signal_every, 1, self.longest_interval()),
             ("--recv-window", self.recv_window, 1, window),
             ("--poll-batch", self.poll_batch, 1, Config::MAX_POLL_BATCH),
             ("--repost-batch", self.repost_batch, 1, self.recv_window),
@@ -158,6 +157,16 @@ impl Plan {
 
     fn op_name(&self) -> &'static str {
         self.op.protocol().trim_start_matches("raw-")
+    }
+
+    /// Requests of which one at least has to be signalled.
+    fn longest_interval(&self) -> u32 {
+        match (self.task, self.op) {
+            // Each is waited for by its completion.
+            (Task::Pingpong, Op::Read) => 1,
+            (Task::Pingpong, _) => Config::MAX_WINDOW,
+            (Task::Bench, _) => self.unacked,
+        }
     }
 
     /// Polling memory takes a byte that changes.
@@ -319,7 +328,7 @@ mod tests {
             large: Some(1 << 30),
             unacked: 8000,
             batch: 8000,
-            signal_every: 16_000,
+            signal_every: 16_384,
             inline: u32::MAX,
             recv_window: 16_384,
             poll_batch: 1024,
@@ -348,7 +357,7 @@ mod tests {
             Plan { unacked: 0, batch: 0, ..fine() },
             Plan { unacked: u32::MAX, ..fine() },
             Plan { batch: 8001, ..fine() },
-            Plan { signal_every: 16_001, ..fine() },
+            Plan { signal_every: 16_385, ..fine() },
             Plan { recv_window: 8192, repost_batch: 8192, ..fine() },
             Plan { recv_window: u32::MAX, ..fine() },
             Plan { poll_batch: 0, ..fine() },
