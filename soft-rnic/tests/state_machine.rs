@@ -7,6 +7,10 @@ use verbs_sys::ibv_qp_state as S;
 use verbs_sys::*;
 
 const EINVAL: i32 = 22;
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
+const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
+const KINDS: [ibv_qp_type; 3] = [RC, UC, UD];
 const STATES: [S; 6] = [
     S::IBV_QPS_RESET,
     S::IBV_QPS_INIT,
@@ -17,14 +21,21 @@ const STATES: [S; 6] = [
 ];
 
 /// A queue pair connected to itself, in the state wanted.
-fn in_state(net: &Net, cq: *mut ibv_cq, state: S) -> *mut ibv_qp {
-    let qp = net.qp(cq);
+fn in_state(net: &Net, cq: *mut ibv_cq, kind: ibv_qp_type, state: S) -> *mut ibv_qp {
+    let qp = net.qp_of(kind, cq);
     // SAFETY: the queue pair is alive.
-    let (init, rtr, rts) = net.steps(unsafe { (*qp).qp_num }, Config::default());
+    let (init, rtr, rts) = net.steps_of(kind, unsafe { (*qp).qp_num }, Config::default());
+    let goes = |i| state == S::IBV_QPS_SQE || STATES.iter().position(|s| *s == state) > Some(i);
     for (i, (attr, mask)) in [init, rtr, rts].into_iter().enumerate() {
-        if STATES.iter().position(|s| *s == state) > Some(i) {
+        if goes(i) {
             assert_eq!(net.modify(qp, attr, mask), 0);
         }
+    }
+    if state == S::IBV_QPS_SQE {
+        // No unreliable transport reads.
+        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_RDMA_READ, &mut [], SIGNALED);
+        assert_eq!(post_send(qp, &mut wr), 0);
+        assert_eq!(net.poll(cq, 1)[0].status, "LOC_QP_OP");
     }
     if state == S::IBV_QPS_SQD || state == S::IBV_QPS_ERR {
         assert_eq!(net.to_state(qp, state), 0);
@@ -42,9 +53,9 @@ fn attributes(net: &Net, qp: *mut ibv_qp, to: S) -> ibv_qp_attr {
 }
 
 /// Transitions, and the attributes that each requires: (from, to, mask).
-fn transitions(net: &Net) -> Vec<(S, S, u32)> {
+fn transitions(net: &Net, kind: ibv_qp_type) -> Vec<(S, S, u32)> {
     let state = ibv_qp_attr_mask::IBV_QP_STATE.0;
-    let (init, rtr, rts) = net.steps(0, Config::default());
+    let (init, rtr, rts) = net.steps_of(kind, 0, Config::default());
     let mut all = vec![
         (S::IBV_QPS_RESET, S::IBV_QPS_INIT, init.1.0),
         (S::IBV_QPS_INIT, S::IBV_QPS_INIT, state),
@@ -57,6 +68,11 @@ fn transitions(net: &Net) -> Vec<(S, S, u32)> {
     ];
     all.extend(STATES.map(|from| (from, S::IBV_QPS_RESET, state)));
     all.extend(STATES[1..].iter().map(|from| (*from, S::IBV_QPS_ERR, state)));
+    if kind != RC && is_soft() {
+        // rxe has no such state.
+        let after = [S::IBV_QPS_RESET, S::IBV_QPS_RTS, S::IBV_QPS_ERR];
+        all.extend(after.map(|to| (S::IBV_QPS_SQE, to, state)));
+    }
     all
 }
 
@@ -64,17 +80,18 @@ fn transitions(net: &Net) -> Vec<(S, S, u32)> {
 fn each_transition_works_with_what_it_requires_and_fails_without_any_of_it() {
     let net = Net::new();
     let cq = net.cq(16);
-    for (from, to, mask) in transitions(&net) {
-        let name = format!("{} to {}", qp_state_name(from), qp_state_name(to));
+    let all = |kind| transitions(&net, kind).into_iter().map(move |t| (kind, t));
+    for (kind, (from, to, mask)) in KINDS.into_iter().flat_map(all) {
+        let name = format!("{kind:?}: {} to {}", qp_state_name(from), qp_state_name(to));
         for bit in (1..32).map(|bit| 1 << bit).filter(|bit| mask & bit != 0) {
-            let qp = in_state(&net, cq, from);
+            let qp = in_state(&net, cq, kind, from);
             let attr = attributes(&net, qp, to);
             let error = net.modify(qp, attr, ibv_qp_attr_mask(mask & !bit));
             assert_eq!(error, EINVAL, "{name} without {bit:#x}");
             assert_eq!(net.state(qp), from, "a failed transition changes nothing");
             net.destroy_qp(qp);
         }
-        let qp = in_state(&net, cq, from);
+        let qp = in_state(&net, cq, kind, from);
         let attr = attributes(&net, qp, to);
         assert_eq!(net.modify(qp, attr, ibv_qp_attr_mask(mask)), 0, "{name}");
         assert_eq!(net.state(qp), to);
@@ -88,12 +105,17 @@ fn each_transition_works_with_what_it_requires_and_fails_without_any_of_it() {
 fn there_are_no_other_transitions() {
     let net = Net::new();
     let cq = net.cq(16);
-    let known = transitions(&net);
-    for (from, to) in STATES.iter().flat_map(|from| STATES.map(|to| (*from, to))) {
+    let known = KINDS.map(|kind| transitions(&net, kind));
+    // Nobody goes to SQE on request.
+    let targets = [&STATES[..], &[S::IBV_QPS_SQE]].concat();
+    let pairs = STATES.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
+    let pairs: Vec<_> = pairs.collect();
+    let of = |(kind, known)| pairs.iter().map(move |(from, to)| (kind, known, *from, *to));
+    for (kind, known, from, to) in KINDS.into_iter().zip(&known).flat_map(of) {
         if known.iter().any(|(f, t, _)| (*f, *t) == (from, to)) {
             continue;
         }
-        let qp = in_state(&net, cq, from);
+        let qp = in_state(&net, cq, kind, from);
         let attr = attributes(&net, qp, to);
         for mask in [1, 0x1f_ffff, 0x39, 0x12_9181, 0x1_2e01] {
             assert_eq!(net.modify(qp, attr, ibv_qp_attr_mask(mask)), EINVAL, "{from:?} {to:?}");
@@ -109,19 +131,49 @@ fn there_are_no_other_transitions() {
 fn attributes_that_a_transition_does_not_take_are_refused() {
     let net = Net::new();
     let cq = net.cq(16);
+    use ibv_qp_attr_mask as M;
     let refused = [
-        (S::IBV_QPS_RESET, S::IBV_QPS_INIT, 0x39 | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0),
-        (S::IBV_QPS_INIT, S::IBV_QPS_RTR, 0x12_9181 | ibv_qp_attr_mask::IBV_QP_TIMEOUT.0),
-        (S::IBV_QPS_RTS, S::IBV_QPS_RTS, 1 | ibv_qp_attr_mask::IBV_QP_SQ_PSN.0),
-        (S::IBV_QPS_RTS, S::IBV_QPS_ERR, 1 | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0),
-        (S::IBV_QPS_RTS, S::IBV_QPS_RTS, 1 | ibv_qp_attr_mask::IBV_QP_CAP.0),
+        (RC, S::IBV_QPS_RESET, S::IBV_QPS_INIT, 0x39 | M::IBV_QP_SQ_PSN.0),
+        (RC, S::IBV_QPS_RESET, S::IBV_QPS_INIT, 0x39 | M::IBV_QP_QKEY.0),
+        (RC, S::IBV_QPS_INIT, S::IBV_QPS_RTR, 0x12_9181 | M::IBV_QP_TIMEOUT.0),
+        (RC, S::IBV_QPS_RTS, S::IBV_QPS_RTS, 1 | M::IBV_QP_SQ_PSN.0),
+        (RC, S::IBV_QPS_RTS, S::IBV_QPS_ERR, 1 | M::IBV_QP_ACCESS_FLAGS.0),
+        (RC, S::IBV_QPS_RTS, S::IBV_QPS_RTS, 1 | M::IBV_QP_CAP.0),
+        (UC, S::IBV_QPS_INIT, S::IBV_QPS_RTR, 0x10_1181 | M::IBV_QP_MIN_RNR_TIMER.0),
+        (UC, S::IBV_QPS_RTR, S::IBV_QPS_RTS, 0x1_0001 | M::IBV_QP_TIMEOUT.0),
+        (UC, S::IBV_QPS_RTS, S::IBV_QPS_RTS, 1 | M::IBV_QP_QKEY.0),
+        (UD, S::IBV_QPS_RESET, S::IBV_QPS_INIT, 0x71 | M::IBV_QP_ACCESS_FLAGS.0),
+        (UD, S::IBV_QPS_INIT, S::IBV_QPS_RTR, 1 | M::IBV_QP_AV.0),
+        (UD, S::IBV_QPS_INIT, S::IBV_QPS_RTR, 1 | M::IBV_QP_DEST_QPN.0),
+        (UD, S::IBV_QPS_RTR, S::IBV_QPS_RTS, 0x1_0001 | M::IBV_QP_RETRY_CNT.0),
+        (UD, S::IBV_QPS_SQD, S::IBV_QPS_SQD, 1 | M::IBV_QP_PORT.0),
     ];
-    for (from, to, mask) in refused {
-        let qp = in_state(&net, cq, from);
+    for (kind, from, to, mask) in refused {
+        let qp = in_state(&net, cq, kind, from);
         let attr = attributes(&net, qp, to);
         assert_eq!(net.modify(qp, attr, ibv_qp_attr_mask(mask)), EINVAL, "{from:?} {mask:#x}");
         net.destroy_qp(qp);
     }
+    net.destroy_cq(cq);
+    net.close();
+}
+
+#[test]
+fn the_key_of_datagrams_can_be_changed_on_the_way_and_later() {
+    let net = Net::new();
+    let cq = net.cq(16);
+    let qp = net.qp_of(UD, cq);
+    let steps = [S::IBV_QPS_INIT, S::IBV_QPS_INIT, S::IBV_QPS_RTR, S::IBV_QPS_RTS, S::IBV_QPS_RTS];
+    for (qkey, to) in (100..).zip(steps) {
+        let from = net.state(qp);
+        let all = transitions(&net, UD);
+        let (_, _, mask) = *all.iter().find(|t| (t.0, t.1) == (from, to)).unwrap();
+        let attr = ibv_qp_attr { qkey, ..attributes(&net, qp, to) };
+        let mask = ibv_qp_attr_mask(mask) | ibv_qp_attr_mask::IBV_QP_QKEY;
+        assert_eq!(net.modify(qp, attr, mask), 0, "{}", qp_state_name(to));
+        assert_eq!(net.query(qp).qkey, qkey);
+    }
+    net.destroy_qp(qp);
     net.destroy_cq(cq);
     net.close();
 }
@@ -144,8 +196,9 @@ fn values_out_of_range_are_refused() {
     ];
     for (to, spoil) in bad {
         let from = STATES[STATES.iter().position(|s| s == to).unwrap() - 1];
-        let qp = in_state(&net, cq, from);
-        let (_, _, mask) = *transitions(&net).iter().find(|t| (t.0, t.1) == (from, *to)).unwrap();
+        let qp = in_state(&net, cq, RC, from);
+        let all = transitions(&net, RC);
+        let (_, _, mask) = *all.iter().find(|t| (t.0, t.1) == (from, *to)).unwrap();
         let mut attr = attributes(&net, qp, *to);
         spoil(&mut attr);
         assert_ne!(net.modify(qp, attr, ibv_qp_attr_mask(mask)), 0, "{to:?}");
@@ -174,20 +227,23 @@ fn what_was_set_is_reported() {
 fn posts_are_accepted_from_the_right_state_on() {
     let net = Net::new();
     let cq = net.cq(64);
-    for (state, recv, send) in [
+    let all = [
         (S::IBV_QPS_RESET, EINVAL, EINVAL),
         (S::IBV_QPS_INIT, 0, EINVAL),
         (S::IBV_QPS_RTR, 0, EINVAL),
         (S::IBV_QPS_RTS, 0, 0),
         (S::IBV_QPS_SQD, 0, 0),
         (S::IBV_QPS_ERR, 0, 0),
-    ] {
-        let qp = in_state(&net, cq, state);
+    ];
+    let ah = net.ah();
+    for (kind, (state, recv, send)) in KINDS.into_iter().flat_map(|k| all.map(|row| (k, row))) {
+        let qp = in_state(&net, cq, kind, state);
         assert_eq!(post_recv(qp, 1, &mut []), recv, "{state:?}");
-        let mut wr = send_wr(2, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
+        let mut wr = datagram_wr(2, &mut [], SIGNALED, (ah, 0x00ff_fff0, QKEY));
         assert_eq!(post_send(qp, &mut wr), send, "{state:?}");
         net.destroy_qp(qp);
     }
+    net.destroy_ah(ah);
     assert!(net.poll_now(cq).is_empty(), "completions of destroyed queue pairs go, too");
     net.destroy_cq(cq);
     net.close();

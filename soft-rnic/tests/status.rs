@@ -113,14 +113,20 @@ const LOC_OP: &[&str] = &["LOC_QP_OP", "refused"];
 /// The specification says that nothing is sent and no error made (C10-93.1.1), and
 /// rxe does so; cards and this device tell the sender.
 const OVER_MTU: &[&str] = &["LOC_LEN", "SUCCESS", "refused"];
+/// To rxe a request with a key that it does not find is a malformed one.
+const LOCAL_KEY: &[&str] = &["LOC_PROT", "LOC_QP_OP"];
+/// rxe does not read from a region that permits nothing at all.
+const READ_ONLY: &[&str] = &["SUCCESS", "LOC_QP_OP"];
+/// The specification has the message dropped, and the receive request stay; mlx5 and
+/// rxe complete that with errors of their own, and the queue pair fails.
+const SHORT: &[&str] = &["-", "LOC_LEN", "LOC_QP_OP"];
 /// rxe takes a receive list without a valid key for a malformed request.
 const BAD_RECEIVE: &[&str] = &["LOC_PROT", "LOC_QP_OP"];
 /// A device that takes its time may find a request that is posted afterwards.
 const NO_RECEIVE: &[&str] = &["-", "SUCCESS"];
 /// A message is dropped where the responder cannot say no. rxe takes an unreliable
-/// connection to the error state for a bad key; mlx5 completes a receive request that
-/// is too short with an error.
-const DROPPED: &[&str] = &["-", "WR_FLUSH", "LOC_LEN"];
+/// connection to the error state for a bad key.
+const DROPPED: &[&str] = &["-", "WR_FLUSH"];
 
 const RELIABLE: &[Row] = &[
     Row(Send, F::None, OK, OK),
@@ -198,11 +204,11 @@ const RELIABLE: &[Row] = &[
 const UNRELIABLE: &[Row] = &[
     Row(Send, F::None, OK, OK),
     Row(Send, F::Empty, OK, OK),
-    Row(Send, F::LocalKey, LOC_PROT, NONE),
+    Row(Send, F::LocalKey, LOCAL_KEY, NONE),
     Row(Send, F::LocalBounds, LOC_PROT, NONE),
-    Row(Send, F::LocalDomain, LOC_PROT, NONE),
-    Row(Send, F::LocalReadOnly, OK, OK),
-    Row(Send, F::ReceiveShort, OK, DROPPED),
+    Row(Send, F::LocalDomain, LOCAL_KEY, NONE),
+    Row(Send, F::LocalReadOnly, READ_ONLY, OK),
+    Row(Send, F::ReceiveShort, OK, SHORT),
     Row(Send, F::ReceiveKey, OK, BAD_RECEIVE),
     Row(Send, F::ReceiveReadOnly, OK, BAD_RECEIVE),
     Row(Send, F::NoReceive, OK, NO_RECEIVE),
@@ -225,7 +231,7 @@ const UNRELIABLE_CONNECTION: &[Row] = &[
     Row(Send, F::WrongPeer, OK, OK),
     Row(Write, F::None, OK, NONE),
     Row(Write, F::Empty, OK, NONE),
-    Row(Write, F::LocalKey, LOC_PROT, NONE),
+    Row(Write, F::LocalKey, LOCAL_KEY, NONE),
     Row(Write, F::TooLong, TOO_LONG, NONE),
     Row(Write, F::RemoteKey, OK, DROPPED),
     Row(Write, F::RemoteBounds, OK, DROPPED),
