@@ -16,6 +16,8 @@
 //! LENT slot do not change, and can be a slice.
 
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::*;
 use verbs_safe::*;
-use verbs_sys::{Verbs, ibv_device, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr};
+use verbs_sys::{Verbs, ibv_ah, ibv_ah_attr, ibv_device, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr};
 
 fn set_errno(errno: c_int) {
     // SAFETY: the address is that of this thread's errno.
@@ -123,4 +123,128 @@ fn a_refused_queue_pair_leaves_nothing_behind() {
     };
     assert_eq!((max_send_wr, max_recv_wr, errno.raw()), (16, 16, libc::EPERM));
     assert_eq!(cq.reserved(), 0);
+}
+
+/// Registers the first page only: requests from behind it fail.
+extern "C" fn one_page(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the arguments are the caller's.
+    unsafe { (soft_rnic::table().reg_mr)(pd, addr, length.min(PAGE), access) }
+}
+
+const PAGE: usize = 4096;
+
+/// Two ends whose send slots from the third on cannot be read by the device.
+fn ends_that_will_fail(transport: Transport) -> (ProtectionDomain, End, End) {
+    let pd = pd_of(faulty(|v| v.reg_mr = one_page));
+    let shape = Shape { transport, slot_bytes: PAGE / 2, recv_slots: 2, ..Shape::default() };
+    let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
+    if transport.is_datagram() {
+        a.control.activate(1).unwrap();
+        b.control.activate(2).unwrap();
+    } else {
+        connect_with(&a.control, &b.control, shape);
+    }
+    a.recv.post(&[0]).unwrap();
+    b.recv.post(&[0]).unwrap();
+    (pd, a, b)
+}
+
+const QKEY: u32 = 7;
+
+/// Stages a SEND of `len` bytes to the peer, whatever the transport.
+fn stage(end: &mut End, peer: Option<PeerId>, len: u32) {
+    match peer {
+        Some(peer) => end.send.stage_to(peer, SendOp::Send { len }, true).unwrap(),
+        None => end.send.stage(SendOp::Send { len }, true).unwrap(),
+    }
+}
+
+/// The peer of `from`, where one has to be named.
+fn peer(pd: &ProtectionDomain, from: &mut End, to: &End) -> Option<PeerId> {
+    if !from.control.transport().is_datagram() {
+        return None;
+    }
+    let gid = pd.context().choose_gid(1, None).unwrap();
+    let told = to.control.endpoint(1, gid, 0).unwrap();
+    let address = pd.create_ah(&told, AhAttr::new(gid.index as u8)).unwrap();
+    Some(from.send.add_peer(&address, to.control.qp_num(), QKEY).unwrap())
+}
+
+#[test]
+fn an_unreliable_queue_pair_whose_send_failed_receives_and_can_be_resumed() {
+    for transport in [Transport::Uc, Transport::Ud { qkey: QKEY }] {
+        let (pd, mut a, mut b) = ends_that_will_fail(transport);
+        let (to_b, to_a) = (peer(&pd, &mut a, &b), peer(&pd, &mut b, &a));
+        for len in [0, 1, 1, 1, 0] {
+            stage(&mut a, to_b, len); // the fourth is from the third slot
+        }
+        a.send.post().unwrap();
+        let mut ends = Vec::new();
+        a.sends(5, |send, completion| {
+            ends.push(completion.status());
+            send.retire(&completion).unwrap();
+        });
+        let (good, flushed) = (WcStatus::SUCCESS, WcStatus::WR_FLUSH);
+        assert_eq!(ends, [good, good, good, WcStatus::LOC_PROT, flushed], "{transport}");
+        assert_eq!(a.control.state(), Ok(QpState::SQE));
+        assert_eq!(QpState::SQE.name(), "SQE");
+        stage(&mut b, to_a, 1);
+        b.send.post().unwrap();
+        assert_eq!(a.receive().len(), 1, "it goes on receiving");
+        a.control.resume_sends().unwrap();
+        assert_eq!(a.control.state(), Ok(QpState::RTS));
+        stage(&mut a, to_b, 0);
+        a.send.post().unwrap();
+        a.sent();
+        assert_eq!(a.send.retired_total(), 6);
+        assert!(a.control.resume_sends().is_err(), "they have not stopped");
+    }
+}
+
+#[test]
+fn a_reliable_queue_pair_whose_send_failed_has_failed() {
+    let (_pd, mut a, _b) = ends_that_will_fail(Transport::Rc);
+    for _ in 0..3 {
+        a.send.stage(SendOp::Send { len: 1 }, true).unwrap();
+    }
+    a.send.post().unwrap();
+    a.sends(3, |send, completion| {
+        let _ = send.retire(&completion);
+    });
+    assert_eq!(a.control.state(), Ok(QpState::ERR));
+    let error = a.control.resume_sends().unwrap_err();
+    assert_eq!((error.from, error.to), (QpState::ERR, QpState::RTS), "{error}");
+}
+
+#[test]
+fn a_library_that_cannot_tell_promises_no_order() {
+    let promise = |table| end(&pd_of(table), Shape::default(), ()).control.data_in_order();
+    assert!(promise(soft_rnic::table()), "the software device does promise it");
+    assert!(!promise(faulty(|v| v.query_qp_data_in_order = None)));
+}
+
+extern "C" fn no_ah(_pd: *mut ibv_pd, _attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    set_errno(libc::ENETUNREACH);
+    null_mut()
+}
+
+extern "C" fn busy_ah(_ah: *mut ibv_ah) -> c_int {
+    libc::EBUSY
+}
+
+#[test]
+fn an_address_that_leads_nowhere_is_told_and_one_that_cannot_be_destroyed_is_leaked() {
+    let gid = [9; 16];
+    let nowhere = Endpoint { qp_num: 1, psn: 0, lid: 0, gid };
+    let error = pd_of(faulty(|v| v.create_ah = no_ah)).create_ah(&nowhere, AhAttr::new(0));
+    let CreateAhError::Refused(errno) = error.unwrap_err() else { panic!("refused otherwise") };
+    assert_eq!(errno.raw(), libc::ENETUNREACH);
+    let pd = pd_of(faulty(|v| v.destroy_ah = busy_ah));
+    drop(pd.create_ah(&nowhere, AhAttr::new(0)).unwrap());
+    drop(pd); // which is leaked with it
 }

@@ -39,6 +39,67 @@ fn check_message(parts: &[Part; PARTS]) {
     }
 }
 
+/// The handles of a datagram queue pair that has sent to its peer, to nobody, and (as its
+/// address and region are kept) with handles that went before; and a message lent from it.
+fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
+    let to_end = datagram_peer(&pd, peer, &end);
+    send_datagram(peer, to_end, b"kept");
+    let message = end.receive();
+    let (to_peer, handle) = (datagram_peer(&pd, &mut end, peer), address(&pd, peer));
+    let nobody = end.send.add_peer(&handle, 0xfe_fefe, QKEY).unwrap();
+    let removed = end.send.add_peer(&handle, peer.control.qp_num(), QKEY).unwrap();
+    for to in [to_peer, nobody, removed] {
+        end.send.stage_to(to, SendOp::Send { len: 8 }, true).unwrap();
+    }
+    assert!(end.send.remove_peer(removed));
+    end.send.post().unwrap();
+    let End { send_cq, recv_cq, control, send, recv } = end;
+    let part = |part: Box<dyn Any + Send>| Some(part);
+    [
+        part(Box::new(pd)),
+        part(Box::new((send_cq, recv_cq))),
+        part(Box::new(control)),
+        part(Box::new(send)),
+        part(Box::new(recv)),
+        part(Box::new(handle)),
+        part(Box::new(message)),
+    ]
+}
+
+const QKEY: u32 = 0x1234;
+
+fn datagrams() -> Shape {
+    Shape { transport: Transport::Ud { qkey: QKEY }, ..impatient() }
+}
+
+/// Two datagram queue pairs that are ready.
+fn datagram_pair(pd: &ProtectionDomain) -> (End, End) {
+    let ready = || {
+        let mut end = end(pd, datagrams(), ());
+        end.control.activate(0).unwrap();
+        end.post_all();
+        end
+    };
+    (ready(), ready())
+}
+
+fn address(pd: &ProtectionDomain, to: &End) -> AddressHandle {
+    let gid = pd.context().choose_gid(1, None).unwrap();
+    let told = to.control.endpoint(1, gid, 0).unwrap();
+    pd.create_ah(&told, AhAttr::new(gid.index as u8)).unwrap()
+}
+
+fn datagram_peer(pd: &ProtectionDomain, from: &mut End, to: &End) -> PeerId {
+    from.send.add_peer(&address(pd, to), to.control.qp_num(), QKEY).unwrap()
+}
+
+fn send_datagram(from: &mut End, to: PeerId, bytes: &[u8]) {
+    from.send.next_slot().expect("a free slot")[..bytes.len()].copy_from_slice(bytes);
+    from.send.stage_to(to, SendOp::Send { len: bytes.len() as u32 }, true).unwrap();
+    from.send.post().unwrap();
+    from.sent();
+}
+
 /// Calls `f` with every order of `0..PARTS`.
 fn permutations(order: &mut [usize; PARTS], fixed: usize, f: &mut impl FnMut(&[usize; PARTS])) {
     if fixed == PARTS {
@@ -66,8 +127,9 @@ fn impatient() -> Shape {
     }
 }
 
-#[test]
-fn handles_can_be_dropped_in_every_order() {
+/// Makes the handles with `make`, and drops them, in every order (a sample of them where
+/// that would take long).
+fn drop_in_every_order(make: impl Fn() -> ([Part; PARTS], End)) {
     let every = if std::env::var_os("UNDER_VALGRIND").is_some() { 97 } else { 1 };
     let (mut count, mut number) = (0, 0);
     orders(|order| {
@@ -76,15 +138,31 @@ fn handles_can_be_dropped_in_every_order() {
             return;
         }
         count += 1;
-        let pd = context().alloc_pd().unwrap();
-        let (end, mut peer) = pair_on(&pd, impatient());
-        let mut parts = parts(pd, end, &mut peer);
+        let (mut parts, _peer) = make();
         for &i in order {
             parts[i] = None;
             check_message(&parts);
         }
     });
     assert_eq!(count, 5040 / every);
+}
+
+#[test]
+fn handles_can_be_dropped_in_every_order() {
+    drop_in_every_order(|| {
+        let pd = context().alloc_pd().unwrap();
+        let (end, mut peer) = pair_on(&pd, impatient());
+        (parts(pd, end, &mut peer), peer)
+    });
+}
+
+#[test]
+fn handles_of_datagrams_can_be_dropped_in_every_order() {
+    drop_in_every_order(|| {
+        let pd = context().alloc_pd().unwrap();
+        let (end, mut peer) = datagram_pair(&pd);
+        (datagram_parts(pd, end, &mut peer), peer)
+    });
 }
 
 #[test]
@@ -100,6 +178,45 @@ fn any_one_handle_can_be_forgotten_while_a_peer_sends() {
         }
         traffic.ends();
     }
+}
+
+#[test]
+fn any_one_handle_of_datagrams_can_be_forgotten() {
+    for forgotten in 0..PARTS {
+        let pd = context().alloc_pd().unwrap();
+        let (end, mut peer) = datagram_pair(&pd);
+        let to_end = datagram_peer(&pd, &mut peer, &end);
+        let mut parts = datagram_parts(pd, end, &mut peer);
+        std::mem::forget(parts[forgotten].take());
+        for part in &mut parts {
+            send_datagram(&mut peer, to_end, b"into whatever is left");
+            *part = None;
+        }
+        send_datagram(&mut peer, to_end, b"into whatever is left");
+    }
+}
+
+#[test]
+fn a_region_and_an_address_can_go_while_requests_that_refer_to_them_are_staged() {
+    let pd = context().alloc_pd().unwrap();
+    let (mut a, mut b) = datagram_pair(&pd);
+    let to_b = datagram_peer(&pd, &mut a, &b); // the handle is dropped there
+    let (mut c, mut d) = pair_on(&pd, impatient());
+    let region =
+        pd.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
+    region.copy_in(0, b"of a region").unwrap();
+    let local = c.send.attach(&region).unwrap();
+    drop((region, pd));
+    let flags = SendFlags { signalled: true, ..SendFlags::default() };
+    c.send.stage_at(local, 0, SendOp::Send { len: 11 }, flags).unwrap();
+    a.send.stage_to(to_b, SendOp::Send { len: 0 }, true).unwrap();
+    assert!(c.send.detach(local) && a.send.remove_peer(to_b));
+    c.send.post().unwrap();
+    a.send.post().unwrap();
+    assert_eq!(&*d.receive(), b"of a region");
+    assert!(b.receive().is_empty());
+    c.sent(); // now the region goes
+    a.sent();
 }
 
 #[test]
@@ -172,6 +289,25 @@ fn a_sender_can_go_while_its_request_waits_for_a_receive() {
             assert_eq!(&*b.receive(), b"waits");
         }
     }
+}
+
+#[test]
+fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
+    let shape = Shape { rnr_retry: 7, ..impatient() }; // for ever
+    let pd = context().alloc_pd().unwrap();
+    let (mut a, mut b) = (end(&pd, shape, ()), end(&pd, shape, ()));
+    connect_with(&a.control, &b.control, shape);
+    let region =
+        pd.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
+    region.copy_in(9, b"waits").unwrap();
+    let local = a.send.attach(&region).unwrap();
+    a.send.stage_at(local, 9, SendOp::Send { len: 5 }, SendFlags::default()).unwrap();
+    a.send.post().unwrap();
+    let End { send, control, .. } = a;
+    drop((region, send)); // the queue pair is still there
+    b.post_all();
+    assert_eq!(&*b.receive(), b"waits");
+    drop(control);
 }
 
 #[test]

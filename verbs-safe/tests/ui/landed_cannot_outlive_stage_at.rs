@@ -1,0 +1,10 @@
+// Staging, from a region too, may lend the slot again.
+use verbs_safe::{RegionId, SendFlags, SendOp, SendQueue};
+
+fn read_after_stage(send: &mut SendQueue, region: RegionId) -> u8 {
+    let landed = send.landed(1).unwrap();
+    let _ = send.stage_at(region, 0, SendOp::Send { len: 1 }, SendFlags::default());
+    landed[0]
+}
+
+fn main() {}
