@@ -117,9 +117,9 @@ pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
 pub(crate) fn to_vec(from: &[Span]) -> Vec<u8> {
     let mut bytes = vec![0; from.iter().map(|span| span.len).sum()];
     let to = Span { ptr: bytes.as_mut_ptr(), len: bytes.len() };
-    // SAFETY: the pieces were checked when they were resolved, and belong to the
-    // device; the bytes are ours.
-    unsafe { copy_spans(&[to], from, Copying::Owned) };
+    // What a WRITE sends, the program may write to meanwhile.
+    // SAFETY: the pieces were checked when they were resolved; the bytes are ours.
+    unsafe { copy_spans(&[to], from, Copying::Shared) };
     bytes
 }
 

@@ -455,6 +455,9 @@ pub enum StageError {
     /// The region was detached, or is attached to another queue.
     #[error("the queue has no such region attached")]
     UnknownRegion,
+    /// A SEND from a region: SENDs go from slots.
+    #[error("a SEND goes from a slot, and not from a region")]
+    SendFromRegion,
     /// The request reaches over the end of its local region.
     #[error("{len} bytes at {offset} do not fit into a local region of {region_len}")]
     OutsideRegion {

@@ -119,7 +119,8 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: the region was made by this table, and is deregistered once. Whoever
-        // posts work on it owns it until the work's queue has been destroyed.
+        // posts work on it owns it until the work has been retired, or its queue has been
+        // destroyed.
         let result = unsafe { (self.pd.context.table.dereg_mr)(self.mr.as_ptr()) };
         match Errno::check(result) {
             // SAFETY: dropped once, here; the device cannot reach the memory any more.

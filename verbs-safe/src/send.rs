@@ -446,7 +446,7 @@ impl SendQueue {
         if self.to_its_peer.has(op.opcode()) {
             return Ok(());
         }
-        let datagram = self.max_datagram > 0 && OpSet::datagrams().has(op.opcode());
+        let datagram = self.max_datagram > 0 && OpSet::sends().has(op.opcode());
         Err(if datagram { StageError::NoPeer } else { StageError::NotOffered })
     }
 

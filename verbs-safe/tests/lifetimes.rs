@@ -206,14 +206,20 @@ fn a_region_and_an_address_can_go_while_requests_that_refer_to_them_are_staged()
         pd.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
     region.copy_in(0, b"of a region").unwrap();
     let local = c.send.attach(&region).unwrap();
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let far = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
+    let remote = far.remote(0, 11).unwrap();
     drop((region, pd));
     let flags = SendFlags { signalled: true, ..SendFlags::default() };
-    c.send.stage_at(local, 0, SendOp::Send { len: 11 }, flags).unwrap();
+    c.send.stage_at(local, 0, SendOp::WriteImm { len: 11, imm: 0, remote }, flags).unwrap();
     a.send.stage_to(to_b, SendOp::Send { len: 0 }, true).unwrap();
     assert!(c.send.detach(local) && a.send.remove_peer(to_b));
     c.send.post().unwrap();
     a.send.post().unwrap();
-    assert_eq!(&*d.receive(), b"of a region");
+    d.receive();
+    let mut bytes = [0; 11];
+    far.copy_out(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"of a region");
     assert!(b.receive().is_empty());
     c.sent(); // now the region goes
     a.sent();
@@ -301,12 +307,21 @@ fn a_region_is_kept_for_a_request_that_waits_though_its_queue_has_gone() {
         pd.register_shared(Mapping::new(4096).unwrap(), SharedRegionConfig::default()).unwrap();
     region.copy_in(9, b"waits").unwrap();
     let local = a.send.attach(&region).unwrap();
-    a.send.stage_at(local, 9, SendOp::Send { len: 5 }, SendFlags::default()).unwrap();
+    let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let far = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
+    // Waits for a receive, because of its immediate; the WRITE behind it waits for it.
+    a.send.stage(SendOp::SendImm { len: 0, imm: 0 }, false).unwrap();
+    let write = SendOp::WriteImm { len: 5, imm: 0, remote: far.remote(0, 5).unwrap() };
+    a.send.stage_at(local, 9, write, SendFlags::default()).unwrap();
     a.send.post().unwrap();
     let End { send, control, .. } = a;
     drop((region, send)); // the queue pair is still there
     b.post_all();
-    assert_eq!(&*b.receive(), b"waits");
+    b.receive();
+    b.receive();
+    let mut bytes = [0; 5];
+    far.copy_out(0, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"waits");
     drop(control);
 }
 

@@ -268,8 +268,6 @@ fn requests_send_from_a_region_and_land_in_one() {
     let mut bytes = [0; 12];
     near.copy_out(4084, &mut bytes).unwrap();
     assert_eq!(&bytes, b"out and back");
-    assert_eq!(rig.run_at(local, 10, SendOp::Send { len: 12 }), WcStatus::SUCCESS);
-    assert_eq!(&*rig.b.receive(), b"out and back");
     rig.region.store_u64(0, 5).unwrap();
     let remote = rig.region.remote(0, 8).unwrap();
     assert_eq!(rig.run_at(local, 8, SendOp::FetchAdd { remote, add: 1 }), WcStatus::SUCCESS);
@@ -307,6 +305,10 @@ fn requests_that_reach_over_a_local_region_are_refused() {
     let too_short = StageError::RemoteTooShort { len: 4097, remote_len: 4096 };
     assert_eq!(refused(0, 4097), Err(too_short));
     assert_eq!(refused(4096, 0), Ok(()), "nothing, at the end");
+    for op in [SendOp::Send { len: 1 }, SendOp::SendImm { len: 1, imm: 0 }] {
+        let staged = rig.a.send.stage_at(local, 0, op, flags);
+        assert_eq!(staged, Err(StageError::SendFromRegion));
+    }
     assert_eq!(rig.a.send.staged_total(), 1, "what was refused has changed nothing");
 }
 
@@ -343,7 +345,8 @@ fn regions_of_another_domain_and_of_another_queue_are_refused() {
     let of_b = rig.b.send.attach(&near).unwrap();
     assert_ne!(of_a, of_b);
     let flags = SendFlags::default();
-    let staged = rig.a.send.stage_at(of_b, 0, SendOp::Send { len: 1 }, flags);
+    let remote = near.remote(0, 1).unwrap();
+    let staged = rig.a.send.stage_at(of_b, 0, SendOp::Write { len: 1, remote }, flags);
     assert_eq!(staged, Err(StageError::UnknownRegion));
     assert!(!rig.a.send.detach(of_b));
 }

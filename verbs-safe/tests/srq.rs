@@ -110,6 +110,78 @@ fn a_queue_pair_in_error_tells_that_it_takes_no_more_from_the_pool() {
     assert_eq!(&*many.receive().1, b"the others go on");
 }
 
+/// The receiving ends of two queue pairs, each with the pool of a size class, which
+/// complete into one queue; and the senders that they are connected to.
+struct Classes {
+    cq: CompletionQueue,
+    pools: [(RecvPoster<()>, RecvPool<()>); 2],
+    senders: [End; 2],
+    _receivers: [QueuePair; 2],
+}
+
+const SMALL: usize = 64;
+const LARGE: usize = 4096;
+
+fn classes() -> Classes {
+    let pd = context().alloc_pd().unwrap();
+    let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
+    let pool = |slots, bytes| pd.create_shared_pool(slots, bytes, ()).unwrap();
+    let mut pools = [pool(16, SMALL), pool(4, LARGE)];
+    let receivers = pools.each_ref().map(|(poster, _)| {
+        let recv = RecvSide::Shared(poster.shared().unwrap());
+        let config = QueuePairConfig { recv, max_send_wr: 4, ..QueuePairConfig::new(&cq, &cq) };
+        pd.create_qp(&config, ()).unwrap()
+    });
+    let senders = receivers.each_ref().map(|receiver| {
+        let shape = Shape { slot_bytes: LARGE, ..Shape::default() };
+        let sender = end(&pd, shape, ());
+        connect_with(&sender.control, &receiver.control, shape);
+        sender
+    });
+    for (poster, pool) in &mut pools {
+        poster.post(&(0..pool.slots()).collect::<Vec<_>>()).unwrap();
+    }
+    Classes { cq, pools, senders, _receivers: receivers }
+}
+
+#[test]
+fn two_size_classes_are_two_queues_and_the_immediate_tells_the_source() {
+    let Classes { cq, mut pools, mut senders, _receivers } = classes();
+    assert_eq!(cq.reserved(), 16 + 4 + 2 * 4);
+    for round in 0..30u32 {
+        let len = [SMALL, LARGE][round as usize % 2] - round as usize;
+        let class = usize::from(len > SMALL);
+        let sender = &mut senders[class];
+        sender.send.next_slot().unwrap()[..len].fill(round as u8);
+        sender.send.stage(SendOp::SendImm { len: len as u32, imm: round }, true).unwrap();
+        sender.send.post().unwrap();
+        sender.sent();
+        completions(&cq, 1, |completion| {
+            assert_eq!(completion.imm(), Some(round));
+            let at = pools.iter().position(|(p, _)| p.queue_id() == completion.queue_id());
+            assert_eq!(at, Some(class), "the completion tells whose buffer it is");
+            let (poster, pool) = &mut pools[class];
+            let message = pool.take_prepaid(completion).unwrap();
+            assert_eq!(*message, vec![round as u8; len]);
+            let slot = pool.reclaim(message).unwrap();
+            poster.post(&[slot]).unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_message_of_the_other_class_is_not_cut_off() {
+    let Classes { cq, pools, mut senders, _receivers } = classes();
+    let sender = &mut senders[0];
+    sender.send.stage(SendOp::Send { len: SMALL as u32 + 1 }, true).unwrap();
+    sender.send.post().unwrap();
+    sender.sends(1, |_, completion| assert!(!completion.is_success()));
+    completions(&cq, 1, |completion| {
+        let error = pools[0].1.take(completion).unwrap_err();
+        assert!(matches!(error, TakeError::Failed { .. }), "{error}");
+    });
+}
+
 #[test]
 fn a_message_outlives_its_queue_and_everything_else() {
     let mut many = many(2, 4);

@@ -138,7 +138,7 @@ impl SendQueue {
 
     #[inline]
     fn check_datagram(&self, op: &SendOp) -> Result<(), StageError> {
-        if !OpSet::datagrams().has(op.opcode()) {
+        if !OpSet::sends().has(op.opcode()) {
             return Err(StageError::NotOffered);
         }
         self.check_room()?;
@@ -178,12 +178,13 @@ impl SendQueue {
         self.leaving.remove(&mut self.regions, region.0, self.qp.kept(), self.retired)
     }
 
-    /// Stages a request whose bytes are at `offset` of `region`, and not in a slot: SEND
-    /// and WRITE send what is there when the device looks, READ and atomics land there.
-    /// It is never handed over inline.
+    /// Stages a one-sided request whose bytes are at `offset` of `region`, and not in a
+    /// slot: WRITE sends what is there when the device looks, READ and atomics land
+    /// there. It is never handed over inline.
     ///
     /// # Errors
-    /// [`StageError`]; nothing has changed.
+    /// [`StageError`], as for a SEND: its bytes are the device's until it has completed,
+    /// which those of a region are not. Nothing has changed.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -216,6 +217,9 @@ impl SendQueue {
         flags: SendFlags,
     ) -> Result<(), StageError> {
         let len = op.len();
+        if OpSet::sends().has(op.opcode()) {
+            return Err(StageError::SendFromRegion);
+        }
         self.check_offered(&op)?;
         self.check_room()?;
         check_remote(&op, len)?;
