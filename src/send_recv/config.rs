@@ -117,7 +117,9 @@ pub struct Config {
     /// whether the peer's device still answers. Waits that time out before count
     /// together.
     pub keepalive: Duration,
-    /// How long dropping an end may wait for what was accepted to be delivered.
+    /// How long dropping an end may wait for what was accepted to be delivered. Also how
+    /// long a receiver keeps the queue pair of a sender that has said goodbye, unless it
+    /// needs the place: the device's answer may have been lost, and has to be repeated.
     pub linger: Duration,
     /// The transport's behaviour towards a peer that does not answer.
     pub transport: Transport,

@@ -45,6 +45,28 @@ impl QpIndex {
         }
     }
 
+    /// Takes a queue pair out: its number may come again, with another link.
+    pub(crate) fn remove(&mut self, qp_num: u32) {
+        self.last = None;
+        let mask = self.slots.len().wrapping_sub(1);
+        let is_it = |slot: &Option<(u32, u32)>| matches!(slot, Some((n, _)) if *n == qp_num);
+        let Some(mut hole) = self.slots.iter().position(is_it) else { return };
+        self.slots[hole] = None;
+        self.used -= 1;
+        // Whoever stands behind it, and would have stood further ahead but for it, moves
+        // up: nobody is to be found behind a hole.
+        let mut at = (hole + 1) & mask;
+        while let Some((number, _)) = self.slots[at] {
+            let wanted = number as usize & mask;
+            let (from_wanted, from_hole) = (at.wrapping_sub(wanted), at.wrapping_sub(hole));
+            if from_wanted & mask >= from_hole & mask {
+                self.slots.swap(hole, at);
+                hole = at;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
     fn grow(&mut self) {
         let larger = (2 * self.slots.len()).max(8);
         let old = std::mem::replace(&mut self.slots, vec![None; larger]);
@@ -65,6 +87,8 @@ impl QpIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -81,5 +105,27 @@ mod tests {
         }
         assert_eq!(index.find(5), None);
         assert_eq!(index.find(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_was_removed_is_gone_and_nothing_else() {
+        let (mut index, mut model) = (QpIndex::default(), BTreeMap::new());
+        // Few places wanted by many: long runs, and holes in the middle of them.
+        let number = |i: u32| i % 61 * 1024 + i % 3;
+        for i in 0..20_000u32 {
+            let qp_num = number(i.wrapping_mul(i) ^ i >> 3);
+            match model.remove(&qp_num) {
+                Some(_) => index.remove(qp_num),
+                None => {
+                    index.insert(qp_num, i);
+                    model.insert(qp_num, i);
+                }
+            }
+            index.remove(7);
+            let probe = number(i);
+            assert_eq!(index.find(probe), model.get(&probe).copied(), "{probe} after {i}");
+        }
+        assert!(model.iter().all(|(number, link)| index.find(*number) == Some(*link)));
+        assert!(index.slots.len() <= 512, "a table that grows without bound");
     }
 }

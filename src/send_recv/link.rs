@@ -1,15 +1,17 @@
 //! A receiver's side of one queue pair: its buffers, its credits, its end.
 
+mod buffers;
+
 use conn_core::control::Control;
 use conn_core::credit::{CreditGrantor, CreditWire};
-use conn_core::pool::{BufferPool, PoolSlot};
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, QpControl, RecvBuf, RecvQueue, SendOp, SendQueue};
+use verbs_safe::{Completion, QpControl, RecvBuf, SendOp, SendQueue};
 
+use super::receiver::Peer;
 use super::returns::SlotReturn;
 use super::setup::Tracker;
-use super::shared::Member;
 use super::{Ended, PROBE, Violation};
+pub(crate) use buffers::{OwnBuffers, Source};
 
 /// What a completion that brought no message has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,25 +66,37 @@ pub(crate) struct Link {
     packed: bool,
     credits_sent: u64,
     farewell: Farewell,
+    place: u32,
+    peer: Peer,
+    /// Whether its queue pair was moved to ERR.
+    is_silent: bool,
     /// Whether the receiver has it on its list of links to settle.
     pub(super) marked: bool,
+    /// Whether it is among those that have ended.
+    pub(super) noted: bool,
 }
 
-/// Where the link's receive buffers come from.
-#[derive(Debug)]
-pub(crate) enum Source {
-    Own(OwnBuffers),
-    Shared(Member),
+/// What a link has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Work requests executed on its send queue.
+    pub(crate) work_requests: u64,
+    /// Credit messages sent.
+    pub(crate) credits_sent: u64,
+    /// Receive buffers of its own that were posted.
+    pub(crate) buffers_posted: u64,
 }
 
-/// A pool of the link's own, posted to its queue pair.
-#[derive(Debug)]
-pub(crate) struct OwnBuffers {
-    queue: RecvQueue<SlotReturn>,
-    pool: BufferPool<Box<[PoolSlot]>>,
-    list: Box<[u32]>,
-    posted: u64,
-    slot_bytes: usize,
+impl std::ops::Add for Work {
+    type Output = Work;
+
+    fn add(self, other: Work) -> Work {
+        Work {
+            work_requests: self.work_requests + other.work_requests,
+            credits_sent: self.credits_sent + other.credits_sent,
+            buffers_posted: self.buffers_posted + other.buffers_posted,
+        }
+    }
 }
 
 pub(crate) struct LinkParts {
@@ -92,40 +106,13 @@ pub(crate) struct LinkParts {
     pub(crate) grantor: Option<CreditGrantor>,
     pub(crate) source: Source,
     pub(crate) packed: bool,
-}
-
-impl OwnBuffers {
-    pub(crate) fn new(
-        queue: RecvQueue<SlotReturn>,
-        pool: BufferPool<Box<[PoolSlot]>>,
-        slot_bytes: usize,
-    ) -> OwnBuffers {
-        OwnBuffers { queue, pool, list: vec![0; 64].into_boxed_slice(), posted: 0, slot_bytes }
-    }
-
-    /// Posts what waits: in whole batches, or (`all`) down to the last one.
-    /// Returns how many were posted.
-    pub(crate) fn repost(&mut self, all: bool) -> Result<u32, Ended> {
-        let mut reposted = 0;
-        while self.pool.due() || (all && self.pool.waiting() > 0) {
-            let count = self.pool.take_repost(&mut self.list);
-            let list = &self.list[..count];
-            if let Err(e) = self.queue.post(list) {
-                // What was taken from the pool a moment ago goes back into it.
-                let _ = self.pool.unpost(&list[e.posted as usize..]);
-                return Err(Ended::Device(e.to_string()));
-            }
-            reposted += count as u32;
-        }
-        self.posted += u64::from(reposted);
-        Ok(reposted)
-    }
+    pub(crate) place: u32,
 }
 
 /// Making, inspecting.
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Link {
-        let LinkParts { qp, queue, tracker, grantor, source, packed } = parts;
+        let LinkParts { qp, queue, tracker, grantor, source, packed, place } = parts;
         Link {
             qp,
             queue,
@@ -137,7 +124,11 @@ impl Link {
             packed,
             credits_sent: 0,
             farewell: Farewell::None,
+            place,
+            peer: Peer(u32::MAX),
+            is_silent: false,
             marked: false,
+            noted: false,
         }
     }
 
@@ -155,9 +146,24 @@ impl Link {
         self.state == State::Open
     }
 
-    /// The error that no completion has reported, with the link's number.
-    pub(crate) fn error_of((index, link): (usize, &mut Link)) -> Option<(usize, Ended)> {
-        link.take_error().map(|ended| (index, ended))
+    /// Its place in the receiver.
+    pub(crate) fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// Its peer's number, once it has joined the receiver.
+    #[inline]
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub(crate) fn set_peer(&mut self, peer: Peer) {
+        self.peer = peer;
+    }
+
+    /// The error that was not reported yet, with the peer's number.
+    pub(crate) fn error_of(link: &mut Link) -> Option<(Peer, Ended)> {
+        link.take_error().map(|ended| (link.peer, ended))
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Ended> {
@@ -169,19 +175,13 @@ impl Link {
         matches!(self.source, Source::Shared(_))
     }
 
-    pub(crate) fn work_requests(&self) -> u64 {
-        self.queue.posted_total()
-    }
-
-    pub(crate) fn credits_sent(&self) -> u64 {
-        self.credits_sent
-    }
-
-    pub(crate) fn buffers_posted(&self) -> u64 {
-        match &self.source {
+    pub(crate) fn work(&self) -> Work {
+        let buffers_posted = match &self.source {
             Source::Own(own) => own.posted,
             Source::Shared(_) => 0,
-        }
+        };
+        let (work_requests, credits_sent) = (self.queue.posted_total(), self.credits_sent);
+        Work { work_requests, credits_sent, buffers_posted }
     }
 
     pub(crate) fn registered_bytes(&self) -> u64 {
@@ -222,6 +222,10 @@ impl Link {
         if completion.queue_id() == self.queue.queue_id() {
             return self.control_sent(&completion);
         }
+        if completion.queue_id() != self.source.queue_id() {
+            // Of a queue pair that had this number before.
+            return Arrival::Settled;
+        }
         let imm = completion.imm();
         let taken = match &mut self.source {
             Source::Own(own) => own.take_any(completion),
@@ -256,7 +260,8 @@ impl Link {
     }
 
     /// Takes no more messages.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn silence(&mut self) {
+        self.is_silent = true;
         if let Err(e) = self.qp.to_error() {
             tracing::debug!(qp = self.qp_num(), error = %e, "a queue pair was not moved to ERR");
         }
@@ -433,15 +438,42 @@ impl Link {
         };
     }
 
+    /// Notes that it has ended; its place.
+    pub(crate) fn note(&mut self) -> u32 {
+        self.noted = true;
+        self.place
+    }
+
+    /// Whether it ended with the sender's goodbye, and the sender has kept to it.
+    pub(crate) fn ended_well(&self) -> bool {
+        self.state == State::Finished && !self.is_silent
+    }
+
+    /// Whether it can go: its end was told, all its messages are home, and nothing of it
+    /// will complete any more. (Receives of a queue pair in ERR all complete. Those of one
+    /// that has ended well wait for a sender that sends no more.)
+    pub(crate) fn has_settled(&self) -> bool {
+        let told = self.state != State::Open && self.error.is_none();
+        told && !self.marked && !self.tracker.signalled_outstanding() && self.is_home()
+    }
+
+    fn is_home(&self) -> bool {
+        match &self.source {
+            Source::Own(own) => own.pool.lent() == 0 && (!self.is_silent || own.pool.posted() == 0),
+            // The pool sees to its messages.
+            Source::Shared(_) => true,
+        }
+    }
+
     /// The receiver is about to sleep, and looks once more after this.
-    pub(crate) fn announce_sleep(&self) {
-        if let Source::Shared(member) = &self.source {
+    pub(crate) fn announce_sleep(&mut self) {
+        if let Source::Shared(member) = &mut self.source {
             member.announce_sleep();
         }
     }
 
-    pub(crate) fn retract_sleep(&self) {
-        if let Source::Shared(member) = &self.source {
+    pub(crate) fn retract_sleep(&mut self) {
+        if let Source::Shared(member) = &mut self.source {
             member.retract_sleep();
         }
     }
@@ -452,42 +484,6 @@ impl Link {
             Farewell::None => false,
             Farewell::Due(_) => true,
             Farewell::Said(id) => !self.tracker.is_complete(id),
-        }
-    }
-}
-
-impl OwnBuffers {
-    #[inline(always)]
-    fn take<'c>(
-        &mut self,
-        completion: Completion<'c>,
-    ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
-        let buffer = self.queue.take_plain(completion)?;
-        let lent = self.pool.lend(buffer.slot());
-        debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
-        Ok(buffer)
-    }
-
-    fn take_any(&mut self, completion: Completion<'_>) -> Result<RecvBuf<SlotReturn>, Ended> {
-        let buffer = self.queue.take(completion).map_err(|e| super::ended_by(&e))?;
-        match self.pool.lend(buffer.slot()) {
-            Ok(()) => Ok(buffer),
-            Err(_) => Err(Ended::Protocol(Violation::Completion)),
-        }
-    }
-
-    #[inline]
-    fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        // A part of a packed message is not the last one to hold its buffer.
-        if let Some(slot) = self.queue.reclaim(buffer) {
-            self.free(slot);
-        }
-    }
-
-    #[inline]
-    fn free(&mut self, slot: u32) {
-        if let Err(e) = self.pool.free(slot) {
-            debug_assert!(false, "a buffer came home twice: {e}");
         }
     }
 }

@@ -33,6 +33,7 @@ mod config;
 mod error;
 mod index;
 mod link;
+mod links;
 mod listener;
 mod lobby;
 mod receiver;

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use conn_core::control::Control;
 use conn_core::pack::Unpacker;
-use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
 
-use super::index::QpIndex;
-use super::link::{Arrival, Link};
+use super::link::{Arrival, Link, Work};
+use super::links::Links;
 use super::returns::{Returns, SlotReturn};
 use super::{Ended, RecvError, Violation};
 use crate::wait::{Deadline, Idle, Silence, Step, WaitStrategy};
 
 /// Which sender a message came from: the order in which the senders joined the
-/// receiver, from 0. Numbers of senders that have gone are not used again.
+/// receiver, from 0. Numbers of senders that have gone are not used again (so that a
+/// receiver has 2^32 - 1 senders in its life).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);
 
@@ -34,6 +35,8 @@ impl std::fmt::Display for Peer {
 pub struct Message {
     buffer: RecvBuf<SlotReturn>,
     peer: Peer,
+    /// The place of its link in the receiver.
+    place: u32,
 }
 
 impl Message {
@@ -87,17 +90,18 @@ pub struct ReceiverStats {
 /// Whatever the receiver owes its peers (reposted buffers, credits) it does in the
 /// calls that receive. Messages may be dropped by other threads meanwhile: a
 /// receiver that sleeps is woken by it.
+///
+/// A sender that has gone takes no place any more when its last message was freed; its
+/// queue pair and its buffers are freed in the calls that receive, after
+/// [`linger`](super::Config::linger) or as soon as another one needs the place. So a
+/// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
-    pub(super) links: Vec<Link>,
-    /// Links whose set-up failed, until what had arrived for them is booked.
-    strays: Vec<Link>,
-    /// From the numbers of queue pairs to links.
-    index: QpIndex,
-    /// Links whose books have changed since they were last looked after.
+    pub(super) links: Links,
+    /// Places of links whose books have changed since they were last looked after.
     dirty: Vec<u32>,
     pub(super) returns: Arc<Returns>,
     freed: Box<[u32]>,
@@ -126,7 +130,16 @@ pub(crate) struct Policy {
 struct OpenPack {
     buffer: RecvBuf<SlotReturn>,
     records: Unpacker,
-    link: u32,
+    peer: Peer,
+    place: u32,
+}
+
+impl OpenPack {
+    #[cold]
+    fn new(buffer: RecvBuf<SlotReturn>, link: &Link) -> OpenPack {
+        let records = Unpacker::new(buffer.len() as u32);
+        OpenPack { buffer, records, peer: link.peer(), place: link.place() }
+    }
 }
 
 /// Making, inspecting.
@@ -141,9 +154,7 @@ impl Receiver {
             cq,
             channel,
             batch: CompletionBatch::new(policy.poll_batch as usize),
-            links: Vec::with_capacity(policy.max_peers as usize),
-            strays: Vec::new(),
-            index: QpIndex::default(),
+            links: Links::new(policy.max_peers, policy.linger),
             dirty: Vec::with_capacity(policy.max_peers as usize),
             returns,
             freed: vec![0; 64].into_boxed_slice(),
@@ -157,51 +168,20 @@ impl Receiver {
         }
     }
 
-    /// The number that the next link gets; `None` when there is no room for it.
-    pub(crate) fn next_link(&self) -> Option<u32> {
-        let next = self.links.len() as u32;
-        (next < self.policy.max_peers).then_some(next)
-    }
-
-    pub(crate) fn max_peers(&self) -> u32 {
-        self.policy.max_peers
-    }
-
-    pub(crate) fn add(&mut self, link: Link) -> Peer {
-        let peer = Peer(self.links.len() as u32);
-        self.index.insert(link.qp_num(), peer.0);
-        self.links.push(link);
-        peer
-    }
-
-    /// Forgets a link whose set-up did not come to its end. What its peer has sent
-    /// already is in buffers that may be others': they come back with completions.
-    pub(crate) fn abandon(&mut self, link: Link) {
-        if link.is_shared() {
-            link.silence();
-            self.strays.push(link);
-        }
-    }
-
     /// Senders that are connected now.
     #[must_use]
     pub fn peers(&self) -> usize {
         self.links.iter().filter(|l| l.is_open()).count()
     }
 
-    /// What was done so far.
+    /// What was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum();
-        ReceiverStats {
-            work_requests: sum(Link::work_requests),
-            credits_sent: sum(Link::credits_sent),
-            buffers_posted: sum(Link::buffers_posted),
-            ..self.stats
-        }
+        let Work { work_requests, credits_sent, buffers_posted } = self.links.work();
+        ReceiverStats { work_requests, credits_sent, buffers_posted, ..self.stats }
     }
 
-    /// Bytes of receive buffers registered for this receiver's own pools; a shared
+    /// Bytes of receive buffers registered now for this receiver's own pools; a shared
     /// pool counts for itself.
     #[must_use]
     pub fn registered_bytes(&self) -> u64 {
@@ -227,22 +207,23 @@ impl Receiver {
             while self.open_pack.is_none()
                 && let Some(completion) = self.batch.pop()
             {
-                let Some(index) = self.index.find(completion.qp_num()) else {
-                    absorb_stray(&mut self.strays, completion);
+                let place = self.links.find(completion.qp_num());
+                let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?)))
+                else {
+                    self.links.absorb_stray(completion);
                     continue;
                 };
-                let link = &mut self.links[index as usize];
-                mark(&mut self.dirty, link, index);
+                mark(&mut self.dirty, link, place);
                 match link.take(completion) {
                     Ok(buffer) if !link.is_packed() => {
                         self.stats.messages += 1;
                         self.stats.bytes += buffer.len() as u64;
-                        return Ok(Message { buffer, peer: Peer(index) });
+                        return Ok(Message { buffer, peer: link.peer(), place });
                     }
-                    Ok(buffer) => self.open(buffer, index),
+                    Ok(buffer) => self.open_pack = Some(OpenPack::new(buffer, link)),
                     Err(other) => {
                         if link.arrive(other) == Arrival::Failed {
-                            self.report(index);
+                            self.trouble = report(link);
                             break;
                         }
                     }
@@ -298,10 +279,11 @@ impl Receiver {
     // Always: as `try_recv`.
     #[inline(always)]
     pub fn free(&mut self, message: Message) {
-        let Message { buffer, peer } = message;
-        let Some(link) = self.links.get_mut(peer.0 as usize) else { return };
+        let Message { buffer, place, .. } = message;
+        // Of another link than the one that is there now, it is dropped.
+        let Some(link) = self.links.get_mut(place) else { return };
         link.reclaim(buffer);
-        mark(&mut self.dirty, link, peer.0);
+        mark(&mut self.dirty, link, place);
     }
 
     /// Tells every sender that this end stops receiving, and ends. Messages that
@@ -312,7 +294,7 @@ impl Receiver {
 
     #[cold]
     fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if self.links.is_empty() {
+        if !self.links.has_had_any() {
             // Nobody can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
@@ -342,41 +324,29 @@ impl Receiver {
 
 /// Completions.
 impl Receiver {
-    #[cold]
-    fn open(&mut self, buffer: RecvBuf<SlotReturn>, link: u32) {
-        let records = Unpacker::new(buffer.len() as u32);
-        self.open_pack = Some(OpenPack { buffer, records, link });
-    }
-
     /// The next message of the open pack; closes it after its last.
     fn next_packed(&mut self) -> Option<Message> {
-        let pack = self.open_pack.as_mut()?;
-        match pack.records.next(&pack.buffer) {
+        let OpenPack { buffer, records, peer, place } = self.open_pack.as_mut()?;
+        let (peer, place) = (*peer, *place);
+        match records.next(buffer) {
             Ok(Some(span)) => {
-                let buffer = pack.buffer.slice(span.range());
+                let buffer = buffer.slice(span.range());
                 self.stats.messages += 1;
                 self.stats.bytes += buffer.len() as u64;
-                Some(Message { buffer, peer: Peer(pack.link) })
+                Some(Message { buffer, peer, place })
             }
             Ok(None) => {
                 self.open_pack = None;
                 None
             }
             Err(e) => {
-                let link = pack.link;
                 self.open_pack = None;
-                self.links[link as usize].fail(Ended::Protocol(Violation::Pack(e)));
-                self.report(link);
+                let link = self.links.get_mut(place).filter(|link| link.peer() == peer)?;
+                link.fail(Ended::Protocol(Violation::Pack(e)));
+                self.trouble = report(link);
                 None
             }
         }
-    }
-
-    /// Keeps the error of a link, to be handed out once.
-    #[cold]
-    fn report(&mut self, index: u32) {
-        let ended = self.links[index as usize].take_error().unwrap_or(Ended::Closed);
-        self.trouble = Some(RecvError::Peer { peer: Peer(index), ended });
     }
 
     /// Polls for more, after doing what is owed: each poll batch pays for the one
@@ -388,7 +358,7 @@ impl Receiver {
             return Ok(());
         }
         self.settle(true);
-        self.strays.clear();
+        self.links.tidy();
         Err(self.nothing())
     }
 
@@ -404,10 +374,10 @@ impl Receiver {
     /// Why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
-        if let Some((index, ended)) = self.links.iter_mut().enumerate().find_map(Link::error_of) {
-            return RecvError::Peer { peer: Peer(index as u32), ended };
+        if let Some((peer, ended)) = self.links.iter_mut().find_map(Link::error_of) {
+            return RecvError::Peer { peer, ended };
         }
-        let open = self.links.is_empty() || self.links.iter().any(Link::is_open);
+        let open = !self.links.has_had_any() || self.links.iter().any(Link::is_open);
         if open { RecvError::Empty } else { RecvError::Closed }
     }
 }
@@ -419,10 +389,10 @@ impl Receiver {
         loop {
             let count = self.returns.drain(&mut self.freed);
             for &id in &self.freed[..count] {
-                let (index, slot) = self.returns.split(id);
-                if let Some(link) = self.links.get_mut(index as usize) {
+                let (place, slot) = self.returns.split(id);
+                if let Some(link) = self.links.get_mut(place) {
                     link.free(slot);
-                    mark(&mut self.dirty, link, index);
+                    mark(&mut self.dirty, link, place);
                 }
             }
             if count < self.freed.len() {
@@ -436,16 +406,16 @@ impl Receiver {
     #[inline]
     fn settle(&mut self, idle: bool) {
         let links = &mut self.links;
-        self.dirty.retain(|&index| links[index as usize].settle(idle));
+        self.dirty.retain(|&place| links.get_mut(place).is_some_and(|link| link.settle(idle)));
     }
 
     /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
     fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
         let Some(channel) = self.channel.clone() else { return Ok(None) };
         self.returns.bell().announce();
-        self.links.iter().for_each(Link::announce_sleep);
+        self.links.iter_mut().for_each(Link::announce_sleep);
         let found = self.arm_and_sleep(&channel, time);
-        self.links.iter().for_each(Link::retract_sleep);
+        self.links.iter_mut().for_each(Link::retract_sleep);
         self.returns.bell().retract();
         found
     }
@@ -490,7 +460,7 @@ impl Receiver {
             self.links.iter_mut().for_each(Link::say_goodbye);
         }
         // What arrives until the end may have a buffer of a shared pool.
-        self.links.iter().filter(|link| link.is_shared()).for_each(Link::silence);
+        self.links.iter_mut().filter(|link| link.is_shared()).for_each(Link::silence);
         while self.absorb().is_some_and(|polled| polled > 0) {}
     }
 
@@ -502,9 +472,10 @@ impl Receiver {
         }
         let polled = self.batch.len();
         while let Some(completion) = self.batch.pop() {
-            match self.index.find(completion.qp_num()) {
-                Some(index) => self.links[index as usize].absorb(completion),
-                None => absorb_stray(&mut self.strays, completion),
+            let place = self.links.find(completion.qp_num());
+            match place.and_then(|place| self.links.get_mut(place)) {
+                Some(link) => link.absorb(completion),
+                None => self.links.absorb_stray(completion),
             }
         }
         Some(polled)
@@ -517,19 +488,18 @@ impl Drop for Receiver {
     }
 }
 
-/// Books a completion of a queue pair that is no link's: its set-up failed.
+/// The error of a link that has failed, to be handed out once.
 #[cold]
-fn absorb_stray(strays: &mut [Link], completion: Completion<'_>) {
-    if let Some(stray) = strays.iter_mut().find(|link| link.qp_num() == completion.qp_num()) {
-        stray.absorb(completion);
-    }
+fn report(link: &mut Link) -> Option<RecvError> {
+    let (peer, ended) = Link::error_of(link)?;
+    Some(RecvError::Peer { peer, ended })
 }
 
 /// Notes that a link has something to settle.
 #[inline]
-fn mark(dirty: &mut Vec<u32>, link: &mut Link, index: u32) {
+fn mark(dirty: &mut Vec<u32>, link: &mut Link, place: u32) {
     if !link.marked {
         link.marked = true;
-        dirty.push(index);
+        dirty.push(place);
     }
 }

@@ -49,7 +49,7 @@ impl Returns {
         1 << self.slot_bits
     }
 
-    /// The link and the slot of a buffer.
+    /// The place of the link, and the slot, of a buffer.
     #[inline]
     pub(crate) fn split(&self, id: u32) -> (u32, u32) {
         (id >> self.slot_bits, id & ((1 << self.slot_bits) - 1))

@@ -160,16 +160,16 @@ struct NewLink {
     member: Option<Member>,
     psn: u32,
     window: u32,
+    place: u32,
 }
 
 impl NewLink {
     fn create(
         device: &Device,
         config: &Config,
-        receiver: &Receiver,
+        receiver: &mut Receiver,
         shared: Option<&SharedPool>,
     ) -> Result<NewLink, ConnectError> {
-        let link = receiver.next_link().ok_or(ConnectError::TooManyPeers(receiver.max_peers()))?;
         let window = config.recv_window;
         if shared.is_none() && window + 1 > receiver.returns.slots() {
             let rule = "at most that of the configuration which the receiver was made with";
@@ -177,26 +177,25 @@ impl NewLink {
             return Err(super::ConfigError { field, value, rule }.into());
         }
         let member = shared.map(|pool| pool.join(window + 1)).transpose()?;
-        let recv = match shared {
-            Some(pool) => RecvSide::Shared(pool.queue()),
-            None => RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize },
-        };
         if let Some(pool) = shared {
             pool.add_receiver(&receiver.returns);
         }
+        let crowded = ConnectError::TooManyPeers(receiver.links.max_peers());
+        let place = receiver.links.vacancy().ok_or(crowded)?;
+        let own = RecvSide::Own { slots: window + 1, slot_bytes: config.message_bytes as usize };
         let pair = device.pd().create_qp(
             &QueuePairConfig {
                 port: config.transport.port,
                 access: PROBES,
                 max_send_wr: CONTROL_SLOTS,
                 send_slots: 0,
-                recv,
+                recv: shared.map_or(own, |pool| RecvSide::Shared(pool.queue())),
                 ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
             },
-            SlotReturn::Receiver { returns: receiver.returns.clone(), link },
+            SlotReturn::Receiver { returns: receiver.returns.clone(), link: place },
         );
         let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        Ok(NewLink { pair, member, psn: verbs_safe::random_psn(), window })
+        Ok(NewLink { pair, member, psn: verbs_safe::random_psn(), window, place })
     }
 
     fn endpoint(&self, config: &Config, shared: Option<&SharedPool>) -> Endpoint {
@@ -231,6 +230,7 @@ impl NewLink {
             grantor: grantor(self.window, peer, config)?,
             source,
             packed,
+            place: self.place,
         }))
     }
 }
@@ -302,13 +302,13 @@ impl<'a, 'r> Draft<'a, 'r> {
         device: &'a Device,
         config: &'a Config,
         sends: bool,
-        inbox: Option<Inbox<'r>>,
+        mut inbox: Option<Inbox<'r>>,
     ) -> Result<Draft<'a, 'r>, ConnectError> {
         config.validate()?;
         let port = Port::of(device, config)?;
         let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
         let link = inbox
-            .as_ref()
+            .as_mut()
             .map(|inbox| NewLink::create(device, config, inbox.receiver, inbox.shared));
         Ok(Draft { device, config, port, sender, link: link.transpose()?, inbox })
     }
@@ -473,7 +473,7 @@ pub(crate) fn accept<S: Stream>(
         tell(exchange, &e);
         sender.iter_mut().for_each(Sender::abandon);
         if let (Some(inbox), Some(link)) = (inbox, link) {
-            inbox.receiver.abandon(link);
+            inbox.receiver.links.forget(link);
         }
         return Err(e.into());
     }
@@ -483,7 +483,7 @@ pub(crate) fn accept<S: Stream>(
 /// A link whose peer is ready gets its place in the receiver. Not before: a peer that
 /// never gets so far takes no place.
 fn join(inbox: Option<Inbox<'_>>, link: Option<Link>) -> Option<super::Peer> {
-    Some(inbox?.receiver.add(link?))
+    Some(inbox?.receiver.links.add(link?))
 }
 
 /// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
@@ -506,6 +506,10 @@ fn conclude<S: Stream>(
     })
 }
 
+/// Queue pairs of a shared pool that may wait for their last completions, besides those of
+/// all peers.
+const STRAYS: u32 = 64;
+
 /// What may complete into a receiver's queue: all its buffers, and control of ours.
 fn entries(
     config: &Config,
@@ -514,7 +518,8 @@ fn entries(
 ) -> Result<u32, ConnectError> {
     let own = || (config.recv_window + 1).checked_mul(max_peers);
     let buffers = shared.map_or_else(own, |pool| Some(pool.config().buffers));
-    let control = CONTROL_SLOTS.checked_mul(max_peers);
+    let strays = shared.map_or(0, |_| max_peers.min(STRAYS));
+    let control = max_peers.checked_add(strays).and_then(|n| n.checked_mul(CONTROL_SLOTS));
     let entries = buffers.zip(control).and_then(|(buffers, control)| buffers.checked_add(control));
     // No completion queue is that long; and 0 is none at all.
     let entries = entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32);

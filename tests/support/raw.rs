@@ -220,8 +220,20 @@ pub fn sender_to(address: SocketAddr, device: &Device, shape: Shape) -> RawEnd {
     end
 }
 
+/// As [`sender_to`]; nothing when it is refused.
+pub fn try_sender_to(address: SocketAddr, device: &Device, shape: Shape) -> Option<RawEnd> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let end = try_begin_sender(&mut stream, device, shape)?;
+    write_frame(&mut stream, &Frame::Ready);
+    Some(end)
+}
+
 /// A hand-made sender that has been accepted, and has not said that it is ready.
 pub fn begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> RawEnd {
+    try_begin_sender(stream, device, shape).expect("it is accepted")
+}
+
+fn try_begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> Option<RawEnd> {
     let end = RawEnd::new(device, shape);
     let hello = Parameters {
         initiator_to_acceptor: Some(end.endpoint()),
@@ -231,9 +243,10 @@ pub fn begin_sender(stream: &mut TcpStream, device: &Device, shape: Shape) -> Ra
     let answer = read_frame(stream).expect("an answer");
     match decode(&answer).unwrap().frame {
         Frame::Accept(peer) => end.connect(device, &peer, &peer.initiator_to_acceptor.unwrap()),
-        other => panic!("not accepted: {other:?}"),
+        Frame::Refuse(_) => return None,
+        other => panic!("neither accepted nor refused: {other:?}"),
     }
-    end
+    Some(end)
 }
 
 /// A hand-made receiver: the acceptor of a sender of the library.

@@ -6,7 +6,7 @@ use crate::send_recv::{Config, SendError, pair};
 fn a_goodbye_that_finds_no_room_is_said_later() {
     let (device, config) = (crate::device::soft().unwrap(), Config::default());
     let (left, mut right) = pair(&device, &device, &config).unwrap();
-    let link = &mut right.receiver.links[0];
+    let link = right.receiver.links.get_mut(0).unwrap();
     while link.post_control(PROBE, false) == Posted::Yes {}
     link.stop(Control::Stop);
     assert!(link.is_saying_goodbye());

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use verbs_safe::{Completion, RecvBuf, RecvPool};
+use verbs_safe::{Completion, QueueId, RecvBuf, RecvPool};
 
 use super::posting::NOBODY;
 use super::{Reposting, SharedPool, lock};
@@ -23,6 +23,8 @@ pub(crate) struct Member {
     /// Whether they are gathered, or go the way of all others.
     gathers: bool,
     has_left: bool,
+    /// Whether the receiver has announced its sleep.
+    sleeps: bool,
 }
 
 impl Member {
@@ -41,7 +43,13 @@ impl Member {
             own: Vec::new(),
             gathers,
             has_left: false,
+            sleeps: false,
         }
+    }
+
+    /// The queue that receives complete as.
+    pub(crate) fn queue_id(&self) -> QueueId {
+        self.pool.queue_id()
     }
 
     #[inline]
@@ -115,12 +123,16 @@ impl Member {
 
     /// Says that the receiver is about to sleep: it looks at
     /// [`take_reposted`](Member::take_reposted) once more after this.
-    pub(crate) fn announce_sleep(&self) {
-        self.shared.owner.inner.sleepers.announce();
+    pub(crate) fn announce_sleep(&mut self) {
+        if !std::mem::replace(&mut self.sleeps, true) {
+            self.shared.owner.inner.sleepers.announce();
+        }
     }
 
-    pub(crate) fn retract_sleep(&self) {
-        self.shared.owner.inner.sleepers.retract();
+    pub(crate) fn retract_sleep(&mut self) {
+        if std::mem::replace(&mut self.sleeps, false) {
+            self.shared.owner.inner.sleepers.retract();
+        }
     }
 }
 
@@ -141,6 +153,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
+        self.retract_sleep();
         self.leave();
     }
 }
