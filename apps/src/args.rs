@@ -208,11 +208,11 @@ impl Wait {
 /// Two ends: in this process, or in two.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Ends {
-    /// Be the end that others connect to, at ADDR (host:port)
-    #[arg(long, value_name = "ADDR", conflicts_with = "connect")]
+    /// Be the end that others connect to, at ADDR (address:port, or an address: port 18515)
+    #[arg(long, value_name = "ADDR", conflicts_with = "connect", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Connect to the end that listens at ADDR (host:port)
-    #[arg(long, value_name = "ADDR")]
+    /// Connect to the end that listens at ADDR (address:port, or an address: port 18515)
+    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
     pub(crate) connect: Option<SocketAddr>,
 }
 
@@ -265,6 +265,14 @@ impl Op {
     }
 }
 
+/// A program that this one can be a peer of.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compat {
+    /// rdma-core's RC ping-pong
+    #[value(name = "ibv_rc_pingpong")]
+    IbvRcPingpong,
+}
+
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Pingpong {
     #[command(flatten)]
@@ -274,16 +282,20 @@ pub(crate) struct Pingpong {
     #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_delimiter = ',',
-        default_value = "16,64,256,1024,4096,16384,65536"
-    )]
+    /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     pub(crate) size: Vec<u32>,
-    /// Round trips for each size
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) iterations: u64,
+    /// Round trips for each size [default: 20000; with --compat: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) iterations: Option<u64>,
+    /// Be a peer of another program, one end of which listens and the other connects: its
+    /// set-up, its messages, its defaults (size 4096, 1000 round trips, 500 receives, path
+    /// MTU 1024, port 18515); give both ends the same, and the other one its GID index
+    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["op", "protocol", "preset", "pack", "no_credits", "unacked", "batch"])]
+    pub(crate) compat: Option<Compat>,
+    /// With --compat: the path MTU in bytes
+    #[arg(long, value_name = "BYTES", requires = "compat", default_value_t = 1024, value_parser = mtu)]
+    pub(crate) mtu: u32,
     /// With --op: one shared receive queue for all queue pairs of an end; the immediate
     /// of each message says which of them it is from
     #[arg(long, requires = "op")]
@@ -383,10 +395,38 @@ fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
 }
 
+/// An address with its port; without one, the port that rdma-core's programs use.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let whole = text.parse().ok();
+    let bare =
+        || Some(SocketAddr::new(text.parse().ok()?, rdma_conn::conn_core::rc_pingpong::PORT));
+    whole.or_else(bare).ok_or_else(|| "an IP address with a port, as 10.0.0.1:18515".into())
+}
+
+fn mtu(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(bytes) if [256, 512, 1024, 2048, 4096].contains(&bytes) => Ok(bytes),
+        _ => Err("256, 512, 1024, 2048 or 4096".into()),
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
         _ => Err("a number of seconds from 0.01 to 86400".into()),
+    }
+}
+
+impl Pingpong {
+    /// The sizes that were asked for, or those that show how latency grows.
+    pub(crate) fn sizes(&self) -> Vec<u32> {
+        let default = [16, 64, 256, 1024, 4096, 16_384, 65_536];
+        if self.size.is_empty() { default.into() } else { self.size.clone() }
+    }
+
+    /// Round trips for each size.
+    pub(crate) fn trips(&self) -> u64 {
+        self.iterations.unwrap_or(20_000)
     }
 }
 

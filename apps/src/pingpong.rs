@@ -9,7 +9,7 @@ use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Connection, Preset, RecvError, connect_over, pair};
 use serde::Serialize;
 
-use crate::args::{Common, Pingpong};
+use crate::args::{Common, Compat, Pingpong};
 use crate::bench::right_aligned;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
@@ -54,8 +54,11 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     if let Some(op) = options.raw.op {
         return crate::raw::pingpong(common, options, op);
     }
+    if let Some(Compat::IbvRcPingpong) = options.compat {
+        return crate::raw::ibv_rc_pingpong(common, options);
+    }
     let device = session::open_device(common, &options.ends)?;
-    for size in &options.size {
+    for size in &options.sizes() {
         options
             .connection
             .config(common, Preset::Sequential, *size)
@@ -67,8 +70,8 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
         return listen(common, options, &device, address);
     }
     let mut table = table();
-    let bar = progress::bar(options.size.len() as u64, common.json);
-    for (at, &size) in (0..).zip(&options.size) {
+    let bar = progress::bar(options.sizes().len() as u64, common.json);
+    for (at, size) in (0..).zip(options.sizes()) {
         let config = options.connection.config(common, Preset::Sequential, size);
         bar.set_message(format!("{size} B"));
         let measured = measure(options, &device, &config, size, at)?;
@@ -82,7 +85,7 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     if !common.json {
         say!(
             "Half of a round trip in µs, {} round trips a size, on {}:",
-            options.iterations,
+            options.trips(),
             device.name()
         );
         say!("{table}");
@@ -109,7 +112,7 @@ fn measure(
             (half_trips, 2 * operations(&near))
         }
     };
-    let messages = 2 * (options.iterations + WARM_UP);
+    let messages = 2 * (options.trips() + WARM_UP);
     let rnr = |before| device.counters().ok()?.since(&before).rnr_events;
     Ok(Measured {
         half_trips,
@@ -149,7 +152,7 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
     let mut back = Payload::new(size as usize, 0);
     let mut message = vec![0; size as usize];
     let mut half_trips = Histogram::new(3)?;
-    for trip in 0..WARM_UP + options.iterations {
+    for trip in 0..WARM_UP + options.trips() {
         if verify {
             out.fill(&mut message);
         }
@@ -223,7 +226,7 @@ fn session_of(options: &Pingpong, config: &Config, size: u32, at: u32) -> Sessio
         recv_window: config.recv_window,
         credits: config.credits,
         verify: !options.no_verify,
-        senders: options.size.len() as u32,
+        senders: options.sizes().len() as u32,
         sender: at,
         single_receiver: false,
         srq: None,
@@ -259,7 +262,7 @@ fn print_line(
         size_bytes: size,
         unacked: config.unacked,
         batch: config.batch,
-        messages: 2 * options.iterations,
+        messages: 2 * options.trips(),
         latency_ns_min: h.min(),
         latency_ns_p50: h.value_at_quantile(0.5),
         latency_ns_p90: h.value_at_quantile(0.9),

@@ -4,6 +4,7 @@
 //! receives (bench). In one process they are two threads, joined as two processes are:
 //! over a byte stream, with the handshake of raw queue pairs.
 
+mod compat;
 mod end;
 mod follow;
 mod lead;
@@ -26,13 +27,14 @@ use crate::args::{Bench, Common, ConnectionArgs, Ends, Op, Pingpong, RawArgs, Wa
 use crate::bench::EndOfLoad;
 use crate::outcome::{Outcome, as_usage, usage};
 use crate::{progress, session};
+pub(crate) use compat::ibv_rc_pingpong;
 use end::{End, Local, Refused};
 use lead::Trips;
 use plan::{Plan, Task};
 use report::{Latency, Line, Report};
 use wire::{Note, Totals, Wire};
 
-/// Round trips before the measured ones.
+/// Round trips before the measured ones: a tenth of them, and at most so many.
 const WARM_UP: u64 = 1000;
 
 /// What the command line asks for.
@@ -58,7 +60,8 @@ enum Until {
 
 /// `pingpong --op`.
 pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
-    let trips = Trips { warm_up: WARM_UP, measured: options.iterations };
+    let measured = options.trips();
+    let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
     Request {
         task: Task::Pingpong,
         op,
@@ -66,7 +69,7 @@ pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
         raw: &options.raw,
         connection: &options.connection,
         ends: &options.ends,
-        sizes: options.size.clone(),
+        sizes: options.sizes(),
         srq: options.srq,
         verify: !options.no_verify,
         until: Until::Trips(trips),
@@ -306,6 +309,21 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     Ok(lines)
 }
 
+/// The line of `messages` that were delivered, sent by both ends alike.
+fn delivered_line(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &End,
+    messages: u64,
+    elapsed: Duration,
+) -> Line {
+    let mut line = Line::new(plan, 0, local.device.name(), end.outbox.is_inline(plan.size));
+    line.messages = messages;
+    line.messages_per_s = messages as f64 / elapsed.as_secs_f64().max(1e-9);
+    line.bytes_per_s = line.messages_per_s * f64::from(plan.size);
+    line
+}
+
 /// Whether each message is answered by another one.
 fn answered(plan: &Plan) -> bool {
     plan.task == Task::Pingpong && plan.op != Op::Read
@@ -366,7 +384,7 @@ fn follow(
 
 fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Result<Vec<Line>> {
     let messages = match plan.task {
-        Task::Pingpong => follow::follow(plan, end, wire, local.spin)?,
+        Task::Pingpong => follow::follow(plan, end, wire, None, local.spin)?,
         Task::Bench => rate::receive(plan, end, wire, local.spin)?,
     };
     wire.tell(&Note::Received { messages, operations: end.outbox.posted() })?;

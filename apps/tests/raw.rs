@@ -90,7 +90,7 @@ fn every_verb_works_with_many_in_flight_and_over_many_queue_pairs() {
     for (op, flags) in ops() {
         for (mode, fields) in MODES {
             for command in
-                [&["pingpong", "--iterations", "301"][..], &["bench", "--messages", "301"]]
+                [&["pingpong", "--iterations", "101"][..], &["bench", "--messages", "101"]]
             {
                 let assume: &[&str] = if command[0] == "pingpong" { flags } else { &[] };
                 let args = [command, &["--op", op, "--size", "48"], mode, assume].concat();
@@ -124,7 +124,7 @@ fn any_interval_of_signals_goes_on_to_the_end() {
 #[test]
 fn a_shared_receive_queue_serves_all_queue_pairs() {
     for op in ["send", "write-imm"] {
-        for command in [&["pingpong", "--iterations", "400"][..], &["bench", "--messages", "100"]] {
+        for command in [&["pingpong", "--iterations", "100"][..], &["bench", "--messages", "100"]] {
             for unacked in ["1", "9"] {
                 let args = [command, &["--op", op, "--srq", "--size", "32", "--unacked", unacked]]
                     .concat();
@@ -145,7 +145,7 @@ fn two_classes_of_sizes_have_a_shared_receive_queue_each() {
         json(&[command, &flags, &["--srq-classes", "--unacked", "6", "--qps", "5"]].concat())
     };
     for (command, messages) in [
-        (&["pingpong", "--iterations", "400"][..], [480, 320]),
+        (&["pingpong", "--iterations", "100"][..], [120, 80]),
         (&["bench", "--messages", "100"], [300, 200]),
     ] {
         let lines = both(command);

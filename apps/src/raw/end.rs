@@ -191,6 +191,17 @@ pub(super) fn connect(local: Local<'_>, plan: &Plan, wire: &mut Wire) -> Result<
     draft.finish(remote)
 }
 
+/// One queue pair that `exchange` joins to its peer's, by whatever set-up that has.
+pub(super) fn join(
+    local: Local<'_>,
+    plan: &Plan,
+    exchange: impl FnOnce(&mut RawEnd) -> Result<()>,
+) -> Result<End> {
+    let mut draft = Draft::new(local, plan, true)?;
+    exchange(draft.ends.first_mut().context("no queue pair")?)?;
+    draft.finish(None)
+}
+
 /// Why nobody was accepted.
 pub(super) enum Refused {
     /// Whoever connected is no peer of ours: the next one may be.

@@ -27,11 +27,20 @@ fn lanes(plan: &Plan) -> Vec<Lane> {
     (0..plan.qps as usize).map(lane).collect()
 }
 
-/// Answers until the leader says that it has all it wants; how many messages came.
-pub(super) fn follow(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -> Result<u64> {
+/// Answers until the leader says that it has all it wants, or there have been `limit`
+/// messages; how many came.
+pub(super) fn follow(
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut Wire,
+    limit: Option<u64>,
+    spin: bool,
+) -> Result<u64> {
     let mut lanes = lanes(plan);
     match plan.op {
-        Op::Send | Op::WriteImm => by_messages(plan, &mut lanes, end, wire, Watch::new(spin))?,
+        Op::Send | Op::WriteImm => {
+            by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
+        }
         Op::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
         Op::Read => return Ok(done(wire.hear_whenever()?)?.sent.iter().sum()),
     }
@@ -52,34 +61,39 @@ fn by_messages(
     lanes: &mut [Lane],
     end: &mut End,
     wire: &mut Wire,
+    limit: Option<u64>,
     mut watch: Watch,
 ) -> Result<()> {
     let End { outbox, inbox, memory, remote, qp_nums } = end;
     let inbox = inbox.as_mut().context("no receives")?;
-    loop {
+    let mut answered = 0;
+    while limit.is_none_or(|limit| answered < limit) {
         let arrived = inbox.poll(|arrival| {
             let rank = source(plan, arrival.queue, arrival.qp_num, arrival.imm, qp_nums)?;
             let lane = &mut lanes[rank];
             let (size, number) = (lane.size as usize, lane.answered);
             let op = message(plan, rank, number, lane.size, remote.as_ref())?;
             lane.answered += 1;
+            answered += 1;
+            // Nobody says that the last answer has come: its completion does.
+            let last = limit == Some(answered);
             let (mut checked, expected) = (Ok(()), &mut lane.expected);
             match memory {
-                _ if !plan.verify => outbox.stage(rank, op, false, |_| {})?,
+                _ if !plan.verify => outbox.stage(rank, op, last, |_| {})?,
                 None => {
                     ensure!(
                         arrival.bytes.len() == size,
                         "a message of {} bytes",
                         arrival.bytes.len()
                     );
-                    outbox.stage(rank, op, false, |slot| {
+                    outbox.stage(rank, op, last, |slot| {
                         slot[..size].copy_from_slice(arrival.bytes)
                     })?;
                 }
                 Some(memory) => {
                     written(plan, lane.size, arrival.imm)?;
                     let at = memory::place(plan, rank, number);
-                    outbox.stage(rank, op, false, |slot| {
+                    outbox.stage(rank, op, last, |slot| {
                         checked = copied(memory, at, &mut slot[..size])
                             .and_then(|()| expected.check(&slot[..size]));
                     })?;
@@ -100,6 +114,10 @@ fn by_messages(
             return done(note).map(drop);
         }
     }
+    while outbox.outstanding() > 0 {
+        outbox.wait()?;
+    }
+    Ok(())
 }
 
 fn copied(memory: &SharedRegion, at: usize, to: &mut [u8]) -> Result<()> {

@@ -41,6 +41,9 @@ pub(super) struct Line {
     pub(super) registered_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) assumed_in_order: bool,
+    /// The program at the other end, where it is not this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) compat: Option<String>,
     pub(super) verified: bool,
     pub(super) build: String,
 }
@@ -112,6 +115,7 @@ impl Line {
             rnr_events: None,
             registered_bytes: Some(plan.registered_bytes()).filter(|bytes| *bytes > 0),
             assumed_in_order: plan.assumed_in_order,
+            compat: None,
             verified: plan.verify,
             build: rdma_conn::build::summary(),
         }
@@ -172,10 +176,13 @@ impl Report {
 
     fn title(&self, line: &Line) -> String {
         let what = match (self.task, line.protocol.as_str()) {
+            (Task::Bench, _) if line.compat.is_some() => "There and back",
             (Task::Bench, _) => "One way",
             (Task::Pingpong, "raw-read") => "The whole operation in µs",
             (Task::Pingpong, _) => "Half of a round trip in µs",
         };
+        let with =
+            line.compat.as_ref().map(|program| format!(" with {program}")).unwrap_or_default();
         let qps = match line.senders {
             1 => String::new(),
             n => format!(", {n} queue pairs"),
@@ -192,7 +199,7 @@ impl Report {
             ""
         };
         format!(
-            "{what}, {} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
+            "{what}, {}{with} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
             line.protocol, line.device, line.unacked, line.batch
         )
     }

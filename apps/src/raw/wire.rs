@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) enum Wire {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// None: the other program has closed it.
+    Closed,
 }
 
 /// What an end says when it has finished, or cannot go on.
@@ -49,6 +51,7 @@ impl Wire {
         match self {
             Wire::Tcp(stream) => stream.set_nonblocking(on),
             Wire::Unix(stream) => stream.set_nonblocking(on),
+            Wire::Closed => Ok(()),
         }
     }
 
@@ -121,6 +124,7 @@ impl Read for Wire {
         match self {
             Wire::Tcp(stream) => stream.read(buffer),
             Wire::Unix(stream) => stream.read(buffer),
+            Wire::Closed => Err(ErrorKind::WouldBlock.into()),
         }
     }
 }
@@ -130,6 +134,7 @@ impl Write for Wire {
         match self {
             Wire::Tcp(stream) => stream.write(bytes),
             Wire::Unix(stream) => stream.write(bytes),
+            Wire::Closed => Err(ErrorKind::BrokenPipe.into()),
         }
     }
 
@@ -143,6 +148,7 @@ impl Stream for Wire {
         match self {
             Wire::Tcp(stream) => stream.set_timeout(time),
             Wire::Unix(stream) => stream.set_timeout(time),
+            Wire::Closed => Ok(()),
         }
     }
 }
