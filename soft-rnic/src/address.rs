@@ -44,6 +44,12 @@ impl Address {
         Ok(Address { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
     }
 
+    /// Whether both lead to the same queue pair.
+    #[inline]
+    pub(crate) fn is_same_peer(&self, other: &Address) -> bool {
+        self.qpn == other.qpn && self.gid == other.gid
+    }
+
     /// The key that the datagram carries, sent by a queue pair that has `own`.
     pub(crate) fn qkey(&self, own: u32) -> u32 {
         if self.qkey & OWN_QKEY != 0 { own } else { self.qkey }

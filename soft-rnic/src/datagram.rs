@@ -20,37 +20,50 @@ use crate::sq::{Op, Request, Sq};
 impl Qp {
     /// [`Qp::run_queue`] for datagrams.
     pub(crate) fn run_datagrams(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        while self.run_to_one_peer(sq, after, only_one) && !only_one {}
+        self.check_drained(sq);
+    }
+
+    /// Executes requests from the head on that go to the same peer, or the first
+    /// alone; whether there may be more to do. They share the locks of the receiving
+    /// side: alternating between two peers costs more than one after the other.
+    fn run_to_one_peer(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) -> bool {
         let Sq { requester, pending, peer, counters, scratch, attr, .. } = sq;
+        let Some(first) = pending.front().and_then(|request| request.to.copied()) else {
+            return false;
+        };
+        let mut session = self.find(peer, &first).map(Session::open);
+        let mut line = Line::new();
         let mut parts = SqParts { requester, counters, scratch };
-        while let Some(request) = pending.front() {
-            let state = self.state();
-            let mut line = Line::new();
-            if state.flushes_sends() {
+        let mut goes_on = true;
+        while goes_on && let Some(request) = pending.front() {
+            let Some(to) = request.to.filter(|to| to.is_same_peer(&first)) else { break };
+            if self.state().flushes_sends() {
                 self.flush_pending(pending, &mut line);
-                after.append(line.finish());
                 break;
             }
-            if state != State::Rts || parts.requester.waits.is_some() {
+            if self.state() != State::Rts || parts.requester.waits.is_some() {
+                goes_on = false;
                 break;
             }
-            let mut session = self.find(peer, request.to).map(Session::open);
-            let to = request.to.map(|to| (*to, to.qkey(attr.qkey)));
-            let outcome =
-                self.send_unreliably(&mut parts, &mut session, &request, to, |parts, session| {
-                    self.execute_datagram(parts, session, &mut line, &request, to.as_ref())
-                });
-            let goes_on = self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome);
-            after.append(line.finish());
-            drop(session);
-            if !goes_on {
-                break;
+            let to = (*to, to.qkey(attr.qkey));
+            let outcome = self.send_unreliably(
+                &mut parts,
+                &mut session,
+                &request,
+                Some(to),
+                |parts, session| self.execute_datagram(parts, session, &mut line, &request, &to),
+            );
+            goes_on = self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome);
+            if goes_on {
+                pending.pop();
             }
-            pending.pop();
             if only_one {
                 break;
             }
         }
-        self.check_drained(sq);
+        after.append(line.finish());
+        goes_on
     }
 
     /// Executes one request: it is sent, or fails here. What becomes of it there,
@@ -61,13 +74,12 @@ impl Qp {
         session: &mut Option<Session<'a>>,
         line: &mut Line<'a>,
         request: &Request<'_>,
-        to: Option<&(Address, u32)>,
+        (to, qkey): &(Address, u32),
     ) -> Outcome {
         let len = request.len();
-        let (to, qkey) = match self.check_datagram(parts, request, to, len) {
-            Ok(to) => to,
-            Err(status) => return Outcome::Failed(status),
-        };
+        if let Err(status) = self.check_datagram(parts, request, to, len) {
+            return Outcome::Failed(status);
+        }
         let message = Message {
             wqe: &request.wqe,
             from_qpn: self.num,
@@ -89,26 +101,28 @@ impl Qp {
 
     /// Whether a request can be sent: a send, to an address of our domain, of at
     /// most one packet, with memory that may be read.
-    fn check_datagram<'r>(
+    fn check_datagram(
         &self,
         parts: &mut SqParts<'_>,
         request: &Request<'_>,
-        to: Option<&'r (Address, u32)>,
+        to: &Address,
         len: u64,
-    ) -> Result<&'r (Address, u32), ibv_wc_status> {
-        let to = to.filter(|(to, _)| request.wqe.op == Op::Send && to.pd == self.pd.id);
-        let to = to.ok_or(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR)?;
+    ) -> Result<(), ibv_wc_status> {
+        if request.wqe.op != Op::Send || to.pd != self.pd.id {
+            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
         if len > limits::MTU {
             return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
         }
-        self.local(parts.requester, request, len, &mut parts.scratch.local)?;
-        Ok(to)
+        self.local(parts.requester, request, len, &mut parts.scratch.local)
     }
 
     /// The queue pair at an address, if there is one; `last` is where the previous
     /// datagram went.
-    fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: Option<&Address>) -> Option<&'a Arc<Qp>> {
-        let to = to.filter(|to| to.gid == limits::GID)?;
+    fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &Address) -> Option<&'a Arc<Qp>> {
+        if to.gid != limits::GID {
+            return None;
+        }
         let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != State::Destroyed;
         if !last.as_ref().is_some_and(known) {
             *last = self.pd.context.device.qps.get(to.qpn);
@@ -119,10 +133,12 @@ impl Qp {
     /// Whom a message goes to: whoever is at the address of a datagram, or else the
     /// peer.
     pub(crate) fn resolve<'a>(&self, sq: &'a mut Sq, to: Option<&Address>) -> Option<&'a Arc<Qp>> {
-        if to.is_some() {
-            return self.find(&mut sq.peer, to);
+        match to {
+            Some(to) => self.find(&mut sq.peer, to),
+            None => {
+                self.resolve_peer(sq);
+                sq.peer.as_ref()
+            }
         }
-        self.resolve_peer(sq);
-        sq.peer.as_ref()
     }
 }

@@ -19,6 +19,14 @@ fn to(p: &Pair, ah: *mut ibv_ah) -> (*mut ibv_ah, u32, u32) {
     (ah, p.num(1), QKEY)
 }
 
+/// Posts all of them at once.
+fn post_as_list(qp: *mut ibv_qp, wrs: &mut [ibv_send_wr]) {
+    for i in (0..wrs.len()).rev() {
+        wrs[i].next = wrs.get_mut(i + 1).map_or(core::ptr::null_mut(), |wr| wr);
+    }
+    assert_eq!(post_send(qp, &mut wrs[0]), 0);
+}
+
 #[test]
 fn a_connection_carries_sends_and_writes_with_and_without_immediate() {
     let mut p = pair(UC);
@@ -146,10 +154,12 @@ fn one_queue_pair_serves_many_peers() {
     // SAFETY: the queue pairs are alive.
     let number = |i: usize| unsafe { (*qps[i]).qp_num };
     let mut sges: Vec<_> = (0..PEERS).map(|i| [sge(mr, 0, 1 + i as u32)]).collect();
-    for (i, sge) in sges.iter_mut().enumerate() {
-        let mut wr = datagram_wr(100, sge, UNSIGNALED, (ah, number(i + 1), QKEY));
-        assert_eq!(post_send(qps[0], &mut wr), 0);
-    }
+    let mut wrs: Vec<_> = sges
+        .iter_mut()
+        .zip(1..)
+        .map(|(sge, i)| datagram_wr(100, sge, UNSIGNALED, (ah, number(i), QKEY)))
+        .collect();
+    post_as_list(qps[0], &mut wrs);
     let mut got = net.poll(cq, PEERS);
     got.sort_by_key(|wc| wc.id);
     for (i, wc) in got.iter().enumerate() {
@@ -325,12 +335,9 @@ fn a_failed_request_stops_the_send_queue_alone_until_it_is_set_going_again() {
         let [first, second, third] = &mut sges;
         let mut wrs = [first, second, third]
             .map(|sge| datagram_wr(0, core::slice::from_mut(sge), UNSIGNALED, to(&p, ah)));
-        for i in (0..3).rev() {
-            wrs[i].wr_id = i as u64;
-            wrs[i].next = wrs.get_mut(i + 1).map_or(core::ptr::null_mut(), |wr| wr);
-        }
+        (0..3).for_each(|i| wrs[i].wr_id = i as u64);
         assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
-        assert_eq!(post_send(p.qp[0], &mut wrs[0]), 0);
+        post_as_list(p.qp[0], &mut wrs);
         let told: Vec<_> = p.net.poll(p.cq[0], 2).iter().map(|wc| (wc.id, wc.status)).collect();
         assert_eq!(told, [(1, "LOC_PROT"), (2, "WR_FLUSH")]);
         assert_eq!(p.net.state(p.qp[0]), ibv_qp_state::IBV_QPS_SQE);
