@@ -163,11 +163,9 @@ impl Qp {
             Fate::Arrives => execute(parts, session),
             Fate::Lost => execute(parts, &mut None),
             Fate::Twice => {
-                let outcome = execute(parts, session);
-                if !matches!(outcome, Outcome::Failed(_)) {
-                    execute(parts, session);
-                }
-                outcome
+                // One that fails here fails both times, and changes nothing.
+                execute(parts, session);
+                execute(parts, session)
             }
             Fate::Late(overtakers) => match execute(parts, &mut None) {
                 Outcome::Dropped => {

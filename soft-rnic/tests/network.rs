@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::*;
-use soft_rnic::{NetworkFaults, counters, set_network_faults};
+use soft_rnic::{Faults, NetworkFaults, Simulation, counters, set_network_faults};
 use verbs_sys::*;
 
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
@@ -107,7 +107,9 @@ fn a_few_overtake_and_all_arrive() {
         let faults = NetworkFaults { reordering: 0.1, ..NetworkFaults::default() };
         let _faulty = Faulty::new(3, faults);
         let p = pair(kind);
+        let before = counters();
         let got = traffic(&p, N, || N as usize);
+        assert_eq!(counters().dropped, before.dropped);
         let mut sorted = got.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, (0..N).collect::<Vec<_>>(), "each once");
@@ -192,4 +194,33 @@ fn a_reliable_connection_does_not_notice() {
     let p = pair(ibv_qp_type::IBV_QPT_RC);
     assert_eq!(traffic(&p, 100, || 100), (0..100).collect::<Vec<_>>());
     p.close();
+}
+
+#[test]
+fn a_simulation_has_a_network_of_its_own() {
+    for kind in [UC, UD] {
+        let network = NetworkFaults { loss: 1.0, ..NetworkFaults::default() };
+        let simulation = Simulation::new(9, Faults { network, ..Faults::default() });
+        let net = Net::on(soft_rnic::table(), simulation.name());
+        let p = Pair::of(kind, net, Config::default(), Config::default());
+        assert!(traffic(&p, 10, || 0).is_empty());
+        assert_eq!((simulation.stats().dropped, simulation.stats().faults), (10, 10));
+        p.close();
+    }
+}
+
+#[test]
+fn what_is_posted_to_a_failed_queue_pair_comes_back_at_once_in_a_simulation_too() {
+    for kind in [UC, UD] {
+        let simulation = Simulation::new(10, Faults::default());
+        let net = Net::on(soft_rnic::table(), simulation.name());
+        let p = Pair::of(kind, net, Config::default(), Config::default());
+        let ah = p.net.ah();
+        assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
+        let mut wr = datagram_wr(1, &mut [], SIGNALED, (ah, p.num(1), QKEY));
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll_now(p.cq[0])[0].status, "WR_FLUSH");
+        p.net.destroy_ah(ah);
+        p.close();
+    }
 }

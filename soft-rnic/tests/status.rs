@@ -22,7 +22,7 @@ enum Fault {
     LocalDomain,
     /// Its region does not permit local writes.
     LocalReadOnly,
-    /// The sum of the requester's entries is over 1 GiB.
+    /// The sum of the requester's entries is over 1 GiB, or a datagram's over a packet.
     TooLong,
     /// The requester may have no read or atomic under way.
     NoReadsHere,
@@ -110,6 +110,8 @@ const TAKEN: &[&str] = &["WR_FLUSH"];
 
 /// A request that the transport does not have.
 const LOC_OP: &[&str] = &["LOC_QP_OP", "refused"];
+/// rxe looks for the memory first, and finds the request malformed.
+const FAR_TOO_LONG: &[&str] = &["LOC_LEN", "LOC_PROT", "LOC_QP_OP", "refused"];
 /// The specification says that nothing is sent and no error made (C10-93.1.1), and
 /// rxe does so; cards and this device tell the sender.
 const OVER_MTU: &[&str] = &["LOC_LEN", "SUCCESS", "refused"];
@@ -225,14 +227,14 @@ const UNRELIABLE: &[Row] = &[
 ];
 
 const UNRELIABLE_CONNECTION: &[Row] = &[
-    Row(Send, F::TooLong, TOO_LONG, NONE),
+    Row(Send, F::TooLong, FAR_TOO_LONG, NONE),
     Row(Send, F::QpAccess, OK, OK),
     // Packets do not say which queue pair they come from.
     Row(Send, F::WrongPeer, OK, OK),
     Row(Write, F::None, OK, NONE),
     Row(Write, F::Empty, OK, NONE),
     Row(Write, F::LocalKey, LOCAL_KEY, NONE),
-    Row(Write, F::TooLong, TOO_LONG, NONE),
+    Row(Write, F::TooLong, FAR_TOO_LONG, NONE),
     Row(Write, F::RemoteKey, OK, DROPPED),
     Row(Write, F::RemoteBounds, OK, DROPPED),
     Row(Write, F::RemoteDomain, OK, DROPPED),
@@ -309,7 +311,7 @@ fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) 
     if posts_receive(fault) {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
-    let gone = break_peer(&pair, fault);
+    let gone = break_peer(&pair, fault, case.receive);
     if fault == F::WrongPeer {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
@@ -319,7 +321,7 @@ fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) 
         pair.net.connect(pair.qp[0], unsafe { (*other).qp_num }, Config::default());
     }
     let mut sges = [case.local; 4];
-    let n = if fault == F::TooLong { 4 } else { 1 };
+    let n = if fault == F::TooLong && kind != UD { 4 } else { 1 };
     let mut wr = case.request(kind, op, &mut sges[..n]);
     let statuses = if post_send(pair.qp[0], &mut wr) != 0 {
         ("refused", "-")
@@ -367,7 +369,7 @@ fn posts_receive(fault: Fault) -> bool {
 }
 
 /// Breaks the responder; true if it is destroyed.
-fn break_peer(pair: &Pair, fault: Fault) -> bool {
+fn break_peer(pair: &Pair, fault: Fault, receive: ibv_sge) -> bool {
     use ibv_qp_state as S;
     let net = &pair.net;
     match fault {
@@ -377,6 +379,7 @@ fn break_peer(pair: &Pair, fault: Fault) -> bool {
             let kind = unsafe { (*pair.qp[1]).qp_type };
             let ((attr, mask), _, _) = net.steps_of(kind, 0, Config::default());
             assert_eq!(net.modify(pair.qp[1], attr, mask), 0);
+            assert_eq!(post_recv(pair.qp[1], 1, &mut [receive]), 0);
         }
         F::PeerReset => assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0),
         F::PeerErr => assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_ERR), 0),
@@ -434,18 +437,19 @@ impl Case {
         let (foreign_key, read_only_key) = unsafe { ((*foreign).rkey, (*read_only).rkey) };
         let at = |offset: usize| memory.as_ptr() as u64 + offset as u64;
         let end = pair.buf[0].len() - 7;
+        // SAFETY: the queue pair is alive.
+        let kind = unsafe { (*pair.qp[0]).qp_type };
         let mut local = sge(pair.mr[0], 0, LEN);
         match fault {
             F::LocalKey => local.lkey = WRONG_KEY,
             F::LocalBounds => local = sge(pair.mr[0], end, LEN),
             F::LocalDomain => (local.addr, local.lkey) = (at(0), foreign_key),
             F::LocalReadOnly => (local.addr, local.lkey) = (at(1024), read_only_key),
+            F::TooLong if kind == UD => local.length = (128 << net.port().active_mtu.0) + 1,
             F::TooLong => local.length = 1 << 29,
             F::Empty => (local.length, local.lkey) = (0, WRONG_KEY),
             _ => {}
         }
-        // SAFETY: the queue pair is alive.
-        let kind = unsafe { (*pair.qp[0]).qp_type };
         let header = if kind == UD { GRH } else { 0 };
         let mut receive = sge(pair.mr[1], 512, header + LEN);
         match fault {
@@ -473,7 +477,13 @@ impl Case {
             (_, Some(other)) => unsafe { (*other).qp_num },
             _ => pair.num(1),
         };
-        let to = (ah, number, if fault == F::Qkey { !QKEY >> 1 } else { QKEY });
+        let qkey = match fault {
+            F::Qkey => QKEY + 1,
+            // What the other one would have, if it had one.
+            F::OtherTransport => 0,
+            _ => QKEY,
+        };
+        let to = (ah, number, qkey);
         let remote = match fault {
             F::RemoteKey | F::Empty => (pair.addr(1), WRONG_KEY),
             F::RemoteBounds => (pair.addr(1) + end as u64 + 7, pair.key(1)),
