@@ -8,13 +8,16 @@
 //! 2. [`Context::create_cq`] makes completion queues, [`ProtectionDomain::create_qp`] a
 //!    [`QueuePair`] with its send ring and its receive pool.
 //! 3. [`QpControl::endpoint`] is told to the peer, its one goes to
-//!    [`QpControl::connect`].
+//!    [`QpControl::connect`]. Datagrams ([`Transport::Ud`]) need no connection:
+//!    [`QpControl::activate`], and [`SendQueue::add_peer`] with the [`AddressHandle`] of
+//!    each peer.
 //! 4. Receives: [`RecvQueue::post`] slots; [`RecvQueue::take`] a message for each
 //!    completion; drop it (or [`reclaim`](RecvQueue::reclaim) it) and post its slot
 //!    again.
 //! 5. Sends: fill [`SendQueue::next_slot`], [`stage`](SendQueue::stage), and
 //!    [`post`](SendQueue::post) all that is staged; [`retire`](SendQueue::retire) each
-//!    completion.
+//!    completion. Datagrams are staged [to a peer](SendQueue::stage_to), and one-sided
+//!    requests may do without a slot ([`SendQueue::stage_at`]).
 //! 6. [`CompletionQueue::poll`] gives [`Completion`]s; [`Completion::queue_id`] says
 //!    whose they are. [`CompletionChannel`] tells how to sleep without missing one.
 //!
@@ -23,11 +26,15 @@
 //!
 //! - Memory of posted work belongs to the queue pair, or the shared receive queue,
 //!   itself; no handle can free it. It is freed after the queue has been destroyed,
-//!   and if destroying fails, it is leaked.
+//!   and if destroying fails, it is leaked. The same holds for the address handles and
+//!   the regions that requests refer to; those that were given up go as soon as the last
+//!   such request is retired.
 //! - A slot comes back with the [`Completion`] of its request, which can be neither
 //!   made nor copied, and names a queue that no later one is taken for.
 //! - Memory that peers can reach ([`SharedRegion`]) is never a slice. Memory that can
 //!   be a slice, peers cannot reach.
+//! - What a device reports is checked: a length is never more than the slot has, and a
+//!   datagram that is shorter than its route header is an error.
 //! - Everything holds what it was made from, so that it is destroyed in the only order
 //!   that the verbs permit.
 //!
