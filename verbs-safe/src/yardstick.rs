@@ -269,28 +269,38 @@ impl Sender {
     }
 
     fn until(&mut self, sent: u64, reached: &AtomicU64) -> Result<(), RawLoopError> {
+        let mut received = self.received(reached)?;
         while self.acked < sent {
-            // Acquire: the receives that are counted are posted again.
-            match reached.load(Ordering::Acquire) {
-                BROKEN => return Err(RawLoopError::Config("the receiving thread gave up")),
-                received => self.turn(sent, received)?,
+            if !self.turn(sent, received)? {
+                received = self.received(reached)?;
             }
         }
         Ok(())
     }
 
-    /// Sends one list if there is room, and takes completions.
+    fn received(&self, reached: &AtomicU64) -> Result<u64, RawLoopError> {
+        // Acquire: the receives that are counted are posted again.
+        match reached.load(Ordering::Acquire) {
+            BROKEN => Err(RawLoopError::Config("the receiving thread gave up")),
+            received => Ok(received),
+        }
+    }
+
+    /// Sends one list if there is room, and takes completions. Whether a list was
+    /// sent.
     #[inline]
-    fn turn(&mut self, end: u64, received: u64) -> Result<(), RawLoopError> {
+    fn turn(&mut self, end: u64, received: u64) -> Result<bool, RawLoopError> {
         let left = end - self.sent;
         let count = left.min(self.config.batch.into());
         let unacked = self.sent + count - self.acked <= self.config.unacked.into();
         // Receives are posted again in batches: that many may be missing.
         let free = u64::from(self.config.slots - self.config.repost_batch + 1);
-        if count > 0 && unacked && self.sent + count - received <= free {
+        let goes = count > 0 && unacked && self.sent + count - received <= free;
+        if goes {
             self.post(count, end)?;
         }
-        self.poll()
+        self.poll()?;
+        Ok(goes)
     }
 
     #[inline]
@@ -398,12 +408,15 @@ impl Receiver {
         stop: &AtomicBool,
     ) -> Result<(), RawLoopError> {
         while self.received < end && !stop.load(Ordering::Relaxed) {
+            let before = self.received;
             if let Err(error) = self.turn() {
                 reached.store(BROKEN, Ordering::Release);
                 return Err(error);
             }
-            // Release: the receives that are counted are posted again.
-            reached.store(self.received, Ordering::Release);
+            if self.received != before {
+                // Release: the receives that are counted are posted again.
+                reached.store(self.received, Ordering::Release);
+            }
         }
         Ok(())
     }
