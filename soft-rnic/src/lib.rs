@@ -31,6 +31,18 @@
 //! off until no lock is held (`after`). Runs of plain messages take a shorter way
 //! to the same end (`burst`).
 //!
+//! # Unreliable transports
+//!
+//! An unreliable connection goes the same way, and takes silence for success. A
+//! datagram queue pair has no peer; its requests wait in the queue, each with its
+//! `address`, and `datagram` finds out for each where it leads, now to a queue pair
+//! of this device or nowhere. What cannot be taken at the other end is dropped, and
+//! [`Counters::dropped`] is all that tells of it; what fails here stops the send
+//! queue alone (SQE), until `ibv_modify_qp` sets it going again.
+//!
+//! Within a process nothing gets lost or overtaken by itself. [`set_network_faults`]
+//! and [`Faults::network`] do that, by a seed (`network`).
+//!
 //! # Locks
 //!
 //! Send queue, then the receiving side of the peer, then its receive ring, then
@@ -53,6 +65,12 @@
 //! | message over 1 GiB | `LOC_LEN` | some: `LOC_PROT`, or the post fails |
 //! | first PSN not the expected one | no response, `RETRY_EXC` | an older one is taken for a repetition, and acknowledged |
 //! | RESET to ERR | `EINVAL` (as the kernel) | the specification's text permits it |
+//! | UC, UD: message longer than the receive request | dropped, the request stays | rxe: `LOC_QP_OP` there, and ERR; mlx5: `LOC_LEN` there, and ERR |
+//! | UC: key of a write not valid | dropped | rxe: the responder goes to ERR |
+//! | UC, UD: request failed here | SQE | rxe: ERR |
+//! | datagram longer than the MTU | `LOC_LEN` (as cards) | rxe, and the specification: completes, and nothing is sent |
+//! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent as it is |
+//! | multicast groups | not offered | cards have them |
 //! | on-demand paging, memory windows, resizing a shared queue | not offered | cards have them |
 //!
 //! A region's memory has to stay mapped while it is registered: a card pins it,

@@ -114,11 +114,14 @@ pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
 }
 
 /// The bytes of a message, put together.
-pub(crate) fn to_vec(from: &[Span]) -> Vec<u8> {
+///
+/// # Safety
+/// All pieces are valid memory; the program accesses it atomically only.
+pub(crate) unsafe fn to_vec(from: &[Span]) -> Vec<u8> {
     let mut bytes = vec![0; from.iter().map(|span| span.len).sum()];
     let to = Span { ptr: bytes.as_mut_ptr(), len: bytes.len() };
     // What a WRITE sends, the program may write to meanwhile.
-    // SAFETY: the pieces were checked when they were resolved; the bytes are ours.
+    // SAFETY: the caller's promise; the bytes are ours.
     unsafe { copy_spans(&[to], from, Copying::Shared) };
     bytes
 }

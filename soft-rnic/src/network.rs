@@ -186,7 +186,9 @@ impl Qp {
         psn: u32,
         overtakers: u32,
     ) {
-        let payload = crate::memory::to_vec(parts.scratch.local.as_slice()).into_boxed_slice();
+        // SAFETY: the pieces have just been checked.
+        let payload = unsafe { crate::memory::to_vec(parts.scratch.local.as_slice()) };
+        let payload = payload.into_boxed_slice();
         let token = self.pd.context.device.arm(self.num, Some(LATE_NS));
         // The message that is kept counts itself when it has been sent.
         let overtakers = overtakers + 1;
