@@ -1,0 +1,180 @@
+//! What is compared: a verb, measured by its latency or its rate, in a form (post lists,
+//! inline, shared receive queue, several queue pairs), at four sizes.
+
+use anyhow::{Result, bail};
+
+/// The sizes of all cases, in bytes.
+pub(super) const SIZES: &[u32] = &[16, 512, 8192, 65536];
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One message in flight: the median of half a round trip, of a READ of the whole
+    /// operation.
+    Latency,
+    /// [`Case::DEPTH`] messages in flight on each queue pair, one way.
+    Rate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Send,
+    Write,
+    Read,
+}
+
+/// One case, at any of its sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) verb: Verb,
+    pub(super) kind: Kind,
+    /// Messages to a doorbell.
+    pub(super) list: u32,
+    pub(super) inline: bool,
+    /// One shared receive queue at each end.
+    pub(super) srq: bool,
+    pub(super) qps: u32,
+}
+
+/// One case at one size: a line of the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Comparison {
+    pub(super) case: Case,
+    pub(super) size: u32,
+}
+
+/// Messages to a doorbell where there is more than one.
+const LIST: u32 = 8;
+/// Queue pairs where there is more than one.
+const QPS: u32 = 4;
+/// Beyond it a message is not meant to be inline.
+const LONGEST_INLINE: u32 = 512;
+
+use Kind::{Latency, Rate};
+use Verb::{Read, Send, Write};
+
+const CASES: &[Case] = &[
+    Case::plain("send-lat", Send, Latency),
+    Case { inline: true, ..Case::plain("send-lat-inline", Send, Latency) },
+    Case { srq: true, ..Case::plain("send-lat-srq", Send, Latency) },
+    Case::plain("write-lat", Write, Latency),
+    Case { inline: true, ..Case::plain("write-lat-inline", Write, Latency) },
+    Case::plain("read-lat", Read, Latency),
+    Case::plain("send-bw", Send, Rate),
+    Case { list: LIST, ..Case::plain("send-bw-list", Send, Rate) },
+    Case { inline: true, ..Case::plain("send-bw-inline", Send, Rate) },
+    Case { qps: QPS, ..Case::plain("send-bw-qps", Send, Rate) },
+    Case { srq: true, qps: QPS, ..Case::plain("send-bw-srq", Send, Rate) },
+    Case::plain("write-bw", Write, Rate),
+    Case { list: LIST, ..Case::plain("write-bw-list", Write, Rate) },
+    Case { inline: true, ..Case::plain("write-bw-inline", Write, Rate) },
+    Case::plain("read-bw", Read, Rate),
+    Case { list: LIST, ..Case::plain("read-bw-list", Read, Rate) },
+];
+
+impl Case {
+    /// Messages in flight on each queue pair, where a rate is measured.
+    pub(super) const DEPTH: u32 = 128;
+    /// Receives in each receive queue.
+    pub(super) const RECEIVES: u32 = 512;
+    /// READs in flight on each queue pair.
+    pub(super) const READS: u32 = 16;
+    /// The path MTU, in bytes.
+    pub(super) const MTU: u32 = 4096;
+
+    const fn plain(name: &'static str, verb: Verb, kind: Kind) -> Case {
+        Case { name, verb, kind, list: 1, inline: false, srq: false, qps: 1 }
+    }
+
+    /// Every so many requests one completion. Perftest wants a post list to end with one.
+    pub(super) fn signal_every(&self) -> u32 {
+        match (self.kind, self.list) {
+            (Latency, _) => 1,
+            (Rate, 1) => 32,
+            (Rate, list) => list,
+        }
+    }
+
+    fn has_size(&self, size: u32) -> bool {
+        !self.inline || size <= LONGEST_INLINE
+    }
+}
+
+impl Comparison {
+    /// Messages of each queue pair in one run: half a second or so.
+    pub(super) fn messages(&self) -> u32 {
+        let all = match (self.case.kind, self.size) {
+            (Latency, ..=512) => 4000,
+            (Latency, ..=8192) => 2000,
+            (Latency, _) => 400,
+            (Rate, ..=512) => 16_000,
+            (Rate, ..=8192) => 4000,
+            (Rate, _) => 800,
+        };
+        (all / self.case.qps).next_multiple_of(self.case.signal_every())
+    }
+}
+
+/// The names of all cases.
+pub(super) fn names() -> Vec<&'static str> {
+    CASES.iter().map(|case| case.name).collect()
+}
+
+/// All comparisons of these names and sizes; all names where there are none.
+///
+/// # Errors
+/// A name that no case has, or nothing left to compare.
+pub(super) fn chosen(wanted: &[String], sizes: &[u32]) -> Result<Vec<Comparison>> {
+    if let Some(unknown) = wanted.iter().find(|name| !names().contains(&name.as_str())) {
+        bail!("there is no case {unknown}: there are {}", names().join(", "));
+    }
+    let is_wanted = |case: &&Case| wanted.is_empty() || wanted.iter().any(|n| n == case.name);
+    let at_sizes = |case: &Case| {
+        let case = *case;
+        let fits = sizes.iter().copied().filter(move |size| case.has_size(*size));
+        fits.map(move |size| Comparison { case, size })
+    };
+    let all: Vec<Comparison> = CASES.iter().filter(is_wanted).flat_map(at_sizes).collect();
+    if all.is_empty() {
+        bail!("nothing to compare: inline cases have sizes up to {LONGEST_INLINE} bytes");
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_one_case_each() {
+        let mut all = names();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), CASES.len());
+    }
+
+    #[test]
+    fn cases_are_chosen_by_name_and_size() {
+        let choose = |names: &[&str], sizes: &[u32]| {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            chosen(&names, sizes)
+                .map(|all| all.iter().map(|c| (c.case.name, c.size)).collect::<Vec<_>>())
+        };
+        let found = choose(&["send-bw", "send-bw-inline"], SIZES).unwrap();
+        assert_eq!(found.len(), SIZES.len() + 2, "{found:?}");
+        assert_eq!(choose(&[], &[16]).unwrap().len(), CASES.len());
+        assert!(choose(&["send"], SIZES).unwrap_err().to_string().contains("send-bw-list"));
+        assert!(choose(&["send-bw-inline"], &[8192]).is_err());
+    }
+
+    #[test]
+    fn every_message_of_a_list_is_posted_and_the_last_one_signalled() {
+        for comparison in chosen(&[], SIZES).unwrap() {
+            let case = comparison.case;
+            assert_eq!(comparison.messages() % case.list, 0, "{comparison:?}");
+            assert_eq!(case.signal_every() % case.list, 0, "{comparison:?}");
+            assert_eq!(comparison.messages() % case.signal_every(), 0, "{comparison:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The two commands of a comparison: perftest's and ours, asked for the same.
+//!
+//! Both are given in full, so that a line of the report can be run by hand: the first of
+//! a pair waits for the second. Each has a processor of its own (`taskset`): with both
+//! on one, each would wait for the other's time slice.
+
+use std::path::Path;
+
+use super::cases::{Case, Comparison, Kind, Verb};
+
+/// Where the two ends meet.
+pub(super) const ADDRESS: &str = "127.0.0.1";
+
+/// Which device is used, and how.
+#[derive(Debug, Clone)]
+pub(super) struct Setting<'a> {
+    pub(super) device: &'a str,
+    /// The index of its IPv4-mapped GID, which perftest has to be told.
+    pub(super) gid_index: u32,
+    /// The command `rdma-conn`.
+    pub(super) ours: &'a Path,
+}
+
+/// One command in its two roles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) listener: Vec<String>,
+    pub(super) connector: Vec<String>,
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn on_processor(processor: u32, command: &[String]) -> Vec<String> {
+    let mut all = words(&format!("taskset -c {processor}"));
+    all.extend_from_slice(command);
+    all
+}
+
+impl Comparison {
+    /// Perftest's command; its ends meet at `port`.
+    pub(super) fn perftest(&self, setting: &Setting<'_>, port: u16) -> Pair {
+        let mut both = words(&self.perftest_line(setting));
+        both.extend(words(&format!("-p {port}")));
+        let listener = on_processor(0, &both);
+        both.push(ADDRESS.to_owned());
+        Pair { listener, connector: on_processor(1, &both) }
+    }
+
+    fn perftest_line(&self, setting: &Setting<'_>) -> String {
+        let Comparison { case, size } = self;
+        let verb = match case.verb {
+            Verb::Send => "send",
+            Verb::Write => "write",
+            Verb::Read => "read",
+        };
+        let kind = if case.kind == Kind::Latency { "lat" } else { "bw" };
+        let Setting { device, gid_index, .. } = setting;
+        let (messages, mtu) = (self.messages(), Case::MTU);
+        let mut line = format!(
+            "ib_{verb}_{kind} -d {device} -x {gid_index} -m {mtu} -F -s {size} -n {messages}"
+        );
+        if case.kind == Kind::Rate {
+            let (depth, every) = (Case::DEPTH, case.signal_every());
+            // Without -N it looks at the clock for every message.
+            line += &format!(" -N -t {depth} -Q {every} -q {}", case.qps);
+        }
+        if case.list > 1 {
+            line += &format!(" -l {}", case.list);
+        }
+        match case.verb {
+            Verb::Send => line += &format!(" -r {}", Case::RECEIVES),
+            Verb::Read => line += &format!(" -o {}", Case::READS),
+            Verb::Write => {}
+        }
+        if case.verb != Verb::Read {
+            line += &format!(" -I {}", self.inline_bytes());
+        }
+        if case.srq {
+            line += " --use-srq";
+        }
+        line
+    }
+
+    /// Our command; its ends meet at `port`.
+    pub(super) fn ours(&self, setting: &Setting<'_>, port: u16) -> Pair {
+        let mut both = vec![setting.ours.display().to_string()];
+        both.extend(words(&self.our_line(setting)));
+        let end = |role: &str, processor| {
+            let mut all = both.clone();
+            all.extend(words(&format!("--{role} {ADDRESS}:{port}")));
+            on_processor(processor, &all)
+        };
+        Pair { listener: end("listen", 0), connector: end("connect", 1) }
+    }
+
+    fn our_line(&self, setting: &Setting<'_>) -> String {
+        let Comparison { case, size } = self;
+        let verb = match case.verb {
+            Verb::Send => "send",
+            Verb::Write => "write",
+            Verb::Read => "read",
+        };
+        let (command, amount) = match case.kind {
+            Kind::Latency => ("pingpong", "iterations"),
+            Kind::Rate => ("bench", "messages"),
+        };
+        let mut line = format!(
+            "{command} --op {verb} --device {} --size {size} --{amount} {} --qps {} --wait spin \
+             --no-verify --json --signal-every {} --inline {}",
+            setting.device,
+            self.messages(),
+            case.qps,
+            case.signal_every(),
+            self.inline_bytes(),
+        );
+        if case.kind == Kind::Rate {
+            line += &format!(" --unacked {} --batch {}", Case::DEPTH, case.list);
+        }
+        if case.verb == Verb::Send {
+            line += &format!(" --recv-window {}", Case::RECEIVES);
+        }
+        if case.srq {
+            line += " --srq";
+        }
+        // Perftest polls memory on every device.
+        if case.verb == Verb::Write && case.kind == Kind::Latency {
+            line += " --assume-in-order";
+        }
+        line
+    }
+
+    fn inline_bytes(&self) -> u32 {
+        if self.case.inline { self.size } else { 0 }
+    }
+}
+
+/// A command line, as people would type it.
+pub(super) fn shown(command: &[String]) -> String {
+    command.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{SIZES, chosen};
+    use super::*;
+
+    fn lines(name: &str, size: u32) -> (String, String) {
+        let comparison = chosen(&[name.to_owned()], &[size]).unwrap()[0];
+        let setting = Setting { device: "rxe0", gid_index: 1, ours: Path::new("/x/rdma-conn") };
+        let (theirs, ours) = (comparison.perftest(&setting, 7), comparison.ours(&setting, 8));
+        assert_eq!(theirs.connector.last().unwrap(), ADDRESS);
+        assert!(!theirs.listener.contains(&ADDRESS.to_owned()));
+        assert!(shown(&ours.listener).ends_with("--listen 127.0.0.1:8"));
+        assert!(shown(&ours.connector).ends_with("--connect 127.0.0.1:8"));
+        (shown(&theirs.listener), shown(&ours.listener))
+    }
+
+    #[test]
+    fn both_are_asked_for_the_same() {
+        let (theirs, ours) = lines("send-bw-list", 512);
+        for flag in ["ib_send_bw", "-s 512", "-t 128", "-Q 8", "-l 8", "-r 512", "-q 1", "-I 0"] {
+            assert!(theirs.contains(flag), "{flag}: {theirs}");
+        }
+        for flag in [
+            "bench --op send",
+            "--size 512",
+            "--unacked 128",
+            "--signal-every 8",
+            "--batch 8",
+            "--recv-window 512",
+            "--qps 1",
+            "--inline 0",
+            "--no-verify",
+        ] {
+            assert!(ours.contains(flag), "{flag}: {ours}");
+        }
+    }
+
+    #[test]
+    fn what_makes_a_case_is_said_to_both() {
+        let both = |name, flag: &str, our_flag: &str| {
+            let (theirs, ours) = lines(name, SIZES[0]);
+            assert!(theirs.contains(flag) && ours.contains(our_flag), "{theirs}\n{ours}");
+        };
+        both("send-bw-srq", "--use-srq", "--srq");
+        both("send-bw-qps", "-q 4", "--qps 4");
+        both("send-lat-inline", "-I 16", "--inline 16");
+        both("read-bw", "-o 16", "--op read");
+        both("write-lat", "ib_write_lat", "--assume-in-order");
+    }
+}

@@ -1,0 +1,120 @@
+//! `cargo xtask vm compare`: perftest and rdma-conn, side by side in one guest.
+//!
+//! `cases` says what is compared, `commands` how both are asked for the same, `pair`
+//! runs two processes, `perftest` reads what they print, `runner` alternates, `report`
+//! prints the ratios. The host builds the command and boots the guest; the rest happens
+//! there, by this same program.
+
+mod cases;
+mod commands;
+mod pair;
+mod perftest;
+mod report;
+mod runner;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::cache::Cache;
+use super::guest::{self, Guest};
+
+/// What `cargo xtask vm compare` is given.
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub(crate) struct CompareArgs {
+    /// One JSON object a line on standard output, and nothing else there
+    #[arg(long)]
+    json: bool,
+    /// Runs of each program in each case, in turn
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Cases, with commas in between [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    case: Vec<String>,
+    /// Sizes of messages in bytes, with commas in between
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = cases::SIZES, value_parser = clap::value_parser!(u32).range(1..=8_388_608))]
+    size: Vec<u32>,
+    /// Show the cases, and do nothing
+    #[arg(long)]
+    list: bool,
+    /// Run here, with this build of rdma-conn: what the guest does
+    #[arg(long, value_name = "RDMA-CONN", hide = true)]
+    here: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Both programs run in one guest on one device, as two processes each, pinned to a processor
+each; they take turns, and change places every round. Both poll without pause, check no
+payloads, signal every so many requests, and have the same depth, receives, READs in flight,
+queue pairs and MTU; the commands are printed beside the figures.
+
+A rate is that of the whole run; a latency is the run's median. The ratio is the median of
+our rounds divided by the median of perftest's: a rate should be at least 1 and a latency at
+most 1, with 5 % for noise. `spread` is the largest ratio of a single round less the smallest.
+
+The guest's processors are emulated in software: only ratios mean something, and only those
+taken while the machine does nothing else.
+
+JSON: case, size_bytes, ratio_rate or ratio_latency, rounds, spread (absent with one round),
+meets_target, messages_per_s and perftest_messages_per_s or latency_ns_p50 and
+perftest_latency_ns_p50, command, perftest_command, note. A comparison that could not be made
+has `failed` with the reason instead, and makes the exit status 1. A target that is missed
+does not.";
+
+/// A pair of runs takes some 5 s; the guest's limit is for a guest that hangs.
+const LIMIT_PER_ROUND: Duration = Duration::from_secs(30);
+
+/// Compares in the guest, or, when this is the guest, here.
+pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
+    if args.list {
+        println!("{}", cases::names().join("\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let comparisons = cases::chosen(&args.case, &args.size)?;
+    if let Some(ours) = &args.here {
+        let all_measured = runner::run(&comparisons, args.rounds, args.json, ours)?;
+        return Ok(if all_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let own = std::env::current_exe().context("finding this program")?;
+    let ours = build(&own)?;
+    let rounds = args.rounds * comparisons.len() as u32;
+    let guest = Guest {
+        command: guest::quoted(&command(args, &own, &ours)),
+        limit: LIMIT_PER_ROUND * (rounds + 2),
+        memory_mib: 4096,
+        verbose: false,
+    };
+    Ok(ExitCode::from(guest.run(&Cache::filled()?)?.status))
+}
+
+/// This program's own command line in the guest.
+fn command(args: &CompareArgs, own: &Path, ours: &Path) -> Vec<String> {
+    let own = own.display().to_string();
+    let mut words = vec![own, "vm".into(), "compare".into()];
+    let sizes: Vec<String> = args.size.iter().map(u32::to_string).collect();
+    words.extend(["--rounds".into(), args.rounds.to_string(), "--size".into(), sizes.join(",")]);
+    if !args.case.is_empty() {
+        words.extend(["--case".into(), args.case.join(",")]);
+    }
+    if args.json {
+        words.push("--json".into());
+    }
+    words.extend(["--here".into(), ours.display().to_string()]);
+    words
+}
+
+/// Builds the command beside this program, and says where it is.
+fn build(own: &Path) -> Result<PathBuf> {
+    let target = own.ancestors().nth(2).context("this program lies in no target folder")?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--quiet", "--package", "rdma-conn-apps", "--target-dir"]);
+    let status = cargo.arg(target).status().context("starting cargo")?;
+    ensure!(status.success(), "rdma-conn does not build");
+    let built = target.join("release/rdma-conn");
+    ensure!(built.exists(), "cargo built no {}", built.display());
+    Ok(built)
+}

@@ -1,0 +1,195 @@
+//! Running the two ends of a command, one waiting for the other, with a limit.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::commands::Pair;
+
+/// Longer than any run takes where it does not hang.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What the connecting end printed, when both have ended well.
+///
+/// # Errors
+/// An end that failed or took too long, with the last that it printed. No process is
+/// left.
+pub(super) fn run(pair: &Pair, port: u16) -> Result<String> {
+    let deadline = Instant::now() + LIMIT;
+    let mut listener = End::start(&pair.listener)?;
+    listener.wait_until_it_listens(port, deadline)?;
+    let connector = End::start(&pair.connector)?.finish(deadline);
+    // An end that has failed leaves the other one waiting.
+    let patience = if connector.is_ok() { deadline } else { Instant::now() };
+    let listener = listener.finish(patience);
+    let printed = connector.context("the connecting end")?;
+    listener.context("the listening end")?;
+    Ok(printed)
+}
+
+/// A running process, which does not outlive this.
+struct End {
+    child: Child,
+    /// What it prints on standard output and on standard error, once it prints no more.
+    gathered: Receiver<(Stream, String)>,
+    printed: [String; 2],
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
+impl End {
+    fn start(words: &[String]) -> Result<End> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
+        let (tell, gathered) = channel();
+        if let Some(out) = child.stdout.take() {
+            gather(out, Stream::Out, tell.clone());
+        }
+        if let Some(err) = child.stderr.take() {
+            gather(err, Stream::Err, tell);
+        }
+        Ok(End { child, gathered, printed: Default::default() })
+    }
+
+    /// Whether it does is seen from outside: perftest says it into a buffer.
+    fn wait_until_it_listens(&mut self, port: u16, deadline: Instant) -> Result<()> {
+        while !is_listened_to(port)? {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the listening end ended ({status}): {}", self.last_words());
+            }
+            if Instant::now() > deadline {
+                bail!("the listening end did not listen within {LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5)); // until the next look
+        }
+        Ok(())
+    }
+
+    /// Waits until it has ended; what it printed on standard output.
+    fn finish(mut self, deadline: Instant) -> Result<String> {
+        if !self.gather_until(deadline) {
+            self.kill();
+            bail!("it did not end within {LIMIT:?}: {}", self.last_words());
+        }
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("{status}: {}", self.last_words());
+        }
+        Ok(std::mem::take(&mut self.printed[Stream::Out as usize]))
+    }
+
+    /// Takes what it has printed; whether that is all.
+    fn gather_until(&mut self, deadline: Instant) -> bool {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.gathered.recv_timeout(left) {
+                Ok((stream, text)) => self.printed[stream as usize] = text,
+                Err(RecvTimeoutError::Disconnected) => return true,
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+
+    /// The last line of what it said, errors first, when it has ended.
+    fn last_words(&mut self) -> String {
+        // Whoever else holds its pipes is not waited for.
+        self.gather_until(Instant::now() + Duration::from_secs(1));
+        let [out, err] = &self.printed;
+        let last = [err, out].into_iter().find_map(|text| text.lines().rfind(|l| is_told(l)));
+        last.unwrap_or("it said nothing").trim().to_owned()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether a line has more than a rule.
+fn is_told(line: &str) -> bool {
+    line.chars().any(char::is_alphanumeric)
+}
+
+fn gather(from: impl Read + Send + 'static, stream: Stream, tell: Sender<(Stream, String)>) {
+    std::thread::spawn(move || {
+        let (mut from, mut bytes) = (from, Vec::new());
+        let _ = from.read_to_end(&mut bytes); // what came before an error counts
+        let _ = tell.send((stream, String::from_utf8_lossy(&bytes).into_owned())); // or not
+    });
+}
+
+/// Whether a socket of this machine listens at `port`.
+fn is_listened_to(port: u16) -> Result<bool> {
+    let mut tables = String::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        tables += &fs::read_to_string(table).unwrap_or_default(); // without IPv6: no table
+    }
+    Ok(tables.lines().any(|line| is_listening(line, port)))
+}
+
+/// A line is `sl local_address rem_address st …`, an address `HEX:PORT`; 0A is LISTEN.
+fn is_listening(line: &str, port: u16) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let local = words.next().and_then(|address| address.rsplit_once(':'));
+    let is_at = local.is_some_and(|(_, p)| u16::from_str_radix(p, 16) == Ok(port));
+    is_at && words.nth(1) == Some("0A")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn shell(listener: &str, connector: &str) -> Pair {
+        let words = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
+        Pair { listener: words(listener), connector: words(connector) }
+    }
+
+    #[test]
+    fn the_connecting_ends_output_comes_back() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert_eq!(run(&shell("echo first", "echo second"), port).unwrap(), "second\n");
+    }
+
+    #[test]
+    fn an_end_that_fails_says_why() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        // The listening end would wait for ever.
+        let failed = run(&shell("exec tail -f /dev/null", "echo broken >&2; exit 3"), port);
+        let told = format!("{:#}", failed.unwrap_err());
+        assert!(told.contains("connecting end") && told.contains("broken"), "{told}");
+        let failed = run(&shell("echo lost; exit 1", "true"), port);
+        let told = format!("{:#}", failed.unwrap_err());
+        assert!(told.contains("listening end") && told.contains("lost"), "{told}");
+    }
+
+    #[test]
+    fn a_listener_is_seen() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        assert!(is_listened_to(port).unwrap());
+        drop(socket);
+        assert!(!is_listened_to(port).unwrap());
+        assert!(!is_listening("0: 0100007F:1388 00000000:0000 01 0 0 0", 5000), "established");
+        assert!(is_listening("0: 0100007F:1388 00000000:0000 0A 0 0 0", 5000));
+    }
+}

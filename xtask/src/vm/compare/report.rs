@@ -1,0 +1,269 @@
+//! What comes of a comparison: a line of JSON, or a row of a table.
+
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::cases::{Comparison, Kind};
+
+/// How far a ratio may be off for noise.
+const TOLERANCE: f64 = 0.05;
+
+/// What one round has measured: messages a second, or nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round {
+    pub(super) ours: f64,
+    pub(super) theirs: f64,
+}
+
+/// The rounds of one comparison, and the commands that made them.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) comparison: Comparison,
+    pub(super) rounds: Vec<Round>,
+    /// The connecting ends.
+    pub(super) command: String,
+    pub(super) perftest_command: String,
+    pub(super) note: Option<String>,
+}
+
+/// One line of `--json`.
+#[derive(Serialize, Debug)]
+struct Line<'a> {
+    case: &'a str,
+    size_bytes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_rate: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_latency: Option<f64>,
+    rounds: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread: Option<f64>,
+    meets_target: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    perftest_messages_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns_p50: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    perftest_latency_ns_p50: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+    command: &'a str,
+    perftest_command: &'a str,
+}
+
+/// A comparison that came to nothing.
+#[derive(Serialize, Debug)]
+struct FailedLine<'a> {
+    case: &'a str,
+    size_bytes: u32,
+    failed: &'a str,
+}
+
+impl Measured {
+    fn of(&self, figure: impl Fn(&Round) -> f64) -> f64 {
+        median(self.rounds.iter().map(figure).collect())
+    }
+
+    /// Ours to perftest's, of the medians of the rounds.
+    fn ratio(&self) -> f64 {
+        self.of(|r| r.ours) / self.of(|r| r.theirs)
+    }
+
+    /// The largest ratio of one round less the smallest one: what the ratio could have
+    /// been with one round alone. One round has none.
+    fn spread(&self) -> Option<f64> {
+        let ratios = || self.rounds.iter().map(|r| r.ours / r.theirs);
+        let most = ratios().fold(f64::MIN, f64::max);
+        (self.rounds.len() > 1).then(|| most - ratios().fold(f64::MAX, f64::min))
+    }
+
+    fn meets_target(&self) -> bool {
+        match self.comparison.case.kind {
+            Kind::Rate => self.ratio() >= 1.0 - TOLERANCE,
+            Kind::Latency => self.ratio() <= 1.0 + TOLERANCE,
+        }
+    }
+
+    fn line(&self) -> Line<'_> {
+        let Comparison { case, size } = self.comparison;
+        let rate = |figure: f64| (case.kind == Kind::Rate).then_some(figure);
+        let latency = |figure: f64| (case.kind == Kind::Latency).then_some(figure);
+        let (ours, theirs) = (self.of(|r| r.ours), self.of(|r| r.theirs));
+        Line {
+            case: case.name,
+            size_bytes: size,
+            ratio_rate: rate(rounded(self.ratio())),
+            ratio_latency: latency(rounded(self.ratio())),
+            rounds: self.rounds.len(),
+            spread: self.spread().map(rounded),
+            meets_target: self.meets_target(),
+            messages_per_s: rate(ours),
+            perftest_messages_per_s: rate(theirs),
+            latency_ns_p50: latency(ours),
+            perftest_latency_ns_p50: latency(theirs),
+            note: self.note.as_deref(),
+            command: &self.command,
+            perftest_command: &self.perftest_command,
+        }
+    }
+
+    fn row(&self) -> [String; 7] {
+        let Comparison { case, size } = self.comparison;
+        let shown = |figure: f64| match case.kind {
+            Kind::Rate => format!("{figure:.0}/s"),
+            Kind::Latency => format!("{:.2} µs", figure / 1e3),
+        };
+        [
+            case.name.to_owned(),
+            format!("{size} B"),
+            shown(self.of(|r| r.theirs)),
+            shown(self.of(|r| r.ours)),
+            format!("{:.3}", self.ratio()),
+            self.spread().map_or_else(|| "one round".into(), |spread| format!("{spread:.3}")),
+            if self.meets_target() { "met" } else { "missed" }.to_owned(),
+        ]
+    }
+}
+
+fn rounded(ratio: f64) -> f64 {
+    (ratio * 1e4).round() / 1e4
+}
+
+/// The middle one, or the mean of the two in the middle.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let middle = figures.len() / 2;
+    match figures.len() % 2 {
+        1 => figures[middle],
+        _ => f64::midpoint(figures[middle - 1], figures[middle]),
+    }
+}
+
+/// Gathers results, and prints them.
+pub(super) struct Report {
+    json: bool,
+    table: Table,
+    /// What is printed below the table.
+    below: Vec<String>,
+    measured: u32,
+    missed: u32,
+    failed: u32,
+}
+
+const HEADER: [&str; 7] =
+    ["case", "size", "perftest", "rdma-conn", "ratio", "spread", "target (within 5 %)"];
+
+impl Report {
+    pub(super) fn new(json: bool) -> Report {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_header(HEADER);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        Report { json, table, below: Vec::new(), measured: 0, missed: 0, failed: 0 }
+    }
+
+    pub(super) fn add(&mut self, measured: &Measured) -> Result<()> {
+        self.measured += 1;
+        self.missed += u32::from(!measured.meets_target());
+        if self.json {
+            println!("{}", serde_json::to_string(&measured.line())?);
+            return Ok(());
+        }
+        self.table.add_row(measured.row());
+        let Comparison { case, size } = measured.comparison;
+        self.below.push(format!("{}, {size} B", case.name));
+        self.below.push(format!("  {}", measured.perftest_command));
+        self.below.push(format!("  {}", measured.command));
+        self.below.extend(measured.note.iter().map(|note| format!("  ({note})")));
+        Ok(())
+    }
+
+    pub(super) fn add_failed(&mut self, comparison: &Comparison, why: &str) -> Result<()> {
+        self.failed += 1;
+        let Comparison { case, size } = comparison;
+        eprintln!("{}, {size} B failed: {why}", case.name);
+        if self.json {
+            let line = FailedLine { case: case.name, size_bytes: *size, failed: why };
+            println!("{}", serde_json::to_string(&line)?);
+        } else {
+            let mut row = [const { String::new() }; HEADER.len()];
+            row[0] = case.name.to_owned();
+            row[1] = format!("{size} B");
+            row[6] = "failed".to_owned();
+            self.table.add_row(row);
+            self.below.push(format!("{}, {size} B failed: {why}", case.name));
+        }
+        Ok(())
+    }
+
+    /// Prints what is left to print; whether nothing has failed.
+    pub(super) fn finish(self) -> bool {
+        if !self.json {
+            println!("{}", self.table);
+            println!("{}", self.below.join("\n"));
+        }
+        let Report { measured, missed, failed, .. } = self;
+        eprintln!(
+            "{measured} comparisons measured, {missed} of them missed the target; {failed} failed"
+        );
+        failed == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::chosen;
+    use super::*;
+
+    fn measured(name: &str, rounds: &[(f64, f64)]) -> Measured {
+        Measured {
+            comparison: chosen(&[name.to_owned()], &[16]).unwrap()[0],
+            rounds: rounds
+                .iter()
+                .map(|(ours, theirs)| Round { ours: *ours, theirs: *theirs })
+                .collect(),
+            command: "ours".into(),
+            perftest_command: "theirs".into(),
+            note: None,
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_that_of_the_medians() {
+        let rounds = [(10.0, 10.0), (30.0, 10.0), (12.0, 40.0)];
+        let measured = measured("send-bw", &rounds);
+        assert_eq!(measured.ratio(), 1.2);
+        let line = serde_json::to_value(measured.line()).unwrap();
+        assert_eq!(line["case"], "send-bw");
+        assert_eq!(line["ratio_rate"], 1.2);
+        assert_eq!(line["spread"], 2.7);
+        assert_eq!(line["rounds"], 3);
+        assert!(line.get("ratio_latency").is_none());
+    }
+
+    #[test]
+    fn one_round_has_no_spread() {
+        let line = serde_json::to_value(measured("send-lat", &[(8.0, 10.0)]).line()).unwrap();
+        assert_eq!(line["ratio_latency"], 0.8);
+        assert!(line.get("spread").is_none() && line.get("ratio_rate").is_none());
+    }
+
+    #[test]
+    fn slower_is_a_target_missed() {
+        assert!(measured("send-bw", &[(96.0, 100.0)]).meets_target());
+        assert!(!measured("send-bw", &[(94.0, 100.0)]).meets_target());
+        assert!(measured("send-lat", &[(104.0, 100.0)]).meets_target());
+        assert!(!measured("send-lat", &[(106.0, 100.0)]).meets_target());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between() {
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert_eq!(median(vec![7.0]), 7.0);
+    }
+}

@@ -1,0 +1,143 @@
+//! The part that runs in the guest: every comparison, round after round.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::cases::{Comparison, Kind};
+use super::commands::{Setting, shown};
+use super::report::{Measured, Report, Round};
+use super::{pair, perftest};
+
+/// The first port; each pair of processes has one of its own, for a port that was closed
+/// may not be free at once.
+const FIRST_PORT: u16 = 20_000;
+
+/// Runs them all; whether none failed.
+pub(super) fn run(
+    comparisons: &[Comparison],
+    rounds: u32,
+    json: bool,
+    ours: &Path,
+) -> Result<bool> {
+    let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
+    let setting = Setting { device: &device, gid_index: gid_index(&device)?, ours };
+    let mut runner = Runner { setting, next_port: FIRST_PORT };
+    let mut report = Report::new(json);
+    for (at, comparison) in comparisons.iter().enumerate() {
+        let Comparison { case, size } = comparison;
+        eprintln!("{} of {}: {}, {size} B", at + 1, comparisons.len(), case.name);
+        match runner.compare(comparison, rounds) {
+            Ok(measured) => report.add(&measured)?,
+            Err(e) => report.add_failed(comparison, &format!("{e:#}"))?,
+        }
+    }
+    Ok(report.finish())
+}
+
+struct Runner<'a> {
+    setting: Setting<'a>,
+    next_port: u16,
+}
+
+impl Runner<'_> {
+    /// Alternates: whoever is first in one round is second in the next one.
+    fn compare(&mut self, comparison: &Comparison, rounds: u32) -> Result<Measured> {
+        let mut all = Vec::new();
+        let mut note = None;
+        for round in 0..rounds {
+            let (ours, theirs);
+            if round % 2 == 0 {
+                theirs = self.perftest(comparison, &mut note)?;
+                ours = self.ours(comparison)?;
+            } else {
+                ours = self.ours(comparison)?;
+                theirs = self.perftest(comparison, &mut note)?;
+            }
+            all.push(Round { ours, theirs });
+        }
+        let (port, setting) = (self.next_port, &self.setting);
+        Ok(Measured {
+            comparison: *comparison,
+            rounds: all,
+            command: shown(&comparison.ours(setting, port).connector),
+            perftest_command: shown(&comparison.perftest(setting, port).connector),
+            note,
+        })
+    }
+
+    fn port(&mut self) -> u16 {
+        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
+        self.next_port
+    }
+
+    fn perftest(&mut self, comparison: &Comparison, note: &mut Option<String>) -> Result<f64> {
+        let port = self.port();
+        let output = pair::run(&comparison.perftest(&self.setting, port), port);
+        let output = output.context("perftest")?;
+        if comparison.case.inline && perftest::inline_bytes(&output) < Some(comparison.size) {
+            *note = Some("perftest does not send inline on this device, asked as it is".to_owned());
+        }
+        positive(perftest::figure(comparison, &output).context("perftest")?)
+    }
+
+    fn ours(&mut self, comparison: &Comparison) -> Result<f64> {
+        let port = self.port();
+        let output = pair::run(&comparison.ours(&self.setting, port), port);
+        positive(our_figure(comparison, &output.context("rdma-conn")?).context("rdma-conn")?)
+    }
+}
+
+/// Whatever has a ratio.
+fn positive(figure: f64) -> Result<f64> {
+    ensure!(figure.is_finite() && figure > 0.0, "it measured {figure}");
+    Ok(figure)
+}
+
+/// Nanoseconds, or messages a second, of what our command printed.
+fn our_figure(comparison: &Comparison, output: &str) -> Result<f64> {
+    let line: Value = serde_json::from_str(output.trim()).context("it printed no JSON")?;
+    ensure!(line["size_bytes"] == comparison.size, "its result is about another size");
+    let inline = &line["inline"];
+    ensure!(*inline == comparison.case.inline, "it was to be inline or not, and is {inline}");
+    let field = match comparison.case.kind {
+        Kind::Latency => "latency_ns_p50",
+        Kind::Rate => "messages_per_s",
+    };
+    line[field].as_f64().with_context(|| format!("its result has no {field}"))
+}
+
+/// The index of the device's IPv4-mapped GID of RoCE v2.
+fn gid_index(device: &str) -> Result<u32> {
+    let port = Path::new("/sys/class/infiniband").join(device).join("ports/1");
+    let is_it = |index: &u32| {
+        let read = |folder: &str| fs::read_to_string(port.join(folder).join(index.to_string()));
+        let is_mapped =
+            read("gids").is_ok_and(|gid| gid.starts_with("0000:0000:0000:0000:0000:ffff:"));
+        is_mapped && read("gid_attrs/types").is_ok_and(|kind| kind.contains("v2"))
+    };
+    (0..64).find(is_it).with_context(|| format!("{device} has no IPv4-mapped GID"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::chosen;
+    use super::*;
+
+    #[test]
+    fn our_figure_is_that_of_the_run_that_was_asked_for() {
+        let of =
+            |name: &str, output| our_figure(&chosen(&[name.to_owned()], &[16]).unwrap()[0], output);
+        let rate = r#"{"size_bytes":16,"inline":false,"messages_per_s":9174.5}"#;
+        assert_eq!(of("send-bw", rate).unwrap(), 9174.5);
+        assert!(of("send-bw-inline", rate).is_err(), "it was not inline");
+        assert!(of("send-lat", rate).is_err(), "it has no latency");
+        assert!(of("send-bw", r#"{"size_bytes":17,"inline":false,"messages_per_s":1}"#).is_err());
+        let latency = r#"{"size_bytes":16,"inline":false,"latency_ns_p50":12767}"#;
+        assert_eq!(of("write-lat", latency).unwrap(), 12_767.0);
+        assert!(of("write-lat", "").is_err());
+        assert!(positive(0.0).is_err() && positive(f64::NAN).is_err());
+    }
+}
