@@ -168,7 +168,7 @@ pub const fn words_for(depth: u32) -> usize {
 
 /// Ids, signalling and slots of one send queue. See the [module](self).
 ///
-/// The storage has one bit a request, "was signalled": `[u64; N]` or any other
+/// The storage has one bit a request, "was signalled out of turn": `[u64; N]` or any other
 /// container of at least [`words_for`] words.
 ///
 /// ```
@@ -189,7 +189,8 @@ pub const fn words_for(depth: u32) -> usize {
 /// ```
 // Invariant: completed < next; next - 1 - completed <= depth;
 // next_signal is the least multiple of signal_every that is >= next;
-// bit `id & mask` of `signalled` is right for every outstanding id;
+// bit `id & mask` of `out_of_turn` is set for the outstanding ids that are signalled without
+// being multiples of signal_every, `recorded` of them, and for no others;
 // last_signalled is the greatest signalled id < next, or some id <= completed.
 #[derive(Clone, Debug)]
 pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
@@ -204,7 +205,9 @@ pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
     next: u64,
     next_signal: u64,
     last_signalled: u64,
-    signalled: S,
+    /// How many outstanding requests are signalled out of turn.
+    recorded: u32,
+    out_of_turn: S,
 }
 
 /// Making one.
@@ -229,16 +232,17 @@ impl<S> SendTracker<S> {
     /// A config that makes no queue, or one that is deeper than the storage.
     pub fn with_storage(
         config: SendTrackerConfig,
-        storage: S,
+        mut storage: S,
     ) -> Result<Self, SendTrackerConfigError>
     where
         S: AsRef<[u64]> + AsMut<[u64]>,
     {
         check(config, storage.as_ref().len())?;
+        storage.as_mut().fill(0);
         Ok(Self::start(config, storage))
     }
 
-    const fn start(config: SendTrackerConfig, signalled: S) -> Self {
+    const fn start(config: SendTrackerConfig, out_of_turn: S) -> Self {
         let data_slots = config.depth - config.control_slots;
         let signal_every =
             if config.signal_every < data_slots { config.signal_every } else { data_slots };
@@ -251,7 +255,8 @@ impl<S> SendTracker<S> {
             next: 1,
             next_signal: signal_every as u64,
             last_signalled: 0,
-            signalled,
+            recorded: 0,
+            out_of_turn,
         }
     }
 }
@@ -298,17 +303,16 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
             return Err(SendQueueFull);
         }
         let id = self.next;
+        self.next = id + 1;
         let regular = id == self.next_signal;
         if regular {
             self.next_signal += u64::from(self.signal_every);
-        }
-        let signalled = regular || forced;
-        if signalled {
             self.last_signalled = id;
+        } else if forced {
+            self.last_signalled = id;
+            self.record(id);
         }
-        self.record(id, signalled);
-        self.next = id + 1;
-        Ok(Planned { id: WrId(id), signalled })
+        Ok(Planned { id: WrId(id), signalled: regular || forced })
     }
 
     /// Takes back the requests from `first` on, which a failed post has not posted:
@@ -324,6 +328,7 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
             return Err(RollbackError::AlreadyRetired);
         }
         let dropped = (self.next - first.0) as u32;
+        self.forget(first.0, self.next);
         self.next = first.0;
         self.next_signal = first.0.next_multiple_of(u64::from(self.signal_every));
         self.last_signalled = self.newest_signalled();
@@ -337,21 +342,46 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
             .unwrap_or(self.completed)
     }
 
-    #[inline]
-    fn record(&mut self, id: u64, signalled: bool) {
+    /// Notes a request that is signalled out of turn.
+    #[cold]
+    fn record(&mut self, id: u64) {
         let at = id & self.mask;
-        let word = &mut self.signalled.as_mut()[(at / 64) as usize];
-        // With a regular signalling interval the bit of a lap ago is right mostly: a
-        // load and no store, so that the next request has no store to wait for.
-        if (*word >> (at % 64) & 1 == 1) != signalled {
-            *word ^= 1 << (at % 64);
+        self.out_of_turn.as_mut()[(at / 64) as usize] |= 1 << (at % 64);
+        self.recorded += 1;
+    }
+
+    /// Takes out what was noted of the requests `from .. to`.
+    #[inline]
+    fn forget(&mut self, from: u64, to: u64) {
+        // Nearly always there is nothing: one look, whatever their number.
+        let mut id = from;
+        while self.recorded > 0 && id < to {
+            if self.is_recorded(id) {
+                let at = id & self.mask;
+                self.out_of_turn.as_mut()[(at / 64) as usize] ^= 1 << (at % 64);
+                self.recorded -= 1;
+            }
+            id += 1;
         }
     }
 
     #[inline]
-    fn was_signalled(&self, id: u64) -> bool {
+    fn is_recorded(&self, id: u64) -> bool {
         let at = id & self.mask;
-        self.signalled.as_ref()[(at / 64) as usize] >> (at % 64) & 1 == 1
+        self.out_of_turn.as_ref()[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+
+    #[inline]
+    fn was_signalled(&self, id: u64) -> bool {
+        id.is_multiple_of(u64::from(self.signal_every)) || self.is_recorded(id)
+    }
+
+    #[inline]
+    fn retire(&mut self, id: WrId) -> u32 {
+        let retired = (id.0 - self.completed) as u32;
+        self.forget(self.completed + 1, id.0 + 1);
+        self.completed = id.0;
+        retired
     }
 }
 
@@ -398,13 +428,6 @@ impl<S> SendTracker<S> {
     #[inline]
     fn check_outstanding(&self, id: WrId) -> Result<(), CompletionError> {
         outstanding_or(id.0, self.completed, self.next)
-    }
-
-    #[inline]
-    fn retire(&mut self, id: WrId) -> u32 {
-        let retired = (id.0 - self.completed) as u32;
-        self.completed = id.0;
-        retired
     }
 
     /// Whether the request has completed. One that was never planned has not.

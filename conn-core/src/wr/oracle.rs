@@ -84,6 +84,8 @@ impl<const WORDS: usize> Tracked<WORDS> {
         }
         let signalled = model.outstanding.contains(&true);
         assert_eq!(machine.signalled_outstanding(), signalled);
+        let bits: u32 = machine.out_of_turn.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(machine.recorded, bits, "a bit is left, or missing");
         for (class, slots) in [(WrClass::Data, model.data_slots), (WrClass::Control, model.depth)] {
             let free = slots.saturating_sub(model.outstanding.len());
             assert_eq!(machine.available(class) as usize, free);
@@ -93,7 +95,7 @@ impl<const WORDS: usize> Tracked<WORDS> {
 
     fn unchanged(&self, before: &SendTracker<[u64; WORDS]>) {
         let state = |t: &SendTracker<[u64; WORDS]>| {
-            (t.completed, t.next, t.next_signal, t.last_signalled, t.signalled)
+            (t.completed, t.next, t.next_signal, t.last_signalled, t.recorded, t.out_of_turn)
         };
         assert_eq!(state(&self.machine), state(before), "a refused operation changed something");
     }
