@@ -21,6 +21,19 @@
 //! entries in different pages, against prefetching by the processor. The payload's
 //! line is thus not what a short message waits for; what is, is not known.
 //!
+//! Two threads, 16 bytes, lists of 8: 48 ns a message where the machine's two
+//! processors share a cache, 175 ns where they do not; it changes by the minute, and
+//! UCX's shared memory goes along (50 and 130 ns). In the first case three quarters of
+//! the sender's samples are inside the post, most of them at the stores to the payload
+//! and to the completion: it waits for their lines. Tried and left out, each run in
+//! turn with the version without it: the oldest entry written as a whole when it is
+//! published (no difference, and 190 ns instead of 175 in the second case); fetching
+//! the receive slots that a list of reposts is going to write (47.5 to 53 ns against
+//! 48.5 to 53, 170 against 173, and 0.5 ns more within one thread). Before runs of
+//! messages shared their checks: messages of up to 24 bytes in the completion's own
+//! line; a pause after an empty poll; fetching 8 or 16 slots ahead instead of 4;
+//! neighbouring entries in different pages.
+//!
 //! An overrun kills the queue: what was in it can be polled, what came later is
 //! lost, and the queue pairs that use it go to the error state.
 
