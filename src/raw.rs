@@ -71,7 +71,8 @@ pub struct Link {
     pub mtu_bytes: u32,
     /// Time to an acknowledgement is 4.096 µs · 2^`timeout`; 14 is 67 ms.
     pub timeout: u8,
-    /// Retries before `RETRY_EXC`, 0 to 7.
+    /// Retries before `RETRY_EXC`, 0 to 7. To the kernel's rxe, 7 is for ever: a peer that
+    /// has gone would never be missed.
     pub retry_count: u8,
     /// Retries after a receiver-not-ready, 0 to 6; 7 is for ever. Without flow control
     /// a receiver may be late for long: whoever waits has to have a deadline of his own.
@@ -90,7 +91,7 @@ impl Default for Link {
             gid_index: None,
             mtu_bytes: 4096,
             timeout: 14,
-            retry_count: 7,
+            retry_count: 6,
             rnr_retry: 7,
             min_rnr_timer: 12,
             rd_atomic: 16,

@@ -136,7 +136,8 @@ pub struct Transport {
     pub gid_index: Option<u32>,
     /// Time to an acknowledgement is 4.096 µs · 2^`timeout`; 14 is 67 ms.
     pub timeout: u8,
-    /// Retries before `RETRY_EXC`, 0 to 7.
+    /// Retries before `RETRY_EXC`, 0 to 7. To the kernel's rxe, 7 is for ever: a peer that
+    /// has gone would never be missed.
     pub retry_count: u8,
     /// Retries after a receiver-not-ready before `RNR_RETRY_EXC`, 0 to 6; 7 is for
     /// ever and refused, because a wait has to end.
@@ -152,7 +153,7 @@ impl Default for Transport {
             port: 1,
             gid_index: None,
             timeout: 14,
-            retry_count: 7,
+            retry_count: 6,
             rnr_retry: 6,
             min_rnr_timer: 12,
         }

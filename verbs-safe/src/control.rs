@@ -49,7 +49,9 @@ pub struct ConnectAttr {
     pub min_rnr_timer: u8,
     /// How often to try again when the peer has no receive posted; 7 is for ever (3 bits).
     pub rnr_retry: u8,
-    /// How often to try again when the peer does not answer (3 bits).
+    /// How often to try again when the peer does not answer (3 bits). Not every device
+    /// takes 7 for a number: to the kernel's rxe it is for ever, and a peer that has gone
+    /// is never missed.
     pub retry_cnt: u8,
     /// How long to wait for an answer: 4.096 µs · 2^timeout, 0 is for ever (5 bits).
     pub timeout: u8,
@@ -65,7 +67,7 @@ pub struct ConnectAttr {
 }
 
 impl ConnectAttr {
-    /// Port 1, MTU 1024, an RNR timer of 0.64 ms with 6 retries, 7 retries after
+    /// Port 1, MTU 1024, an RNR timer of 0.64 ms with 6 retries, 6 retries after
     /// 67 ms each without an answer, one READ or atomic at a time.
     #[must_use]
     pub fn new(gid_index: u8, local_psn: u32) -> ConnectAttr {
@@ -75,7 +77,7 @@ impl ConnectAttr {
             mtu: Mtu::B1024,
             min_rnr_timer: 12,
             rnr_retry: 6,
-            retry_cnt: 7,
+            retry_cnt: 6,
             timeout: 14,
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,

@@ -114,14 +114,19 @@ extern "C" fn no_qp(_pd: *mut ibv_pd, _attr: *mut ibv_qp_init_attr) -> *mut ibv_
 }
 
 #[test]
-fn a_refused_queue_pair_leaves_nothing_behind() {
+fn a_refused_queue_pair_leaves_nothing_behind_and_names_its_transport() {
     let pd = pd_of(faulty(|v| v.create_qp = no_qp));
     let cq = pd.context().create_cq(CqConfig::new(64)).unwrap();
-    let error = pd.create_qp(&config((&cq, &cq), Shape::default()), ()).unwrap_err();
-    let CreateQpError::Refused { max_send_wr, max_recv_wr, errno, .. } = error else {
-        panic!("{error}")
-    };
-    assert_eq!((max_send_wr, max_recv_wr, errno.raw()), (16, 16, libc::EPERM));
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud { qkey: QKEY }] {
+        let shape = Shape { transport, ..Shape::default() };
+        let error = pd.create_qp(&config((&cq, &cq), shape), ()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(&format!("of transport {transport}, 16 sends")), "{text}");
+        let CreateQpError::Refused { max_send_wr, max_recv_wr, errno, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((max_send_wr, max_recv_wr, errno.raw()), (16, 16, libc::EPERM));
+    }
     assert_eq!(cq.reserved(), 0);
 }
 

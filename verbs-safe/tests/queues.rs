@@ -293,5 +293,5 @@ fn a_connected_queue_pair_has_the_attributes_that_were_asked_for() {
     let attr = a.control.query().unwrap();
     assert_eq!((attr.state, attr.dest_qp_num), (QpState::RTS, b.control.qp_num()));
     assert_eq!((attr.mtu, attr.rnr_retry, attr.min_rnr_timer), (Mtu::B1024, 5, 1));
-    assert_eq!((attr.retry_cnt, attr.timeout), (7, 14));
+    assert_eq!((attr.retry_cnt, attr.timeout), (6, 14));
 }

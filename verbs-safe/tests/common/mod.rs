@@ -107,7 +107,7 @@ pub fn connect_with(a: &QpControl, b: &QpControl, shape: Shape) {
     let (psn_a, psn_b) = (random_psn(), random_psn());
     let attr = |psn| ConnectAttr {
         rnr_retry: shape.rnr_retry,
-        retry_cnt: if shape.impatient { 0 } else { 7 },
+        retry_cnt: if shape.impatient { 0 } else { 6 },
         timeout: if shape.impatient { 8 } else { 14 },
         min_rnr_timer: 1, // 0.01 ms
         max_rd_atomic: shape.rd_atomic,
