@@ -12,6 +12,7 @@ mod counters;
 mod survey;
 
 pub use counters::{CounterError, Counters};
+pub use soft_rnic::{NetworkFaults, set_network_faults};
 pub use survey::{Found, Obstacle, PortReport, Survey, survey};
 
 /// The name of the embedded device.
