@@ -55,8 +55,8 @@ pub struct Faults {
     pub lost_response: f64,
     /// The queue pair whose turn it is goes to the error state.
     pub qp_death: f64,
-    /// What happens to messages of unreliable connections and datagrams, instead of
-    /// the two before.
+    /// What happens to messages of unreliable connections and datagrams, to which
+    /// `rnr` and `lost_response` do not apply.
     pub network: NetworkFaults,
 }
 
