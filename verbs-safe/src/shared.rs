@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use verbs_sys::ibv_access_flags;
 
@@ -67,7 +67,8 @@ pub struct RemoteSpan {
 /// written by atomic loads and stores, and copied in and out. Of a copy, every
 /// aligned 8-byte word is whole; two words may be of different times. What order
 /// they have is made with [`observe_arrival`](Self::observe_arrival) and
-/// [`publish_tail`](Self::publish_tail). In a mirrored region, both copies of a word are
+/// [`publish_tail`](Self::publish_tail). Where a copy in begins or ends within a word, an
+/// atomic exchange leaves the rest of the word alone. In a mirrored region, both copies of a word are
 /// different places to the compiler: use one of them for a word that is both stored and
 /// loaded here.
 ///
@@ -238,17 +239,18 @@ impl SharedRegion {
     #[inline]
     pub fn observe_byte(&self, offset: usize) -> Result<u8, RegionError> {
         self.span(offset, 1)?;
-        Ok(self.byte(offset).load(Ordering::Acquire))
+        Ok(self.word_at(offset & !7).load(Ordering::Acquire).to_ne_bytes()[offset & 7])
     }
 
     /// Stores the byte at `offset`, as [`publish_tail`](Self::publish_tail) stores a word.
+    /// That costs an atomic exchange of its word.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
     #[inline]
     pub fn publish_byte(&self, offset: usize, value: u8) -> Result<(), RegionError> {
         self.span(offset, 1)?;
-        self.byte(offset).store(value, Ordering::Release);
+        self.store_part(offset..offset + 1, &[value], Ordering::Release);
         Ok(())
     }
 
@@ -267,15 +269,11 @@ impl SharedRegion {
         self.span(offset, to.len())?;
         let (head, words, tail) = words_of(offset, to.len());
         let mut rest = to;
-        for at in head {
-            push(&mut rest, &[self.byte(at).load(Ordering::Relaxed)]);
-        }
+        self.load_part(head, &mut rest);
         for at in words.step_by(8) {
             push(&mut rest, &self.word_at(at).load(Ordering::Relaxed).to_ne_bytes());
         }
-        for at in tail {
-            push(&mut rest, &[self.byte(at).load(Ordering::Relaxed)]);
-        }
+        self.load_part(tail, &mut rest);
         Ok(())
     }
 
@@ -289,16 +287,12 @@ impl SharedRegion {
         let (head, words, tail) = words_of(offset, from.len());
         let (first, rest) = from.split_at(head.len());
         let (middle, last) = rest.split_at(words.len());
-        for (at, byte) in head.zip(first) {
-            self.byte(at).store(*byte, Ordering::Relaxed);
-        }
+        self.store_part(head, first, Ordering::Relaxed);
         let (chunks, _) = middle.as_chunks::<8>();
         for (at, chunk) in words.step_by(8).zip(chunks) {
             self.word_at(at).store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
         }
-        for (at, byte) in tail.zip(last) {
-            self.byte(at).store(*byte, Ordering::Relaxed);
-        }
+        self.store_part(tail, last, Ordering::Relaxed);
         Ok(())
     }
 
@@ -310,11 +304,11 @@ impl SharedRegion {
     pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), RegionError> {
         self.span(offset, len)?;
         let (head, words, tail) = words_of(offset, len);
-        for at in head.chain(tail) {
-            self.byte(at).store(value, Ordering::Relaxed);
-        }
-        let word = u64::from_ne_bytes([value; 8]);
+        let bytes = [value; 8];
+        self.store_part(head.clone(), &bytes[..head.len()], Ordering::Relaxed);
+        let word = u64::from_ne_bytes(bytes);
         words.step_by(8).for_each(|at| self.word_at(at).store(word, Ordering::Relaxed));
+        self.store_part(tail.clone(), &bytes[..tail.len()], Ordering::Relaxed);
         Ok(())
     }
 
@@ -338,22 +332,40 @@ impl SharedRegion {
         Ok(self.word_at(offset))
     }
 
-    /// The word at `offset`, which the caller has checked.
+    /// The word at `offset`, of which the caller has checked a byte at least.
     #[inline]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: the word lies inside the mapping, which begins at a page, and is
-        // aligned. This process reaches it by atomics only; what the device writes is
-        // outside of the language's memory model, or (a software device) atomic, too.
+        // SAFETY: the word lies inside the mapping, which is made of whole pages, and is
+        // aligned. This process reaches it by atomics of this size only (of different
+        // ones that meet, the language knows nothing); what the device writes is outside
+        // of the language's memory model, or (a software device) atomic, too.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// The byte at `offset`, which the caller has checked.
+    /// Loads a part of one word, which the caller has checked, to the front of `rest`.
     #[inline]
-    fn byte(&self, offset: usize) -> &AtomicU8 {
-        debug_assert!(offset < self.len);
-        // SAFETY: as in `word_at`; every byte is aligned.
-        unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }
+    fn load_part(&self, part: Range<usize>, rest: &mut &mut [u8]) {
+        if !part.is_empty() {
+            let first = part.start & !7;
+            let bytes = self.word_at(first).load(Ordering::Relaxed).to_ne_bytes();
+            push(rest, &bytes[part.start - first..part.end - first]);
+        }
+    }
+
+    /// Stores a part of one word, which the caller has checked, and leaves the rest of
+    /// the word to whoever else writes there.
+    #[inline]
+    fn store_part(&self, part: Range<usize>, from: &[u8], order: Ordering) {
+        if !part.is_empty() {
+            let first = part.start & !7;
+            // Relaxed: what is loaded is only written back, if it is still so.
+            self.word_at(first).update(order, Ordering::Relaxed, |word| {
+                let mut bytes = word.to_ne_bytes();
+                bytes[part.start - first..part.end - first].copy_from_slice(from);
+                u64::from_ne_bytes(bytes)
+            });
+        }
     }
 }
 

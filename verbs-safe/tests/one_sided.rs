@@ -254,6 +254,27 @@ fn copies_in_and_out_agree_at_every_offset_and_length() {
 }
 
 #[test]
+fn neighbours_in_a_word_are_left_alone() {
+    let rig = Rig::new();
+    let region = &rig.region;
+    std::thread::scope(|scope| {
+        for at in 0..3 {
+            scope.spawn(move || {
+                for i in 0..20_000u32 {
+                    let value = i as u8;
+                    match i % 3 {
+                        0 => region.publish_byte(at, value).unwrap(),
+                        1 => region.copy_in(at, &[value]).unwrap(),
+                        _ => region.fill(at, 1, value).unwrap(),
+                    }
+                    assert_eq!(region.observe_byte(at), Ok(value), "somebody wrote over it");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn requests_send_from_a_region_and_land_in_one() {
     let mut rig = Rig::new();
     let near = rig.another_region();
