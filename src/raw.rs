@@ -11,6 +11,10 @@
 //!    that it lets us reach, how much it has posted, and what its user said.
 //! 3. Post and poll. The stream is the users' again.
 //!
+//! Queue pairs of all transports are set up alike. A datagram queue pair can be joined to
+//! any number of peers, one after the other; what is for one of them is staged to its
+//! [`RawPeer::id`].
+//!
 //! ```
 //! use std::os::unix::net::UnixStream;
 //! use rdma_conn::raw::{Incoming, Link, Offer, RawEnd};
@@ -54,8 +58,10 @@
 mod setup;
 
 use conn_core::raw::{MAX_USER, Transport};
-use verbs_safe::{ConnectAttr, Endpoint, Gid, PortAttr, QueuePair, QueuePairConfig, RecvSide};
-use verbs_safe::{Mtu, RemoteSpan};
+use verbs_safe::{
+    AhAttr, ConnectAttr, Endpoint, Gid, Mtu, PeerId, PortAttr, QueuePair, QueuePairConfig,
+    RecvSide, RemoteSpan,
+};
 
 use crate::device::Device;
 use crate::send_recv::ConnectError;
@@ -124,6 +130,8 @@ pub struct RawPeer {
     pub recv_slots: u32,
     /// Bytes of each of them.
     pub recv_slot_bytes: u32,
+    /// Whom to stage datagrams to; `None` where the transport has connections.
+    pub id: Option<PeerId>,
     /// What its user said.
     pub user: Vec<u8>,
 }
@@ -138,6 +146,8 @@ pub struct RawEnd {
     port: PortAttr,
     gid: Gid,
     psn: u32,
+    qkey: u32,
+    is_active: bool,
     recv_slots: u32,
     recv_slot_bytes: u32,
 }
@@ -163,9 +173,12 @@ impl RawEnd {
         let queues = queues.map_err(|e| device.error("create a queue pair", &e))?;
         let (recv_slots, recv_slot_bytes) = receives(config);
         let rd_atomic = rd_atomic(device, link.rd_atomic)?;
+        let (transport, qkey) = transport(config.transport);
         Ok(RawEnd {
             queues,
-            transport: Transport::Rc,
+            transport,
+            qkey,
+            is_active: false,
             link: Link { rd_atomic, ..link },
             port,
             gid,
@@ -193,12 +206,13 @@ impl RawEnd {
     /// handshake does it; this is for set-up by other means.
     ///
     /// # Errors
-    /// [`ConnectError::Device`] with the transition that was refused.
+    /// [`ConnectError::Device`] with the transition that was refused, also where the
+    /// queue pair is for datagrams: see [`reach`](Self::reach).
     pub fn join(&mut self, peer: &Endpoint, mtu_bytes: u32) -> Result<(), ConnectError> {
         let mtu = self.port.active_mtu.bytes().min(mtu_bytes).min(self.link.mtu_bytes);
         let attr = ConnectAttr {
             port: self.port.port,
-            gid_index: u8::try_from(self.gid.index).unwrap_or(u8::MAX),
+            gid_index: self.gid_index(),
             mtu: Mtu::from_bytes(mtu).unwrap_or(Mtu::B256),
             min_rnr_timer: self.link.min_rnr_timer,
             rnr_retry: self.link.rnr_retry,
@@ -212,9 +226,43 @@ impl RawEnd {
         joined.map_err(|e| self.error("connect a queue pair", &e))
     }
 
+    /// Makes `peer`, whose key is `qkey`, one that datagrams can be staged to, and the
+    /// queue pair ready for them. The handshake does it; this is for set-up by other
+    /// means.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`] with the verb that was refused, also where the queue pair
+    /// is not for datagrams.
+    pub fn reach(&mut self, peer: &Endpoint, qkey: u32) -> Result<PeerId, ConnectError> {
+        if !self.is_active {
+            let active = self.queues.control.activate(self.psn);
+            active.map_err(|e| self.error("activate a queue pair", &e))?;
+            self.is_active = true;
+        }
+        let path = AhAttr { port: self.port.port, ..AhAttr::new(self.gid_index()) };
+        let pd = self.queues.control.protection_domain();
+        let at = pd.create_ah(peer, path);
+        let at = at.map_err(|e| self.error("make an address handle", &e))?;
+        let added = self.queues.send.add_peer(&at, peer.qp_num, qkey);
+        added.map_err(|e| self.error("add a peer", &e))
+    }
+
+    fn gid_index(&self) -> u8 {
+        u8::try_from(self.gid.index).unwrap_or(u8::MAX)
+    }
+
     fn error(&self, what: &'static str, reason: &dyn std::fmt::Display) -> ConnectError {
         let device = self.queues.control.context().device_name().to_owned();
         crate::device::DeviceError { device, what, reason: reason.to_string() }.into()
+    }
+}
+
+/// The transport as the handshake numbers it, and the key of one that has one.
+fn transport(transport: verbs_safe::Transport) -> (Transport, u32) {
+    match transport {
+        verbs_safe::Transport::Rc => (Transport::Rc, 0),
+        verbs_safe::Transport::Uc => (Transport::Uc, 0),
+        verbs_safe::Transport::Ud { qkey } => (Transport::Ud, qkey),
     }
 }
 

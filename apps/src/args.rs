@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rdma_conn::WaitStrategy;
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
+use rdma_conn::device::NetworkFaults;
 use rdma_conn::send_recv::{Config, Inline, Preset, Reposting, Transport};
 use serde::{Deserialize, Serialize};
 
@@ -225,9 +226,23 @@ pub(crate) struct RawArgs {
     /// all (read)
     #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no_credits"])]
     pub(crate) op: Option<Op>,
+    /// Service of the queue pairs
+    #[arg(long, value_enum, value_name = "SERVICE", requires = "op", default_value_t)]
+    pub(crate) transport: RawTransport,
     /// Queue pairs at each end, used in turn by one thread [default: 1; with --srq: 4]
     #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) qps: Option<u32>,
+    /// With --transport ud: queue pairs of the connecting end, which the one of the other
+    /// end serves all [default: 1]
+    #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) peers: Option<u32>,
+    /// With uc and ud: how long an answer may take before its message counts as lost
+    #[arg(long, value_name = "MS", requires = "op", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) answer_timeout: u32,
+    /// With uc and ud on soft0: what its network does to messages, as probabilities drawn
+    /// from a seed: loss=0.01,reordering=0.02,duplication=0.01,seed=7
+    #[arg(long, value_name = "FAULTS", requires = "op", value_parser = faults)]
+    pub(crate) faults: Option<Faults>,
     /// Two shared receive queues for two classes of sizes: --size SMALL,LARGE; messages
     /// of both sizes are sent in turn, each to the queue whose buffers fit it
     #[arg(long, requires = "op")]
@@ -271,6 +286,56 @@ pub(crate) enum Compat {
     /// rdma-core's RC ping-pong
     #[value(name = "ibv_rc_pingpong")]
     IbvRcPingpong,
+}
+
+/// The service of raw queue pairs.
+#[derive(ValueEnum, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RawTransport {
+    /// Reliable connection
+    #[default]
+    Rc,
+    /// Unreliable connection: what is lost is counted
+    Uc,
+    /// Unreliable datagrams: one MTU at most, one queue pair for all peers
+    Ud,
+}
+
+impl RawTransport {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            RawTransport::Rc => "rc",
+            RawTransport::Uc => "uc",
+            RawTransport::Ud => "ud",
+        }
+    }
+}
+
+/// What a network does, and the seed that it is drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Faults {
+    pub(crate) network: NetworkFaults,
+    pub(crate) seed: u64,
+}
+
+fn faults(text: &str) -> Result<Faults, String> {
+    let mut faults = Faults::default();
+    for part in text.split(',') {
+        let (name, value) = part.split_once('=').ok_or("NAME=VALUE, with commas in between")?;
+        if name == "seed" {
+            faults.seed = value.parse().map_err(|_| "seed is a number from 0")?;
+            continue;
+        }
+        let probability = value.parse::<f64>().ok().filter(|p| (0.0..=1.0).contains(p));
+        let probability = probability.ok_or_else(|| format!("{name} is a number from 0 to 1"))?;
+        match name {
+            "loss" => faults.network.loss = probability,
+            "reordering" => faults.network.reordering = probability,
+            "duplication" => faults.network.duplication = probability,
+            _ => return Err("there are loss, reordering, duplication and seed".into()),
+        }
+    }
+    Ok(faults)
 }
 
 #[derive(ClapArgs, Debug, Clone)]

@@ -6,6 +6,7 @@
 
 mod compat;
 mod end;
+mod flight;
 mod follow;
 mod lead;
 mod memory;
@@ -13,6 +14,8 @@ mod plan;
 mod queues;
 mod rate;
 mod report;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::net::{SocketAddr, TcpListener};
@@ -20,10 +23,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rdma_conn::device::Device;
+use rdma_conn::device::{Device, Provider, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
-use crate::args::{Bench, Common, ConnectionArgs, Ends, Op, Pingpong, RawArgs, Wait};
+use crate::args::{
+    Bench, Common, ConnectionArgs, Ends, Faults, Op, Pingpong, RawArgs, RawTransport, Wait,
+};
 use crate::bench::EndOfLoad;
 use crate::outcome::{Outcome, as_usage, usage};
 use crate::{progress, session};
@@ -31,7 +36,8 @@ pub(crate) use compat::ibv_rc_pingpong;
 use end::{End, Local, Refused};
 use lead::Trips;
 use plan::{Plan, Task};
-use report::{Latency, Line, Report};
+use rate::Received;
+use report::{Counted, Latency, Line, Report};
 use wire::{Note, Totals, Wire};
 
 /// Round trips before the measured ones: a tenth of them, and at most so many.
@@ -60,6 +66,15 @@ enum Until {
 
 /// `pingpong --op`.
 pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
+    pingpong_request(common, options, op).run()
+}
+
+/// `bench --op`.
+pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
+    bench_request(common, options, op)?.run()
+}
+
+fn pingpong_request<'a>(common: &'a Common, options: &'a Pingpong, op: Op) -> Request<'a> {
     let measured = options.trips();
     let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
     Request {
@@ -74,11 +89,9 @@ pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
         verify: !options.no_verify,
         until: Until::Trips(trips),
     }
-    .run()
 }
 
-/// `bench --op`.
-pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
+fn bench_request<'a>(common: &'a Common, options: &'a Bench, op: Op) -> Result<Request<'a>> {
     let sizes = if options.size.is_empty() { vec![16] } else { options.size.clone() };
     let until = match options.messages {
         Some(messages) => EndOfLoad::Messages(messages),
@@ -96,7 +109,7 @@ pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
              connections: with --op there are --qps and --recv-window",
         ));
     }
-    Request {
+    Ok(Request {
         task: Task::Bench,
         op,
         common,
@@ -107,13 +120,13 @@ pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
         srq: options.srq.is_some(),
         verify: !options.no_verify,
         until: Until::Load(until),
-    }
-    .run()
+    })
 }
 
 impl Request<'_> {
     fn run(&self) -> Outcome {
         let device = session::open_device(self.common, self.ends)?;
+        self.let_the_network_fail(&device)?;
         let local = Local {
             device: &device,
             gid_index: self.common.gid_index,
@@ -126,6 +139,16 @@ impl Request<'_> {
         }
     }
 
+    /// The network of soft0, if it is to have faults.
+    fn let_the_network_fail(&self, device: &Device) -> Outcome {
+        let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
+        if device.provider() != Provider::Soft || self.raw.transport == RawTransport::Rc {
+            return Err(usage("--faults are of soft0, with --transport uc or ud"));
+        }
+        set_network_faults(seed, network);
+        Ok(())
+    }
+
     /// One plan for each measurement, and whatever cannot be in one line.
     fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
         if self.connection.wait == Wait::Block {
@@ -136,15 +159,32 @@ impl Request<'_> {
             (true, [small, large]) if small < large => vec![(*small, Some(*large))],
             (true, _) => return Err(usage("--srq-classes takes two sizes: --size SMALL,LARGE")),
         };
+        match (self.raw.transport, self.raw.peers, self.raw.qps) {
+            (RawTransport::Ud, _, Some(_)) => {
+                return Err(usage("--transport ud has --peers, all served by one queue pair"));
+            }
+            (RawTransport::Ud, ..) | (_, None, _) => {}
+            _ => return Err(usage("--peers is for --transport ud; others have --qps")),
+        }
         let assumed = self.in_order_assumed(device)?;
-        let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
+        let port = device.context().port(1);
+        let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
+        let mtu = port.as_ref().map_or(u32::MAX, |port| port.active_mtu.bytes());
         let of = sizes.len() as u32;
         let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
             let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
-            let (verify, assumed_in_order) = (self.verify, assumed);
-            let plan = Plan { size, large, verify, assumed_in_order, at, of, ..new };
+            let assumed_in_order = assumed;
+            let plan = Plan { size, large, assumed_in_order, at, of, ..new };
+            let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
             plan.check().map_err(as_usage)?;
+            if self.raw.transport == RawTransport::Ud && plan.largest() > mtu {
+                return Err(usage(format!(
+                    "--size {largest} is over the MTU of {}, {mtu} bytes, and a datagram has one \
+                     at most: use --transport rc or uc",
+                    device.name()
+                )));
+            }
             if plan.largest() > limit {
                 return Err(usage(format!(
                     "--size {largest} is over what {} sends in one message ({limit} bytes)",
@@ -234,9 +274,13 @@ impl Request<'_> {
         if plan.op != self.op {
             return differs("--op", self.op.protocol(), plan.op.protocol());
         }
-        match self.raw.qps {
+        // rc is what is meant where nothing is said.
+        if self.raw.transport != plan.transport && self.raw.transport != RawTransport::Rc {
+            return differs("--transport", self.raw.transport.name(), plan.transport.name());
+        }
+        match self.raw.qps.or(self.raw.peers) {
             Some(qps) if qps != plan.qps => {
-                differs("--qps", &qps.to_string(), &plan.qps.to_string())
+                differs("the queue pairs", &qps.to_string(), &plan.qps.to_string())
             }
             _ => Ok(()),
         }
@@ -282,24 +326,26 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     };
     let led = led.inspect_err(|e| give_up(wire, e))?;
     wire.tell(&Note::Done(Totals { sent: led.sent.clone() }))?;
-    let (messages, operations) = match wire.hear()? {
-        Note::Received { messages, operations } => (messages, operations),
+    let (received, operations) = match wire.hear()? {
+        Note::Received { messages, operations, reordered, repeated } => {
+            (Received { messages, reordered, repeated }, operations)
+        }
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
     };
-    let sent: u64 = led.sent.iter().sum();
-    if messages != sent {
+    let (sent, messages): (u64, u64) = (led.sent.iter().sum(), received.messages);
+    if plan.is_reliable() && messages != sent {
         bail!("{sent} messages were sent and {messages} arrived");
     }
     let operations = operations + end.outbox.posted();
-    let delivered = if answered(plan) { 2 * sent } else { sent };
+    let delivered = if answered(plan) { 2 * (sent - led.faults.lost) } else { messages };
     let after = local.device.counters().ok();
     let rnr_events = before.and_then(|before| after?.since(&before).rnr_events);
     let lines: Vec<Line> = (0..plan.classes() as usize)
         .map(|class| {
             let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
             let mut line = Line::new(plan, class, local.device.name(), inline);
-            led.fill(plan, class, &mut line);
+            led.fill(plan, class, &received, &mut line);
             line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
             line.rnr_events = rnr_events;
             line
@@ -334,28 +380,55 @@ struct Led {
     latencies: Option<Vec<hdrhistogram::Histogram<u64>>>,
     elapsed: Duration,
     sent: Vec<u64>,
+    faults: flight::Faults,
 }
 
 impl Led {
     fn from_latencies(latencies: lead::Latencies) -> Led {
-        let lead::Latencies { classes, elapsed, sent } = latencies;
-        Led { latencies: Some(classes), elapsed, sent }
+        let lead::Latencies { classes, elapsed, sent, faults } = latencies;
+        Led { latencies: Some(classes), elapsed, sent, faults }
     }
 
     fn from_rate(sent: rate::Sent) -> Led {
-        Led { latencies: None, elapsed: sent.elapsed, sent: sent.sent }
+        let (elapsed, sent) = (sent.elapsed, sent.sent);
+        Led { latencies: None, elapsed, sent, faults: flight::Faults::default() }
     }
 
     /// The figures of one class.
-    fn fill(&self, plan: &Plan, class: usize, line: &mut Line) {
+    fn fill(&self, plan: &Plan, class: usize, received: &Received, line: &mut Line) {
         let of_class = |rank: &usize| plan.class_of(*rank) == class;
         let histogram = self.latencies.as_ref().map(|classes| &classes[class]);
         let sent: u64 = (0..self.sent.len()).filter(of_class).map(|rank| self.sent[rank]).sum();
-        let counted = histogram.map_or(sent, |h| h.len());
+        // Classes have shared receive queues, and those only what is reliable has.
+        let arrived = if plan.is_reliable() { sent } else { received.messages };
+        let counted = histogram.map_or(arrived, |h| h.len());
         line.messages = if answered(plan) { 2 * counted } else { counted };
         line.messages_per_s = line.messages as f64 / self.elapsed.as_secs_f64().max(1e-9);
         line.bytes_per_s = line.messages_per_s * f64::from(line.size_bytes);
         line.latency = histogram.map(|h| Latency::new(plan.op, h));
+        line.faults = self.counted(plan, received);
+    }
+
+    /// What the transport did, as far as it is known.
+    fn counted(&self, plan: &Plan, received: &Received) -> Counted {
+        let sent: u64 = self.sent.iter().sum();
+        let numbered = plan.op == Op::Send;
+        match plan.task {
+            _ if plan.is_reliable() => Counted::default(),
+            Task::Pingpong => Counted {
+                lost: Some(self.faults.lost),
+                reordered: Some(self.faults.reordered),
+                late: Some(self.faults.late),
+                repeated: None,
+            },
+            // Of plain WRITEs nobody at the other end knows.
+            Task::Bench => Counted {
+                lost: plan.receives().then(|| sent.saturating_sub(received.messages)),
+                reordered: numbered.then_some(received.reordered),
+                late: None,
+                repeated: numbered.then_some(received.repeated),
+            },
+        }
     }
 }
 
@@ -383,11 +456,15 @@ fn follow(
 }
 
 fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Result<Vec<Line>> {
-    let messages = match plan.task {
-        Task::Pingpong => follow::follow(plan, end, wire, None, local.spin)?,
+    let received = match plan.task {
+        Task::Pingpong => {
+            let messages = follow::follow(plan, end, wire, None, local.spin)?;
+            Received { messages, ..Received::default() }
+        }
         Task::Bench => rate::receive(plan, end, wire, local.spin)?,
     };
-    wire.tell(&Note::Received { messages, operations: end.outbox.posted() })?;
+    let (Received { messages, reordered, repeated }, operations) = (received, end.outbox.posted());
+    wire.tell(&Note::Received { messages, operations, reordered, repeated })?;
     match wire.hear()? {
         Note::Results(lines) => Ok(lines),
         Note::Failed(why) => bail!("the other end: {why}"),

@@ -53,6 +53,21 @@ impl Payload {
         checksum.copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
     }
 
+    /// Which of the messages with these `numbers` this is, if it is one; the next one is
+    /// then the one behind it.
+    pub(crate) fn identify(
+        &mut self,
+        message: &[u8],
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> Option<u64> {
+        let said = (message.len() >= FRAME).then(|| message.first_chunk()).flatten();
+        let said = said.map(|sequence| u64::from_le_bytes(*sequence));
+        numbers.into_iter().find(|number| {
+            self.seek(*number);
+            said.is_none_or(|said| said == *number) && self.check(message).is_ok()
+        })
+    }
+
     /// Checks the next message: it must be the one that [`fill`](Payload::fill) wrote.
     #[inline]
     pub(crate) fn check(&mut self, message: &[u8]) -> Result<()> {
@@ -126,6 +141,19 @@ mod tests {
                 bad[bit / 8] ^= 1 << (bit % 8);
                 assert!(Payload::new(bytes, 7).check(&bad).is_err(), "{bytes} bytes, bit {bit}");
             }
+        }
+    }
+
+    #[test]
+    fn a_message_is_found_among_others() {
+        for bytes in [8, 16, 4096] {
+            let mut messages = filled(bytes, 9);
+            let mut receiver = Payload::new(bytes, 7);
+            assert_eq!(receiver.identify(&messages[3], [5, 4, 3, 2]), Some(3), "{bytes} bytes");
+            receiver.check(&messages[4]).unwrap();
+            assert_eq!(receiver.identify(&messages[8], 0..8), None, "{bytes} bytes");
+            messages[3][bytes - 1] ^= 1;
+            assert_eq!(receiver.identify(&messages[3], 0..9), None, "{bytes} bytes");
         }
     }
 

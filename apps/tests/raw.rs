@@ -72,70 +72,6 @@ fn bench_of_every_verb_sends_what_it_was_asked_to() {
     }
 }
 
-/// Flags, and what the line has to say about them.
-type Mode = (&'static [&'static str], &'static [(&'static str, u64)]);
-
-const MODES: &[Mode] = &[
-    (&["--unacked", "7"], &[("unacked", 7)]),
-    (&["--unacked", "16", "--batch", "4"], &[("batch", 4)]),
-    (&["--unacked", "5", "--batch", "3", "--signal-every", "1"], &[("signal_every", 1)]),
-    (&["--unacked", "2", "--signal-every", "1", "--inline", "0"], &[]),
-    (&["--qps", "3"], &[("senders", 3)]),
-    (&["--qps", "3", "--unacked", "8", "--batch", "2"], &[("senders", 3), ("unacked", 8)]),
-    (&["--wait", "spin", "--poll-batch", "1"], &[]),
-];
-
-#[test]
-fn every_verb_works_with_many_in_flight_and_over_many_queue_pairs() {
-    for (op, flags) in ops() {
-        for (mode, fields) in MODES {
-            for command in
-                [&["pingpong", "--iterations", "101"][..], &["bench", "--messages", "101"]]
-            {
-                let assume: &[&str] = if command[0] == "pingpong" { flags } else { &[] };
-                let args = [command, &["--op", op, "--size", "48"], mode, assume].concat();
-                let line = one(&args);
-                assert_line(&line, op, 48);
-                for (field, value) in *fields {
-                    assert_eq!(line[*field], *value, "{args:?}: {line}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn any_interval_of_signals_goes_on_to_the_end() {
-    for (op, flags) in ops() {
-        for interval in ["1", "2", "3", "7"] {
-            let common = ["--op", op, "--size", "8", "--signal-every", interval];
-            let bench =
-                [&["bench", "--messages", "100", "--unacked", "7", "--batch", "4"], &common[..]];
-            assert_eq!(one(&bench.concat())["messages"], 100, "{op} {interval}");
-            // Each READ of a ping-pong is waited for by its completion.
-            if op != "read" {
-                let args = [&["pingpong", "--iterations", "100", "--qps", "2"], &common[..], flags];
-                assert_eq!(one(&args.concat())["signal_every"].to_string(), interval, "{op}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_shared_receive_queue_serves_all_queue_pairs() {
-    for op in ["send", "write-imm"] {
-        for command in [&["pingpong", "--iterations", "100"][..], &["bench", "--messages", "100"]] {
-            for unacked in ["1", "9"] {
-                let args = [command, &["--op", op, "--srq", "--size", "32", "--unacked", unacked]]
-                    .concat();
-                let line = one(&args);
-                assert_line(&line, op, 32);
-                assert_eq!((&line["srq"], &line["senders"]), (&"one".into(), &4.into()), "{line}");
-            }
-        }
-    }
-}
-
 /// One receive queue has one size of buffers, so two classes have two: and memory is
 /// saved.
 #[test]
@@ -208,6 +144,17 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--op", "send", "--threads", "2"], "--qps"),
         (&["bench", "--op", "send", "--rate", "1000"], "--rate"),
         (&["bench", "--op", "send", "--input", "Cargo.toml"], "--input"),
+        (&["bench", "--op", "read", "--transport", "uc"], "--transport rc"),
+        (&["bench", "--op", "write", "--transport", "ud"], "--transport rc"),
+        (&["bench", "--op", "send", "--transport", "ud", "--size", "4097"], "MTU"),
+        (&["bench", "--op", "send", "--transport", "ud", "--qps", "2"], "--peers"),
+        (&["bench", "--op", "send", "--peers", "2"], "--qps"),
+        (&["bench", "--op", "send", "--transport", "uc", "--srq"], "--srq"),
+        (&["pingpong", "--op", "write-imm", "--transport", "uc", "--unacked", "2"], "--unacked"),
+        (&["bench", "--op", "send", "--faults", "loss=0.1"], "--faults"),
+        (&["bench", "--op", "send", "--transport", "ud", "--faults", "loss=2"], "0 to 1"),
+        (&["bench", "--op", "send", "--transport", "ud", "--faults", "luck=1"], "loss"),
+        (&["pingpong", "--op", "send", "--answer-timeout", "0"], "--answer-timeout"),
         (&["pingpong", "--srq"], "--op"),
         (&["pingpong", "--qps", "2"], "--op"),
         (&["bench", "--srq-classes"], "--op"),

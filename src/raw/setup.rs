@@ -2,7 +2,7 @@
 
 use conn_core::handshake::{self, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId, Reason};
 use conn_core::raw::{Memory, Transport};
-use verbs_safe::{Endpoint, RemoteSpan};
+use verbs_safe::{Endpoint, PeerId, RemoteSpan};
 
 use super::{Offer, RawEnd, RawPeer};
 use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT};
@@ -13,6 +13,7 @@ use crate::send_recv::ConnectError;
 struct Said {
     peer: RawPeer,
     transport: Transport,
+    qkey: u32,
     mtu_bytes: u32,
 }
 
@@ -45,9 +46,9 @@ impl RawEnd {
         });
         let said = said.inspect_err(|e| tell(&mut exchange, e))?;
         let joined = self.join_said(&said);
-        joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+        let id = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
         exchange.send(&Frame::Ready)?;
-        Ok(said.peer)
+        Ok(RawPeer { id, ..said.peer })
     }
 
     /// What this end says.
@@ -58,7 +59,7 @@ impl RawEnd {
     ) -> Result<Parameters<'b>, ConnectError> {
         let memory = |span: RemoteSpan| Memory { addr: span.addr, len: span.len, rkey: span.rkey };
         let (transport, memory) = (self.transport, offer.memory.map(memory));
-        let offer = conn_core::raw::Offer { transport, qkey: 0, memory, user: offer.user };
+        let offer = conn_core::raw::Offer { transport, qkey: self.qkey, memory, user: offer.user };
         let length = offer.encode(buffer).map_err(unfit)?;
         let end = handshake::Endpoint {
             qp_num: self.queues.control.qp_num(),
@@ -78,12 +79,15 @@ impl RawEnd {
         })
     }
 
-    fn join_said(&mut self, said: &Said) -> Result<(), ConnectError> {
+    fn join_said(&mut self, said: &Said) -> Result<Option<PeerId>, ConnectError> {
         if said.transport != self.transport {
             let (theirs, ours) = (said.transport.name(), self.transport.name());
             return Err(unfit(format!("the peer's queue pair is {theirs}, this one {ours}")));
         }
-        self.join(&said.peer.endpoint, said.mtu_bytes)
+        match self.transport {
+            Transport::Ud => self.reach(&said.peer.endpoint, said.qkey).map(Some),
+            _ => self.join(&said.peer.endpoint, said.mtu_bytes).map(|()| None),
+        }
     }
 }
 
@@ -115,7 +119,8 @@ impl<'s, S: Stream> Incoming<'s, S> {
         self.said.transport
     }
 
-    /// Joins `end` to it. What `end` wants to receive at once must be posted before:
+    /// Joins `end` to it: one end to one peer, but one for datagrams to any number of
+    /// them. What `end` wants to receive at once must be posted before:
     /// the peer may send as soon as it hears of this.
     ///
     /// # Errors
@@ -124,15 +129,15 @@ impl<'s, S: Stream> Incoming<'s, S> {
         let mut exchange = Exchange::new(self.stream, TIME_LIMIT);
         let mut buffer = [0; MAX_APPLICATION];
         let answer = end.parameters(offer, &mut buffer);
-        let answer = answer.and_then(|answer| end.join_said(&self.said).map(|()| answer));
-        let answer = answer.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
+        let joined = answer.and_then(|answer| Ok((answer, end.join_said(&self.said)?)));
+        let (answer, id) = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
         exchange.send(&Frame::Accept(answer))?;
         let ready = exchange.receive(|frame| match frame {
             Frame::Ready => Ok(()),
             _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
         });
         ready.inspect_err(|e| tell(&mut exchange, e))?;
-        Ok(self.said.peer)
+        Ok(RawPeer { id, ..self.said.peer })
     }
 
     /// Refuses it, with the reason.
@@ -162,9 +167,11 @@ impl Said {
             memory: offer.memory.map(span),
             recv_slots: end.recv_window,
             recv_slot_bytes: end.max_message,
+            id: None,
             user: offer.user.to_vec(),
         };
-        Ok(Said { peer, transport: offer.transport, mtu_bytes: parameters.mtu.bytes() })
+        let (transport, qkey, mtu_bytes) = (offer.transport, offer.qkey, parameters.mtu.bytes());
+        Ok(Said { peer, transport, qkey, mtu_bytes })
     }
 }
 

@@ -78,10 +78,11 @@ fn lead(
     mut stream: TcpStream,
 ) -> Result<Line> {
     let mut end = end::join(local, plan, |end| {
-        let peer = exchange_as_client(&mut stream, &destination(end))?;
-        end.join(&endpoint(&peer)?, mtu_bytes)?;
+        let peer = endpoint(&exchange_as_client(&mut stream, &destination(end))?)?;
+        end.join(&peer, mtu_bytes)?;
         // The server has connected its queue pair before it answered.
-        stream.write_all(&DONE).context("the other end has gone")
+        stream.write_all(&DONE).context("the other end has gone")?;
+        Ok(peer)
     })?;
     drop(stream);
     let trips = Trips { warm_up: 0, measured: trips };
@@ -122,8 +123,10 @@ fn serve(
     peer: &Destination,
 ) -> Result<Line> {
     let mut end = end::join(local, plan, |end| {
-        end.join(&endpoint(peer)?, mtu_bytes)?;
-        answer_as_server(&mut stream, &destination(end))
+        let peer = endpoint(peer)?;
+        end.join(&peer, mtu_bytes)?;
+        answer_as_server(&mut stream, &destination(end))?;
+        Ok(peer)
     })?;
     drop(stream);
     let start = Instant::now();

@@ -2,16 +2,17 @@
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::device::Device;
-use rdma_conn::raw::{Incoming, Link, Offer, RawEnd};
+use rdma_conn::raw::{Incoming, Link, Offer, RawEnd, RawPeer};
 use rdma_conn::verbs_safe::{
-    CompletionQueue, CqConfig, Mapping, QueuePair, QueuePairConfig, RecvPoster, RecvSide,
-    RemoteAccess, RemoteSpan, SharedReceiveQueue, SharedRegion, SharedRegionConfig,
+    self, CompletionQueue, CqConfig, Endpoint, Mapping, QueuePair, QueuePairConfig, RecvPoster,
+    RecvSide, RemoteAccess, RemoteSpan, SharedReceiveQueue, SharedRegion, SharedRegionConfig,
+    Transport,
 };
 
 use super::plan::Plan;
-use super::queues::{Inbox, Outbox};
+use super::queues::{Inbox, Outbox, Route};
 use super::wire::Wire;
-use crate::args::Op;
+use crate::args::{Op, RawTransport};
 
 /// What this end has for itself, whatever the plan is.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +32,9 @@ pub(super) struct End {
     pub(super) memory: Option<SharedRegion>,
     /// What we reach of the peer's.
     pub(super) remote: Option<Remote>,
-    /// Numbers of the queue pairs, by rank.
-    pub(super) qp_nums: Vec<u32>,
+    /// By rank, what a message of that rank says that it is of: the queue pair that it
+    /// came to, or, a datagram, the one that it came from.
+    pub(super) sources: Vec<u32>,
 }
 
 /// The peer's memory, cut into places.
@@ -73,7 +75,8 @@ impl<'a> Draft<'a> {
     fn new(local: Local<'a>, plan: &'a Plan, leads: bool) -> Result<Draft<'a>> {
         let depth = if plan.sends_at(leads) { plan.depth() } else { 1 };
         let receives = if plan.receives_at(leads) { plan.recv_window } else { 0 };
-        let queues = if plan.srq { plan.classes() } else { plan.qps };
+        let own = plan.own_qps(leads);
+        let queues = if plan.srq { plan.classes() } else { own };
         let cq = |entries: u64| {
             let entries = u32::try_from(entries).context("too many completions for one queue")?;
             Ok::<_, anyhow::Error>(local.device.context().create_cq(CqConfig::new(entries.max(1)))?)
@@ -83,14 +86,14 @@ impl<'a> Draft<'a> {
             local,
             ends: Vec::new(),
             posters: Vec::new(),
-            send_cq: cq(u64::from(depth) * u64::from(plan.qps))?,
+            send_cq: cq(u64::from(depth) * u64::from(own))?,
             recv_cq: cq(u64::from(receives) * u64::from(queues))?,
             memory: memory(local.device, plan, leads)?,
         };
         if plan.srq && receives > 0 {
             draft.share(receives)?;
         }
-        for rank in 0..plan.qps as usize {
+        for rank in 0..own as usize {
             let end = draft.queue_pair(rank, leads, depth, receives)?;
             draft.ends.push(end);
         }
@@ -119,6 +122,11 @@ impl<'a> Draft<'a> {
         };
         let sends = plan.sends_at(leads);
         let config = QueuePairConfig {
+            transport: match plan.transport {
+                RawTransport::Rc => Transport::Rc,
+                RawTransport::Uc => Transport::Uc,
+                RawTransport::Ud => Transport::Ud { qkey: verbs_safe::random_psn() },
+            },
             access: access(plan.op),
             max_send_wr: depth,
             send_slots: if sends { depth } else { 0 },
@@ -129,6 +137,10 @@ impl<'a> Draft<'a> {
         };
         let link = Link { gid_index: self.local.gid_index, ..Link::default() };
         let mut end = RawEnd::new(self.local.device, &config, link)?;
+        if let Some(limit) = end.queues.send.max_datagram() {
+            let device = self.local.device.name();
+            ensure!(size as usize <= limit, "a datagram of {device} has {limit} bytes at most");
+        }
         if let Some(queue) = &mut end.queues.recv {
             queue.post(&(0..receives).collect::<Vec<_>>())?;
         }
@@ -140,24 +152,32 @@ impl<'a> Draft<'a> {
         Ok(self.memory.as_ref().map(whole).transpose()?)
     }
 
-    fn finish(self, remote: Option<RemoteSpan>) -> Result<End> {
+    /// The end, joined to these peers, by rank.
+    fn finish(self, peers: &[RawPeer]) -> Result<End> {
         let Draft { plan, local, ends, posters, send_cq, recv_cq, memory } = self;
+        let remote = peers.first().and_then(|peer| peer.memory);
         let remote = remote.map(|base| Remote::new(plan, base)).transpose()?;
-        let mut receiving = posters;
-        let (mut sending, mut qp_nums) = (Vec::new(), Vec::new());
+        let datagrams = plan.transport == RawTransport::Ud;
+        let own: Vec<u32> = ends.iter().map(|end| end.queues.control.qp_num()).collect();
+        let theirs = || peers.iter().map(|peer| peer.endpoint.qp_num).collect();
+        let route =
+            |(rank, peer): (usize, &RawPeer)| Route { queue: rank.min(own.len() - 1), to: peer.id };
+        let routes = peers.iter().enumerate().map(route).collect();
+        let sources = if datagrams { theirs() } else { own.clone() };
+        let (mut sending, mut receiving) = (Vec::new(), posters);
         for end in ends {
-            let QueuePair { control, send, recv } = end.queues;
-            qp_nums.push(control.qp_num());
+            let QueuePair { send, recv, .. } = end.queues;
             sending.push(send);
             receiving.extend(recv);
         }
-        let inbox = |queues| Inbox::new(recv_cq, queues, plan.poll_batch, plan.repost_batch);
+        let Plan { signal_every, poll_batch, repost_batch, .. } = *plan;
+        let inbox = |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams);
         Ok(End {
-            outbox: Outbox::new(send_cq, sending, plan.signal_every, plan.poll_batch, local.spin),
+            outbox: Outbox::new(send_cq, sending, routes, signal_every, poll_batch, local.spin),
             inbox: (!receiving.is_empty()).then(|| inbox(receiving)),
             memory,
             remote,
-            qp_nums,
+            sources,
         })
     }
 }
@@ -183,23 +203,26 @@ fn memory(device: &Device, plan: &Plan, leads: bool) -> Result<Option<SharedRegi
 /// The connecting end: tells the plan, and joins the queue pairs one after the other.
 pub(super) fn connect(local: Local<'_>, plan: &Plan, wire: &mut Wire) -> Result<End> {
     let mut draft = Draft::new(local, plan, true)?;
-    let (memory, told, mut remote) = (draft.span()?, plan.encode()?, None);
+    let (memory, told, mut peers) = (draft.span()?, plan.encode()?, Vec::new());
     for (rank, end) in draft.ends.iter_mut().enumerate() {
         let user: &[u8] = if rank == 0 { &told } else { b"" };
-        remote = end.connect(wire, &Offer { memory, user })?.memory;
+        peers.push(end.connect(wire, &Offer { memory, user })?);
     }
-    draft.finish(remote)
+    draft.finish(&peers)
 }
 
-/// One queue pair that `exchange` joins to its peer's, by whatever set-up that has.
+/// One connected queue pair that `exchange` joins to its peer's, by whatever set-up that
+/// has; it answers with the peer's address.
 pub(super) fn join(
     local: Local<'_>,
     plan: &Plan,
-    exchange: impl FnOnce(&mut RawEnd) -> Result<()>,
+    exchange: impl FnOnce(&mut RawEnd) -> Result<Endpoint>,
 ) -> Result<End> {
     let mut draft = Draft::new(local, plan, true)?;
-    exchange(draft.ends.first_mut().context("no queue pair")?)?;
-    draft.finish(None)
+    let endpoint = exchange(draft.ends.first_mut().context("no queue pair")?)?;
+    let (recv_slots, recv_slot_bytes) = (plan.recv_window, plan.size);
+    let (memory, id, user) = (None, None, Vec::new());
+    draft.finish(&[RawPeer { endpoint, memory, recv_slots, recv_slot_bytes, id, user }])
 }
 
 /// Why nobody was accepted.
@@ -247,15 +270,14 @@ pub(super) fn accept(
         }
     };
     let offer = Offer { memory, user: b"" };
-    let mut ends = draft.ends.iter_mut();
-    let mut remote = match ends.next() {
-        Some(end) => first.accept(end, &offer).map_err(failed)?.memory,
-        None => None,
-    };
-    for end in ends {
-        remote = Incoming::greet(wire).map_err(failed)?.accept(end, &offer).map_err(failed)?.memory;
+    let mut peers = vec![first.accept(&mut draft.ends[0], &offer).map_err(failed)?];
+    for rank in 1..plan.qps as usize {
+        // One queue pair for datagrams is joined to all of them.
+        let at = rank.min(draft.ends.len() - 1);
+        let incoming = Incoming::greet(wire).map_err(failed)?;
+        peers.push(incoming.accept(&mut draft.ends[at], &offer).map_err(failed)?);
     }
-    let end = draft.finish(remote).map_err(Refused::Failed)?;
+    let end = draft.finish(&peers).map_err(Refused::Failed)?;
     Ok((plan, end))
 }
 

@@ -1,12 +1,12 @@
 //! The end that answers: every message with one of its own, by the same verb.
 
 use anyhow::{Context, Result, ensure};
-use rdma_conn::verbs_safe::SharedRegion;
 
 use super::end::End;
+use super::flight::Seen;
 use super::lead::{message, source, written};
 use super::memory::{self, mark};
-use super::plan::Plan;
+use super::plan::{Plan, rank_and_number};
 use super::queues::Watch;
 use super::wire::{Note, Totals, Wire};
 use crate::args::Op;
@@ -16,15 +16,58 @@ use crate::verify::Payload;
 struct Lane {
     size: u32,
     answered: u64,
+    /// The number of the next message, where none is lost.
+    next: u64,
+    seen: Seen,
     expected: Payload,
 }
 
-fn lanes(plan: &Plan) -> Vec<Lane> {
-    let lane = |rank| {
+/// How many messages may be lost in a row where only the payload tells the number.
+const MOST_AHEAD: u64 = 256;
+
+impl Lane {
+    fn new(plan: &Plan, rank: usize) -> Lane {
         let size = plan.size_of(rank);
-        Lane { size, answered: 0, expected: Payload::new(size as usize, rank as u64) }
-    };
-    (0..plan.qps as usize).map(lane).collect()
+        let expected = Payload::new(size as usize, rank as u64);
+        Lane { size, answered: 0, next: 0, seen: Seen::new(), expected }
+    }
+
+    /// The number of a message, which is answered; `None` if it is none, having been
+    /// written over while it was looked at.
+    #[inline]
+    fn take(&mut self, plan: &Plan, bytes: &[u8], imm: Option<u32>) -> Result<Option<u64>> {
+        let number = if plan.is_reliable() || (plan.op != Op::Send && !plan.verify) {
+            self.next
+        } else if plan.op == Op::Send {
+            let imm = imm.context("a message without its number")?;
+            let number = self.seen.number(rank_and_number(imm).1);
+            self.seen.see(number);
+            if plan.verify {
+                self.expected.seek(number);
+                self.expected.check(bytes)?;
+            }
+            number
+        } else {
+            let numbers = self.next..self.next + MOST_AHEAD;
+            let Some(number) = self.expected.identify(bytes, numbers) else { return Ok(None) };
+            number
+        };
+        self.next = number + 1;
+        self.answered += 1;
+        Ok(Some(number))
+    }
+
+    /// The number of the message with this mark: the next one, or, where messages may be
+    /// lost, a later one.
+    fn marked(&self, plan: &Plan, found: u8) -> Result<u64> {
+        let ahead = (u64::from(found) + 255 - u64::from(mark(self.next))) % 255;
+        ensure!(
+            ahead == 0 || !plan.is_reliable(),
+            "message {} has the mark of another one",
+            self.next
+        );
+        Ok(self.next + ahead)
+    }
 }
 
 /// Answers until the leader says that it has all it wants, or there have been `limit`
@@ -36,7 +79,7 @@ pub(super) fn follow(
     limit: Option<u64>,
     spin: bool,
 ) -> Result<u64> {
-    let mut lanes = lanes(plan);
+    let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect();
     match plan.op {
         Op::Send | Op::WriteImm => {
             by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
@@ -64,47 +107,39 @@ fn by_messages(
     limit: Option<u64>,
     mut watch: Watch,
 ) -> Result<()> {
-    let End { outbox, inbox, memory, remote, qp_nums } = end;
+    let End { outbox, inbox, memory, remote, sources } = end;
     let inbox = inbox.as_mut().context("no receives")?;
-    let mut answered = 0;
+    let (mut answered, mut scratch) = (0, vec![0; plan.largest() as usize]);
     while limit.is_none_or(|limit| answered < limit) {
         let arrived = inbox.poll(|arrival| {
-            let rank = source(plan, arrival.queue, arrival.qp_num, arrival.imm, qp_nums)?;
+            let Some(rank) = source(plan, &arrival, sources)? else { return Ok(()) };
             let lane = &mut lanes[rank];
-            let (size, number) = (lane.size as usize, lane.answered);
+            let bytes = match memory {
+                None => arrival.bytes,
+                Some(memory) => {
+                    let bytes = &mut scratch[..written(lane.size, arrival.imm)?];
+                    if plan.verify {
+                        memory.copy_out(memory::place(plan, rank, lane.next), bytes)?;
+                    }
+                    bytes
+                }
+            };
+            ensure!(bytes.len() == lane.size as usize, "a message of {} bytes", bytes.len());
+            let Some(number) = lane.take(plan, bytes, arrival.imm)? else { return Ok(()) };
             let op = message(plan, rank, number, lane.size, remote.as_ref())?;
-            lane.answered += 1;
             answered += 1;
             // Nobody says that the last answer has come: its completion does.
             let last = limit == Some(answered);
-            let (mut checked, expected) = (Ok(()), &mut lane.expected);
-            match memory {
-                _ if !plan.verify => outbox.stage(rank, op, last, |_| {})?,
-                None => {
-                    ensure!(
-                        arrival.bytes.len() == size,
-                        "a message of {} bytes",
-                        arrival.bytes.len()
-                    );
-                    outbox.stage(rank, op, last, |slot| {
-                        slot[..size].copy_from_slice(arrival.bytes)
-                    })?;
+            outbox.stage(rank, op, last, |slot| {
+                if plan.verify {
+                    slot[..bytes.len()].copy_from_slice(bytes);
                 }
-                Some(memory) => {
-                    written(plan, lane.size, arrival.imm)?;
-                    let at = memory::place(plan, rank, number);
-                    outbox.stage(rank, op, last, |slot| {
-                        checked = copied(memory, at, &mut slot[..size])
-                            .and_then(|()| expected.check(&slot[..size]));
-                    })?;
-                    checked?;
-                }
-            }
+            })?;
             if outbox.staged(rank) >= plan.batch {
                 outbox.post(rank)?;
             }
             // Once the answer is on its way: that takes no time of the leader's.
-            if plan.verify && memory.is_none() { expected.check(arrival.bytes) } else { Ok(()) }
+            if plan.verify && plan.is_reliable() { lane.expected.check(bytes) } else { Ok(()) }
         })?;
         if arrived > 0 {
             watch.progress();
@@ -120,10 +155,6 @@ fn by_messages(
     Ok(())
 }
 
-fn copied(memory: &SharedRegion, at: usize, to: &mut [u8]) -> Result<()> {
-    Ok(memory.copy_out(at, to)?)
-}
-
 fn by_memory(
     plan: &Plan,
     lanes: &mut [Lane],
@@ -133,42 +164,47 @@ fn by_memory(
 ) -> Result<()> {
     let End { outbox, memory, remote, .. } = end;
     let memory = memory.as_ref().context("no memory")?;
+    let mut scratch = vec![0; plan.largest() as usize];
     loop {
         let mut arrived = false;
         for (rank, lane) in lanes.iter_mut().enumerate() {
-            let (size, number) = (lane.size as usize, lane.answered);
-            let at = memory::place(plan, rank, number);
+            let (size, at) = (lane.size as usize, memory::place(plan, rank, lane.next));
             let Some(found) = memory::arrived(memory, at, size)? else { continue };
-            ensure!(found == mark(number), "message {number} has the mark of another one");
-            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
-            lane.answered += 1;
             arrived = true;
-            let (mut checked, expected) = (Ok(()), &mut lane.expected);
-            outbox.stage(rank, op, false, |slot| {
-                let slot = &mut slot[..size];
-                if plan.verify {
-                    checked =
-                        copied(memory, at, slot).and_then(|()| expected.check(memory::body(slot)));
-                } else {
-                    memory::wrap(slot, found, |_| {});
-                }
-            })?;
-            checked?;
+            let (number, bytes) = (lane.marked(plan, found)?, &mut scratch[..size]);
+            if plan.verify {
+                memory.copy_out(at, bytes)?;
+            }
             // Before the answer: the next message may come as soon as it is there.
             memory::reset(memory, at, size)?;
+            if plan.verify {
+                lane.expected.seek(number);
+                let checked = lane.expected.check(memory::body(bytes));
+                if checked.is_err() && !plan.is_reliable() {
+                    continue; // written over while it was looked at
+                }
+                checked?;
+            }
+            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            lane.next = number + 1;
+            lane.answered += 1;
+            outbox.stage(rank, op, false, |slot| match plan.verify {
+                true => slot[..size].copy_from_slice(bytes),
+                false => memory::wrap(&mut slot[..size], found, |_| {}),
+            })?;
             if outbox.staged(rank) >= plan.batch {
                 outbox.post(rank)?;
             }
         }
         if arrived {
             watch.progress();
-        } else {
-            if plan.batch > 1 {
-                outbox.post_all()?;
-            }
-            if let Some(note) = watch.idle_with(outbox, wire)? {
-                return done(note).map(drop);
-            }
+            continue;
+        }
+        if plan.batch > 1 {
+            outbox.post_all()?;
+        }
+        if let Some(note) = watch.idle_with(outbox, wire)? {
+            return done(note).map(drop);
         }
     }
 }

@@ -6,12 +6,13 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use rdma_conn::verbs_safe::{SendOp, SharedRegion};
 
-use super::end::End;
+use super::end::{End, Remote};
+use super::flight::{Faults, Flight};
 use super::memory::{self, mark};
-use super::plan::Plan;
-use super::queues::{Inbox, Outbox, Watch};
+use super::plan::{Plan, immediate, rank_and_number};
+use super::queues::{Arrival, Inbox, Outbox, Watch};
 use super::wire::Wire;
-use crate::args::Op;
+use crate::args::{Op, RawTransport};
 use crate::verify::Payload;
 
 /// How many messages: first those that nobody measures, then those that count.
@@ -36,7 +37,13 @@ pub(super) struct Latencies {
     pub(super) elapsed: Duration,
     /// Messages sent over each queue pair.
     pub(super) sent: Vec<u64>,
+    pub(super) faults: Faults,
 }
+
+/// After so many messages in a row without an answer there is nobody at the other end.
+const MOST_LOST: u64 = 100;
+/// How far back a message is looked for that tells its number by its payload only.
+const MOST_LATE: u64 = 16;
 
 /// The leader's account of its messages.
 struct Leader<'a> {
@@ -44,7 +51,10 @@ struct Leader<'a> {
     lanes: Vec<Lane>,
     trips: Trips,
     sent: u64,
-    answered: u64,
+    /// Messages that were answered, or given up.
+    settled: u64,
+    /// Messages given up since the last answer.
+    unanswered: u64,
     /// How many of a round trip's parts are measured: two, or the whole.
     parts: u64,
     classes: Vec<Histogram<u64>>,
@@ -54,32 +64,20 @@ struct Leader<'a> {
 }
 
 /// One queue pair.
-///
-/// Invariant: `answered <= sent <= answered + unacked`; answers come in order.
 struct Lane {
     size: u32,
     class: usize,
-    sent: u64,
-    answered: u64,
-    /// When each message in flight left; by number, modulo their length.
-    left: Box<[Instant]>,
+    flight: Flight,
     out: Payload,
     back: Payload,
 }
 
 impl Lane {
-    fn new(plan: &Plan, rank: usize, now: Instant) -> Lane {
+    fn new(plan: &Plan, rank: usize) -> Lane {
         let size = plan.size_of(rank);
         let payload = Payload::new(size as usize, rank as u64);
-        Lane {
-            size,
-            class: plan.class_of(rank),
-            sent: 0,
-            answered: 0,
-            left: vec![now; plan.unacked as usize].into(),
-            out: payload.clone(),
-            back: payload,
-        }
+        let flight = Flight::new(plan.unacked);
+        Lane { size, class: plan.class_of(rank), flight, out: payload.clone(), back: payload }
     }
 }
 
@@ -92,10 +90,11 @@ impl<'a> Leader<'a> {
         let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3);
         Ok(Leader {
             plan,
-            lanes: (0..plan.qps as usize).map(|rank| Lane::new(plan, rank, now)).collect(),
+            lanes: (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect(),
             trips,
             sent: 0,
-            answered: 0,
+            settled: 0,
+            unanswered: 0,
             parts: if plan.op == Op::Read { 1 } else { 2 },
             classes: (0..plan.classes()).map(|_| histogram()).collect::<Result<_, _>>()?,
             start: now,
@@ -105,15 +104,16 @@ impl<'a> Leader<'a> {
 
     #[inline]
     fn is_done(&self) -> bool {
-        self.answered == self.trips.total()
+        self.settled == self.trips.total()
     }
 
     /// The queue pair that the next message goes over; `None` while none may go.
     #[inline]
     fn next(&self) -> Option<usize> {
         let may = self.sent < self.trips.total()
-            && self.sent - self.answered < u64::from(self.plan.unacked);
-        may.then(|| (self.sent % self.lanes.len() as u64) as usize)
+            && self.sent - self.settled < u64::from(self.plan.unacked);
+        let rank = (self.sent % self.lanes.len() as u64) as usize;
+        (may && self.lanes[rank].flight.has_room()).then_some(rank)
     }
 
     /// Sends what may be sent; `stage` stages the next message of a queue pair.
@@ -128,46 +128,73 @@ impl<'a> Leader<'a> {
             stage(outbox, rank, lane)?;
             // Filling a payload takes time that is not the message's.
             let left = if self.plan.verify { Instant::now() } else { self.now };
-            let at = lane.sent % lane.left.len() as u64;
-            lane.left[at as usize] = left;
-            lane.sent += 1;
+            lane.flight.depart(left);
             self.sent += 1;
             if outbox.staged(rank) >= self.plan.batch {
                 outbox.post(rank)?;
             }
         }
         // A doorbell for less than a batch, where nothing else would come back.
-        if self.plan.batch > 1 && (self.sent == self.trips.total() || !self.any_posted(outbox)) {
+        let alone = || self.sent - self.settled <= outbox.all_staged();
+        if self.plan.batch > 1 && (self.sent == self.trips.total() || alone()) {
             outbox.post_all()?;
         }
         Ok(())
     }
 
-    fn any_posted(&self, outbox: &Outbox) -> bool {
-        let staged: u64 = (0..self.lanes.len()).map(|rank| u64::from(outbox.staged(rank))).sum();
-        self.sent - self.answered > staged
+    /// A message of a queue pair that had `left` then was answered.
+    #[inline]
+    fn answered(&mut self, rank: usize, left: Instant) {
+        if self.settled >= self.trips.warm_up {
+            let took = self.now.saturating_duration_since(left);
+            let ns = took.as_nanos() as u64 / self.parts;
+            self.classes[self.lanes[rank].class].saturating_record(ns);
+        }
+        self.unanswered = 0;
+        self.settle(1);
     }
 
-    /// The oldest message of a queue pair was answered.
     #[inline]
-    fn answered(&mut self, rank: usize) {
-        let lane = &mut self.lanes[rank];
-        let at = lane.answered % lane.left.len() as u64;
-        let took = self.now - lane.left[at as usize];
-        lane.answered += 1;
-        if self.answered >= self.trips.warm_up {
-            let ns = took.as_nanos() as u64 / self.parts;
-            self.classes[lane.class].saturating_record(ns);
-        }
-        self.answered += 1;
-        if self.answered == self.trips.warm_up {
+    fn settle(&mut self, count: u64) {
+        let before = self.settled;
+        self.settled += count;
+        if before < self.trips.warm_up && self.settled >= self.trips.warm_up {
             self.start = self.now;
         }
     }
 
+    /// Nothing has come: lets others run, and looks after what takes long. Where the
+    /// transport promises nothing, a message without an answer is lost, and the next one
+    /// takes its place.
+    #[inline]
+    fn idle(&mut self, watch: &mut Watch, outbox: &mut Outbox, wire: &mut Wire) -> Result<()> {
+        let Some(now) = watch.idle()? else { return Ok(()) };
+        Watch::listen(outbox, wire)?;
+        if self.plan.is_reliable() {
+            return Ok(());
+        }
+        let patience = self.plan.patience();
+        let lost = self.lanes.iter_mut().map(|lane| lane.flight.give_up(now, patience)).sum();
+        if lost > 0 {
+            watch.progress();
+            self.now = now;
+            self.unanswered += lost;
+            self.settle(lost);
+        }
+        ensure!(
+            self.unanswered < MOST_LOST,
+            "{} messages in a row were lost: the other end does not answer",
+            self.unanswered
+        );
+        Ok(())
+    }
+
     fn finish(self) -> Latencies {
-        let sent = self.lanes.iter().map(|lane| lane.sent).collect();
-        Latencies { classes: self.classes, elapsed: self.now - self.start, sent }
+        let sent = self.lanes.iter().map(|lane| lane.flight.sent()).collect();
+        let faults = self.lanes.iter().map(|lane| lane.flight.faults());
+        let faults = faults.fold(Faults::default(), Faults::and);
+        let elapsed = self.now.saturating_duration_since(self.start);
+        Latencies { classes: self.classes, elapsed, sent, faults }
     }
 }
 
@@ -197,12 +224,13 @@ fn by_messages(
     mut watch: Watch,
 ) -> Result<()> {
     let plan = leader.plan;
-    let End { outbox, inbox, memory, remote, qp_nums } = end;
+    let End { outbox, inbox, memory, remote, sources } = end;
     let inbox: &mut Inbox = inbox.as_mut().context("no receives")?;
     let mut scratch = vec![0; plan.largest() as usize];
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
-            let op = message(plan, rank, lane.sent, lane.size, remote.as_ref())?;
+            let number = lane.flight.sent();
+            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
             let size = lane.size as usize;
             outbox.stage(rank, op, false, |slot| {
                 if plan.verify {
@@ -215,29 +243,78 @@ fn by_messages(
             if std::mem::take(&mut first) {
                 leader.now = Instant::now();
             }
-            let rank = source(plan, arrival.queue, arrival.qp_num, arrival.imm, qp_nums)?;
-            leader.answered(rank);
+            let Some(rank) = source(plan, &arrival, sources)? else { return Ok(()) };
             let lane = &mut leader.lanes[rank];
-            let number = lane.answered - 1;
-            match memory {
-                _ if !plan.verify => Ok(()),
-                None => lane.back.check(arrival.bytes),
+            let answer = match memory {
+                None => Answer { bytes: arrival.bytes, imm: arrival.imm },
                 Some(memory) => {
-                    let bytes = &mut scratch[..written(plan, lane.size, arrival.imm)?];
-                    memory.copy_out(memory::place(plan, rank, number), bytes)?;
-                    lane.back.check(bytes)
+                    let length = written(lane.size, arrival.imm)?;
+                    if plan.verify {
+                        let at = memory::place(plan, rank, lane.flight.awaited());
+                        memory.copy_out(at, &mut scratch[..length])?;
+                    }
+                    Answer { bytes: &scratch[..length], imm: arrival.imm }
                 }
+            };
+            match answer.settle(plan, lane)? {
+                Some(left) => leader.answered(rank, left),
+                None => ensure!(!plan.is_reliable(), "an answer to nothing"),
             }
+            Ok(())
         })?;
-        match arrived {
-            0 => drop(watch.idle_with(outbox, wire)?),
-            _ => {
-                watch.progress();
-                inbox.repost()?;
-            }
+        if arrived > 0 {
+            watch.progress();
+            inbox.repost()?;
+        } else {
+            leader.idle(&mut watch, outbox, wire)?;
         }
     }
     Ok(())
+}
+
+/// An answer, with whatever tells which message it is to.
+struct Answer<'a> {
+    bytes: &'a [u8],
+    imm: Option<u32>,
+}
+
+impl Answer<'_> {
+    /// Settles the message that this answers; when that had left, unless nobody waits for
+    /// it.
+    #[inline]
+    fn settle(&self, plan: &Plan, lane: &mut Lane) -> Result<Option<Instant>> {
+        if plan.is_reliable() {
+            if plan.verify {
+                lane.back.check(self.bytes)?;
+            }
+            return Ok(lane.flight.arrive());
+        }
+        self.settle_unreliable(plan, lane)
+    }
+
+    fn settle_unreliable(&self, plan: &Plan, lane: &mut Lane) -> Result<Option<Instant>> {
+        let awaited = lane.flight.awaited();
+        let number = match plan.op {
+            Op::Send => {
+                let imm = self.imm.context("a message without its number")?;
+                let number = lane.flight.number(rank_and_number(imm).1);
+                let Some(number) = number else { return Ok(None) };
+                if plan.verify {
+                    lane.back.seek(number);
+                    lane.back.check(self.bytes)?;
+                }
+                number
+            }
+            _ if !plan.verify => awaited,
+            // The immediate is the length: the payload alone tells which one it is. One
+            // that is none was written over while it was looked at.
+            _ => {
+                let numbers = (awaited.saturating_sub(MOST_LATE)..=awaited).rev();
+                lane.back.identify(self.bytes, numbers).unwrap_or(u64::MAX)
+            }
+        };
+        Ok(lane.flight.arrive_out_of_order(number))
+    }
 }
 
 /// The request that carries message `number` of a queue pair.
@@ -247,10 +324,10 @@ pub(super) fn message(
     rank: usize,
     number: u64,
     len: u32,
-    remote: Option<&super::end::Remote>,
+    remote: Option<&Remote>,
 ) -> Result<SendOp> {
     Ok(match plan.op {
-        Op::Send if plan.numbered() => SendOp::SendImm { len, imm: (rank as u32) << 24 },
+        Op::Send if plan.numbered() => SendOp::SendImm { len, imm: immediate(rank, number) },
         Op::Send => SendOp::Send { len },
         Op::WriteImm => {
             let remote = remote.context("the peer offers no memory")?.place(rank, number);
@@ -268,36 +345,32 @@ pub(super) fn message(
 }
 
 /// The queue pair that a message is from: where the receive queue is shared, its
-/// immediate says so.
+/// immediate says so. `None` if it is a stranger's, which datagrams may be.
 #[inline]
-pub(super) fn source(
-    plan: &Plan,
-    queue: usize,
-    qp_num: u32,
-    imm: Option<u32>,
-    qp_nums: &[u32],
-) -> Result<usize> {
-    if !plan.srq {
-        return Ok(queue);
+pub(super) fn source(plan: &Plan, arrival: &Arrival<'_>, sources: &[u32]) -> Result<Option<usize>> {
+    if !plan.srq && plan.is_reliable() {
+        return Ok(Some(arrival.queue));
     }
-    let rank = match imm {
-        Some(imm) if plan.numbered() => (imm >> 24) as usize,
+    let rank = match arrival.imm {
+        Some(imm) if plan.numbered() => rank_and_number(imm).0,
+        _ if !plan.srq => arrival.queue,
         // The immediate is a length: the completion says which queue pair it is.
-        _ => qp_nums.iter().position(|n| *n == qp_num).unwrap_or(usize::MAX),
+        _ => sources.iter().position(|n| *n == arrival.qp_num).unwrap_or(usize::MAX),
     };
-    let found = qp_nums.get(rank).copied();
+    let known = sources.get(rank) == Some(&arrival.qp_num);
     ensure!(
-        found == Some(qp_num),
-        "a message of queue pair {qp_num} says that it is of rank {rank}"
+        known || plan.transport == RawTransport::Ud,
+        "a message of queue pair {} says that it is of rank {rank}",
+        arrival.qp_num
     );
-    Ok(rank)
+    Ok(known.then_some(rank))
 }
 
 /// The length of a WRITE with immediate, which the immediate carries.
 #[inline]
-pub(super) fn written(plan: &Plan, size: u32, imm: Option<u32>) -> Result<usize> {
+pub(super) fn written(size: u32, imm: Option<u32>) -> Result<usize> {
     let length = imm.context("a WRITE without its immediate")?;
-    ensure!(length == size, "a WRITE of {length} bytes, of {size} with --op {:?}", plan.op);
+    ensure!(length == size, "a WRITE of {length} bytes where they have {size}");
     Ok(length as usize)
 }
 
@@ -314,10 +387,11 @@ fn by_memory(
     let mut scratch = vec![0; plan.largest() as usize];
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
-            let op = message(plan, rank, lane.sent, lane.size, remote.as_ref())?;
-            let (size, mark) = (lane.size as usize, mark(lane.sent));
+            let number = lane.flight.sent();
+            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            let size = lane.size as usize;
             outbox.stage(rank, op, false, |slot| {
-                memory::wrap(&mut slot[..size], mark, |body| {
+                memory::wrap(&mut slot[..size], mark(number), |body| {
                     if plan.verify {
                         lane.out.fill(body);
                     }
@@ -326,26 +400,35 @@ fn by_memory(
         })?;
         let mut arrived = false;
         for rank in 0..leader.lanes.len() {
-            while leader.lanes[rank].answered < leader.lanes[rank].sent {
-                let (number, size) =
-                    (leader.lanes[rank].answered, leader.lanes[rank].size as usize);
+            while leader.lanes[rank].flight.is_waiting() {
+                let lane = &mut leader.lanes[rank];
+                let (number, size) = (lane.flight.awaited(), lane.size as usize);
                 let at = memory::place(plan, rank, number);
                 let Some(found) = memory::arrived(memory, at, size)? else { break };
                 leader.now = Instant::now();
-                leader.answered(rank);
                 arrived = true;
-                ensure!(found == mark(number), "message {number} has the mark of another one");
                 if plan.verify {
-                    let bytes = &mut scratch[..size];
-                    memory.copy_out(at, bytes)?;
-                    leader.lanes[rank].back.check(memory::body(bytes))?;
+                    memory.copy_out(at, &mut scratch[..size])?;
                 }
                 memory::reset(memory, at, size)?;
+                if found != mark(number) {
+                    // An answer to a message that was given up.
+                    ensure!(!plan.is_reliable(), "message {number} has the mark of another one");
+                    lane.flight.arrive_out_of_order(u64::MAX);
+                    continue;
+                }
+                if plan.verify {
+                    lane.back.seek(number);
+                    lane.back.check(memory::body(&scratch[..size]))?;
+                }
+                let left = lane.flight.arrive().context("an answer to nothing")?;
+                leader.answered(rank, left);
             }
         }
-        match arrived {
-            false => drop(watch.idle_with(outbox, wire)?),
-            true => watch.progress(),
+        if arrived {
+            watch.progress();
+        } else {
+            leader.idle(&mut watch, outbox, wire)?;
         }
     }
     Ok(())
@@ -362,7 +445,7 @@ fn by_reads(
     let End { outbox, remote, .. } = end;
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
-            let op = message(plan, rank, lane.sent, lane.size, remote.as_ref())?;
+            let op = message(plan, rank, lane.flight.sent(), lane.size, remote.as_ref())?;
             // What lands there is read when it has.
             outbox.stage_unfilled(rank, op, false)
         })?;
@@ -372,7 +455,9 @@ fn by_reads(
                 leader.now = Instant::now();
             }
             for request in before + 1..=queue.retired_total() {
-                leader.answered(rank);
+                let lane = &mut leader.lanes[rank];
+                let left = lane.flight.arrive().context("a READ of nothing")?;
+                leader.answered(rank, left);
                 if plan.verify {
                     let lane = &mut leader.lanes[rank];
                     let landed = queue.landed(request).context("what was read is gone")?;
@@ -383,7 +468,7 @@ fn by_reads(
             Ok(())
         })?;
         match completed {
-            0 => drop(watch.idle_with(outbox, wire)?),
+            0 => leader.idle(&mut watch, outbox, wire)?,
             _ => watch.progress(),
         }
     }

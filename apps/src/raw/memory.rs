@@ -47,30 +47,18 @@ pub(super) fn wrap(message: &mut [u8], mark: u8, fill: impl FnOnce(&mut [u8])) {
 /// The mark of the message of `size` bytes at `at`, if all of it has arrived.
 #[inline]
 pub(super) fn arrived(memory: &SharedRegion, at: usize, size: usize) -> Result<Option<u8>> {
-    let last = byte(memory, at + size - 1)?;
+    let last = memory.observe_byte(at + size - 1)?;
     if last == 0 {
         return Ok(None);
     }
-    Ok((byte(memory, at)? == last).then_some(last))
+    Ok((memory.observe_byte(at)? == last).then_some(last))
 }
 
-/// Makes the place ready for the next message. Messages begin at cache lines, so that
-/// nobody else has the words that hold the marks.
+/// Makes the place ready for the next message.
 #[inline]
 pub(super) fn reset(memory: &SharedRegion, at: usize, size: usize) -> Result<()> {
-    memory.store_u64(word(at), 0)?;
-    Ok(memory.store_u64(word(at + size - 1), 0)?)
-}
-
-/// All that was written before the byte is seen once the byte is.
-#[inline]
-fn byte(memory: &SharedRegion, at: usize) -> Result<u8> {
-    Ok(memory.observe_arrival(word(at))?.to_ne_bytes()[at % 8])
-}
-
-#[inline]
-fn word(at: usize) -> usize {
-    at - at % 8
+    memory.publish_byte(at, 0)?;
+    Ok(memory.publish_byte(at + size - 1, 0)?)
 }
 
 #[cfg(test)]

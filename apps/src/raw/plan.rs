@@ -1,11 +1,13 @@
 //! What is to be done, as both ends have to know it.
 
-use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
 use rdma_conn::raw::Offer;
 use rdma_conn::send_recv::Config;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{ConnectionArgs, Op, RawArgs};
+use crate::args::{ConnectionArgs, Op, RawArgs, RawTransport};
 
 /// Which command's loop runs over the queue pairs.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,7 @@ impl Task {
 pub(super) struct Plan {
     pub(super) task: Task,
     pub(super) op: Op,
+    pub(super) transport: RawTransport,
     /// Bytes of a message.
     pub(super) size: u32,
     /// Bytes of the messages of every second queue pair, where there are two classes.
@@ -48,13 +51,16 @@ pub(super) struct Plan {
     pub(super) recv_window: u32,
     pub(super) poll_batch: u32,
     pub(super) repost_batch: u32,
-    /// Queue pairs.
+    /// Queue pairs of the leading end; of the other one, too, unless they are datagrams':
+    /// there one serves all.
     pub(super) qps: u32,
     /// Whether all queue pairs of an end (of a class) share a receive queue.
     pub(super) srq: bool,
     pub(super) verify: bool,
     /// Whether memory is polled on a device that does not promise what that takes.
     pub(super) assumed_in_order: bool,
+    /// Milliseconds after which a message without an answer is lost.
+    pub(super) answer_timeout: u32,
     /// Which of how many measurements of the session this is.
     pub(super) at: u32,
     pub(super) of: u32,
@@ -102,6 +108,7 @@ impl Plan {
         Plan {
             task,
             op,
+            transport: raw.transport,
             size,
             large: None,
             unacked,
@@ -111,17 +118,42 @@ impl Plan {
             recv_window,
             poll_batch: connection.poll_batch.unwrap_or(32),
             repost_batch: connection.repost_batch.unwrap_or(repost),
-            qps: raw.qps.unwrap_or(if srq { 4 } else { 1 }),
+            qps: raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 }),
             srq,
             verify: true,
             assumed_in_order: false,
+            answer_timeout: raw.answer_timeout,
             at: 0,
             of: 1,
         }
     }
 
+    /// What cannot be, whatever the numbers are.
+    fn check_transport(&self) -> Result<()> {
+        let (transport, op) = (self.transport.name(), self.op_name());
+        match (self.transport, self.op) {
+            (RawTransport::Rc, _) => return Ok(()),
+            (RawTransport::Uc, Op::Read)
+            | (RawTransport::Ud, Op::Read | Op::Write | Op::WriteImm) => {
+                bail!("--transport {transport} has no --op {op}: use --transport rc")
+            }
+            _ => {}
+        }
+        ensure!(!self.srq, "--srq is for --transport rc");
+        // Its messages have no number: the next one is known by the last one's end.
+        let unnumbered = self.op != Op::Send && self.task == Task::Pingpong;
+        ensure!(
+            !unnumbered || self.unacked == 1,
+            "--unacked {} is too many for --op {op} over {transport}, whose messages have no \
+             number: 1 may be in flight",
+            self.unacked
+        );
+        Ok(())
+    }
+
     /// Whatever cannot be: of this command line, or of a peer that asks for room.
     pub(super) fn check(&self) -> Result<()> {
+        self.check_transport()?;
         let window = Config::MAX_WINDOW;
         for (name, value, least, most) in [
             ("--unacked", self.unacked, 1, window),
@@ -192,9 +224,30 @@ impl Plan {
         leads || (self.task == Task::Pingpong && self.op != Op::Read)
     }
 
-    /// Whether the immediate says which queue pair a message is from.
+    pub(super) fn is_reliable(&self) -> bool {
+        self.transport == RawTransport::Rc
+    }
+
+    /// Whether the immediate says which queue pair a message is from, and which message
+    /// it is.
     pub(super) fn numbered(&self) -> bool {
-        self.op == Op::Send && self.srq
+        self.op == Op::Send && (self.srq || !self.is_reliable())
+    }
+
+    /// Whether payloads can be checked: not those of WRITEs that go one way, and which
+    /// nobody keeps from writing over what has not been looked at.
+    pub(super) fn can_verify(&self) -> bool {
+        self.is_reliable() || self.op == Op::Send || self.task == Task::Pingpong
+    }
+
+    /// Queue pairs of an end.
+    pub(super) fn own_qps(&self, leads: bool) -> u32 {
+        if self.transport == RawTransport::Ud && !leads { 1 } else { self.qps }
+    }
+
+    /// How long an answer may take.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.answer_timeout.into())
     }
 
     /// Requests in a send queue.
@@ -278,8 +331,11 @@ impl Plan {
 
     /// Bytes registered at an end for what it is sent.
     pub(super) fn registered_bytes(&self) -> u64 {
-        let queues = if self.srq { self.classes() } else { self.qps };
-        let slot = |class| (self.recv_slot_bytes(class) as u64).next_multiple_of(SLOT_ALIGN);
+        let queues = if self.srq { self.classes() } else { self.own_qps(false) };
+        // The route header of each datagram is counted, too.
+        let header = if self.transport == RawTransport::Ud { 40 } else { 0 };
+        let bytes = |class| self.recv_slot_bytes(class) as u64 + header;
+        let slot = |class| bytes(class).next_multiple_of(SLOT_ALIGN);
         let class = |queue: u32| self.class_of(queue as usize);
         let received = (0..queues).map(|q| u64::from(self.recv_window) * slot(class(q)));
         if self.receives() {
@@ -303,8 +359,22 @@ impl Plan {
     }
 }
 
-/// A rank has 8 bits of the immediate.
-const MAX_QPS: u32 = 256;
+/// The immediate of a numbered message: the low bits of its number, and above them the
+/// rank of its queue pair.
+pub(super) const NUMBER_BITS: u32 = 24;
+const MAX_QPS: u32 = 1 << (32 - NUMBER_BITS);
+
+/// The immediate of message `number` of a queue pair.
+#[inline]
+pub(super) fn immediate(rank: usize, number: u64) -> u32 {
+    (rank as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+/// The rank in an immediate, and the low bits of the number.
+#[inline]
+pub(super) fn rank_and_number(imm: u32) -> (usize, u32) {
+    ((imm >> NUMBER_BITS) as usize, imm & ((1 << NUMBER_BITS) - 1))
+}
 
 fn default_unacked(task: Task, size: u32) -> u32 {
     match task {
@@ -320,10 +390,20 @@ fn default_unacked(task: Task, size: u32) -> u32 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_immediate_holds_a_rank_and_a_number() {
+        for (rank, number) in [(0, 0), (255, 1), (7, (1 << 24) - 1), (1, 1 << 24), (255, u64::MAX)]
+        {
+            let low = (number & 0xff_ffff) as u32;
+            assert_eq!(rank_and_number(immediate(rank, number)), (rank, low));
+        }
+    }
+
     fn longest() -> Plan {
         Plan {
             task: Task::Pingpong,
             op: Op::WriteImm,
+            transport: RawTransport::Rc,
             size: 1 << 29,
             large: Some(1 << 30),
             unacked: 8000,
@@ -337,6 +417,7 @@ mod tests {
             srq: true,
             verify: false,
             assumed_in_order: false,
+            answer_timeout: u32::MAX,
             at: u32::MAX,
             of: u32::MAX,
         }
@@ -367,6 +448,9 @@ mod tests {
             Plan { large: Some(u32::MAX), ..fine() },
             Plan { op: Op::Read, ..fine() },
             Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
+            Plan { transport: RawTransport::Uc, op: Op::Send, ..fine() },
+            Plan { transport: RawTransport::Uc, srq: false, ..fine() },
+            Plan { transport: RawTransport::Ud, srq: false, ..fine() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

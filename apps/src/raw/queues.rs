@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_conn::verbs_safe::{
-    CompletionBatch, CompletionQueue, QueueId, RecvQueue, SendOp, SendQueue,
+    CompletionBatch, CompletionQueue, PeerId, QueueId, RecvQueue, SendOp, SendQueue,
 };
 
 use super::wire::{Note, Wire};
@@ -108,9 +108,15 @@ impl Watch {
         outbox: &mut Outbox,
         wire: &mut Wire,
     ) -> Result<Option<Note>> {
-        if self.idle()?.is_none() {
-            return Ok(None);
+        match self.idle()? {
+            Some(_) => Self::listen(outbox, wire),
+            None => Ok(None),
         }
+    }
+
+    /// Looks at what has gone wrong elsewhere. Answers with what the other end says.
+    #[cold]
+    pub(super) fn listen(outbox: &mut Outbox, wire: &mut Wire) -> Result<Option<Note>> {
         outbox.reap()?;
         match wire.heard()? {
             Some(Note::Failed(why)) => bail!("the other end: {why}"),
@@ -119,15 +125,27 @@ impl Watch {
     }
 }
 
-/// The send queues of an end, which complete into one queue.
+/// The send queues of an end, which complete into one queue. Messages are sent by the
+/// rank of the peer's queue pair.
 #[derive(Debug)]
 pub(super) struct Outbox {
     cq: CompletionQueue,
     batch: CompletionBatch,
     queues: Vec<Sending>,
+    /// By rank.
+    routes: Box<[Route]>,
     index: Index,
     signal_every: u32,
     watch: Watch,
+}
+
+/// How messages get to a queue pair of the peer's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route {
+    /// The position of the send queue.
+    pub(super) queue: usize,
+    /// Whom to name: datagrams name their peer.
+    pub(super) to: Option<PeerId>,
 }
 
 #[derive(Debug)]
@@ -149,6 +167,7 @@ impl Outbox {
     pub(super) fn new(
         cq: CompletionQueue,
         queues: Vec<SendQueue>,
+        routes: Vec<Route>,
         signal_every: u32,
         poll_batch: u32,
         spin: bool,
@@ -156,19 +175,31 @@ impl Outbox {
         let index = Index::new(queues.iter().map(SendQueue::queue_id));
         let queues = queues.into_iter().map(|queue| Sending { queue, unsignalled: 0 }).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
-        Outbox { cq, batch, queues, index, signal_every, watch: Watch::new(spin) }
+        let (routes, watch) = (routes.into(), Watch::new(spin));
+        Outbox { cq, batch, queues, routes, index, signal_every, watch }
     }
 
-    /// Requests that queue `at` takes now.
     #[inline]
-    pub(super) fn room(&self, at: usize) -> u32 {
-        self.queues[at].room()
+    fn of(&self, rank: usize) -> &Sending {
+        &self.queues[self.routes[rank].queue]
     }
 
-    /// Requests staged on queue `at` and not posted.
+    /// Requests to this rank that can be staged now.
     #[inline]
-    pub(super) fn staged(&self, at: usize) -> u32 {
-        self.queues[at].queue.staged()
+    pub(super) fn room(&self, rank: usize) -> u32 {
+        self.of(rank).room()
+    }
+
+    /// Requests staged on the queue to this rank, and not posted.
+    #[inline]
+    pub(super) fn staged(&self, rank: usize) -> u32 {
+        self.of(rank).queue.staged()
+    }
+
+    /// Requests staged and not posted, on all queues.
+    #[inline]
+    pub(super) fn all_staged(&self) -> u64 {
+        self.queues.iter().map(|sending| u64::from(sending.queue.staged())).sum()
     }
 
     /// Requests posted in all.
@@ -188,42 +219,52 @@ impl Outbox {
         bytes > 0 && self.queues.iter().all(|s| s.queue.max_inline() >= bytes)
     }
 
-    /// Stages a request on queue `at`, whose bytes `fill` writes; waits for room where
-    /// there is none. It is signalled when its turn comes, or if it is the `last`.
+    /// Stages a request to a rank, whose bytes `fill` writes; waits for room where there
+    /// is none. It is signalled when its turn comes, or if it is the `last`.
     #[inline]
     pub(super) fn stage(
         &mut self,
-        at: usize,
+        rank: usize,
         op: SendOp,
         last: bool,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
+        let at = self.routes[rank].queue;
         if self.queues[at].room() == 0 {
             self.make_room(at)?;
         }
         if let Some(slot) = self.queues[at].queue.next_slot() {
             fill(slot);
         }
-        self.stage_unfilled(at, op, last)
+        self.stage_unfilled(rank, op, last)
     }
 
     /// As [`stage`](Self::stage), for a READ, or a message that nobody looks at; there
     /// is room.
     #[inline]
-    pub(super) fn stage_unfilled(&mut self, at: usize, op: SendOp, last: bool) -> Result<()> {
-        let sending = &mut self.queues[at];
+    pub(super) fn stage_unfilled(&mut self, rank: usize, op: SendOp, last: bool) -> Result<()> {
+        let Route { queue, to } = self.routes[rank];
+        let sending = &mut self.queues[queue];
         sending.unsignalled += 1;
         let signalled = sending.unsignalled >= self.signal_every || last;
-        sending.queue.stage(op, signalled)?;
+        match to {
+            None => sending.queue.stage(op, signalled)?,
+            Some(peer) => sending.queue.stage_to(peer, op, signalled)?,
+        }
         if signalled {
             sending.unsignalled = 0;
         }
         Ok(())
     }
 
-    /// Posts what is staged on queue `at`, with one doorbell.
+    /// Posts what is staged on the queue to this rank, with one doorbell.
     #[inline]
-    pub(super) fn post(&mut self, at: usize) -> Result<()> {
+    pub(super) fn post(&mut self, rank: usize) -> Result<()> {
+        self.post_at(self.routes[rank].queue)
+    }
+
+    #[inline]
+    fn post_at(&mut self, at: usize) -> Result<()> {
         loop {
             match self.queues[at].queue.post() {
                 Ok(_) => return Ok(()),
@@ -238,7 +279,7 @@ impl Outbox {
     pub(super) fn post_all(&mut self) -> Result<()> {
         for at in 0..self.queues.len() {
             if self.queues[at].queue.staged() > 0 {
-                self.post(at)?;
+                self.post_at(at)?;
             }
         }
         Ok(())
@@ -274,7 +315,7 @@ impl Outbox {
     /// Waits until queue `at` has room. One of a whole queue's requests is signalled.
     #[cold]
     fn make_room(&mut self, at: usize) -> Result<()> {
-        self.post(at)?;
+        self.post_at(at)?;
         while self.queues[at].room() == 0 {
             self.wait()?;
         }
@@ -300,6 +341,7 @@ pub(super) struct Inbox {
     queues: Vec<Receiving>,
     index: Index,
     repost_batch: usize,
+    datagrams: bool,
 }
 
 #[derive(Debug)]
@@ -314,7 +356,7 @@ struct Receiving {
 pub(super) struct Arrival<'a> {
     /// The position of the receive queue that it took a buffer of.
     pub(super) queue: usize,
-    /// The queue pair that it came to.
+    /// The queue pair that it came to; of a datagram, the one that it came from.
     pub(super) qp_num: u32,
     pub(super) imm: Option<u32>,
     /// The message; of a WRITE with immediate, nothing.
@@ -327,6 +369,7 @@ impl Inbox {
         queues: Vec<RecvQueue<()>>,
         poll_batch: u32,
         repost_batch: u32,
+        datagrams: bool,
     ) -> Inbox {
         let index = Index::new(queues.iter().map(RecvQueue::queue_id));
         let receiving = |queue: RecvQueue<()>| {
@@ -335,7 +378,7 @@ impl Inbox {
         };
         let queues = queues.into_iter().map(receiving).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
-        Inbox { cq, batch, queues, index, repost_batch: repost_batch as usize }
+        Inbox { cq, batch, queues, index, repost_batch: repost_batch as usize, datagrams }
     }
 
     /// Shows `each` what has arrived; returns how much.
@@ -348,7 +391,8 @@ impl Inbox {
         for completion in self.batch.drain() {
             let position = self.index.of(completion.queue_id());
             let Some(receiving) = self.queues.get_mut(position) else { continue };
-            let (qp_num, imm) = (completion.qp_num(), completion.imm());
+            let source = if self.datagrams { completion.src_qp() } else { None };
+            let (qp_num, imm) = (source.unwrap_or(completion.qp_num()), completion.imm());
             let message = receiving.queue.take(completion).context("a receive failed")?;
             let shown = each(Arrival { queue: position, qp_num, imm, bytes: &message });
             receiving.free.extend(receiving.queue.reclaim(message));

@@ -6,11 +6,12 @@ use anyhow::{Context, Result, ensure};
 use rdma_conn::verbs_safe::SharedRegion;
 
 use super::end::End;
+use super::flight::Seen;
 use super::follow::done;
 use super::lead::{message, source, written};
 use super::memory;
-use super::plan::Plan;
-use super::queues::Watch;
+use super::plan::{Plan, rank_and_number};
+use super::queues::{Arrival, Watch};
 use super::wire::Wire;
 use crate::args::Op;
 use crate::bench::EndOfLoad;
@@ -110,47 +111,120 @@ pub(super) fn send(
     Ok(Sent { elapsed, sent: lanes.iter().map(|lane| lane.sent).collect() })
 }
 
-/// Receives until all that the sender has sent is there; how many messages came.
-pub(super) fn receive(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -> Result<u64> {
+/// What has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Received {
+    /// Messages, each counted once.
+    pub(super) messages: u64,
+    pub(super) reordered: u64,
+    pub(super) repeated: u64,
+}
+
+/// Where messages may be lost: how long nothing may come, after the last was sent.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Receives until all that the sender has sent is there, or has had its time.
+pub(super) fn receive(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -> Result<Received> {
     if !plan.receives() {
         let totals = done(wire.hear_whenever()?)?;
         if let (Some(memory), Op::Write, true) = (&end.memory, plan.op, plan.verify) {
             check_last(plan, memory, &totals.sent)?;
         }
-        return Ok(totals.sent.iter().sum());
+        return Ok(Received { messages: totals.sent.iter().sum(), ..Received::default() });
     }
-    let mut watch = Watch::new(spin);
-    let End { outbox, inbox, memory, qp_nums, .. } = end;
+    let (mut watch, mut total) = (Watch::new(spin), None);
+    let mut receiver = Receiver::new(plan);
+    let End { outbox, inbox, memory, sources, .. } = end;
     let inbox = inbox.as_mut().context("no receives")?;
-    let payload = |rank| Payload::new(plan.size_of(rank) as usize, rank as u64);
-    let mut expected: Vec<Payload> = (0..plan.qps as usize).map(payload).collect();
-    let mut arrived = vec![0u64; plan.qps as usize];
-    let mut scratch = vec![0; plan.largest() as usize];
-    let mut total = None;
+    let mut quiet = None;
     loop {
-        let count = inbox.poll(|arrival| {
-            let rank = source(plan, arrival.queue, arrival.qp_num, arrival.imm, qp_nums)?;
-            let number = arrived[rank];
-            arrived[rank] += 1;
-            match memory {
-                _ if !plan.verify => Ok(()),
-                None => expected[rank].check(arrival.bytes),
-                Some(memory) => {
-                    let bytes = &mut scratch[..written(plan, plan.size_of(rank), arrival.imm)?];
-                    memory.copy_out(memory::place(plan, rank, number), bytes)?;
-                    expected[rank].check(bytes)
-                }
-            }
+        let count = inbox.poll(|arrival| match source(plan, &arrival, sources)? {
+            Some(rank) => receiver.take(rank, &arrival, memory.as_ref()),
+            None => Ok(()),
         })?;
         if count > 0 {
             watch.progress();
             inbox.repost()?;
-        } else if let Some(note) = watch.idle_with(outbox, wire)? {
-            total = Some(done(note)?.sent.iter().sum::<u64>());
+            quiet = None;
+        } else if let Some(now) = watch.idle()? {
+            if let Some(note) = Watch::listen(outbox, wire)? {
+                total = Some(done(note)?.sent.iter().sum::<u64>());
+            }
+            let since = *quiet.get_or_insert(now);
+            let over = !plan.is_reliable() && now.saturating_duration_since(since) > QUIET;
+            if total.is_some() && over {
+                return Ok(receiver.received());
+            }
         }
-        let received = arrived.iter().sum();
-        if total.is_some_and(|total| received >= total) {
-            return Ok(received);
+        if total.is_some_and(|total| receiver.messages >= total) {
+            return Ok(receiver.received());
+        }
+    }
+}
+
+/// The account of what arrives.
+struct Receiver<'a> {
+    plan: &'a Plan,
+    lanes: Vec<Stream>,
+    /// Of all streams together.
+    messages: u64,
+    scratch: Vec<u8>,
+}
+
+/// The messages of one queue pair.
+struct Stream {
+    size: u32,
+    arrived: u64,
+    seen: Seen,
+    expected: Payload,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(plan: &'a Plan) -> Receiver<'a> {
+        let stream = |rank| {
+            let size = plan.size_of(rank);
+            let expected = Payload::new(size as usize, rank as u64);
+            Stream { size, arrived: 0, seen: Seen::new(), expected }
+        };
+        let lanes = (0..plan.qps as usize).map(stream).collect();
+        Receiver { plan, lanes, messages: 0, scratch: vec![0; plan.largest() as usize] }
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        rank: usize,
+        arrival: &Arrival<'_>,
+        memory: Option<&SharedRegion>,
+    ) -> Result<()> {
+        let (plan, stream) = (self.plan, &mut self.lanes[rank]);
+        let number = stream.arrived;
+        stream.arrived += 1;
+        if !plan.is_reliable() && plan.op == Op::Send {
+            let imm = arrival.imm.context("a message without its number")?;
+            let number = stream.seen.number(rank_and_number(imm).1);
+            self.messages += u64::from(stream.seen.see(number));
+            stream.expected.seek(number);
+        } else {
+            self.messages += 1;
+        }
+        match memory {
+            _ if !plan.verify => Ok(()),
+            None => stream.expected.check(arrival.bytes),
+            Some(memory) => {
+                let bytes = &mut self.scratch[..written(stream.size, arrival.imm)?];
+                memory.copy_out(memory::place(plan, rank, number), bytes)?;
+                stream.expected.check(bytes)
+            }
+        }
+    }
+
+    #[inline]
+    fn received(&self) -> Received {
+        Received {
+            messages: self.messages,
+            reordered: self.lanes.iter().map(|lane| lane.seen.reordered).sum(),
+            repeated: self.lanes.iter().map(|lane| lane.seen.repeated).sum(),
         }
     }
 }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Plan, Task};
-use crate::args::Op;
+use crate::args::{Op, RawTransport};
 use crate::bench::{bytes, rate, right_aligned};
 
 /// One line of `--json`. A figure that was not measured is absent.
@@ -33,6 +33,12 @@ pub(super) struct Line {
     pub(super) bytes_per_s: f64,
     #[serde(flatten)]
     pub(super) latency: Option<Latency>,
+    /// Queue pairs that the one of the receiving end serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) peers: Option<u32>,
+    /// What an unreliable transport did; absent where that is not counted.
+    #[serde(flatten)]
+    pub(super) faults: Counted,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rdma_ops_per_message: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +52,37 @@ pub(super) struct Line {
     pub(super) compat: Option<String>,
     pub(super) verified: bool,
     pub(super) build: String,
+}
+
+/// What an unreliable transport did to messages.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Counted {
+    /// Messages (pingpong: or answers) that did not come, or not in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost: Option<u64>,
+    /// Messages (pingpong: answers) that came after a later one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reordered: Option<u64>,
+    /// Pingpong: answers that nobody waited for any more, late or repeated ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) late: Option<u64>,
+    /// Bench: messages that came more than once, each time after the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) repeated: Option<u64>,
+}
+
+impl Counted {
+    /// In words, with a comma in front.
+    fn text(&self) -> String {
+        let named = [
+            (self.lost, "lost"),
+            (self.reordered, "reordered"),
+            (self.late, "late"),
+            (self.repeated, "repeated"),
+        ];
+        let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
+        words.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// How long messages took, in nanoseconds.
@@ -92,7 +129,7 @@ impl Line {
         Line {
             protocol: plan.op.protocol().into(),
             device: device.into(),
-            transport: "rc".into(),
+            transport: plan.transport.name().into(),
             size_bytes: plan.class_size(class),
             unacked: plan.unacked,
             batch: plan.batch,
@@ -111,6 +148,8 @@ impl Line {
             messages_per_s: 0.0,
             bytes_per_s: 0.0,
             latency: None,
+            peers: (plan.transport == RawTransport::Ud).then_some(plan.qps),
+            faults: Counted::default(),
             rdma_ops_per_message: None,
             rnr_events: None,
             registered_bytes: Some(plan.registered_bytes()).filter(|bytes| *bytes > 0),
@@ -127,6 +166,8 @@ pub(super) struct Report {
     json: bool,
     task: Task,
     table: Table,
+    /// What is said below the table, by size.
+    faults: Vec<String>,
 }
 
 const LATENCY: [&str; 8] = ["size", "min", "50 %", "90 %", "99 %", "99.9 %", "max", "messages/s"];
@@ -139,7 +180,7 @@ impl Report {
             Task::Pingpong => right_aligned(&LATENCY),
             Task::Bench => right_aligned(&RATE),
         };
-        Report { json, task, table }
+        Report { json, task, table, faults: Vec::new() }
     }
 
     pub(super) fn add(&mut self, line: &Line) -> Result<()> {
@@ -151,6 +192,10 @@ impl Report {
             say!("{}", self.title(line));
         }
         self.table.add_row(self.row(line));
+        let faults = line.faults.text();
+        if !faults.is_empty() {
+            self.faults.push(format!("{}: {faults}", bytes(u64::from(line.size_bytes))));
+        }
         Ok(())
     }
 
@@ -185,6 +230,7 @@ impl Report {
             line.compat.as_ref().map(|program| format!(" with {program}")).unwrap_or_default();
         let qps = match line.senders {
             1 => String::new(),
+            n if line.peers.is_some() => format!(", {n} peers of one queue pair"),
             n => format!(", {n} queue pairs"),
         };
         let srq = match line.srq.as_str() {
@@ -199,14 +245,15 @@ impl Report {
             ""
         };
         format!(
-            "{what}, {}{with} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
-            line.protocol, line.device, line.unacked, line.batch
+            "{what}, {}{with} over {} on {}: {} in flight, {} to a doorbell{qps}{srq}, {checked}{assumed}",
+            line.protocol, line.transport, line.device, line.unacked, line.batch
         )
     }
 
     pub(super) fn finish(self) {
         if !self.json && self.table.row_count() > 0 {
             say!("{}", self.table);
+            self.faults.iter().for_each(|line| say!("{line}"));
         }
     }
 }

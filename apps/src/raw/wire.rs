@@ -32,7 +32,7 @@ pub(super) enum Note {
     /// The leader has sent all.
     Done(Totals),
     /// The follower has received so many messages, with so many requests of its own.
-    Received { messages: u64, operations: u64 },
+    Received { messages: u64, operations: u64, reordered: u64, repeated: u64 },
     /// What has come of it, for the follower to print.
     Results(Vec<Line>),
     /// Something failed.

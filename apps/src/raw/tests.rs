@@ -1,0 +1,219 @@
+//! Every verb, transport and option, in this process: what the command does with its
+//! arguments, without starting it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clap::Parser;
+use rdma_conn::device::{NetworkFaults, SOFT, of_environment};
+
+use super::*;
+use crate::args::{Args, Command};
+
+/// What `rdma-conn` with these arguments would print.
+fn try_lines(args: &str) -> Result<Vec<Line>> {
+    let parsed = Args::try_parse_from(["rdma-conn"].into_iter().chain(args.split(' ')))?;
+    match &parsed.command {
+        Command::Pingpong(options) => {
+            pingpong_request(&parsed.common, options, options.raw.op.unwrap()).lines()
+        }
+        Command::Bench(options) => {
+            bench_request(&parsed.common, options, options.raw.op.unwrap())?.lines()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Request<'_> {
+    fn lines(&self) -> Result<Vec<Line>> {
+        let device = of_environment()?;
+        self.let_the_network_fail(&device)?;
+        let local = Local { device: &device, gid_index: None, spin: false };
+        let plans = self.plans(&device)?;
+        let lines = plans.iter().map(|plan| within_process(local, plan, self.until));
+        Ok(lines.collect::<Result<Vec<_>>>()?.concat())
+    }
+}
+
+#[track_caller]
+fn lines(args: &str) -> Vec<Line> {
+    let lines = try_lines(args).unwrap_or_else(|e| panic!("{args}: {e:#}"));
+    for line in &lines {
+        assert!(line.messages_per_s > 0.0, "{args}: {line:?}");
+        assert!(line.transport != "rc" || line.faults == Counted::default(), "{args}: {line:?}");
+    }
+    lines
+}
+
+#[track_caller]
+fn one(args: &str) -> Line {
+    let lines = lines(args);
+    assert_eq!(lines.len(), 1, "{args}");
+    lines.into_iter().next().unwrap()
+}
+
+const OPS: [&str; 4] = ["send", "write", "write-imm", "read"];
+const MODES: [&str; 7] = [
+    "--unacked 7",
+    "--unacked 16 --batch 4",
+    "--unacked 5 --batch 3 --signal-every 1",
+    "--unacked 2 --signal-every 1 --inline 0",
+    "--qps 3",
+    "--qps 3 --unacked 8 --batch 2",
+    "--wait spin --poll-batch 1",
+];
+
+#[test]
+fn every_verb_works_with_many_in_flight_and_over_many_queue_pairs() {
+    for op in OPS {
+        for mode in MODES {
+            let qps = if mode.contains("--qps 3") { 3 } else { 1 };
+            let bench = one(&format!("bench --op {op} --size 48 --messages 50 {mode}"));
+            assert_eq!((bench.messages, bench.senders), (50 * qps, qps as u32), "{op} {mode}");
+            let args = "--size 48 --iterations 50 --assume-in-order";
+            let pingpong = one(&format!("pingpong --op {op} {args} {mode}"));
+            assert_eq!(pingpong.messages, if op == "read" { 50 } else { 100 }, "{op} {mode}");
+            for line in [bench, pingpong] {
+                assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true));
+            }
+        }
+    }
+}
+
+#[test]
+fn any_interval_of_signals_goes_on_to_the_end() {
+    for op in OPS {
+        for interval in [1, 2, 3, 7] {
+            let args = format!("--op {op} --size 8 --signal-every {interval}");
+            let bench = one(&format!("bench {args} --messages 50 --unacked 7 --batch 4"));
+            assert_eq!((bench.messages, bench.signal_every), (50, interval), "{args}");
+            // Each READ of a ping-pong is waited for by its completion.
+            if op != "read" {
+                let args = format!("{args} --iterations 30 --qps 2 --assume-in-order");
+                assert_eq!(one(&format!("pingpong {args}")).messages, 60, "{args}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shared_receive_queue_serves_all_queue_pairs() {
+    for op in ["send", "write-imm"] {
+        for unacked in [1, 9] {
+            let args = format!("--op {op} --srq --size 32 --unacked {unacked}");
+            let pingpong = one(&format!("pingpong --iterations 50 {args}"));
+            let bench = one(&format!("bench --messages 20 {args}"));
+            assert_eq!((pingpong.messages, bench.messages), (100, 80), "{args}");
+            for line in [pingpong, bench] {
+                assert_eq!((line.srq.as_str(), line.senders), ("one", 4), "{args}");
+            }
+        }
+    }
+}
+
+/// What the network of soft0 does is everybody's in this process.
+fn network(faults: NetworkFaults) -> MutexGuard<'static, ()> {
+    static NETWORK: Mutex<()> = Mutex::new(());
+    let alone = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    set_network_faults(1, faults);
+    alone
+}
+
+/// What unreliable transports can be asked for.
+const UNRELIABLE: [&str; 6] = [
+    "--op send --transport uc",
+    "--op send --transport uc --qps 3 --unacked 8 --batch 2",
+    "--op write --transport uc --assume-in-order --unacked 1",
+    "--op write-imm --transport uc --unacked 1",
+    "--op send --transport ud",
+    "--op send --transport ud --peers 5 --unacked 8",
+];
+
+#[test]
+fn without_faults_nothing_is_lost() {
+    let _alone = network(NetworkFaults::default());
+    for mode in UNRELIABLE {
+        for line in lines(&format!(
+            "pingpong {mode} --size 2,40,1000 --iterations 50 --answer-timeout 10000"
+        )) {
+            let counted =
+                Counted { lost: Some(0), reordered: Some(0), late: Some(0), repeated: None };
+            assert_eq!((line.messages, line.faults), (100, counted), "{mode}");
+            assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true), "{mode}");
+        }
+        // So few that all fit into the receives.
+        let line = one(&format!("bench {mode} --size 40 --messages 50"));
+        let streams = u64::from(line.senders);
+        assert_eq!(line.messages, 50 * streams, "{mode}");
+        // Of a plain WRITE nobody is told.
+        let known = line.protocol != "raw-write";
+        assert_eq!(line.faults.lost, known.then_some(0), "{mode}");
+        assert_eq!(line.verified, line.protocol == "raw-send", "{mode}");
+    }
+}
+
+#[test]
+fn a_datagram_queue_pair_serves_all_peers() {
+    let _alone = network(NetworkFaults::default());
+    let args = "--size 16 --iterations 70 --answer-timeout 10000";
+    let line = one(&format!("pingpong --op send --transport ud --peers 7 {args}"));
+    assert_eq!((line.peers, line.senders, line.messages), (Some(7), 7, 140));
+    // One receive queue, where seven connections would have one each.
+    let connected = one("pingpong --op send --qps 7 --size 16 --iterations 70");
+    assert_eq!(connected.registered_bytes.unwrap(), 7 * line.registered_bytes.unwrap());
+    assert_eq!(connected.peers, None);
+}
+
+/// Only soft0 can be told what its network is to do.
+fn is_soft() -> bool {
+    of_environment().unwrap().name() == SOFT
+}
+
+#[test]
+fn loss_and_disorder_are_counted_and_the_run_goes_on() {
+    let faults = "--faults loss=0.03,reordering=0.05,duplication=0.03,seed=11";
+    if !is_soft() {
+        let refused = try_lines(&format!("bench --op send --transport ud {faults}")).unwrap_err();
+        assert!(refused.to_string().contains("soft0"), "{refused:#}");
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    for mode in UNRELIABLE {
+        let line = one(&format!(
+            "pingpong {mode} --size 40 --iterations 400 --answer-timeout 30 {faults}"
+        ));
+        let Counted { lost, reordered, late, .. } = line.faults;
+        let (lost, reordered, late) = (lost.unwrap(), reordered.unwrap(), late.unwrap());
+        // 440 round trips, warm-up included, of two messages each.
+        assert!((1..200).contains(&lost), "{mode}: {lost} lost");
+        assert!(line.messages < 800 && line.messages >= 2 * (400 - lost), "{mode}: {line:?}");
+        if mode.contains("--unacked 8") {
+            assert!(reordered > 0, "{mode}");
+        }
+        // Repeated answers to nobody; of memory that was written twice, nobody knows.
+        assert!(late > 0 || mode.contains("--op write "), "{mode}");
+    }
+    for mode in ["--op send --transport uc", "--op send --transport ud --peers 3"] {
+        let line =
+            one(&format!("bench {mode} --size 40 --messages 600 --recv-window 4096 {faults}"));
+        let Counted { lost, reordered, repeated, .. } = line.faults;
+        let sent = 600 * u64::from(line.senders);
+        assert_eq!(line.messages + lost.unwrap(), sent, "{mode}");
+        assert!(lost.unwrap() > 0 && reordered.unwrap() > 0 && repeated.unwrap() > 0, "{line:?}");
+    }
+    set_network_faults(0, NetworkFaults::default());
+}
+
+#[test]
+fn a_peer_that_never_answers_ends_the_run() {
+    if !is_soft() {
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    let args = "--op send --size 8 --transport ud --faults loss=1";
+    let ended = try_lines(&format!("pingpong {args} --iterations 1000 --answer-timeout 1"));
+    let ended = ended.unwrap_err().to_string();
+    assert!(ended.contains("100 messages in a row were lost"), "{ended}");
+    let line = try_lines(&format!("bench {args} --messages 100")).unwrap().remove(0);
+    assert_eq!((line.messages, line.faults.lost), (0, Some(100)));
+    set_network_faults(0, NetworkFaults::default());
+}
