@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use conn_core::handshake::{
-    DecodeError, Decoded, Frame, MAX_FRAME, MAX_TEXT, Reason, Refusal, decode,
+    DecodeError, Decoded, Frame, MAX_FRAME, MAX_TEXT, ProtocolId, Reason, Refusal, decode,
 };
 
 /// A byte stream that a handshake can run over.
@@ -65,7 +65,7 @@ pub enum HandshakeError {
         expected: &'static str,
     },
     /// The peer refused.
-    #[error("the peer refused: {text} (reason {reason:?})")]
+    #[error("the peer refused: {text}")]
     Refused {
         /// The code of its reason.
         reason: Reason,
@@ -73,7 +73,7 @@ pub enum HandshakeError {
         text: String,
     },
     /// The peer speaks this handshake, and then another protocol.
-    #[error("it wants protocol {0}, this is Send/Receive")]
+    #[error("it wants {}, this is Send/Receive", protocol_name(*.0))]
     OtherProtocol(
         /// The number of its protocol.
         u8,
@@ -84,6 +84,13 @@ pub enum HandshakeError {
         /// Why.
         String,
     ),
+}
+
+fn protocol_name(number: u8) -> String {
+    match ProtocolId(number) {
+        ProtocolId::RAW => "raw queue pairs".into(),
+        _ => format!("protocol {number}"),
+    }
 }
 
 impl HandshakeError {
@@ -101,10 +108,13 @@ impl HandshakeError {
 /// How long a handshake may take from its first byte to its last.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long whoever connects may take for its Hello, and for its Ready once it was
-/// accepted: it has nothing to wait for. A fraction of [`TIME_LIMIT`], so that one who
-/// says nothing does not make others give up.
-pub const HELLO_LIMIT: Duration = Duration::from_secs(3);
+/// How long whoever connects may take for its Hello. It may have to register a lot of
+/// memory first, and others need not wait for it.
+pub const HELLO_LIMIT: Duration = TIME_LIMIT;
+
+/// How long an initiator may take that has nothing more to prepare: once it was accepted,
+/// all that is left to do is to connect its queue pairs, and the acceptor's thread waits.
+pub const READY_LIMIT: Duration = Duration::from_secs(5);
 
 /// Bytes of frames that arrive by and by. What follows the handshake on the stream
 /// belongs to somebody else, so that never more is read than the next frame lacks.

@@ -384,13 +384,13 @@ pub(crate) struct Bench {
     /// Messages of each sender [default: as many as fit into --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) messages: Option<u64>,
-    /// How long each measurement takes
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "2")]
-    pub(crate) seconds: Duration,
+    /// How long each measurement takes [default: 2]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
     /// Connections, each with a sending and a receiving thread
     #[arg(long, value_name = "T", default_value_t = 1, conflicts_with = "senders", value_parser = at_least_one())]
     pub(crate) threads: u32,
-    /// Senders to one receiving thread
+    /// Senders to one receiving thread; with --listen, those of all connecting processes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) senders: u32,
     /// All senders' completions in one queue, instead of a round robin over the queues
@@ -496,14 +496,20 @@ impl Pingpong {
 }
 
 impl Bench {
+    /// How long a measurement takes where nothing was asked for.
+    pub(crate) const SECONDS: Duration = Duration::from_secs(2);
+
     /// Whether nothing was asked for: the demonstration.
     pub(crate) fn is_demonstration(&self) -> bool {
         let c = &self.connection;
-        let asked =
-            c.preset.is_some() || c.unacked.is_some() || c.batch.is_some() || c.pack.is_some();
+        let numbers =
+            [c.unacked, c.batch, c.signal_every, c.recv_window, c.poll_batch, c.repost_batch];
+        let bytes = c.pack.or(c.inline).is_some();
+        let asked = c.preset.is_some() || numbers.iter().any(Option::is_some) || bytes;
         let shaped = self.threads > 1 || self.senders > 1 || self.srq.is_some() || c.no_credits;
         let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
-        let measured = !self.size.is_empty() || self.messages.is_some() || self.rate.is_some();
+        let time = self.messages.is_some() || self.seconds.is_some() || self.rate.is_some();
+        let measured = !self.size.is_empty() || time;
         !(asked || shaped || ended || measured || self.single_receiver || self.input.is_some())
     }
 }

@@ -3,6 +3,7 @@
 
 mod demonstration;
 mod ends;
+mod gather;
 mod input;
 mod load;
 mod rate;
@@ -16,7 +17,7 @@ use crate::outcome::{Outcome, as_usage, usage};
 use crate::progress;
 use crate::session;
 use load::Load;
-pub(crate) use load::{End as EndOfLoad, Shape};
+pub(crate) use load::{End as EndOfLoad, Receiving, Shape};
 use report::Report;
 pub(crate) use report::{bytes, rate, right_aligned};
 
@@ -38,7 +39,8 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     let mut report = Report::new(common.json);
     let sizes = sizes(options);
     let bar = progress::bar(sizes.len() as u64, common.json);
-    for size in sizes {
+    let (run, of) = (session::run_number(), sizes.len() as u32);
+    for (at, size) in (0..).zip(sizes) {
         let config = config(common, options, size);
         let mut load = Load::new(options, size);
         bar.set_message(format!("{size} B"));
@@ -46,7 +48,10 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
             load.rate = Some(rate::find(&device, &config, Shape::new(options), &load)?);
         }
         let measured = match options.ends.connect {
-            Some(address) => ends::connect(options, &device, &config, &load, address)?,
+            Some(address) => {
+                let part = ends::Part { run, at, of };
+                ends::connect(options, &device, &config, &load, part, address)?
+            }
             None => run::within_process(&device, &config, Shape::new(options), &load)?,
         };
         report.add(report::Case::new(&device, options, &config, &load), &measured)?;
@@ -92,7 +97,8 @@ fn check(common: &Common, options: &Bench, device: &rdma_conn::device::Device) -
         }
     }
     let shape = Shape::new(options);
-    if options.single_receiver && shape.senders == 1 && options.ends.listen.is_none() {
+    let alone = options.ends.listen.is_none() && options.ends.connect.is_none();
+    if options.single_receiver && shape.senders == 1 && alone {
         return Err(usage("--single-receiver is about many senders: add --senders N"));
     }
     if shape.senders == 0 || shape.senders > Shape::MAX_SENDERS {

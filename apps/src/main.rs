@@ -7,6 +7,7 @@ mod outcome;
 mod args;
 mod bench;
 mod devices;
+mod note;
 mod pingpong;
 mod progress;
 mod raw;

@@ -1,19 +1,21 @@
 //! `rdma-conn pingpong`: half of a round trip ("Send Receive", section Latency).
 
+mod ends;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use comfy_table::Table;
 use hdrhistogram::Histogram;
-use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Connection, Preset, RecvError, connect_over, pair};
-use serde::Serialize;
+use rdma_conn::device::{Counters, Device};
+use rdma_conn::send_recv::{Config, Connection, Preset, RecvError, pair};
+use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, Compat, Pingpong};
 use crate::bench::right_aligned;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
-use crate::session::{self, Session};
+use crate::session;
 use crate::verify::Payload;
 
 /// Round trips before the measured ones.
@@ -22,11 +24,11 @@ const WARM_UP: u64 = 1000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One line of `--json`.
-#[derive(Serialize)]
-struct Line<'a> {
-    protocol: &'a str,
-    device: &'a str,
-    transport: &'a str,
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    protocol: String,
+    device: String,
+    transport: String,
     size_bytes: u32,
     unacked: u32,
     batch: u32,
@@ -38,7 +40,7 @@ struct Line<'a> {
     latency_ns_p999: u64,
     latency_ns_max: u64,
     rdma_ops_per_message: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     rnr_events: Option<u64>,
     verified: bool,
     build: String,
@@ -46,8 +48,10 @@ struct Line<'a> {
 
 struct Measured {
     half_trips: Histogram<u64>,
-    rdma_ops_per_message: f64,
-    rnr_events: Option<u64>,
+    /// Work requests of both ends.
+    operations: u64,
+    /// The device's counters at the start.
+    before: Option<Counters>,
 }
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
@@ -67,68 +71,33 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
         options.connection.check_pack(*size)?;
     }
     if let Some(address) = options.ends.listen {
-        return listen(common, options, &device, address);
+        return ends::listen(common, options, &device, address);
     }
-    let mut table = table();
-    let bar = progress::bar(options.sizes().len() as u64, common.json);
+    let mut report = Report::new(common.json);
+    let (run, of) = (session::run_number(), options.sizes().len() as u32);
+    let bar = progress::bar(of.into(), common.json);
     for (at, size) in (0..).zip(options.sizes()) {
         let config = options.connection.config(common, Preset::Sequential, size);
         bar.set_message(format!("{size} B"));
-        let measured = measure(options, &device, &config, size, at)?;
-        if common.json {
-            print_line(options, &device, &config, size, &measured)?;
-        }
-        add_row(&mut table, size, &measured.half_trips);
+        let line = match options.ends.connect {
+            None => within_process(options, &device, &config, size)?,
+            Some(address) => {
+                let part = ends::Part { run, at, of };
+                ends::connect(options, &device, &config, size, part, address)?
+            }
+        };
+        report.add(&line)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    if !common.json {
-        say!(
-            "Half of a round trip in µs, {} round trips a size, on {}:",
-            options.trips(),
-            device.name()
-        );
-        say!("{table}");
-    }
+    report.finish();
     Ok(())
 }
 
-fn measure(
-    options: &Pingpong,
-    device: &Device,
-    config: &Config,
-    size: u32,
-    at: u32,
-) -> Result<Measured> {
+fn within_process(options: &Pingpong, device: &Device, config: &Config, size: u32) -> Result<Line> {
     let before = device.counters().ok();
-    let (half_trips, operations) = match options.ends.connect {
-        None => within_process(options, device, config, size)?,
-        Some(address) => {
-            let mut stream = session::dial(address)?;
-            let session = session_of(options, config, size, at).encode()?;
-            let mut near = connect_over(&mut stream, device, config, &session)?;
-            let half_trips = lead(&mut near, options, size)?;
-            // The far end does as much as this one.
-            (half_trips, 2 * operations(&near))
-        }
-    };
-    let messages = 2 * (options.trips() + WARM_UP);
-    let rnr = |before| device.counters().ok()?.since(&before).rnr_events;
-    Ok(Measured {
-        half_trips,
-        rdma_ops_per_message: operations as f64 / messages as f64,
-        rnr_events: before.and_then(rnr),
-    })
-}
-
-fn within_process(
-    options: &Pingpong,
-    device: &Device,
-    config: &Config,
-    size: u32,
-) -> Result<(Histogram<u64>, u64)> {
     let (mut near, mut far) = pair(device, device, config)?;
-    std::thread::scope(|scope| {
+    let (half_trips, operations) = std::thread::scope(|scope| {
         let follower = scope
             .spawn(move || follow(&mut far, !options.no_verify, size).map(|()| operations(&far)));
         let half_trips = lead(&mut near, options, size);
@@ -137,8 +106,9 @@ fn within_process(
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // What the follower has found is the cause of what the leader then saw.
         let followed = followed?;
-        Ok((half_trips?, led + followed))
-    })
+        Ok::<_, anyhow::Error>((half_trips?, led + followed))
+    })?;
+    Ok(line(options, device, config, size, &Measured { half_trips, operations, before }))
 }
 
 fn operations(connection: &Connection) -> u64 {
@@ -190,75 +160,20 @@ fn follow(far: &mut Connection, verify: bool, size: u32) -> Result<()> {
     }
 }
 
-/// The listening end: answers one size after the other until the last.
-fn listen(
-    common: &Common,
-    options: &Pingpong,
-    device: &Device,
-    address: std::net::SocketAddr,
-) -> Outcome {
-    let listener = session::listen(address)?;
-    loop {
-        let (incoming, session) = session::next_peer(&listener, "pingpong")?;
-        let mut config =
-            options.connection.config(common, Preset::Sequential, session.message_bytes);
-        config.recv_window = session.recv_window;
-        config.credits = session.credits;
-        let mut far = incoming.accept(device, &config)?;
-        follow(&mut far, session.verify, session.size)?;
-        eprintln!("answered {} messages of {} B", far.receiver.stats().messages, session.size);
-        if session.sender + 1 == session.senders {
-            return Ok(());
-        }
-    }
-}
-
-/// Each size is a connection of its own; the last one ends the listener.
-fn session_of(options: &Pingpong, config: &Config, size: u32, at: u32) -> Session {
-    Session {
-        command: "pingpong".into(),
-        size,
-        message_bytes: config.message_bytes,
-        unacked: config.unacked,
-        batch: config.batch,
-        preset: None,
-        pack_bytes: config.pack_bytes,
-        recv_window: config.recv_window,
-        credits: config.credits,
-        verify: !options.no_verify,
-        senders: options.sizes().len() as u32,
-        sender: at,
-        single_receiver: false,
-        srq: None,
-        file: None,
-    }
-}
-
-const QUANTILES: [(&str, f64); 6] =
-    [("min", 0.0), ("50 %", 0.5), ("90 %", 0.9), ("99 %", 0.99), ("99.9 %", 0.999), ("max", 1.0)];
-
-fn table() -> Table {
-    let header: Vec<&str> = ["size"].into_iter().chain(QUANTILES.map(|(name, _)| name)).collect();
-    right_aligned(&header)
-}
-
-fn add_row(table: &mut Table, size: u32, half_trips: &Histogram<u64>) {
-    let at = |(_, q): (&str, f64)| format!("{:.2}", half_trips.value_at_quantile(q) as f64 / 1e3);
-    table.add_row([format!("{size} B")].into_iter().chain(QUANTILES.map(at)));
-}
-
-fn print_line(
+fn line(
     options: &Pingpong,
     device: &Device,
     config: &Config,
     size: u32,
     measured: &Measured,
-) -> Result<()> {
-    let h = &measured.half_trips;
-    let line = Line {
-        protocol: options.connection.protocol.name(),
-        device: device.name(),
-        transport: "rc",
+) -> Line {
+    let Measured { half_trips: h, operations, before } = measured;
+    let all = 2 * (options.trips() + WARM_UP);
+    let rnr_events = before.and_then(|before| device.counters().ok()?.since(&before).rnr_events);
+    Line {
+        protocol: options.connection.protocol.name().into(),
+        device: device.name().into(),
+        transport: "rc".into(),
         size_bytes: size,
         unacked: config.unacked,
         batch: config.batch,
@@ -269,11 +184,52 @@ fn print_line(
         latency_ns_p99: h.value_at_quantile(0.99),
         latency_ns_p999: h.value_at_quantile(0.999),
         latency_ns_max: h.max(),
-        rdma_ops_per_message: measured.rdma_ops_per_message,
-        rnr_events: measured.rnr_events,
+        rdma_ops_per_message: *operations as f64 / all as f64,
+        rnr_events,
         verified: !options.no_verify,
         build: rdma_conn::build::summary(),
-    };
-    say!("{}", serde_json::to_string(&line)?);
-    Ok(())
+    }
+}
+
+/// Gathers results, and prints them.
+struct Report {
+    json: bool,
+    table: Table,
+    title: Option<String>,
+}
+
+impl Report {
+    fn new(json: bool) -> Report {
+        let header = ["size", "min", "50 %", "90 %", "99 %", "99.9 %", "max"];
+        Report { json, table: right_aligned(&header), title: None }
+    }
+
+    fn add(&mut self, line: &Line) -> Result<()> {
+        if self.json {
+            say!("{}", serde_json::to_string(line)?);
+            return Ok(());
+        }
+        let (trips, device) = (line.messages / 2, &line.device);
+        let title =
+            || format!("Half of a round trip in µs, {trips} round trips a size, on {device}:");
+        self.title.get_or_insert_with(title);
+        let quantiles = [
+            line.latency_ns_min,
+            line.latency_ns_p50,
+            line.latency_ns_p90,
+            line.latency_ns_p99,
+            line.latency_ns_p999,
+            line.latency_ns_max,
+        ];
+        let us = quantiles.map(|ns| format!("{:.2}", ns as f64 / 1e3));
+        self.table.add_row([format!("{} B", line.size_bytes)].into_iter().chain(us));
+        Ok(())
+    }
+
+    fn finish(self) {
+        if let Some(title) = self.title {
+            say!("{title}");
+            say!("{}", self.table);
+        }
+    }
 }

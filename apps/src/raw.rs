@@ -93,10 +93,7 @@ fn pingpong_request<'a>(common: &'a Common, options: &'a Pingpong, op: Op) -> Re
 
 fn bench_request<'a>(common: &'a Common, options: &'a Bench, op: Op) -> Result<Request<'a>> {
     let sizes = if options.size.is_empty() { vec![16] } else { options.size.clone() };
-    let until = match options.messages {
-        Some(messages) => EndOfLoad::Messages(messages),
-        None => EndOfLoad::After(options.seconds),
-    };
+    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
     let foreign = options.threads > 1
         || options.senders > 1
         || options.single_receiver

@@ -1,59 +1,106 @@
 //! What the connecting end tells the listening one: its parameters hold.
 
-use std::net::{SocketAddr, TcpStream};
+mod ends;
 
-use anyhow::{Context, Result};
-use rdma_conn::device::{self, Device, OpenError};
-use rdma_conn::send_recv::{Config, Incoming, Listener};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::send_recv::{Config, Preset};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Common, Ends};
-use crate::bench::Shape;
-use crate::outcome::{as_usage, usage};
+use crate::args::ConnectionArgs;
+use crate::bench::{EndOfLoad, Receiving, Shape};
+pub(crate) use ends::{Guest, dial, explain, listen, next_peer, open_device, refused};
 
-/// The parameters of a session, as application data of the handshake (up to 512
-/// bytes).
+/// One connection of a session, as application data of the handshake (up to 512 bytes,
+/// hence the short names).
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Session {
     /// `bench` or `pingpong`.
+    #[serde(rename = "c")]
     pub(crate) command: String,
+    /// Tells the connecting processes of a session apart.
+    #[serde(rename = "r")]
+    pub(crate) run: u64,
+    /// Measurements of the process, one after the other, and which one this is.
+    #[serde(rename = "ps")]
+    pub(crate) parts: u32,
+    #[serde(rename = "p")]
+    pub(crate) part: u32,
+    /// Senders of the process, and which one this is.
+    #[serde(rename = "ss")]
+    pub(crate) senders: u32,
+    #[serde(rename = "s")]
+    pub(crate) sender: u32,
+    #[serde(rename = "t")]
+    pub(crate) traffic: Traffic,
+}
+
+/// What all connections of a measurement have in common.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct Traffic {
     /// Bytes of each message.
+    #[serde(rename = "z")]
     pub(crate) size: u32,
     /// Bytes of each buffer.
+    #[serde(rename = "m")]
     pub(crate) message_bytes: u32,
     /// What the sender sends with, for the report of the other end.
+    #[serde(rename = "u")]
     pub(crate) unacked: u32,
+    #[serde(rename = "b")]
     pub(crate) batch: u32,
+    #[serde(rename = "e")]
     pub(crate) preset: Option<String>,
+    #[serde(rename = "k")]
     pub(crate) pack_bytes: u32,
     /// Receive buffers for each sender.
+    #[serde(rename = "w")]
     pub(crate) recv_window: u32,
     /// Whether credits are used.
+    #[serde(rename = "d")]
     pub(crate) credits: bool,
     /// Whether payloads can be checked.
+    #[serde(rename = "v")]
     pub(crate) verify: bool,
-    /// Senders of this session, and which one this is.
-    pub(crate) senders: u32,
-    pub(crate) sender: u32,
-    /// One completion queue for all senders.
-    pub(crate) single_receiver: bool,
-    /// How buffers get back into the shared receive queue, if there is one.
+    /// How the receiving end is organised; for it to choose where nothing was asked for.
+    #[serde(rename = "g")]
+    pub(crate) receiving: Option<Receiving>,
+    /// How buffers get back into the shared receive queue, if there is one, and its size.
+    #[serde(rename = "q")]
     pub(crate) srq: Option<String>,
+    #[serde(rename = "n")]
+    pub(crate) srq_buffers: Option<u32>,
+    /// When a sender is done, and how many messages a second it sends.
+    #[serde(rename = "l")]
+    pub(crate) end: Option<EndOfLoad>,
+    #[serde(rename = "a")]
+    pub(crate) rate: Option<f64>,
     /// Length and CRC-32 of the file that is sent.
+    #[serde(rename = "f")]
     pub(crate) file: Option<(u64, u32)>,
+}
+
+/// A flag and its value, as people write them.
+pub(crate) type Flag = (&'static str, String);
+
+/// A number for this process that no other one has.
+pub(crate) fn run_number() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 impl Session {
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(self)?;
-        anyhow::ensure!(bytes.len() <= 512, "the session's parameters have {} bytes", bytes.len());
+        ensure!(bytes.len() <= 512, "the session's parameters have {} bytes", bytes.len());
         Ok(bytes)
     }
 
     pub(crate) fn decode(bytes: &[u8], command: &str) -> Result<Session> {
-        let session: Session = serde_json::from_slice(bytes)
-            .context("the connecting program is not this version of rdma-conn")?;
-        anyhow::ensure!(
+        let session: Session = serde_json::from_slice(bytes).context(
+            "the connecting program is not this version of rdma-conn: run the same one at both ends",
+        )?;
+        ensure!(
             session.command == command,
             "the connecting end runs {}, this end {command}: run the same command at both ends",
             session.command
@@ -66,7 +113,7 @@ impl Session {
     /// the connection is made.
     fn check(&self) -> Result<()> {
         let senders = 1..=Shape::MAX_SENDERS;
-        anyhow::ensure!(
+        ensure!(
             senders.contains(&self.senders) && self.sender < self.senders,
             "sender {} of {}: there may be {} to {}",
             self.sender,
@@ -74,85 +121,142 @@ impl Session {
             senders.start(),
             senders.end()
         );
-        let window = 1..=Config::MAX_WINDOW;
-        anyhow::ensure!(
-            window.contains(&self.recv_window),
-            "a window of {} buffers: there may be {} to {}",
-            self.recv_window,
+        ensure!(self.part < self.parts, "measurement {} of {}", self.part, self.parts);
+        let (window, has) = (1..=Config::MAX_WINDOW, self.traffic.recv_window);
+        ensure!(
+            window.contains(&has),
+            "a window of {has} buffers: there may be {} to {}",
             window.start(),
             window.end()
         );
         Ok(())
     }
-}
 
-/// The device that was asked for, fit for the ends that were asked for.
-pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
-    let device = match device::open(common.device.as_deref()) {
-        Ok(device) => device,
-        Err(e @ OpenError::Unknown { .. }) => return Err(as_usage(e)),
-        Err(e) => return Err(e.into()),
-    };
-    let two_ends = ends.listen.is_some() || ends.connect.is_some();
-    if two_ends && !device.crosses_processes() {
-        return Err(usage(format!(
-            "{} connects the ends of one process only: leave --listen and --connect out, or name a \
-             device of rdma-core (`rdma-conn devices` lists them)",
-            device.name()
-        )));
-    }
-    if common.device.is_none() && !common.json {
-        eprintln!("device: {}", device.name());
-    }
-    check_gid(&device, common)?;
-    Ok(device)
-}
-
-/// A GID index that does not exist is the command line's fault.
-fn check_gid(device: &Device, common: &Common) -> Result<()> {
-    match device.context().choose_gid(1, common.gid_index) {
-        Err(e) if common.gid_index.is_some() => Err(as_usage(e)),
-        _ => Ok(()),
+    /// What the payloads of this sender are made from, below 2^22: those of two senders
+    /// differ.
+    pub(crate) fn stream(&self) -> u64 {
+        (self.run & 0xfff) << 10 | u64::from(self.sender)
     }
 }
 
-/// Listens, and says where.
-pub(crate) fn listen(address: SocketAddr) -> Result<Listener> {
-    let listener = Listener::bind(address).with_context(|| {
-        format!("cannot listen on {address}: is another program using the port?")
-    })?;
-    eprintln!("listening on {}", listener.local_addr());
-    Ok(listener)
-}
-
-/// The next peer that speaks our language and runs the same command; others are
-/// refused with the reason, and do not count.
-pub(crate) fn next_peer(listener: &Listener, command: &str) -> Result<(Incoming, Session)> {
-    loop {
-        let incoming = match listener.next() {
-            Ok(incoming) => incoming,
-            Err(e) => {
-                eprintln!("refused a connection: {e}");
-                continue;
-            }
-        };
-        match Session::decode(incoming.application(), command) {
-            Ok(session) => return Ok((incoming, session)),
-            Err(e) => {
-                eprintln!("refused a connection: {e:#}");
-                incoming.refuse(&format!("{e:#}"));
-            }
+impl Traffic {
+    /// What a connection of this configuration carries; the rest is added by the command.
+    pub(crate) fn new(preset: Option<Preset>, config: &Config, size: u32, verify: bool) -> Traffic {
+        Traffic {
+            size,
+            message_bytes: config.message_bytes,
+            unacked: config.unacked,
+            batch: config.batch,
+            preset: preset.map(|preset| preset.name().to_owned()),
+            pack_bytes: config.pack_bytes,
+            recv_window: config.recv_window,
+            credits: config.credits,
+            verify,
+            receiving: None,
+            srq: None,
+            srq_buffers: None,
+            end: None,
+            rate: None,
+            file: None,
         }
     }
+
+    /// This end's configuration with what the connecting end wants.
+    pub(crate) fn config(&self, own: &Config) -> Config {
+        Config {
+            message_bytes: self.message_bytes,
+            unacked: self.unacked,
+            batch: self.batch,
+            // Chosen for a window of this end's own, they may not fit.
+            repost_batch: own.repost_batch.min(self.recv_window),
+            signal_every: own.signal_every.min(self.unacked),
+            recv_window: self.recv_window,
+            credits: self.credits,
+            pack_bytes: self.pack_bytes,
+            ..*own
+        }
+    }
+
+    /// The settings, so that two can be compared by name.
+    pub(crate) fn flags(&self, default_preset: &str) -> Vec<Flag> {
+        let shown = |value: &dyn ToString| value.to_string();
+        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+        let or_off = |value: Option<String>| value.unwrap_or_else(|| "off".into());
+        let receiving = self.receiving.map_or("as the other end likes", Receiving::flag);
+        let file = self.file.map(|(bytes, crc)| format!("a file of {bytes} bytes ({crc:08x})"));
+        let mut flags = vec![
+            ("--size", shown(&self.size)),
+            ("--preset", self.preset.clone().unwrap_or_else(|| default_preset.into())),
+            ("--unacked", shown(&self.unacked)),
+            ("--batch", shown(&self.batch)),
+            ("--recv-window", shown(&self.recv_window)),
+            ("--pack", shown(&self.pack_bytes)),
+            ("--no-credits", switch(!self.credits)),
+            ("--no-verify", switch(!self.verify)),
+            (RECEIVING, receiving.into()),
+            ("--srq", or_off(self.srq.clone())),
+            ("--srq-buffers", or_off(self.srq_buffers.map(|n| n.to_string()))),
+            ("--rate", or_off(self.rate.map(|rate| rate.to_string()))),
+            ("--input", or_off(file)),
+        ];
+        flags.extend(self.end.map(EndOfLoad::flag));
+        flags
+    }
+
+    /// Where another one differs.
+    pub(crate) fn difference(&self, other: &Traffic, default_preset: &str) -> Option<String> {
+        if self == other {
+            return None;
+        }
+        let (ours, theirs) = (self.flags(default_preset), other.flags(default_preset));
+        let mut pairs = ours.iter().zip(&theirs);
+        Some(match pairs.find(|(ours, theirs)| ours != theirs) {
+            Some((ours, theirs)) => {
+                format!("{} {}, and not {} {}", ours.0, ours.1, theirs.0, theirs.1)
+            }
+            None => "other settings".into(),
+        })
+    }
 }
 
-/// Dials the listening end.
-pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect(address).with_context(|| {
-        format!("nobody listens on {address}: start the other end with --listen first")
-    })?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// What was asked for at this end, and is the connecting end's to choose.
+pub(crate) fn asked(connection: &ConnectionArgs, size: Option<u32>, no_verify: bool) -> Vec<Flag> {
+    let number = |flag, value: Option<u32>| value.map(|value| (flag, value.to_string()));
+    let switch = |flag, on: bool| on.then(|| (flag, "on".to_owned()));
+    let flags = [
+        number("--size", size),
+        connection.preset.map(|preset| ("--preset", preset.name().to_owned())),
+        number("--unacked", connection.unacked),
+        number("--batch", connection.batch),
+        number("--recv-window", connection.recv_window),
+        number("--pack", connection.pack),
+        switch("--no-credits", connection.no_credits),
+        switch("--no-verify", no_verify),
+    ];
+    flags.into_iter().flatten().collect()
+}
+
+/// The name of how receiving is organised, among the flags.
+pub(crate) const RECEIVING: &str = "the receiving end";
+
+/// The contradiction between what was asked for at this end, and what the connecting end
+/// wants.
+pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
+    asked.iter().find_map(|(flag, here)| {
+        let there = wanted.iter().find(|(name, _)| name == flag).map(|(_, value)| value);
+        let there = there.map_or("no such flag", String::as_str);
+        (there != here).then(|| {
+            format!(
+                "the connecting end has {flag} {there}, this end {here}: leave it out at one of them"
+            )
+        })
+    })
+}
+
+/// How a protocol number shows that the other end was started with other flags.
+pub(crate) fn other_protocol(number: u8) -> Option<&'static str> {
+    let raw = rdma_conn::conn_core::handshake::ProtocolId::RAW.0;
+    (number == raw).then_some("it uses raw verbs: give --op at both ends or at none")
 }
 
 #[cfg(test)]
@@ -161,42 +265,81 @@ mod tests {
 
     fn session() -> Session {
         Session {
-            command: "bench".into(),
-            size: u32::MAX,
-            message_bytes: u32::MAX,
-            unacked: u32::MAX,
-            batch: u32::MAX,
-            preset: Some("sequential".into()),
-            pack_bytes: u32::MAX,
-            recv_window: 16_384,
-            credits: false,
-            verify: false,
+            command: "pingpong".into(),
+            run: u64::MAX,
+            parts: u32::MAX,
+            part: u32::MAX - 1,
             senders: 1024,
             sender: 1023,
-            single_receiver: false,
-            srq: Some("combining".into()),
-            file: Some((u64::MAX, u32::MAX)),
+            traffic: Traffic {
+                size: u32::MAX,
+                message_bytes: u32::MAX,
+                unacked: u32::MAX,
+                batch: u32::MAX,
+                preset: Some("sequential".into()),
+                pack_bytes: u32::MAX,
+                recv_window: 16_384,
+                credits: false,
+                verify: false,
+                receiving: Some(Receiving::SingleReceiver),
+                srq: Some("combining".into()),
+                srq_buffers: Some(u32::MAX),
+                end: Some(EndOfLoad::After(std::time::Duration::from_nanos(86_399_999_999_999))),
+                rate: Some(f64::MAX),
+                file: Some((u64::MAX, u32::MAX)),
+            },
         }
     }
 
     #[test]
     fn the_longest_one_fits_the_handshake() {
         let bytes = session().encode().unwrap();
-        assert_eq!(Session::decode(&bytes, "bench").unwrap(), session());
-        assert!(Session::decode(&bytes, "pingpong").is_err());
+        assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), session());
+        let error = Session::decode(&bytes, "bench").unwrap_err().to_string();
+        assert!(error.contains("same command"), "{error}");
+        let error = Session::decode(b"{}", "bench").unwrap_err().to_string();
+        assert!(error.contains("version"), "{error}");
     }
 
     #[test]
     fn numbers_that_nobody_has_room_for_are_refused() {
         let fine = session;
+        let window = |recv_window| {
+            let traffic = Traffic { recv_window, ..fine().traffic };
+            Session { traffic, ..fine() }
+        };
         for bad in [
             Session { senders: 0, sender: 0, ..fine() },
             Session { senders: u32::MAX, ..fine() },
             Session { sender: 1024, ..fine() },
-            Session { recv_window: 0, ..fine() },
-            Session { recv_window: u32::MAX, ..fine() },
+            Session { parts: 3, part: 3, ..fine() },
+            window(0),
+            window(u32::MAX),
         ] {
-            assert!(Session::decode(&bad.encode().unwrap(), "bench").is_err(), "{bad:?}");
+            assert!(Session::decode(&bad.encode().unwrap(), "pingpong").is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_difference_is_named() {
+        let ours = session().traffic;
+        assert_eq!(ours.difference(&ours.clone(), "batched"), None);
+        let theirs = Traffic { unacked: 7, ..ours.clone() };
+        let named = ours.difference(&theirs, "batched").unwrap();
+        assert_eq!(named, "--unacked 4294967295, and not --unacked 7");
+        let hidden = Traffic { message_bytes: 7, ..ours.clone() };
+        assert!(ours.difference(&hidden, "batched").is_some());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_no_contradiction() {
+        let wanted = session().traffic.flags("batched");
+        let asked = |flag, value: &str| contradiction(&[(flag, value.into())], &wanted);
+        assert_eq!(contradiction(&[], &wanted), None);
+        assert_eq!(asked("--preset", "sequential"), None);
+        assert_eq!(asked("--no-credits", "on"), None);
+        let says = asked("--preset", "batched").unwrap();
+        assert!(says.contains("--preset sequential, this end batched"), "{says}");
+        assert!(asked("--messages", "5").is_some(), "it has seconds instead");
     }
 }

@@ -5,7 +5,7 @@ use conn_core::raw::{Memory, Transport};
 use verbs_safe::{Endpoint, PeerId, RemoteSpan};
 
 use super::{Offer, RawEnd, RawPeer};
-use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
 use crate::send_recv::ConnectError;
 
 /// What one end says in its Hello or Accept, owned: the stream's buffer is not.
@@ -98,7 +98,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
     /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
     /// something else, or too slowly. It is told so.
     pub fn greet(stream: &'s mut S) -> Result<Incoming<'s, S>, ConnectError> {
-        let mut exchange = Exchange::new(stream, HELLO_LIMIT);
+        let mut exchange = Exchange::new(stream, READY_LIMIT);
         let said = exchange.receive(|frame| match frame {
             Frame::Hello(parameters) => Said::new(parameters),
             _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),

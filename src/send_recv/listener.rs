@@ -151,6 +151,13 @@ impl<S: Stream> Incoming<S> {
         self.from
     }
 
+    /// The stream that it came by. Once the handshake is over, the stream is the users':
+    /// keep a clone of it for what they have to say to each other.
+    #[must_use]
+    pub fn stream(&self) -> &S {
+        &self.stream
+    }
+
     /// What the initiator's application said, up to 512 bytes.
     #[must_use]
     pub fn application(&self) -> &[u8] {

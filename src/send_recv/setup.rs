@@ -17,7 +17,7 @@ use super::sender::{Sender, SenderParts};
 use super::shared::{Member, SharedPool};
 use super::{Config, ConnectError};
 use crate::device::Device;
-use crate::handshake::{Exchange, HELLO_LIMIT, HandshakeError, Stream};
+use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
 use crate::wait::WaitStrategy;
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -436,6 +436,8 @@ pub(crate) fn initiate<S: Stream>(
     application: &[u8],
 ) -> Result<Option<Sender>, ConnectError> {
     let draft = Draft::new(device, config, sends, inbox.as_mut().map(Inbox::reborrow))?;
+    // The peer's time begins here: memory was registered before.
+    exchange.limit(TIME_LIMIT);
     exchange.send(&Frame::Hello(draft.parameters(true, application)))?;
     let connected = exchange.receive(|frame| match frame {
         Frame::Accept(peer) => Ok(draft.connect(peer, true)),
@@ -499,7 +501,7 @@ fn conclude<S: Stream>(
     answer: Parameters<'_>,
 ) -> Result<(), HandshakeError> {
     exchange.send(&Frame::Accept(answer))?;
-    exchange.limit(HELLO_LIMIT);
+    exchange.limit(READY_LIMIT);
     exchange.receive(|frame| match frame {
         Frame::Ready => Ok(()),
         _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),

@@ -1,148 +1,182 @@
-//! The two ends in two processes: the connecting one sends, the listening one
-//! receives.
+//! The two ends in two processes: the connecting ones send, the listening one receives.
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Incoming, Preset, Reposting, connect_sender_over};
+use rdma_conn::send_recv::{Config, connect_sender_over};
 
+use super::gather::{Host, Party};
 use super::input;
-use super::load::{End, Load, Receiving, Shape};
+use super::load::{Load, Receiving, Shape};
 use super::report::{Case, Report};
-use super::run::{Measured, Sides, measure};
-use crate::args::{Bench, Common};
+use super::run::{Measured, Outlet, Sides, measure};
+use crate::args::{Bench, Common, Rate};
+use crate::note::{Note, Wire, cause};
 use crate::outcome::{Outcome, usage};
-use crate::session::{self, Session};
+use crate::session::{self, Session, Traffic};
+
+/// Which of its measurements a connecting process is at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// The process's own number.
+    pub(super) run: u64,
+    pub(super) at: u32,
+    pub(super) of: u32,
+}
 
 /// Sends to the listener at `address`.
-pub(crate) fn connect(
+pub(super) fn connect(
     options: &Bench,
     device: &Device,
     config: &Config,
     load: &Load,
+    part: Part,
     address: SocketAddr,
 ) -> Result<Measured> {
-    let shape = Shape::new(options);
     let mut sides = Sides { senders: Vec::new(), receivers: Vec::new(), pool: None };
-    for sender in 0..shape.senders {
-        let session = session_of(options, config, load, sender).encode()?;
-        let mut stream = session::dial(address)?;
-        sides.senders.push(connect_sender_over(&mut stream, device, config, &session)?);
+    let (senders, traffic) = (Shape::new(options).senders, traffic(options, config, load, None));
+    let mut wires = Vec::new();
+    for sender in 0..senders {
+        let session = part.session(senders, sender, &traffic);
+        let (outlet, wire) = join(&session, device, config, address)?;
+        sides.senders.push(outlet);
+        wires.push(wire);
     }
-    measure(sides, device, load)
+    // One speaks for the process.
+    let mut wire = wires.swap_remove(0);
+    drop(wires);
+    begin(&mut wire)?;
+    match measure(sides, device, load, || {}) {
+        Ok(mut measured) => {
+            let (messages, operations) = arrived(&mut wire, &measured)?;
+            measured.operations_per_message = Some(operations as f64 / messages.max(1) as f64);
+            Ok(measured)
+        }
+        Err(e) => Err(cause(e, [&mut wire])),
+    }
 }
 
-fn session_of(options: &Bench, config: &Config, load: &Load, sender: u32) -> Session {
-    let shape = Shape::new(options);
-    Session {
-        command: "bench".into(),
-        size: load.size,
-        message_bytes: config.message_bytes,
-        unacked: config.unacked,
-        batch: config.batch,
-        preset: options.connection.preset.map(|p| p.name().to_owned()),
-        pack_bytes: config.pack_bytes,
-        recv_window: config.recv_window,
-        credits: config.credits,
-        verify: load.verify,
-        senders: shape.senders,
-        sender,
-        single_receiver: shape.receiving == Receiving::SingleReceiver,
-        srq: shape.srq.map(|s| s.name().to_owned()),
-        file: None,
+/// Connects one sender.
+pub(super) fn join(
+    session: &Session,
+    device: &Device,
+    config: &Config,
+    address: SocketAddr,
+) -> Result<(Outlet, Wire)> {
+    let mut stream = session::dial(address)?;
+    let made = connect_sender_over(&mut stream, device, config, &session.encode()?);
+    let sender = made.map_err(|e| session::explain(e, address, "bench"))?;
+    Ok((Outlet { sender, stream: session.stream() }, Wire::new(stream)))
+}
+
+/// Waits until the listening end has all its senders.
+pub(super) fn begin(wire: &mut Wire) -> Result<()> {
+    match wire.hear_whenever().context("the listening end does not begin")? {
+        Note::Begin => Ok(()),
+        Note::Failed(why) => bail!("the other end: {why}"),
+        other => bail!("the other end says {other:?}"),
+    }
+}
+
+/// What has arrived of everything that all processes have sent: messages, and work
+/// requests of all ends.
+fn arrived(wire: &mut Wire, measured: &Measured) -> Result<(u64, u64)> {
+    let Measured { messages, operations, .. } = *measured;
+    wire.tell(&Note::Sent { messages, operations })?;
+    match wire.hear_whenever()? {
+        Note::Arrived { messages, operations, .. } => Ok((messages, operations)),
+        Note::Failed(why) => bail!("the other end: {why}"),
+        other => bail!("the other end says {other:?}"),
+    }
+}
+
+impl Part {
+    /// The only one.
+    pub(super) fn only() -> Part {
+        Part { run: session::run_number(), at: 0, of: 1 }
+    }
+
+    pub(super) fn session(self, senders: u32, sender: u32, traffic: &Traffic) -> Session {
+        Session {
+            command: "bench".into(),
+            run: self.run,
+            parts: self.of,
+            part: self.at,
+            senders,
+            sender,
+            traffic: traffic.clone(),
+        }
+    }
+}
+
+/// What is sent, and how the other end is to receive it.
+pub(super) fn traffic(
+    options: &Bench,
+    config: &Config,
+    load: &Load,
+    file: Option<(u64, u32)>,
+) -> Traffic {
+    let preset = options.connection.preset;
+    Traffic {
+        receiving: Receiving::asked(options),
+        srq: options.srq.map(|s| s.reposting().name().to_owned()),
+        srq_buffers: options.srq_buffers,
+        end: file.is_none().then_some(load.end),
+        rate: load.rate,
+        file,
+        ..Traffic::new(preset, config, load.size, load.verify)
     }
 }
 
 /// Receives one session, and prints what this end has measured.
-pub(crate) fn listen(
+pub(super) fn listen(
     common: &Common,
     options: &Bench,
     device: &Device,
     address: SocketAddr,
 ) -> Outcome {
+    if options.input.is_some() {
+        return Err(usage(
+            "the connecting end sends the file: leave --input out where you --listen",
+        ));
+    }
+    if options.rate == Some(Rate::Auto) {
+        return Err(usage("--rate auto needs both ends in this process"));
+    }
     let listener = session::listen(address)?;
-    let (mut incoming, session) = session::next_peer(&listener, "bench")?;
-    if let Err(e) = check_contradictions(options, &session) {
-        incoming.refuse(&e.to_string());
-        return Err(e);
-    }
-    let config = Config {
-        recv_window: session.recv_window,
-        credits: session.credits,
-        unacked: session.unacked,
-        batch: session.batch,
-        pack_bytes: session.pack_bytes,
-        ..options.connection.config(common, Preset::Batched, session.message_bytes)
-    };
-    if let Some(file) = session.file {
-        return input::receive(common, incoming, device, &config, file);
-    }
-    let shape = shape_of(&session);
-    let mut sides = Sides::receiving(device, &config, shape)?;
-    for i in 0..session.senders {
-        accept(incoming, &mut sides, i, device, &config)?;
-        if i + 1 == session.senders {
-            break;
-        }
-        incoming = session::next_peer(&listener, "bench")?.0;
-    }
-    let load =
-        Load { size: session.size, end: End::Messages(0), verify: session.verify, rate: None };
-    let measured = measure(sides, device, &load)?;
     let mut report = Report::new(common.json);
-    let preset = session.preset.and_then(|name| name.parse().ok());
-    report.add(Case { device, options, preset, shape, config: &config, load: &load }, &measured)?;
+    serve(&Host { common, options, device, listener }, &mut report)?;
     report.finish();
     Ok(())
 }
 
-fn accept(
-    incoming: Incoming,
-    sides: &mut Sides,
-    sender: u32,
-    device: &Device,
-    config: &Config,
-) -> Result<()> {
-    let pool = sides.pool.clone();
-    let Some(receiver) = sides.receiver_of(sender as usize) else {
-        return Err(usage("more senders than the session said"));
-    };
-    incoming.accept_into(receiver, pool.as_ref(), device, config)?;
+/// Receives one session: the measurements of all connecting processes, or a file.
+pub(super) fn serve(host: &Host<'_>, report: &mut Report) -> Outcome {
+    for part in 0.. {
+        let party = host.gather(part)?;
+        let parts = party.session.parts;
+        match party.session.traffic.file {
+            Some(file) => input::receive(host, party, file)?,
+            None => receive(host, party, report)?,
+        }
+        if part + 1 == parts {
+            break;
+        }
+    }
     Ok(())
 }
 
-fn shape_of(session: &Session) -> Shape {
-    let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
-    let receiving = match (session.single_receiver, session.senders) {
-        (true, _) => Receiving::SingleReceiver,
-        (false, 1) => Receiving::ThreadEach,
-        (false, _) => Receiving::RoundRobin,
-    };
-    let srq = session.srq.as_ref().and_then(reposting);
-    Shape { senders: session.senders, receiving, srq, srq_buffers: None }
+fn receive(host: &Host<'_>, mut party: Party, report: &mut Report) -> Result<()> {
+    let (load, config, shape) = (party.load(), party.config, party.shape);
+    let sides = party.sides.take().context("a party without receivers")?;
+    let measured = measure(sides, host.device, &load, || party.begin());
+    let measured = measured.and_then(|measured| party.settle(measured));
+    let measured = measured.map_err(|e| cause(e, party.wires()))?;
+    let preset = party.session.traffic.preset.as_ref().and_then(|name| name.parse().ok());
+    let Host { device, options, .. } = *host;
+    report.add(Case { device, options, preset, shape, config: &config, load: &load }, &measured)
 }
 
-/// The connecting end's parameters hold; what was said here and is not so there is
-/// refused, not overruled.
-fn check_contradictions(options: &Bench, session: &Session) -> Result<()> {
-    let differs = |what: &str, here: String, there: String| {
-        Err(usage(format!(
-            "the connecting end has {what} {there}, this end {here}: leave it out here"
-        )))
-    };
-    let shape = Shape::new(options);
-    if shape.senders > 1 && shape.senders != session.senders {
-        return differs("--senders", shape.senders.to_string(), session.senders.to_string());
-    }
-    if let Some(size) = options.size.iter().find(|s| **s != session.size) {
-        return differs("--size", size.to_string(), session.size.to_string());
-    }
-    match shape.srq {
-        Some(srq) if session.srq.as_deref() != Some(srq.name()) => {
-            let there = session.srq.clone().unwrap_or_else(|| "off".into());
-            differs("--srq", srq.name().into(), there)
-        }
-        _ => Ok(()),
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -2,23 +2,26 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{
-    Config, Incoming, Receiver, RecvError, SendError, Sender, connect_sender_over, join, receiver,
-};
+use rdma_conn::send_recv::{Config, Receiver, RecvError, SendError, Sender, join, receiver};
 use serde::Serialize;
 
 use super::config;
+use super::ends::{self, Part};
+use super::gather::{self, Host, Party};
+use super::load::Load;
 use super::report::{bytes, rate};
 use crate::args::{Bench, Common};
+use crate::note::{Note, cause};
 use crate::outcome::{Outcome, usage};
 use crate::progress;
-use crate::session::{self, Session};
+use crate::session::Traffic;
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;
@@ -52,9 +55,7 @@ struct Line<'a> {
     bytes: u64,
     bytes_per_s: f64,
     checksum_crc32: String,
-    /// Absent where the file arrives elsewhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    equal: Option<bool>,
+    equal: bool,
     build: String,
 }
 
@@ -72,18 +73,37 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device, path: &Path
     let config = config(common, options, size);
     let bar = progress::bytes(source.length, common.json);
     let expected = (source.length, source.checksum);
+    let load = Load { size, ..Load::new(options, size) };
+    let traffic = ends::traffic(options, &config, &load, Some(expected));
     let passed = match options.ends.connect {
-        Some(address) => {
-            let session = session_of(options, &config, size, expected).encode()?;
-            let mut stream = session::dial(address)?;
-            let sender = connect_sender_over(&mut stream, device, &config, &session)?;
-            send(sender, source, size, &bar)?
-        }
+        Some(address) => connect(device, &config, &traffic, address, source, &bar)?,
         None => within_process(device, &config, source, size, &bar)?,
     };
     bar.finish_and_clear();
-    let arrived = options.ends.connect.is_none();
-    report(common, device, &config, &passed, expected, arrived)
+    report(common, device, &config, &passed, expected)
+}
+
+/// Sends the file to the listener at `address`, which says what has arrived.
+fn connect(
+    device: &Device,
+    config: &Config,
+    traffic: &Traffic,
+    address: SocketAddr,
+    source: Source,
+    bar: &ProgressBar,
+) -> Result<Passed> {
+    let session = Part::only().session(1, 0, traffic);
+    let (outlet, mut wire) = ends::join(&session, device, config, address)?;
+    ends::begin(&mut wire)?;
+    let sent = send(outlet.sender, source, traffic.size, bar);
+    let passed = sent.map_err(|e| cause(e, [&mut wire]))?;
+    wire.tell(&Note::Sent { messages: passed.messages, operations: 0 })?;
+    match wire.hear()? {
+        Note::Arrived { equal: Some(true), .. } => Ok(passed),
+        Note::Arrived { .. } => bail!("what arrived at {address} is not the file"),
+        Note::Failed(why) => bail!("the other end: {why}"),
+        other => bail!("the other end says {other:?}"),
+    }
 }
 
 fn within_process(
@@ -172,35 +192,29 @@ fn take(mut receiver: Receiver) -> Result<Passed> {
 }
 
 /// The listening end's part.
-pub(crate) fn receive(
-    common: &Common,
-    incoming: Incoming,
-    device: &Device,
-    config: &Config,
-    expected: (u64, u32),
-) -> Outcome {
-    let mut far = receiver(device, config, 1, None)?;
-    incoming.accept_into(&mut far, None, device, config)?;
-    report(common, device, config, &take(far)?, expected, true)
+pub(super) fn receive(host: &Host<'_>, mut party: Party, expected: (u64, u32)) -> Outcome {
+    let config = party.config;
+    let mut inlets = party.sides.take().into_iter().flat_map(|s| s.receivers).flatten();
+    let inlet = inlets.next().context("a party without a receiver")?;
+    party.begin();
+    let taken = take(inlet.receiver).and_then(|passed| told(&mut party, passed, expected));
+    let passed = taken.map_err(|e| cause(e, party.wires()))?;
+    report(host.common, host.device, &config, &passed, expected)
 }
 
-fn session_of(options: &Bench, config: &Config, size: u32, file: (u64, u32)) -> Session {
-    Session {
-        command: "bench".into(),
-        size,
-        message_bytes: config.message_bytes,
-        unacked: config.unacked,
-        batch: config.batch,
-        preset: options.connection.preset.map(|p| p.name().to_owned()),
-        pack_bytes: config.pack_bytes,
-        recv_window: config.recv_window,
-        credits: config.credits,
-        verify: !options.no_verify,
-        senders: 1,
-        sender: 0,
-        single_receiver: false,
-        srq: None,
-        file: Some(file),
+/// Tells the connecting end what has arrived.
+fn told(party: &mut Party, passed: Passed, expected: (u64, u32)) -> Result<Passed> {
+    for wire in party.wires() {
+        gather::sent_by(wire)?;
+        let equal = Some(passed.is(expected));
+        wire.tell(&Note::Arrived { messages: passed.messages, operations: 0, equal })?;
+    }
+    Ok(passed)
+}
+
+impl Passed {
+    fn is(&self, expected: (u64, u32)) -> bool {
+        (self.bytes, self.checksum) == expected
     }
 }
 
@@ -210,9 +224,8 @@ fn report(
     config: &Config,
     passed: &Passed,
     expected: (u64, u32),
-    arrived: bool,
 ) -> Outcome {
-    let equal = (passed.bytes, passed.checksum) == expected;
+    let equal = passed.is(expected);
     let per_s = |n: u64| n as f64 / passed.elapsed.as_secs_f64();
     if common.json {
         let line = Line {
@@ -227,7 +240,7 @@ fn report(
             bytes: passed.bytes,
             bytes_per_s: per_s(passed.bytes),
             checksum_crc32: format!("{:08x}", passed.checksum),
-            equal: arrived.then_some(equal),
+            equal,
             build: rdma_conn::build::summary(),
         };
         say!("{}", serde_json::to_string(&line)?);
@@ -241,8 +254,7 @@ fn report(
             rate(per_s(passed.messages))
         );
         let verdict = if equal { "equal to the file's" } else { "NOT the file's" };
-        let what = if arrived { "arrived" } else { "was sent" };
-        say!("checksum (CRC-32) of what {what}: {:08x}, {verdict}", passed.checksum);
+        say!("checksum (CRC-32) of what arrived: {:08x}, {verdict}", passed.checksum);
     }
     if !equal {
         bail!(

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use rdma_conn::send_recv::Reposting;
+use serde::{Deserialize, Serialize};
 
 use crate::args::{Bench, Rate};
+use crate::session::Flag;
 
 /// Senders and receivers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +18,7 @@ pub(crate) struct Shape {
 }
 
 /// How the receiving side is organised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiving {
     /// A thread for each connection.
     ThreadEach,
@@ -26,18 +28,40 @@ pub(crate) enum Receiving {
     SingleReceiver,
 }
 
+impl Receiving {
+    /// What was asked for; with one sender at this end, maybe nothing.
+    pub(crate) fn asked(options: &Bench) -> Option<Receiving> {
+        match (options.single_receiver, options.senders, options.threads) {
+            (true, ..) => Some(Receiving::SingleReceiver),
+            (false, 1, 1) => None,
+            (false, 1, _) => Some(Receiving::ThreadEach),
+            (false, ..) => Some(Receiving::RoundRobin),
+        }
+    }
+
+    /// The one for so many senders where nothing was asked for.
+    pub(crate) fn chosen(senders: u32) -> Receiving {
+        if senders == 1 { Receiving::ThreadEach } else { Receiving::RoundRobin }
+    }
+
+    /// What people write for it.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Receiving::ThreadEach => "--threads",
+            Receiving::RoundRobin => "--senders",
+            Receiving::SingleReceiver => "--single-receiver",
+        }
+    }
+}
+
 impl Shape {
     pub(crate) const MAX_SENDERS: u32 = 1024;
 
     pub(crate) fn new(options: &Bench) -> Shape {
-        let receiving = match (options.single_receiver, options.senders > 1) {
-            (true, _) => Receiving::SingleReceiver,
-            (false, true) => Receiving::RoundRobin,
-            (false, false) => Receiving::ThreadEach,
-        };
+        let senders = options.threads.max(options.senders);
         Shape {
-            senders: options.threads.max(options.senders),
-            receiving,
+            senders,
+            receiving: Receiving::asked(options).unwrap_or(Receiving::chosen(senders)),
             srq: options.srq.map(|s| s.reposting()),
             srq_buffers: options.srq_buffers,
         }
@@ -59,7 +83,7 @@ pub(crate) struct Load {
 }
 
 /// When a sender is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Messages(u64),
     After(Duration),
@@ -67,10 +91,7 @@ pub(crate) enum End {
 
 impl Load {
     pub(crate) fn new(options: &Bench, size: u32) -> Load {
-        let end = match options.messages {
-            Some(messages) => End::Messages(messages),
-            None => End::After(options.seconds),
-        };
+        let end = End::asked(options).unwrap_or(End::After(Bench::SECONDS));
         let rate = match options.rate {
             Some(Rate::PerSecond(rate)) => Some(rate),
             Some(Rate::Auto) | None => None,
@@ -89,6 +110,19 @@ impl Load {
 }
 
 impl End {
+    /// What was asked for.
+    pub(crate) fn asked(options: &Bench) -> Option<End> {
+        options.messages.map(End::Messages).or(options.seconds.map(End::After))
+    }
+
+    /// As people write it.
+    pub(crate) fn flag(self) -> Flag {
+        match self {
+            End::Messages(messages) => ("--messages", messages.to_string()),
+            End::After(time) => ("--seconds", time.as_secs_f64().to_string()),
+        }
+    }
+
     /// Whether a sender that has sent `messages` since `start` goes on; it looks at the
     /// clock every `stride` messages.
     #[inline]

@@ -62,6 +62,7 @@ fn is_zero(n: &u64) -> bool {
 /// Gathers results, and prints them.
 pub(crate) struct Report {
     json: bool,
+    title: Option<String>,
     table: Table,
 }
 
@@ -69,7 +70,7 @@ impl Report {
     pub(crate) fn new(json: bool) -> Report {
         let header =
             ["size", "messages/s", "bytes/s", "RDMA ops/message", "RNR events", "receive memory"];
-        Report { json, table: right_aligned(&header) }
+        Report { json, title: None, table: right_aligned(&header) }
     }
 
     pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
@@ -78,9 +79,7 @@ impl Report {
             say!("{}", serde_json::to_string(&line)?);
             return Ok(());
         }
-        if self.table.row_count() == 0 {
-            say!("{}", line.title());
-        }
+        self.title.get_or_insert_with(|| line.title());
         self.table.add_row([
             bytes(u64::from(line.size_bytes)),
             rate(line.messages_per_s),
@@ -93,9 +92,16 @@ impl Report {
     }
 
     pub(crate) fn finish(self) {
-        if !self.json && self.table.row_count() > 0 {
+        if let Some(title) = self.title {
+            say!("{title}");
             say!("{}", self.table);
         }
+    }
+
+    /// How many results there are for people.
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> usize {
+        self.table.row_count()
     }
 }
 
@@ -117,7 +123,6 @@ impl<'a> Case<'a> {
 
     fn line(&self, measured: &Measured) -> Line<'a> {
         let Case { device, options, preset, shape, config, load } = *self;
-        let per_message = |n: u64| n as f64 / measured.messages.max(1) as f64;
         let per_s = measured.messages_per_s();
         let many_to_one = shape.receiving != Receiving::ThreadEach;
         Line {
@@ -139,7 +144,7 @@ impl<'a> Case<'a> {
             messages: measured.messages,
             messages_per_s: per_s,
             bytes_per_s: per_s * f64::from(load.size),
-            rdma_ops_per_message: measured.operations.map(per_message),
+            rdma_ops_per_message: measured.operations_per_message,
             rnr_events: measured.rnr_events,
             registered_bytes: measured.registered_bytes,
             verified: load.verify,

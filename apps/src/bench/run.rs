@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, Ended, Message, Receiver, RecvError, SendError, Sender, SharedConfig, SharedPool, join,
-    join_shared, receiver,
+    Config, ConnectError, Ended, Message, Receiver, RecvError, SendError, Sender, SharedConfig,
+    SharedPool, join, join_shared, receiver,
 };
 use rdma_conn::verbs_safe::WcStatus;
 
@@ -19,8 +19,10 @@ use crate::verify::Payload;
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,
-    /// Send-queue work requests at all ends; `None` where one of them is elsewhere.
-    pub(crate) operations: Option<u64>,
+    /// Send-queue work requests of this process.
+    pub(crate) operations: u64,
+    /// Those of all ends for each message.
+    pub(crate) operations_per_message: Option<f64>,
     /// `None` where the device does not count them.
     pub(crate) rnr_events: Option<u64>,
     /// Bytes registered for receiving.
@@ -35,10 +37,22 @@ impl Measured {
 
 /// Both sides of a measurement, connected.
 pub(crate) struct Sides {
-    pub(crate) senders: Vec<Sender>,
+    pub(crate) senders: Vec<Outlet>,
     /// One entry a receiving thread.
-    pub(crate) receivers: Vec<Vec<Receiver>>,
+    pub(crate) receivers: Vec<Vec<Inlet>>,
     pub(crate) pool: Option<SharedPool>,
+}
+
+/// A sender, and the stream of payloads that it sends.
+pub(crate) struct Outlet {
+    pub(crate) sender: Sender,
+    pub(crate) stream: u64,
+}
+
+/// A receiver, and what its peers send, in the order in which they join.
+pub(crate) struct Inlet {
+    pub(crate) receiver: Receiver,
+    pub(crate) streams: Vec<u64>,
 }
 
 impl Sides {
@@ -56,7 +70,10 @@ impl Sides {
             SharedPool::new(device, shared)
         };
         let pool = shape.srq.map(pool).transpose()?;
-        let new = |peers| receiver(device, config, peers, pool.as_ref());
+        let new = |peers| {
+            let receiver = receiver(device, config, peers, pool.as_ref())?;
+            Ok::<_, ConnectError>(Inlet { receiver, streams: Vec::new() })
+        };
         let each = || (0..shape.senders).map(|_| new(1));
         let receivers = match shape.receiving {
             Receiving::SingleReceiver => vec![vec![new(shape.senders)?]],
@@ -66,29 +83,32 @@ impl Sides {
         Ok(Sides { senders: Vec::new(), receivers, pool })
     }
 
-    /// The receiver that the sender with this number belongs to.
-    pub(crate) fn receiver_of(&mut self, sender: usize) -> Option<&mut Receiver> {
-        let flat: Vec<&mut Receiver> = self.receivers.iter_mut().flatten().collect();
-        let count = flat.len();
-        flat.into_iter().nth(if count == 1 { 0 } else { sender })
+    /// Where the next sender belongs: to the only receiver, or to the first that has none.
+    pub(crate) fn next_inlet(&mut self) -> Result<&mut Inlet> {
+        let mut inlets: Vec<&mut Inlet> = self.receivers.iter_mut().flatten().collect();
+        let vacant = inlets.iter().position(|inlet| inlet.streams.is_empty());
+        let at = if inlets.len() == 1 { Some(0) } else { vacant };
+        Ok(inlets.swap_remove(at.context("a sender without a receiver")?))
     }
 
     fn within_process(device: &Device, config: &Config, shape: Shape) -> Result<Sides> {
         let mut sides = Sides::receiving(device, config, shape)?;
         let pool = sides.pool.clone();
-        for i in 0..shape.senders as usize {
-            let into = sides.receiver_of(i).context("a sender without a receiver")?;
+        for stream in 0..u64::from(shape.senders) {
+            let Inlet { receiver, streams } = sides.next_inlet()?;
             let sender = match &pool {
-                Some(pool) => join_shared(into, pool, device, device, config)?,
-                None => join(into, device, device, config)?,
+                Some(pool) => join_shared(receiver, pool, device, device, config)?,
+                None => join(receiver, device, device, config)?,
             };
-            sides.senders.push(sender);
+            streams.push(stream);
+            sides.senders.push(Outlet { sender, stream });
         }
         Ok(sides)
     }
 
     fn registered_bytes(&self) -> u64 {
-        let own: u64 = self.receivers.iter().flatten().map(Receiver::registered_bytes).sum();
+        let inlets = self.receivers.iter().flatten();
+        let own: u64 = inlets.map(|inlet| inlet.receiver.registered_bytes()).sum();
         own + self.pool.as_ref().map_or(0, SharedPool::registered_bytes)
     }
 }
@@ -100,32 +120,30 @@ pub(crate) fn within_process(
     shape: Shape,
     load: &Load,
 ) -> Result<Measured> {
-    measure(Sides::within_process(device, config, shape)?, device, load)
+    measure(Sides::within_process(device, config, shape)?, device, load, || {})
 }
 
-/// Runs whatever sides there are to their end.
-pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Measured> {
+/// Runs whatever sides there are to their end. When all threads are ready, `begin` is
+/// called.
+pub(crate) fn measure(
+    sides: Sides,
+    device: &Device,
+    load: &Load,
+    begin: impl FnOnce(),
+) -> Result<Measured> {
     let registered_bytes = sides.registered_bytes();
     let Sides { senders, receivers, pool } = sides;
     let both_here = !senders.is_empty() && !receivers.is_empty();
-    let barrier = Barrier::new(senders.len() + receivers.len());
+    let barrier = Barrier::new(senders.len() + receivers.len() + 1);
     let before = device.counters().ok();
     let totals = std::thread::scope(|scope| {
-        let sending: Vec<_> = (0..)
-            .zip(senders)
-            .map(|(stream, sender)| {
-                let barrier = &barrier;
-                scope.spawn(move || send(sender, stream, load, barrier))
-            })
-            .collect();
-        let receiving: Vec<_> = receivers
-            .into_iter()
-            .enumerate()
-            .map(|(first, group)| {
-                let barrier = &barrier;
-                scope.spawn(move || receive(group, first as u64, load, barrier))
-            })
-            .collect();
+        let barrier = &barrier;
+        let send = |outlet| scope.spawn(move || send(outlet, load, barrier));
+        let receive = |group| scope.spawn(move || receive(group, load, barrier));
+        let sending: Vec<_> = senders.into_iter().map(send).collect();
+        let receiving: Vec<_> = receivers.into_iter().map(receive).collect();
+        barrier.wait();
+        begin();
         sending
             .into_iter()
             .chain(receiving)
@@ -138,10 +156,13 @@ pub(crate) fn measure(sides: Sides, device: &Device, load: &Load) -> Result<Meas
         tracing::info!(error = %e, "a thread failed");
     }
     let total = Side::sum(totals).map_err(advise)?;
+    let messages = total.delivered(both_here)?;
+    let per_message = total.operations as f64 / messages.max(1) as f64;
     Ok(Measured {
-        messages: total.delivered(both_here)?,
+        messages,
         elapsed: total.end - total.start,
-        operations: both_here.then_some(total.operations),
+        operations: total.operations,
+        operations_per_message: both_here.then_some(per_message),
         rnr_events: before.and_then(|b| after?.since(&b).rnr_events),
         registered_bytes,
     })
@@ -204,7 +225,8 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
     matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
 }
 
-fn send(mut sender: Sender, stream: u64, load: &Load, barrier: &Barrier) -> Result<Side> {
+fn send(outlet: Outlet, load: &Load, barrier: &Barrier) -> Result<Side> {
+    let Outlet { mut sender, stream } = outlet;
     let mut payload = Payload::new(load.size as usize, stream);
     let plain = vec![0x5a; load.size as usize];
     barrier.wait();
@@ -242,10 +264,9 @@ fn send_checked(sender: &mut Sender, payload: &mut Payload, size: usize) -> Resu
 }
 
 /// Receives until all senders have closed.
-fn receive(group: Vec<Receiver>, first: u64, load: &Load, barrier: &Barrier) -> Result<Side> {
+fn receive(group: Vec<Inlet>, load: &Load, barrier: &Barrier) -> Result<Side> {
     let alone = group.len() == 1;
-    let mut open: Vec<Taker> =
-        (first..).zip(group).map(|(stream, receiver)| Taker::new(receiver, stream, load)).collect();
+    let mut open: Vec<Taker> = group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
     barrier.wait();
     let start = Instant::now();
     let mut side = Side { start, end: start, received: 0, sent: 0, operations: 0 };
@@ -272,10 +293,8 @@ fn receive(group: Vec<Receiver>, first: u64, load: &Load, barrier: &Barrier) -> 
 /// A receiver and what is expected from its peers.
 struct Taker {
     receiver: Receiver,
-    /// By peer; the first peer's stream has the number `first`.
+    /// By peer.
     expected: Vec<Payload>,
-    first: u64,
-    size: usize,
     verify: bool,
 }
 
@@ -289,14 +308,11 @@ impl Taker {
     /// Messages taken before the next receiver has its turn.
     const TURN: u64 = 64;
 
-    fn new(receiver: Receiver, first: u64, load: &Load) -> Taker {
-        Taker {
-            receiver,
-            expected: Vec::new(),
-            first,
-            size: load.size as usize,
-            verify: load.verify,
-        }
+    fn new(inlet: Inlet, load: &Load) -> Taker {
+        let Inlet { receiver, streams } = inlet;
+        let payload = |stream| Payload::new(load.size as usize, stream);
+        let expected = streams.into_iter().map(payload).collect();
+        Taker { receiver, expected, verify: load.verify }
     }
 
     /// Takes what is there; waits for it when this is the thread's only receiver.
@@ -322,12 +338,8 @@ impl Taker {
     #[inline]
     fn check(&mut self, message: Message) -> Result<()> {
         if self.verify {
-            let peer = message.peer().0 as usize;
-            while self.expected.len() <= peer {
-                let stream = self.first + self.expected.len() as u64;
-                self.expected.push(Payload::new(self.size, stream));
-            }
-            self.expected[peer].check(&message)?;
+            let expected = self.expected.get_mut(message.peer().0 as usize);
+            expected.context("a message of a peer that has not joined")?.check(&message)?;
         }
         self.receiver.free(message);
         Ok(())

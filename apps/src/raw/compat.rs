@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
-use rdma_conn::handshake::{HELLO_LIMIT, TIME_LIMIT};
+use rdma_conn::handshake::{READY_LIMIT, TIME_LIMIT};
 use rdma_conn::raw::RawEnd;
 use rdma_conn::verbs_safe::Endpoint;
 
@@ -107,7 +107,7 @@ fn listen_at(
     eprintln!("listening on {}", listener.local_addr()?);
     loop {
         let (mut stream, from) = listener.accept()?;
-        match read_destination(&mut stream, HELLO_LIMIT) {
+        match read_destination(&mut stream, READY_LIMIT) {
             Ok(peer) => return serve(local, plan, mtu_bytes, trips, stream, &peer),
             Err(e) => eprintln!("refused a connection from {from}: {e:#}"),
         }
@@ -231,7 +231,7 @@ mod tests {
         std::thread::scope(|scope| {
             let (served, plan) = (
                 scope.spawn(|| {
-                    let peer = read_destination(&mut far, HELLO_LIMIT).unwrap();
+                    let peer = read_destination(&mut far, READY_LIMIT).unwrap();
                     serve(local, &plan, 1024, 700, far, &peer).unwrap()
                 }),
                 &plan,

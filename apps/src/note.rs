@@ -1,0 +1,204 @@
+//! What two ends say to each other beside the messages, over the stream of their
+//! handshake: when to begin, what was sent, what has arrived.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rdma_conn::send_recv::{Ended, RecvError, SendError};
+use rdma_conn::verbs_safe::WcStatus;
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::Failure;
+
+/// The longest note, in bytes.
+const MAX_NOTE: usize = 4096;
+/// How long the other end may take for a note that it has no reason to wait with.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long, in all, an end that has failed looks for the cause at the others.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// One note.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum Note {
+    /// All senders are there: begin.
+    Begin,
+    /// This process has sent so many messages, with so many work requests.
+    Sent { messages: u64, operations: u64 },
+    /// What has arrived of all that all processes have sent, with the work requests of all
+    /// ends. Of a file: whether what arrived is equal to it.
+    Arrived { messages: u64, operations: u64, equal: Option<bool> },
+    /// What a measurement has come to, for the end that did not measure.
+    Latency(Box<crate::pingpong::Line>),
+    /// Something failed.
+    Failed(String),
+}
+
+/// The stream to the other end, once the handshake is over.
+#[derive(Debug)]
+pub(crate) struct Wire(TcpStream);
+
+const GONE: &str = "the other end has gone";
+
+impl Wire {
+    pub(crate) fn new(stream: TcpStream) -> Wire {
+        Wire(stream)
+    }
+
+    /// Says something.
+    pub(crate) fn tell(&mut self, note: &Note) -> Result<()> {
+        let mut bytes = vec![0; 4];
+        serde_json::to_writer(&mut bytes, note)?;
+        let length = bytes.len() - 4;
+        ensure!(length <= MAX_NOTE, "a note of {length} bytes");
+        bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.0.set_write_timeout(Some(PATIENCE))?;
+        self.0.write_all(&bytes).context(GONE)
+    }
+
+    /// Tells why this end does not go on; whether it is heard does not matter.
+    pub(crate) fn give_up(&mut self, why: &anyhow::Error) {
+        let mut text = format!("{why:#}");
+        text.truncate(text.floor_char_boundary(1000));
+        if let Err(e) = self.tell(&Note::Failed(text)) {
+            tracing::debug!(error = %e, "the other end was not told");
+        }
+    }
+
+    /// The next note, which the other end has no reason to wait with.
+    pub(crate) fn hear(&mut self) -> Result<Note> {
+        match self.hear_within(PATIENCE)? {
+            Some(note) => Ok(note),
+            None => bail!("the other end has said nothing for {PATIENCE:?}"),
+        }
+    }
+
+    /// The next note, however long it takes: the other end waits for others.
+    pub(crate) fn hear_whenever(&mut self) -> Result<Note> {
+        loop {
+            if let Some(note) = self.hear_within(PATIENCE)? {
+                return Ok(note);
+            }
+        }
+    }
+
+    /// Why the other end has failed, if it tells within `time`.
+    pub(crate) fn last_words(&mut self, time: Duration) -> Option<String> {
+        let end = Instant::now() + time;
+        loop {
+            // No time at all would be for ever.
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match self.hear_within(left) {
+                Ok(Some(Note::Failed(why))) => return Some(why),
+                // What it had to say before.
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// Whether the other end is there; it does not say anything now.
+    pub(crate) fn is_there(&self) -> bool {
+        let peeked = self.0.set_nonblocking(true).and_then(|()| self.0.peek(&mut [0]));
+        let blocks = self.0.set_nonblocking(false);
+        // No byte is the end of the stream.
+        blocks.is_ok() && peeked.map_or_else(|e| is_late(e.kind()), |bytes| bytes > 0)
+    }
+
+    /// The next note, if it begins within `time`.
+    fn hear_within(&mut self, time: Duration) -> Result<Option<Note>> {
+        let mut length = [0; 4];
+        self.0.set_read_timeout(Some(time))?;
+        match self.0.read(&mut length[..1]) {
+            Ok(0) => bail!(GONE),
+            Ok(_) => {}
+            Err(e) if is_late(e.kind()) => return Ok(None),
+            Err(e) => return Err(e).context(GONE),
+        }
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        self.0.read_exact(&mut length[1..]).context(GONE)?;
+        let length = u32::from_le_bytes(length) as usize;
+        ensure!(length <= MAX_NOTE, "the other end says something else ({length} bytes)");
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes).context(GONE)?;
+        serde_json::from_slice(&bytes).context("the other end says something else").map(Some)
+    }
+}
+
+/// Tells the other ends of a failure; what they tell may be its cause, which is returned.
+pub(crate) fn cause<'w>(
+    failure: Failure,
+    wires: impl IntoIterator<Item = &'w mut Wire>,
+) -> Failure {
+    let mut wires: Vec<&mut Wire> = wires.into_iter().collect();
+    wires.iter_mut().for_each(|wire| wire.give_up(&failure));
+    if !may_be_theirs(&failure) {
+        return failure;
+    }
+    let each = LAST_WORDS / wires.len().max(1) as u32;
+    match wires.iter_mut().find_map(|wire| wire.last_words(each)) {
+        Some(why) => anyhow!("the other end: {why}"),
+        None => failure.context(
+            "the other end does not answer any more: look why it has ended, and start both again",
+        ),
+    }
+}
+
+/// Whether a failure may have its cause at another end.
+fn may_be_theirs(failure: &Failure) -> bool {
+    let by_sending = failure.downcast_ref().is_some_and(|e| match e {
+        SendError::Ended(Ended::PeerStopped) => true,
+        // A receiver that is there and falls behind is no mystery.
+        SendError::Ended(Ended::PeerLost(e)) => e.status != WcStatus::RNR_RETRY_EXC,
+        _ => false,
+    });
+    let by_receiving = failure
+        .downcast_ref()
+        .is_some_and(|e| matches!(e, RecvError::Peer { ended: Ended::PeerLost(_), .. }));
+    by_sending || by_receiving
+}
+
+fn is_late(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn wires() -> (Wire, Wire) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Wire::new(near), Wire::new(listener.accept().unwrap().0))
+    }
+
+    #[test]
+    fn notes_arrive_in_order_and_an_end_is_noticed() {
+        let (mut near, mut far) = wires();
+        assert!(far.is_there());
+        let sent = Note::Sent { messages: u64::MAX, operations: 1 };
+        near.tell(&Note::Begin).unwrap();
+        near.tell(&sent).unwrap();
+        near.give_up(&anyhow::anyhow!("a wrong checksum").context("x".repeat(5000)));
+        assert!(far.is_there());
+        assert_eq!(far.hear().unwrap(), Note::Begin);
+        assert_eq!(far.hear_whenever().unwrap(), sent);
+        assert_eq!(far.last_words(PATIENCE), Some("x".repeat(1000)));
+        drop(near);
+        assert!(far.hear().unwrap_err().to_string().contains(GONE));
+        assert_eq!(far.last_words(PATIENCE), None);
+        assert!(!far.is_there());
+    }
+
+    #[test]
+    fn what_is_no_note_is_refused() {
+        for junk in [&b"HTTP/1.1 400 Bad Request\r\n"[..], &[2, 0, 0, 0, b'{', b'}']] {
+            let (near, mut far) = wires();
+            (&near.0).write_all(junk).unwrap();
+            assert!(far.hear().unwrap_err().to_string().contains("something else"));
+        }
+    }
+}

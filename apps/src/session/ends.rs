@@ -1,0 +1,198 @@
+//! The way to the other end, and what to do when there is none.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use rdma_conn::device::{self, Device, OpenError};
+use rdma_conn::handshake::HandshakeError;
+use rdma_conn::send_recv::{ConnectError, Incoming, Listener};
+
+use super::{Session, other_protocol};
+use crate::args::{Common, Ends};
+use crate::note::Wire;
+use crate::outcome::{Failure, as_usage, usage};
+
+/// How long a connection may take to be made.
+const DIAL_LIMIT: Duration = Duration::from_secs(10);
+/// Until it is tried again to accept a connection, where there was nothing left to accept
+/// it with.
+const RECOVERY: Duration = Duration::from_millis(200);
+/// How often.
+const RECOVERIES: u32 = 50;
+
+/// The device that was asked for, fit for the ends that were asked for.
+pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
+    let device = match device::open(common.device.as_deref()) {
+        Ok(device) => device,
+        Err(e @ OpenError::Unknown { .. }) => return Err(as_usage(e)),
+        Err(e) => return Err(e.into()),
+    };
+    let two_ends = ends.listen.is_some() || ends.connect.is_some();
+    if two_ends && !device.crosses_processes() {
+        return Err(usage(format!(
+            "{} connects the ends of one process only: leave --listen and --connect out, or name a \
+             device of rdma-core (`rdma-conn devices` lists them)",
+            device.name()
+        )));
+    }
+    if common.device.is_none() && !common.json {
+        eprintln!("device: {}", device.name());
+    }
+    check_gid(&device, common)?;
+    Ok(device)
+}
+
+/// A GID index that does not exist is the command line's fault.
+fn check_gid(device: &Device, common: &Common) -> Result<()> {
+    match device.context().choose_gid(1, common.gid_index) {
+        Err(e) if common.gid_index.is_some() => {
+            Err(usage(format!("{e}: `rdma-conn devices` lists the GIDs of {}", device.name())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Listens, and says where.
+pub(crate) fn listen(address: SocketAddr) -> Result<Listener> {
+    let listener = Listener::bind(address).map_err(|e| cannot_listen(address, e))?;
+    eprintln!("listening on {}", listener.local_addr());
+    Ok(listener)
+}
+
+fn cannot_listen(address: SocketAddr, error: ConnectError) -> Failure {
+    let kind = match &error {
+        ConnectError::System { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    let advice = match kind {
+        ErrorKind::AddrInUse => "another program has the port: end it, or choose another port",
+        ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: use one of its own, or 0.0.0.0 for all of them"
+        }
+        ErrorKind::PermissionDenied => "ports below 1024 are root's: choose a higher one",
+        _ => return Failure::from(error).context(format!("cannot listen on {address}")),
+    };
+    anyhow!("cannot listen on {address}: {advice}")
+}
+
+/// Somebody who wants a connection for this command, and may get it.
+pub(crate) struct Guest {
+    pub(crate) incoming: Incoming,
+    pub(crate) session: Session,
+    /// The stream that it came by, for notes.
+    pub(crate) wire: Wire,
+}
+
+impl Guest {
+    /// Refuses it, with the reason; it does not count.
+    pub(crate) fn refuse(self, why: &str) {
+        refused(self.incoming.from(), why);
+        self.incoming.refuse(why);
+    }
+
+    /// Whom it is about.
+    pub(crate) fn from(&self) -> Option<SocketAddr> {
+        self.incoming.from()
+    }
+}
+
+/// Says that somebody was refused.
+pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
+    match from {
+        Some(from) => eprintln!("refused a connection from {from}: {why}"),
+        None => eprintln!("refused a connection: {why}"),
+    }
+}
+
+/// The next peer that speaks our language and runs the same command, if one comes within
+/// `time`; others are refused with the reason, and do not count.
+///
+/// # Errors
+/// The operating system does not let us accept anybody, for long.
+pub(crate) fn next_peer(
+    listener: &Listener,
+    command: &str,
+    time: Duration,
+) -> Result<Option<Guest>> {
+    let mut failures = 0;
+    loop {
+        let incoming = match listener.next_timeout(time) {
+            Ok(Some(incoming)) => incoming,
+            Ok(None) => return Ok(None),
+            Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
+                return Err(e).context("nobody can be accepted: too many open files?");
+            }
+            Err(e @ ConnectError::System { .. }) => {
+                tracing::warn!(error = %e, "tries again to accept");
+                failures += 1;
+                std::thread::sleep(RECOVERY);
+                continue;
+            }
+            Err(e) => {
+                refused(None, &advised(&e));
+                continue;
+            }
+        };
+        failures = 0;
+        match known(&incoming, command) {
+            Ok((session, wire)) => return Ok(Some(Guest { incoming, session, wire })),
+            Err(e) => {
+                refused(incoming.from(), &format!("{e:#}"));
+                incoming.refuse(&format!("{e:#}"));
+            }
+        }
+    }
+}
+
+/// What it wants, and the stream that it came by.
+fn known(incoming: &Incoming, command: &str) -> Result<(Session, Wire)> {
+    let session = Session::decode(incoming.application(), command)?;
+    let stream = incoming.stream().try_clone().context("no descriptor is left")?;
+    Ok((session, Wire::new(stream)))
+}
+
+/// What a stranger did, and what that probably means.
+fn advised(error: &ConnectError) -> String {
+    match error {
+        ConnectError::Handshake(HandshakeError::OtherProtocol(number)) => {
+            other_protocol(*number).map_or_else(|| error.to_string(), str::to_owned)
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Dials the listening end.
+pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, DIAL_LIMIT).map_err(|e| match e.kind() {
+        ErrorKind::ConnectionRefused => {
+            anyhow!("nobody listens on {address}: start the other end with --listen first")
+        }
+        _ => Failure::from(e)
+            .context(format!("cannot reach {address}: check the address and the network")),
+    })?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What to do when the end at `address` did not let us connect.
+pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failure {
+    let start = format!("start `rdma-conn {command} --listen` there");
+    match &error {
+        ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
+            anyhow!("{address} refused: {text}")
+        }
+        ConnectError::Handshake(HandshakeError::TimedOut(time)) => anyhow!(
+            "{address} has not answered for {time:?}: is it busy with another session? If it is \
+             another program, {start}"
+        ),
+        ConnectError::Handshake(HandshakeError::Malformed(_)) => {
+            anyhow!("another program has {address}: {start}, or name its port")
+        }
+        ConnectError::Handshake(HandshakeError::Stream(e)) => {
+            anyhow!("{address} has hung up ({e}): if it is another program, {start}")
+        }
+        _ => error.into(),
+    }
+}
