@@ -68,6 +68,23 @@ pub(crate) enum Command {
     /// Show the devices that there are, and what keeps more from being used
     Devices,
     /// Measure latency: half of a round trip, over message sizes
+    #[command(
+        after_help = "Latency is half of a round trip; of --op read, the whole operation. With \
+        --unacked N, N round trips are under way at a time, and the messages per second are of \
+        interest, too.\n\n\
+        --op write polls the first and the last byte of a message, and resets them: that takes a \
+        device which delivers the bytes of a write in order, or --assume-in-order. --op write-imm \
+        does not: its immediate carries the length.\n\n\
+        With --transport uc or ud a message without an answer in --answer-timeout is lost; lost, \
+        reordered (overtaken) and late (or repeated) ones are counted by their numbers.\n\n\
+        Examples:\n  \
+        rdma-conn pingpong --size 16,4096\n  \
+        rdma-conn pingpong --op write --size 64\n  \
+        rdma-conn pingpong --op send --srq --qps 8 --unacked 8\n  \
+        rdma-conn pingpong --op send --srq-classes --size 64,8192\n  \
+        rdma-conn pingpong --op send --transport ud --peers 3 --faults loss=0.01,seed=7\n  \
+        rdma-conn pingpong --compat ibv_rc_pingpong --listen 0.0.0.0   # ibv_rc_pingpong -g 1 HOST"
+    )]
     Pingpong(Pingpong),
     /// Measure throughput; without arguments, a demonstration of about 20 s
     #[command(after_help = "Examples:\n  \
@@ -75,7 +92,9 @@ pub(crate) enum Command {
         rdma-conn bench --preset batched --size 16\n  \
         rdma-conn bench --senders 4 --single-receiver --srq --size 512 --json\n  \
         rdma-conn bench --input FILE\n  \
-        rdma-conn bench --no-credits --rate auto --size 512")]
+        rdma-conn bench --no-credits --rate auto --size 512\n  \
+        rdma-conn bench --op write --batch 8 --signal-every 32 --size 16\n  \
+        rdma-conn bench --op send --transport ud --size 1024")]
     Bench(Bench),
 }
 
@@ -223,7 +242,7 @@ pub(crate) struct Ends {
 pub(crate) struct RawArgs {
     /// Use this verb, without a connection's flow control; the receiving end sees a
     /// message by a completion (send, write-imm), by polling memory (write), or not at
-    /// all (read)
+    /// all (read); it polls, and gives way to other threads unless there is --wait spin
     #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no_credits"])]
     pub(crate) op: Option<Op>,
     /// Service of the queue pairs
@@ -343,8 +362,6 @@ pub(crate) struct Pingpong {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) raw: RawArgs,
-    #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between
     /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
@@ -363,19 +380,19 @@ pub(crate) struct Pingpong {
     pub(crate) mtu: u32,
     /// With --op: one shared receive queue for all queue pairs of an end; the immediate
     /// of each message says which of them it is from
-    #[arg(long, requires = "op")]
+    #[arg(long, requires = "op", help_heading = "Raw verbs")]
     pub(crate) srq: bool,
     /// Do not check the payloads
     #[arg(long)]
     pub(crate) no_verify: bool,
+    #[command(flatten)]
+    pub(crate) raw: RawArgs,
 }
 
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    #[command(flatten)]
-    pub(crate) raw: RawArgs,
     #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between [default: 16]
@@ -412,6 +429,8 @@ pub(crate) struct Bench {
     /// Do not check the payloads (as other benchmarks do not)
     #[arg(long)]
     pub(crate) no_verify: bool,
+    #[command(flatten)]
+    pub(crate) raw: RawArgs,
 }
 
 /// How buffers get back into a shared receive queue.

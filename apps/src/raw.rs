@@ -313,6 +313,7 @@ fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Lin
 fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<Vec<Line>> {
     let before = local.device.counters().ok();
     let mut end = end::connect(local, plan, wire)?;
+    tracing::info!(qps = plan.qps, "joined");
     let led = match until {
         Until::Trips(trips) => {
             lead::lead(plan, &mut end, wire, trips, local.spin).map(Led::from_latencies)
@@ -441,6 +442,7 @@ fn follow(
         _ => Ok(()),
     };
     let (plan, mut end) = end::accept(local, wire, judge, prepare)?;
+    tracing::info!(qps = plan.qps, "joined");
     let lines = followed(local, &plan, &mut end, wire);
     let mut lines = lines.inspect_err(|e| give_up(wire, e)).map_err(Refused::Failed)?;
     let after = local.device.counters().ok();

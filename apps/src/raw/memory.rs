@@ -54,11 +54,13 @@ pub(super) fn arrived(memory: &SharedRegion, at: usize, size: usize) -> Result<O
     Ok((memory.observe_byte(at)? == last).then_some(last))
 }
 
-/// Makes the place ready for the next message.
+/// Makes the place ready for the next message. Messages begin at cache lines, so that
+/// the words which hold the marks are nobody else's, and plain stores do.
 #[inline]
 pub(super) fn reset(memory: &SharedRegion, at: usize, size: usize) -> Result<()> {
-    memory.publish_byte(at, 0)?;
-    Ok(memory.publish_byte(at + size - 1, 0)?)
+    let last = at + size - 1;
+    memory.store_u64(at - at % 8, 0)?;
+    Ok(memory.store_u64(last - last % 8, 0)?)
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rdma_conn::verbs_safe::SharedRegion;
 
-use super::end::End;
+use super::end::{End, Remote};
 use super::flight::Seen;
 use super::follow::done;
 use super::lead::{message, source, written};
 use super::memory;
 use super::plan::{Plan, rank_and_number};
-use super::queues::{Arrival, Watch};
+use super::queues::{Arrival, Outbox, Watch};
 use super::wire::Wire;
 use crate::args::Op;
 use crate::bench::EndOfLoad;
@@ -26,11 +26,87 @@ pub(super) struct Sent {
     pub(super) sent: Vec<u64>,
 }
 
+/// The sender's account of its messages.
+struct Pump<'a> {
+    plan: &'a Plan,
+    lanes: Vec<Lane>,
+    /// Messages of each queue pair.
+    limit: u64,
+    /// Whether time is up.
+    over: bool,
+}
+
+/// One queue pair.
 struct Lane {
     size: u32,
     sent: u64,
     done: bool,
-    payload: Payload,
+    out: Payload,
+    /// What READs bring.
+    back: Payload,
+}
+
+impl<'a> Pump<'a> {
+    fn new(plan: &'a Plan, limit: u64) -> Pump<'a> {
+        let lane = |rank| {
+            let size = plan.size_of(rank);
+            let payload = Payload::new(size as usize, rank as u64);
+            Lane { size, sent: 0, done: false, out: payload.clone(), back: payload }
+        };
+        let lanes = (0..plan.qps as usize).map(lane).collect();
+        Pump { plan, lanes, limit, over: false }
+    }
+
+    fn is_done(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.done)
+    }
+
+    /// Posts a list to each queue pair that has room for one; how many messages in all.
+    #[inline]
+    fn post(&mut self, outbox: &mut Outbox, remote: Option<&Remote>) -> Result<u64> {
+        let plan = self.plan;
+        let mut staged = 0;
+        for (rank, lane) in self.lanes.iter_mut().enumerate() {
+            let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
+            // Where time is up, one more message makes the last ones complete.
+            let count = u64::from(if self.over { room.min(1) } else { room });
+            let count = count.min(self.limit - lane.sent);
+            for _ in 0..count {
+                let op = message(plan, rank, lane.sent, lane.size, remote)?;
+                lane.sent += 1;
+                lane.done = self.over || lane.sent == self.limit;
+                if plan.verify && plan.op != Op::Read {
+                    let size = lane.size as usize;
+                    outbox.stage(rank, op, lane.done, |slot| lane.out.fill(&mut slot[..size]))?;
+                } else {
+                    outbox.stage_unfilled(rank, op, lane.done)?;
+                }
+            }
+            if count > 0 {
+                outbox.post(rank)?;
+            }
+            staged += count;
+        }
+        Ok(staged)
+    }
+
+    /// Takes completions, and looks at what READs have brought.
+    #[inline]
+    fn reap(&mut self, outbox: &mut Outbox) -> Result<usize> {
+        let plan = self.plan;
+        if !plan.verify || plan.op != Op::Read {
+            return outbox.reap();
+        }
+        outbox.reap_with(|rank, queue, before| {
+            for request in before + 1..=queue.retired_total() {
+                let landed = queue.landed(request).context("what was read is gone")?;
+                let back = &mut self.lanes[rank].back;
+                back.seek((request - 1) % u64::from(plan.places()));
+                back.check(landed)?;
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Messages between two looks at the clock.
@@ -46,69 +122,31 @@ pub(super) fn send(
     until: EndOfLoad,
     spin: bool,
 ) -> Result<Sent> {
-    let End { outbox, remote, .. } = end;
-    let lane = |rank| {
-        let size = plan.size_of(rank);
-        let payload = Payload::new(size as usize, rank as u64);
-        Lane { size, sent: 0, done: false, payload }
-    };
-    let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(lane).collect();
-    let mut checks: Vec<Payload> = lanes.iter().map(|lane| lane.payload.clone()).collect();
-    let (reads, mut watch) = (plan.op == Op::Read, Watch::new(spin));
     let (limit, time) = match until {
         EndOfLoad::Messages(messages) => (messages, Duration::MAX),
         EndOfLoad::After(time) => (u64::MAX, time),
     };
+    let End { outbox, remote, .. } = end;
+    let (mut pump, mut watch) = (Pump::new(plan, limit), Watch::new(spin));
     let (start, stride) = (Instant::now(), stride(plan.largest()));
-    let (mut over, mut until_look) = (false, stride);
-    while lanes.iter().any(|lane| !lane.done) || outbox.outstanding() > 0 {
-        let mut staged = 0;
-        for (rank, lane) in lanes.iter_mut().enumerate() {
-            let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
-            // Where time is up, one more message makes the last ones complete.
-            let count = if over { room.min(1) } else { room };
-            for _ in 0..u64::from(count).min(limit - lane.sent) {
-                let op = message(plan, rank, lane.sent, lane.size, remote.as_ref())?;
-                lane.sent += 1;
-                lane.done = over || lane.sent == limit;
-                if plan.verify && !reads {
-                    let size = lane.size as usize;
-                    outbox
-                        .stage(rank, op, lane.done, |slot| lane.payload.fill(&mut slot[..size]))?;
-                } else {
-                    outbox.stage_unfilled(rank, op, lane.done)?;
-                }
-                staged += 1;
-            }
-            if count > 0 {
-                outbox.post(rank)?;
-            }
-        }
-        let completed = outbox.reap_with(|rank, queue, before| {
-            if !(plan.verify && reads) {
-                return Ok(());
-            }
-            for request in before + 1..=queue.retired_total() {
-                let landed = queue.landed(request).context("what was read is gone")?;
-                checks[rank].seek((request - 1) % u64::from(plan.places()));
-                checks[rank].check(landed)?;
-            }
-            Ok(())
-        })?;
-        if staged + completed == 0 {
+    let mut until_look = stride;
+    while !pump.is_done() || outbox.outstanding() > 0 {
+        let staged = pump.post(outbox, remote.as_ref())?;
+        let completed = pump.reap(outbox)?;
+        if staged == 0 && completed == 0 {
             watch.idle_with(outbox, wire)?;
-            over = over || (time != Duration::MAX && start.elapsed() >= time);
-            continue;
+            until_look = until_look.saturating_sub(1);
+        } else {
+            watch.progress();
+            until_look = until_look.saturating_sub(staged);
         }
-        watch.progress();
-        until_look = until_look.saturating_sub(staged as u64);
         if until_look == 0 {
             until_look = stride;
-            over = over || start.elapsed() >= time;
+            pump.over |= start.elapsed() >= time;
         }
     }
     let elapsed = start.elapsed();
-    Ok(Sent { elapsed, sent: lanes.iter().map(|lane| lane.sent).collect() })
+    Ok(Sent { elapsed, sent: pump.lanes.iter().map(|lane| lane.sent).collect() })
 }
 
 /// What has arrived.
