@@ -306,6 +306,40 @@ fn a_peer_that_never_gets_ready_keeps_no_buffer_of_a_pool() {
     });
 }
 
+/// Nobody receives meanwhile: a server lets its senders in first.
+#[test]
+fn peers_that_never_get_ready_take_no_share_of_a_pool() {
+    bounded(|| {
+        for reposting in [Reposting::Lock, Reposting::Combining] {
+            let (device, config) = (device(), small(WINDOW));
+            let pool = pool(&device, 2, reposting);
+            let mut victim = receiver(&device, &config, 2, Some(&pool)).unwrap();
+            let mut steady = join_shared(&mut victim, &pool, &device, &device, &config).unwrap();
+            let listener = Listener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr();
+            for round in 0..6 {
+                std::thread::scope(|scope| {
+                    let device = &device;
+                    scope.spawn(move || {
+                        let mut stream = TcpStream::connect(address).unwrap();
+                        let mut raw = begin_sender(&mut stream, device, Shape::default());
+                        (0..2 * (round % 2)).for_each(|_| raw.send(b"too early"));
+                        assert!(raw.drain().iter().all(|status| *status == WcStatus::SUCCESS));
+                    });
+                    let incoming = listener.next().unwrap();
+                    let refused = incoming.accept_into(&mut victim, Some(&pool), device, &config);
+                    assert!(matches!(refused, Err(ConnectError::Handshake(_))), "{refused:?}");
+                });
+            }
+            let mut late = join_shared(&mut victim, &pool, &device, &device, &config).unwrap();
+            for (number, sender) in (0..).zip([&mut steady, &mut late]) {
+                sender.send(b"here").unwrap();
+                assert_eq!(victim.recv().unwrap().peer(), Peer(number));
+            }
+        }
+    });
+}
+
 /// Fills all buffers of a pool with a single share.
 fn use_whole(pool: &SharedPool, victim: &mut Receiver, device: &Device, config: &Config) {
     let mut sender = join_shared(victim, pool, device, device, config).unwrap();

@@ -137,7 +137,7 @@ impl Links {
     /// Notes the links that have ended, and lets those go that can. Whatever the
     /// completion queue had of them was polled: it was empty a moment ago.
     pub(crate) fn tidy(&mut self) {
-        self.strays.clear();
+        self.let_strays_go();
         let noted = |link: &&mut Link| !link.is_open() && !link.noted;
         let fresh: Vec<u32> = self.iter_mut().filter(noted).map(Link::note).collect();
         if fresh.is_empty() && self.ended.is_empty() {
@@ -188,6 +188,15 @@ impl Links {
             link.silence();
             self.strays.push(link);
         }
+    }
+
+    pub(crate) fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
+    /// The completion queue was empty after they had been silenced.
+    pub(crate) fn let_strays_go(&mut self) {
+        self.strays.clear();
     }
 
     /// Books a completion of a queue pair that has no place.

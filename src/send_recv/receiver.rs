@@ -371,6 +371,29 @@ impl Receiver {
             .map_err(|e| self.ended.get_or_insert(Ended::Device(e.to_string())).clone().into())
     }
 
+    /// Lets those go that never got ready, as far as nothing that has come for others is in
+    /// the way: who joins next may need their share of a pool, and nobody might receive
+    /// meanwhile. (They are silent: what there is of theirs comes to an end.)
+    pub(super) fn sweep(&mut self) {
+        while self.links.has_strays() {
+            while let Some(qp_num) = self.batch.next_qp_num()
+                && self.links.find(qp_num).is_none()
+                && let Some(completion) = self.batch.pop()
+            {
+                self.links.absorb_stray(completion);
+            }
+            if !self.batch.is_empty() {
+                return;
+            }
+            match self.poll() {
+                Ok(0) => self.links.let_strays_go(),
+                Ok(_) => {}
+                // It is told to whoever receives.
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).

@@ -176,6 +176,7 @@ impl NewLink {
             let (field, value) = ("recv_window", window.into());
             return Err(super::ConfigError { field, value, rule }.into());
         }
+        receiver.sweep();
         let member = shared.map(|pool| pool.join(window + 1)).transpose()?;
         if let Some(pool) = shared {
             pool.add_receiver(&receiver.returns);

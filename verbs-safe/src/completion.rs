@@ -318,6 +318,13 @@ impl CompletionBatch {
         self.filled == self.popped
     }
 
+    /// The number of the queue pair whose completion is the next one; it stays there.
+    #[inline]
+    #[must_use]
+    pub fn next_qp_num(&self) -> Option<u32> {
+        self.entries[..self.filled].get(self.popped).map(|wc| wc.qp_num)
+    }
+
     /// Takes the next completion, and leaves the others for later.
     #[inline]
     pub fn pop(&mut self) -> Option<Completion<'_>> {
