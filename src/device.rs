@@ -190,6 +190,7 @@ pub fn of_environment() -> Result<Device, OpenError> {
 
 impl Device {
     fn has_active_port(&self) -> bool {
-        self.context.port(1).is_ok_and(|port| port.is_active)
+        let ports = self.context.attr().map_or(1, |attr| attr.ports);
+        (1..=ports).any(|n| self.context.port(n).is_ok_and(|port| port.is_active))
     }
 }

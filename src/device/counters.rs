@@ -1,7 +1,7 @@
 //! What a device itself has counted. A figure that it does not count is absent,
 //! never 0.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Device, Provider};
 
@@ -12,6 +12,8 @@ use super::{Device, Provider};
 pub struct Counters {
     /// Send-queue work requests executed, by all programs that use the device.
     pub work_requests: Option<u64>,
+    /// SEND work requests among them, with or without immediate.
+    pub sends: Option<u64>,
     /// Receiver-not-ready events seen by senders.
     pub rnr_events: Option<u64>,
     /// Times that a request was repeated because nobody answered.
@@ -41,8 +43,20 @@ impl Counters {
         let diff = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Counters {
             work_requests: diff(self.work_requests, before.work_requests),
+            sends: diff(self.sends, before.sends),
             rnr_events: diff(self.rnr_events, before.rnr_events),
             retries: diff(self.retries, before.retries),
+        }
+    }
+
+    /// Both together, for two ports of a device.
+    fn plus(self, other: Counters) -> Counters {
+        let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
+        Counters {
+            work_requests: sum(self.work_requests, other.work_requests),
+            sends: sum(self.sends, other.sends),
+            rnr_events: sum(self.rnr_events, other.rnr_events),
+            retries: sum(self.retries, other.retries),
         }
     }
 }
@@ -59,25 +73,30 @@ impl Device {
         }
     }
 
-    /// The counters that drivers keep under the port's `hw_counters`; each driver
-    /// has names of its own for the same thing.
+    /// The counters that drivers keep for each port, under `hw_counters`; the device's
+    /// are the sums over its ports.
     fn kernel_counters(&self) -> Result<Counters, CounterError> {
-        let dir: PathBuf =
-            ["/sys/class/infiniband", self.name(), "ports/1/hw_counters"].iter().collect();
-        if let Err(source) = std::fs::read_dir(&dir) {
-            let path = dir.display().to_string();
-            return Err(CounterError { device: self.name().to_owned(), path, source });
-        }
-        let read = |names: &[&str]| {
-            names
-                .iter()
-                .find_map(|n| std::fs::read_to_string(dir.join(n)).ok()?.trim().parse().ok())
-        };
-        Ok(Counters {
-            work_requests: None,
-            rnr_events: read(&["rcvd_rnr_err", "rnr_nak_retry_err"]),
-            retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
-        })
+        let dir: PathBuf = ["/sys/class/infiniband", self.name(), "ports"].iter().collect();
+        let ports = std::fs::read_dir(&dir).map_err(|source| CounterError {
+            device: self.name().to_owned(),
+            path: dir.display().to_string(),
+            source,
+        })?;
+        let ports = ports.flatten().map(|port| of_port(&port.path().join("hw_counters")));
+        Ok(ports.reduce(Counters::plus).unwrap_or_default())
+    }
+}
+
+/// What is counted in `dir`. Each driver has names of its own for the same thing.
+fn of_port(dir: &Path) -> Counters {
+    let read = |names: &[&str]| {
+        names.iter().find_map(|n| std::fs::read_to_string(dir.join(n)).ok()?.trim().parse().ok())
+    };
+    Counters {
+        work_requests: None,
+        sends: read(&["rdma_sends"]),
+        rnr_events: read(&["rcvd_rnr_err", "rnr_nak_retry_err"]),
+        retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
     }
 }
 
@@ -85,6 +104,7 @@ fn soft() -> Counters {
     let counted = soft_rnic::counters();
     Counters {
         work_requests: Some(counted.requests),
+        sends: None,
         rnr_events: Some(counted.rnr_naks),
         retries: Some(counted.retries),
     }

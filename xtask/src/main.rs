@@ -52,7 +52,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
     match chore {
         Chore::Bindings { check } => bindings::run(check)?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
-        Chore::Vm(args) => return vm::run(&args),
+        Chore::Vm(args) => return vm::run(args),
     }
     Ok(ExitCode::SUCCESS)
 }

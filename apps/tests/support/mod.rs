@@ -1,6 +1,9 @@
 //! Running the command, and looking at what it says.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it")]
 
+#[path = "../../../tests/support/tally.rs"]
+pub mod tally;
+
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -13,9 +16,11 @@ pub fn device() -> String {
 /// Runs the command on the device of the environment, `soft0` by default.
 pub fn run(args: &[&str]) -> Output {
     let device = device();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
     // A test may name another device itself.
-    if !args.contains(&"--device") {
+    let named = args.iter().skip_while(|arg| **arg != "--device").nth(1);
+    tally::took(named.unwrap_or(&&*device));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    if named.is_none() {
         command.args(["--device", &device]);
     }
     command.args(args).stdin(Stdio::null()).output().unwrap()

@@ -3,6 +3,9 @@
 //! The device is `soft0`, or the one that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test uses a part of it")]
 
+#[path = "../../../tests/support/tally.rs"]
+pub mod tally;
+
 use core::ffi::{CStr, c_int};
 use core::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -43,6 +46,7 @@ unsafe impl Send for Net {}
 unsafe impl Sync for Net {}
 
 pub fn open(v: Table, wanted: &str) -> *mut ibv_context {
+    tally::took(wanted);
     // SAFETY: the list is walked to its end and freed once.
     unsafe {
         let mut n = 0;

@@ -2,6 +2,9 @@
 //! one that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
+#[path = "../../../tests/support/tally.rs"]
+pub mod tally;
+
 use std::time::{Duration, Instant};
 
 use verbs_safe::*;
@@ -11,6 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn context() -> Context {
     let wanted = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "soft0".into());
+    tally::took(&wanted);
     let table = |name: &str| match name {
         "soft0" => Some(soft_rnic::table()),
         _ => verbs_sys::load().ok(),

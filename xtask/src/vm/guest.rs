@@ -53,14 +53,17 @@ fn quote(word: &str) -> String {
 
 impl Guest {
     /// Boots, runs the command, and shuts down. What the command prints is passed on as
-    /// it comes.
+    /// it comes; it finds `files` in the folder `$RDMA_CONN_VM_SHARED`.
     ///
     /// # Errors
     /// When the guest does not come up, or does not end in time; one line that says what
     /// to do, and what was printed last.
-    pub(super) fn run(&self, cache: &Cache) -> Result<Outcome> {
+    pub(super) fn run(&self, cache: &Cache, files: &[(&str, Vec<u8>)]) -> Result<Outcome> {
         let shared = Shared(cache.run_folder()?);
         self.write_script(&shared.0)?;
+        for (name, bytes) in files {
+            fs::write(shared.0.join(name), bytes)?;
+        }
         let mut child = self.start(cache, &shared.0)?;
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let out = pass_on(child.stdout.take().expect("piped"), std::io::stdout(), &last);

@@ -2,13 +2,17 @@
 //! and which sees the file system of the host, so that what was built here runs there
 //! on the real rdma-core.
 //!
-//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `compare`
+//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `tests`
+//! makes the list of tests on the host, `inside` runs them in the guest, and `compare`
 //! runs perftest and rdma-conn side by side in it.
 
 mod cache;
 mod compare;
 mod guest;
+mod inside;
+mod tests;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,10 +26,21 @@ use guest::{Guest, Outcome};
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct VmArgs {
+    #[command(flatten)]
+    machine: Machine,
     #[command(subcommand)]
-    chore: Option<Chore>,
+    what: Option<What>,
+    /// The command and its arguments, as root, in this folder and with this environment;
+    /// RDMA_CONN_DEVICE is rxe0 unless it is set
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+/// How the guest is.
+#[derive(Args)]
+struct Machine {
     /// Seconds that the command may take, once the guest is up
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 900)]
     limit: u64,
     /// Memory of the guest, in MiB
     #[arg(long, default_value_t = 4096)]
@@ -33,31 +48,57 @@ pub(crate) struct VmArgs {
     /// Show the guest's console while it boots
     #[arg(long)]
     verbose: bool,
-    /// The command and its arguments, as root, in this folder and with this environment;
-    /// RDMA_CONN_DEVICE is rxe0 unless it is set
-    #[arg(last = true)]
-    command: Vec<String>,
 }
 
 /// What the lane does besides running a command.
 #[derive(Subcommand)]
-enum Chore {
+enum What {
+    /// Build the integration tests, and run them on rxe0
+    Test {
+        /// Only this test program (the name of its file)
+        #[arg(long)]
+        test: Option<String>,
+        /// Only tests whose names hold this
+        filter: Option<String>,
+        #[command(flatten)]
+        machine: Machine,
+    },
     /// Measure rdma-conn and perftest side by side, and print the ratios
     Compare(compare::CompareArgs),
+    /// What the guest runs
+    #[command(hide = true)]
+    Inside { plan: PathBuf },
 }
 
 /// Runs the command in the guest; its status is the result.
-pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
-    if let Some(Chore::Compare(args)) = &args.chore {
-        return compare::run(args);
+pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
+    match args.what {
+        None => {
+            let given = !args.command.is_empty();
+            ensure!(given, "give the command to run: cargo xtask vm -- COMMAND …");
+            args.machine.run(guest::quoted(&args.command), &[])
+        }
+        Some(What::Test { test, filter, machine }) => {
+            let plan = serde_json::to_vec(&tests::plan(test, filter)?)?;
+            let own = std::env::current_exe()?.display().to_string();
+            let inside = guest::quoted(&[own, "vm".into(), "inside".into()]);
+            machine.run(format!("{inside} \"$RDMA_CONN_VM_SHARED/plan\""), &[("plan", plan)])
+        }
+        Some(What::Compare(args)) => compare::run(&args),
+        Some(What::Inside { plan }) => inside::run(&plan),
     }
-    ensure!(!args.command.is_empty(), "give the command to run: cargo xtask vm -- COMMAND …");
-    let guest = Guest {
-        command: guest::quoted(&args.command),
-        limit: Duration::from_secs(args.limit),
-        memory_mib: args.memory,
-        verbose: args.verbose,
-    };
-    let Outcome { status } = guest.run(&Cache::filled()?)?;
-    Ok(ExitCode::from(status))
+}
+
+impl Machine {
+    /// Runs a command for bash in the guest, with these files in the shared folder.
+    fn run(&self, command: String, files: &[(&str, Vec<u8>)]) -> Result<ExitCode> {
+        let guest = Guest {
+            command,
+            limit: Duration::from_secs(self.limit),
+            memory_mib: self.memory,
+            verbose: self.verbose,
+        };
+        let Outcome { status } = guest.run(&Cache::filled()?, files)?;
+        Ok(ExitCode::from(status))
+    }
 }

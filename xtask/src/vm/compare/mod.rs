@@ -88,7 +88,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         memory_mib: 4096,
         verbose: false,
     };
-    Ok(ExitCode::from(guest.run(&Cache::filled()?)?.status))
+    Ok(ExitCode::from(guest.run(&Cache::filled()?, &[])?.status))
 }
 
 /// This program's own command line in the guest.

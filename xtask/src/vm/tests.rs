@@ -1,0 +1,113 @@
+//! `cargo xtask vm test`: the integration tests, on the kernel's device.
+//!
+//! The host builds them, and takes their list from cargo; the guest runs them one at a
+//! time, each in a process of its own ([`super::inside`]), so that each is alone on the
+//! device, counters included.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// Test programs that do not belong on a kernel's device: package, target, reason.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("loom-tests", "gate", "a model: it has no device"),
+    ("loom-tests", "repost", "a model: it has no device"),
+    ("loom-tests", "sleeper", "a model: it has no device"),
+    ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
+    ("rdma-conn", "simulation", "seeded faults of simulated devices"),
+    ("soft-rnic", "network", "the faulty network between soft0's queue pairs"),
+    ("soft-rnic", "simulation", "seeded faults of simulated devices"),
+    ("verbs-safe", "compile_fail", "programs that must not compile: they have no device"),
+    ("verbs-safe", "faults", "a provider that fails at will, made of soft0"),
+];
+
+/// What the guest is to run.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) programs: Vec<Program>,
+    /// Only tests whose names hold this.
+    pub(super) filter: Option<String>,
+}
+
+/// A test program, with the folder that its tests run in.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Program {
+    pub(super) package: String,
+    pub(super) target: String,
+    pub(super) executable: PathBuf,
+    pub(super) folder: PathBuf,
+    /// Why it does not belong on a kernel's device, if it does not.
+    pub(super) elsewhere: Option<String>,
+}
+
+/// Builds the tests. Of two test targets of the same name there is one a package.
+pub(super) fn plan(only: Option<String>, filter: Option<String>) -> Result<Plan> {
+    let mut programs = built()?;
+    for (package, target, _) in ELSEWHERE {
+        let is_there = programs.iter().any(|p| p.package == *package && p.target == *target);
+        ensure!(is_there, "{package} has no tests {target}: strike them from ELSEWHERE");
+    }
+    if let Some(only) = only {
+        programs.retain(|p| p.target == only);
+        ensure!(!programs.is_empty(), "no package has tests of the name {only}");
+    }
+    programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
+    Ok(Plan { programs, filter })
+}
+
+/// What cargo says of an artifact it has made.
+#[derive(Deserialize)]
+struct Artifact {
+    reason: String,
+    #[serde(default)]
+    manifest_path: PathBuf,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// Every integration test of the workspace.
+fn built() -> Result<Vec<Program>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--workspace", "--test", "*", "--profile", "lane", "--no-run", "--quiet"]);
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let out = cargo.output().context("starting cargo")?;
+    if !out.status.success() {
+        bail!("the tests do not build");
+    }
+    let lines = String::from_utf8(out.stdout)?;
+    let artifacts = lines.lines().map(|line| Ok(serde_json::from_str::<Artifact>(line)?));
+    let artifacts = artifacts.collect::<Result<Vec<_>>>()?;
+    artifacts.into_iter().filter_map(program).collect()
+}
+
+fn program(artifact: Artifact) -> Option<Result<Program>> {
+    let target = artifact.target?;
+    if artifact.reason != "compiler-artifact" || !target.kind.iter().any(|kind| kind == "test") {
+        return None;
+    }
+    let executable = artifact.executable?;
+    let folder = artifact.manifest_path.parent().unwrap_or(Path::new("/")).to_owned();
+    let described = package_name(&artifact.manifest_path).map(|package| {
+        let of = |(p, t, _): &&(&str, &str, &str)| (*p, *t) == (&*package, &*target.name);
+        let elsewhere = ELSEWHERE.iter().find(of).map(|(_, _, reason)| (*reason).to_owned());
+        Program { package, target: target.name, executable, folder, elsewhere }
+    });
+    Some(described)
+}
+
+/// The name in a manifest: its first line that begins with `name`.
+fn package_name(manifest: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(manifest)?;
+    let mut sections = text.split("[package]").skip(1).flat_map(str::lines);
+    let name = sections.find_map(|line| line.strip_prefix("name = "));
+    let name = name.with_context(|| format!("{} names no package", manifest.display()))?;
+    Ok(name.trim_matches('"').to_owned())
+}
