@@ -16,6 +16,10 @@ use super::cache::Cache;
 /// Set up by the guest before the command starts, see there.
 const SCRIPT: &str = include_str!("guest.sh");
 
+/// Shares the host's files once more, for the guest to mount as it likes.
+const HOST_FILES: &str =
+    "-virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
+
 /// How long the guest may take to come up: some 15 s of processor time.
 const BOOT: Duration = Duration::from_secs(300);
 
@@ -106,6 +110,7 @@ impl Guest {
         vng.arg("--memory").arg(format!("{}M", self.memory_mib));
         vng.arg("--run").arg(&cache.kernel);
         vng.arg(format!("--rwdir={}", shared.display()));
+        vng.arg(format!("--qemu-opts={HOST_FILES}"));
         if self.verbose {
             vng.arg("--verbose");
         }

@@ -35,9 +35,19 @@ done
 [ -c /dev/infiniband/uverbs0 ] || unready "the guest has no /dev/infiniband/uverbs0"
 ulimit -l unlimited
 
-cd "$RDMA_CONN_VM_DIRECTORY" || unready "the guest does not see $RDMA_CONN_VM_DIRECTORY"
+# The guest's own view of the host asks the host for every name and every page again;
+# this one keeps what it has seen, and what is written to it stays here.
+root=/run/root
+mkdir -p /run/host /run/upper /run/work "$root"
+{ mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose host /run/host &&
+    mount -t overlay -o lowerdir=/run/host,upperdir=/run/upper,workdir=/run/work root "$root"; } ||
+    unready "the guest cannot mount the host's files"
+for folder in /proc /sys /dev /lib/modules "$shared"; do
+    mount --rbind "$folder" "$root$folder" || unready "the guest cannot mount $folder"
+done
+
 touch "$shared/ready"
-bash "$shared/command"
+chroot "$root" bash -c 'cd "$RDMA_CONN_VM_DIRECTORY" && exec bash "$RDMA_CONN_VM_SHARED/command"'
 echo $? >"$shared/status.part"
 mv "$shared/status.part" "$shared/status"
 sync
