@@ -103,9 +103,9 @@ fn modes() -> Vec<(&'static str, Config, u32, Option<Reposting>)> {
         ("unbatched", of(Preset::Unbatched), 1, None),
         ("batched", of(Preset::Batched), 1, None),
         ("packed", Config { pack_bytes: 512, ..of(Preset::Batched) }, 1, None),
-        ("one receiver of many", small.clone(), 3, None),
-        ("shared, lock", small.clone(), 3, Some(Reposting::Lock)),
-        ("shared, thread", small.clone(), 3, Some(Reposting::Thread)),
+        ("one receiver of many", small, 3, None),
+        ("shared, lock", small, 3, Some(Reposting::Lock)),
+        ("shared, thread", small, 3, Some(Reposting::Thread)),
         ("shared, combining", small, 3, Some(Reposting::Combining)),
     ]
 }

@@ -144,8 +144,8 @@ impl Guest {
 fn environment() -> impl Iterator<Item = (String, String)> {
     let device = std::env::var("RDMA_CONN_DEVICE").unwrap_or_else(|_| "rxe0".to_owned());
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    let is_ours =
-        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let of_cargo = ["CARGO_PKG_", "CARGO_MANIFEST_", "LD_LIBRARY_PATH"];
+    let is_ours = move |name: &str| of_cargo.iter().any(|prefix| name.starts_with(prefix));
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(move |(name, _)| is_name(name) && !is_ours(name))
