@@ -116,6 +116,9 @@ pub const HELLO_LIMIT: Duration = TIME_LIMIT;
 /// all that is left to do is to connect its queue pairs, and the acceptor's thread waits.
 pub const READY_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long telling a refusal may take: there is room for it on a stream that works.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+
 /// Bytes of frames that arrive by and by. What follows the handshake on the stream
 /// belongs to somebody else, so that never more is read than the next frame lacks.
 #[derive(Debug, Default)]
@@ -191,8 +194,10 @@ impl<'s, S: Stream> Exchange<'s, S> {
         self.stream.flush().map_err(|e| self.stream_error(e))
     }
 
-    /// Tells the peer why not; whether it hears it does not matter to us.
+    /// Tells the peer why not, also where its time is over; whether it hears it does not
+    /// matter to us.
     pub(crate) fn refuse(&mut self, reason: Reason, text: &str) {
+        self.end = self.end.max(Instant::now() + REFUSAL_LIMIT);
         let text = truncated(text, MAX_TEXT);
         if let Err(e) = self.send(&Frame::Refuse(Refusal { reason, text })) {
             tracing::debug!(error = %e, "a refusal was not delivered");
@@ -243,4 +248,21 @@ fn refused(frame: &Frame<'_>) -> Option<HandshakeError> {
 /// The longest prefix of at most `limit` bytes that is valid UTF-8.
 fn truncated(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_whose_time_is_over_is_told_so() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let mut exchange = Exchange::new(&mut near, Duration::ZERO);
+        let late = exchange.receive(|_| Ok(())).unwrap_err();
+        assert!(matches!(late, HandshakeError::TimedOut(_)), "{late}");
+        exchange.refuse(late.reason(), &late.to_string());
+        drop(near);
+        let told = Exchange::new(&mut far, TIME_LIMIT).receive(|_| Ok(())).unwrap_err();
+        assert!(matches!(told, HandshakeError::Refused { .. }), "{told}");
+    }
 }
