@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Connection, Preset, connect_over};
+use rdma_conn::send_recv::{Config, Connection, Listener, Preset, connect_over};
 
 use super::{Line, Measured, Report, follow, lead, line, operations};
 use crate::args::{Common, Pingpong};
@@ -42,7 +42,7 @@ pub(super) fn connect(
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
     let mut wire = Wire::new(stream);
     let led = lead(&mut near, options, size).map(|half_trips| (half_trips, operations(&near)));
-    drop(near);
+    hang_up(near);
     let (half_trips, here) = led.map_err(|e| cause(e, [&mut wire]))?;
     wire.tell(&Note::Sent { messages: options.trips(), operations: here })?;
     let there = match wire.hear()? {
@@ -54,6 +54,13 @@ pub(super) fn connect(
     let line = line(options, device, config, size, &measured);
     wire.tell(&Note::Latency(Box::new(line.clone())))?;
     Ok(line)
+}
+
+/// Ends a connection whose peer may have gone.
+fn hang_up(connection: Connection) {
+    if let Err(e) = connection.sender.close() {
+        tracing::debug!(error = %e, "the other end was not told goodbye");
+    }
 }
 
 impl Part {
@@ -79,10 +86,23 @@ pub(super) fn listen(
     address: SocketAddr,
 ) -> Outcome {
     let listener = session::listen(address)?;
-    let (mut report, mut session): (_, Option<Session>) = (Report::new(common.json), None);
+    let mut report = Report::new(common.json);
+    serve(common, options, device, &listener, &mut report)?;
+    report.finish();
+    Ok(())
+}
+
+fn serve(
+    common: &Common,
+    options: &Pingpong,
+    device: &Device,
+    listener: &Listener,
+    report: &mut Report,
+) -> Outcome {
+    let mut session: Option<Session> = None;
     loop {
         let at = session.as_ref().map_or(0, |session| session.part + 1);
-        let Some(guest) = session::next_peer(&listener, "pingpong", PATIENCE)? else {
+        let Some(guest) = session::next_peer(listener, "pingpong", PATIENCE)? else {
             match at {
                 0 => continue,
                 _ => bail!("the connecting end has ended after {at} sizes: start both ends again"),
@@ -108,7 +128,6 @@ pub(super) fn listen(
             }
         }
         if accepted.part + 1 == accepted.parts {
-            report.finish();
             return Ok(());
         }
         session = Some(accepted);
@@ -117,9 +136,10 @@ pub(super) fn listen(
 
 /// Answers one size; what has come of it.
 fn answer(mut far: Connection, session: &Session, wire: &mut Wire) -> Result<Line> {
-    follow(&mut far, session.traffic.verify, session.traffic.size)?;
+    let followed = follow(&mut far, session.traffic.verify, session.traffic.size);
     let (messages, operations) = (far.receiver.stats().messages, operations(&far));
-    drop(far);
+    hang_up(far);
+    followed?;
     loop {
         match wire.hear()? {
             Note::Sent { .. } => wire.tell(&Note::Arrived { messages, operations, equal: None })?,
@@ -150,3 +170,6 @@ fn judge(options: &Pingpong, new: &Session, before: Option<&Session>) -> Result<
     asked.extend(options.iterations.map(|n| ("--iterations", n.to_string())));
     contradiction(&asked, &wanted.collect::<Vec<_>>()).map_or(Ok(()), Err)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Both ends in one process, on the soft device: two processes differ by nothing that
+//! these modules see.
+
+use clap::Parser;
+
+use super::*;
+use crate::args::{Args, Command};
+
+fn parse(flags: &[&str]) -> (Common, Pingpong) {
+    let args = [&["rdma-conn", "pingpong"][..], flags].concat();
+    let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
+    let Command::Pingpong(pingpong) = args.command else { panic!("{flags:?}") };
+    (args.common, pingpong)
+}
+
+/// A connecting process: all its sizes.
+fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Line>> {
+    let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
+    let (run, of) = (session::run_number(), options.sizes().len() as u32);
+    let measure = |(at, size)| {
+        let config = options.connection.config(&common, Preset::Sequential, size);
+        connect(&options, &device, &config, size, Part { run, at, of }, address)
+    };
+    (0..).zip(options.sizes()).map(measure).collect()
+}
+
+/// The listening process: how many sizes it has to report.
+fn host(flags: &[&str], listener: &Listener) -> Result<usize> {
+    let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
+    let mut report = Report::new(false);
+    serve(&common, &options, &device, listener, &mut report)?;
+    Ok(report.table.row_count())
+}
+
+const FEW: [&str; 4] = ["--iterations", "50", "--size", "16,4096"];
+
+#[test]
+fn every_mode_works_between_two_ends() {
+    let modes: &[&[&str]] = &[
+        &[],
+        &["--preset", "batched"],
+        &["--wait", "block"],
+        &["--wait", "spin"],
+        &["--pack", "5000"],
+        &["--no-credits"],
+        &["--no-verify"],
+        &["--inline", "0"],
+    ];
+    for mode in modes {
+        let flags = [&FEW[..], mode].concat();
+        // The same flags at both ends do not contradict each other.
+        for listening in [&[][..], &flags] {
+            let listener = Listener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr();
+            let lines = std::thread::scope(|scope| {
+                let host = scope.spawn(|| host(listening, &listener).unwrap());
+                let lines = process(&flags, address).unwrap();
+                assert_eq!(host.join().unwrap(), 2, "{mode:?}");
+                lines
+            });
+            for (line, size) in lines.iter().zip([16, 4096]) {
+                assert_eq!((line.size_bytes, line.messages), (size, 100), "{mode:?}");
+                // Data, and credits where there are any.
+                assert!((1.0..=2.0).contains(&line.rdma_ops_per_message), "{mode:?}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_contradiction_is_refused_by_name_and_does_not_count() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["--size", "16,512"], "--size 4096, this end 512"),
+        (&["--size", "16"], "2 sizes, this end 1"),
+        (&["--preset", "batched"], "--preset sequential, this end batched"),
+        (&["--unacked", "7"], "--unacked 1, this end 7"),
+        (&["--iterations", "7"], "--iterations 50, this end 7"),
+        (&["--no-credits"], "--no-credits off, this end on"),
+    ];
+    for (listening, says) in cases {
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        let listening: Vec<String> = listening.iter().map(|s| (*s).to_owned()).collect();
+        // It would go on for ever: nobody comes whom it takes.
+        std::thread::spawn(move || {
+            host(&listening.iter().map(String::as_str).collect::<Vec<_>>(), &listener)
+        });
+        let error = format!("{:#}", process(&FEW, address).unwrap_err());
+        assert!(error.contains("refused") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn another_session_is_refused_while_one_goes_on() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], &listener).unwrap());
+        let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
+        let run = session::run_number();
+        for (at, size) in [(0, 16), (1, 4096)] {
+            let config = options.connection.config(&common, Preset::Sequential, size);
+            let part = Part { run, at, of: 2 };
+            connect(&options, &device, &config, size, part, address).unwrap();
+            if at == 0 {
+                let error = format!("{:#}", process(&FEW, address).unwrap_err());
+                assert!(error.contains("another session"), "{error}");
+            }
+        }
+        assert_eq!(host.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn what_one_end_finds_wrong_both_ends_say() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], &listener));
+        let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
+        let config = options.connection.config(&common, Preset::Sequential, 16);
+        let session = Part { run: 1, at: 0, of: 1 }.session(&options, &config, 16);
+        let mut stream = session::dial(address).unwrap();
+        let bytes = session.encode().unwrap();
+        let mut near = connect_over(&mut stream, &device, &config, &bytes).unwrap();
+        near.sender.send(b"not any payload.").unwrap();
+        let found = format!("{:#}", host.join().unwrap().unwrap_err());
+        assert!(found.contains("checksum"), "{found}");
+        let said = Wire::new(stream).last_words(PATIENCE);
+        assert_eq!(said, Some(found));
+    });
+}
