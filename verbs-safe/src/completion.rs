@@ -226,9 +226,10 @@ impl Completion<'_> {
     /// Whether it is that of a received message without an immediate.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
+        // Without branches: nearly always all of it holds.
         self.is_success()
-            && self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV
-            && self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 == 0
+            & (self.wc.opcode == ibv_wc_opcode::IBV_WC_RECV)
+            & (self.wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 == 0)
     }
 
     /// The length of a message that [`is_plain`](Self::is_plain).
@@ -277,7 +278,8 @@ pub struct DatagramSource {
 /// Polling again forgets what was not looked at; so drain it first.
 pub struct CompletionBatch {
     pub(crate) entries: Box<[ibv_wc]>,
-    /// How many entries the last poll filled, and nobody has drained.
+    /// How many entries the last poll filled, and nobody has drained;
+    /// `filled <= entries.len()`.
     pub(crate) filled: usize,
     /// Completions that [`pop`](CompletionBatch::pop) has taken; `popped <= filled`.
     pub(crate) popped: usize,
@@ -328,7 +330,11 @@ impl CompletionBatch {
     /// Takes the next completion, and leaves the others for later.
     #[inline]
     pub fn pop(&mut self) -> Option<Completion<'_>> {
-        let wc = self.entries[..self.filled].get(self.popped)?;
+        if self.popped >= self.filled {
+            return None;
+        }
+        // SAFETY: `popped` is less than `filled`, which is at most as many as there are.
+        let wc = unsafe { self.entries.get_unchecked(self.popped) };
         self.popped += 1;
         Some(Completion { wc, epoch: self.epoch })
     }

@@ -268,18 +268,27 @@ impl<R: Recycle> RecvPool<R> {
         completion: Completion<'c>,
     ) -> Result<RecvBuf<R>, Completion<'c>> {
         let slot = completion.low();
-        let ours = completion.is_plain() && completion.queue_id() == self.queue_id();
-        let len = completion.plain_len().checked_sub(self.inner().front_bytes);
-        // Relaxed: as in `begin_take`.
-        let len = match (self.state(slot), len) {
-            (Some(state), Some(len)) if ours && state.load(Ordering::Relaxed) == POSTED => {
+        let ours = completion.is_plain() & (completion.queue_id() == self.queue_id());
+        let mut len = completion.plain_len().wrapping_sub(self.inner().front_bytes);
+        if len > self.inner().slot_bytes {
+            // Too long, or (and so it has wrapped) shorter than what stands in front.
+            if completion.plain_len() < self.inner().front_bytes {
+                return Err(completion);
+            }
+            len = self.inner().slot_bytes;
+        }
+        if !ours {
+            return Err(completion);
+        }
+        match self.state(slot) {
+            // Relaxed: as in `begin_take`.
+            Some(state) if state.load(Ordering::Relaxed) == POSTED => {
                 state.store(1, Ordering::Relaxed);
-                len
             }
             _ => return Err(completion),
-        };
+        }
         self.prepay();
-        Ok(self.lend((slot, len.min(self.inner().slot_bytes))))
+        Ok(self.lend((slot, len)))
     }
 
     /// Takes one of the prepaid references to the pool, and more of them if there is none.
@@ -297,7 +306,8 @@ impl<R: Recycle> RecvPool<R> {
     /// poster's owner does with a message that it has finished by itself. `None` where
     /// other pieces of the message are still held (the last of them calls the
     /// recycler), or the message is another pool's.
-    #[inline]
+    // Always: a message that is passed on in registers is not put together in memory.
+    #[inline(always)]
     pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {
         // Acquire: pairs with the releases of pieces dropped by other threads.
         if buf.pool != self.inner || buf.state().load(Ordering::Acquire) != 1 {

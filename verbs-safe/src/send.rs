@@ -87,6 +87,8 @@ pub struct SendQueue {
     /// Where the next slot begins, to be lent and staged: slot `slots_staged` modulo
     /// their number. Like the fields below it, kept here to spare looking it up.
     slot: NonNull<u8>,
+    /// Where the last slot of the ring begins; the first one follows it.
+    last_slot: NonNull<u8>,
     stride: usize,
     slot_bytes: u32,
     slots: u32,
@@ -108,11 +110,12 @@ pub struct SendQueue {
     retired: u64,
     slots_staged: u64,
     slots_retired: u64,
-    /// The number of the next slot.
-    next_slot: u32,
     /// How many slots had been staged, with the one that `next_slot` lent, when it last
     /// did: one more than `slots_staged`, or, when requests were staged since, no more.
     slots_lent: u64,
+    /// Up to this count of requests there is a place and a slot for each, and SENDs are
+    /// offered: `staged <= known_room`, or it is out of date (none was counted since).
+    known_room: u64,
     /// The first request that failed, if one did.
     failed: Option<u64>,
     epochs: Epochs,
@@ -141,6 +144,7 @@ impl SendQueue {
         Ok(SendQueue {
             qp,
             slot,
+            last_slot: if ring.slots() > 0 { ring.slot(ring.slots() - 1) } else { slot },
             stride,
             slot_bytes: ring.slot_bytes(),
             slots: ring.slots(),
@@ -159,8 +163,8 @@ impl SendQueue {
             retired: 0,
             slots_staged: 0,
             slots_retired: 0,
-            next_slot: 0,
             slots_lent: 0,
+            known_room: 0,
             failed: None,
             epochs,
             peers: Directory::new(),
@@ -288,7 +292,10 @@ impl SendQueue {
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Result<(), StageError> {
         let op = SendOp::Send { len };
-        self.check(&op, len)?;
+        if self.staged >= self.known_room || len > self.slot_bytes {
+            self.check(&op, len)?;
+            self.count_room();
+        }
         // SAFETY: as in `next_slot`; the length was checked to be at most a slot's, and
         // without slots it is 0.
         let slot = unsafe { std::slice::from_raw_parts_mut(self.slot.as_ptr(), len as usize) };
@@ -432,6 +439,16 @@ impl SendQueue {
         self.qp.raw()
     }
 
+    /// Counts for how many SENDs to come nothing has to be checked but their length:
+    /// what is staged meanwhile takes a place and at most one slot each, and what is
+    /// retired only adds to both.
+    #[cold]
+    fn count_room(&mut self) {
+        let places = u64::from(self.depth) - (self.staged - self.retired);
+        let slots = u64::from(self.slots) - (self.slots_staged - self.slots_retired);
+        self.known_room = self.staged + places.min(slots);
+    }
+
     /// What stands against staging a request whose bytes are in the next slot.
     #[inline]
     fn check(&self, op: &SendOp, len: u32) -> Result<(), StageError> {
@@ -481,12 +498,10 @@ impl SendQueue {
     #[inline]
     fn advance_slot(&mut self) {
         self.slots_staged += 1;
-        self.next_slot += 1;
-        if self.next_slot == self.slots {
-            self.next_slot = 0;
+        if self.slot == self.last_slot {
             self.slot = self.ring.slot(0);
         } else {
-            // SAFETY: the next slot lies inside the ring, too.
+            // SAFETY: it is not the last one, so that the next lies inside the ring, too.
             self.slot = unsafe { self.slot.add(self.stride) };
         }
     }
