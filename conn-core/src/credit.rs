@@ -395,11 +395,27 @@ impl CreditGrantor {
     /// [`CreditOverrun`] when the sender had no credit for it.
     #[inline]
     pub fn on_receive(&mut self) -> Result<(), CreditOverrun> {
-        if self.received == self.granted {
+        self.on_receive_many(1)
+    }
+
+    /// `n` messages have arrived: what [`expected`](Self::expected) messages are booked
+    /// with, all at once.
+    ///
+    /// # Errors
+    /// [`CreditOverrun`] when the sender had no credit for all of them.
+    #[inline]
+    pub fn on_receive_many(&mut self, n: u32) -> Result<(), CreditOverrun> {
+        if n > self.expected() {
             return Err(CreditOverrun);
         }
-        self.received += 1;
+        self.received += u64::from(n);
         Ok(())
+    }
+
+    /// Messages that the sender has credit for, and that have not arrived.
+    #[inline]
+    pub fn expected(&self) -> u32 {
+        (self.granted - self.received) as u32
     }
 
     /// The buffers of `n` received messages have been posted again.

@@ -191,6 +191,7 @@ pub const fn words_for(depth: u32) -> usize {
 // next_signal is the least multiple of signal_every that is >= next;
 // bit `id & mask` of `out_of_turn` is set for the outstanding ids that are signalled without
 // being multiples of signal_every, `recorded` of them, and for no others;
+// last_data is completed + data_slots;
 // last_signalled is the greatest signalled id < next, or some id <= completed.
 #[derive(Clone, Debug)]
 pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
@@ -203,6 +204,8 @@ pub struct SendTracker<S = [u64; DEFAULT_WORDS]> {
     mask: u64,
     completed: u64,
     next: u64,
+    /// The last id that data may have until more has completed.
+    last_data: u64,
     next_signal: u64,
     last_signalled: u64,
     /// How many outstanding requests are signalled out of turn.
@@ -253,6 +256,7 @@ impl<S> SendTracker<S> {
             mask: words_for(config.depth) as u64 * 64 - 1,
             completed: 0,
             next: 1,
+            last_data: data_slots as u64,
             next_signal: signal_every as u64,
             last_signalled: 0,
             recorded: 0,
@@ -299,10 +303,14 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
 
     #[inline]
     fn plan_as(&mut self, class: WrClass, forced: bool) -> Result<Planned, SendQueueFull> {
-        if self.available(class) == 0 {
+        let id = self.next;
+        let last = match class {
+            WrClass::Data => self.last_data,
+            WrClass::Control => self.completed + u64::from(self.depth),
+        };
+        if id > last {
             return Err(SendQueueFull);
         }
-        let id = self.next;
         self.next = id + 1;
         let regular = id == self.next_signal;
         if regular {
@@ -381,6 +389,7 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         let retired = (id.0 - self.completed) as u32;
         self.forget(self.completed + 1, id.0 + 1);
         self.completed = id.0;
+        self.last_data = id.0 + u64::from(self.data_slots);
         retired
     }
 }

@@ -60,6 +60,10 @@ pub(crate) struct Link {
     tracker: Tracker,
     /// `None` in the uncontrolled mode.
     grantor: Option<CreditGrantor>,
+    /// Messages that may come before anything but themselves has to be looked at, of
+    /// `counted` when that was done last; what came of them is not booked yet.
+    room: u32,
+    counted: u32,
     source: Source,
     state: State,
     error: Option<Ended>,
@@ -118,6 +122,8 @@ impl Link {
             queue,
             tracker,
             grantor,
+            room: 0,
+            counted: 0,
             source,
             state: State::Open,
             error: None,
@@ -167,6 +173,7 @@ impl Link {
     }
 
     pub(crate) fn take_error(&mut self) -> Option<Ended> {
+        self.book();
         self.error.take()
     }
 
@@ -201,19 +208,36 @@ impl Link {
         &mut self,
         completion: Completion<'c>,
     ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
-        let spent = |g: &CreditGrantor| g.received() == g.granted();
-        if self.is_deaf() || self.grantor.as_ref().is_some_and(spent) {
+        if self.room == 0 && self.count_room() == 0 {
             return Err(completion);
         }
         let buffer = match &mut self.source {
             Source::Own(own) => own.take(completion)?,
             Source::Shared(member) => member.take(completion)?,
         };
-        if let Some(grantor) = &mut self.grantor {
-            // Whether it may was asked above.
-            let _ = grantor.on_receive();
-        }
+        self.room -= 1;
         Ok(buffer)
+    }
+
+    /// Counts anew how many messages may come.
+    #[inline(never)]
+    fn count_room(&mut self) -> u32 {
+        self.book();
+        let expected = self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected);
+        self.counted = if self.is_deaf() { 0 } else { expected };
+        self.room = self.counted;
+        self.room
+    }
+
+    /// Books the messages that have come: before the grantor is asked for anything, and
+    /// when the state changes.
+    fn book(&mut self) {
+        let received = self.counted - self.room;
+        (self.counted, self.room) = (0, 0);
+        if let Some(grantor) = &mut self.grantor {
+            let booked = grantor.on_receive_many(received);
+            debug_assert!(booked.is_ok(), "there was room, so there were credits");
+        }
     }
 
     /// Books a completion that is not that of a message.
@@ -278,6 +302,7 @@ impl Link {
     fn control(&mut self, imm: u32) -> Arrival {
         match Control::decode(imm) {
             Ok(Control::Fin) => {
+                self.book();
                 self.state = State::Finished;
                 Arrival::Settled
             }
@@ -305,6 +330,7 @@ impl Link {
         if self.state != State::Open {
             return Arrival::Settled;
         }
+        self.book();
         self.state = State::Dead;
         self.error = Some(ended);
         self.silence();
@@ -334,10 +360,11 @@ impl Link {
     /// whether there is more to come without a completion announcing it.
     #[inline]
     pub(crate) fn settle(&mut self, idle: bool) -> bool {
+        self.book();
         if self.state == State::Open {
             // A sender that is out of credits waits for every single buffer, even
             // while others keep the receiver busy.
-            let spent = |g: &CreditGrantor| g.received() == g.granted();
+            let spent = |g: &CreditGrantor| g.expected() == 0;
             let all = idle || self.grantor.as_ref().is_some_and(spent);
             let reposted = match &mut self.source {
                 Source::Own(own) => own.repost(all),
@@ -420,6 +447,7 @@ impl Link {
     /// Says goodbye to a sender that still sends.
     pub(crate) fn stop(&mut self, control: Control) {
         if self.state == State::Open {
+            self.book();
             self.state = State::Dead;
             self.farewell = Farewell::Due(control);
             self.say_goodbye();

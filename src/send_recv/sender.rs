@@ -76,6 +76,9 @@ pub struct Sender {
     /// Messages that may be staged before anything has to be looked at: at most what
     /// both the queue and the credits have room for; 0 once the half has ended.
     room: u32,
+    /// Messages staged whose credits are not taken from the window yet: that is done for
+    /// many at a time, before the window is looked at.
+    unbooked: u32,
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
@@ -123,6 +126,7 @@ impl Sender {
             pack_limit: pack.largest().unwrap_or(0) as usize,
             packer: (config.pack_bytes > 0).then_some(pack),
             room: 0,
+            unbooked: 0,
             config,
             limit,
             ended: None,
@@ -342,9 +346,19 @@ impl Sender {
 
     /// Counts anew what there is room for.
     fn count_room(&mut self) {
+        self.book_credits();
         let credits = if self.config.credits { self.window.available() } else { u32::MAX };
         let room = self.tracker.available(WrClass::Data).min(credits);
         self.room = if self.ended.is_none() { room } else { 0 };
+    }
+
+    /// Takes the credits of what was staged.
+    pub(super) fn book_credits(&mut self) {
+        let staged = std::mem::take(&mut self.unbooked);
+        if self.config.credits {
+            let booked = self.window.consume(staged);
+            debug_assert!(booked.is_ok(), "there was room, so there were credits");
+        }
     }
 
     /// Room was counted that the send queue does not have: a bug of ours, after which
@@ -392,10 +406,7 @@ impl Sender {
             planned.is_some_and(|planned| planned.signalled)
         });
         let (Ok(()), Some(planned)) = (staged, planned) else { return Err(self.misjudged_room()) };
-        if self.config.credits {
-            // There was room, so there is a credit.
-            let _ = self.window.consume(1);
-        }
+        self.unbooked += 1;
         self.room = self.room.saturating_sub(1);
         if self.queue.staged() >= self.config.batch {
             self.post()?;

@@ -108,6 +108,8 @@ impl Pair for Windowed {
 pub enum GrantorOp {
     /// A message arrives, with credit or without.
     Receive,
+    /// That many messages have arrived.
+    ReceiveMany(u8),
     /// That many buffers are posted again.
     Repost(u8),
     /// What is due is granted.
@@ -171,6 +173,17 @@ impl Granted {
         result.is_err()
     }
 
+    fn receive_many(&mut self, n: u8) -> bool {
+        let result = self.machine.on_receive_many(n.into());
+        let refused = u64::from(n) > self.with_sender;
+        assert_eq!(result, if refused { Err(CreditOverrun) } else { Ok(()) });
+        if !refused {
+            self.with_sender -= u64::from(n);
+            self.held += u64::from(n);
+        }
+        refused
+    }
+
     fn repost(&mut self, n: u8) -> bool {
         let result = self.machine.on_reposted(n.into());
         if u64::from(n) > self.held {
@@ -211,6 +224,7 @@ impl Pair for Granted {
         let before = self.machine.clone();
         let refused = match op {
             GrantorOp::Receive => self.receive(),
+            GrantorOp::ReceiveMany(n) => self.receive_many(n),
             GrantorOp::Repost(n) => self.repost(n),
             GrantorOp::Grant => self.grant(self.machine.due()),
             GrantorOp::Flush => self.grant(self.machine.grantable()),
@@ -221,6 +235,7 @@ impl Pair for Granted {
         assert_eq!(self.machine.grantable(), self.grantable());
         assert_eq!(u64::from(self.machine.ungranted()), self.untold);
         assert_eq!(self.machine.granted(), self.granted);
+        assert_eq!(u64::from(self.machine.expected()), self.with_sender);
     }
 }
 

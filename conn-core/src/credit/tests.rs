@@ -27,6 +27,7 @@ fn every_short_history_of_the_receiver_agrees_with_the_model() {
     use GrantorOp::*;
     let alphabet = [
         Receive,
+        ReceiveMany(2),
         Repost(0),
         Repost(1),
         Repost(2),
@@ -126,6 +127,7 @@ fn window_op() -> impl Strategy<Value = WindowOp> {
 fn grantor_op() -> impl Strategy<Value = GrantorOp> {
     prop_oneof![
         8 => Just(GrantorOp::Receive),
+        2 => (0..9u8).prop_map(GrantorOp::ReceiveMany),
         4 => (0..9u8).prop_map(GrantorOp::Repost),
         2 => Just(GrantorOp::Grant),
         1 => Just(GrantorOp::Flush),

@@ -36,6 +36,7 @@ impl Sender {
             Ok(polled) => polled,
             Err(e) => return Err(self.fail_device(&e)),
         };
+        self.book_credits();
         let mut spent = [0u32; Self::POLL_BATCH];
         let (mut spent_count, mut failure) = (0, None);
         for completion in self.batch.drain() {
