@@ -123,6 +123,31 @@ fn one_queue_pair_for_datagrams_has_many_peers() {
     });
 }
 
+/// One end serves many: those who vanish before they are ready leave nothing behind.
+#[test]
+fn a_datagram_peer_that_never_gets_ready_is_forgotten() {
+    bounded(|| {
+        let device = device();
+        let datagrams = Transport::Ud { qkey: 7 };
+        let (mut one, _) = end(&device, datagrams);
+        let offer = WireOffer { transport: WireTransport::Ud, qkey: 7, memory: None, user: b"" };
+        let mut application = [0; 28];
+        offer.encode(&mut application).unwrap();
+        for _ in 0..3 {
+            let (mut a, mut b) = UnixStream::pair().unwrap();
+            a.write_all(&hello(|_| {}, &application)).unwrap();
+            a.shutdown(std::net::Shutdown::Write).unwrap();
+            let refused = Incoming::greet(&mut b).unwrap().accept(&mut one, &said(b""));
+            assert!(refused.is_err(), "{refused:?}");
+        }
+        let (mut peer, _) = end(&device, datagrams);
+        let joined = join(&mut peer, &mut one, &said(b""), &said(b"")).1.unwrap();
+        // Places are taken again, so the first one to stay has the first place.
+        let id = format!("{:?}", joined.id.unwrap());
+        assert!(id.contains("index: 0,"), "{id}");
+    });
+}
+
 #[test]
 fn memory_is_offered_with_what_it_takes_to_reach_it() {
     bounded(|| {

@@ -31,7 +31,8 @@ impl RawEnd {
     /// posted what it wanted to post before.
     ///
     /// # Errors
-    /// [`ConnectError`]; the peer is told, and the queue pair is of no further use.
+    /// [`ConnectError`]; the peer is told. A queue pair for datagrams can be joined to
+    /// others, any other queue pair is of no further use.
     pub fn connect<S: Stream>(
         &mut self,
         stream: &mut S,
@@ -47,7 +48,8 @@ impl RawEnd {
         let said = said.inspect_err(|e| tell(&mut exchange, e))?;
         let joined = self.join_said(&said);
         let id = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-        exchange.send(&Frame::Ready)?;
+        let ready = exchange.send(&Frame::Ready);
+        ready.inspect_err(|_| self.part_from(id))?;
         Ok(RawPeer { id, ..said.peer })
     }
 
@@ -89,6 +91,14 @@ impl RawEnd {
             _ => self.join(&said.peer.endpoint, said.mtu_bytes).map(|()| None),
         }
     }
+
+    /// Forgets a peer whose handshake has failed after it was joined: whoever serves many
+    /// with one queue pair keeps nothing of those who vanish.
+    fn part_from(&mut self, peer: Option<PeerId>) {
+        if let Some(id) = peer {
+            self.queues.send.remove_peer(id);
+        }
+    }
 }
 
 impl<'s, S: Stream> Incoming<'s, S> {
@@ -124,19 +134,22 @@ impl<'s, S: Stream> Incoming<'s, S> {
     /// the peer may send as soon as it hears of this.
     ///
     /// # Errors
-    /// [`ConnectError`]; the peer is told, and the queue pair is of no further use.
+    /// [`ConnectError`]; the peer is told. A queue pair for datagrams can be joined to
+    /// others, any other queue pair is of no further use.
     pub fn accept(self, end: &mut RawEnd, offer: &Offer<'_>) -> Result<RawPeer, ConnectError> {
         let mut exchange = Exchange::new(self.stream, TIME_LIMIT);
         let mut buffer = [0; MAX_APPLICATION];
         let answer = end.parameters(offer, &mut buffer);
         let joined = answer.and_then(|answer| Ok((answer, end.join_said(&self.said)?)));
         let (answer, id) = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-        exchange.send(&Frame::Accept(answer))?;
-        let ready = exchange.receive(|frame| match frame {
-            Frame::Ready => Ok(()),
-            _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
+        let ready = exchange.send(&Frame::Accept(answer)).and_then(|()| {
+            let ready = exchange.receive(|frame| match frame {
+                Frame::Ready => Ok(()),
+                _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
+            });
+            ready.inspect_err(|e| tell(&mut exchange, e))
         });
-        ready.inspect_err(|e| tell(&mut exchange, e))?;
+        ready.inspect_err(|_| end.part_from(id))?;
         Ok(RawPeer { id, ..self.said.peer })
     }
 
