@@ -13,7 +13,8 @@ fn after(count: u64) -> (QueuePair, CompletionQueue) {
     let gid = context.choose_gid(1, None).unwrap();
     let cq = context.create_cq(CqConfig::new(64)).unwrap();
     let recv = crate::RecvSide::Own { slots: 16, slot_bytes: 8 };
-    let config = QueuePairConfig { recv, max_send_wr: 16, ..QueuePairConfig::new(&cq, &cq) };
+    let config =
+        QueuePairConfig { recv, max_send_wr: 16, send_slots: 11, ..QueuePairConfig::new(&cq, &cq) };
     let mut qp = context.alloc_pd().unwrap().create_qp(&config, ()).unwrap();
     let end = qp.control.endpoint(1, gid, 1).unwrap();
     qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 1)).unwrap();
@@ -29,6 +30,17 @@ impl SendQueue {
         (self.staged, self.posted, self.retired) = (count, count, count);
         while self.epochs.next <= count {
             self.epochs.turn(&self.qp.send_cq().epoch);
+        }
+    }
+}
+
+impl SendQueue {
+    /// As if all staged requests had been posted, and `count` more of them retired.
+    fn retire_by_hand(&mut self, count: usize) {
+        self.posted = self.staged;
+        self.retired += count as u64;
+        if count > 0 {
+            self.slots_retired = self.slots_after[self.place(self.retired)];
         }
     }
 }
@@ -105,4 +117,41 @@ fn a_device_that_names_no_bad_request_may_have_taken_all() {
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, true, 2));
     let error = qp.send.refused(null_mut(), Errno::EINVAL);
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, false, 0));
+}
+
+/// What `stage_send` counts for many at a time is what asking each time would say.
+#[test]
+fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
+    let (mut qp, _cq) = after(0);
+    let (depth, slots) = (u64::from(qp.send.depth()), u64::from(qp.send.slots()));
+    assert!(slots < depth, "both limits are to be met");
+    let (mut slots_in_flight, mut random) = (std::collections::VecDeque::new(), 1u32);
+    let mut refused = [0; 2];
+    for _ in 0..4000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let len = (random >> 16) % 3; // 0 takes no slot
+        let outstanding = slots_in_flight.len() as u64;
+        let lent: u64 = slots_in_flight.iter().sum();
+        let expected = match () {
+            () if outstanding == depth => Err(StageError::QueueFull),
+            () if len > 0 && lent == slots => Err(StageError::NoSlot),
+            () => Ok(()),
+        };
+        let staged = match random >> 28 {
+            0..4 => qp.send.stage(SendOp::Send { len }, true),
+            _ => qp.send.stage_send(len, |_| true),
+        };
+        assert_eq!(staged, expected);
+        match staged {
+            Ok(()) => slots_in_flight.push_back(u64::from(len > 0)),
+            Err(e) => {
+                refused[usize::from(e == StageError::NoSlot)] += 1;
+                let count = (random >> 20) as usize % 9;
+                qp.send
+                    .retire_by_hand(slots_in_flight.drain(..count.min(outstanding as usize)).len());
+            }
+        }
+    }
+    assert!(refused.iter().all(|times| *times > 20), "{refused:?}");
+    assert!(matches!(qp.send.stage_send(1 << 20, |_| true), Err(StageError::TooLong { .. })));
 }
