@@ -335,7 +335,8 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     if plan.is_reliable() && messages != sent {
         bail!("{sent} messages were sent and {messages} arrived");
     }
-    let operations = operations + end.outbox.posted();
+    let operations = operations.checked_add(end.outbox.posted());
+    let operations = operations.context("the other end counts more requests than there can be")?;
     let delivered = if answered(plan) { 2 * (sent - led.faults.lost) } else { messages };
     let after = local.device.counters().ok();
     let rnr_events = before.and_then(|before| after?.since(&before).rnr_events);

@@ -85,7 +85,7 @@ pub(super) fn follow(
             by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
         }
         Op::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
-        Op::Read => return Ok(done(wire.hear_whenever()?)?.sent.iter().sum()),
+        Op::Read => return done(wire.hear_whenever()?)?.messages(),
     }
     Ok(lanes.iter().map(|lane| lane.answered).sum())
 }

@@ -165,10 +165,11 @@ const QUIET: Duration = Duration::from_millis(200);
 pub(super) fn receive(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -> Result<Received> {
     if !plan.receives() {
         let totals = done(wire.hear_whenever()?)?;
+        let messages = totals.messages()?;
         if let (Some(memory), Op::Write, true) = (&end.memory, plan.op, plan.verify) {
             check_last(plan, memory, &totals.sent)?;
         }
-        return Ok(Received { messages: totals.sent.iter().sum(), ..Received::default() });
+        return Ok(Received { messages, ..Received::default() });
     }
     let (mut watch, mut total) = (Watch::new(spin), None);
     let mut receiver = Receiver::new(plan);
@@ -186,7 +187,7 @@ pub(super) fn receive(plan: &Plan, end: &mut End, wire: &mut Wire, spin: bool) -
             quiet = None;
         } else if let Some(now) = watch.idle()? {
             if let Some(note) = Watch::listen(outbox, wire)? {
-                total = Some(done(note)?.sent.iter().sum::<u64>());
+                total = Some(done(note)?.messages()?);
             }
             let since = *quiet.get_or_insert(now);
             let over = !plan.is_reliable() && now.saturating_duration_since(since) > QUIET;

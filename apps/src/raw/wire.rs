@@ -46,6 +46,14 @@ pub(super) struct Totals {
     pub(super) sent: Vec<u64>,
 }
 
+impl Totals {
+    /// Messages of all queue pairs.
+    pub(super) fn messages(&self) -> Result<u64> {
+        let sum = self.sent.iter().try_fold(0_u64, |sum, sent| sum.checked_add(*sent));
+        sum.context("the other end says that it has sent more messages than can be counted")
+    }
+}
+
 impl Wire {
     fn set_nonblocking(&self, on: bool) -> std::io::Result<()> {
         match self {
@@ -150,5 +158,18 @@ impl Stream for Wire {
             Wire::Unix(stream) => stream.set_timeout(time),
             Wire::Closed => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_messages_than_can_be_counted_are_an_error() {
+        let sent = |sent: &[u64]| Totals { sent: sent.to_vec() }.messages();
+        assert_eq!(sent(&[]).unwrap(), 0);
+        assert_eq!(sent(&[u64::MAX - 1, 1]).unwrap(), u64::MAX);
+        assert!(sent(&[u64::MAX, 1]).unwrap_err().to_string().contains("can be counted"));
     }
 }
