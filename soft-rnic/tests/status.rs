@@ -87,13 +87,14 @@ const OK: &[&str] = &["SUCCESS"];
 const NONE: &[&str] = &["-"];
 const FLUSH: &[&str] = &["WR_FLUSH"];
 const LOC_PROT: &[&str] = &["LOC_PROT"];
-const LOC_LEN: &[&str] = &["LOC_LEN"];
-/// mlx5 refuses in the driver or reports a local protection error.
-const TOO_LONG: &[&str] = &["LOC_LEN", "LOC_PROT", "refused"];
-const LOC_QP_OP: &[&str] = &["LOC_QP_OP"];
-/// rxe has no limit of its own; it waits, or completes.
-const NO_READS: &[&str] = &["LOC_QP_OP", "SUCCESS", "REM_INV_REQ"];
-const REM_INV: &[&str] = &["REM_INV_REQ"];
+/// rxe takes a receive list that is too short for a malformed request.
+const SHORT_AT_REQUESTER: &[&str] = &["REM_INV_REQ", "REM_OP"];
+const SHORT_AT_RESPONDER: &[&str] = &["LOC_LEN", "LOC_QP_OP"];
+/// mlx5 refuses in the driver or reports a local protection error; rxe comes to the end
+/// of the memory, here or (reading) there.
+const TOO_LONG: &[&str] = &["LOC_LEN", "LOC_PROT", "LOC_QP_OP", "REM_ACCESS", "refused"];
+/// rxe keeps the request for ever: it waits until fewer than none are under way.
+const NO_READS: &[&str] = &["LOC_QP_OP", "waits"];
 const REM_ACCESS: &[&str] = &["REM_ACCESS"];
 /// The specification has an invalid request where the queue pair does not permit
 /// the operation; some cards give an access error.
@@ -105,8 +106,12 @@ const RETRY: &[&str] = &["RETRY_EXC"];
 /// Half of the PSNs look like repetitions, which real responders acknowledge.
 const PSN: &[&str] = &["RETRY_EXC", "SUCCESS"];
 const RNR: &[&str] = &["RNR_RETRY_EXC"];
+/// Packets do not say which queue pair they come from: this device knows all the same.
+const FROM_ANYONE: &[&str] = &["-", "SUCCESS"];
 /// Receives of a queue pair that the error took along.
 const TAKEN: &[&str] = &["WR_FLUSH"];
+/// rxe has taken the receive request before it looks at the key.
+const TAKEN_FOR_IT: &[&str] = &["WR_FLUSH", "REM_ACCESS"];
 
 /// A request that the transport does not have.
 const LOC_OP: &[&str] = &["LOC_QP_OP", "refused"];
@@ -133,19 +138,19 @@ const DROPPED: &[&str] = &["-", "WR_FLUSH"];
 const RELIABLE: &[Row] = &[
     Row(Send, F::None, OK, OK),
     Row(Send, F::Empty, OK, OK),
-    Row(Send, F::LocalKey, LOC_PROT, NONE),
+    Row(Send, F::LocalKey, LOCAL_KEY, NONE),
     Row(Send, F::LocalBounds, LOC_PROT, NONE),
-    Row(Send, F::LocalDomain, LOC_PROT, NONE),
-    Row(Send, F::LocalReadOnly, OK, OK),
+    Row(Send, F::LocalDomain, LOCAL_KEY, NONE),
+    Row(Send, F::LocalReadOnly, READ_ONLY, OK),
     Row(Send, F::TooLong, TOO_LONG, NONE),
     Row(Send, F::NoReadsHere, OK, OK),
-    Row(Send, F::ReceiveShort, REM_INV, LOC_LEN),
-    Row(Send, F::ReceiveKey, REM_OP, LOC_PROT),
-    Row(Send, F::ReceiveReadOnly, REM_OP, LOC_PROT),
+    Row(Send, F::ReceiveShort, SHORT_AT_REQUESTER, SHORT_AT_RESPONDER),
+    Row(Send, F::ReceiveKey, REM_OP, BAD_RECEIVE),
+    Row(Send, F::ReceiveReadOnly, REM_OP, BAD_RECEIVE),
     Row(Send, F::NoReceive, RNR, NONE),
     Row(Send, F::QpAccess, OK, OK),
     Row(Send, F::Psn, PSN, NONE),
-    Row(Send, F::WrongPeer, RETRY, NONE),
+    Row(Send, F::WrongPeer, RETRY, FROM_ANYONE),
     Row(Send, F::PeerInit, RETRY, NONE),
     Row(Send, F::PeerReset, RETRY, NONE),
     Row(Send, F::PeerErr, RETRY, FLUSH),
@@ -153,9 +158,9 @@ const RELIABLE: &[Row] = &[
     Row(Send, F::PeerAbsent, RETRY, NONE),
     Row(Write, F::None, OK, NONE),
     Row(Write, F::Empty, OK, NONE),
-    Row(Write, F::LocalKey, LOC_PROT, NONE),
+    Row(Write, F::LocalKey, LOCAL_KEY, NONE),
     Row(Write, F::LocalBounds, LOC_PROT, NONE),
-    Row(Write, F::LocalReadOnly, OK, NONE),
+    Row(Write, F::LocalReadOnly, READ_ONLY, NONE),
     Row(Write, F::TooLong, TOO_LONG, NONE),
     Row(Write, F::NoReceive, OK, NONE),
     Row(Write, F::RemoteKey, REM_ACCESS, TAKEN),
@@ -169,7 +174,7 @@ const RELIABLE: &[Row] = &[
     Row(WriteImm, F::NoReceive, RNR, NONE),
     Row(WriteImm, F::ReceiveShort, OK, OK),
     Row(WriteImm, F::ReceiveKey, OK, OK),
-    Row(WriteImm, F::RemoteKey, REM_ACCESS, TAKEN),
+    Row(WriteImm, F::RemoteKey, REM_ACCESS, TAKEN_FOR_IT),
     Row(Read, F::None, OK, NONE),
     Row(Read, F::Empty, OK, NONE),
     Row(Read, F::LocalKey, LOC_PROT, NONE),
@@ -188,7 +193,7 @@ const RELIABLE: &[Row] = &[
     Row(Add, F::None, OK, NONE),
     Row(Add, F::LocalKey, LOC_PROT, NONE),
     Row(Add, F::LocalReadOnly, LOC_PROT, NONE),
-    Row(Add, F::NoReadsHere, LOC_QP_OP, NONE),
+    Row(Add, F::NoReadsHere, NO_READS, NONE),
     Row(Add, F::NoReadsThere, NOT_PERMITTED, TAKEN),
     Row(Add, F::RemoteKey, REM_ACCESS, TAKEN),
     Row(Add, F::RemoteAccess, REM_ACCESS, TAKEN),
@@ -326,13 +331,26 @@ fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) 
     let statuses = if post_send(pair.qp[0], &mut wr) != 0 {
         ("refused", "-")
     } else {
-        let sent = pair.net.poll(pair.cq[0], 1)[0].status;
+        let sent = at_requester(&pair, op, fault);
         (sent, case.at_responder(kind, &pair, sent, fault))
     };
     check_states(kind, &pair, statuses, gone);
     case.close(&pair);
     close(pair, gone);
     statuses
+}
+
+/// What came of the request.
+fn at_requester(pair: &Pair, op: Op, fault: Fault) -> &'static str {
+    let waits = fault == F::NoReadsHere && matches!(op, Read | Add | Swap) && is_rxe();
+    if !waits {
+        return pair.net.poll(pair.cq[0], 1)[0].status;
+    }
+    // The post itself has tried it: nothing else would get it going.
+    assert!(pair.net.poll_now(pair.cq[0]).is_empty());
+    assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
+    assert_eq!(pair.net.poll(pair.cq[0], 1)[0].status, "WR_FLUSH");
+    "waits"
 }
 
 /// A completion in error takes its queue pair to the error state, or the send queue of
@@ -346,7 +364,7 @@ fn check_states(kind: ibv_qp_type, pair: &Pair, (sent, taken): (&str, &str), gon
     };
     assert_eq!(qp_state_name(pair.net.state(pair.qp[0])), expected);
     if (sent.starts_with("REM") || taken.starts_with("LOC")) && !gone {
-        assert_eq!(qp_state_name(pair.net.state(pair.qp[1])), "ERR");
+        assert!(pair.net.reaches(pair.qp[1], ibv_qp_state::IBV_QPS_ERR));
     }
 }
 
@@ -507,7 +525,8 @@ impl Case {
         let (net, cq) = (&pair.net, pair.cq[1]);
         let out_of_reach =
             matches!(fault, F::PeerInit | F::PeerReset | F::PeerGone | F::PeerAbsent);
-        if kind != RC && fault == F::PeerErr {
+        let is_taken = kind == RC && sent.starts_with("REM") && posts_receive(fault);
+        if is_taken || fault == F::PeerErr {
             return net.poll(cq, 1)[0].status;
         }
         // A reliable requester's completion comes after the responder's.
