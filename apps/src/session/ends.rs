@@ -196,3 +196,6 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
         _ => error.into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

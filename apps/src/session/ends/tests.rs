@@ -1,0 +1,60 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use rdma_conn::send_recv::{Config, connect_sender_over};
+
+use super::*;
+
+#[test]
+fn an_address_that_cannot_be_listened_on_is_explained() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let error = format!("{:#}", listen(address).unwrap_err());
+    assert!(error.contains(&address.to_string()) && error.contains("another port"), "{error}");
+    // An address for documentation: no machine has it.
+    let error = format!("{:#}", listen("192.0.2.1:4711".parse().unwrap()).unwrap_err());
+    assert!(error.contains("no such address"), "{error}");
+}
+
+#[test]
+fn nobody_at_the_other_end_is_explained() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = format!("{:#}", dial(address).unwrap_err());
+    assert!(error.contains("nobody listens") && error.contains("--listen"), "{error}");
+}
+
+/// What a connecting end says of a program that answers with `answer`.
+fn answered(answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let program = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        stream.write_all(answer).unwrap();
+    });
+    let (device, config) = (rdma_conn::device::soft().unwrap(), Config::default());
+    let mut stream = dial(address).unwrap();
+    let error = connect_sender_over(&mut stream, &device, &config, b"").unwrap_err();
+    program.join().unwrap();
+    format!("{:#}", explain(error, address, "bench"))
+}
+
+#[test]
+fn another_program_at_the_other_end_is_explained() {
+    let error = answered(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    assert!(error.contains("another program"), "{error}");
+    assert!(error.contains("rdma-conn bench --listen"), "{error}");
+    let error = answered(b"");
+    assert!(error.contains("hung up") && error.contains("another program"), "{error}");
+    let silent = HandshakeError::TimedOut(Duration::from_secs(10)).into();
+    let error = explain(silent, "127.0.0.1:1".parse().unwrap(), "bench").to_string();
+    assert!(error.contains("not answered for 10s") && error.contains("busy"), "{error}");
+}
+
+#[test]
+fn other_flags_at_the_other_end_are_explained() {
+    let raw = ConnectError::from(HandshakeError::OtherProtocol(255));
+    assert!(advised(&raw).contains("--op"), "{raw}");
+    let unknown = ConnectError::from(HandshakeError::OtherProtocol(9));
+    assert!(advised(&unknown).contains("protocol 9"), "{unknown}");
+}

@@ -1,0 +1,66 @@
+//! A listener when no descriptor is left: it says so, goes on with those who are in, and
+//! with all others when there are descriptors again. One test, in a process of its own: the
+//! limit is the process's.
+
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use rdma_conn::conn_core::handshake::{Endpoint, Frame, MAX_FRAME, Options, Parameters};
+use rdma_conn::send_recv::{ConnectError, Listener};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::raw::parameters;
+use support::{bounded, device};
+
+/// A Hello whose application says `name`.
+fn hello(name: &[u8]) -> Vec<u8> {
+    let end = Endpoint { qp_num: 0x123, psn: 5, recv_window: 16, max_message: 64 };
+    let hello = Parameters {
+        initiator_to_acceptor: Some(end),
+        application: name,
+        ..parameters(&device(), Options::NONE)
+    };
+    let mut bytes = vec![0; MAX_FRAME];
+    let length = Frame::Hello(hello).encode(&mut bytes).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Runs `body` with no descriptor left.
+fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    // The lowest free number: all that are lower are taken.
+    let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..before }).unwrap();
+    let result = body();
+    setrlimit(Resource::Nofile, before).unwrap();
+    result
+}
+
+#[test]
+fn without_descriptors_a_listener_serves_who_is_in_and_then_all() {
+    bounded(|| {
+        let [in_time, late] = [b"in time", b"late..."].map(|name| hello(name));
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let connect = || TcpStream::connect(listener.local_addr()).unwrap();
+        let mut first = connect();
+        assert!(listener.next_timeout(Duration::ZERO).unwrap().is_none(), "it is in, and silent");
+        let mut second = connect();
+        first.write_all(&in_time).unwrap();
+        second.write_all(&late).unwrap();
+        without_descriptors(|| {
+            assert_eq!(listener.next().unwrap().application(), b"in time");
+            // Of the one that was served, the descriptor is free: take it.
+            let _taken = File::open("/dev/null").unwrap();
+            for _ in 0..3 {
+                let error = listener.next().unwrap_err();
+                assert!(matches!(error, ConnectError::System { .. }), "{error:?}");
+            }
+        });
+        assert_eq!(listener.next().unwrap().application(), b"late...");
+    });
+}
