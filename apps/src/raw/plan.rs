@@ -68,6 +68,9 @@ pub(super) struct Plan {
 
 /// Without other wishes the buffers of one end stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
+/// What the buffers of one end may take in all: whoever connects chooses what the
+/// listening end registers.
+const MOST_BUFFER_BYTES: u64 = 4 << 30;
 /// What more than one message may take so that it stays in a cache of the processor.
 const CACHED_BYTES: u32 = 64 << 10;
 /// The longest message that is handed over inline unless more is asked for: beyond it
@@ -183,6 +186,14 @@ impl Plan {
             self.recv_window,
             self.unacked,
             self.repost_batch
+        );
+        let bytes = self.buffer_bytes(true).max(self.buffer_bytes(false));
+        ensure!(
+            bytes <= MOST_BUFFER_BYTES,
+            "an end would register {} MiB of buffers, and {} MiB is the most: --size, --qps, \
+             --unacked or --recv-window has to be smaller",
+            bytes.div_ceil(1 << 20),
+            MOST_BUFFER_BYTES >> 20
         );
         Ok(())
     }
@@ -329,20 +340,31 @@ impl Plan {
         rank as u64 * u64::from(self.places()) * self.stride()
     }
 
+    /// Bytes of all buffers of the end that `leads`: those that messages are sent from,
+    /// and those that they arrive in.
+    fn buffer_bytes(&self, leads: bool) -> u64 {
+        let slots = u64::from(self.own_qps(leads)) * u64::from(self.depth());
+        let sent = if self.sends_at(leads) { slots * self.stride() } else { 0 };
+        let received = if self.receives_at(leads) { self.receive_bytes(leads) } else { 0 };
+        let memory = if self.has_memory(leads) { self.memory_bytes() } else { 0 };
+        sent + received + memory
+    }
+
     /// Bytes registered at an end for what it is sent.
     pub(super) fn registered_bytes(&self) -> u64 {
-        let queues = if self.srq { self.classes() } else { self.own_qps(false) };
+        let received = if self.receives() { self.receive_bytes(false) } else { 0 };
+        received + self.memory_bytes()
+    }
+
+    /// Bytes of the receive buffers of the end that `leads`.
+    fn receive_bytes(&self, leads: bool) -> u64 {
+        let queues = if self.srq { self.classes() } else { self.own_qps(leads) };
         // The route header of each datagram is counted, too.
         let header = if self.transport == RawTransport::Ud { 40 } else { 0 };
         let bytes = |class| self.recv_slot_bytes(class) as u64 + header;
         let slot = |class| bytes(class).next_multiple_of(SLOT_ALIGN);
         let class = |queue: u32| self.class_of(queue as usize);
-        let received = (0..queues).map(|q| u64::from(self.recv_window) * slot(class(q)));
-        if self.receives() {
-            received.sum::<u64>() + self.memory_bytes()
-        } else {
-            self.memory_bytes()
-        }
+        (0..queues).map(|q| u64::from(self.recv_window) * slot(class(q))).sum()
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
@@ -423,16 +445,56 @@ mod tests {
         }
     }
 
+    /// As many of everything, but of messages that there is room for.
+    fn small() -> Plan {
+        Plan { size: 16, large: Some(64), ..longest() }
+    }
+
+    /// Each number is possible; all together are not.
+    #[test]
+    fn more_memory_than_a_stranger_may_ask_for_is_refused() {
+        let all = longest();
+        for bad in [
+            // What is sent from, what arrives, and what is reached.
+            Plan { size: 1 << 20, large: None, ..all.clone() },
+            Plan {
+                op: Op::Send,
+                task: Task::Bench,
+                unacked: 1,
+                batch: 1,
+                signal_every: 1,
+                ..all.clone()
+            },
+            Plan {
+                op: Op::Read,
+                task: Task::Bench,
+                srq: false,
+                verify: true,
+                size: 1 << 20,
+                large: None,
+                unacked: 64,
+                batch: 1,
+                signal_every: 1,
+                ..all
+            },
+        ] {
+            let refused = Plan::decode(&bad.encode().unwrap()).unwrap_err().to_string();
+            assert!(refused.contains("MiB is the most"), "{refused}");
+        }
+    }
+
     #[test]
     fn the_longest_one_fits_the_handshake() {
         let bytes = longest().encode().unwrap();
-        assert_eq!(Plan::decode(&bytes).unwrap(), longest());
+        assert_eq!(serde_json::from_slice::<Plan>(&bytes).unwrap(), longest());
+        let bytes = small().encode().unwrap();
+        assert_eq!(Plan::decode(&bytes).unwrap(), small());
         assert!(Plan::decode(b"{}").is_err());
     }
 
     #[test]
     fn numbers_that_nobody_has_room_for_are_refused() {
-        let fine = longest;
+        let fine = small;
         fine().check().unwrap();
         for bad in [
             Plan { unacked: 0, batch: 0, ..fine() },
