@@ -39,6 +39,22 @@ pub(crate) enum Note {
 #[derive(Debug)]
 pub(crate) struct Wire(TcpStream);
 
+/// How long the host at the other end may be silent until its kernel is asked whether it
+/// is there, and how often it is asked, at what distance, until it is taken for dead.
+const SILENCE: Duration = Duration::from_secs(20);
+const QUESTIONS: u32 = 4;
+const BETWEEN: Duration = Duration::from_secs(10);
+
+/// Has a wait for an other end whose host has died, or was cut off, come to an end: no
+/// FIN says so.
+pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, BETWEEN)?;
+    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
+}
+
 const GONE: &str = "the other end has gone";
 
 impl Wire {

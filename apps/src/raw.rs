@@ -219,7 +219,7 @@ impl Request<'_> {
             let lines = match self.ends.connect {
                 Some(address) => {
                     let stream = session::dial(address)?;
-                    lead(local, plan, &mut Wire::Tcp(stream), self.until)?
+                    lead(local, plan, &mut Wire::tcp(stream)?, self.until)?
                 }
                 None => within_process(local, plan, self.until)?,
             };
@@ -238,19 +238,29 @@ impl Request<'_> {
             format!("cannot listen on {address}: is another program using the port?")
         })?;
         eprintln!("listening on {}", listener.local_addr()?);
+        self.serve(local, &listener)
+    }
+
+    fn serve(&self, local: Local<'_>, listener: &TcpListener) -> Outcome {
         let mut report = Report::new(self.common.json, self.task);
         loop {
             let (stream, from) = listener.accept()?;
-            stream.set_nodelay(true)?;
-            let (plan, lines) =
-                match follow(local, &mut Wire::Tcp(stream), |plan| self.contradicts(plan)) {
-                    Ok(followed) => followed,
-                    Err(Refused::Stranger(e)) => {
-                        eprintln!("refused a connection from {from}: {e:#}");
-                        continue;
-                    }
-                    Err(Refused::Failed(e)) => return Err(e),
-                };
+            let made = stream.set_nodelay(true).map_err(Into::into);
+            let mut wire = match made.and_then(|()| Wire::tcp(stream)) {
+                Ok(wire) => wire,
+                Err(e) => {
+                    session::refused(Some(from), &e.to_string());
+                    continue;
+                }
+            };
+            let (plan, lines) = match follow(local, &mut wire, |plan| self.contradicts(plan)) {
+                Ok(followed) => followed,
+                Err(Refused::Stranger(e)) => {
+                    session::refused(Some(from), &format!("{e:#}"));
+                    continue;
+                }
+                Err(Refused::Failed(e)) => return Err(e),
+            };
             lines.iter().try_for_each(|line| report.add(line))?;
             if plan.at + 1 == plan.of {
                 report.finish();
@@ -322,7 +332,7 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
             rate::send(plan, &mut end, wire, until, local.spin).map(Led::from_rate)
         }
     };
-    let led = led.inspect_err(|e| give_up(wire, e))?;
+    let led = led.inspect_err(|e| wire.give_up(e))?;
     wire.tell(&Note::Done(Totals { sent: led.sent.clone() }))?;
     let (received, operations) = match wire.hear()? {
         Note::Received { messages, operations, reordered, repeated } => {
@@ -442,10 +452,10 @@ fn follow(
         Op::Read => rate::fill_for_reads(plan, memory),
         _ => Ok(()),
     };
-    let (plan, mut end) = end::accept(local, wire, judge, prepare)?;
+    let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;
     tracing::info!(qps = plan.qps, "joined");
     let lines = followed(local, &plan, &mut end, wire);
-    let mut lines = lines.inspect_err(|e| give_up(wire, e)).map_err(Refused::Failed)?;
+    let mut lines = lines.inspect_err(|e| wire.give_up(e)).map_err(Refused::Failed)?;
     let after = local.device.counters().ok();
     for line in &mut lines {
         line.device = local.device.name().into();
@@ -469,14 +479,5 @@ fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Re
         Note::Results(lines) => Ok(lines),
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
-    }
-}
-
-/// Tells the other end why this one does not go on; whether it hears it does not matter.
-fn give_up(wire: &mut Wire, why: &anyhow::Error) {
-    let mut text = format!("{why:#}");
-    text.truncate(text.floor_char_boundary(1000));
-    if let Err(e) = wire.tell(&Note::Failed(text)) {
-        tracing::debug!(error = %e, "the other end was not told");
     }
 }

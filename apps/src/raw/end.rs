@@ -202,8 +202,18 @@ fn memory(device: &Device, plan: &Plan, leads: bool) -> Result<Option<SharedRegi
 
 /// The connecting end: tells the plan, and joins the queue pairs one after the other.
 pub(super) fn connect(local: Local<'_>, plan: &Plan, wire: &mut Wire) -> Result<End> {
+    connect_with(local, plan, plan, wire)
+}
+
+/// As [`connect`], with what the other end is told of the plan.
+pub(super) fn connect_with(
+    local: Local<'_>,
+    plan: &Plan,
+    told: &Plan,
+    wire: &mut Wire,
+) -> Result<End> {
     let mut draft = Draft::new(local, plan, true)?;
-    let (memory, told, mut peers) = (draft.span()?, plan.encode()?, Vec::new());
+    let (memory, told, mut peers) = (draft.span()?, told.encode()?, Vec::new());
     for (rank, end) in draft.ends.iter_mut().enumerate() {
         let user: &[u8] = if rank == 0 { &told } else { b"" };
         peers.push(end.connect(wire, &Offer { memory, user })?);
@@ -225,9 +235,9 @@ pub(super) fn join(
     draft.finish(&[RawPeer { endpoint, memory, recv_slots, recv_slot_bytes, id, user }])
 }
 
-/// Why nobody was accepted.
+/// Why a measurement was not followed to its end.
 pub(super) enum Refused {
-    /// Whoever connected is no peer of ours: the next one may be.
+    /// Whoever connected did not get in: the next one may.
     Stranger(anyhow::Error),
     /// The session cannot go on.
     Failed(anyhow::Error),
@@ -243,44 +253,43 @@ impl From<Refused> for anyhow::Error {
 
 /// The accepting end. `judge` may refuse the plan that the peer tells; `prepare` sees
 /// the memory that the peer reaches before the peer does.
+///
+/// # Errors
+/// Whatever it is, it concerns this peer, who was told if it still listens.
 pub(super) fn accept(
     local: Local<'_>,
     wire: &mut Wire,
     judge: impl FnOnce(&Plan) -> Result<()>,
     prepare: impl FnOnce(&Plan, &SharedRegion) -> Result<()>,
-) -> Result<(Plan, End), Refused> {
-    let first = Incoming::greet(wire).map_err(|e| Refused::Stranger(e.into()))?;
-    let plan = match Plan::decode(&first.peer().user) {
+) -> Result<(Plan, End)> {
+    let first = Incoming::greet(wire)?;
+    let decoded = Plan::decode(&first.peer().user);
+    let judged = decoded.and_then(|plan| judge(&plan).map(|()| plan));
+    let plan = match judged {
         Ok(plan) => plan,
-        Err(e) => {
-            first.refuse(&format!("{e:#}"));
-            return Err(Refused::Stranger(e));
-        }
+        Err(e) => return Err(turn_away(first, e)),
     };
-    let drafted = judge(&plan).and_then(|()| {
-        let draft = Draft::new(local, &plan, false)?;
+    let drafted = Draft::new(local, &plan, false).and_then(|draft| {
         draft.memory.as_ref().map_or(Ok(()), |memory| prepare(&plan, memory))?;
         Ok((draft.span()?, draft))
     });
     let (memory, mut draft) = match drafted {
         Ok(drafted) => drafted,
-        Err(e) => {
-            first.refuse(&format!("{e:#}"));
-            return Err(Refused::Failed(e));
-        }
+        Err(e) => return Err(turn_away(first, e)),
     };
     let offer = Offer { memory, user: b"" };
-    let mut peers = vec![first.accept(&mut draft.ends[0], &offer).map_err(failed)?];
+    let mut peers = vec![first.accept(&mut draft.ends[0], &offer)?];
     for rank in 1..plan.qps as usize {
         // One queue pair for datagrams is joined to all of them.
         let at = rank.min(draft.ends.len() - 1);
-        let incoming = Incoming::greet(wire).map_err(failed)?;
-        peers.push(incoming.accept(&mut draft.ends[at], &offer).map_err(failed)?);
+        peers.push(Incoming::greet(wire)?.accept(&mut draft.ends[at], &offer)?);
     }
-    let end = draft.finish(&peers).map_err(Refused::Failed)?;
+    let end = draft.finish(&peers).inspect_err(|e| wire.give_up(e))?;
     Ok((plan, end))
 }
 
-fn failed(e: rdma_conn::send_recv::ConnectError) -> Refused {
-    Refused::Failed(e.into())
+/// Tells a peer why it is refused.
+fn turn_away(peer: Incoming<'_, Wire>, why: anyhow::Error) -> anyhow::Error {
+    peer.refuse(&format!("{why:#}"));
+    why
 }

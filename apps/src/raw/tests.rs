@@ -1,6 +1,8 @@
 //! Every verb, transport and option, in this process: what the command does with its
 //! arguments, without starting it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
@@ -216,4 +218,55 @@ fn a_peer_that_never_answers_ends_the_run() {
     let line = try_lines(&format!("bench {args} --messages 100")).unwrap().remove(0);
     assert_eq!((line.messages, line.faults.lost), (0, Some(100)));
     set_network_faults(0, NetworkFaults::default());
+}
+
+/// The first bytes of a peer with this plan.
+fn hello(local: Local<'_>, plan: &Plan) -> Vec<u8> {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(move || end::connect(local, plan, &mut Wire::Unix(near)));
+        let mut bytes = vec![0; 4096];
+        let length = far.read(&mut bytes).unwrap();
+        drop(far);
+        assert!(connecting.join().unwrap().is_err());
+        bytes.truncate(length);
+        bytes
+    })
+}
+
+/// Junk, contradictions, wishes without measure, and peers that vanish: each is told so
+/// if it listens, and the one who fits is served.
+#[test]
+fn a_listener_refuses_who_does_not_fit_and_goes_on() {
+    let device = of_environment().unwrap();
+    let local = Local { device: &device, gid_index: None, spin: false };
+    let args = ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20"];
+    let parsed = Args::parse_from(args);
+    let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
+    let request = bench_request(&parsed.common, options, Op::Send).unwrap();
+    let plan = request.plans(&device).unwrap().remove(0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| request.serve(local, &listener));
+        let dial = || TcpStream::connect(address).unwrap();
+        let try_with = |plan: &Plan| lead(local, plan, &mut Wire::Tcp(dial()), request.until);
+        dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        dial().write_all(&hello(local, &plan)).unwrap();
+        for (misfit, says) in [
+            (Plan { op: Op::Write, ..plan.clone() }, "--op"),
+            (Plan { qps: 0, ..plan.clone() }, "--qps"),
+        ] {
+            let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));
+            assert!(refused.contains(says), "{refused}");
+        }
+        assert_eq!(try_with(&plan).unwrap()[0].messages, 20);
+        serving.join().unwrap().unwrap();
+    });
+}
+
+/// What a peer hears whose plan is this one, while its queue pair is an ordinary one.
+fn try_with_unchecked(local: Local<'_>, plan: &Plan, stream: TcpStream) -> anyhow::Error {
+    let ordinary = Plan { qps: 1, ..plan.clone() };
+    end::connect_with(local, &ordinary, plan, &mut Wire::Tcp(stream)).unwrap_err()
 }

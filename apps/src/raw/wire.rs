@@ -55,6 +55,12 @@ impl Totals {
 }
 
 impl Wire {
+    /// The stream to another process.
+    pub(super) fn tcp(stream: TcpStream) -> Result<Wire> {
+        crate::note::notice_death(&stream)?;
+        Ok(Wire::Tcp(stream))
+    }
+
     fn set_nonblocking(&self, on: bool) -> std::io::Result<()> {
         match self {
             Wire::Tcp(stream) => stream.set_nonblocking(on),
@@ -72,6 +78,16 @@ impl Wire {
         bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
         self.set_timeout(PATIENCE)?;
         self.write_all(&bytes).context("the other end has gone")
+    }
+
+    /// Tells the other end why this one does not go on; whether it hears it does not
+    /// matter.
+    pub(super) fn give_up(&mut self, why: &anyhow::Error) {
+        let mut text = format!("{why:#}");
+        text.truncate(text.floor_char_boundary(1000));
+        if let Err(e) = self.tell(&Note::Failed(text)) {
+            tracing::debug!(error = %e, "the other end was not told");
+        }
     }
 
     /// Waits for what the other end says.
@@ -123,8 +139,10 @@ impl Wire {
     }
 }
 
+/// A read that has come to its limit would have blocked; one that has timed out is the
+/// end of a stream to a host that does not answer.
 fn is_timeout(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 impl Read for Wire {
@@ -164,6 +182,15 @@ impl Stream for Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_ends_with_the_host_at_the_other_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let Wire::Tcp(near) = Wire::tcp(near).unwrap() else { panic!("a TCP stream") };
+        assert!(rustix::net::sockopt::socket_keepalive(&near).unwrap());
+        assert!(!is_timeout(ErrorKind::TimedOut), "what is told then is the end");
+    }
 
     #[test]
     fn more_messages_than_can_be_counted_are_an_error() {
