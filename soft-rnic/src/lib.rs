@@ -86,6 +86,8 @@
 //! | post that fails | a positive errno, and the request | sends: negative where the library refuses; no request is named where the kernel does |
 //! | slot of an unsignalled request | free when a later completion was polled | free when it is acknowledged |
 //! | receive posted in ERR | flushed at once | flushed when ERR is entered again: the post does not reach the kernel |
+//! | region with an address of its own | any | at the same place in its page, as the kernel asks |
+//! | `QP_ACCESS_ERR`, `QP_REQ_ERR` at a responder | raised | not raised |
 //! | completions of a destroyed queue pair | go with it | stay |
 //! | `LAST_WQE_REACHED` | raised | not raised |
 //! | SQD while a request waits for its receiver | finishes it, then `SQ_DRAINED` | may be drained at once, and retries it no more |

@@ -245,37 +245,6 @@ fn events_of_a_destroyed_queue_go_with_it_and_later_ones_of_others_come() {
     c.close();
 }
 
-#[test]
-fn an_overrun_kills_the_queue_and_those_who_use_it() {
-    if !is_soft() {
-        return; // a card's driver sizes the queue as it likes
-    }
-    let net = Net::new();
-    let (big, small) = (net.cq(64), net.cq(4));
-    let qp = [net.qp(big), net.qp(small)];
-    let mut buf = [vec![0; 64], vec![0; 64]];
-    let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-    let p = Pair { net, cq: [big, small], qp, mr, buf };
-    p.net.connect(p.qp[0], p.num(1), Config::default());
-    p.net.connect(p.qp[1], p.num(0), Config::default());
-    for id in 0..6 {
-        assert_eq!(post_recv(p.qp[1], id, &mut []), 0);
-    }
-    for id in 0..5 {
-        let mut wr = send_wr(id, ibv_wr_opcode::IBV_WR_SEND, &mut [], SIGNALED);
-        assert_eq!(post_send(p.qp[0], &mut wr), 0);
-    }
-    let events: Vec<_> = p.net.async_events().into_iter().map(async_event_name).collect();
-    assert_eq!(events, ["CQ_ERR", "QP_FATAL"]);
-    assert_eq!(p.net.state(p.qp[1]), ibv_qp_state::IBV_QPS_ERR);
-    let ids: Vec<u64> = p.net.poll(p.cq[1], 4).iter().map(|wc| wc.id).collect();
-    assert_eq!(ids, [0, 1, 2, 3], "what was there can be polled");
-    let mut wc = ibv_wc::default();
-    // SAFETY: room for one.
-    assert!(unsafe { ibv_poll_cq(p.cq[1], 1, &mut wc) } < 0, "then it is an error");
-    p.close();
-}
-
 /// A responder with a shared receive queue.
 fn shared_pair(requests: u32) -> (Pair, *mut ibv_srq) {
     let net = Net::new();
@@ -397,49 +366,6 @@ fn a_shared_queue_feeds_and_survives_its_queue_pairs() {
     assert_eq!(p.net.async_events(), last[usize::from(is_rxe())..]);
     assert!(p.net.poll_now(p.cq[1]).is_empty(), "the shared queue is not flushed");
     close_shared(p, srq);
-}
-
-#[test]
-fn rnr_retries_are_counted_and_then_it_fails() {
-    if !is_soft() {
-        return; // the counters are ours
-    }
-    for retries in [0_u8, 1, 3, 6] {
-        let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
-        let net = Net::on(soft_rnic::table(), simulation.name());
-        let config = Config { rnr_retry: retries, min_rnr_timer: 12, ..Config::default() };
-        let p = Pair::with(net, config, config);
-        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
-        assert_eq!(post_send(p.qp[0], &mut wr), 0);
-        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "RNR_RETRY_EXC");
-        assert_eq!(simulation.stats().rnr_naks, u64::from(retries) + 1);
-        // Each retry waits for the responder's timer: code 12 is 0.64 ms.
-        let waited = u64::from(retries) * 640_000;
-        assert!(simulation.now_ns() >= waited, "{} ns", simulation.now_ns());
-        assert!(simulation.now_ns() < waited + 640_000);
-        p.close();
-    }
-}
-
-#[test]
-fn missed_responses_are_retried_and_then_it_fails() {
-    if !is_soft() {
-        return; // the counters are ours
-    }
-    for retries in [0_u8, 2, 7] {
-        let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
-        let net = Net::on(soft_rnic::table(), simulation.name());
-        let config = Config { retry_cnt: retries, timeout: 10, ..Config::default() };
-        let p = Pair::with(net, config, config);
-        assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
-        let mut wr = send_wr(1, ibv_wr_opcode::IBV_WR_SEND, &mut [], UNSIGNALED);
-        assert_eq!(post_send(p.qp[0], &mut wr), 0);
-        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "RETRY_EXC");
-        assert_eq!(simulation.stats().retries, u64::from(retries));
-        // Code 10 is 4.096 µs · 2^10.
-        assert!(simulation.now_ns() >= (u64::from(retries) + 1) * 4_194_304);
-        p.close();
-    }
 }
 
 #[test]

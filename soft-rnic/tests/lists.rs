@@ -82,9 +82,6 @@ type Seen = (Vec<Wc>, Vec<Wc>, Vec<u8>);
 
 #[test]
 fn a_list_ends_as_its_requests_do_one_by_one() {
-    if !is_soft() {
-        return; // it is this device that goes a shorter way with plain lists
-    }
     for odd in ALL {
         let (list, alone) = (run(odd, true), run(odd, false));
         let strip =

@@ -588,9 +588,6 @@ impl Case {
 
 #[test]
 fn a_responder_error_is_told_by_an_event_where_no_completion_tells_it() {
-    if !is_soft() {
-        return; // cards differ in which of these they raise
-    }
     for (fault, event) in [(F::RemoteKey, "QP_ACCESS_ERR"), (F::QpAccess, "QP_REQ_ERR")] {
         let (a, b) = configs(fault);
         let pair = Pair::with(Net::new(), a, b);
@@ -600,7 +597,8 @@ fn a_responder_error_is_told_by_an_event_where_no_completion_tells_it() {
         assert_eq!(post_send(pair.qp[0], &mut wr), 0);
         pair.net.poll(pair.cq[0], 1);
         let events: Vec<_> = pair.net.async_events().into_iter().map(async_event_name).collect();
-        assert_eq!(events, [event]);
+        // rxe raises none of them; cards differ.
+        assert_eq!(events, [event][usize::from(is_rxe())..]);
         case.close(&pair);
         pair.close();
     }

@@ -415,46 +415,6 @@ fn a_handle_holds_its_domain_and_may_go_after_the_post() {
 }
 
 #[test]
-fn a_handle_needs_the_global_route_of_a_port_and_a_gid_that_exist() {
-    let net = Net::on(soft_rnic::table(), "soft0");
-    let bad: [fn(&mut ibv_ah_attr); 4] =
-        [|a| a.is_global = 0, |a| a.port_num = 2, |a| a.port_num = 0, |a| a.grh.sgid_index = 1];
-    for spoil in bad {
-        let mut attr = net.ah_attr();
-        spoil(&mut attr);
-        // SAFETY: the domain is alive.
-        assert!(unsafe { (net.v.create_ah)(net.pd, &mut attr) }.is_null());
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
-    }
-    // SAFETY: null pointers, which the device tolerates.
-    unsafe {
-        assert!((net.v.create_ah)(net.pd, core::ptr::null_mut()).is_null());
-        assert!((net.v.create_ah)(core::ptr::null_mut(), &mut net.ah_attr()).is_null());
-        assert_eq!((net.v.destroy_ah)(core::ptr::null_mut()), libc::EINVAL);
-    }
-    net.close();
-}
-
-#[test]
-fn a_list_is_posted_up_to_the_request_without_a_handle() {
-    let net = Net::on(soft_rnic::table(), "soft0");
-    let p = Pair::of(UD, net, Config::default(), Config::default());
-    let ah = p.net.ah();
-    let no_ah = (core::ptr::null_mut(), p.num(1), QKEY);
-    let mut second = datagram_wr(2, &mut [], SIGNALED, no_ah);
-    let mut first = datagram_wr(1, &mut [], SIGNALED, to(&p, ah));
-    first.next = &mut second;
-    let mut bad = core::ptr::null_mut();
-    // SAFETY: the list lives until the call returns.
-    assert_eq!(unsafe { ibv_post_send(p.qp[0], &mut first, &mut bad) }, libc::EINVAL);
-    assert!(core::ptr::eq(bad, &second));
-    let ids: Vec<_> = p.net.poll(p.cq[0], 1).iter().map(|wc| wc.id).collect();
-    assert_eq!(ids, [1]);
-    p.net.destroy_ah(ah);
-    p.close();
-}
-
-#[test]
 fn a_send_queue_of_datagrams_is_full_until_a_completion_was_polled() {
     let p = pair(UD);
     let ah = p.net.ah();

@@ -17,6 +17,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("loom-tests", "sleeper", "a model: it has no device"),
     ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
     ("rdma-conn", "simulation", "seeded faults of simulated devices"),
+    ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
+    ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
     ("soft-rnic", "network", "the faulty network between soft0's queue pairs"),
     ("soft-rnic", "simulation", "seeded faults of simulated devices"),
     ("verbs-safe", "compile_fail", "programs that must not compile: they have no device"),
