@@ -23,6 +23,10 @@ const HOST_FILES: &str =
 /// How long the guest may take to come up: some 15 s of processor time.
 const BOOT: Duration = Duration::from_secs(300);
 
+/// An emulated machine that shares its host's processors with much else may fail on the
+/// way up.
+const BOOTS: u32 = 3;
+
 /// How much longer than it may run the guest stays, if nobody ends it.
 const LEEWAY: Duration = Duration::from_secs(60);
 
@@ -68,22 +72,36 @@ impl Guest {
         for (name, bytes) in files {
             fs::write(shared.0.join(name), bytes)?;
         }
-        let mut child = self.start(cache, &shared.0)?;
+        let mut boots = 1;
+        let (ended, told) = loop {
+            let attempt = self.attempt(cache, &shared.0)?;
+            if boots == BOOTS || attempt.0.is_err() || shared.has_come_up() {
+                break attempt;
+            }
+            eprintln!("vm: the guest ended before it was up; once more");
+            boots += 1;
+        };
+        ended.and_then(|()| shared.status()).map_err(|e| match told.is_empty() {
+            true => e,
+            false => anyhow!("{e}\nit printed last:\n{}", told.join("\n")),
+        })
+    }
+
+    /// One boot, to its end; and what was printed last.
+    fn attempt(&self, cache: &Cache, shared: &Path) -> Result<(Result<()>, Vec<String>)> {
+        let mut child = self.start(cache, shared)?;
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let out = pass_on(child.stdout.take().expect("piped"), std::io::stdout(), &last);
         let err = pass_on(child.stderr.take().expect("piped"), std::io::stderr(), &last);
-        let ended = self.wait(&mut child, &shared.0);
+        let ended = self.wait(&mut child, shared);
         if ended.is_err() {
             end(&mut child);
         }
         for thread in [out, err] {
             thread.join().expect("passes lines on");
         }
-        let told = last.lock().expect("no panic").iter().cloned().collect::<Vec<_>>();
-        ended.and_then(|()| shared.status()).map_err(|e| match told.is_empty() {
-            true => e,
-            false => anyhow!("{e}\nit printed last:\n{}", told.join("\n")),
-        })
+        let told = last.lock().expect("no panic").drain(..).collect();
+        Ok((ended, told))
     }
 
     fn write_script(&self, shared: &Path) -> Result<()> {
@@ -156,6 +174,11 @@ fn environment() -> impl Iterator<Item = (String, String)> {
 struct Shared(PathBuf);
 
 impl Shared {
+    /// Whether the guest has got as far as to say something.
+    fn has_come_up(&self) -> bool {
+        ["ready", "unready"].iter().any(|name| self.0.join(name).exists())
+    }
+
     /// What the guest has left behind.
     fn status(&self) -> Result<Outcome> {
         let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();

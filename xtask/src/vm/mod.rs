@@ -55,9 +55,9 @@ struct Machine {
 enum What {
     /// Build the integration tests, and run them on rxe0
     Test {
-        /// Only this test program (the name of its file)
+        /// Only this test program (the name of its file); may be given again
         #[arg(long)]
-        test: Option<String>,
+        test: Vec<String>,
         /// Only tests whose names hold this
         filter: Option<String>,
         #[command(flatten)]
@@ -70,6 +70,10 @@ enum What {
     Inside { plan: PathBuf },
 }
 
+/// Runs a plan by a copy of this program: the host may build another one meanwhile.
+const RUN_PLAN: &str = "install -m 755 \"$RDMA_CONN_VM_SHARED/xtask\" /tmp/xtask && \
+    /tmp/xtask vm inside \"$RDMA_CONN_VM_SHARED/plan\"";
+
 /// Runs the command in the guest; its status is the result.
 pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
     match args.what {
@@ -79,10 +83,9 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
             args.machine.run(guest::quoted(&args.command), &[])
         }
         Some(What::Test { test, filter, machine }) => {
-            let plan = serde_json::to_vec(&tests::plan(test, filter)?)?;
-            let own = std::env::current_exe()?.display().to_string();
-            let inside = guest::quoted(&[own, "vm".into(), "inside".into()]);
-            machine.run(format!("{inside} \"$RDMA_CONN_VM_SHARED/plan\""), &[("plan", plan)])
+            let plan = serde_json::to_vec(&tests::plan(&test, filter)?)?;
+            let own = std::fs::read(std::env::current_exe()?)?;
+            machine.run(RUN_PLAN.to_owned(), &[("plan", plan), ("xtask", own)])
         }
         Some(What::Compare(args)) => compare::run(&args),
         Some(What::Inside { plan }) => inside::run(&plan),

@@ -45,16 +45,16 @@ pub(super) struct Program {
 }
 
 /// Builds the tests. Of two test targets of the same name there is one a package.
-pub(super) fn plan(only: Option<String>, filter: Option<String>) -> Result<Plan> {
+pub(super) fn plan(only: &[String], filter: Option<String>) -> Result<Plan> {
     let mut programs = built()?;
     for (package, target, _) in ELSEWHERE {
         let is_there = programs.iter().any(|p| p.package == *package && p.target == *target);
         ensure!(is_there, "{package} has no tests {target}: strike them from ELSEWHERE");
     }
-    if let Some(only) = only {
-        programs.retain(|p| p.target == only);
-        ensure!(!programs.is_empty(), "no package has tests of the name {only}");
+    for name in only {
+        ensure!(programs.iter().any(|p| p.target == *name), "nobody has tests {name}");
     }
+    programs.retain(|p| only.is_empty() || only.contains(&p.target));
     programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
     Ok(Plan { programs, filter })
 }
