@@ -102,15 +102,17 @@ impl Context {
         let mut raw = ibv_gid_entry::default();
         let (table, context) = (&self.inner.table, self.inner.raw.as_ptr());
         // SAFETY: the context is alive and belongs to this table.
-        let known =
-            unsafe { ibv_query_gid_ex(table, context, port.into(), index, &mut raw) } == Some(0);
+        let answer = unsafe { ibv_query_gid_ex(table, context, port.into(), index, &mut raw) };
         let mut entry = GidEntry { index, gid: [0; 16], kind: GidKind::Unknown, interface: 0 };
-        if known {
-            entry.kind = GidKind::new(raw.gid_type);
-            entry.interface = raw.ndev_ifindex;
-            entry.gid = bytes(raw.gid);
-        } else {
-            entry.gid = self.plain_gid(port, index)?;
+        match answer {
+            Some(0) => {
+                entry.kind = GidKind::new(raw.gid_type);
+                entry.interface = raw.ndev_ifindex;
+                entry.gid = bytes(raw.gid);
+            }
+            // Not asked again: most of a table of a thousand entries is empty.
+            Some(libc::ENODATA) => return None,
+            _ => entry.gid = self.plain_gid(port, index)?,
         }
         (entry.gid != [0; 16]).then_some(entry)
     }
