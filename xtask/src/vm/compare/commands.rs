@@ -49,7 +49,7 @@ impl Comparison {
     }
 
     fn perftest_line(&self, setting: &Setting<'_>) -> String {
-        let Comparison { case, size } = self;
+        let Comparison { case, size, .. } = self;
         let verb = match case.verb {
             Verb::Send => "send",
             Verb::Write => "write",
@@ -96,7 +96,7 @@ impl Comparison {
     }
 
     fn our_line(&self, setting: &Setting<'_>) -> String {
-        let Comparison { case, size } = self;
+        let Comparison { case, size, .. } = self;
         let verb = match case.verb {
             Verb::Send => "send",
             Verb::Write => "write",

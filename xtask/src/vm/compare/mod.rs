@@ -19,8 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::cache::Cache;
-use super::guest::{self, Guest};
+use super::{Machine, guest};
 
 /// What `cargo xtask vm compare` is given.
 #[derive(Args)]
@@ -38,6 +37,10 @@ pub(crate) struct CompareArgs {
     /// Sizes of messages in bytes, with commas in between
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = cases::SIZES, value_parser = clap::value_parser!(u32).range(1..=8_388_608))]
     size: Vec<u32>,
+    /// One round of every case, at 16 bytes, and few messages: shows that all can be
+    /// compared, not how they do
+    #[arg(long, conflicts_with_all = ["rounds", "size"])]
+    quick: bool,
     /// Show the cases, and do nothing
     #[arg(long)]
     list: bool,
@@ -61,11 +64,14 @@ taken while the machine does nothing else.
 
 JSON: case, size_bytes, ratio_rate or ratio_latency, rounds, spread (absent with one round),
 meets_target, messages_per_s and perftest_messages_per_s or latency_ns_p50 and
-perftest_latency_ns_p50, command, perftest_command, note. A comparison that could not be made
-has `failed` with the reason instead, and makes the exit status 1. A target that is missed
-does not.";
+perftest_latency_ns_p50, each_round (ours and perftest's), command, perftest_command, note. A
+comparison that could not be made has `failed` with the reason instead, and makes the exit
+status 1. A target that is missed does not.";
 
-/// A pair of runs takes some 5 s; the guest's limit is for a guest that hangs.
+/// Rounds and sizes of `--quick`.
+const QUICK: (u32, &[u32]) = (1, &[16]);
+
+/// A pair of runs takes some 3 s; the guest's limit is for a guest that hangs.
 const LIMIT_PER_ROUND: Duration = Duration::from_secs(30);
 
 /// Compares in the guest, or, when this is the guest, here.
@@ -74,21 +80,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         println!("{}", cases::names().join("\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let comparisons = cases::chosen(&args.case, &args.size)?;
+    let (rounds, sizes) = if args.quick { QUICK } else { (args.rounds, &args.size[..]) };
+    let mut comparisons = cases::chosen(&args.case, sizes)?;
+    comparisons.iter_mut().for_each(|comparison| comparison.quick = args.quick);
     if let Some(ours) = &args.here {
-        let all_measured = runner::run(&comparisons, args.rounds, args.json, ours)?;
+        let all_measured = runner::run(&comparisons, rounds, args.json, ours)?;
         return Ok(if all_measured { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let own = std::env::current_exe().context("finding this program")?;
     let ours = build(&own)?;
-    let rounds = args.rounds * comparisons.len() as u32;
-    let guest = Guest {
-        command: guest::quoted(&command(args, &own, &ours)),
-        limit: LIMIT_PER_ROUND * (rounds + 2),
-        memory_mib: 4096,
-        verbose: false,
-    };
-    Ok(ExitCode::from(guest.run(&Cache::filled()?, &[])?.status))
+    let limit = LIMIT_PER_ROUND * (rounds * comparisons.len() as u32 + 2);
+    let machine = Machine { limit: limit.as_secs(), memory: 4096, verbose: false };
+    machine.run(guest::quoted(&command(args, &own, &ours)), &[])
 }
 
 /// This program's own command line in the guest.
@@ -96,7 +99,12 @@ fn command(args: &CompareArgs, own: &Path, ours: &Path) -> Vec<String> {
     let own = own.display().to_string();
     let mut words = vec![own, "vm".into(), "compare".into()];
     let sizes: Vec<String> = args.size.iter().map(u32::to_string).collect();
-    words.extend(["--rounds".into(), args.rounds.to_string(), "--size".into(), sizes.join(",")]);
+    if args.quick {
+        words.push("--quick".into());
+    } else {
+        words.extend(["--rounds".into(), args.rounds.to_string(), "--size".into()]);
+        words.push(sizes.join(","));
+    }
     if !args.case.is_empty() {
         words.extend(["--case".into(), args.case.join(",")]);
     }

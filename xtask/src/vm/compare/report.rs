@@ -48,6 +48,8 @@ struct Line<'a> {
     latency_ns_p50: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     perftest_latency_ns_p50: Option<f64>,
+    /// Of each round, ours and perftest's.
+    each_round: Vec<[f64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
     command: &'a str,
@@ -88,7 +90,7 @@ impl Measured {
     }
 
     fn line(&self) -> Line<'_> {
-        let Comparison { case, size } = self.comparison;
+        let Comparison { case, size, .. } = self.comparison;
         let rate = |figure: f64| (case.kind == Kind::Rate).then_some(figure);
         let latency = |figure: f64| (case.kind == Kind::Latency).then_some(figure);
         let (ours, theirs) = (self.of(|r| r.ours), self.of(|r| r.theirs));
@@ -104,6 +106,7 @@ impl Measured {
             perftest_messages_per_s: rate(theirs),
             latency_ns_p50: latency(ours),
             perftest_latency_ns_p50: latency(theirs),
+            each_round: self.rounds.iter().map(|r| [r.ours, r.theirs]).collect(),
             note: self.note.as_deref(),
             command: &self.command,
             perftest_command: &self.perftest_command,
@@ -111,7 +114,7 @@ impl Measured {
     }
 
     fn row(&self) -> [String; 7] {
-        let Comparison { case, size } = self.comparison;
+        let Comparison { case, size, .. } = self.comparison;
         let shown = |figure: f64| match case.kind {
             Kind::Rate => format!("{figure:.0}/s"),
             Kind::Latency => format!("{:.2} µs", figure / 1e3),
@@ -175,7 +178,7 @@ impl Report {
             return Ok(());
         }
         self.table.add_row(measured.row());
-        let Comparison { case, size } = measured.comparison;
+        let Comparison { case, size, .. } = measured.comparison;
         self.below.push(format!("{}, {size} B", case.name));
         self.below.push(format!("  {}", measured.perftest_command));
         self.below.push(format!("  {}", measured.command));
@@ -185,7 +188,7 @@ impl Report {
 
     pub(super) fn add_failed(&mut self, comparison: &Comparison, why: &str) -> Result<()> {
         self.failed += 1;
-        let Comparison { case, size } = comparison;
+        let Comparison { case, size, .. } = comparison;
         eprintln!("{}, {size} B failed: {why}", case.name);
         if self.json {
             let line = FailedLine { case: case.name, size_bytes: *size, failed: why };

@@ -27,7 +27,7 @@ pub(super) fn run(
     let mut runner = Runner { setting, next_port: FIRST_PORT };
     let mut report = Report::new(json);
     for (at, comparison) in comparisons.iter().enumerate() {
-        let Comparison { case, size } = comparison;
+        let Comparison { case, size, .. } = comparison;
         eprintln!("{} of {}: {}, {size} B", at + 1, comparisons.len(), case.name);
         match runner.compare(comparison, rounds) {
             Ok(measured) => report.add(&measured)?,
