@@ -9,6 +9,7 @@ use rdma_conn::verbs_safe::{
     Transport,
 };
 
+use super::memory::Places;
 use super::plan::Plan;
 use super::queues::{Inbox, Outbox, Route};
 use super::wire::Wire;
@@ -41,22 +42,21 @@ pub(super) struct End {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remote {
     base: RemoteSpan,
-    stride: u64,
-    places: u64,
+    places: Places,
 }
 
 impl Remote {
     fn new(plan: &Plan, base: RemoteSpan) -> Result<Remote> {
         let needed = plan.memory_bytes();
         ensure!(base.len >= needed, "the peer offers {} bytes of {needed}", base.len);
-        Ok(Remote { base, stride: plan.stride(), places: plan.places().into() })
+        Ok(Remote { base, places: Places::new(plan) })
     }
 
     /// Where message `number` of a queue pair has its place.
     #[inline]
     pub(super) fn place(&self, rank: usize, number: u64) -> RemoteSpan {
-        let place = rank as u64 * self.places + number % self.places;
-        RemoteSpan { addr: self.base.addr + place * self.stride, len: self.stride, ..self.base }
+        let addr = self.base.addr + self.places.at(rank, number) as u64;
+        RemoteSpan { addr, len: self.places.bytes(), ..self.base }
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use super::end::End;
 use super::flight::Seen;
 use super::lead::{message, source, written};
-use super::memory::{self, mark};
+use super::memory::{self, Places, mark};
 use super::plan::{Plan, rank_and_number};
 use super::queues::Watch;
 use super::wire::{Note, Totals, Wire};
@@ -110,6 +110,7 @@ fn by_messages(
     let End { outbox, inbox, memory, remote, sources } = end;
     let inbox = inbox.as_mut().context("no receives")?;
     let (mut answered, mut scratch) = (0, vec![0; plan.largest() as usize]);
+    let places = Places::new(plan);
     while limit.is_none_or(|limit| answered < limit) {
         let arrived = inbox.poll(|arrival| {
             let Some(rank) = source(plan, &arrival, sources)? else { return Ok(()) };
@@ -119,7 +120,7 @@ fn by_messages(
                 Some(memory) => {
                     let bytes = &mut scratch[..written(lane.size, arrival.imm)?];
                     if plan.verify {
-                        memory.copy_out(memory::place(plan, rank, lane.next), bytes)?;
+                        memory.copy_out(places.at(rank, lane.next), bytes)?;
                     }
                     bytes
                 }
@@ -164,11 +165,11 @@ fn by_memory(
 ) -> Result<()> {
     let End { outbox, memory, remote, .. } = end;
     let memory = memory.as_ref().context("no memory")?;
-    let mut scratch = vec![0; plan.largest() as usize];
+    let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
     loop {
         let mut arrived = false;
         for (rank, lane) in lanes.iter_mut().enumerate() {
-            let (size, at) = (lane.size as usize, memory::place(plan, rank, lane.next));
+            let (size, at) = (lane.size as usize, places.at(rank, lane.next));
             let Some(found) = memory::arrived(memory, at, size)? else { continue };
             arrived = true;
             let (number, bytes) = (lane.marked(plan, found)?, &mut scratch[..size]);

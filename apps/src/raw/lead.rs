@@ -8,7 +8,7 @@ use rdma_conn::verbs_safe::{SendOp, SharedRegion};
 
 use super::end::{End, Remote};
 use super::flight::{Faults, Flight};
-use super::memory::{self, mark};
+use super::memory::{self, Places, mark};
 use super::plan::{Plan, immediate, rank_and_number};
 use super::queues::{Arrival, Inbox, Outbox, Watch};
 use super::wire::Wire;
@@ -58,9 +58,18 @@ struct Leader<'a> {
     /// How many of a round trip's parts are measured: two, or the whole.
     parts: u64,
     classes: Vec<Histogram<u64>>,
+    /// Those that are not recorded yet.
+    trips_made: Vec<Trip>,
     start: Instant,
     /// The time, as it was when something arrived last.
     now: Instant,
+}
+
+/// A message that was answered.
+struct Trip {
+    class: usize,
+    left: Instant,
+    back: Instant,
 }
 
 /// One queue pair.
@@ -97,6 +106,7 @@ impl<'a> Leader<'a> {
             unanswered: 0,
             parts: if plan.op == Op::Read { 1 } else { 2 },
             classes: (0..plan.classes()).map(|_| histogram()).collect::<Result<_, _>>()?,
+            trips_made: Vec::with_capacity(plan.unacked as usize),
             start: now,
             now,
         })
@@ -112,8 +122,11 @@ impl<'a> Leader<'a> {
     fn next(&self) -> Option<usize> {
         let may = self.sent < self.trips.total()
             && self.sent - self.settled < u64::from(self.plan.unacked);
+        if !may {
+            return None;
+        }
         let rank = (self.sent % self.lanes.len() as u64) as usize;
-        (may && self.lanes[rank].flight.has_room()).then_some(rank)
+        self.lanes[rank].flight.has_room().then_some(rank)
     }
 
     /// Sends what may be sent; `stage` stages the next message of a queue pair.
@@ -139,6 +152,7 @@ impl<'a> Leader<'a> {
         if self.plan.batch > 1 && (self.sent == self.trips.total() || alone()) {
             outbox.post_all()?;
         }
+        self.account();
         Ok(())
     }
 
@@ -146,12 +160,20 @@ impl<'a> Leader<'a> {
     #[inline]
     fn answered(&mut self, rank: usize, left: Instant) {
         if self.settled >= self.trips.warm_up {
-            let took = self.now.saturating_duration_since(left);
-            let ns = took.as_nanos() as u64 / self.parts;
-            self.classes[self.lanes[rank].class].saturating_record(ns);
+            self.trips_made.push(Trip { class: self.lanes[rank].class, left, back: self.now });
         }
         self.unanswered = 0;
         self.settle(1);
+    }
+
+    /// Records what was measured, while the next messages are on their way: before, it
+    /// would be time of theirs.
+    #[inline]
+    fn account(&mut self) {
+        for Trip { class, left, back } in self.trips_made.drain(..) {
+            let ns = back.saturating_duration_since(left).as_nanos() as u64 / self.parts;
+            self.classes[class].saturating_record(ns);
+        }
     }
 
     #[inline]
@@ -189,7 +211,8 @@ impl<'a> Leader<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Latencies {
+    fn finish(mut self) -> Latencies {
+        self.account();
         let sent = self.lanes.iter().map(|lane| lane.flight.sent()).collect();
         let faults = self.lanes.iter().map(|lane| lane.flight.faults());
         let faults = faults.fold(Faults::default(), Faults::and);
@@ -226,7 +249,7 @@ fn by_messages(
     let plan = leader.plan;
     let End { outbox, inbox, memory, remote, sources } = end;
     let inbox: &mut Inbox = inbox.as_mut().context("no receives")?;
-    let mut scratch = vec![0; plan.largest() as usize];
+    let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let number = lane.flight.sent();
@@ -250,7 +273,7 @@ fn by_messages(
                 Some(memory) => {
                     let length = written(lane.size, arrival.imm)?;
                     if plan.verify {
-                        let at = memory::place(plan, rank, lane.flight.awaited());
+                        let at = places.at(rank, lane.flight.awaited());
                         memory.copy_out(at, &mut scratch[..length])?;
                     }
                     Answer { bytes: &scratch[..length], imm: arrival.imm }
@@ -384,7 +407,7 @@ fn by_memory(
     let plan = leader.plan;
     let End { outbox, memory, remote, .. } = end;
     let memory: &SharedRegion = memory.as_ref().context("no memory")?;
-    let mut scratch = vec![0; plan.largest() as usize];
+    let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let number = lane.flight.sent();
@@ -403,7 +426,7 @@ fn by_memory(
             while leader.lanes[rank].flight.is_waiting() {
                 let lane = &mut leader.lanes[rank];
                 let (number, size) = (lane.flight.awaited(), lane.size as usize);
-                let at = memory::place(plan, rank, number);
+                let at = places.at(rank, number);
                 let Some(found) = memory::arrived(memory, at, size)? else { break };
                 leader.now = Instant::now();
                 arrived = true;

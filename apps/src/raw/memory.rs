@@ -16,11 +16,31 @@ pub(super) fn mark(number: u64) -> u8 {
     (number % 255) as u8 + 1
 }
 
-/// Where message `number` of a queue pair lies.
-#[inline]
-pub(super) fn place(plan: &Plan, rank: usize, number: u64) -> usize {
-    let place = number % u64::from(plan.places());
-    (plan.memory_offset(rank) + place * plan.stride()) as usize
+/// The places of messages in a region: so many for each queue pair, used in turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    each: u64,
+    stride: u64,
+}
+
+impl Places {
+    pub(super) fn new(plan: &Plan) -> Places {
+        Places { each: plan.places().into(), stride: plan.stride() }
+    }
+
+    /// Where message `number` of a queue pair lies.
+    #[inline]
+    pub(super) fn at(&self, rank: usize, number: u64) -> usize {
+        // To divide by one takes as long as by any other number.
+        let place = if self.each == 1 { 0 } else { number % self.each };
+        ((rank as u64 * self.each + place) * self.stride) as usize
+    }
+
+    /// How many bytes each has.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.stride
+    }
 }
 
 /// What lies between the marks.

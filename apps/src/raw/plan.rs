@@ -335,11 +335,6 @@ impl Plan {
         u64::from(self.qps) * u64::from(self.places()) * self.stride()
     }
 
-    /// Where the memory of a queue pair begins.
-    pub(super) fn memory_offset(&self, rank: usize) -> u64 {
-        rank as u64 * u64::from(self.places()) * self.stride()
-    }
-
     /// Bytes of all buffers of the end that `leads`: those that messages are sent from,
     /// and those that they arrive in.
     fn buffer_bytes(&self, leads: bool) -> u64 {

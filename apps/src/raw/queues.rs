@@ -75,7 +75,7 @@ impl Watch {
     pub(super) fn idle(&mut self) -> Result<Option<Instant>> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(Self::POLLS_PER_YIELD) {
-            std::hint::spin_loop();
+            // No pause: a poll takes its time, and what comes meanwhile would wait.
             return Ok(None);
         }
         self.look()

@@ -9,7 +9,7 @@ use super::end::{End, Remote};
 use super::flight::Seen;
 use super::follow::done;
 use super::lead::{message, source, written};
-use super::memory;
+use super::memory::Places;
 use super::plan::{Plan, rank_and_number};
 use super::queues::{Arrival, Outbox, Watch};
 use super::wire::Wire;
@@ -132,8 +132,8 @@ pub(super) fn send(
     let mut until_look = stride;
     while !pump.is_done() || outbox.outstanding() > 0 {
         let staged = pump.post(outbox, remote.as_ref())?;
-        let completed = pump.reap(outbox)?;
-        if staged == 0 && completed == 0 {
+        // While there is room, nobody waits for completions.
+        if staged == 0 && pump.reap(outbox)? == 0 {
             watch.idle_with(outbox, wire)?;
             until_look = until_look.saturating_sub(1);
         } else {
@@ -207,6 +207,7 @@ struct Receiver<'a> {
     lanes: Vec<Stream>,
     /// Of all streams together.
     messages: u64,
+    places: Places,
     scratch: Vec<u8>,
 }
 
@@ -226,7 +227,8 @@ impl<'a> Receiver<'a> {
             Stream { size, arrived: 0, seen: Seen::new(), expected }
         };
         let lanes = (0..plan.qps as usize).map(stream).collect();
-        Receiver { plan, lanes, messages: 0, scratch: vec![0; plan.largest() as usize] }
+        let (places, scratch) = (Places::new(plan), vec![0; plan.largest() as usize]);
+        Receiver { plan, lanes, messages: 0, places, scratch }
     }
 
     #[inline]
@@ -252,7 +254,7 @@ impl<'a> Receiver<'a> {
             None => stream.expected.check(arrival.bytes),
             Some(memory) => {
                 let bytes = &mut self.scratch[..written(stream.size, arrival.imm)?];
-                memory.copy_out(memory::place(plan, rank, number), bytes)?;
+                memory.copy_out(self.places.at(rank, number), bytes)?;
                 stream.expected.check(bytes)
             }
         }
@@ -276,7 +278,7 @@ fn check_last(plan: &Plan, memory: &SharedRegion, sent: &[u64]) -> Result<()> {
         let bytes = &mut scratch[..plan.size_of(rank) as usize];
         let mut expected = Payload::new(bytes.len(), rank as u64);
         for number in sent.saturating_sub(plan.places().into())..*sent {
-            memory.copy_out(memory::place(plan, rank, number), bytes)?;
+            memory.copy_out(Places::new(plan).at(rank, number), bytes)?;
             expected.seek(number);
             expected.check(bytes)?;
         }
@@ -292,7 +294,7 @@ pub(super) fn fill_for_reads(plan: &Plan, memory: &SharedRegion) -> Result<()> {
         let mut payload = Payload::new(bytes.len(), rank as u64);
         for number in 0..plan.places().into() {
             payload.fill(bytes);
-            memory.copy_in(memory::place(plan, rank, number), bytes)?;
+            memory.copy_in(Places::new(plan).at(rank, number), bytes)?;
         }
     }
     Ok(())
