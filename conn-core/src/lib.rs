@@ -12,6 +12,7 @@
 //! | [`credit::CreditWindow`] | sender | may another message go |
 //! | [`pack::Packer`], [`pack::Unpacker`] | both | several small messages in one |
 //! | [`pool::BufferPool`] | receiver | which buffers are posted, lent, due for reposting |
+//! | [`pool::PoolCounts`] | receiver | the same, for drivers that know which: how many, and when |
 //! | [`credit::CreditGrantor`] | receiver | when to tell the sender, and what |
 //! | [`repost::RepostQueue`] | threads | frees from anywhere, reposted in one place |
 //! | [`gate::Gate`] | threads | who reposts |

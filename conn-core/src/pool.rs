@@ -13,16 +13,21 @@
 //! Every buffer is in exactly one of the three states. Buffers are ids `0..n`; which
 //! memory they name is the driver's business. The buffers that wait form a list
 //! through the slots themselves, first freed first reposted, so each operation on a
-//! buffer takes constant time and needs no memory of its own.
+//! buffer takes constant time and needs no memory of its own. [`PoolCounts`] is for
+//! drivers that keep the states and the list by themselves: how many are in each state,
+//! and when to repost.
 
 use core::fmt;
 
 use static_assertions::const_assert_eq;
 
+pub mod counts;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
+
+pub use counts::{Miscount, PoolCounts};
 
 const POSTED: u32 = u32::MAX;
 const LENT: u32 = u32::MAX - 1;
@@ -171,17 +176,14 @@ pub enum BufferState {
 /// assert_eq!(ids[..2], [2, 0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: waiting + posted <= slots, the others are lent; the list from `front` has `waiting`
-// members and ends at `back` (both meaningless when nothing waits).
+// Invariant: the counts are those of the slots in each state; the list from `front` has as
+// many members as are waiting, and ends at `back` (both meaningless when nothing waits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferPool<S> {
     slots: S,
     front: u32,
     back: u32,
-    waiting: u32,
-    posted: u32,
-    /// `1 <= repost_batch <= slots`.
-    repost_batch: u32,
+    counts: PoolCounts,
 }
 
 /// Making one.
@@ -193,20 +195,14 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     /// Storage without slots or with too many, or a batch of 0.
     pub fn new(mut storage: S, config: PoolConfig) -> Result<Self, PoolConfigError> {
         let slots = storage.as_mut();
-        let Some(last) = slots.len().checked_sub(1) else { return Err(PoolConfigError::NoBuffers) };
-        if slots.len() > MAX_BUFFERS as usize {
-            return Err(PoolConfigError::TooManyBuffers);
-        }
-        if config.repost_batch == 0 {
-            return Err(PoolConfigError::EmptyBatch);
-        }
+        let buffers = u32::try_from(slots.len()).map_err(|_| PoolConfigError::TooManyBuffers)?;
+        let counts = PoolCounts::new(buffers, config)?;
         for (slot, next) in slots.iter_mut().zip(1..) {
             *slot = PoolSlot(next);
         }
-        slots[last] = PoolSlot(END);
-        let waiting = slots.len() as u32;
-        let repost_batch = config.repost_batch.min(waiting);
-        Ok(Self { slots: storage, front: 0, back: last as u32, waiting, posted: 0, repost_batch })
+        let back = buffers - 1;
+        slots[back as usize] = PoolSlot(END);
+        Ok(Self { slots: storage, front: 0, back, counts })
     }
 }
 
@@ -220,7 +216,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     pub fn lend(&mut self, id: u32) -> Result<(), LendError> {
         let slot = self.posted_slot(id)?;
         slot.0 = LENT;
-        self.posted -= 1;
+        self.counts.posted -= 1;
         Ok(())
     }
 
@@ -247,7 +243,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     #[inline]
     pub fn return_unreceived(&mut self, id: u32) -> Result<(), LendError> {
         self.posted_slot(id)?;
-        self.posted -= 1;
+        self.counts.posted -= 1;
         self.push_back(id);
         Ok(())
     }
@@ -265,13 +261,13 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     fn push_back(&mut self, id: u32) {
         let slots = self.slots.as_mut();
         slots[id as usize] = PoolSlot(END);
-        if self.waiting == 0 {
+        if self.counts.waiting == 0 {
             self.front = id;
         } else {
             slots[self.back as usize] = PoolSlot(id);
         }
         self.back = id;
-        self.waiting += 1;
+        self.counts.waiting += 1;
     }
 }
 
@@ -291,8 +287,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     /// buffers that would give it some wait for a batch to gather.)
     #[inline]
     pub fn due_beyond(&self, reserved: u32) -> bool {
-        self.waiting >= self.repost_batch
-            || (self.waiting != 0 && self.posted.saturating_sub(reserved) <= self.waiting)
+        self.counts.due_beyond(reserved)
     }
 
     /// Moves buffers from waiting to posted, longest waiting first, as many as there
@@ -300,7 +295,7 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     /// exactly these.
     #[inline]
     pub fn take_repost(&mut self, out: &mut [u32]) -> usize {
-        let count = out.len().min(self.waiting as usize);
+        let count = out.len().min(self.counts.waiting as usize);
         let slots = self.slots.as_mut();
         let mut front = self.front;
         for id in &mut out[..count] {
@@ -308,8 +303,8 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
             front = core::mem::replace(&mut slots[front as usize].0, POSTED);
         }
         self.front = front;
-        self.waiting -= count as u32;
-        self.posted += count as u32;
+        self.counts.waiting -= count as u32;
+        self.counts.posted += count as u32;
         count
     }
 
@@ -331,14 +326,14 @@ impl<S: AsRef<[PoolSlot]> + AsMut<[PoolSlot]>> BufferPool<S> {
     }
 
     fn push_front(&mut self, id: u32) {
-        let next = if self.waiting == 0 { END } else { self.front };
+        let next = if self.counts.waiting == 0 { END } else { self.front };
         self.slots.as_mut()[id as usize] = PoolSlot(next);
-        if self.waiting == 0 {
+        if self.counts.waiting == 0 {
             self.back = id;
         }
         self.front = id;
-        self.waiting += 1;
-        self.posted -= 1;
+        self.counts.waiting += 1;
+        self.counts.posted -= 1;
     }
 
     fn repost_front(&mut self, count: usize) {
@@ -353,25 +348,25 @@ impl<S: AsRef<[PoolSlot]>> BufferPool<S> {
     /// Buffers with the device.
     #[inline]
     pub fn posted(&self) -> u32 {
-        self.posted
+        self.counts.posted
     }
 
     /// Buffers with the application.
     #[inline]
     pub fn lent(&self) -> u32 {
-        self.buffers() - self.posted - self.waiting
+        self.counts.lent()
     }
 
     /// Buffers to be posted again.
     #[inline]
     pub fn waiting(&self) -> u32 {
-        self.waiting
+        self.counts.waiting
     }
 
     /// All buffers: `posted + lent + waiting`.
     #[inline]
     pub fn buffers(&self) -> u32 {
-        self.slots.as_ref().len() as u32
+        self.counts.buffers()
     }
 
     /// Where buffer `id` is; `None` when the pool has no such buffer.

@@ -5,7 +5,7 @@ mod buffers;
 use conn_core::control::Control;
 use conn_core::credit::{CreditGrantor, CreditWire};
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, QpControl, RecvBuf, SendOp, SendQueue};
+use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
 
 use super::receiver::Peer;
 use super::returns::SlotReturn;
@@ -193,7 +193,7 @@ impl Link {
 
     pub(crate) fn registered_bytes(&self) -> u64 {
         match &self.source {
-            Source::Own(own) => u64::from(own.pool.buffers()) * own.slot_bytes as u64,
+            Source::Own(own) => own.registered_bytes(),
             Source::Shared(_) => 0,
         }
     }
@@ -201,9 +201,27 @@ impl Link {
 
 /// Completions.
 impl Link {
-    /// The message of a completion, if it is one of a message that may be: the case
-    /// that has to be fast. All else is for [`arrive`](Link::arrive).
-    #[inline(always)]
+    /// The messages at the head of a batch, as long as they may be: the case that has to
+    /// be fast. None where the next completion is another link's, or has to be looked at:
+    /// see [`take`](Link::take). Packed messages come one by one.
+    pub(crate) fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        run: &mut RecvRun<SlotReturn>,
+    ) -> u32 {
+        if self.packed || (self.room == 0 && self.count_room() == 0) {
+            return 0;
+        }
+        let taken = match &mut self.source {
+            Source::Own(own) => own.take_run(batch, self.room, run),
+            Source::Shared(member) => member.take_run(batch, self.room, run),
+        };
+        self.room -= taken;
+        taken
+    }
+
+    /// The message of a completion, if it is one of a message that may be. All else is for
+    /// [`arrive`](Link::arrive).
     pub(crate) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
@@ -341,7 +359,7 @@ impl Link {
 /// Buffers and credits.
 impl Link {
     /// A message was freed on the receiver's own thread.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
         match &mut self.source {
             Source::Own(own) => own.reclaim(buffer),
@@ -376,7 +394,7 @@ impl Link {
             }
         }
         self.marked = match (self.state, &mut self.source) {
-            (State::Open, Source::Own(own)) => own.pool.waiting() > 0,
+            (State::Open, Source::Own(own)) => own.waiting() > 0,
             (State::Open, Source::Shared(member)) => member.has_outstanding(),
             (_, Source::Own(_)) => false,
             // Once idle, all that had arrived is booked, and the share goes back.
@@ -487,7 +505,7 @@ impl Link {
 
     fn is_home(&self) -> bool {
         match &self.source {
-            Source::Own(own) => own.pool.lent() == 0 && (!self.is_silent || own.pool.posted() == 0),
+            Source::Own(own) => own.lent() == 0 && (!self.is_silent || own.posted_now() == 0),
             // The pool sees to its messages.
             Source::Shared(_) => true,
         }

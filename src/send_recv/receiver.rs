@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use conn_core::control::Control;
 use conn_core::pack::Unpacker;
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf, RecvRun};
 
 use super::link::{Arrival, Link, Work};
 use super::links::Links;
@@ -100,6 +100,11 @@ pub struct Receiver {
     pub(super) cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
+    /// Messages that were taken from the batch, of one peer. They come before what is
+    /// left in it.
+    run: RecvRun<SlotReturn>,
+    /// Whose they are, and the place of the link.
+    run_of: (Peer, u32),
     pub(super) links: Links,
     /// Places of links whose books have changed since they were last looked after.
     dirty: Vec<u32>,
@@ -154,6 +159,8 @@ impl Receiver {
             cq,
             channel,
             batch: CompletionBatch::new(policy.poll_batch as usize),
+            run: RecvRun::new(policy.poll_batch as usize),
+            run_of: (Peer(u32::MAX), u32::MAX),
             links: Links::new(policy.max_peers, policy.linger),
             dirty: Vec::with_capacity(policy.max_peers as usize),
             returns,
@@ -178,7 +185,10 @@ impl Receiver {
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let Work { work_requests, credits_sent, buffers_posted } = self.links.work();
-        ReceiverStats { work_requests, credits_sent, buffers_posted, ..self.stats }
+        // Messages were counted when they were taken.
+        let messages = self.stats.messages - self.run.len() as u64;
+        let bytes = self.stats.bytes - self.run.bytes();
+        ReceiverStats { messages, bytes, work_requests, credits_sent, buffers_posted }
     }
 
     /// Bytes of receive buffers registered now for this receiver's own pools; a shared
@@ -204,30 +214,9 @@ impl Receiver {
         // writes to where the result lies, or each message would be copied about.
         // What the slow ways find waits in `found` and `trouble`.
         loop {
-            while self.open_pack.is_none()
-                && let Some(completion) = self.batch.pop()
-            {
-                let place = self.links.find(completion.qp_num());
-                let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?)))
-                else {
-                    self.links.absorb_stray(completion);
-                    continue;
-                };
-                mark(&mut self.dirty, link, place);
-                match link.take(completion) {
-                    Ok(buffer) if !link.is_packed() => {
-                        self.stats.messages += 1;
-                        self.stats.bytes += buffer.len() as u64;
-                        return Ok(Message { buffer, peer: link.peer(), place });
-                    }
-                    Ok(buffer) => self.open_pack = Some(OpenPack::new(buffer, link)),
-                    Err(other) => {
-                        if link.arrive(other) == Arrival::Failed {
-                            self.trouble = report(link);
-                            break;
-                        }
-                    }
-                }
+            if let Some(buffer) = self.run.next() {
+                let (peer, place) = self.run_of;
+                return Ok(Message { buffer, peer, place });
             }
             self.go_on();
             if let Some(message) = self.found.take() {
@@ -239,14 +228,54 @@ impl Receiver {
         }
     }
 
-    /// Goes on when there is a packed message to finish, or nothing polled any more.
+    /// Goes on when the messages that were taken are handed out: there may be a packed
+    /// one to finish, completions that were polled, or new ones.
     #[inline(never)]
     fn go_on(&mut self) {
-        if self.trouble.is_none() && self.open_pack.is_some() {
+        if self.open_pack.is_some() {
             self.found = self.next_packed();
-        }
-        if self.trouble.is_none() && self.found.is_none() && self.batch.is_empty() {
+        } else if let Some(qp_num) = self.batch.next_qp_num() {
+            self.advance(qp_num);
+        } else {
             self.trouble = self.refill().err();
+        }
+    }
+
+    /// Takes what is next in the batch, which is of that queue pair: as many messages as
+    /// there are, or one completion of another kind.
+    #[inline]
+    fn advance(&mut self, qp_num: u32) {
+        let place = self.links.find(qp_num);
+        let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?))) else {
+            return self.batch.pop().into_iter().for_each(|c| self.links.absorb_stray(c));
+        };
+        mark(&mut self.dirty, link, place);
+        let taken = link.take_run(&mut self.batch, &mut self.run);
+        if taken == 0 {
+            return self.take_one(place);
+        }
+        self.run_of = (link.peer(), place);
+        self.stats.messages += u64::from(taken);
+        self.stats.bytes += self.run.bytes();
+    }
+
+    /// Takes the next completion, which is of that place.
+    #[inline(never)]
+    fn take_one(&mut self, place: u32) {
+        let Some(link) = self.links.get_mut(place) else { return };
+        let Some(completion) = self.batch.pop() else { return };
+        match link.take(completion) {
+            Ok(buffer) if link.is_packed() => self.open_pack = Some(OpenPack::new(buffer, link)),
+            Ok(buffer) => {
+                self.stats.messages += 1;
+                self.stats.bytes += buffer.len() as u64;
+                self.found = Some(Message { buffer, peer: link.peer(), place });
+            }
+            Err(other) => {
+                if link.arrive(other) == Arrival::Failed {
+                    self.trouble = report(link);
+                }
+            }
         }
     }
 
@@ -375,7 +404,7 @@ impl Receiver {
     /// the way: who joins next may need their share of a pool, and nobody might receive
     /// meanwhile. (They are silent: what there is of theirs comes to an end.)
     pub(super) fn sweep(&mut self) {
-        while self.links.has_strays() {
+        while self.links.has_strays() && self.run.is_empty() {
             while let Some(qp_num) = self.batch.next_qp_num()
                 && self.links.find(qp_num).is_none()
                 && let Some(completion) = self.batch.pop()
@@ -463,6 +492,7 @@ impl Receiver {
 
     fn stop(&mut self) {
         self.open_pack = None;
+        self.run.clear();
         // A sender that has said goodbye needs none from us. What the queue holds is
         // looked at and no more: without credits a sender may go on for ever.
         let mut left = self.cq.capacity() as usize;

@@ -3,7 +3,7 @@
 use conn_core::credit::{CreditGrantor, CreditWindow};
 use conn_core::handshake::{self, Endpoint, Frame, Options, Parameters, ProtocolId};
 use conn_core::pack::Packer;
-use conn_core::pool::{BufferPool, PoolConfig, PoolSlot};
+use conn_core::pool::{PoolConfig, PoolCounts};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, ConnectAttr, CqConfig, Gid, PortAttr, QpControl, QueuePair,
@@ -244,10 +244,10 @@ fn own_buffers(
     config: &Config,
     device: &Device,
 ) -> Result<OwnBuffers, ConnectError> {
-    let slots = vec![PoolSlot::new(); window as usize + 1].into_boxed_slice();
     let policy = PoolConfig { repost_batch: config.repost_interval() };
-    let pool = BufferPool::new(slots, policy).map_err(|e| device.error("manage buffers", &e))?;
-    let mut own = OwnBuffers::new(queue, pool, config.message_bytes as usize);
+    let counts = PoolCounts::new(window + 1, policy);
+    let counts = counts.map_err(|e| device.error("manage buffers", &e))?;
+    let mut own = OwnBuffers::new(queue, counts, config.message_bytes as usize);
     own.repost(true).map_err(|e| device.error("post receive buffers", &e))?;
     Ok(own)
 }

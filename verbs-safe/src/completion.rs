@@ -339,6 +339,14 @@ impl CompletionBatch {
         Some(Completion { wc, epoch: self.epoch })
     }
 
+    /// The completions that have not been taken: whoever uses some of them says so
+    /// (`popped`).
+    #[inline]
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Completion<'_>> {
+        let epoch = self.epoch;
+        self.entries[self.popped..self.filled].iter().map(move |wc| Completion { wc, epoch })
+    }
+
     /// Takes all completions out, in the order in which they came.
     #[inline]
     pub fn drain(&mut self) -> Drain<'_> {

@@ -87,7 +87,7 @@ pub use gid::{Gid, GidEntry, GidKind};
 pub use grh::Grh;
 pub use memory::{Mapping, Pages};
 pub use mirrored::Mirrored;
-pub use pool::{RecvBuf, RecvPool, Recycle};
+pub use pool::{RecvBuf, RecvPool, RecvRun, Recycle};
 pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;

@@ -5,17 +5,22 @@
 //! ```text
 //!          post                take(completion)
 //!   HOME ───────────► POSTED ───────────────────► LENT, n = 1 ◄──► n = 2, 3 … (pieces)
-//!    ▲                  │ take(failed completion)      │ the last piece is dropped
-//!    └──────────────────┴──────────────────────────────┘
+//!   │ ▲                ▲ │ take(failed completion)  │ │ the last piece is dropped
+//!   │ └────────────────┼─┴──────────────────────────┼─┘
+//!   │ gather           │ post_gathered              │ put_back, by the poster
+//!   └──────────────► GATHERED ◄─────────────────────┘
 //! ```
 //!
-//! Only the pool's one poster makes POSTED of HOME; only the one completion of a
-//! posted receive, which cannot be copied, makes LENT of POSTED; only the last
-//! holder of a message makes HOME of LENT. The device writes to a slot only while it
-//! is POSTED, and is done with it when there is its completion: so the bytes of a
-//! LENT slot do not change, and can be a slice.
+//! Only the pool's one poster makes POSTED of HOME or of GATHERED, and GATHERED of
+//! HOME; only the one completion of a posted receive, which cannot be copied, makes
+//! LENT of POSTED; only the last holder of a message makes HOME of LENT, or, being the
+//! poster as well, GATHERED. The device writes to a slot only while it is POSTED, and is
+//! done with it when there is its completion: so the bytes of a LENT slot do not change,
+//! and can be a slice.
 
+mod home;
 mod memory;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +36,12 @@ use crate::error::{ForeignCompletion, QueueIdsExhausted, TakeError};
 use crate::grh::{GRH_BYTES, Grh};
 
 pub(crate) use crate::pool::memory::{Excess, Front, PoolMemory, within};
+pub use crate::pool::run::RecvRun;
 
 const HOME: u32 = 0;
 const POSTED: u32 = u32::MAX;
+/// On the poster's list of slots to be posted together.
+const GATHERED: u32 = u32::MAX - 1;
 /// Pieces of one message. Beyond it the process is ended, as the standard library's
 /// `Arc` does: forgotten pieces could otherwise make the count run over.
 const MAX_PIECES: u32 = 1 << 30;
@@ -80,6 +88,44 @@ struct PoolInner<R> {
     recycler: R,
 }
 
+/// What of a pool the messages that are [plain](Completion::is_plain) depend on: values,
+/// so that nothing is read anew for each message.
+#[derive(Clone, Copy)]
+struct Plain<'pool> {
+    id: QueueId,
+    slot_bytes: u32,
+    front_bytes: u32,
+    states: &'pool [AtomicU32],
+}
+
+impl Plain<'_> {
+    /// The slot and the length of a message that is plain: now LENT. `None`, and nothing
+    /// has changed, if it is not plain, or not of this pool, or (`also`) not wanted.
+    #[inline(always)]
+    fn take(self, completion: &Completion<'_>, also: bool) -> Option<(u32, u32)> {
+        // Without branches: nearly always all of it holds.
+        if !(completion.is_plain() & (completion.queue_id() == self.id) & also) {
+            return None;
+        }
+        let mut len = completion.plain_len().wrapping_sub(self.front_bytes);
+        if len > self.slot_bytes {
+            // Too long, or (and so it has wrapped) shorter than what stands in front.
+            if completion.plain_len() < self.front_bytes {
+                return None;
+            }
+            len = self.slot_bytes;
+        }
+        let slot = completion.low();
+        // Relaxed: as in `begin_take`.
+        let state = self.states.get(slot as usize)?;
+        if state.load(Ordering::Relaxed) != POSTED {
+            return None;
+        }
+        state.store(1, Ordering::Relaxed);
+        Some((slot, len))
+    }
+}
+
 /// On a cache line of its own (two, for processors that fetch them in pairs): what
 /// other threads change does not slow down the reading of its neighbours.
 #[repr(align(128))]
@@ -94,6 +140,13 @@ impl<R> PoolInner<R> {
     unsafe fn slot(&self, slot: u32) -> NonNull<u8> {
         // SAFETY: the slot lies inside the memory that the pool holds.
         unsafe { self.base.add(slot as usize * self.stride) }
+    }
+
+    /// What a completion is compared with, to see whether it is that of a plain message.
+    #[inline]
+    fn plain(&self) -> Plain<'_> {
+        let PoolInner { id, slot_bytes, front_bytes, .. } = *self;
+        Plain { id, slot_bytes, front_bytes, states: &self.states }
     }
 
     /// Gives back `count` references; with the last one the pool is freed.
@@ -114,6 +167,18 @@ impl<R> PoolInner<R> {
 }
 
 impl<R: Recycle> PoolInner<R> {
+    /// A message of `len` bytes in `slot`.
+    ///
+    /// # Safety
+    /// There is such a slot, and it is as long; it is LENT. The caller passes on a share
+    /// of it and a reference to the pool.
+    #[inline]
+    unsafe fn message(pool: NonNull<PoolInner<R>>, slot: u32, len: u32) -> RecvBuf<R> {
+        // SAFETY: the reference keeps the pool alive; there is such a slot.
+        let at = unsafe { pool.as_ref().slot(slot) };
+        RecvBuf { pool, at, len, slot, owns: PhantomData }
+    }
+
     /// Drops a piece's share of its slot; the last one sends it home, and gives up the
     /// message's reference to the pool.
     ///
@@ -252,7 +317,7 @@ impl<R: Recycle> RecvPool<R> {
     #[inline]
     pub fn take_prepaid(&mut self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
         let taken = self.begin_take(&completion)?;
-        self.prepay();
+        self.prepay(1);
         Ok(self.lend(taken))
     }
 
@@ -267,63 +332,18 @@ impl<R: Recycle> RecvPool<R> {
         &mut self,
         completion: Completion<'c>,
     ) -> Result<RecvBuf<R>, Completion<'c>> {
-        let slot = completion.low();
-        let ours = completion.is_plain() & (completion.queue_id() == self.queue_id());
-        let mut len = completion.plain_len().wrapping_sub(self.inner().front_bytes);
-        if len > self.inner().slot_bytes {
-            // Too long, or (and so it has wrapped) shorter than what stands in front.
-            if completion.plain_len() < self.inner().front_bytes {
-                return Err(completion);
-            }
-            len = self.inner().slot_bytes;
-        }
-        if !ours {
+        let Some(taken) = self.inner().plain().take(&completion, true) else {
             return Err(completion);
-        }
-        match self.state(slot) {
-            // Relaxed: as in `begin_take`.
-            Some(state) if state.load(Ordering::Relaxed) == POSTED => {
-                state.store(1, Ordering::Relaxed);
-            }
-            _ => return Err(completion),
-        }
-        self.prepay();
-        Ok(self.lend((slot, len)))
+        };
+        self.prepay(1);
+        Ok(self.lend(taken))
     }
 
-    /// Takes one of the prepaid references to the pool, and more of them if there is none.
-    #[inline]
-    fn prepay(&mut self) {
-        if self.prepaid == 0 {
-            // Relaxed: as in `take`.
-            self.inner().refs.0.fetch_add(PREPAID, Ordering::Relaxed);
-            self.prepaid = PREPAID;
-        }
-        self.prepaid -= 1;
-    }
-
-    /// Drops a message, and returns its slot without calling the recycler: what the
-    /// poster's owner does with a message that it has finished by itself. `None` where
-    /// other pieces of the message are still held (the last of them calls the
-    /// recycler), or the message is another pool's.
-    // Always: a message that is passed on in registers is not put together in memory.
-    #[inline(always)]
-    pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {
-        // Acquire: pairs with the releases of pieces dropped by other threads.
-        if buf.pool != self.inner || buf.state().load(Ordering::Acquire) != 1 {
-            return None; // dropped, as any other
-        }
-        let slot = buf.slot;
-        // Release: our reads of the message happen before the slot is posted again.
-        buf.state().store(HOME, Ordering::Release);
-        std::mem::forget(buf); // its reference to the pool is ours now
-        self.prepaid += 1;
-        if self.prepaid > MAX_PREPAID {
-            self.prepaid -= PREPAID;
-            // SAFETY: these are prepaid references; the handle's own one remains.
-            unsafe { PoolInner::release(self.inner, PREPAID) };
-        }
-        Some(slot)
+    /// Adds references to the pool, for messages to come.
+    #[cold]
+    fn add_references(&self, count: usize) {
+        // Relaxed: the handle's own reference keeps the pool alive meanwhile.
+        self.inner().refs.0.fetch_add(count, Ordering::Relaxed);
     }
 
     #[inline]
@@ -372,30 +392,7 @@ impl<R: Recycle> RecvPool<R> {
     #[inline]
     fn lend(&self, (slot, len): (u32, u32)) -> RecvBuf<R> {
         // SAFETY: the slot was checked.
-        let at = unsafe { self.inner().slot(slot) };
-        RecvBuf { pool: self.inner, at, len, slot, owns: PhantomData }
-    }
-
-    /// Makes POSTED of HOME; `false` if the slot is not home. Only the poster calls it.
-    #[inline]
-    pub(crate) fn begin_post(&self, slot: u32) -> Option<bool> {
-        let state = self.state(slot)?;
-        // Acquire: the last holder's reads of the message happen before the device
-        // writes to the slot again.
-        let home = state.load(Ordering::Acquire) == HOME;
-        if home {
-            // Relaxed: nobody else changes the state of a slot that is home.
-            state.store(POSTED, Ordering::Relaxed);
-        }
-        Some(home)
-    }
-
-    /// Makes HOME of POSTED: the device did not take the request.
-    pub(crate) fn cancel_post(&self, slot: u32) {
-        if let Some(state) = self.state(slot) {
-            // Release: like every way home.
-            state.store(HOME, Ordering::Release);
-        }
+        unsafe { PoolInner::message(self.inner, slot, len) }
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use verbs_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_recv_wr, ibv_sge};
 
-use crate::completion::{Completion, QueueId};
+use crate::completion::{Completion, CompletionBatch, QueueId};
 use crate::errno::Errno;
 use crate::error::{PostRecvError, PostRecvReason, TakeError};
-use crate::pool::{RecvBuf, RecvPool, Recycle};
+use crate::pool::{RecvBuf, RecvPool, RecvRun, Recycle};
 use crate::qp::QpInner;
 use crate::raw_array::RawArray;
 use crate::srq::SharedReceiveQueue;
@@ -26,9 +26,11 @@ pub(crate) enum Target {
 /// Each slot of its pool has its work request ready; posting a list links those of
 /// its slots, and rings the doorbell once.
 pub struct RecvQueue<R: Recycle> {
-    target: Target,
+    pub(crate) target: Target,
     work: RawArray<ibv_recv_wr>,
     pool: RecvPool<R>,
+    /// The slots that are GATHERED, each once, in the order in which they will be posted.
+    gathered: Vec<u32>,
     /// What `work` points into.
     _entries: RawArray<ibv_sge>,
 }
@@ -50,8 +52,9 @@ impl<R: Recycle> RecvQueue<R> {
             sg_list: entries.at(slot as usize),
             num_sge,
         };
+        let gathered = Vec::with_capacity(memory.slots() as usize);
         let work = RawArray::new(slots.map(request).collect());
-        RecvQueue { target, work, pool, _entries: entries }
+        RecvQueue { target, work, pool, gathered, _entries: entries }
     }
 
     /// The pool that the receives land in.
@@ -122,6 +125,105 @@ impl<R: Recycle> RecvQueue<R> {
         self.pool.reclaim(buf)
     }
 
+    /// The messages at the head of a batch, as [`RecvPool::take_run`].
+    #[inline]
+    pub fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        most: u32,
+        run: &mut RecvRun<R>,
+    ) -> u32 {
+        self.pool.take_run(batch, most, run)
+    }
+}
+
+/// Gathering slots, to post them together.
+impl<R: Recycle> RecvQueue<R> {
+    /// Drops a message, and gathers its slot: what [`reclaim`](Self::reclaim) and
+    /// [`gather`](Self::gather) do, in one step. `false` where other pieces of the
+    /// message are still held (the last of them calls the recycler), or the message is
+    /// another pool's.
+    // Always: a message that is passed on in registers is not put together in memory.
+    #[inline(always)]
+    pub fn put_back(&mut self, buf: RecvBuf<R>) -> bool {
+        let Some(slot) = self.pool.reclaim_gathered(buf) else { return false };
+        self.gathered.push(slot);
+        true
+    }
+
+    /// Gathers a slot that is home, to be posted with the next
+    /// [`post_gathered`](Self::post_gathered); `false` if it is not home. Until then it
+    /// is not home any more, so that [`post`](Self::post) refuses it.
+    #[inline]
+    pub fn gather(&mut self, slot: u32) -> bool {
+        let gathered = self.pool.gather(slot) == Some(true);
+        if gathered {
+            self.gathered.push(slot);
+        }
+        gathered
+    }
+
+    /// How many slots are gathered.
+    #[inline]
+    #[must_use]
+    pub fn gathered(&self) -> u32 {
+        self.gathered.len() as u32
+    }
+
+    /// Posts receives into all slots that are gathered, the first gathered first, as one
+    /// list; returns how many.
+    ///
+    /// # Errors
+    /// [`PostRecvError`]: the device refused; what it did not take stays gathered.
+    pub fn post_gathered(&mut self) -> Result<u32, PostRecvError> {
+        self.pool.limit_prepaid();
+        let Some(first) = self.link_gathered() else { return Ok(0) };
+        let mut bad = null_mut();
+        // SAFETY: as in `post`.
+        match unsafe { self.ring(first, &mut bad) } {
+            0 => {
+                let posted = self.gathered.len() as u32;
+                self.gathered.clear();
+                Ok(posted)
+            }
+            result => Err(self.refused_gathered(bad, Errno::of(result))),
+        }
+    }
+
+    /// Makes what is gathered POSTED, and links the requests into a list; its first.
+    #[inline]
+    fn link_gathered(&mut self) -> Option<*mut ibv_recv_wr> {
+        let (&first, rest) = self.gathered.split_first()?;
+        let first = self.work.at(first as usize);
+        let mut last = first;
+        for &slot in rest {
+            let next = self.work.at(slot as usize);
+            // SAFETY: the requests of slots that are gathered are inside, and not part
+            // of another list.
+            unsafe { (*last).next = next };
+            last = next;
+        }
+        // SAFETY: as above.
+        unsafe { (*last).next = null_mut() };
+        for &slot in &self.gathered {
+            // SAFETY: it is gathered, and this is the poster.
+            unsafe { self.pool.post_gathered(slot) };
+        }
+        Some(first)
+    }
+
+    /// Takes back what the device did not take.
+    #[cold]
+    fn refused_gathered(&mut self, bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
+        let posted = self.posted_before(&self.gathered, bad);
+        self.gathered.drain(..posted);
+        self.gathered.iter().for_each(|slot| self.pool.regather(*slot));
+        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+    }
+}
+
+/// Posting.
+impl<R: Recycle> RecvQueue<R> {
     /// Makes the slots POSTED, and links their requests into a list; where it stops, and
     /// why, if one is not home.
     #[inline]
@@ -172,13 +274,19 @@ impl<R: Recycle> RecvQueue<R> {
     /// Takes back what the device did not take: `bad` and all behind it.
     #[cold]
     fn refused(&mut self, slots: &[u32], bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
+        let posted = self.posted_before(slots, bad);
+        slots[posted..].iter().for_each(|slot| self.pool.cancel_post(*slot));
+        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+    }
+
+    /// How many of a list were posted, if the device refused `bad`.
+    #[cold]
+    fn posted_before(&self, slots: &[u32], bad: *mut ibv_recv_wr) -> usize {
         let bad = self.work.index_of(bad);
         // A device that does not say which request is bad may have taken any of them:
         // they stay POSTED, for their memory may be written to.
         let position = slots.iter().position(|slot| Some(*slot as usize) == bad);
-        let posted = position.unwrap_or(slots.len());
-        slots[posted..].iter().for_each(|slot| self.pool.cancel_post(*slot));
-        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+        position.unwrap_or(slots.len())
     }
 }
 

@@ -1,11 +1,11 @@
 //! A link's receive buffers: its own, or a share of a pool.
 
-use conn_core::pool::{BufferPool, PoolSlot};
-use verbs_safe::{Completion, QueueId, RecvBuf, RecvQueue, TakeError};
+use conn_core::pool::PoolCounts;
+use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvQueue, RecvRun, TakeError};
 
 use crate::send_recv::returns::SlotReturn;
 use crate::send_recv::shared::Member;
-use crate::send_recv::{Ended, Violation, ended_by};
+use crate::send_recv::{Ended, ended_by};
 
 /// Where the link's receive buffers come from.
 #[derive(Debug)]
@@ -24,53 +24,97 @@ impl Source {
     }
 }
 
-/// A pool of the link's own, posted to its queue pair.
+/// A pool of the link's own, posted to its queue pair. The queue knows which buffer is
+/// where, and gathers those that wait to be posted again.
 #[derive(Debug)]
 pub(crate) struct OwnBuffers {
     queue: RecvQueue<SlotReturn>,
-    pub(super) pool: BufferPool<Box<[PoolSlot]>>,
-    list: Box<[u32]>,
+    /// Of the buffers that were freed since this was booked last, it does not know.
+    counts: PoolCounts,
     pub(super) posted: u64,
     pub(super) slot_bytes: usize,
 }
 
 impl OwnBuffers {
+    /// All buffers of `queue` are home, and wait to be posted.
     pub(crate) fn new(
-        queue: RecvQueue<SlotReturn>,
-        pool: BufferPool<Box<[PoolSlot]>>,
+        mut queue: RecvQueue<SlotReturn>,
+        counts: PoolCounts,
         slot_bytes: usize,
     ) -> OwnBuffers {
-        OwnBuffers { queue, pool, list: vec![0; 64].into_boxed_slice(), posted: 0, slot_bytes }
+        for slot in 0..counts.buffers() {
+            queue.gather(slot);
+        }
+        OwnBuffers { queue, counts, posted: 0, slot_bytes }
     }
 
-    /// Posts what waits: in whole batches, or (`all`) down to the last one.
-    /// Returns how many were posted.
+    /// Posts what waits, if enough has gathered or (`all`) in any case. Returns how many
+    /// were posted.
     pub(crate) fn repost(&mut self, all: bool) -> Result<u32, Ended> {
-        let mut reposted = 0;
-        while self.pool.due() || (all && self.pool.waiting() > 0) {
-            let count = self.pool.take_repost(&mut self.list);
-            let list = &self.list[..count];
-            if let Err(e) = self.queue.post(list) {
-                // What was taken from the pool a moment ago goes back into it.
-                let _ = self.pool.unpost(&list[e.posted as usize..]);
-                return Err(Ended::Device(e.to_string()));
-            }
-            reposted += count as u32;
+        self.book();
+        if !self.counts.due() && !all {
+            return Ok(0);
         }
+        let (reposted, refused) = match self.queue.post_gathered() {
+            Ok(posted) => (posted, None),
+            Err(e) => (e.posted, Some(Ended::Device(e.to_string()))),
+        };
+        let booked = self.counts.repost(reposted);
+        debug_assert!(booked.is_ok(), "what was gathered was waiting");
         self.posted += u64::from(reposted);
-        Ok(reposted)
+        refused.map_or(Ok(reposted), Err)
+    }
+
+    /// Books the buffers that were freed.
+    fn book(&mut self) {
+        let booked = self.counts.free(self.freed());
+        debug_assert!(booked.is_ok(), "what was gathered was lent");
+    }
+
+    /// How many buffers were freed and are not booked yet.
+    fn freed(&self) -> u32 {
+        self.queue.gathered() - self.counts.waiting()
+    }
+
+    /// Buffers that wait to be posted again.
+    pub(super) fn waiting(&self) -> u32 {
+        self.queue.gathered()
+    }
+
+    /// Buffers with the application.
+    pub(super) fn lent(&self) -> u32 {
+        self.counts.lent() - self.freed()
+    }
+
+    /// Buffers with the device.
+    pub(super) fn posted_now(&self) -> u32 {
+        self.counts.posted()
+    }
+
+    pub(super) fn registered_bytes(&self) -> u64 {
+        u64::from(self.counts.buffers()) * self.slot_bytes as u64
     }
 }
 
 impl OwnBuffers {
-    #[inline(always)]
+    #[inline]
+    pub(super) fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        most: u32,
+        run: &mut RecvRun<SlotReturn>,
+    ) -> u32 {
+        let taken = self.queue.take_run(batch, most, run);
+        self.lend(taken);
+        taken
+    }
+
     pub(super) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
     ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
         let buffer = self.queue.take_plain(completion)?;
-        let lent = self.pool.lend(buffer.slot());
-        debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
+        self.lend(1);
         Ok(buffer)
     }
 
@@ -79,34 +123,37 @@ impl OwnBuffers {
         completion: Completion<'_>,
     ) -> Result<RecvBuf<SlotReturn>, Ended> {
         let buffer = self.queue.take(completion).map_err(|e| self.give_up(&e))?;
-        match self.pool.lend(buffer.slot()) {
-            Ok(()) => Ok(buffer),
-            Err(_) => Err(Ended::Protocol(Violation::Completion)),
-        }
+        self.lend(1);
+        Ok(buffer)
+    }
+
+    #[inline]
+    fn lend(&mut self, n: u32) {
+        let lent = self.counts.lend(n);
+        debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
     }
 
     /// A receive has failed: its buffer is home. Says what that means.
     #[cold]
     fn give_up(&mut self, error: &TakeError) -> Ended {
-        if let TakeError::Failed { slot, .. } = error {
-            let returned = self.pool.return_unreceived(*slot);
+        if let TakeError::Failed { slot, .. } = error
+            && self.queue.gather(*slot)
+        {
+            let returned = self.counts.return_unreceived(1);
             debug_assert!(returned.is_ok(), "a receive has failed that was not posted");
         }
         ended_by(error)
     }
 
-    #[inline]
+    /// A part of a packed message is not the last one to hold its buffer: the last one
+    /// comes by way of `free`.
+    #[inline(always)]
     pub(super) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        // A part of a packed message is not the last one to hold its buffer.
-        if let Some(slot) = self.queue.reclaim(buffer) {
-            self.free(slot);
-        }
+        self.queue.put_back(buffer);
     }
 
-    #[inline]
     pub(super) fn free(&mut self, slot: u32) {
-        if let Err(e) = self.pool.free(slot) {
-            debug_assert!(false, "a buffer came home twice: {e}");
-        }
+        let gathered = self.queue.gather(slot);
+        debug_assert!(gathered, "a buffer came home twice");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use verbs_safe::{Completion, QueueId, RecvBuf, RecvPool};
+use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvPool, RecvRun};
 
 use super::posting::NOBODY;
 use super::{Reposting, SharedPool, lock};
@@ -52,7 +52,19 @@ impl Member {
         self.pool.queue_id()
     }
 
-    #[inline]
+    pub(crate) fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        most: u32,
+        run: &mut RecvRun<SlotReturn>,
+    ) -> u32 {
+        let taken = self.pool.take_run(batch, most, run);
+        let inner = &self.shared.owner.inner;
+        run.slots().for_each(|slot| inner.set_origin(slot, self.index));
+        self.received += u64::from(taken);
+        taken
+    }
+
     pub(crate) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
