@@ -502,10 +502,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Pingpong {
-    /// The sizes that were asked for, or those that show how latency grows.
+    /// Sizes that show how latency grows.
+    pub(crate) const SIZES: &[u32] = &[16, 64, 256, 1024, 4096, 16_384, 65_536];
+
+    /// The sizes that were asked for, or [`SIZES`](Pingpong::SIZES).
     pub(crate) fn sizes(&self) -> Vec<u32> {
-        let default = [16, 64, 256, 1024, 4096, 16_384, 65_536];
-        if self.size.is_empty() { default.into() } else { self.size.clone() }
+        if self.size.is_empty() { Pingpong::SIZES.into() } else { self.size.clone() }
     }
 
     /// Round trips for each size.

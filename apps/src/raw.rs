@@ -51,7 +51,10 @@ struct Request<'a> {
     raw: &'a RawArgs,
     connection: &'a ConnectionArgs,
     ends: &'a Ends,
-    sizes: Vec<u32>,
+    /// What was asked for; nothing, where that is up to us.
+    sizes: &'a [u32],
+    /// What it is then, as far as the device has it in one message.
+    usual_sizes: &'static [u32],
     srq: bool,
     verify: bool,
     until: Until,
@@ -84,7 +87,8 @@ fn pingpong_request<'a>(common: &'a Common, options: &'a Pingpong, op: Op) -> Re
         raw: &options.raw,
         connection: &options.connection,
         ends: &options.ends,
-        sizes: options.sizes(),
+        sizes: &options.size,
+        usual_sizes: Pingpong::SIZES,
         srq: options.srq,
         verify: !options.no_verify,
         until: Until::Trips(trips),
@@ -92,7 +96,6 @@ fn pingpong_request<'a>(common: &'a Common, options: &'a Pingpong, op: Op) -> Re
 }
 
 fn bench_request<'a>(common: &'a Common, options: &'a Bench, op: Op) -> Result<Request<'a>> {
-    let sizes = if options.size.is_empty() { vec![16] } else { options.size.clone() };
     let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
     let foreign = options.threads > 1
         || options.senders > 1
@@ -113,7 +116,8 @@ fn bench_request<'a>(common: &'a Common, options: &'a Bench, op: Op) -> Result<R
         raw: &options.raw,
         connection: &options.connection,
         ends: &options.ends,
-        sizes,
+        sizes: &options.size,
+        usual_sizes: &[16],
         srq: options.srq.is_some(),
         verify: !options.no_verify,
         until: Until::Load(until),
@@ -151,11 +155,6 @@ impl Request<'_> {
         if self.connection.wait == Wait::Block {
             return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
         }
-        let sizes: Vec<(u32, Option<u32>)> = match (self.raw.srq_classes, &self.sizes[..]) {
-            (false, sizes) => sizes.iter().map(|size| (*size, None)).collect(),
-            (true, [small, large]) if small < large => vec![(*small, Some(*large))],
-            (true, _) => return Err(usage("--srq-classes takes two sizes: --size SMALL,LARGE")),
-        };
         match (self.raw.transport, self.raw.peers, self.raw.qps) {
             (RawTransport::Ud, _, Some(_)) => {
                 return Err(usage("--transport ud has --peers, all served by one queue pair"));
@@ -167,6 +166,7 @@ impl Request<'_> {
         let port = device.context().port(1);
         let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
         let mtu = port.as_ref().map_or(u32::MAX, |port| port.active_mtu.bytes());
+        let sizes = self.sizes(mtu)?;
         let of = sizes.len() as u32;
         let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
             let largest = large.unwrap_or(size);
@@ -191,6 +191,23 @@ impl Request<'_> {
             Ok(plan)
         };
         (0..).zip(sizes).map(plan).collect()
+    }
+
+    /// The size of each measurement, and its second one where there are two classes.
+    fn sizes(&self, mtu: u32) -> Result<Vec<(u32, Option<u32>)>> {
+        let is_datagram = self.raw.transport == RawTransport::Ud;
+        let one = |size: &u32| (*size, None);
+        match (self.raw.srq_classes, self.sizes) {
+            (true, [small, large]) if small < large => Ok(vec![(*small, Some(*large))]),
+            // The connecting end tells them.
+            (true, []) if self.ends.listen.is_some() => Ok(Vec::new()),
+            (true, _) => Err(usage("--srq-classes takes two sizes: --size SMALL,LARGE")),
+            (false, []) if is_datagram => {
+                Ok(self.usual_sizes.iter().filter(|size| **size <= mtu).map(one).collect())
+            }
+            (false, []) => Ok(self.usual_sizes.iter().map(one).collect()),
+            (false, sizes) => Ok(sizes.iter().map(one).collect()),
+        }
     }
 
     /// Whether memory is to be polled on a device that does not promise to deliver in

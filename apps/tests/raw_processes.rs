@@ -59,11 +59,12 @@ impl Running {
     #[track_caller]
     fn wait_for(&mut self, says: &str) -> String {
         let mut err = BufReader::with_capacity(1, self.0.stderr.as_mut().unwrap());
+        let mut said = String::new();
         loop {
-            let mut line = String::new();
-            assert!(err.read_line(&mut line).unwrap() > 0, "it ended without saying {says}");
-            if line.contains(says) {
-                return line;
+            let before = said.len();
+            assert!(err.read_line(&mut said).unwrap() > 0, "no {says} in all it said:\n{said}");
+            if said[before..].contains(says) {
+                return said.split_off(before);
             }
         }
     }

@@ -12,8 +12,8 @@ use super::{Device, Provider};
 pub struct Counters {
     /// Send-queue work requests executed, by all programs that use the device.
     pub work_requests: Option<u64>,
-    /// SEND work requests among them, with or without immediate.
-    pub sends: Option<u64>,
+    /// Packets sent, acknowledgements among them.
+    pub sent_packets: Option<u64>,
     /// Receiver-not-ready events seen by senders.
     pub rnr_events: Option<u64>,
     /// Times that a request was repeated because nobody answered.
@@ -43,7 +43,7 @@ impl Counters {
         let diff = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Counters {
             work_requests: diff(self.work_requests, before.work_requests),
-            sends: diff(self.sends, before.sends),
+            sent_packets: diff(self.sent_packets, before.sent_packets),
             rnr_events: diff(self.rnr_events, before.rnr_events),
             retries: diff(self.retries, before.retries),
         }
@@ -54,7 +54,7 @@ impl Counters {
         let sum = |a: Option<u64>, b: Option<u64>| a.map_or(b, |a| Some(a + b.unwrap_or(0)));
         Counters {
             work_requests: sum(self.work_requests, other.work_requests),
-            sends: sum(self.sends, other.sends),
+            sent_packets: sum(self.sent_packets, other.sent_packets),
             rnr_events: sum(self.rnr_events, other.rnr_events),
             retries: sum(self.retries, other.retries),
         }
@@ -62,7 +62,9 @@ impl Counters {
 }
 
 impl Device {
-    /// Reads the device's counters.
+    /// Reads the device's counters. The kernel looks at its own at most once in the
+    /// milliseconds that the file `hw_counters/lifespan` of the port names, 10 at first,
+    /// and gives out again what it saw.
     ///
     /// # Errors
     /// [`CounterError`] when the kernel does not show them.
@@ -94,7 +96,7 @@ fn of_port(dir: &Path) -> Counters {
     };
     Counters {
         work_requests: None,
-        sends: read(&["rdma_sends"]),
+        sent_packets: read(&["sent_pkts"]),
         rnr_events: read(&["rcvd_rnr_err", "rnr_nak_retry_err"]),
         retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
     }
@@ -104,7 +106,7 @@ fn soft() -> Counters {
     let counted = soft_rnic::counters();
     Counters {
         work_requests: Some(counted.requests),
-        sends: None,
+        sent_packets: None,
         rnr_events: Some(counted.rnr_naks),
         retries: Some(counted.retries),
     }

@@ -7,7 +7,7 @@ pub mod tally;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_conn::device::{self, Counters, Device, Provider};
 use rdma_conn::send_recv::{Config, Transport};
@@ -48,9 +48,29 @@ pub fn too_long() -> WcStatus {
     if device().name().starts_with("rxe") { WcStatus::LOC_QP_OP } else { WcStatus::LOC_LEN }
 }
 
+/// How long the kernel gives out what it has once seen of a device's counters, and a
+/// little more.
+const COUNTERS_LIVE: Duration = Duration::from_millis(15);
+
 /// Counters of the device, for a look at what has changed.
 pub fn counters(device: &Device) -> Counters {
+    if device.provider() == Provider::RdmaCore {
+        std::thread::sleep(COUNTERS_LIVE);
+    }
     device.counters().expect("counters")
+}
+
+/// Counters of a device that has nothing more under way: they stand still.
+pub fn settled_counters(device: &Device) -> Counters {
+    let deadline = Instant::now() + PATIENCE;
+    let mut seen = counters(device);
+    loop {
+        let now = counters(device);
+        if now == seen || Instant::now() > deadline {
+            return now;
+        }
+        seen = now;
+    }
 }
 
 /// Receiver-not-ready events since `before`; 0 where they are not counted.
