@@ -40,7 +40,7 @@ pub(crate) struct VmArgs {
 #[derive(Args)]
 struct Machine {
     /// Seconds that the command may take, once the guest is up
-    #[arg(long, default_value_t = 900)]
+    #[arg(long, default_value_t = 1800)]
     limit: u64,
     /// Memory of the guest, in MiB
     #[arg(long, default_value_t = 4096)]
