@@ -301,6 +301,36 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
         self.plan_as(class, true)
     }
 
+    /// How many requests of this class can be planned together, with
+    /// [`plan_run`](Self::plan_run): as many as there is room for, up to the next one that
+    /// is signalled in turn.
+    #[inline]
+    pub fn run(&self, class: WrClass) -> u32 {
+        let turn = self.next_signal - (self.next - 1);
+        self.available(class).min(turn as u32)
+    }
+
+    /// Plans `n` requests that follow one another, of which none but the last is
+    /// signalled: what [`plan`](Self::plan) does `n` times. Returns the last one's id, and
+    /// whether it is signalled; with `n == 0`, the id of the last one before.
+    ///
+    /// # Errors
+    /// [`SendQueueFull`] when `n` is more than a [`run`](Self::run).
+    #[inline]
+    pub fn plan_run(&mut self, class: WrClass, n: u32) -> Result<Planned, SendQueueFull> {
+        if n > self.run(class) {
+            return Err(SendQueueFull);
+        }
+        let id = self.next - 1 + u64::from(n);
+        let signalled = n > 0 && id == self.next_signal;
+        self.next = id + 1;
+        if signalled {
+            self.next_signal += u64::from(self.signal_every);
+            self.last_signalled = id;
+        }
+        Ok(Planned { id: WrId(id), signalled })
+    }
+
     #[inline]
     fn plan_as(&mut self, class: WrClass, forced: bool) -> Result<Planned, SendQueueFull> {
         let id = self.next;

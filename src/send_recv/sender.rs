@@ -10,7 +10,8 @@ use conn_core::credit::CreditWindow;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendQueue,
+    CompletionBatch, CompletionChannel, CompletionQueue, InRun, QpControl, RecvQueue, SendOp,
+    SendQueue,
 };
 
 use super::setup::Tracker;
@@ -73,12 +74,6 @@ pub struct Sender {
     tracker: Tracker,
     window: CreditWindow,
     packer: Option<Packer>,
-    /// Messages that may be staged before anything has to be looked at: at most what
-    /// both the queue and the credits have room for; 0 once the half has ended.
-    room: u32,
-    /// Messages staged whose credits are not taken from the window yet: that is done for
-    /// many at a time, before the window is looked at.
-    unbooked: u32,
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
@@ -125,8 +120,6 @@ impl Sender {
             window,
             pack_limit: pack.largest().unwrap_or(0) as usize,
             packer: (config.pack_bytes > 0).then_some(pack),
-            room: 0,
-            unbooked: 0,
             config,
             limit,
             ended: None,
@@ -147,7 +140,8 @@ impl Sender {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
-        SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
+        let messages = self.stats.messages + u64::from(self.unbooked());
+        SenderStats { messages, work_requests: self.queue.posted_total(), ..self.stats }
     }
 
     /// The queue pair's number.
@@ -186,16 +180,10 @@ impl Sender {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Ticket, SendError> {
-        if bytes > self.limit {
-            return Err(self.too_long(bytes));
+        match self.queue.stage_next(bytes, fill) {
+            Ok(staged) => self.accepted(bytes, staged),
+            Err(fill) => self.send_apart(bytes, fill),
         }
-        if self.packer.is_some() {
-            return self.pack(bytes, fill);
-        }
-        self.make_room()?;
-        let ticket = self.stage_data(bytes, fill)?;
-        self.count(bytes);
-        Ok(ticket)
     }
 
     /// Accepts a message, waiting for room as long as that takes.
@@ -329,35 +317,37 @@ impl Sender {
     }
 
     #[inline]
-    fn count(&mut self, bytes: usize) {
-        self.stats.messages += 1;
+    fn accepted(&mut self, bytes: usize, staged: InRun) -> Result<Ticket, SendError> {
         self.stats.bytes += bytes as u64;
-    }
-
-    /// Whether one more request may be staged; looks at the completion queue only
-    /// when it may not.
-    #[inline]
-    fn make_room(&mut self) -> Result<(), SendError> {
-        if self.room > 0 {
-            return Ok(());
+        if staged.is_last {
+            self.end_run()?;
         }
-        self.find_room()
+        Ok(self.ticket(WrId(staged.count)))
     }
 
-    /// Counts anew what there is room for.
-    fn count_room(&mut self) {
-        self.book_credits();
-        let credits = if self.config.credits { self.window.available() } else { u32::MAX };
-        let room = self.tracker.available(WrClass::Data).min(credits);
-        self.room = if self.ended.is_none() { room } else { 0 };
-    }
-
-    /// Takes the credits of what was staged.
-    pub(super) fn book_credits(&mut self) {
-        let staged = std::mem::take(&mut self.unbooked);
-        if self.config.credits {
-            let booked = self.window.consume(staged);
-            debug_assert!(booked.is_ok(), "there was room, so there were credits");
+    /// A message that is not simply the next one of a run.
+    #[inline(never)]
+    fn send_apart(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Ticket, SendError> {
+        if bytes > self.limit {
+            return Err(self.too_long(bytes));
+        }
+        if self.packer.is_some() {
+            return self.pack(bytes, fill);
+        }
+        self.make_room()?;
+        match self.queue.stage_next(bytes, fill) {
+            Ok(staged) => self.accepted(bytes, staged),
+            Err(fill) if bytes == 0 => {
+                fill(&mut []);
+                let ticket = self.stage_data(0)?;
+                self.stats.messages += 1;
+                Ok(ticket)
+            }
+            Err(_) => Err(self.misjudged_room()),
         }
     }
 
@@ -369,18 +359,19 @@ impl Sender {
         self.fail_device(&std::io::Error::other("the send queue was fuller than it was counted"))
     }
 
-    #[cold]
-    fn find_room(&mut self) -> Result<(), SendError> {
+    /// Makes sure that one more request may be staged; looks at the completion queue only
+    /// when it may not.
+    fn make_room(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
-        self.count_room();
-        if self.room > 0 {
-            return Ok(());
+        self.book();
+        if self.room() == 0 {
+            // What waits for the rest of its batch would otherwise never complete.
+            self.post()?;
+            self.progress()?;
+            self.check_alive()?;
         }
-        // What waits for the rest of its batch would otherwise never complete.
-        self.post()?;
-        self.progress()?;
-        self.check_alive()?;
-        match self.room {
+        self.open_run();
+        match self.room() {
             0 if self.tracker.available(WrClass::Data) == 0 => Err(SendError::Full(Full::Window)),
             0 => Err(SendError::Full(Full::Credits)),
             _ => Ok(()),
@@ -391,23 +382,17 @@ impl Sender {
         self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
     }
 
-    /// Fills the next slot and stages it; there is room.
-    #[inline]
-    fn stage_data(
-        &mut self,
-        bytes: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<Ticket, SendError> {
-        let mut planned = None;
-        let tracker = &mut self.tracker;
-        let staged = self.queue.stage_send(bytes as u32, |slot| {
-            fill(slot);
-            planned = tracker.plan(WrClass::Data).ok();
-            planned.is_some_and(|planned| planned.signalled)
-        });
-        let (Ok(()), Some(planned)) = (staged, planned) else { return Err(self.misjudged_room()) };
-        self.unbooked += 1;
-        self.room = self.room.saturating_sub(1);
+    /// Stages the first bytes of the next slot; there is room, and it is known how much.
+    fn stage_data(&mut self, bytes: usize) -> Result<Ticket, SendError> {
+        self.book();
+        let Ok(planned) = self.tracker.plan(WrClass::Data) else {
+            return Err(self.misjudged_room());
+        };
+        let op = SendOp::Send { len: bytes as u32 };
+        if self.queue.stage(op, planned.signalled).is_err() {
+            return Err(self.misjudged_room());
+        }
+        self.take_credits(1);
         if self.queue.staged() >= self.config.batch {
             self.post()?;
         }
@@ -441,6 +426,67 @@ impl Sender {
     }
 }
 
+/// Runs: messages of which nothing has to be looked at but their length. What is staged
+/// in one is booked for all of it: its ids, its credits.
+impl Sender {
+    /// Begins a run of messages: until the batch is full, the next one has to be signalled
+    /// (which it then is), or there is no room.
+    fn open_run(&mut self) {
+        let most = match (&self.ended, &self.packer) {
+            (None, None) => self.room().min(self.tracker.run(WrClass::Data)),
+            _ => 0,
+        };
+        let batch = self.config.batch.saturating_sub(self.queue.staged());
+        self.queue.open_run(most.min(batch), self.limit);
+    }
+
+    /// Messages that credits and the queue have room for; the run is booked.
+    fn room(&self) -> u32 {
+        let credits = if self.config.credits { self.window.available() } else { u32::MAX };
+        self.tracker.available(WrClass::Data).min(credits)
+    }
+
+    /// The last message of a run was staged.
+    #[inline(never)]
+    fn end_run(&mut self) -> Result<(), SendError> {
+        if self.queue.staged() >= self.config.batch {
+            return self.post();
+        }
+        self.book();
+        self.open_run();
+        Ok(())
+    }
+
+    /// Messages staged in a run that are not booked yet: all other requests are planned
+    /// when they are staged.
+    fn unbooked(&self) -> u32 {
+        (self.queue.staged_total() + 1 - self.tracker.next_id().0) as u32
+    }
+
+    /// Books what was staged in the run: before the tracker or the window are asked for
+    /// anything, and before it is posted.
+    pub(super) fn book(&mut self) {
+        let staged = self.unbooked();
+        if staged == 0 {
+            return;
+        }
+        self.stats.messages += u64::from(staged);
+        self.take_credits(staged);
+        let planned = self.tracker.plan_run(WrClass::Data, staged);
+        debug_assert!(planned.is_ok(), "there was room");
+        if planned.is_ok_and(|planned| planned.signalled) {
+            self.queue.signal_last();
+        }
+    }
+
+    fn take_credits(&mut self, messages: u32) {
+        if self.config.credits {
+            let taken = self.window.consume(messages);
+            debug_assert!(taken.is_ok(), "there was room, so there were credits");
+        }
+    }
+}
+
 /// Packing: small messages share a work request (seed "Batching": larger messages
 /// outperform batches of small ones).
 impl Sender {
@@ -465,7 +511,8 @@ impl Sender {
         let record = packed.reserve(slot, bytes).map_err(|_| SendError::Full(Full::Window))?;
         fill(record);
         *packer = packed;
-        self.count(bytes);
+        self.stats.messages += 1;
+        self.stats.bytes += bytes as u64;
         Ok(self.ticket(self.tracker.next_id()))
     }
 
@@ -477,6 +524,6 @@ impl Sender {
         }
         let bytes = packer.len() as usize;
         packer.reset();
-        self.stage_data(bytes, |_| ()).map(drop)
+        self.stage_data(bytes).map(drop)
     }
 }

@@ -91,7 +91,7 @@ pub use pool::{RecvBuf, RecvPool, RecvRun, Recycle};
 pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
-pub use send::{PeerId, RegionId, SendFlags, SendOp, SendQueue};
+pub use send::{InRun, PeerId, RegionId, SendFlags, SendOp, SendQueue};
 pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use transport::Transport;

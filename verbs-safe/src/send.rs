@@ -8,6 +8,8 @@
 mod attach;
 mod epochs;
 mod op;
+mod places;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +29,13 @@ use crate::raw_array::RawArray;
 use crate::send::attach::{Local, Peer};
 use crate::send::epochs::Epochs;
 use crate::send::op::{fill, lands};
+use crate::send::places::{Place, circle};
+use crate::send::run::Run;
 use crate::transport::OpSet;
 
 pub use crate::send::attach::{PeerId, RegionId};
 pub use crate::send::op::{SendFlags, SendOp};
+pub use crate::send::run::InRun;
 
 /// Requests in one queue, at most; far less than `EPOCH`.
 pub(crate) const MAX_REQUESTS: u64 = 1 << 24;
@@ -93,13 +98,13 @@ pub struct SendQueue {
     slot_bytes: u32,
     slots: u32,
     lkey: u32,
-    /// One request for each place, linked into a circle; of each place the request is
-    /// that whose count has the place as its low bits.
-    work: RawArray<ibv_send_wr>,
-    /// The one scatter/gather entry of each place.
-    entries: RawArray<ibv_sge>,
-    /// Of each place, how many slots had been staged in all, its request's included.
-    slots_after: Box<[u64]>,
+    /// Requests, linked into a circle; in each place is that whose count has the place as
+    /// its low bits.
+    places: RawArray<Place>,
+    /// Their number, a power of two, less one.
+    mask: usize,
+    /// The place of the request that is staged next.
+    next: *mut Place,
     id: QueueId,
     depth: u32,
     max_inline: u32,
@@ -113,9 +118,7 @@ pub struct SendQueue {
     /// How many slots had been staged, with the one that `next_slot` lent, when it last
     /// did: one more than `slots_staged`, or, when requests were staged since, no more.
     slots_lent: u64,
-    /// Up to this count of requests there is a place and a slot for each, and SENDs are
-    /// offered: `staged <= known_room`, or it is out of date (none was counted since).
-    known_room: u64,
+    run: Run,
     /// The first request that failed, if one did.
     failed: Option<u64>,
     epochs: Epochs,
@@ -136,9 +139,8 @@ impl SendQueue {
         let id = QueueId::next()?;
         let SendLimits { depth, max_inline, to_its_peer, max_datagram } = limits;
         let places = depth.max(1).next_power_of_two() as usize;
-        let entries = RawArray::new(vec![ibv_sge::default(); places]);
-        let work = circle(&entries, places);
-        let slots_after = vec![0; places].into();
+        let mask = places - 1;
+        let places = circle(places);
         let epochs = Epochs::new(&qp.send_cq().epoch);
         let (slot, stride) = ring.layout();
         Ok(SendQueue {
@@ -150,9 +152,10 @@ impl SendQueue {
             slots: ring.slots(),
             lkey: ring.lkey(),
             ring,
-            work,
-            entries,
-            slots_after,
+            // The first request has count 1.
+            next: places.at(1 & mask),
+            places,
+            mask,
             id,
             depth,
             max_inline,
@@ -164,7 +167,7 @@ impl SendQueue {
             slots_staged: 0,
             slots_retired: 0,
             slots_lent: 0,
-            known_room: 0,
+            run: Run::default(),
             failed: None,
             epochs,
             peers: Directory::new(),
@@ -279,31 +282,6 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Fills the first `len` bytes of the next slot and stages a SEND of them: what
-    /// [`next_slot`](Self::next_slot) and [`stage`](Self::stage) do, in one step. What
-    /// `fill` returns is whether the request is signalled.
-    ///
-    /// # Errors
-    /// [`StageError`]; `fill` was not called, and nothing has changed.
-    #[inline]
-    pub fn stage_send(
-        &mut self,
-        len: u32,
-        fill: impl FnOnce(&mut [u8]) -> bool,
-    ) -> Result<(), StageError> {
-        let op = SendOp::Send { len };
-        if self.staged >= self.known_room || len > self.slot_bytes {
-            self.check(&op, len)?;
-            self.count_room();
-        }
-        // SAFETY: as in `next_slot`; the length was checked to be at most a slot's, and
-        // without slots it is 0.
-        let slot = unsafe { std::slice::from_raw_parts_mut(self.slot.as_ptr(), len as usize) };
-        let signalled = fill(slot);
-        self.take_place(op, SendFlags { signalled, ..SendFlags::default() });
-        Ok(())
-    }
-
     /// Writes a request that was checked to the next place; its bytes are those of the
     /// next slot.
     #[inline]
@@ -322,16 +300,18 @@ impl SendQueue {
     #[inline]
     fn write_place(&mut self, op: SendOp, bits: u32, entry: ibv_sge) -> &mut ibv_send_wr {
         let count = self.staged + 1;
-        let place = self.place(count);
+        // SAFETY: the place is inside, and nobody else reaches it: it holds no request that
+        // is staged (there are as many places as the queue is deep), and the device keeps
+        // no pointer to one that was posted.
+        let place = unsafe { &mut *self.next };
         if entry.length > 0 {
-            // SAFETY: the entry is inside, and nobody else reaches it.
-            unsafe { *self.entries.at(place) = entry };
+            place.entry = entry;
         }
-        self.slots_after[place] = self.slots_staged;
+        place.slots_after = self.slots_staged;
         self.staged = count;
-        // SAFETY: the place holds no request that is staged (there are as many places as
-        // the queue is deep), and the device keeps no pointer to one that was posted.
-        let work = unsafe { &mut *self.work.at(place) };
+        // The circle is whole except while a list is being posted.
+        self.next = Place::of(place.work.next);
+        let work = &mut place.work;
         work.wr_id = self.id.wr_id(count as u32);
         work.num_sge = i32::from(entry.length > 0);
         work.send_flags = bits;
@@ -353,16 +333,16 @@ impl SendQueue {
         if self.staged >= self.epochs.next {
             self.epochs.turn(&self.qp.send_cq().epoch);
         }
-        let first = self.work.at(self.place(self.posted + 1));
-        let last = self.work.at(self.place(self.staged));
+        let first = self.places.at(self.place(self.posted + 1));
+        let last = self.places.at(self.place(self.staged));
         let mut bad = null_mut();
         // SAFETY: from the first to the last the circle links valid requests, whose
         // slots nobody touches until they are retired, and whose memory the queue pair
         // holds until it has been destroyed.
         let result = unsafe {
-            let next = std::mem::replace(&mut (*last).next, null_mut());
-            let result = ibv_post_send(self.qp.raw(), first, &mut bad);
-            (*last).next = next;
+            let next = std::mem::replace(&mut (*last).work.next, null_mut());
+            let result = ibv_post_send(self.qp.raw(), &raw mut (*first).work, &mut bad);
+            (*last).work.next = next;
             result
         };
         if result != 0 {
@@ -390,7 +370,8 @@ impl SendQueue {
         let ahead = u64::from(completion.low().wrapping_sub(self.retired as u32));
         if ahead != 0 && ahead <= self.posted - self.retired {
             self.retired += ahead;
-            self.slots_retired = self.slots_after[self.place(self.retired)];
+            // SAFETY: the place is inside, and only written to through `&mut self`.
+            self.slots_retired = unsafe { (*self.places.at(self.place(self.retired))).slots_after };
             if !completion.is_success() && self.failed.is_none() {
                 self.failed = Some(self.retired);
             }
@@ -406,16 +387,13 @@ impl SendQueue {
     /// is not retired, has failed, is of another kind, or its slot has been lent again.
     #[must_use]
     pub fn landed(&self, request: u64) -> Option<&[u8]> {
-        let known =
-            request <= self.retired && self.staged - request < self.slots_after.len() as u64;
+        let known = request <= self.retired && self.staged - request <= self.mask as u64;
         let failed = self.failed.is_some_and(|failed| request >= failed);
         if request == 0 || !known || failed {
             return None;
         }
-        let place = self.place(request);
-        let slots_after = self.slots_after[place];
         // SAFETY: places are inside, and only written to through `&mut self`.
-        let (work, entry) = unsafe { (&*self.work.at(place), &*self.entries.at(place)) };
+        let Place { slots_after, entry, work } = unsafe { &*self.places.at(self.place(request)) };
         // Lent to be filled, or staged without that, as those of READs are.
         let used = self.slots_lent.max(self.slots_staged);
         let lent_again = used >= slots_after + u64::from(self.slots);
@@ -437,16 +415,6 @@ impl SendQueue {
 
     pub(crate) fn raw(&self) -> *mut ibv_qp {
         self.qp.raw()
-    }
-
-    /// Counts for how many SENDs to come nothing has to be checked but their length:
-    /// what is staged meanwhile takes a place and at most one slot each, and what is
-    /// retired only adds to both.
-    #[cold]
-    fn count_room(&mut self) {
-        let places = u64::from(self.depth) - (self.staged - self.retired);
-        let slots = u64::from(self.slots) - (self.slots_staged - self.slots_retired);
-        self.known_room = self.staged + places.min(slots);
     }
 
     /// What stands against staging a request whose bytes are in the next slot.
@@ -509,7 +477,7 @@ impl SendQueue {
     /// The place of a request, by its count.
     #[inline]
     fn place(&self, count: u64) -> usize {
-        count as usize & (self.slots_after.len() - 1)
+        count as usize & self.mask
     }
 
     /// Accounts for what was posted before `bad`.
@@ -517,10 +485,11 @@ impl SendQueue {
     fn refused(&mut self, bad: *mut ibv_send_wr, errno: Errno) -> PostSendError {
         let first = self.place(self.posted + 1);
         let staged = self.staged();
-        let distance = |place: usize| place.wrapping_sub(first) & (self.slots_after.len() - 1);
+        let distance = |place: usize| place.wrapping_sub(first) & self.mask;
         // A device that does not say which request is bad may have taken any of them:
         // they count as posted, for their memory may be read.
-        let posted = self.work.index_of(bad).map(distance).filter(|n| *n < staged as usize);
+        let posted =
+            self.places.index_of(Place::of(bad)).map(distance).filter(|n| *n < staged as usize);
         let posted = posted.map_or(staged, |n| n as u32);
         self.posted += u64::from(posted);
         PostSendError { posted, errno, retry: errno == Errno::ENOMEM }
@@ -548,18 +517,4 @@ fn check_remote(op: &SendOp, len: u32) -> Result<(), StageError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Requests of which each links to the next, and the last to the first.
-fn circle(entries: &RawArray<ibv_sge>, places: usize) -> RawArray<ibv_send_wr> {
-    let work = RawArray::new(vec![ibv_send_wr::default(); places]);
-    for place in 0..places {
-        // SAFETY: both elements are inside, and nobody else reaches them.
-        unsafe {
-            let request = work.at(place);
-            (*request).sg_list = entries.at(place);
-            (*request).next = work.at((place + 1) % places);
-        }
-    }
-    work
 }

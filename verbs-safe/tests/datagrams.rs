@@ -142,12 +142,8 @@ fn what_is_not_a_send_to_a_peer_is_refused() {
     let (pd, mut a, mut b, to_b) = pair();
     assert_eq!(a.send.stage(SendOp::Send { len: 1 }, true), Err(StageError::NoPeer));
     assert_eq!(a.send.stage(SendOp::SendImm { len: 0, imm: 0 }, true), Err(StageError::NoPeer));
-    let mut filled = false;
-    let staged = a.send.stage_send(1, |_| {
-        filled = true;
-        true
-    });
-    assert_eq!((staged, filled), (Err(StageError::NoPeer), false));
+    assert_eq!(a.send.open_run(1, 1), 0);
+    assert!(a.send.stage_next(1, |_| panic!("nobody is told to whom")).is_err());
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let local = a.send.attach(&region).unwrap();

@@ -18,6 +18,13 @@ pub enum Op {
         /// With [`SendTracker::plan_signalled`].
         forced: bool,
     },
+    /// So many requests are planned together.
+    PlanRun {
+        /// Of the class control.
+        control: bool,
+        /// How many.
+        n: u8,
+    },
     /// The last `back` requests were not posted.
     Rollback {
         /// 0: none; more than are outstanding: refused.
@@ -121,6 +128,30 @@ impl Model {
         Ok(Planned { id: WrId(id), signalled })
     }
 
+    /// How many can be planned until one is signalled, that one included, or none can be.
+    fn run(&self, control: bool) -> usize {
+        let mut later = self.clone();
+        let mut run = 0;
+        while let Ok(planned) = later.plan(control, false) {
+            run += 1;
+            if planned.signalled {
+                break;
+            }
+        }
+        run
+    }
+
+    fn plan_run(&mut self, control: bool, n: usize) -> Result<Planned, SendQueueFull> {
+        if n > self.run(control) {
+            return Err(SendQueueFull);
+        }
+        let mut last = Planned { id: WrId(self.next() - 1), signalled: false };
+        for _ in 0..n {
+            last = self.plan(control, false)?;
+        }
+        Ok(last)
+    }
+
     fn complete(&mut self, ahead: usize, failed: bool) -> Result<u32, CompletionError> {
         let at = ahead.checked_sub(1).ok_or(CompletionError::AlreadyRetired)?;
         let signalled = self.outstanding.get(at).ok_or(CompletionError::NeverPosted)?;
@@ -152,6 +183,13 @@ impl<const WORDS: usize> Pair for Tracked<WORDS> {
                 let planned =
                     if forced { machine.plan_signalled(class) } else { machine.plan(class) };
                 assert_eq!(planned, model.plan(control, forced));
+                planned.is_err()
+            }
+            Op::PlanRun { control, n } => {
+                let class = if control { WrClass::Control } else { WrClass::Data };
+                assert_eq!(machine.run(class) as usize, model.run(control));
+                let planned = machine.plan_run(class, n.into());
+                assert_eq!(planned, model.plan_run(control, n.into()));
                 planned.is_err()
             }
             Op::Rollback { back } => {

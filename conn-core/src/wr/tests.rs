@@ -19,6 +19,8 @@ fn alphabet(depth: u8) -> Vec<Op> {
         ops.extend([Op::Rollback { back: n }, Op::Complete { ahead: n }]);
         ops.push(Op::CompleteFailed { ahead: n });
     }
+    ops.extend((2..=depth).map(|n| Op::PlanRun { control: false, n }));
+    ops.extend([Op::PlanRun { control: false, n: 0 }, Op::PlanRun { control: true, n: 2 }]);
     ops
 }
 
@@ -115,6 +117,7 @@ fn a_config_that_makes_no_queue_is_refused() {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => any::<(bool, bool)>().prop_map(|(control, forced)| Op::Plan { control, forced }),
+        2 => (any::<bool>(), 0..20u8).prop_map(|(control, n)| Op::PlanRun { control, n }),
         1 => (0..70u8).prop_map(|back| Op::Rollback { back }),
         1 => Just(Op::RollbackBeyond),
         2 => (0..70u8).prop_map(|ahead| Op::Complete { ahead }),

@@ -13,6 +13,7 @@ use crate::send_recv::{Ended, SendError, Violation, ended_by};
 impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
+        self.book();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
@@ -26,6 +27,7 @@ impl Sender {
                 Err(e) => return Err(self.fail_device(&e)),
             }
         }
+        self.open_run();
         Ok(())
     }
 
@@ -36,7 +38,7 @@ impl Sender {
             Ok(polled) => polled,
             Err(e) => return Err(self.fail_device(&e)),
         };
-        self.book_credits();
+        self.book();
         let mut spent = [0u32; Self::POLL_BATCH];
         let (mut spent_count, mut failure) = (0, None);
         for completion in self.batch.drain() {
@@ -63,9 +65,6 @@ impl Sender {
             self.fail(ended);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
-        if polled > 0 {
-            self.count_room();
-        }
         Ok(polled)
     }
 
@@ -88,7 +87,7 @@ impl Sender {
     /// Ends this half with a reason, unless it has ended already; the reason that holds.
     #[cold]
     fn fail(&mut self, ended: Ended) -> SendError {
-        self.room = 0;
+        self.queue.close_run();
         if self.ended.is_none() && !matches!(ended, Ended::PeerStopped) {
             // Or its device would go on answering for it when the peer asks after it.
             if let Err(e) = self.control.to_error() {

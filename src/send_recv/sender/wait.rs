@@ -21,8 +21,8 @@ impl Sender {
     /// message of that number, or the pack that is open will get it.
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
-        let next = self.tracker.next_id().0 + u64::from(open);
-        ticket.sender == self.number && ticket.id.0 < next
+        let last = self.queue.staged_total() + u64::from(open);
+        ticket.sender == self.number && ticket.id.0 <= last
     }
 
     pub(super) fn wait_until(
@@ -99,11 +99,10 @@ impl Sender {
     /// buffer, no key and no credit, and fails when nobody answers.
     fn probe(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
+        self.book();
         // A full control share has a signalled request on its way already.
         let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
         self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
-        // It takes a place that data could have had.
-        self.count_room();
         self.post()
     }
 }
@@ -126,7 +125,7 @@ impl Sender {
     /// Ends it without a word: there is nobody to say goodbye to.
     pub(crate) fn abandon(&mut self) {
         self.ended.get_or_insert(Ended::Closed);
-        self.room = 0;
+        self.queue.close_run();
     }
 }
 

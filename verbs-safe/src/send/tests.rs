@@ -28,6 +28,7 @@ impl SendQueue {
     /// As if `count` requests had been posted and retired.
     fn jump_to(&mut self, count: u64) {
         (self.staged, self.posted, self.retired) = (count, count, count);
+        self.next = self.places.at(self.place(count + 1));
         while self.epochs.next <= count {
             self.epochs.turn(&self.qp.send_cq().epoch);
         }
@@ -40,7 +41,8 @@ impl SendQueue {
         self.posted = self.staged;
         self.retired += count as u64;
         if count > 0 {
-            self.slots_retired = self.slots_after[self.place(self.retired)];
+            // SAFETY: the place is inside.
+            self.slots_retired = unsafe { (*self.places.at(self.place(self.retired))).slots_after };
         }
     }
 }
@@ -112,14 +114,15 @@ fn a_device_that_names_no_bad_request_may_have_taken_all() {
     for _ in 0..4 {
         qp.send.stage(SendOp::Send { len: 0 }, false).unwrap();
     }
-    let third = qp.send.work.at(qp.send.place(3));
+    // SAFETY: the place is inside.
+    let third = unsafe { &raw mut (*qp.send.places.at(qp.send.place(3))).work };
     let error = qp.send.refused(third, Errno::ENOMEM);
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, true, 2));
     let error = qp.send.refused(null_mut(), Errno::EINVAL);
     assert_eq!((error.posted, error.retry, qp.send.staged()), (2, false, 0));
 }
 
-/// What `stage_send` counts for many at a time is what asking each time would say.
+/// What a run counts for many at a time is what asking each time would say.
 #[test]
 fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
     let (mut qp, _cq) = after(0);
@@ -139,7 +142,21 @@ fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
         };
         let staged = match random >> 28 {
             0..4 => qp.send.stage(SendOp::Send { len }, true),
-            _ => qp.send.stage_send(len, |_| true),
+            4..7 => {
+                let most = (random >> 18) % 5;
+                let granted = qp.send.open_run(most, 2);
+                let room = (depth - outstanding).min(slots - lent);
+                assert_eq!(u64::from(granted), room.min(most.into()));
+                continue;
+            }
+            // Where there is room, the run may have ended all the same.
+            _ => match qp.send.stage_next(len as usize, |_| ()) {
+                Ok(staged) => {
+                    assert_eq!(staged.count, qp.send.staged_total());
+                    Ok(())
+                }
+                Err(_) => qp.send.stage(SendOp::Send { len }, true),
+            },
         };
         assert_eq!(staged, expected);
         match staged {
@@ -153,5 +170,57 @@ fn a_send_finds_room_where_there_is_a_place_and_a_slot_and_nowhere_else() {
         }
     }
     assert!(refused.iter().all(|times| *times > 20), "{refused:?}");
-    assert!(matches!(qp.send.stage_send(1 << 20, |_| true), Err(StageError::TooLong { .. })));
+}
+
+#[test]
+fn a_run_ends_where_it_was_said_and_takes_no_longer_and_no_empty_messages() {
+    let (mut qp, _cq) = after(0);
+    assert!(qp.send.stage_next(1, |_| panic!("there is no run")).is_err());
+    assert_eq!(qp.send.open_run(3, usize::MAX), 3);
+    assert!(qp.send.stage_next(1 << 20, |_| panic!("longer than a slot")).is_err());
+    assert_eq!(qp.send.open_run(3, 4), 3);
+    assert!(qp.send.stage_next(5, |_| panic!("longer than was said")).is_err());
+    assert!(qp.send.stage_next(0, |_| panic!("empty")).is_err());
+    let staged = qp.send.stage_next(4, |slot| assert_eq!(slot.len(), 4)).ok();
+    assert_eq!(staged, Some(InRun { count: 1, is_last: false }));
+    // What is staged otherwise counts, too.
+    qp.send.stage(SendOp::Send { len: 0 }, false).unwrap();
+    let staged = qp.send.stage_next(4, |_| ()).ok();
+    assert_eq!(staged, Some(InRun { count: 3, is_last: true }));
+    assert!(qp.send.stage_next(4, |_| panic!("the run is over")).is_err());
+    qp.send.open_run(3, 4);
+    qp.send.close_run();
+    assert!(qp.send.stage_next(4, |_| panic!("the run was closed")).is_err());
+    assert_eq!(qp.send.staged(), 3);
+}
+
+#[test]
+fn the_last_of_a_run_is_signalled_if_it_is_not_posted_yet() {
+    let (mut qp, cq) = after(0);
+    assert!(!qp.send.signal_last(), "there is none");
+    qp.send.open_run(2, 8);
+    while qp.send.stage_next(8, |slot| slot.fill(7)).is_ok() {}
+    assert!(qp.send.signal_last());
+    qp.send.post().unwrap();
+    assert!(!qp.send.signal_last(), "it is posted");
+    let mut batch = CompletionBatch::new(8);
+    cq.poll(&mut batch).unwrap();
+    let sends: Vec<u64> = batch
+        .drain()
+        .filter(|completion| completion.queue_id() == qp.send.queue_id())
+        .map(|completion| u64::from(completion.low()))
+        .collect();
+    assert_eq!(sends, [2], "one completion, that of the last");
+}
+
+#[test]
+fn a_message_whose_filling_panics_is_not_staged() {
+    let (mut qp, _cq) = after(0);
+    qp.send.open_run(2, 8);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        qp.send.stage_next(8, |_| panic!("nothing to say")).is_ok()
+    }));
+    assert!(panicked.is_err());
+    let staged = qp.send.stage_next(8, |_| ()).ok();
+    assert_eq!(staged, Some(InRun { count: 1, is_last: false }));
 }
