@@ -171,7 +171,8 @@ impl<'a> Draft<'a> {
             receiving.extend(recv);
         }
         let Plan { signal_every, poll_batch, repost_batch, .. } = *plan;
-        let inbox = |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams);
+        let inbox =
+            |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams, local.spin);
         Ok(End {
             outbox: Outbox::new(send_cq, sending, routes, signal_every, poll_batch, local.spin),
             inbox: (!receiving.is_empty()).then(|| inbox(receiving)),

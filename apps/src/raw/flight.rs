@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use super::plan::NUMBER_BITS;
 
-/// When each message in flight left, by its number modulo the window.
+/// When each message in flight left, by its number modulo a power of two that the window
+/// fits into: a division would take time of every message.
 ///
 /// Invariant: `settled <= sent <= settled + window`; below `settled` every message was
 /// answered or given up, and one at `settled` is awaited, if any is.
 #[derive(Debug)]
 pub(super) struct Flight {
     left: Box<[Option<Instant>]>,
+    window: u64,
     sent: u64,
     settled: u64,
     /// One more than the number of the newest answer.
@@ -42,8 +44,15 @@ impl Faults {
 
 impl Flight {
     pub(super) fn new(window: u32) -> Flight {
-        let left = vec![None; window as usize].into();
-        Flight { left, sent: 0, settled: 0, newest: 0, faults: Faults::default() }
+        let left = vec![None; window.next_power_of_two() as usize].into();
+        Flight {
+            left,
+            window: window.into(),
+            sent: 0,
+            settled: 0,
+            newest: 0,
+            faults: Faults::default(),
+        }
     }
 
     /// The number of the next message.
@@ -67,7 +76,7 @@ impl Flight {
     /// Whether one more message may leave.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.sent - self.settled < self.left.len() as u64
+        self.sent - self.settled < self.window
     }
 
     pub(super) fn faults(&self) -> Faults {
@@ -76,7 +85,7 @@ impl Flight {
 
     #[inline]
     fn at(&self, number: u64) -> usize {
-        (number % self.left.len() as u64) as usize
+        number as usize & (self.left.len() - 1)
     }
 
     /// The next message leaves; there is room.

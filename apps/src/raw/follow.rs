@@ -146,6 +146,7 @@ fn by_messages(
             watch.progress();
             outbox.post_all()?;
             inbox.repost()?;
+            outbox.tidy()?;
         } else if let Some(note) = watch.idle_with(outbox, wire)? {
             return done(note).map(drop);
         }
@@ -166,11 +167,12 @@ fn by_memory(
     let End { outbox, memory, remote, .. } = end;
     let memory = memory.as_ref().context("no memory")?;
     let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
+    let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     loop {
         let mut arrived = false;
         for (rank, lane) in lanes.iter_mut().enumerate() {
             let (size, at) = (lane.size as usize, places.at(rank, lane.next));
-            let Some(found) = memory::arrived(memory, at, size)? else { continue };
+            let Some(found) = memory::arrives(memory, at, size, looks)? else { continue };
             arrived = true;
             let (number, bytes) = (lane.marked(plan, found)?, &mut scratch[..size]);
             if plan.verify {
@@ -199,6 +201,7 @@ fn by_memory(
         }
         if arrived {
             watch.progress();
+            outbox.tidy()?;
             continue;
         }
         if plan.batch > 1 {

@@ -51,6 +51,8 @@ struct Leader<'a> {
     lanes: Vec<Lane>,
     trips: Trips,
     sent: u64,
+    /// The queue pair that the next message goes over.
+    turn: usize,
     /// Messages that were answered, or given up.
     settled: u64,
     /// Messages given up since the last answer.
@@ -102,6 +104,7 @@ impl<'a> Leader<'a> {
             lanes: (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect(),
             trips,
             sent: 0,
+            turn: 0,
             settled: 0,
             unanswered: 0,
             parts: if plan.op == Op::Read { 1 } else { 2 },
@@ -122,11 +125,7 @@ impl<'a> Leader<'a> {
     fn next(&self) -> Option<usize> {
         let may = self.sent < self.trips.total()
             && self.sent - self.settled < u64::from(self.plan.unacked);
-        if !may {
-            return None;
-        }
-        let rank = (self.sent % self.lanes.len() as u64) as usize;
-        self.lanes[rank].flight.has_room().then_some(rank)
+        (may && self.lanes[self.turn].flight.has_room()).then_some(self.turn)
     }
 
     /// Sends what may be sent; `stage` stages the next message of a queue pair.
@@ -143,6 +142,7 @@ impl<'a> Leader<'a> {
             let left = if self.plan.verify { Instant::now() } else { self.now };
             lane.flight.depart(left);
             self.sent += 1;
+            self.turn = if rank + 1 == self.lanes.len() { 0 } else { rank + 1 };
             if outbox.staged(rank) >= self.plan.batch {
                 outbox.post(rank)?;
             }
@@ -153,7 +153,7 @@ impl<'a> Leader<'a> {
             outbox.post_all()?;
         }
         self.account();
-        Ok(())
+        if self.plan.op == Op::Read { Ok(()) } else { outbox.tidy() }
     }
 
     /// A message of a queue pair that had `left` then was answered.
@@ -408,6 +408,7 @@ fn by_memory(
     let End { outbox, memory, remote, .. } = end;
     let memory: &SharedRegion = memory.as_ref().context("no memory")?;
     let (mut scratch, places) = (vec![0; plan.largest() as usize], Places::new(plan));
+    let looks = if plan.qps == 1 { watch.looks() } else { 1 };
     while !leader.is_done() {
         leader.send(outbox, |outbox, rank, lane| {
             let number = lane.flight.sent();
@@ -427,7 +428,7 @@ fn by_memory(
                 let lane = &mut leader.lanes[rank];
                 let (number, size) = (lane.flight.awaited(), lane.size as usize);
                 let at = places.at(rank, number);
-                let Some(found) = memory::arrived(memory, at, size)? else { break };
+                let Some(found) = memory::arrives(memory, at, size, looks)? else { break };
                 leader.now = Instant::now();
                 arrived = true;
                 if plan.verify {

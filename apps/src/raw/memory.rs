@@ -74,6 +74,22 @@ pub(super) fn arrived(memory: &SharedRegion, at: usize, size: usize) -> Result<O
     Ok((memory.observe_byte(at)? == last).then_some(last))
 }
 
+/// As [`arrived`], with so many looks in a row.
+#[inline]
+pub(super) fn arrives(
+    memory: &SharedRegion,
+    at: usize,
+    size: usize,
+    looks: u32,
+) -> Result<Option<u8>> {
+    for _ in 1..looks {
+        if memory.observe_byte(at + size - 1)? != 0 {
+            break;
+        }
+    }
+    arrived(memory, at, size)
+}
+
 /// Makes the place ready for the next message. Messages begin at cache lines, so that
 /// the words which hold the marks are nobody else's, and plain stores do.
 #[inline]
