@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use verbs_safe::{Context, ProtectionDomain};
+use verbs_safe::{Context, PortAttr, ProtectionDomain};
 use verbs_sys::Table;
 
 mod counters;
@@ -114,6 +114,12 @@ impl Device {
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    /// A port that carries nothing now, and what to do about it.
+    pub(crate) fn inactive(&self, port: &PortAttr) -> DeviceError {
+        let reason = format!("it is {}: check its link (`rdma link`, `ip link`)", port.state);
+        self.error("use the port", &reason)
     }
 
     pub(crate) fn error(&self, what: &'static str, reason: &dyn fmt::Display) -> DeviceError {

@@ -165,7 +165,7 @@ impl RawEnd {
         let port = device.context().port(config.port);
         let port = port.map_err(|e| device.error("query the port", &e))?;
         if !port.is_active {
-            return Err(device.error("use the port", &format!("it is {}", port.state)).into());
+            return Err(device.inactive(&port).into());
         }
         let gid = device.context().choose_gid(config.port, link.gid_index);
         let gid = gid.map_err(|e| device.error("choose a GID", &e))?;

@@ -63,6 +63,9 @@ impl Deadline {
     }
 }
 
+/// What is logged with a probe.
+pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
+
 /// What a waiter that found nothing to do is to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {

@@ -122,49 +122,52 @@ fn what_a_dead_sender_has_sent_is_handed_out_first() {
     }
 }
 
+/// The receiver is never idle, nor alone with the dead, until it has heard.
 #[test]
 fn other_senders_go_on_after_one_has_died() {
-    bounded(|| {
-        let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
-        let mut victim = receiver(&device, &config, 2, None).unwrap();
-        let mut raw = raw_sender(&mut victim, &device, &config);
-        let mut good = join(&mut victim, &device, &device, &config).unwrap();
-        raw.send(b"last words");
-        raw.drain();
-        drop(raw);
-        let (stop, stopped) = channel::<()>();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut number = 0;
-                while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
-                    good.send_async(&content(5, number, 12)).unwrap();
-                    number += 1;
-                }
-                good.close().unwrap();
-            });
-            let (mut heard, mut number, mut stop) = (0, 0, Some(stop));
-            loop {
-                match victim.recv() {
-                    Ok(message) if message.peer().0 == 0 => assert_eq!(*message, *b"last words"),
-                    Ok(message) => {
-                        assert_content(&message, 5, number, 12);
+    for polls in [false, true] {
+        bounded(move || {
+            let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
+            let mut victim = receiver(&device, &config, 2, None).unwrap();
+            let mut raw = raw_sender(&mut victim, &device, &config);
+            let mut good = join(&mut victim, &device, &device, &config).unwrap();
+            raw.send(b"last words");
+            raw.drain();
+            drop(raw);
+            let (stop, stopped) = channel::<()>();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let mut number = 0;
+                    while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
+                        good.send_async(&content(5, number, 12)).unwrap();
                         number += 1;
-                        // The good sender leaves, and the receiver is alone with the dead.
-                        if number == 100 {
+                    }
+                    good.close().unwrap();
+                });
+                let (mut heard, mut number, mut stop) = (0, 0, Some(stop));
+                loop {
+                    match if polls { victim.try_recv() } else { victim.recv() } {
+                        Ok(message) if message.peer().0 == 0 => {
+                            assert_eq!(*message, *b"last words");
+                        }
+                        Ok(message) => {
+                            assert_content(&message, 5, number, 12);
+                            number += 1;
+                        }
+                        Err(RecvError::Empty) => {}
+                        Err(RecvError::Closed) => break,
+                        Err(e) => {
+                            assert_lost(e);
+                            heard += 1;
                             stop = None;
                         }
                     }
-                    Err(RecvError::Closed) => break,
-                    Err(e) => {
-                        assert_lost(e);
-                        heard += 1;
-                    }
                 }
-            }
-            drop(stop);
-            assert_eq!(heard, 1);
+                drop(stop);
+                assert_eq!(heard, 1);
+            });
         });
-    });
+    }
 }
 
 /// A sender of the library, and a hand-made receiver.

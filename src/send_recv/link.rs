@@ -11,6 +11,7 @@ use super::receiver::Peer;
 use super::returns::SlotReturn;
 use super::setup::Tracker;
 use super::{Ended, PROBE, Violation};
+use crate::wait::SILENT;
 pub(crate) use buffers::{OwnBuffers, Source};
 
 /// What a completion that brought no message has changed.
@@ -64,6 +65,10 @@ pub(crate) struct Link {
     /// `counted` when that was done last; what came of them is not booked yet.
     room: u32,
     counted: u32,
+    /// Messages that are booked, and those that had come when it was last looked whether
+    /// the sender is silent; both wrap.
+    booked: u32,
+    seen: u32,
     source: Source,
     state: State,
     error: Option<Ended>,
@@ -124,6 +129,8 @@ impl Link {
             grantor,
             room: 0,
             counted: 0,
+            booked: 0,
+            seen: 0,
             source,
             state: State::Open,
             error: None,
@@ -252,6 +259,7 @@ impl Link {
     fn book(&mut self) {
         let received = self.counted - self.room;
         (self.counted, self.room) = (0, 0);
+        self.booked = self.booked.wrapping_add(received);
         if let Some(grantor) = &mut self.grantor {
             let booked = grantor.on_receive_many(received);
             debug_assert!(booked.is_ok(), "there was room, so there were credits");
@@ -460,6 +468,16 @@ impl Link {
         if self.state == State::Open && !self.tracker.signalled_outstanding() {
             self.post_control(PROBE, true);
         }
+    }
+
+    /// Asks after a sender of which nothing has come since this was called last.
+    pub(crate) fn probe_if_silent(&mut self) {
+        let come = self.booked.wrapping_add(self.counted - self.room);
+        if come == self.seen {
+            tracing::debug!(qp = self.qp_num(), "{SILENT}");
+            self.probe();
+        }
+        self.seen = come;
     }
 
     /// Says goodbye to a sender that still sends.

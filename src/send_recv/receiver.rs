@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conn_core::control::Control;
 use conn_core::pack::Unpacker;
@@ -12,7 +12,7 @@ use super::link::{Arrival, Link, Work};
 use super::links::Links;
 use super::returns::{Returns, SlotReturn};
 use super::{Ended, RecvError, Violation};
-use crate::wait::{Deadline, Idle, Silence, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, SILENT, Silence, Step, WaitStrategy};
 
 /// Which sender a message came from: the order in which the senders joined the
 /// receiver, from 0. Numbers of senders that have gone are not used again (so that a
@@ -116,6 +116,9 @@ pub struct Receiver {
     trouble: Option<RecvError>,
     policy: Policy,
     silence: Silence,
+    /// Polls for more, and when those who had sent nothing were last asked after.
+    polls: u32,
+    asked: Option<Instant>,
     stats: ReceiverStats,
     ended: Option<Ended>,
 }
@@ -170,6 +173,8 @@ impl Receiver {
             trouble: None,
             policy,
             silence: Silence::default(),
+            polls: 0,
+            asked: None,
             stats: ReceiverStats::default(),
             ended: None,
         }
@@ -341,7 +346,10 @@ impl Receiver {
                         return Ok(message);
                     }
                 }
-                Step::Probe => self.links.iter_mut().for_each(Link::probe),
+                Step::Probe => {
+                    tracing::debug!("{SILENT}");
+                    self.links.iter_mut().for_each(Link::probe);
+                }
                 Step::TimedOut => {
                     self.silence = idle.silence();
                     return Err(RecvError::TimedOut);
@@ -381,6 +389,10 @@ impl Receiver {
     /// Polls for more, after doing what is owed: each poll batch pays for the one
     /// before it.
     fn refill(&mut self) -> Result<(), RecvError> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(Self::POLLS_PER_LOOK) {
+            self.ask_the_silent();
+        }
         self.collect_freed();
         self.settle(false);
         if self.poll()? > 0 {
@@ -389,6 +401,21 @@ impl Receiver {
         self.settle(true);
         self.links.tidy();
         Err(self.nothing())
+    }
+
+    /// Polls between two looks at the clock: so many that looking costs nothing.
+    const POLLS_PER_LOOK: u32 = 64;
+
+    /// Asks after those who have sent nothing for a keepalive interval: while others
+    /// send, or for whoever only polls, there is no wait that would do it.
+    #[cold]
+    fn ask_the_silent(&mut self) {
+        let now = Instant::now();
+        let asked = *self.asked.get_or_insert(now);
+        if now.duration_since(asked) >= self.policy.keepalive {
+            self.asked = Some(now);
+            self.links.iter_mut().for_each(Link::probe_if_silent);
+        }
     }
 
     fn poll(&mut self) -> Result<usize, RecvError> {

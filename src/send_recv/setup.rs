@@ -54,7 +54,7 @@ impl Port {
         let attr = device.context().port(transport.port);
         let attr = attr.map_err(|e| device.error("query the port", &e))?;
         if !attr.is_active {
-            return Err(device.error("use the port", &format!("it is {}", attr.state)).into());
+            return Err(device.inactive(&attr).into());
         }
         let gid = device.context().choose_gid(transport.port, transport.gid_index);
         let gid = gid.map_err(|e| device.error("choose a GID", &e))?;

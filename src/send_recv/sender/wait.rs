@@ -8,7 +8,7 @@ use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
 use crate::send_recv::{Ended, PROBE, SendError};
-use crate::wait::{Deadline, Idle, Step};
+use crate::wait::{Deadline, Idle, SILENT, Step};
 
 /// Waiting.
 impl Sender {
@@ -71,7 +71,10 @@ impl Sender {
         match idle.step() {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
-            Step::Probe => self.probe(),
+            Step::Probe => {
+                tracing::debug!(qp = self.qp_num(), "{SILENT}");
+                self.probe()
+            }
             Step::TimedOut => {
                 self.silence = idle.silence();
                 Err(SendError::TimedOut)
