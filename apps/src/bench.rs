@@ -20,6 +20,7 @@ use load::Load;
 pub(crate) use load::{End as EndOfLoad, Receiving, Shape};
 use report::Report;
 pub(crate) use report::{bytes, rate, right_aligned};
+pub(crate) use run::HAS_COME;
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     if let Some(op) = options.raw.op {

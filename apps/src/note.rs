@@ -58,8 +58,13 @@ pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
 const GONE: &str = "the other end has gone";
 
 impl Wire {
-    pub(crate) fn new(stream: TcpStream) -> Wire {
-        Wire(stream)
+    /// The stream to the other end.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn new(stream: TcpStream) -> std::io::Result<Wire> {
+        notice_death(&stream)?;
+        Ok(Wire(stream))
     }
 
     /// Says something.
@@ -148,7 +153,10 @@ pub(crate) fn cause<'w>(
     wires: impl IntoIterator<Item = &'w mut Wire>,
 ) -> Failure {
     let mut wires: Vec<&mut Wire> = wires.into_iter().collect();
-    wires.iter_mut().for_each(|wire| wire.give_up(&failure));
+    // That it has stopped receiving the other end knows, and takes it for no cause.
+    if !is_told(&failure) {
+        wires.iter_mut().for_each(|wire| wire.give_up(&failure));
+    }
     if !may_be_theirs(&failure) {
         return failure;
     }
@@ -159,6 +167,11 @@ pub(crate) fn cause<'w>(
             "the other end does not answer any more: look why it has ended, and start both again",
         ),
     }
+}
+
+/// Whether the other end has brought this about, and told it.
+fn is_told(failure: &Failure) -> bool {
+    matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
 }
 
 /// Whether a failure may have its cause at another end.
@@ -175,8 +188,10 @@ fn may_be_theirs(failure: &Failure) -> bool {
     by_sending || by_receiving
 }
 
+/// A read that has come to its limit would have blocked; one that has timed out is the
+/// end of a stream to a host that does not answer.
 fn is_late(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]
@@ -188,7 +203,16 @@ mod tests {
     fn wires() -> (Wire, Wire) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Wire::new(near), Wire::new(listener.accept().unwrap().0))
+        (Wire::new(near).unwrap(), Wire::new(listener.accept().unwrap().0).unwrap())
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_host_at_the_other_end() {
+        let (near, mut far) = wires();
+        assert!(rustix::net::sockopt::socket_keepalive(&near.0).unwrap());
+        let waited = far.hear_within(Duration::from_millis(1)).unwrap();
+        assert_eq!(waited, None, "who is there may be silent");
+        assert!(!is_late(ErrorKind::TimedOut), "what is told then is the end");
     }
 
     #[test]

@@ -12,13 +12,13 @@ use rdma_conn::send_recv::{Config, Connection, Preset, RecvError, pair};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, Compat, Pingpong};
-use crate::bench::right_aligned;
+use crate::bench::{HAS_COME, right_aligned};
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
 use crate::session;
 use crate::verify::Payload;
 
-/// Round trips before the measured ones.
+/// Round trips before the measured ones: a tenth of them, and at most so many.
 const WARM_UP: u64 = 1000;
 /// No peer that lives takes longer for one answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -115,6 +115,10 @@ fn operations(connection: &Connection) -> u64 {
     connection.sender.stats().work_requests + connection.receiver.stats().work_requests
 }
 
+fn warm_up(options: &Pingpong) -> u64 {
+    WARM_UP.min(options.trips() / 10)
+}
+
 /// Sends, waits for the answer, and measures.
 fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogram<u64>> {
     let verify = !options.no_verify;
@@ -122,7 +126,8 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
     let mut back = Payload::new(size as usize, 0);
     let mut message = vec![0; size as usize];
     let mut half_trips = Histogram::new(3)?;
-    for trip in 0..WARM_UP + options.trips() {
+    let warm_up = warm_up(options);
+    for trip in 0..warm_up + options.trips() {
         if verify {
             out.fill(&mut message);
         }
@@ -135,7 +140,7 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
             back.check(&answer)?;
         }
         near.receiver.free(answer);
-        if trip >= WARM_UP {
+        if trip >= warm_up {
             half_trips.record(round_trip.as_nanos() as u64 / 2)?;
         }
     }
@@ -144,13 +149,16 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
 
 /// Sends back what comes, until the other end closes.
 fn follow(far: &mut Connection, verify: bool, size: u32) -> Result<()> {
-    let mut expected = Payload::new(size as usize, 0);
+    let (mut expected, mut is_first) = (Payload::new(size as usize, 0), true);
     loop {
         let message = match far.receiver.recv() {
             Ok(message) => message,
             Err(RecvError::Closed) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
+        if std::mem::take(&mut is_first) {
+            tracing::info!("{HAS_COME}");
+        }
         far.sender.send_async(&message)?;
         far.sender.flush()?;
         if verify {
@@ -168,7 +176,7 @@ fn line(
     measured: &Measured,
 ) -> Line {
     let Measured { half_trips: h, operations, before } = measured;
-    let all = 2 * (options.trips() + WARM_UP);
+    let all = 2 * (options.trips() + warm_up(options));
     let rnr_events = before.and_then(|before| device.counters().ok()?.since(&before).rnr_events);
     Line {
         protocol: options.connection.protocol.name().into(),

@@ -9,6 +9,7 @@ mod end;
 mod flight;
 mod follow;
 mod lead;
+mod lobby;
 mod memory;
 mod plan;
 mod queues;
@@ -18,7 +19,7 @@ mod report;
 mod tests;
 mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -30,11 +31,12 @@ use crate::args::{
     Bench, Common, ConnectionArgs, Ends, Faults, Op, Pingpong, RawArgs, RawTransport, Wait,
 };
 use crate::bench::EndOfLoad;
-use crate::outcome::{Outcome, as_usage, usage};
+use crate::outcome::{Failure, Outcome, as_usage, usage};
 use crate::{progress, session};
 pub(crate) use compat::ibv_rc_pingpong;
 use end::{End, Local, Refused};
 use lead::Trips;
+use lobby::{Language, Lobby};
 use plan::{Plan, Task};
 use rate::Received;
 use report::{Counted, Latency, Line, Report};
@@ -236,7 +238,8 @@ impl Request<'_> {
             let lines = match self.ends.connect {
                 Some(address) => {
                     let stream = session::dial(address)?;
-                    lead(local, plan, &mut Wire::tcp(stream)?, self.until)?
+                    let led = lead(local, plan, &mut Wire::tcp(stream)?, self.until);
+                    led.map_err(|e| self.explain(e, address))?
                 }
                 None => within_process(local, plan, self.until)?,
             };
@@ -248,22 +251,29 @@ impl Request<'_> {
         Ok(())
     }
 
+    /// What to do when the end at `address` did not let us join it.
+    fn explain(&self, error: Failure, address: SocketAddr) -> Failure {
+        match error.downcast() {
+            Ok(error) => {
+                let op = self.op.protocol().trim_start_matches("raw-");
+                let command = format!("{} --op {op}", self.task.name());
+                session::explain(error, address, &command)
+            }
+            Err(error) => error,
+        }
+    }
+
     /// The following end of another process: one measurement after the other, until the
     /// last.
     fn listen(&self, local: Local<'_>, address: SocketAddr) -> Outcome {
-        let listener = TcpListener::bind(address).with_context(|| {
-            format!("cannot listen on {address}: is another program using the port?")
-        })?;
-        eprintln!("listening on {}", listener.local_addr()?);
-        self.serve(local, &listener)
+        self.serve(local, Lobby::listen(address, Language::Handshake)?)
     }
 
-    fn serve(&self, local: Local<'_>, listener: &TcpListener) -> Outcome {
+    fn serve(&self, local: Local<'_>, mut lobby: Lobby) -> Outcome {
         let mut report = Report::new(self.common.json, self.task);
         loop {
-            let (stream, from) = listener.accept()?;
-            let made = stream.set_nodelay(true).map_err(Into::into);
-            let mut wire = match made.and_then(|()| Wire::tcp(stream)) {
+            let (stream, from) = lobby.next()?;
+            let mut wire = match Wire::tcp(stream) {
                 Ok(wire) => wire,
                 Err(e) => {
                     session::refused(Some(from), &e.to_string());

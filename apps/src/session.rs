@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::ConnectionArgs;
 use crate::bench::{EndOfLoad, Receiving, Shape};
-pub(crate) use ends::{Guest, dial, explain, listen, next_peer, open_device, refused};
+pub(crate) use ends::{
+    Guest, cannot_listen, dial, explain, listen, next_peer, open_device, refused,
+};
 
 /// One connection of a session, as application data of the handshake (up to 512 bytes,
 /// hence the short names).

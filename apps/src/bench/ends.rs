@@ -67,13 +67,16 @@ pub(super) fn join(
     let mut stream = session::dial(address)?;
     let made = connect_sender_over(&mut stream, device, config, &session.encode()?);
     let sender = made.map_err(|e| session::explain(e, address, "bench"))?;
-    Ok((Outlet { sender, stream: session.stream() }, Wire::new(stream)))
+    Ok((Outlet { sender, stream: session.stream() }, Wire::new(stream)?))
 }
 
 /// Waits until the listening end has all its senders.
 pub(super) fn begin(wire: &mut Wire) -> Result<()> {
     match wire.hear_whenever().context("the listening end does not begin")? {
-        Note::Begin => Ok(()),
+        Note::Begin => {
+            tracing::info!("it begins");
+            Ok(())
+        }
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
     }

@@ -17,6 +17,7 @@ use super::ends::{self, Part};
 use super::gather::{self, Host, Party};
 use super::load::Load;
 use super::report::{bytes, rate};
+use super::run::HAS_COME;
 use crate::args::{Bench, Common};
 use crate::note::{Note, cause};
 use crate::outcome::{Outcome, usage};
@@ -183,6 +184,9 @@ fn take(mut receiver: Receiver) -> Result<Passed> {
             Err(RecvError::Closed) => break,
             Err(e) => return Err(e.into()),
         };
+        if messages == 0 {
+            tracing::info!("{HAS_COME}");
+        }
         hasher.update(&message);
         bytes += message.len() as u64;
         messages += 1;

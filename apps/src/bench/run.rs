@@ -1,6 +1,7 @@
 //! One measurement: threads that send, threads that receive.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -134,15 +135,17 @@ pub(crate) fn measure(
     let registered_bytes = sides.registered_bytes();
     let Sides { senders, receivers, pool } = sides;
     let both_here = !senders.is_empty() && !receivers.is_empty();
-    let barrier = Barrier::new(senders.len() + receivers.len() + 1);
+    let together = &Together {
+        barrier: Barrier::new(senders.len() + receivers.len() + 1),
+        has_failed: AtomicBool::new(false),
+    };
     let before = device.counters().ok();
     let totals = std::thread::scope(|scope| {
-        let barrier = &barrier;
-        let send = |outlet| scope.spawn(move || send(outlet, load, barrier));
-        let receive = |group| scope.spawn(move || receive(group, load, barrier));
+        let send = |outlet| scope.spawn(move || together.watch(send(outlet, load, together)));
+        let receive = |group| scope.spawn(move || together.watch(receive(group, load, together)));
         let sending: Vec<_> = senders.into_iter().map(send).collect();
         let receiving: Vec<_> = receivers.into_iter().map(receive).collect();
-        barrier.wait();
+        together.barrier.wait();
         begin();
         sending
             .into_iter()
@@ -174,6 +177,44 @@ fn advise(failure: anyhow::Error) -> anyhow::Error {
         Some(SendError::Ended(Ended::PeerLost(e))) if e.status == WcStatus::RNR_RETRY_EXC => failure
             .context("the receiver fell behind for longer than retries last; use credits, a lower --rate or a larger --recv-window"),
         _ => failure,
+    }
+}
+
+/// What the threads of a measurement have in common.
+struct Together {
+    /// They begin together.
+    barrier: Barrier,
+    /// And end together, when one of them fails.
+    has_failed: AtomicBool,
+}
+
+/// Another thread has failed.
+#[derive(Debug)]
+struct GivenUp;
+
+impl std::fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("another thread has failed")
+    }
+}
+
+impl std::error::Error for GivenUp {}
+
+impl Together {
+    /// What a thread has come to, for the others to see.
+    fn watch(&self, side: Result<Side>) -> Result<Side> {
+        if side.is_err() {
+            // Nothing but the fact is passed on: what failed goes by the thread's end.
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        side
+    }
+
+    /// # Errors
+    /// [`GivenUp`] once another thread has failed.
+    fn go_on(&self) -> Result<(), GivenUp> {
+        // A little late is soon enough.
+        if self.has_failed.load(Ordering::Relaxed) { Err(GivenUp) } else { Ok(()) }
     }
 }
 
@@ -220,21 +261,23 @@ impl Side {
     }
 }
 
-/// Whether a sender failed only because its receiver did.
+/// Whether a thread failed only because its receiver did, or another thread.
 fn is_consequence(failure: &anyhow::Error) -> bool {
-    matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
+    failure.is::<GivenUp>()
+        || matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
 }
 
-fn send(outlet: Outlet, load: &Load, barrier: &Barrier) -> Result<Side> {
+fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
     let Outlet { mut sender, stream } = outlet;
     let mut payload = Payload::new(load.size as usize, stream);
     let plain = vec![0x5a; load.size as usize];
-    barrier.wait();
+    together.barrier.wait();
     let start = Instant::now();
     let mut pacer = Pacer::new(load.rate, start);
     let mut sent = 0;
     let stride = load.stride();
     while load.end.goes_on(sent, start, stride) {
+        together.go_on()?;
         pacer.wait();
         if load.verify {
             send_checked(&mut sender, &mut payload, load.size as usize)?;
@@ -263,31 +306,62 @@ fn send_checked(sender: &mut Sender, payload: &mut Payload, size: usize) -> Resu
     }
 }
 
+/// What is logged when a receiving end has its first message.
+pub(crate) const HAS_COME: &str = "the first message has come";
+
 /// Receives until all senders have closed.
-fn receive(group: Vec<Inlet>, load: &Load, barrier: &Barrier) -> Result<Side> {
+fn receive(group: Vec<Inlet>, load: &Load, together: &Together) -> Result<Side> {
     let alone = group.len() == 1;
     let mut open: Vec<Taker> = group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
-    barrier.wait();
+    together.barrier.wait();
     let start = Instant::now();
     let mut side = Side { start, end: start, received: 0, sent: 0, operations: 0 };
+    let mut vain = 0_u32;
     while !open.is_empty() {
-        let mut at = 0;
-        while let Some(taker) = open.get_mut(at) {
-            match taker.take(alone)? {
-                Taken::Some(count) => {
-                    side.received += count;
-                    side.end = Instant::now();
-                }
-                Taken::Nothing => std::hint::spin_loop(),
-                Taken::Closed => {
-                    side.operations += open.swap_remove(at).receiver.stats().work_requests;
-                    continue;
-                }
-            }
-            at += 1;
+        together.go_on()?;
+        if round(&mut open, alone.then_some(LOOK), &mut side)? {
+            vain = 0;
+            continue;
+        }
+        vain = vain.wrapping_add(1);
+        // The senders may share a core with this thread.
+        if vain.is_multiple_of(VAIN_ROUNDS) {
+            std::thread::yield_now()
+        } else {
+            std::hint::spin_loop()
         }
     }
     Ok(side)
+}
+
+/// How long one receiver is waited for until the thread looks whether others have failed.
+const LOOK: Duration = Duration::from_millis(100);
+/// Rounds over several receivers without any message, until others get a turn.
+const VAIN_ROUNDS: u32 = 64;
+
+/// Takes what there is from each receiver, and drops those that are closed; whether there
+/// was anything.
+fn round(open: &mut Vec<Taker>, time: Option<Duration>, side: &mut Side) -> Result<bool> {
+    let (mut at, mut any) = (0, false);
+    while let Some(taker) = open.get_mut(at) {
+        match taker.take(time)? {
+            Taken::Some(count) => {
+                if side.received == 0 {
+                    tracing::info!("{HAS_COME}");
+                }
+                side.received += count;
+                side.end = Instant::now();
+                any = true;
+            }
+            Taken::Nothing => {}
+            Taken::Closed => {
+                side.operations += open.swap_remove(at).receiver.stats().work_requests;
+                continue;
+            }
+        }
+        at += 1;
+    }
+    Ok(any)
 }
 
 /// A receiver and what is expected from its peers.
@@ -315,17 +389,19 @@ impl Taker {
         Taker { receiver, expected, verify: load.verify }
     }
 
-    /// Takes what is there; waits for it when this is the thread's only receiver.
-    fn take(&mut self, alone: bool) -> Result<Taken> {
+    /// Takes what is there, or waits for it for so long.
+    fn take(&mut self, time: Option<Duration>) -> Result<Taken> {
         let mut count = 0;
         while count < Self::TURN {
-            let message = match self.receiver.try_recv() {
-                Err(RecvError::Empty) if alone && count == 0 => self.receiver.recv(),
-                other => other,
+            let message = match (self.receiver.try_recv(), time) {
+                (Err(RecvError::Empty), Some(time)) if count == 0 => {
+                    self.receiver.recv_timeout(time)
+                }
+                (other, _) => other,
             };
             match message {
                 Ok(message) => self.check(message)?,
-                Err(RecvError::Empty) => break,
+                Err(RecvError::Empty | RecvError::TimedOut) => break,
                 Err(RecvError::Closed) if count == 0 => return Ok(Taken::Closed),
                 Err(RecvError::Closed) => break,
                 Err(e) => return Err(e.into()),

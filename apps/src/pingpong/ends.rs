@@ -40,7 +40,7 @@ pub(super) fn connect(
     let session = part.session(options, config, size).encode()?;
     let near = connect_over(&mut stream, device, config, &session);
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
-    let mut wire = Wire::new(stream);
+    let mut wire = Wire::new(stream)?;
     let led = lead(&mut near, options, size).map(|half_trips| (half_trips, operations(&near)));
     hang_up(near);
     let (half_trips, here) = led.map_err(|e| cause(e, [&mut wire]))?;

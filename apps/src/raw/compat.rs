@@ -1,7 +1,7 @@
 //! `pingpong --compat ibv_rc_pingpong`: either end of rdma-core's program.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +12,7 @@ use rdma_conn::verbs_safe::Endpoint;
 
 use super::end::{self, Local};
 use super::lead::{self, Trips};
+use super::lobby::{Language, Lobby};
 use super::plan::{Plan, Task};
 use super::report::{Latency, Line, Report};
 use super::wire::Wire;
@@ -20,6 +21,7 @@ use crate::args::{Common, Op, Pingpong, Wait};
 use crate::outcome::{Outcome, as_usage, usage};
 use crate::session;
 
+const PROGRAM: &str = "ibv_rc_pingpong";
 /// The program's own settings, where nothing else is asked for.
 const SIZE: u32 = 4096;
 const ITERATIONS: u64 = 1000;
@@ -41,7 +43,7 @@ pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
     };
     let trips = options.iterations.unwrap_or(ITERATIONS);
     let line = match (connect, listen) {
-        (Some(address), _) => lead(local, &plan, options.mtu, trips, session::dial(address)?)?,
+        (Some(address), _) => lead(local, &plan, options.mtu, trips, address)?,
         (None, Some(address)) => listen_at(local, &plan, options.mtu, trips, address)?,
         (None, None) => return Ok(()),
     };
@@ -75,10 +77,14 @@ fn lead(
     plan: &Plan,
     mtu_bytes: u32,
     trips: u64,
-    mut stream: TcpStream,
+    address: SocketAddr,
 ) -> Result<Line> {
+    let mut stream = session::dial(address)?;
     let mut end = end::join(local, plan, |end| {
-        let peer = endpoint(&exchange_as_client(&mut stream, &destination(end))?)?;
+        let told = exchange_as_client(&mut stream, &destination(end)).with_context(|| {
+            format!("another program has {address}: start {PROGRAM} there, or name its port")
+        })?;
+        let peer = endpoint(&told)?;
         end.join(&peer, mtu_bytes)?;
         // The server has connected its queue pair before it answered.
         stream.write_all(&DONE).context("the other end has gone")?;
@@ -101,15 +107,12 @@ fn listen_at(
     trips: u64,
     address: SocketAddr,
 ) -> Result<Line> {
-    let listener = TcpListener::bind(address).with_context(|| {
-        format!("cannot listen on {address}: is another program using the port?")
-    })?;
-    eprintln!("listening on {}", listener.local_addr()?);
+    let mut lobby = Lobby::listen(address, Language::RcPingpong)?;
     loop {
-        let (mut stream, from) = listener.accept()?;
+        let (mut stream, from) = lobby.next()?;
         match read_destination(&mut stream, READY_LIMIT) {
             Ok(peer) => return serve(local, plan, mtu_bytes, trips, stream, &peer),
-            Err(e) => eprintln!("refused a connection from {from}: {e:#}"),
+            Err(e) => session::refused(Some(from), &format!("{e:#}")),
         }
     }
 }
@@ -135,7 +138,7 @@ fn serve(
 }
 
 fn compat(line: Line) -> Line {
-    Line { compat: Some("ibv_rc_pingpong".into()), ..line }
+    Line { compat: Some(PROGRAM.into()), ..line }
 }
 
 fn destination(end: &RawEnd) -> Destination {
@@ -195,8 +198,11 @@ fn read_destination(stream: &mut TcpStream, limit: Duration) -> Result<Destinati
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Args, Command};
+    use std::net::TcpListener;
+
     use clap::Parser;
+
+    use crate::args::{Args, Command};
 
     fn options(more: &[&str]) -> Pingpong {
         let args = ["rdma-conn", "pingpong", "--compat", "ibv_rc_pingpong"];
@@ -227,16 +233,15 @@ mod tests {
         let device = rdma_conn::device::of_environment().unwrap();
         let local = Local { device: &device, gid_index: None, spin: false };
         let plan = plan(&options(&[])).unwrap();
-        let (near, mut far) = tcp_pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
-            let (served, plan) = (
-                scope.spawn(|| {
-                    let peer = read_destination(&mut far, READY_LIMIT).unwrap();
-                    serve(local, &plan, 1024, 700, far, &peer).unwrap()
-                }),
-                &plan,
-            );
-            let led = lead(local, plan, 1024, 700, near).unwrap();
+            let served = scope.spawn(|| {
+                let mut far = listener.accept().unwrap().0;
+                let peer = read_destination(&mut far, READY_LIMIT).unwrap();
+                serve(local, &plan, 1024, 700, far, &peer).unwrap()
+            });
+            let led = lead(local, &plan, 1024, 700, address).unwrap();
             let served = served.join().unwrap();
             assert_eq!((led.messages, served.messages), (1400, 1400));
             assert_eq!(led.latency.unwrap().latency_of, "half round trip");

@@ -245,10 +245,11 @@ fn a_listener_refuses_who_does_not_fit_and_goes_on() {
     let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
     let request = bench_request(&parsed.common, options, Op::Send).unwrap();
     let plan = request.plans(&device).unwrap().remove(0);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let lobby = Lobby::new(listener, Language::Handshake).unwrap();
     std::thread::scope(|scope| {
-        let serving = scope.spawn(|| request.serve(local, &listener));
+        let serving = scope.spawn(|| request.serve(local, lobby));
         let dial = || TcpStream::connect(address).unwrap();
         let try_with = |plan: &Plan| lead(local, plan, &mut Wire::Tcp(dial()), request.until);
         dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use rdma_conn::conn_core::handshake::Reason;
 use rdma_conn::device::{self, Device, OpenError};
 use rdma_conn::handshake::HandshakeError;
 use rdma_conn::send_recv::{ConnectError, Incoming, Listener};
@@ -12,7 +13,7 @@ use rdma_conn::send_recv::{ConnectError, Incoming, Listener};
 use super::{Session, other_protocol};
 use crate::args::{Common, Ends};
 use crate::note::Wire;
-use crate::outcome::{Failure, as_usage, usage};
+use crate::outcome::{Failure, usage};
 
 /// How long a connection may take to be made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -26,7 +27,9 @@ const RECOVERIES: u32 = 50;
 pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     let device = match device::open(common.device.as_deref()) {
         Ok(device) => device,
-        Err(e @ OpenError::Unknown { .. }) => return Err(as_usage(e)),
+        Err(e @ OpenError::Unknown { .. }) => {
+            return Err(usage(format!("{e}: `rdma-conn devices` tells what keeps others away")));
+        }
         Err(e) => return Err(e.into()),
     };
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
@@ -56,23 +59,26 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 
 /// Listens, and says where.
 pub(crate) fn listen(address: SocketAddr) -> Result<Listener> {
-    let listener = Listener::bind(address).map_err(|e| cannot_listen(address, e))?;
+    let listener = Listener::bind(address).map_err(|e| {
+        let kind = match &e {
+            ConnectError::System { source, .. } => source.kind(),
+            _ => ErrorKind::Other,
+        };
+        cannot_listen(address, kind, e.into())
+    })?;
     eprintln!("listening on {}", listener.local_addr());
     Ok(listener)
 }
 
-fn cannot_listen(address: SocketAddr, error: ConnectError) -> Failure {
-    let kind = match &error {
-        ConnectError::System { source, .. } => source.kind(),
-        _ => ErrorKind::Other,
-    };
+/// What to do where nobody can listen.
+pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure) -> Failure {
     let advice = match kind {
         ErrorKind::AddrInUse => "another program has the port: end it, or choose another port",
         ErrorKind::AddrNotAvailable => {
             "this machine has no such address: use one of its own, or 0.0.0.0 for all of them"
         }
         ErrorKind::PermissionDenied => "ports below 1024 are root's: choose a higher one",
-        _ => return Failure::from(error).context(format!("cannot listen on {address}")),
+        _ => return error.context(format!("cannot listen on {address}")),
     };
     anyhow!("cannot listen on {address}: {advice}")
 }
@@ -150,7 +156,7 @@ pub(crate) fn next_peer(
 fn known(incoming: &Incoming, command: &str) -> Result<(Session, Wire)> {
     let session = Session::decode(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
-    Ok((session, Wire::new(stream)))
+    Ok((session, Wire::new(stream)?))
 }
 
 /// What a stranger did, and what that probably means.
@@ -180,6 +186,11 @@ pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
 pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failure {
     let start = format!("start `rdma-conn {command} --listen` there");
     match &error {
+        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text }) => {
+            anyhow!(
+                "{address} refused: {text}: run the same command at both ends, with or without --op"
+            )
+        }
         ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
             anyhow!("{address} refused: {text}")
         }

@@ -126,7 +126,7 @@ fn what_one_end_finds_wrong_both_ends_say() {
         near.sender.send(b"not any payload.").unwrap();
         let found = format!("{:#}", host.join().unwrap().unwrap_err());
         assert!(found.contains("checksum"), "{found}");
-        let said = Wire::new(stream).last_words(PATIENCE);
+        let said = Wire::new(stream).unwrap().last_words(PATIENCE);
         assert_eq!(said, Some(found));
     });
 }
