@@ -1,5 +1,6 @@
 //! What is compared: a verb, measured by its latency or its rate, in a form (post lists,
-//! inline, shared receive queue, several queue pairs), at four sizes.
+//! inline, shared receive queue, several queue pairs, datagrams), at four sizes. The
+//! Send/Receive connection stands beside perftest's SENDs, for information.
 
 use anyhow::{Result, bail};
 
@@ -35,6 +36,11 @@ pub(super) struct Case {
     /// One shared receive queue at each end.
     pub(super) srq: bool,
     pub(super) qps: u32,
+    /// Unreliable datagrams.
+    pub(super) datagrams: bool,
+    /// On our side not the verb alone, but the connection that is made of it: it has no
+    /// target, since it also keeps account of credits.
+    pub(super) connection: bool,
 }
 
 /// One case at one size: a line of the result.
@@ -50,6 +56,8 @@ pub(super) struct Comparison {
 const LIST: u32 = 8;
 /// Queue pairs where there is more than one.
 const QPS: u32 = 4;
+/// The path MTU, which limits datagrams.
+const MTU: u32 = 4096;
 /// Beyond it a message is not meant to be inline.
 const LONGEST_INLINE: u32 = 512;
 
@@ -60,6 +68,8 @@ const CASES: &[Case] = &[
     Case::plain("send-lat", Send, Latency),
     Case { inline: true, ..Case::plain("send-lat-inline", Send, Latency) },
     Case { srq: true, ..Case::plain("send-lat-srq", Send, Latency) },
+    Case { datagrams: true, ..Case::plain("send-lat-ud", Send, Latency) },
+    Case { connection: true, ..Case::plain("connection-lat", Send, Latency) },
     Case::plain("write-lat", Write, Latency),
     Case { inline: true, ..Case::plain("write-lat-inline", Write, Latency) },
     Case::plain("read-lat", Read, Latency),
@@ -68,6 +78,7 @@ const CASES: &[Case] = &[
     Case { inline: true, ..Case::plain("send-bw-inline", Send, Rate) },
     Case { qps: QPS, ..Case::plain("send-bw-qps", Send, Rate) },
     Case { srq: true, qps: QPS, ..Case::plain("send-bw-srq", Send, Rate) },
+    Case { connection: true, ..Case::plain("connection-bw", Send, Rate) },
     Case::plain("write-bw", Write, Rate),
     Case { list: LIST, ..Case::plain("write-bw-list", Write, Rate) },
     Case { inline: true, ..Case::plain("write-bw-inline", Write, Rate) },
@@ -83,10 +94,11 @@ impl Case {
     /// READs in flight on each queue pair.
     pub(super) const READS: u32 = 16;
     /// The path MTU, in bytes.
-    pub(super) const MTU: u32 = 4096;
+    pub(super) const MTU: u32 = MTU;
 
     const fn plain(name: &'static str, verb: Verb, kind: Kind) -> Case {
-        Case { name, verb, kind, list: 1, inline: false, srq: false, qps: 1 }
+        let (inline, srq, datagrams, connection) = (false, false, false, false);
+        Case { name, verb, kind, list: 1, inline, srq, qps: 1, datagrams, connection }
     }
 
     /// Every so many requests one completion. Perftest wants a post list to end with one.
@@ -99,7 +111,8 @@ impl Case {
     }
 
     fn has_size(&self, size: u32) -> bool {
-        !self.inline || size <= LONGEST_INLINE
+        size <= if self.inline { LONGEST_INLINE } else { u32::MAX }
+            && size <= if self.datagrams { MTU } else { u32::MAX }
     }
 }
 
@@ -140,7 +153,10 @@ pub(super) fn chosen(wanted: &[String], sizes: &[u32]) -> Result<Vec<Comparison>
     };
     let all: Vec<Comparison> = CASES.iter().filter(is_wanted).flat_map(at_sizes).collect();
     if all.is_empty() {
-        bail!("nothing to compare: inline cases have sizes up to {LONGEST_INLINE} bytes");
+        bail!(
+            "nothing to compare: inline cases have sizes up to {LONGEST_INLINE} bytes, datagrams \
+             up to {MTU}"
+        );
     }
     Ok(all)
 }
@@ -169,6 +185,7 @@ mod tests {
         assert_eq!(choose(&[], &[16]).unwrap().len(), CASES.len());
         assert!(choose(&["send"], SIZES).unwrap_err().to_string().contains("send-bw-list"));
         assert!(choose(&["send-bw-inline"], &[8192]).is_err());
+        assert!(choose(&["send-lat-ud"], &[8192]).is_err());
     }
 
     #[test]

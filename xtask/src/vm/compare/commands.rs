@@ -57,10 +57,11 @@ impl Comparison {
         };
         let kind = if case.kind == Kind::Latency { "lat" } else { "bw" };
         let Setting { device, gid_index, .. } = setting;
-        let (messages, mtu) = (self.messages(), Case::MTU);
-        let mut line = format!(
-            "ib_{verb}_{kind} -d {device} -x {gid_index} -m {mtu} -F -s {size} -n {messages}"
-        );
+        let messages = self.messages();
+        let mut line =
+            format!("ib_{verb}_{kind} -d {device} -x {gid_index} -F -s {size} -n {messages}");
+        // A datagram has the MTU of the port.
+        line += &if case.datagrams { " -c UD".into() } else { format!(" -m {}", Case::MTU) };
         if case.kind == Kind::Rate {
             let (depth, every) = (Case::DEPTH, case.signal_every());
             // Without -N it looks at the clock for every message.
@@ -106,12 +107,16 @@ impl Comparison {
             Kind::Latency => ("pingpong", "iterations"),
             Kind::Rate => ("bench", "messages"),
         };
+        let what = match (case.connection, case.datagrams) {
+            (true, _) => "--protocol send-recv".to_owned(),
+            (_, true) => format!("--op {verb} --transport ud --peers {}", case.qps),
+            _ => format!("--op {verb} --qps {}", case.qps),
+        };
         let mut line = format!(
-            "{command} --op {verb} --device {} --size {size} --{amount} {} --qps {} --wait spin \
-             --no-verify --json --signal-every {} --inline {}",
+            "{command} {what} --device {} --size {size} --{amount} {} --wait spin --no-verify \
+             --json --signal-every {} --inline {}",
             setting.device,
             self.messages(),
-            case.qps,
             case.signal_every(),
             self.inline_bytes(),
         );
@@ -189,5 +194,7 @@ mod tests {
         both("send-lat-inline", "-I 16", "--inline 16");
         both("read-bw", "-o 16", "--op read");
         both("write-lat", "ib_write_lat", "--assume-in-order");
+        both("send-lat-ud", "-c UD", "--transport ud --peers 1");
+        both("connection-bw", "ib_send_bw", "bench --protocol send-recv");
     }
 }

@@ -57,13 +57,14 @@ queue pairs and MTU; the commands are printed beside the figures.
 
 A rate is that of the whole run; a latency is the run's median. The ratio is the median of
 our rounds divided by the median of perftest's: a rate should be at least 1 and a latency at
-most 1, with 5 % for noise. `spread` is the largest ratio of a single round less the smallest.
+most 1, with 5 % for noise; the connection, which also keeps account of credits, has no target
+and stands beside perftest's SENDs for information. `spread` is the largest ratio of a single round less the smallest.
 
 The guest's processors are emulated in software: only ratios mean something, and only those
 taken while the machine does nothing else.
 
 JSON: case, size_bytes, ratio_rate or ratio_latency, rounds, spread (absent with one round),
-meets_target, messages_per_s and perftest_messages_per_s or latency_ns_p50 and
+meets_target (absent where there is none), messages_per_s and perftest_messages_per_s or latency_ns_p50 and
 perftest_latency_ns_p50, each_round (ours and perftest's), command, perftest_command, note. A
 comparison that could not be made has `failed` with the reason instead, and makes the exit
 status 1. A target that is missed does not.";

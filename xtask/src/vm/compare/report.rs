@@ -39,7 +39,8 @@ struct Line<'a> {
     rounds: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     spread: Option<f64>,
-    meets_target: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meets_target: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,11 +83,13 @@ impl Measured {
         (self.rounds.len() > 1).then(|| most - ratios().fold(f64::MAX, f64::min))
     }
 
-    fn meets_target(&self) -> bool {
-        match self.comparison.case.kind {
+    /// Whether a target is met, where there is one.
+    fn meets_target(&self) -> Option<bool> {
+        let case = self.comparison.case;
+        (!case.connection).then(|| match case.kind {
             Kind::Rate => self.ratio() >= 1.0 - TOLERANCE,
             Kind::Latency => self.ratio() <= 1.0 + TOLERANCE,
-        }
+        })
     }
 
     fn line(&self) -> Line<'_> {
@@ -126,7 +129,11 @@ impl Measured {
             shown(self.of(|r| r.ours)),
             format!("{:.3}", self.ratio()),
             self.spread().map_or_else(|| "one round".into(), |spread| format!("{spread:.3}")),
-            if self.meets_target() { "met" } else { "missed" }.to_owned(),
+            match self.meets_target() {
+                Some(true) => "met".into(),
+                Some(false) => "missed".into(),
+                None => "none".into(),
+            },
         ]
     }
 }
@@ -172,7 +179,7 @@ impl Report {
 
     pub(super) fn add(&mut self, measured: &Measured) -> Result<()> {
         self.measured += 1;
-        self.missed += u32::from(!measured.meets_target());
+        self.missed += u32::from(measured.meets_target() == Some(false));
         if self.json {
             println!("{}", serde_json::to_string(&measured.line())?);
             return Ok(());
@@ -258,10 +265,12 @@ mod tests {
 
     #[test]
     fn slower_is_a_target_missed() {
-        assert!(measured("send-bw", &[(96.0, 100.0)]).meets_target());
-        assert!(!measured("send-bw", &[(94.0, 100.0)]).meets_target());
-        assert!(measured("send-lat", &[(104.0, 100.0)]).meets_target());
-        assert!(!measured("send-lat", &[(106.0, 100.0)]).meets_target());
+        let meets = |name, ours| measured(name, &[(ours, 100.0)]).meets_target();
+        assert_eq!(meets("send-bw", 96.0), Some(true));
+        assert_eq!(meets("send-bw", 94.0), Some(false));
+        assert_eq!(meets("send-lat", 104.0), Some(true));
+        assert_eq!(meets("send-lat", 106.0), Some(false));
+        assert_eq!(meets("connection-lat", 106.0), None);
     }
 
     #[test]
