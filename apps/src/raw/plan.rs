@@ -397,8 +397,11 @@ fn default_unacked(task: Task, size: u32) -> u32 {
     match task {
         Task::Pingpong => 1,
         Task::Bench => {
-            let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(2);
-            u64::from(BENCH_UNACKED).min(fits) as u32
+            // With two in flight and two receives, WRITEs with immediate have five places.
+            let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
+            let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };
+            let fits = BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3;
+            u64::from(BENCH_UNACKED).min(fits.max(least)) as u32
         }
     }
 }
@@ -475,6 +478,27 @@ mod tests {
         ] {
             let refused = Plan::decode(&bad.encode().unwrap()).unwrap_err().to_string();
             assert!(refused.contains("MiB is the most"), "{refused}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        raw: RawArgs,
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    }
+
+    #[test]
+    fn without_other_wishes_the_longest_message_has_room() {
+        let Line { raw, connection } = clap::Parser::parse_from(["rdma-conn"]);
+        for op in [Op::Send, Op::Write, Op::WriteImm, Op::Read] {
+            for task in [Task::Pingpong, Task::Bench] {
+                for size in [1 << 20, 1 << 29, 858_993_459, 858_993_460, 1 << 30] {
+                    let plan = Plan::new(task, op, &raw, &connection, size, false);
+                    plan.check().unwrap_or_else(|e| panic!("{op:?} {task:?} {size}: {e}"));
+                }
+            }
         }
     }
 
