@@ -10,7 +10,7 @@ use std::time::Duration;
 use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, Connection, Ended, Listener, Preset, Receiver, RecvError, SendError, Sender,
+    Config, Connection, Ended, Full, Listener, Preset, Receiver, RecvError, SendError, Sender,
     connect_sender_over, join, pair, receiver,
 };
 use rdma_conn::verbs_safe::WcStatus;
@@ -209,6 +209,28 @@ fn a_sender_that_waits_hears_of_a_dead_receiver() {
                 assert!(matches!(victim.close().unwrap_err(), SendError::Ended(_)));
             });
         }
+    }
+}
+
+#[test]
+fn a_sender_that_only_tries_hears_of_a_dead_receiver() {
+    for death in Death::ALL {
+        bounded(move || {
+            let (mut victim, mut raw) = victim_sender(&vigilant(WaitStrategy::Spin), WINDOW);
+            for _ in 0..WINDOW {
+                victim.send_async(b"message").unwrap();
+            }
+            victim.wait_all().unwrap();
+            (0..WINDOW).for_each(|_| drop(raw.receive()));
+            let _remains = death.strikes(raw);
+            let error = loop {
+                match victim.try_send(b"for a credit that nobody will grant") {
+                    Err(SendError::Full(Full::Credits)) => {}
+                    other => break other.unwrap_err(),
+                }
+            };
+            assert!(matches!(error, SendError::Ended(Ended::PeerLost(_))), "{error:?}");
+        });
     }
 }
 

@@ -116,7 +116,8 @@ pub struct Config {
     /// A wait in which nothing happens for so long (at least a millisecond) asks
     /// whether the peer's device still answers. Waits that time out before count
     /// together. A receiver also asks after each peer of which nothing has come for so
-    /// long while others sent, or while it was only polled.
+    /// long while others sent, or while it was only polled; a sender, while it was only
+    /// tried to send without a credit.
     pub keepalive: Duration,
     /// How long dropping an end may wait for what was accepted to be delivered. Also how
     /// long a receiver keeps the queue pair of a sender that has said goodbye, unless it

@@ -4,7 +4,7 @@ mod drive;
 mod wait;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conn_core::credit::CreditWindow;
 use conn_core::pack::Packer;
@@ -81,6 +81,10 @@ pub struct Sender {
     limit: usize,
     ended: Option<Ended>,
     silence: Silence,
+    /// Tries that found no credit; when the receiver was last asked after for that, and
+    /// how many messages had been accepted.
+    vain_tries: u32,
+    asked: Option<(Instant, u64)>,
     stats: SenderStats,
 }
 
@@ -102,6 +106,8 @@ impl Sender {
     /// Completions polled at a time. A completion stands for many messages here,
     /// so that a small number is as good as a large one.
     pub(crate) const POLL_BATCH: usize = 16;
+    /// Tries without a credit between two looks at the clock.
+    const TRIES_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
         let SenderParts { control, queue, credits, cq, channel, tracker, window, config, limit } =
@@ -124,6 +130,8 @@ impl Sender {
             limit,
             ended: None,
             silence: Silence::default(),
+            vain_tries: 0,
+            asked: None,
             stats: SenderStats::default(),
         }
     }
@@ -373,9 +381,20 @@ impl Sender {
         self.open_run();
         match self.room() {
             0 if self.tracker.available(WrClass::Data) == 0 => Err(SendError::Full(Full::Window)),
-            0 => Err(SendError::Full(Full::Credits)),
+            0 => Err(self.out_of_credits()?),
             _ => Ok(()),
         }
+    }
+
+    /// No credit is left. Now and then, it is looked whether that goes on for so long
+    /// that the receiver has to be asked after.
+    #[cold]
+    fn out_of_credits(&mut self) -> Result<SendError, SendError> {
+        self.vain_tries = self.vain_tries.wrapping_add(1);
+        if self.vain_tries.is_multiple_of(Self::TRIES_PER_LOOK) {
+            self.ask_if_silent(Instant::now())?;
+        }
+        Ok(SendError::Full(Full::Credits))
     }
 
     fn check_alive(&self) -> Result<(), SendError> {

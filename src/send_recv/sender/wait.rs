@@ -1,6 +1,6 @@
 //! Waiting, and ending.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conn_core::control::Control;
 use conn_core::wr::{WrClass, WrId};
@@ -96,6 +96,22 @@ impl Sender {
             Ok(_) => Ok(()),
             Err(e) => Err(self.fail_device(&e)),
         }
+    }
+
+    /// Asks after a receiver that has granted nothing for a keepalive interval: whoever
+    /// only tries to send has no wait that would do it.
+    pub(super) fn ask_if_silent(&mut self, now: Instant) -> Result<(), SendError> {
+        let accepted = self.stats.messages;
+        let (since, had) = *self.asked.get_or_insert((now, accepted));
+        if now.duration_since(since) < self.config.keepalive {
+            return Ok(());
+        }
+        self.asked = Some((now, accepted));
+        if had == accepted && !self.tracker.signalled_outstanding() {
+            tracing::debug!(qp = self.qp_num(), "{SILENT}");
+            self.probe()?;
+        }
+        Ok(())
     }
 
     /// Asks the peer's device whether it is there: a write of no bytes needs no
