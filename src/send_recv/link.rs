@@ -375,6 +375,29 @@ impl Link {
         }
     }
 
+    /// Shows the messages of a run that is this link's, and takes each back at once.
+    #[inline]
+    pub(crate) fn reclaim_each(
+        &mut self,
+        run: &mut RecvRun<SlotReturn>,
+        mut each: impl FnMut(&[u8]),
+    ) {
+        match &mut self.source {
+            Source::Own(own) => {
+                while let Some(buffer) = run.next() {
+                    each(&buffer);
+                    own.reclaim(buffer);
+                }
+            }
+            Source::Shared(member) => {
+                while let Some(buffer) = run.next() {
+                    each(&buffer);
+                    member.reclaim(buffer);
+                }
+            }
+        }
+    }
+
     /// A message was freed by another thread.
     pub(crate) fn free(&mut self, slot: u32) {
         if let Source::Own(own) = &mut self.source {

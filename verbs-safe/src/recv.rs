@@ -205,10 +205,8 @@ impl<R: Recycle> RecvQueue<R> {
         }
         // SAFETY: as above.
         unsafe { (*last).next = null_mut() };
-        for &slot in &self.gathered {
-            // SAFETY: it is gathered, and this is the poster.
-            unsafe { self.pool.post_gathered(slot) };
-        }
+        // SAFETY: they are gathered, and this is the poster.
+        unsafe { self.pool.post_gathered(&self.gathered) };
         Some(first)
     }
 

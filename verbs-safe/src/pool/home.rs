@@ -28,13 +28,13 @@ impl<R: Recycle> RecvPool<R> {
     /// Drops a message whose slot goes where it is said, if it is the only piece.
     #[inline(always)]
     fn reclaim_as(&mut self, buf: RecvBuf<R>, state: u32) -> Option<u32> {
+        let (word, slot) = (buf.state(), buf.slot);
         // Acquire: pairs with the releases of pieces dropped by other threads.
-        if buf.pool != self.inner || buf.state().load(Ordering::Acquire) != 1 {
+        if buf.pool != self.inner || word.load(Ordering::Acquire) != 1 {
             return None; // dropped, as any other
         }
-        let slot = buf.slot;
         // Release: our reads of the message happen before the slot is posted again.
-        buf.state().store(state, Ordering::Release);
+        word.store(state, Ordering::Release);
         std::mem::forget(buf); // its reference to the pool is ours now
         self.prepaid += 1;
         Some(slot)
@@ -89,16 +89,19 @@ impl<R: Recycle> RecvPool<R> {
         self.leave_home(slot, GATHERED)
     }
 
-    /// Makes POSTED of GATHERED.
+    /// Makes POSTED of GATHERED, of all these slots.
     ///
     /// # Safety
-    /// The slot is GATHERED (and so there is such a slot). Only the poster calls it.
+    /// The slots are GATHERED (and so there are such slots). Only the poster calls it.
     #[inline]
-    pub(crate) unsafe fn post_gathered(&self, slot: u32) {
-        // SAFETY: there is such a slot.
-        let state = unsafe { self.inner().states.get_unchecked(slot as usize) };
-        // Relaxed: nobody but the poster changes the state of a slot that is GATHERED.
-        state.store(POSTED, Ordering::Relaxed);
+    pub(crate) unsafe fn post_gathered(&self, slots: &[u32]) {
+        let states = &*self.inner().states;
+        for &slot in slots {
+            // SAFETY: there is such a slot.
+            let state = unsafe { states.get_unchecked(slot as usize) };
+            // Relaxed: nobody but the poster changes the state of a slot that is GATHERED.
+            state.store(POSTED, Ordering::Relaxed);
+        }
     }
 
     /// Makes GATHERED of POSTED: the device did not take the request.

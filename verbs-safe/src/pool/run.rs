@@ -20,6 +20,8 @@ pub struct RecvRun<R: Recycle> {
     /// a share of its slot, and a reference to the pool. `next <= end <= lent.len()`.
     next: usize,
     end: usize,
+    /// Bytes of all messages before the first one was handed out.
+    taken_bytes: u64,
     /// The pool of all of them; dangling while there has been none.
     pool: NonNull<PoolInner<R>>,
 }
@@ -35,7 +37,7 @@ impl<R: Recycle> RecvRun<R> {
     #[must_use]
     pub fn new(capacity: usize) -> RecvRun<R> {
         let lent = vec![(0, 0); capacity].into();
-        RecvRun { lent, next: 0, end: 0, pool: NonNull::dangling() }
+        RecvRun { lent, next: 0, end: 0, taken_bytes: 0, pool: NonNull::dangling() }
     }
 
     /// How many messages wait.
@@ -50,6 +52,13 @@ impl<R: Recycle> RecvRun<R> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.next == self.end
+    }
+
+    /// How many bytes all its messages had when they were taken.
+    #[inline]
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
+        self.taken_bytes
     }
 
     /// How many bytes the messages that wait have in all.
@@ -148,16 +157,17 @@ impl<R: Recycle> RecvPool<R> {
         let Some(qp_num) = batch.next_qp_num() else { return 0 };
         let plain = self.inner().plain();
         let room = run.lent.len().min(most as usize);
-        let mut taken = 0;
+        let (mut taken, mut bytes) = (0, 0);
         for (completion, lent) in batch.waiting().zip(&mut run.lent[..room]) {
             let same = completion.qp_num() == qp_num;
             let Some(message) = plain.take(&completion, same) else { break };
             *lent = message;
             taken += 1;
+            bytes += u64::from(message.1);
         }
         batch.popped += taken;
         self.prepay(taken);
-        (run.pool, run.next, run.end) = (self.inner, 0, taken);
+        (run.pool, run.next, run.end, run.taken_bytes) = (self.inner, 0, taken, bytes);
         taken as u32
     }
 

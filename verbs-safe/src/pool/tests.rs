@@ -105,6 +105,7 @@ fn a_run_has_the_messages_in_order_and_leaves_the_rest() {
     assert!(run.slots().eq([3, 1, 0]));
     let message = run.next().unwrap();
     assert_eq!((message.slot(), message.len()), (3, 3));
+    assert_eq!((run.bytes(), run.taken_bytes()), (1, 4));
     assert!(recv.put_back(message));
     // What replaces it sends home what has not been handed out.
     assert_eq!(recv.take_run(&mut batch, 0, &mut run), 0);
