@@ -41,6 +41,8 @@ pub(super) struct Case {
     /// On our side not the verb alone, but the connection that is made of it: it has no
     /// target, since it also keeps account of credits.
     pub(super) connection: bool,
+    /// Whether whoever waits sleeps until the completion queue tells; all others poll.
+    pub(super) events: bool,
 }
 
 /// One case at one size: a line of the result.
@@ -70,6 +72,7 @@ const CASES: &[Case] = &[
     Case { srq: true, ..Case::plain("send-lat-srq", Send, Latency) },
     Case { datagrams: true, ..Case::plain("send-lat-ud", Send, Latency) },
     Case { connection: true, ..Case::plain("connection-lat", Send, Latency) },
+    Case { events: true, connection: true, ..Case::plain("connection-lat-events", Send, Latency) },
     Case::plain("write-lat", Write, Latency),
     Case { inline: true, ..Case::plain("write-lat-inline", Write, Latency) },
     Case::plain("read-lat", Read, Latency),
@@ -79,6 +82,7 @@ const CASES: &[Case] = &[
     Case { qps: QPS, ..Case::plain("send-bw-qps", Send, Rate) },
     Case { srq: true, qps: QPS, ..Case::plain("send-bw-srq", Send, Rate) },
     Case { connection: true, ..Case::plain("connection-bw", Send, Rate) },
+    Case { events: true, connection: true, ..Case::plain("connection-bw-events", Send, Rate) },
     Case::plain("write-bw", Write, Rate),
     Case { list: LIST, ..Case::plain("write-bw-list", Write, Rate) },
     Case { inline: true, ..Case::plain("write-bw-inline", Write, Rate) },
@@ -97,8 +101,18 @@ impl Case {
     pub(super) const MTU: u32 = MTU;
 
     const fn plain(name: &'static str, verb: Verb, kind: Kind) -> Case {
-        let (inline, srq, datagrams, connection) = (false, false, false, false);
-        Case { name, verb, kind, list: 1, inline, srq, qps: 1, datagrams, connection }
+        Case {
+            name,
+            verb,
+            kind,
+            list: 1,
+            inline: false,
+            srq: false,
+            qps: 1,
+            datagrams: false,
+            connection: false,
+            events: false,
+        }
     }
 
     /// Every so many requests one completion. Perftest wants a post list to end with one.

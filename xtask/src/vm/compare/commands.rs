@@ -81,6 +81,9 @@ impl Comparison {
         if case.srq {
             line += " --use-srq";
         }
+        if case.events {
+            line += " -e";
+        }
         line
     }
 
@@ -112,8 +115,9 @@ impl Comparison {
             (_, true) => format!("--op {verb} --transport ud --peers {}", case.qps),
             _ => format!("--op {verb} --qps {}", case.qps),
         };
+        let wait = if case.events { "block" } else { "spin" };
         let mut line = format!(
-            "{command} {what} --device {} --size {size} --{amount} {} --wait spin --no-verify \
+            "{command} {what} --device {} --size {size} --{amount} {} --wait {wait} --no-verify \
              --json --signal-every {} --inline {}",
             setting.device,
             self.messages(),
@@ -196,5 +200,6 @@ mod tests {
         both("write-lat", "ib_write_lat", "--assume-in-order");
         both("send-lat-ud", "-c UD", "--transport ud --peers 1");
         both("connection-bw", "ib_send_bw", "bench --protocol send-recv");
+        both("connection-lat-events", " -e", "--wait block");
     }
 }
