@@ -1,4 +1,12 @@
 //! Memory to be registered: mappings of our own, never the program's heap.
+//!
+//! They are pieces of one memory file of the process, where the system has such: a
+//! device in software can then map what is registered into other processes, instead of
+//! asking the kernel to copy each time. It takes one descriptor, however many mappings
+//! there are. Places in the file are not used twice; what is unmapped is given back to
+//! the system as a hole.
+
+mod file;
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
@@ -8,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::errno::{Errno, leaked};
 use crate::error::MapError;
 
-/// An anonymous, zeroed, page-aligned mapping.
+/// A zeroed, page-aligned mapping of memory that has no name.
 ///
 /// ```
 /// let mapping = verbs_safe::Mapping::new(10_000)?;
@@ -19,6 +27,7 @@ use crate::error::MapError;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    piece: Option<file::Piece>,
 }
 
 // SAFETY: the mapping is plain memory that this value owns; it has no accessors.
@@ -73,13 +82,19 @@ impl Mapping {
     pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mapping, MapError> {
         let error = |errno| MapError { step: "mapping memory", bytes, errno };
         let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
+        if pages == Pages::Normal
+            && let Some((base, piece)) = file::Piece::map(len)
+        {
+            keep_out_of_children(base, len);
+            return Ok(Mapping { base, len, piece: Some(piece) });
+        }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
         let base = unsafe { mmap_anonymous(null_mut(), len, protection, pages.flags()) }
             .map_err(|e| error(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
         keep_out_of_children(base, len);
-        Ok(Mapping { base, len })
+        Ok(Mapping { base, len, piece: None })
     }
 
     /// The length in bytes: whole pages.
@@ -100,6 +115,8 @@ impl Drop for Mapping {
         // more: a registration owns its mapping.
         if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
             leaked("a memory mapping", errno.into());
+        } else if let Some(piece) = &self.piece {
+            piece.give_back(self.len);
         }
     }
 }
