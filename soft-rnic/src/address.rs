@@ -44,6 +44,12 @@ impl Address {
         Ok(Address { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
     }
 
+    /// The address of a queue pair of this device, for a datagram that carries its key
+    /// by itself.
+    pub(crate) fn here(qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
+        Address { gid: limits::GID, qpn, traffic_class, hop_limit, ..Address::default() }
+    }
+
     /// Whether both lead to the same queue pair.
     #[inline]
     pub(crate) fn is_same_peer(&self, other: &Address) -> bool {

@@ -10,6 +10,7 @@ use crate::context::{Context, InArc};
 use crate::cq::Cq;
 use crate::errno;
 use crate::event::EventQueue;
+use crate::process::Neighbours;
 
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
@@ -48,7 +49,11 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 ) -> *mut ibv_comp_channel {
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        let events = EventQueue::new()?;
+        let neighbours = context.device.neighbours.as_ref();
+        let events = match neighbours.and_then(Neighbours::doorbell) {
+            Some(doorbell) => EventQueue::with_doorbell(doorbell)?,
+            None => EventQueue::new()?,
+        };
         context.users.fetch_add(1, Ordering::Relaxed);
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
@@ -84,8 +89,10 @@ pub(crate) unsafe extern "C" fn get_cq_event(
         return errno::minus_one(Err(errno::EINVAL));
     }
     let device = &channel.context.device;
-    let event = crate::sim::steps_before_event(device, &channel.events)
-        .and_then(|()| channel.events.take(|cq| cq.channel_acks.got()));
+    let event = crate::sim::steps_before_event(device, &channel.events).and_then(|()| {
+        let look = || crate::process::before_waiting(device);
+        channel.events.take_or(|cq| cq.channel_acks.got(), look)
+    });
     errno::minus_one(event.map(|event| {
         let abi = event.as_abi();
         // SAFETY: the caller's places; the queue cannot be destroyed before the

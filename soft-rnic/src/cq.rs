@@ -575,6 +575,8 @@ pub(crate) unsafe extern "C" fn poll_cq(
     };
     if cq.is_simulated {
         crate::sim::steps_before_poll(&cq.context.device);
+    } else if !cq.has_entry() {
+        crate::process::look_around(&cq.context.device);
     }
     // SAFETY: the caller's array has room for `num_entries`.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
@@ -593,6 +595,10 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
             producer.armed = Armed::Any;
         } else if producer.armed == Armed::No {
             producer.armed = Armed::Solicited;
+        }
+        drop(producer);
+        if cq.channel.is_some() {
+            crate::process::before_waiting(&cq.context.device);
         }
     }))
 }

@@ -47,13 +47,10 @@ impl Qp {
                 break;
             }
             let to = (*to, to.qkey(attr.qkey));
-            let outcome = self.send_unreliably(
-                &mut parts,
-                &mut session,
-                &request,
-                Some(to),
-                |parts, session| self.execute_datagram(parts, session, &mut line, &request, &to),
-            );
+            let outcome = self.send_unreliably(&mut parts, &request, Some(to), |parts, arrives| {
+                let session = arrives.then_some(&mut session);
+                self.execute_datagram(parts, session, &mut line, &request, &to)
+            });
             goes_on = self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome);
             if goes_on {
                 pending.pop();
@@ -67,11 +64,11 @@ impl Qp {
     }
 
     /// Executes one request: it is sent, or fails here. What becomes of it there,
-    /// nobody learns.
+    /// nobody learns. Without a `session` it gets lost on its way.
     fn execute_datagram<'a>(
-        &self,
+        self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        session: &mut Option<Session<'a>>,
+        session: Option<&mut Option<Session<'a>>>,
         line: &mut Line<'a>,
         request: &Request<'_>,
         (to, qkey): &(Address, u32),
@@ -79,6 +76,9 @@ impl Qp {
         let len = request.len();
         if let Err(status) = self.check_datagram(parts, request, to, len) {
             return Outcome::Failed(status);
+        }
+        if self.is_foreign(to) && session.is_some() {
+            return self.send_abroad(parts, line, request, to, *qkey);
         }
         let message = Message {
             wqe: &request.wqe,
@@ -91,8 +91,8 @@ impl Qp {
         parts.requester.advance_psn(1);
         let (room, writer) = (&mut parts.scratch.remote, &mut line.writer);
         let reply = match session {
-            None => Reply::Silence,
-            Some(session) => {
+            None | Some(None) => Reply::Silence,
+            Some(Some(session)) => {
                 session.deliver_datagram(&message, to, *qkey, room, writer, &mut line.after)
             }
         };
@@ -120,7 +120,7 @@ impl Qp {
     /// The queue pair at an address, if there is one; `last` is where the previous
     /// datagram went.
     fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &Address) -> Option<&'a Arc<Qp>> {
-        if to.gid != limits::GID {
+        if to.gid != limits::GID || self.is_foreign(to) {
             return None;
         }
         let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != State::Destroyed;

@@ -13,6 +13,7 @@ use crate::errno;
 use crate::limits;
 use crate::mr::MrTable;
 use crate::network::Network;
+use crate::process::{INDEX_BITS, Neighbours};
 use crate::qp::Qp;
 use crate::timer::Timer;
 
@@ -21,7 +22,8 @@ const DEFAULT_NAME: &str = "soft0";
 /// QP numbers are 24 bits; 0 and 1 are special, and a few more are left out so
 /// that a number that was never set is not somebody's.
 const FIRST_QPN: u32 = 0x40;
-const QPN_MASK: u32 = 0x00ff_ffff;
+/// The rest of a number says which process.
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -42,6 +44,8 @@ pub(crate) struct Device {
     pub(crate) retired: Mutex<Counters>,
     /// Present on a simulated device: posts only queue, and this steps.
     pub(crate) sim: Option<crate::sim::State>,
+    /// Absent on a simulated device: that is alone.
+    pub(crate) neighbours: Option<Neighbours>,
 }
 
 impl core::fmt::Debug for Device {
@@ -93,17 +97,23 @@ impl QpTable {
 
     /// Gives a queue pair the next free number: cyclic, so that a number comes
     /// back only after all others have been used.
-    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> Arc<Qp>) -> Result<Arc<Qp>, c_int> {
+    /// `base` is the part of the number that says which process.
+    pub(crate) fn insert(
+        &self,
+        base: u32,
+        make: impl FnOnce(u32) -> Arc<Qp>,
+    ) -> Result<Arc<Qp>, c_int> {
         let mut table = self.by_number.write();
         if table.len() >= limits::MAX_QP {
             return Err(errno::ENOMEM);
         }
-        let mut number = self.next.load(Ordering::Relaxed).max(FIRST_QPN);
-        while table.contains_key(&number) {
-            number = Self::after(number);
+        let mut index = self.next.load(Ordering::Relaxed).max(FIRST_QPN);
+        while table.contains_key(&(base | index)) {
+            index = Self::after(index);
         }
         // Relaxed: only touched under the table's lock.
-        self.next.store(Self::after(number), Ordering::Relaxed);
+        self.next.store(Self::after(index), Ordering::Relaxed);
+        let number = base | index;
         let qp = make(number);
         table.insert(number, Arc::clone(&qp));
         Ok(qp)
@@ -113,8 +123,8 @@ impl QpTable {
         self.by_number.write().remove(&number);
     }
 
-    fn after(number: u32) -> u32 {
-        ((number + 1) & QPN_MASK).max(FIRST_QPN)
+    fn after(index: u32) -> u32 {
+        ((index + 1) & INDEX_MASK).max(FIRST_QPN)
     }
 }
 
@@ -131,6 +141,7 @@ impl Device {
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),
             retired: Mutex::default(),
+            neighbours: sim.is_none().then(Neighbours::default),
             sim,
         })
     }
@@ -144,6 +155,9 @@ impl Device {
     pub(crate) fn quiesce(&self) {
         for qp in self.qps.all() {
             drop(qp.sq.lock());
+        }
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.quiesce();
         }
     }
 
@@ -238,7 +252,7 @@ mod tests {
 
     #[test]
     fn numbers_wrap_around_and_skip_the_special_ones() {
-        assert_eq!(QpTable::after(QPN_MASK), FIRST_QPN);
+        assert_eq!(QpTable::after(INDEX_MASK), FIRST_QPN);
         assert_eq!(QpTable::after(FIRST_QPN), FIRST_QPN + 1);
     }
 }

@@ -10,16 +10,22 @@
 //! token and not yet the lock.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::errno;
 
 /// A queue of events, readable through a descriptor.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     fd: OwnedFd,
+    /// What callers see instead, where something else has to wake them, too: a set of
+    /// both. The eventfd itself then never blocks.
+    shown: Option<OwnedFd>,
     state: Mutex<State<T>>,
 }
 
@@ -33,12 +39,31 @@ impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, c_int> {
         let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)
             .map_err(rustix::io::Errno::raw_os_error)?;
-        Ok(EventQueue { fd, state: Mutex::new(State { queue: VecDeque::new(), stale: 0 }) })
+        let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
+        Ok(EventQueue { fd, shown: None, state })
+    }
+
+    /// A queue whose descriptor is readable when `doorbell` is, too: then somebody who
+    /// cannot append an event himself has sent something, and [`take_or`](Self::take_or)
+    /// has to look.
+    pub(crate) fn with_doorbell(doorbell: BorrowedFd<'_>) -> Result<EventQueue<T>, c_int> {
+        let with = || {
+            let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let fd = eventfd(0, flags)?;
+            let shown = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            for fd in [fd.as_fd(), doorbell] {
+                epoll::add(&shown, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            }
+            Ok((fd, shown))
+        };
+        let (fd, shown) = with().map_err(|error: Errno| error.raw_os_error())?;
+        let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
+        Ok(EventQueue { fd, shown: Some(shown), state })
     }
 
     /// The descriptor, for the caller to poll.
     pub(crate) fn raw_fd(&self) -> c_int {
-        self.fd.as_raw_fd()
+        self.shown.as_ref().unwrap_or(&self.fd).as_raw_fd()
     }
 
     /// Appends an event and wakes a reader.
@@ -69,9 +94,29 @@ impl<T> EventQueue<T> {
         }
     }
 
+    /// [`take`](Self::take); `look` is done whenever there is no event, before this
+    /// waits.
+    pub(crate) fn take_or(&self, on_take: impl Fn(&T), look: impl Fn()) -> Result<T, c_int> {
+        let Some(shown) = &self.shown else { return self.take(on_take) };
+        loop {
+            match self.take(&on_take) {
+                Err(errno::EAGAIN) => {}
+                taken => return taken,
+            }
+            look();
+            match self.take(&on_take) {
+                Err(errno::EAGAIN) if self.is_nonblocking() => return Err(errno::EAGAIN),
+                Err(errno::EAGAIN) => {}
+                taken => return taken,
+            }
+            let mut fds = [PollFd::new(shown, PollFlags::IN)];
+            poll(&mut fds, None).map_err(Errno::raw_os_error)?;
+        }
+    }
+
     /// Whether the caller set the descriptor to `O_NONBLOCK`.
     pub(crate) fn is_nonblocking(&self) -> bool {
-        rustix::fs::fcntl_getfl(&self.fd)
+        rustix::fs::fcntl_getfl(self.shown.as_ref().unwrap_or(&self.fd))
             .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 

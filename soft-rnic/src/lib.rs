@@ -5,7 +5,8 @@
 //! objects that come out of it are the ABI's own structs, and the data path goes
 //! through `context->ops`. One device, `soft0`, is always listed: one port, active,
 //! Ethernet, MTU 4096, GID 0 = RoCE v2 for 127.0.0.1. Its queue pairs are reliable
-//! connections, unreliable ones, and datagrams, within the process.
+//! connections, unreliable ones, and datagrams, within the process and between those of
+//! the same user.
 //!
 //! A program uses it in this order:
 //!
@@ -15,12 +16,36 @@
 //!    needed, as on every RoCE device);
 //! 4. post, poll, destroy in the opposite order.
 //!
-//! **Contract: what is posted is executed inside the post.** There is no background
-//! thread: one-sided operations reach a peer that does nothing, and a completion is
-//! there when the post has returned. Only a request that has to wait (for a receive
-//! request, or for a response that does not come) is left to a timer's thread,
+//! **Contract: within a process, what is posted is executed inside the post.** There is
+//! no background thread: one-sided operations reach a peer that does nothing, and a
+//! completion is there when the post has returned. Only a request that has to wait (for
+//! a receive request, or for a response that does not come) is left to a timer's thread,
 //! which is started when there is first something to wait for. On a [`Simulation`]
 //! posts only queue, and a seed decides what happens when.
+//!
+//! # Between processes
+//!
+//! The number of a queue pair says which process it is in; `ibv_modify_qp` to RTR finds
+//! the process. One-sided operations are executed inside the post there, too, and the
+//! other process may be stopped. A message is executed by the process that receives it:
+//! by whichever of its threads polls, or by the one helper thread that a process has from
+//! then on. (`process` tells how.) Memory is reached fastest if it lies in a memory file
+//! that is sealed against shrinking; any other by cross-memory attach, if the system
+//! permits it. Where it does not, operations on such memory end with `REM_OP`, and
+//! messages of over 8 KiB from it with `LOC_PROT`. A process that dies, or does not keep
+//! the rules, is `RETRY_EXC` to whoever has something under way to it.
+//!
+//! Only processes of the same user find each other. A program that goes through the
+//! device reaches what was registered with the right flags, with a key that cannot be
+//! guessed; one that goes around it can do what a debugger of the same user can. Where
+//! `ptrace_scope` is 1, a process that meets another one permits it to attach; from the
+//! second one on, all of the same user.
+//!
+//! Different from one process to the next: an unreliable message is complete when it was
+//! copied, so that a receive request which is posted afterwards may still take it; a
+//! write with immediate has written before it is known whether there is a receive
+//! request; datagrams for which there is no room are dropped; and within memory that is
+//! attached to, only the last eight bytes of a message are known to come last.
 //!
 //! # How a request goes
 //!
@@ -116,6 +141,7 @@ mod memory;
 mod mr;
 mod network;
 mod post;
+mod process;
 mod qp;
 mod random;
 mod recv_ring;
@@ -130,5 +156,6 @@ mod verbs;
 
 pub use counters::{Counters, counters};
 pub use network::{NetworkFaults, set_network_faults};
+pub use process::crosses_processes;
 pub use sim::{Faults, Simulation};
 pub use verbs::table;

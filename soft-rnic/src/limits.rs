@@ -6,7 +6,8 @@
 
 use verbs_sys::*;
 
-pub(crate) const MAX_QP: usize = 65_536;
+/// The numbers of a process, but for those that nobody has.
+pub(crate) const MAX_QP: usize = (1 << 14) - 0x40;
 pub(crate) const MAX_QP_WR: u32 = 32_768;
 pub(crate) const MAX_SGE: u32 = 32;
 pub(crate) const MAX_INLINE: u32 = 1_024;

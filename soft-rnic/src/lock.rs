@@ -42,6 +42,17 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        // A held one is only read: its line stays with its holder.
+        if self.held.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Acquire: as in `lock`.
+        (!self.held.swap(true, Ordering::Acquire)).then(|| Guard { lock: self })
+    }
+
     #[cold]
     fn wait(&self) {
         let mut spins = 0;

@@ -14,7 +14,7 @@
 //! [`Device::quiesce`]: crate::device::Device::quiesce
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -26,6 +26,7 @@ use crate::context::{Context, InArc};
 use crate::device::admit;
 use crate::errno;
 use crate::limits;
+use crate::process::{Neighbours, Told};
 
 const INDEX_BITS: u32 = limits::MAX_MR.trailing_zeros();
 const CHUNK: usize = 1_024;
@@ -72,6 +73,22 @@ struct Slot {
     previous: AtomicU32,
 }
 
+impl Slot {
+    /// The region, as other processes are told of it.
+    fn told(&self) -> Told {
+        let iova = self.iova.load(Ordering::Relaxed);
+        Told {
+            version: 0,
+            pd: self.pd.load(Ordering::Relaxed),
+            access: self.access.load(Ordering::Relaxed),
+            iova,
+            length: self.length.load(Ordering::Relaxed),
+            addr: iova.wrapping_add(self.delta.load(Ordering::Relaxed)),
+            file: None,
+        }
+    }
+}
+
 /// A region that may be accessed; the default covers nothing.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct View {
@@ -96,6 +113,8 @@ impl View {
 pub(crate) struct MrTable {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     free: Mutex<FreeSlots>,
+    /// Other processes are told of regions; only changed under the lock of `free`.
+    is_told: AtomicBool,
     random: RandomState,
 }
 
@@ -111,6 +130,7 @@ impl Default for MrTable {
         MrTable {
             chunks: [const { OnceLock::new() }; CHUNKS],
             free: Mutex::default(),
+            is_told: AtomicBool::new(false),
             random: RandomState::new(),
         }
     }
@@ -158,7 +178,7 @@ impl MrTable {
     }
 
     /// Takes a slot and fills it; the key is valid from then on.
-    fn insert(&self, region: &Region) -> Result<u32, c_int> {
+    fn insert(&self, region: &Region, neighbours: Option<&Neighbours>) -> Result<u32, c_int> {
         let mut free = self.free.lock();
         let index = match free.freed.pop_front() {
             Some(index) => index,
@@ -179,7 +199,26 @@ impl MrTable {
         let key = self.draw(&mut free, index);
         // Release: whoever sees the key sees the fields.
         slot.key.store(key, Ordering::Release);
+        if let Some(neighbours) = neighbours.filter(|_| self.is_told.load(Ordering::Relaxed)) {
+            neighbours.tell_region(key, &slot.told());
+        }
         Ok(key)
+    }
+
+    /// Tells other processes of all regions, and from now on of every new one.
+    pub(crate) fn tell_all(&self, neighbours: &Neighbours) {
+        let free = self.free.lock();
+        // Relaxed: it is only changed under the lock.
+        if self.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        for index in 0..free.never_used {
+            let Some(slot) = self.slot(index) else { return };
+            let key = slot.key.load(Ordering::Acquire);
+            if key != 0 {
+                neighbours.tell_region(key, &slot.told());
+            }
+        }
     }
 
     /// A key for the slot: not 0, and not the one it had before.
@@ -196,7 +235,11 @@ impl MrTable {
     }
 
     /// Makes a key invalid. The slot stays taken until [`release`](Self::release).
-    fn invalidate(&self, key: u32) {
+    fn invalidate(&self, key: u32, neighbours: Option<&Neighbours>) {
+        let _free = self.free.lock();
+        if let Some(neighbours) = neighbours.filter(|_| self.is_told.load(Ordering::Relaxed)) {
+            neighbours.untell_region(key);
+        }
         if let Some(slot) = self.slot(key) {
             slot.previous.store(key, Ordering::Relaxed);
             // Release: pairs with the locks that `quiesce` takes afterwards.
@@ -294,7 +337,8 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
             length: length as u64,
             access,
         };
-        let key = pd.context.device.mrs.insert(&region)?;
+        let device = &pd.context.device;
+        let key = device.mrs.insert(&region, device.neighbours.as_ref())?;
         pd.users.fetch_add(1, Ordering::Relaxed);
         let pd = pd.keep();
         let abi = ibv_mr {
@@ -348,11 +392,18 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         return errno::EINVAL;
     }
     // SAFETY: a region of ours that the caller gives back.
-    let mr = unsafe { Box::from_raw(mr.cast::<Mr>()) };
-    let device = &mr.pd.context.device;
-    device.mrs.invalidate(mr.abi.lkey);
+    let object = unsafe { &*mr.cast::<Mr>() };
+    let device = &object.pd.context.device;
+    let neighbours = device.neighbours.as_ref();
+    device.mrs.invalidate(object.abi.lkey, neighbours);
     device.quiesce();
-    device.mrs.release(mr.abi.lkey);
-    mr.pd.users.fetch_sub(1, Ordering::Release);
+    // A process that was stopped in the middle of an access keeps the memory.
+    if let Some(Err(error)) = neighbours.map(Neighbours::wait_outside) {
+        return error;
+    }
+    device.mrs.release(object.abi.lkey);
+    object.pd.users.fetch_sub(1, Ordering::Release);
+    // SAFETY: it was made by `reg_mr_iova2`, and nobody uses it any more.
+    drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
 }

@@ -137,22 +137,21 @@ struct Late {
 
 impl Qp {
     /// Sends a message of an unreliable transport; `execute` checks the request and
-    /// hands it over, if there is a session to hand it to. `to` is where a datagram
+    /// hands it over, if it is to arrive. `to` is where a datagram
     /// goes, and the key that it carries.
-    pub(crate) fn send_unreliably<'a>(
+    pub(crate) fn send_unreliably(
         &self,
         parts: &mut SqParts<'_>,
-        session: &mut Option<Session<'a>>,
         request: &Request<'_>,
         to: Option<(Address, u32)>,
-        mut execute: impl FnMut(&mut SqParts<'_>, &mut Option<Session<'a>>) -> Outcome,
+        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
     ) -> Outcome {
         let device = &self.pd.context.device;
         if let Some(outcome) = crate::sim::delay(device, parts) {
             return outcome;
         }
         if !device.network.is_faulty() {
-            return execute(parts, session);
+            return execute(parts, true);
         }
         let transit = parts.requester.transit.get_or_insert_default();
         transit.sent += 1;
@@ -160,14 +159,14 @@ impl Qp {
         parts.counters.faults += u64::from(fate != Fate::Arrives);
         let psn = parts.requester.psn;
         match fate {
-            Fate::Arrives => execute(parts, session),
-            Fate::Lost => execute(parts, &mut None),
+            Fate::Arrives => execute(parts, true),
+            Fate::Lost => execute(parts, false),
             Fate::Twice => {
                 // One that fails here fails both times, and changes nothing.
-                execute(parts, session);
-                execute(parts, session)
+                execute(parts, true);
+                execute(parts, true)
             }
-            Fate::Late(overtakers) => match execute(parts, &mut None) {
+            Fate::Late(overtakers) => match execute(parts, false) {
                 Outcome::Dropped => {
                     self.keep_late(parts, request.wqe, to, psn, overtakers);
                     Outcome::Done
@@ -240,6 +239,16 @@ impl Qp {
     /// Hands a late message over. Whether somebody took it.
     fn arrive(&self, sq: &mut Sq, late: &mut Late, after: &mut After) -> bool {
         let mtu_shift = sq.requester.mtu_shift;
+        if let Some((to, qkey)) = late.to.filter(|(to, _)| self.is_foreign(to)) {
+            let len = late.payload.len();
+            let payload = [Span { ptr: late.payload.as_mut_ptr(), len }];
+            return self.post_abroad(&late.wqe, &payload, &to, qkey);
+        }
+        if sq.remote.is_some() && late.to.is_none() {
+            let len = late.payload.len();
+            let payload = [Span { ptr: late.payload.as_mut_ptr(), len }];
+            return self.arrive_abroad(sq, &late.wqe, &payload);
+        }
         let Some(peer) = self.resolve(sq, late.to.as_ref().map(|(to, _)| to)) else {
             return false;
         };

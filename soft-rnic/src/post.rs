@@ -59,6 +59,10 @@ unsafe fn post_list(
     if qp.state().refuses_sends() {
         return if wr.is_null() { Ok(()) } else { Err((errno::EINVAL, wr)) };
     }
+    if sq.remote.is_some() {
+        // SAFETY: the caller's list.
+        return unsafe { post_all(qp, &mut sq, wr, after) };
+    }
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
     // Nothing that can be executed goes without the peer: its lock comes first.
@@ -112,14 +116,27 @@ unsafe fn post_list(
 /// `wr` heads a list of valid requests; those of datagrams have handles of ours.
 unsafe fn post_queued(
     qp: &Arc<Qp>,
+    wr: *mut ibv_send_wr,
+    after: &mut After,
+) -> Result<(), (c_int, *mut ibv_send_wr)> {
+    // SAFETY: the caller's promise.
+    unsafe { post_all(qp, &mut qp.sq.lock(), wr, after) }
+}
+
+/// [`post_queued`] under the send queue's lock.
+///
+/// # Safety
+/// As there.
+unsafe fn post_all(
+    qp: &Arc<Qp>,
+    sq: &mut Sq,
     mut wr: *mut ibv_send_wr,
     after: &mut After,
 ) -> Result<(), (c_int, *mut ibv_send_wr)> {
-    let mut sq = qp.sq.lock();
     let mut result = Ok(());
     while !wr.is_null() {
         // SAFETY: the caller's list.
-        if let Err(error) = unsafe { queue(qp, &mut sq, &*wr) } {
+        if let Err(error) = unsafe { queue(qp, sq, &*wr) } {
             result = Err((error, wr));
             break;
         }
@@ -128,7 +145,7 @@ unsafe fn post_queued(
     }
     // On a simulated device only what is flushed goes on by itself.
     if qp.pd.context.device.sim.is_none() || qp.state().flushes_sends() {
-        qp.run_pending(&mut sq, after, false);
+        qp.run_pending(sq, after, false);
     }
     result
 }

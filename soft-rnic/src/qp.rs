@@ -16,6 +16,7 @@ use crate::event::Acks;
 use crate::limits;
 use crate::lock::{Lock, Padded};
 use crate::mr::Pd;
+use crate::process::Neighbours;
 use crate::recv_ring::RecvRing;
 use crate::requester::{Line, Scratch};
 use crate::responder::Responder;
@@ -184,6 +185,7 @@ impl Qp {
         }
         // Release: see `state`.
         self.state.store(state as u8, Ordering::Release);
+        self.tell_state();
         // SAFETY: both locks are held; callers only read it.
         unsafe { (*self.abi.get()).state = state.abi() };
     }
@@ -192,12 +194,17 @@ impl Qp {
     /// not in one: then there is nothing to flush either.
     pub(crate) fn enter_error(&self) -> bool {
         // AcqRel: see `state`.
-        self.state
+        let entered = self
+            .state
             .try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
                 let works = (State::Init as u8..=State::Sqe as u8).contains(&state);
                 works.then_some(State::Err as u8)
             })
-            .is_ok()
+            .is_ok();
+        if entered {
+            self.tell_state();
+        }
+        entered
     }
 
     /// A request of the send queue has failed: the error state, or for an
@@ -278,6 +285,9 @@ impl Qp {
     /// The send queue's part; its lock is held.
     pub(crate) fn flush_sends(self: &Arc<Qp>, sq: &mut Sq, after: &mut After) {
         let mut line = Line::new();
+        if let Some(remote) = &mut sq.remote {
+            remote.go_back();
+        }
         self.flush_pending(&mut sq.pending, &mut line);
         sq.requester.next_request();
         after.append(line.finish());
@@ -335,6 +345,7 @@ impl Qp {
         sq.pending.clear();
         sq.requester = Requester::default();
         sq.peer = None;
+        sq.part();
         sq.draining = false;
         self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
         self.send_cq.purge(self.num);
@@ -373,7 +384,9 @@ unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_q
     let sig_all = attr.sq_sig_all != 0;
     let parts = Parts { transport, cap, sig_all, pd, send_cq, recv_cq, srq };
     let device = Arc::clone(&parts.pd.context.device);
-    let qp = device.qps.insert(|num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
+    let base = device.neighbours.as_ref().map_or(0, Neighbours::base);
+    let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
+    qp.tell_birth();
     qp.attach();
     attr.cap = qp.cap;
     Ok(Arc::into_raw(qp).cast_mut().cast())
@@ -431,6 +444,7 @@ impl Qp {
             requester: Requester::default(),
             pending: Pending::new(&cap, transport),
             peer: None,
+            remote: None,
             counters: crate::counters::Counters::default(),
             scratch: Scratch::new(),
             draining: false,
@@ -494,6 +508,9 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     };
     *device.retired.lock() += counters;
     device.qps.remove(object.num);
+    if let Some(neighbours) = &device.neighbours {
+        neighbours.forget(object.num);
+    }
     let is_this = |other: &Arc<Qp>| Arc::ptr_eq(other, &object);
     let events = &object.pd.context.events;
     events.remove(|e| matches!(&e.element, Element::Qp(qp) if is_this(qp)));

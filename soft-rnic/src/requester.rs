@@ -250,6 +250,9 @@ impl Qp {
     }
 
     fn run_connected(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        if sq.remote.is_some() {
+            return self.run_foreign(sq, after, only_one);
+        }
         self.resolve_peer(sq);
         let Sq { requester, pending, peer, counters, scratch, .. } = sq;
         let mut session = peer.as_ref().map(Session::open);
@@ -269,7 +272,8 @@ impl Qp {
             let outcome = if self.transport.is_reliable() {
                 crate::sim::execute(self, &mut parts, &mut session, &mut line, &request)
             } else {
-                self.send_unreliably(&mut parts, &mut session, &request, None, |parts, session| {
+                self.send_unreliably(&mut parts, &request, None, |parts, arrives| {
+                    let session = if arrives { &mut session } else { &mut None };
                     self.execute(parts.requester, session, &mut line, parts.scratch, &request)
                 })
             };

@@ -36,6 +36,10 @@ pub(crate) struct Responder {
     pub(crate) max_dest_rd_atomic: u8,
     /// Of datagrams: the key that they have to carry.
     pub(crate) qkey: u32,
+    /// Changes whenever the queue pair is connected anew.
+    pub(crate) generation: u32,
+    /// The number of the next message from another process.
+    pub(crate) number: u32,
     /// The receive queue's consuming side (unused with a shared one).
     pub(crate) consumer: Consumer,
 }

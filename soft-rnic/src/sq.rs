@@ -9,6 +9,7 @@ use crate::address::Address;
 use crate::counters::Counters;
 use crate::errno;
 use crate::network::Transit;
+use crate::process::Remote;
 use crate::qp::{Qp, Transport};
 use crate::requester::Scratch;
 
@@ -217,10 +218,16 @@ impl Pending {
 
     /// The oldest request.
     pub(crate) fn front(&self) -> Option<Request<'_>> {
-        if self.is_empty() {
+        self.nth(0)
+    }
+
+    /// The request behind `n` others.
+    #[inline]
+    pub(crate) fn nth(&self, n: u32) -> Option<Request<'_>> {
+        if n >= self.len() {
             return None;
         }
-        let at = self.at(self.head);
+        let at = self.at(self.head.wrapping_add(n));
         let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
         self.wqes[at].map(|wqe| Request { wqe, sges, to: self.to.get(at) })
     }
@@ -243,6 +250,8 @@ pub(crate) enum Wait {
     Response,
     /// A simulation delays it.
     Delay,
+    /// The process that it is for has to be met first.
+    Meeting,
 }
 
 /// What a requester does by itself, apart from its queue.
@@ -274,6 +283,8 @@ pub(crate) struct Requester {
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.
     pub(crate) done: bool,
+    /// The process that the head is for was looked for, and is not there.
+    pub(crate) nobody_there: bool,
 }
 
 impl Requester {
@@ -299,6 +310,8 @@ pub(crate) struct Sq {
     pub(crate) pending: Pending,
     /// The queue pair at the other end, once it was looked up.
     pub(crate) peer: Option<Arc<Qp>>,
+    /// Present if the other end is in another process.
+    pub(crate) remote: Option<Box<Remote>>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Scratch,
     /// The queue was told to drain, and has not said yet that it has.

@@ -142,6 +142,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let result = unsafe { Qp::from_abi(qp) }.and_then(|qp| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        qp.meet_for(attr, mask as u32)?;
         qp.modify(attr, mask as u32, &mut after)
     });
     after.run();
@@ -168,6 +169,10 @@ impl Qp {
             return Err(errno::EINVAL);
         }
         store(&mut sq, &mut responder, attr, mask);
+        if from == State::Init && to == State::Rtr {
+            self.connect(&mut sq, &mut responder);
+        }
+        self.tell_connection(&responder);
         self.enter(from, to, &mut sq, &mut responder, after);
         drop(responder);
         if to == State::Rts && self.pd.context.device.sim.is_none() {
@@ -198,6 +203,7 @@ impl Qp {
                 sq.attr = unsafe { core::mem::zeroed() };
                 *responder = Responder {
                     consumer: core::mem::take(&mut responder.consumer),
+                    generation: responder.generation,
                     ..Responder::default()
                 };
             }
@@ -209,6 +215,9 @@ impl Qp {
         }
         if to == State::Rts && from == State::Rtr {
             sq.requester.next_request();
+            if let Some(remote) = &mut sq.remote {
+                remote.begin(sq.requester.psn);
+            }
         }
     }
 

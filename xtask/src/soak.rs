@@ -7,6 +7,9 @@ use anyhow::{Context, Result, bail};
 /// The tests that draw schedules of faults from a seed: package and test target.
 const SEEDED: &[(&str, &str)] = &[("soft-rnic", "simulation"), ("rdma-conn", "simulation")];
 
+/// Rounds of the test that kills processes.
+const KILLS: &str = "200";
+
 /// How the tests are told how many schedules to run, and from which seed.
 const SCHEDULES: &str = "RDMA_CONN_SCHEDULES";
 const SEED: &str = "RDMA_CONN_SEED";
@@ -24,6 +27,15 @@ pub(crate) fn run(schedules: u64, seed: Option<u64>) -> Result<()> {
             bail!("{package}, {target}: a schedule failed; its seed is printed above");
         }
     }
-    println!("soak: {schedules} schedules of each seeded test passed");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--release", "--quiet", "--package", "soft-rnic", "--test", "kill"]);
+    cargo.env("RDMA_CONN_KILLS", KILLS);
+    if let Some(seed) = seed {
+        cargo.env(SEED, seed.to_string());
+    }
+    if !cargo.status().context("starting cargo")?.success() {
+        bail!("a process that was killed left its peer in trouble");
+    }
+    println!("soak: {schedules} schedules of each seeded test passed, and {KILLS} kills");
     Ok(())
 }

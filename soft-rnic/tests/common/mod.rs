@@ -6,6 +6,8 @@
 #[path = "../../../tests/support/tally.rs"]
 pub mod tally;
 
+pub mod other;
+
 use core::ffi::{CStr, c_int};
 use core::ptr::null_mut;
 use std::time::{Duration, Instant};

@@ -1,0 +1,232 @@
+//! What a process tells others of itself: a memory file that it alone writes.
+//!
+//! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
+//! whether an operation is permitted, and carries it out. Each word has one writer.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::limits;
+use crate::lock::Padded;
+
+use super::mapped::Layout;
+
+/// A number of a queue pair: which process, and which of its queue pairs.
+pub(crate) const INDEX_BITS: u32 = 14;
+const QPS: usize = 1 << INDEX_BITS;
+/// Processes of a user at the same time.
+pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
+
+/// "soft-rnc", and the version of all that processes share.
+pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
+pub(crate) const VERSION: u32 = 1;
+
+/// Which process a queue pair's number belongs to.
+#[inline]
+pub(crate) fn slot_of(qpn: u32) -> u32 {
+    qpn >> INDEX_BITS
+}
+
+/// What a process tells of itself.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Directory {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    /// Whoever has put something into a ring for this process wakes it.
+    pub(crate) armed: Padded<AtomicU32>,
+    /// Queue pairs were never in a place from this one on.
+    used: Padded<AtomicU32>,
+    qps: [QpEntry; QPS],
+    regions: [RegionEntry; limits::MAX_MR],
+}
+
+// SAFETY: atomic integers all.
+unsafe impl Layout for Directory {}
+
+/// A queue pair, as its peer has to know it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct QpEntry {
+    pub(crate) state: AtomicU32,
+    /// Changes whenever it is connected anew.
+    pub(crate) generation: AtomicU32,
+    pub(crate) transport: AtomicU32,
+    pub(crate) dest_qpn: AtomicU32,
+    /// The PSN that it expected when it was connected.
+    pub(crate) psn: AtomicU32,
+    pub(crate) access: AtomicU32,
+    pub(crate) dest_rd_atomic: AtomicU32,
+    pub(crate) pd: AtomicU32,
+    /// Odd while this queue pair's process is inside another one's memory for it.
+    inside: Padded<AtomicU32>,
+}
+
+/// A memory region. `key` 0 is "nothing here".
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct RegionEntry {
+    key: AtomicU32,
+    /// Of the registration: keys come back some day, this does not soon.
+    version: AtomicU32,
+    pd: AtomicU32,
+    access: AtomicU32,
+    iova: AtomicU64,
+    length: AtomicU64,
+    /// Where it is in its process.
+    addr: AtomicU64,
+    /// The descriptor there of the file that it lies in, plus one; 0 is "in none".
+    file: AtomicU32,
+    inode: AtomicU64,
+    /// Where its first byte is in the file, how many follow each other there, and where
+    /// the others begin.
+    offset: AtomicU64,
+    split: AtomicU64,
+    second: AtomicU64,
+}
+
+/// A memory region as it is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) version: u32,
+    pub(crate) pd: u32,
+    pub(crate) access: u32,
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) addr: u64,
+    pub(crate) file: Option<InFile>,
+}
+
+/// Where in a memory file a region lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InFile {
+    /// The descriptor in the region's process.
+    pub(crate) fd: u32,
+    pub(crate) inode: u64,
+    pub(crate) offset: u64,
+    pub(crate) split: u64,
+    pub(crate) second: u64,
+}
+
+impl Told {
+    /// The offset in the region of `addr .. addr + len`, if it covers them.
+    #[inline]
+    pub(crate) fn offset(&self, addr: u64, len: u64) -> Option<u64> {
+        let offset = addr.wrapping_sub(self.iova);
+        (offset <= self.length && len <= self.length - offset).then_some(offset)
+    }
+}
+
+impl Directory {
+    #[inline]
+    pub(crate) fn qp(&self, qpn: u32) -> &QpEntry {
+        &self.qps[qpn as usize % QPS]
+    }
+
+    /// Makes a place known to those that look through all.
+    pub(crate) fn use_qp(&self, qpn: u32) {
+        let index = qpn % QPS as u32;
+        self.used.fetch_max(index + 1, Ordering::Release);
+    }
+
+    #[inline]
+    fn region(&self, key: u32) -> &RegionEntry {
+        &self.regions[key as usize % limits::MAX_MR]
+    }
+
+    /// Fills the place of a key, which is empty; the key is valid from then on.
+    pub(crate) fn tell(&self, key: u32, told: &Told) {
+        let entry = self.region(key);
+        entry.version.fetch_add(1, Ordering::Relaxed);
+        entry.pd.store(told.pd, Ordering::Relaxed);
+        entry.access.store(told.access, Ordering::Relaxed);
+        entry.iova.store(told.iova, Ordering::Relaxed);
+        entry.length.store(told.length, Ordering::Relaxed);
+        entry.addr.store(told.addr, Ordering::Relaxed);
+        entry.file.store(told.file.map_or(0, |file| file.fd + 1), Ordering::Relaxed);
+        if let Some(file) = told.file {
+            entry.inode.store(file.inode, Ordering::Relaxed);
+            entry.offset.store(file.offset, Ordering::Relaxed);
+            entry.split.store(file.split, Ordering::Relaxed);
+            entry.second.store(file.second, Ordering::Relaxed);
+        }
+        // Release: whoever sees the key sees the rest.
+        entry.key.store(key, Ordering::Release);
+    }
+
+    /// Makes a key invalid. Who has seen it may be inside still: see
+    /// [`insides`](Self::insides).
+    pub(crate) fn untell(&self, key: u32) {
+        self.region(key).key.store(0, Ordering::SeqCst);
+        // SeqCst: the other side of the fence in `QpEntry::enter`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The version of a registration, if the key is valid.
+    #[inline]
+    pub(crate) fn version(&self, key: u32) -> Option<u32> {
+        let entry = self.region(key);
+        // Acquire: the rest was written before the key.
+        let valid = key != 0 && entry.key.load(Ordering::Acquire) == key;
+        valid.then(|| entry.version.load(Ordering::Relaxed))
+    }
+
+    /// The region with this key.
+    pub(crate) fn find(&self, key: u32) -> Option<Told> {
+        let entry = self.region(key);
+        let version = self.version(key)?;
+        let file = entry.file.load(Ordering::Relaxed).checked_sub(1).map(|fd| InFile {
+            fd,
+            inode: entry.inode.load(Ordering::Relaxed),
+            offset: entry.offset.load(Ordering::Relaxed),
+            split: entry.split.load(Ordering::Relaxed),
+            second: entry.second.load(Ordering::Relaxed),
+        });
+        Some(Told {
+            version,
+            pd: entry.pd.load(Ordering::Relaxed),
+            access: entry.access.load(Ordering::Relaxed),
+            iova: entry.iova.load(Ordering::Relaxed),
+            length: entry.length.load(Ordering::Relaxed),
+            addr: entry.addr.load(Ordering::Relaxed),
+            file,
+        })
+    }
+
+    /// The places of queue pairs that may be inside somebody's memory.
+    pub(crate) fn insides(&self) -> impl Iterator<Item = &AtomicU32> {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.qps[..used.min(QPS)].iter().map(|entry| &*entry.inside)
+    }
+}
+
+impl QpEntry {
+    /// The word that says whether it is inside.
+    pub(crate) fn inside(&self) -> &AtomicU32 {
+        &self.inside
+    }
+
+    /// Says that its process is going to access another one's memory; it looks only
+    /// afterwards whether it may. One thread at a time: the send queue's lock is held.
+    #[inline]
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        let word = self.inside.load(Ordering::Relaxed);
+        self.inside.store(word | 1, Ordering::Relaxed);
+        // SeqCst: either we see that a key or a state is no longer valid, or whoever
+        // made it so sees that we are inside, and waits.
+        fence(Ordering::SeqCst);
+        Inside(&self.inside)
+    }
+}
+
+/// While it lives, others wait for us before they take memory away.
+#[derive(Debug)]
+pub(crate) struct Inside<'a>(&'a AtomicU32);
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let word = self.0.load(Ordering::Relaxed);
+        // Release: our accesses came before.
+        self.0.store(word.wrapping_add(1), Ordering::Release);
+    }
+}

@@ -1,0 +1,207 @@
+//! The thread that looks after what others send while the program does not, and after
+//! processes that die. And how those who put something into a ring know that somebody
+//! has to be woken.
+//!
+//! A process is *armed* when nobody there looks at the rings by himself: whoever puts
+//! something into one then rings its doorbell. While the program polls, it is not, and
+//! nothing is rung; the helper looks every few milliseconds whether that is still so. A
+//! program that is going to wait for an event arms, too, and its completion channel's
+//! descriptor is readable when the doorbell is rung: it is woken directly, and takes
+//! what came by itself. The helper leaves it a moment for that.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock, Weak};
+
+use rustix::event::{Timespec, epoll};
+
+use crate::device::Device;
+
+use super::pair::{Pair, ring};
+use super::{HAS_PAIRS, Neighbours};
+
+/// Between two looks at whether the program still polls.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+/// What a program that is woken by the doorbell is given to take what came.
+const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Polls without a completion after which a program is believed to go on polling.
+const POLLS: u32 = 256;
+
+const DOORBELL: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+
+/// The thread, and what it knows.
+#[derive(Debug, Default)]
+pub(crate) struct Helper {
+    /// What it waits for; there once it was started.
+    epoll: OnceLock<Option<OwnedFd>>,
+    /// The program has polled since the last look.
+    polled: AtomicBool,
+    /// Polls since the process was armed.
+    polls: AtomicU32,
+    /// The program has armed: it waits for an event, or is going to.
+    waits: AtomicBool,
+}
+
+impl Helper {
+    fn epoll(&self) -> Option<BorrowedFd<'_>> {
+        self.epoll.get()?.as_ref().map(AsFd::as_fd)
+    }
+}
+
+impl Neighbours {
+    /// The program polls by itself.
+    #[inline]
+    pub(crate) fn saw_poll(&self) {
+        let helper = &self.helper;
+        // Only written when it changes: others read the line.
+        if !helper.polled.load(Ordering::Relaxed) {
+            helper.polled.store(true, Ordering::Relaxed);
+        }
+        let Some(here) = self.told() else { return };
+        if here.directory.armed.load(Ordering::Relaxed) != 0
+            && helper.polls.fetch_add(1, Ordering::Relaxed) >= POLLS
+        {
+            here.directory.armed.store(0, Ordering::Relaxed);
+            // It looks from time to time from now on.
+            ring(&here.doorbell);
+        }
+    }
+
+    /// From now on whoever puts something into a ring wakes this process.
+    pub(super) fn arm(&self) {
+        let Some(here) = self.told() else { return };
+        self.helper.polls.store(0, Ordering::Relaxed);
+        here.directory.armed.store(1, Ordering::Relaxed);
+        // SeqCst: either who puts something sees it, or we see what he has put.
+        fence(Ordering::SeqCst);
+    }
+
+    fn disarm(&self) {
+        if let Some(here) = self.told() {
+            here.directory.armed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the helper look at once.
+    #[cold]
+    pub(super) fn poke(&self) {
+        if let Some(here) = self.told() {
+            ring(&here.doorbell);
+        }
+    }
+
+    /// What a completion channel waits for besides events; `None` if there is nothing
+    /// that it could.
+    pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.here().ok()?.doorbell.as_fd())
+    }
+}
+
+/// A program is going to wait for an event: what comes from others wakes it, and what
+/// has come is taken.
+#[cold]
+pub(crate) fn before_waiting(device: &Arc<Device>) {
+    if !HAS_PAIRS.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(neighbours) = &device.neighbours else { return };
+    if let Some(here) = neighbours.told() {
+        // It has rung for what we are going to take.
+        let _ = rustix::io::read(&here.doorbell, &mut [0; 8]);
+    }
+    neighbours.helper.waits.store(true, Ordering::Relaxed);
+    neighbours.arm();
+    while device.drain() {}
+}
+
+impl Device {
+    /// Starts the helper, unless it was.
+    pub(crate) fn start_helper(self: &Arc<Device>) {
+        let Some(neighbours) = &self.neighbours else { return };
+        neighbours.helper.epoll.get_or_init(|| {
+            let here = neighbours.told()?;
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&set, &here.doorbell, epoll::EventData::new_u64(DOORBELL), edge).ok()?;
+            let level = epoll::EventFlags::IN;
+            epoll::add(&set, &here.listener, epoll::EventData::new_u64(LISTENER), level).ok()?;
+            let device = Arc::downgrade(self);
+            let builder = std::thread::Builder::new().name("soft-rnic-helper".into());
+            builder.spawn(move || run(&device)).ok()?;
+            Some(set)
+        });
+    }
+
+    /// Lets the helper watch a process.
+    pub(super) fn watch(&self, pair: &Pair) {
+        let set = self.neighbours.as_ref().and_then(|n| n.helper.epoll());
+        if let Some(set) = set {
+            let slot = epoll::EventData::new_u64(pair.slot.into());
+            // One that cannot be watched is found dead when it is talked to.
+            let _ = epoll::add(set, &pair.pidfd, slot, epoll::EventFlags::IN);
+        }
+    }
+
+    /// Does what has to be done for the helper's events.
+    fn serve(self: &Arc<Device>, neighbours: &Neighbours, event: u64) {
+        match event {
+            DOORBELL => {}
+            LISTENER => self.take_in(),
+            slot => {
+                if let Some(pair) = neighbours.pair(slot as u32).filter(|p| p.has_ended()) {
+                    self.bury(&pair);
+                }
+            }
+        }
+    }
+
+    /// Buries those that do not keep the rules, or have died.
+    fn bury_the_dead(self: &Arc<Device>, neighbours: &Neighbours) {
+        let dead = neighbours.drain.lock().dead();
+        for pair in dead {
+            self.bury(&pair);
+        }
+    }
+}
+
+fn run(device: &Weak<Device>) {
+    let mut events = Vec::with_capacity(64);
+    while let Some(device) = device.upgrade() {
+        let Some(neighbours) = &device.neighbours else { return };
+        // It waits until `start_helper` is done.
+        let Some(set) = neighbours.helper.epoll.wait().as_ref() else { return };
+        let timeout = wait_for(&device, neighbours);
+        events.clear();
+        // Interrupted, or out of memory: look around and wait again.
+        let _ = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+        let was_rung = events.iter().any(|event| event.data.u64() == DOORBELL);
+        if was_rung {
+            neighbours.disarm();
+        }
+        if was_rung && neighbours.helper.waits.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(core::time::Duration::from_nanos(MOMENT.tv_nsec as u64));
+        }
+        for event in &events {
+            device.serve(neighbours, event.data.u64());
+        }
+        device.bury_the_dead(neighbours);
+    }
+}
+
+/// Takes what is there, unless the program does that; for how long to wait then.
+fn wait_for(device: &Arc<Device>, neighbours: &Neighbours) -> Option<Timespec> {
+    if neighbours.helper.polled.swap(false, Ordering::Relaxed) {
+        return Some(LOOK);
+    }
+    neighbours.arm();
+    if device.drain() {
+        return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+    }
+    let has_silent = neighbours.lobby.lock().has_silent();
+    if has_silent {
+        device.take_in();
+        return Some(LOOK);
+    }
+    None
+}

@@ -1,0 +1,512 @@
+//! What other processes have sent: requests are executed, replies taken, by whoever
+//! looks.
+//!
+//! One thread at a time does that, for all processes; another one that finds it at work
+//! goes on with its own. Requests are executed as if they came from a queue pair of this
+//! process: their data are where the sender has put them, or in its regions.
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::address::Address;
+use crate::after::After;
+use crate::cq::CqWriter;
+use crate::device::Device;
+use crate::limits::{self, MAX_SGE};
+use crate::memory::{Span, Spans};
+use crate::qp::{Qp, State, Transport};
+use crate::responder::{Message, Reply, Session};
+use crate::sq::{Op, Wqe};
+
+use super::memory::{Way, attach};
+use super::pair::Pair;
+use super::region::Window;
+use super::ring::{
+    BODY, Broken, DATA, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict,
+    WANTS_REPLY, What, reply_at, request_at,
+};
+use super::slot_of;
+
+/// Requests of a process that are executed before others have their turn.
+const AT_ONCE: u32 = 256;
+/// Requests after which their senders are told that there is room again.
+const READ_STEP: u32 = 64;
+/// Queue pairs that are kept at hand.
+const KEPT: usize = 256;
+
+/// What is at work on all that others send; under a lock.
+#[derive(Default)]
+pub(crate) struct Drain {
+    sides: Vec<Side>,
+    qps: Vec<Option<Arc<Qp>>>,
+    scratch: Option<Box<Scratch>>,
+    /// A process does not keep the rules: it has to be buried.
+    broken: bool,
+}
+
+impl core::fmt::Debug for Drain {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Drain").field("sides", &self.sides.len()).finish_non_exhaustive()
+    }
+}
+
+/// What this process reads of one other.
+struct Side {
+    pair: Arc<Pair>,
+    requests: u32,
+    replies_read: u32,
+    replies: Replies,
+    /// A reply that the next one may stand for, too.
+    held: Option<ReplyEntry>,
+    /// Region of the sender that was used last.
+    window: Option<(u32, Arc<Window>)>,
+}
+
+/// Where the pieces of a message are put together.
+struct Scratch {
+    local: Spans,
+    room: Spans,
+    /// Data that had to be fetched from memory that cannot be mapped.
+    fetched: Vec<u8>,
+}
+
+impl Drain {
+    pub(crate) fn add(&mut self, pair: Arc<Pair>) {
+        self.sides.push(Side {
+            pair,
+            requests: 0,
+            replies_read: 0,
+            replies: Replies::default(),
+            held: None,
+            window: None,
+        });
+    }
+
+    pub(crate) fn remove(&mut self, pair: &Arc<Pair>) {
+        self.sides.retain(|side| !Arc::ptr_eq(&side.pair, pair));
+    }
+
+    /// Lets a queue pair go.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        if let Some(place) = self.qps.get_mut(qpn as usize % KEPT) {
+            place.take_if(|qp| qp.num == qpn);
+        }
+    }
+
+    /// Takes what is there. Whether there was anything.
+    pub(crate) fn run(&mut self, device: &Device, after: &mut After) -> bool {
+        let Drain { sides, qps, scratch, broken } = self;
+        if qps.is_empty() {
+            qps.resize(KEPT, None);
+        }
+        let scratch = scratch.get_or_insert_with(|| {
+            Box::new(Scratch { local: Spans::new(), room: Spans::new(), fetched: Vec::new() })
+        });
+        let mut any = false;
+        for side in sides {
+            if side.pair.is_dead() {
+                continue;
+            }
+            let mut kept = Kept { device, qps };
+            match side.run(&mut kept, scratch, after) {
+                Ok(did) => any |= did,
+                // The helper finds out, and buries it.
+                Err(Broken) => {
+                    side.pair.declare_dead();
+                    *broken = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Processes that have died, or do not keep the rules.
+    pub(crate) fn dead(&self) -> Vec<Arc<Pair>> {
+        self.sides.iter().filter(|s| s.pair.is_dead()).map(|s| Arc::clone(&s.pair)).collect()
+    }
+}
+
+/// Queue pairs that were looked up lately.
+struct Kept<'k> {
+    device: &'k Device,
+    qps: &'k mut Vec<Option<Arc<Qp>>>,
+}
+
+impl Kept<'_> {
+    fn find(&mut self, number: u32) -> Option<Arc<Qp>> {
+        let place = &mut self.qps[number as usize % KEPT];
+        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
+        if !place.as_ref().is_some_and(known) {
+            *place = self.device.qps.get(number);
+        }
+        place.clone()
+    }
+}
+
+impl Side {
+    fn run(
+        &mut self,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        after: &mut After,
+    ) -> Result<bool, Broken> {
+        let replies = self.take_replies(kept, after)?;
+        let requests = self.take_requests(kept, scratch, after)?;
+        if self.pair.has_blocked() {
+            for number in self.pair.take_blocked() {
+                if let Some(qp) = kept.find(number) {
+                    qp.run_pending(&mut qp.sq.lock(), after, false);
+                }
+            }
+        }
+        Ok(replies || requests)
+    }
+
+    fn take_replies(&mut self, kept: &mut Kept<'_>, after: &mut After) -> Result<bool, Broken> {
+        let first = self.replies_read;
+        while self.replies_read.wrapping_sub(first) < AT_ONCE {
+            let Some(reply) = reply_at(&self.pair.incoming, self.replies_read)? else { break };
+            self.replies_read = self.replies_read.wrapping_add(1);
+            if let Some(qp) = kept.find(reply.to) {
+                qp.replied(self.pair.slot, &reply, after);
+            }
+        }
+        let any = self.replies_read != first;
+        if any {
+            // Release: we are done with them.
+            self.pair.outgoing.replies_read.store(self.replies_read, Ordering::Release);
+        }
+        Ok(any)
+    }
+
+    fn take_requests(
+        &mut self,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        after: &mut After,
+    ) -> Result<bool, Broken> {
+        let first = self.requests;
+        let mut published = first;
+        let mut next = self.next()?;
+        while let Some(request) = next {
+            next = self.take_run(request, kept, scratch, after)?;
+            if self.requests.wrapping_sub(published) >= READ_STEP {
+                published = self.requests;
+                // Release: we are done with them, and with their data.
+                self.pair.outgoing.requests_read.store(published, Ordering::Release);
+            }
+            if self.requests.wrapping_sub(first) >= AT_ONCE {
+                break;
+            }
+        }
+        if self.requests == first {
+            return Ok(false);
+        }
+        // Release: as above.
+        self.pair.outgoing.requests_read.store(self.requests, Ordering::Release);
+        let replied = self.say_held();
+        if !replied {
+            // SeqCst: either the sender sees that there is room, or we see that it waits.
+            fence(Ordering::SeqCst);
+        }
+        if replied || self.pair.incoming.wants_room.load(Ordering::Relaxed) != 0 {
+            self.pair.wake();
+        }
+        Ok(true)
+    }
+
+    /// The next request, if it can be answered.
+    fn next(&mut self) -> Result<Option<Request>, Broken> {
+        match request_at(&self.pair.incoming, self.requests)? {
+            // The held reply, and that to this one.
+            Some(request) if self.replies.has_room(&self.pair.incoming.replies_read, 2)? => {
+                Ok(Some(request))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes a request, and those that follow for the same queue pair.
+    fn take_run(
+        &mut self,
+        mut request: Request,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        after: &mut After,
+    ) -> Result<Option<Request>, Broken> {
+        let to = request.to;
+        let qp = kept.find(to);
+        let mut session = qp.as_ref().map(Session::open);
+        let mut writer = CqWriter::default();
+        let mut left = READ_STEP;
+        loop {
+            let (verdict, value) = match &mut session {
+                _ if slot_of(request.from) != self.pair.slot => (Verdict::Silence, 0),
+                None => (Verdict::Silence, 0),
+                Some(session) => self.execute(session, &request, scratch, &mut writer, after),
+            };
+            self.requests = self.requests.wrapping_add(1);
+            if request.flags & WANTS_REPLY != 0 {
+                let Request { from, number, incarnation, .. } = request;
+                self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, request);
+            }
+            left -= 1;
+            match self.next()? {
+                Some(next) if next.to == to && left > 0 => request = next,
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Executes a request; what to reply.
+    fn execute<'a>(
+        &mut self,
+        session: &mut Session<'a>,
+        request: &Request,
+        scratch: &mut Scratch,
+        writer: &mut CqWriter<'a>,
+        after: &mut After,
+    ) -> (Verdict, u64) {
+        let transport = session.peer.transport;
+        if (transport == Transport::Ud) != (request.what == What::Datagram) {
+            return (Verdict::Silence, 0);
+        }
+        let reliable = transport.is_reliable();
+        let expected = request.generation == session.responder.generation
+            && request.number == session.responder.number;
+        if reliable && !expected {
+            return (Verdict::Silence, 0);
+        }
+        if !self.gather(request, scratch) {
+            let status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
+            return (Verdict::Refused(status.0 as u8), 0);
+        }
+        let mut value = 0_u64;
+        let wqe = wqe(request);
+        let is_atomic = wqe.op.is_atomic();
+        if is_atomic {
+            scratch.local.clear();
+            scratch.local.push(Span { ptr: (&raw mut value).cast(), len: 8 });
+        }
+        let message = Message {
+            wqe: &wqe,
+            from_qpn: request.from,
+            psn: session.responder.psn,
+            packets: 1,
+            len: request.len.into(),
+            local: scratch.local.as_slice(),
+        };
+        let room = &mut scratch.room;
+        let reply = if transport == Transport::Ud {
+            let (to, qkey) = address(request);
+            session.deliver_datagram(&message, &to, qkey, room, writer, after)
+        } else {
+            session.deliver(&message, room, writer, after)
+        };
+        let verdict = match reply {
+            Reply::Done if request.flags & JUDGE != 0 && !is_atomic => Verdict::Again,
+            Reply::Done => Verdict::Done,
+            Reply::Rnr(code) => Verdict::Rnr(code),
+            Reply::Refused(status) => Verdict::Refused(status.0 as u8),
+            Reply::Silence => Verdict::Silence,
+        };
+        if verdict == Verdict::Done {
+            session.responder.number = session.responder.number.wrapping_add(1);
+        }
+        (verdict, value)
+    }
+
+    /// Finds the data of a message. False if they cannot be read.
+    fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> bool {
+        let Scratch { local, fetched, .. } = scratch;
+        local.clear();
+        let sends = matches!(request.what, What::Send | What::Datagram);
+        if !sends || request.len == 0 {
+            return true;
+        }
+        let len = request.len as usize;
+        let offset = request.body[0] as usize;
+        match request.place {
+            Place::Body if len <= BODY => {
+                // The request is a copy of ours, and stays where it is.
+                let ptr = request.body.as_ptr().cast::<u8>().cast_mut();
+                local.push(Span { ptr, len });
+                true
+            }
+            Place::Data if offset <= DATA as usize && len <= DATA as usize - offset => {
+                // SAFETY: within the ring of data.
+                let ptr = unsafe { self.pair.incoming.data().add(offset) };
+                local.push(Span { ptr, len });
+                true
+            }
+            Place::Regions => self.gather_regions(request, offset, local, fetched),
+            _ => false,
+        }
+    }
+
+    /// Finds the pieces of a message in the sender's regions.
+    fn gather_regions(
+        &mut self,
+        request: &Request,
+        offset: usize,
+        local: &mut Spans,
+        fetched: &mut Vec<u8>,
+    ) -> bool {
+        let n = request.body[1] as usize;
+        let size = size_of::<ibv_sge>();
+        let fits = n <= MAX_SGE as usize && offset + n * size <= DATA as usize;
+        if !fits || u64::from(request.len) > limits::MAX_MESSAGE {
+            return false;
+        }
+        let mut total = 0;
+        for i in 0..n {
+            // SAFETY: within the ring of data, and aligned: lists begin at lines.
+            let sge = unsafe {
+                let at = self.pair.incoming.data().add(offset + i * size);
+                at.cast::<ibv_sge>().read_unaligned()
+            };
+            total += u64::from(sge.length);
+            match self.piece(&sge) {
+                Some(ptr) => local.push(Span { ptr, len: sge.length as usize }),
+                None => return self.fetch(request, offset, n, local, fetched),
+            }
+        }
+        total == u64::from(request.len)
+    }
+
+    /// A piece of a region of the sender, mapped here.
+    fn piece(&mut self, sge: &ibv_sge) -> Option<*mut u8> {
+        let told = self.pair.theirs.find(sge.lkey)?;
+        let offset = told.offset(sge.addr, sge.length.into())?;
+        let known =
+            |(key, window): &(u32, Arc<Window>)| *key == sge.lkey && window.version == told.version;
+        if !self.window.as_ref().is_some_and(known) {
+            self.window = Some((sge.lkey, self.pair.window(sge.lkey, &told)?));
+        }
+        self.window.as_ref()?.1.at(offset, sge.length.into())
+    }
+
+    /// Fetches a message that lies in memory which cannot be mapped.
+    fn fetch(
+        &mut self,
+        request: &Request,
+        offset: usize,
+        n: usize,
+        local: &mut Spans,
+        fetched: &mut Vec<u8>,
+    ) -> bool {
+        if !self.pair.attaches || self.pair.has_ended() {
+            return false;
+        }
+        fetched.clear();
+        fetched.resize(request.len as usize, 0);
+        let mut done = 0;
+        for i in 0..n {
+            // SAFETY: as in `gather_regions`, which has checked it.
+            let sge = unsafe {
+                let at = self.pair.incoming.data().add(offset + i * size_of::<ibv_sge>());
+                at.cast::<ibv_sge>().read_unaligned()
+            };
+            let Some(told) = self.pair.theirs.find(sge.lkey) else { return false };
+            let Some(at) = told.offset(sge.addr, sge.length.into()) else { return false };
+            let len = sge.length as usize;
+            let Some(to) = fetched.get_mut(done..done + len) else { return false };
+            let to = [Span { ptr: to.as_mut_ptr(), len }];
+            // SAFETY: the bytes are ours.
+            let read =
+                unsafe { attach(self.pair.pid, Way::From, &to, told.addr.wrapping_add(at), len) };
+            if read.is_err() {
+                return false;
+            }
+            done += len;
+        }
+        local.clear();
+        local.push(Span { ptr: fetched.as_mut_ptr(), len: done });
+        done == request.len as usize
+    }
+
+    /// Replies; one that says "done" may stand for those before it.
+    fn reply(&mut self, reply: ReplyEntry, request: Request) {
+        let is_atomic = matches!(request.what, What::CompareSwap | What::FetchAdd);
+        let merges = |held: &ReplyEntry| {
+            held.to == reply.to
+                && held.incarnation == reply.incarnation
+                && held.verdict == Verdict::Done
+                && reply.verdict == Verdict::Done
+        };
+        if !self.held.as_ref().is_some_and(merges) {
+            self.say_held();
+        }
+        self.held = Some(reply);
+        if is_atomic {
+            self.say_held();
+        }
+    }
+
+    /// Writes the reply that is held; whether there was one.
+    fn say_held(&mut self) -> bool {
+        let Some(reply) = self.held.take() else { return false };
+        self.replies.put(&self.pair.outgoing, reply);
+        true
+    }
+}
+
+/// What a request asks for, as a send queue's request.
+fn wqe(request: &Request) -> Wqe {
+    let op = match request.what {
+        What::Send | What::Datagram => Op::Send,
+        What::Write => Op::Write,
+        What::Read => Op::Read,
+        What::CompareSwap => Op::CompareSwap,
+        What::FetchAdd => Op::FetchAdd,
+    };
+    let [remote_addr, compare_add, swap, rkey] = request.body;
+    // What is only judged takes no receive request.
+    let judged = request.flags & JUDGE != 0;
+    Wqe {
+        wr_id: 0,
+        remote_addr,
+        compare_add,
+        swap,
+        rkey: rkey as u32,
+        imm: (request.flags & HAS_IMM != 0 && !judged).then_some(request.imm),
+        position: 0,
+        op,
+        signaled: false,
+        solicited: request.flags & SOLICITED != 0,
+        inline: false,
+    }
+}
+
+/// Where a datagram goes, and the key that it carries.
+fn address(request: &Request) -> (Address, u32) {
+    let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
+    let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
+    (Address::here(request.to, traffic_class, hop_limit), qkey)
+}
+
+impl Device {
+    /// Takes what others have sent, unless somebody is at it.
+    pub(crate) fn drain_from_poll(&self) {
+        let Some(neighbours) = &self.neighbours else { return };
+        neighbours.saw_poll();
+        self.drain();
+    }
+
+    /// Takes what others have sent; whether there was anything.
+    pub(crate) fn drain(&self) -> bool {
+        let Some(neighbours) = &self.neighbours else { return false };
+        let mut after = After::default();
+        let Some(mut drain) = neighbours.drain.try_lock() else { return false };
+        let any = drain.run(self, &mut after);
+        let broken = core::mem::take(&mut drain.broken);
+        drop(drain);
+        if broken {
+            neighbours.poke();
+        }
+        after.run();
+        any
+    }
+}

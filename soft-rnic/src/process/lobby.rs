@@ -1,0 +1,304 @@
+//! How processes find each other: no daemon, no file.
+//!
+//! A process claims a slot by binding an abstract socket of that name: it is exclusive,
+//! and gone with the process. The slot is the upper part of the numbers of its queue
+//! pairs, so a number that somebody was told leads to the process.
+//!
+//! Who is going to talk to a process *introduces* itself there: it connects, and sends
+//! one message with the descriptors of what it writes for the other to read. Nobody
+//! waits for an answer; the other does the same in turn. When both have, they are a
+//! pair. So it does not matter who connects its queue pair first, nor whether the first
+//! one is asleep.
+
+use core::mem::MaybeUninit;
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+
+use super::directory::{Directory, MAGIC, SLOTS, VERSION};
+use super::mapped::Mapped;
+use super::memory;
+use super::pair::{Parts, has_ended};
+use super::ring::Rings;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4_096;
+/// Connections that have not said anything yet.
+const SILENT: usize = 256;
+
+/// What a process says of itself, besides descriptors.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    slot: u32,
+    identity: u64,
+    /// Where in its memory which value lies: whoever can read it there, may attach.
+    proof_addr: u64,
+    proof: u64,
+}
+
+const WORDS: usize = 7;
+
+impl Words {
+    fn to_bytes(self) -> [u8; 8 * WORDS] {
+        let layout = size_of::<Directory>() as u64 ^ (size_of::<Rings>() as u64) << 32;
+        let words = [
+            MAGIC,
+            VERSION.into(),
+            layout,
+            self.slot.into(),
+            self.identity,
+            self.proof_addr,
+            self.proof,
+        ];
+        let mut bytes = [0; 8 * WORDS];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for what a process of another version says.
+    fn parse(bytes: &[u8]) -> Option<Words> {
+        let mut words = [0; WORDS];
+        if bytes.len() != 8 * WORDS {
+            return None;
+        }
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().ok()?);
+        }
+        let slot = u32::try_from(words[3]).ok().filter(|slot| *slot < SLOTS)?;
+        let said = Words { slot, identity: words[4], proof_addr: words[5], proof: words[6] };
+        (said.to_bytes() == bytes).then_some(said)
+    }
+}
+
+/// What another process has told.
+#[derive(Debug)]
+struct Told {
+    words: Words,
+    pid: i32,
+    pidfd: OwnedFd,
+    theirs: Mapped<Directory>,
+    incoming: Mapped<Rings>,
+    doorbell: OwnedFd,
+}
+
+/// What we have told another process.
+#[derive(Debug)]
+struct Introduction {
+    socket: OwnedFd,
+    pidfd: OwnedFd,
+    outgoing: Mapped<Rings>,
+}
+
+#[derive(Debug, Default)]
+struct Acquaintance {
+    ours: Option<Introduction>,
+    theirs: Option<Told>,
+}
+
+/// What this process tells all others.
+#[derive(Debug)]
+pub(crate) struct Here {
+    pub(crate) slot: u32,
+    pub(crate) directory: Mapped<Directory>,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) listener: OwnedFd,
+    identity: u64,
+    proof: Box<u64>,
+}
+
+/// Processes on their way to be pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Lobby {
+    known: BTreeMap<u32, Acquaintance>,
+    silent: Vec<OwnedFd>,
+    permitted: Option<i32>,
+}
+
+fn name(slot: u32) -> Result<SocketAddrUnix, Errno> {
+    let name = format!("soft-rnic-{}-{slot}", geteuid().as_raw());
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+impl Here {
+    /// Claims a slot; the search begins anywhere. The error says what is missing.
+    pub(crate) fn claim(anywhere: u64, proof: u64) -> Result<Here, (&'static str, Errno)> {
+        let directory: Mapped<Directory> =
+            Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
+        let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
+        directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
+        directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
+        let identity = anywhere;
+        Ok(Here { slot, directory, doorbell, listener, identity, proof: Box::new(proof) })
+    }
+
+    fn words(&self) -> Words {
+        let proof_addr = (&raw const *self.proof).expose_provenance() as u64;
+        Words { slot: self.slot, identity: self.identity, proof_addr, proof: *self.proof }
+    }
+}
+
+fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd), Errno> {
+    for i in 0..SLOTS {
+        let slot = (anywhere as u32).wrapping_add(i) % SLOTS;
+        let socket = new_socket()?;
+        match bind(&socket, &name(slot)?) {
+            Ok(()) => {
+                listen(&socket, BACKLOG)?;
+                return Ok((slot, socket));
+            }
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+impl Lobby {
+    /// Introduces this process to the one in a slot, unless it has been. False if
+    /// nobody is there.
+    pub(crate) fn introduce(&mut self, here: &Here, slot: u32) -> Result<bool, Errno> {
+        let known = self.known.entry(slot).or_default();
+        if known.ours.as_ref().is_some_and(|ours| has_ended(&ours.pidfd)) {
+            *known = Acquaintance::default();
+        }
+        if known.ours.is_some() {
+            return Ok(true);
+        }
+        let socket = new_socket()?;
+        match connect(&socket, &name(slot)?) {
+            Ok(()) => {}
+            Err(Errno::CONNREFUSED) => {
+                self.known.remove(&slot);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        let (pid, pidfd) = who(&socket)?;
+        let first = *self.permitted.get_or_insert(pid);
+        memory::permit(pid, first == pid);
+        let outgoing: Mapped<Rings> = Mapped::create("soft-rnic-rings")?;
+        outgoing.sign();
+        let files = [here.directory.file(), outgoing.file()];
+        let [Some(directory), Some(rings)] = files else { return Err(Errno::INVAL) };
+        send(&socket, &here.words().to_bytes(), &[directory, rings, here.doorbell.as_fd()])?;
+        known.ours = Some(Introduction { socket, pidfd, outgoing });
+        Ok(true)
+    }
+
+    /// Takes in what other processes have said. Those that are not known yet are
+    /// answered; the result is who is complete now.
+    pub(crate) fn take_in(&mut self, here: &Here) -> Vec<Parts> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = accept_with(&here.listener, flags) {
+            self.silent.push(socket);
+        }
+        let mut complete = Vec::new();
+        for socket in core::mem::take(&mut self.silent) {
+            match read(&socket) {
+                Ok(told) => {
+                    let slot = told.words.slot;
+                    self.known.entry(slot).or_default().theirs = Some(told);
+                    // Who cannot be told hears of it when it is needed.
+                    let _ = self.introduce(here, slot);
+                    complete.extend(self.complete(slot));
+                }
+                Err(Errno::AGAIN) if self.silent.len() < SILENT => self.silent.push(socket),
+                // Whoever says something else is not one of ours.
+                Err(_) => {}
+            }
+        }
+        complete
+    }
+
+    /// A pair, if both have told.
+    fn complete(&mut self, slot: u32) -> Option<Parts> {
+        match self.known.get(&slot) {
+            Some(Acquaintance { ours: Some(_), theirs: Some(_) }) => {}
+            _ => return None,
+        }
+        let Acquaintance { ours: Some(ours), theirs: Some(told) } = self.known.remove(&slot)?
+        else {
+            return None;
+        };
+        let attaches = memory::is_permitted(told.pid, told.words.proof_addr, told.words.proof);
+        Some(Parts {
+            slot,
+            pid: told.pid,
+            pidfd: told.pidfd,
+            theirs: told.theirs,
+            incoming: told.incoming,
+            outgoing: ours.outgoing,
+            doorbell: told.doorbell,
+            socket: ours.socket,
+            attaches,
+        })
+    }
+
+    /// Whether somebody has connected and said nothing yet.
+    pub(crate) fn has_silent(&self) -> bool {
+        !self.silent.is_empty()
+    }
+}
+
+/// The process at the other end of a connection, which has to be this user's.
+fn who(socket: &OwnedFd) -> Result<(i32, OwnedFd), Errno> {
+    let credentials = socket_peercred(socket)?;
+    if credentials.uid != geteuid() {
+        return Err(Errno::ACCESS);
+    }
+    let pid = credentials.pid;
+    Ok((Pid::as_raw(Some(pid)), pidfd_open(pid, PidfdFlags::empty())?))
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(files));
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// What a connection says; `EAGAIN` if nothing yet.
+fn read(socket: &OwnedFd) -> Result<Told, Errno> {
+    let mut bytes = [0; 8 * WORDS + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights);
+        }
+    }
+    let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
+    let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
+    let (pid, pidfd) = who(socket)?;
+    let theirs: Mapped<Directory> = Mapped::open(&directory)?;
+    let incoming: Mapped<Rings> = Mapped::open(&rings)?;
+    Ok(Told { words, pid, pidfd, theirs, incoming, doorbell })
+}
+
+impl Lobby {
+    /// Whether the process in a slot has been told of this one, and has not answered.
+    pub(crate) fn knows(&self, slot: u32) -> bool {
+        self.known.contains_key(&slot)
+    }
+}

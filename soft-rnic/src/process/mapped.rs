@@ -1,0 +1,88 @@
+//! Memory files of a fixed layout, that one process writes and others read.
+//!
+//! The file is sealed when it is made: nobody can cut it off under a mapping, and
+//! whoever gets the descriptor can map it for reading only. What a reader loads may
+//! change at any time, and may be anything: it is checked by whoever uses it.
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A layout that can lie in a memory file.
+///
+/// # Safety
+/// The type consists of atomic integers, and cells of bytes that are only reached by
+/// raw pointers: any bytes are a valid value, and others may store to them.
+pub(crate) unsafe trait Layout: Sync {}
+
+/// A layout in a memory file that is mapped here.
+#[derive(Debug)]
+pub(crate) struct Mapped<T: Layout> {
+    base: NonNull<T>,
+    /// Kept by the writer, to hand it to readers.
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: a layout is Sync, and the mapping belongs to no thread.
+unsafe impl<T: Layout> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Layout> Sync for Mapped<T> {}
+
+impl<T: Layout> Mapped<T> {
+    /// A new file, all zero, which only this mapping can write.
+    pub(crate) fn create(name: &str) -> Result<Mapped<T>, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(name, flags)?;
+        ftruncate(&file, size_of::<T>() as u64)?;
+        let base = map::<T>(&file, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mut mapped = Mapped { base, file: None };
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+        fcntl_add_seals(&file, seals | SealFlags::SEAL)?;
+        mapped.file = Some(file);
+        Ok(mapped)
+    }
+
+    /// Another process's file, for reading; `EINVAL` if it has not the layout's size,
+    /// or could be cut off.
+    pub(crate) fn open(file: &OwnedFd) -> Result<Mapped<T>, Errno> {
+        let sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        if !sealed || fstat(file)?.st_size as u64 != size_of::<T>() as u64 {
+            return Err(Errno::INVAL);
+        }
+        Ok(Mapped { base: map::<T>(file, ProtFlags::READ)?, file: None })
+    }
+
+    /// The writer's descriptor.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+}
+
+fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {
+    let none = core::ptr::null_mut();
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let base = unsafe { mmap(none, size_of::<T>(), protection, MapFlags::SHARED, file, 0) }?;
+    NonNull::new(base.cast()).ok_or(Errno::INVAL)
+}
+
+impl<T: Layout> Deref for Mapped<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the mapping has the layout's size and is aligned to a page; any bytes
+        // are a value, and only atomics are reached by reference.
+        unsafe { self.base.as_ref() }
+    }
+}
+
+impl<T: Layout> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nobody refers into it any more.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+    }
+}

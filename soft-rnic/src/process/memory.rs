@@ -1,0 +1,98 @@
+//! Memory of another process that cannot be mapped: cross-memory attach.
+
+use rustix::io::Errno;
+
+use crate::limits::MAX_SGE;
+use crate::memory::Span;
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From here into the other process.
+    Into,
+    /// From the other process to here.
+    From,
+}
+
+/// Bytes at the end of a message that go by themselves: when they are there, all is.
+const LAST: usize = 8;
+
+/// Moves the bytes of `here` to or from `there .. there + len` in another process.
+///
+/// # Safety
+/// The pieces are valid memory, `len` bytes together or more; the program accesses them
+/// atomically only.
+pub(crate) unsafe fn attach(
+    pid: i32,
+    way: Way,
+    here: &[Span],
+    there: u64,
+    len: usize,
+) -> Result<(), Errno> {
+    let mut local = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_SGE as usize];
+    let mut done = 0;
+    while done < len {
+        let n = pieces(&mut local, here, done, len);
+        let left = len - done;
+        let body = if left > LAST { left - LAST } else { left };
+        let at = |offset: usize, iov_len| libc::iovec {
+            iov_base: core::ptr::without_provenance_mut((there as usize).wrapping_add(offset)),
+            iov_len,
+        };
+        let remote = [at(done, body), at(done + body, left - body)];
+        // SAFETY: the kernel checks the other side; the caller's promise for ours.
+        let moved = unsafe {
+            let (local, n) = (local.as_ptr(), n as u64);
+            match way {
+                Way::Into => libc::process_vm_writev(pid, local, n, remote.as_ptr(), 2, 0),
+                Way::From => libc::process_vm_readv(pid, local, n, remote.as_ptr(), 2, 0),
+            }
+        };
+        match usize::try_from(moved) {
+            Ok(0) => return Err(Errno::FAULT),
+            Ok(moved) => done += moved,
+            Err(_) => {
+                let error = std::io::Error::last_os_error().raw_os_error();
+                return Err(Errno::from_raw_os_error(error.unwrap_or(libc::EFAULT)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The pieces of `here` from `skip` up to `len`; how many.
+fn pieces(to: &mut [libc::iovec], here: &[Span], skip: usize, len: usize) -> usize {
+    let (mut at, mut n) = (0, 0);
+    for span in here {
+        let start = at.max(skip);
+        let end = (at + span.len).min(len);
+        if start < end {
+            let iov_base = span.ptr.wrapping_add(start - at).cast();
+            to[n] = libc::iovec { iov_base, iov_len: end - start };
+            n += 1;
+        }
+        at += span.len;
+    }
+    n
+}
+
+/// Lets `pid` attach to this process, where the kernel asks to be told so
+/// (`/proc/sys/kernel/yama/ptrace_scope` is 1). It takes one name; for a second
+/// process there is only "whoever else may", that is, all of this user's.
+pub(crate) fn permit(pid: i32, is_first: bool) {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    if scope.is_ok_and(|scope| scope.trim() == "1") {
+        const ANY: libc::c_ulong = libc::c_ulong::MAX;
+        let who = if is_first { pid as libc::c_ulong } else { ANY };
+        // SAFETY: it changes who may attach, and nothing else.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, who, 0, 0, 0) };
+    }
+}
+
+/// Whether memory of `pid` can be read: `value` is what lies at `addr` there.
+pub(crate) fn is_permitted(pid: i32, addr: u64, value: u64) -> bool {
+    let mut seen = 0_u64;
+    let here = [Span { ptr: (&raw mut seen).cast(), len: 8 }];
+    // SAFETY: our own eight bytes.
+    unsafe { attach(pid, Way::From, &here, addr, 8) }.is_ok() && seen == value
+}

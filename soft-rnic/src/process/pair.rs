@@ -1,0 +1,169 @@
+//! One other process, and what lies between it and this one.
+
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::lock::{Lock, Padded};
+
+use super::directory::{Directory, Told};
+use super::mapped::Mapped;
+use super::region::Window;
+use super::ring::{Requests, Rings};
+
+/// Regions of a process that are kept mapped before those are looked for that are
+/// registered no more.
+const WINDOWS: usize = 64;
+
+/// Another process that this one exchanges requests with.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) slot: u32,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) theirs: Mapped<Directory>,
+    pub(crate) incoming: Mapped<Rings>,
+    pub(crate) outgoing: Mapped<Rings>,
+    pub(crate) doorbell: OwnedFd,
+    /// Our end of the connection over which we have told it of us.
+    pub(crate) _socket: OwnedFd,
+    /// Its memory can be reached by cross-memory attach.
+    pub(crate) attaches: bool,
+    /// It has ended, or does not keep the rules.
+    dead: AtomicBool,
+    pub(crate) requests: Padded<Lock<Requests>>,
+    windows: Mutex<Windows>,
+    /// Queue pairs whose requests wait for room.
+    blocked: Mutex<Vec<u32>>,
+    has_blocked: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Windows {
+    by_key: HashMap<u32, Arc<Window>>,
+    sweep_at: usize,
+}
+
+/// What a pair is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) slot: u32,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) theirs: Mapped<Directory>,
+    pub(crate) incoming: Mapped<Rings>,
+    pub(crate) outgoing: Mapped<Rings>,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) socket: OwnedFd,
+    pub(crate) attaches: bool,
+}
+
+impl Pair {
+    pub(crate) fn new(parts: Parts) -> Pair {
+        let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
+        let Parts { doorbell, socket, attaches, .. } = parts;
+        let windows = Windows { by_key: HashMap::new(), sweep_at: WINDOWS };
+        Pair {
+            slot,
+            pid,
+            pidfd,
+            theirs,
+            incoming,
+            outgoing,
+            doorbell,
+            _socket: socket,
+            attaches,
+            dead: AtomicBool::new(false),
+            requests: Padded::default(),
+            windows: Mutex::new(windows),
+            blocked: Mutex::default(),
+            has_blocked: AtomicBool::new(false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        // Relaxed: who misses it finds out later.
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Whether this call was the one that declared it dead.
+    pub(crate) fn declare_dead(&self) -> bool {
+        !self.dead.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the process has ended, as the kernel says.
+    pub(crate) fn has_ended(&self) -> bool {
+        has_ended(&self.pidfd)
+    }
+
+    /// Wakes the process, if nobody there is looking.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        // SeqCst: either we see that it is going to sleep, or it sees what we have put.
+        fence(Ordering::SeqCst);
+        if self.theirs.armed.load(Ordering::Relaxed) != 0 {
+            ring(&self.doorbell);
+        }
+    }
+
+    /// A region of the process, mapped here; `None` if it cannot be.
+    pub(crate) fn window(&self, key: u32, told: &Told) -> Option<Arc<Window>> {
+        let place = told.file?;
+        let mut windows = self.windows.lock();
+        if let Some(window) = windows.by_key.get(&key)
+            && window.version == told.version
+            && window.len == told.length
+        {
+            return Some(Arc::clone(window));
+        }
+        if windows.by_key.len() >= windows.sweep_at {
+            windows.by_key.retain(|key, w| self.theirs.version(*key) == Some(w.version));
+            windows.sweep_at = WINDOWS.max(2 * windows.by_key.len());
+        }
+        let window = Arc::new(Window::open(self.pid, told, &place).ok()?);
+        windows.by_key.insert(key, Arc::clone(&window));
+        Some(window)
+    }
+
+    /// A queue pair waits for room in the ring of requests.
+    pub(crate) fn block(&self, qpn: u32) {
+        let mut blocked = self.blocked.lock();
+        if !blocked.contains(&qpn) {
+            blocked.push(qpn);
+        }
+        self.has_blocked.store(true, Ordering::Relaxed);
+        self.outgoing.wants_room.store(1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn has_blocked(&self) -> bool {
+        self.has_blocked.load(Ordering::Relaxed)
+    }
+
+    /// The queue pairs that wait for room, each once.
+    pub(crate) fn take_blocked(&self) -> Vec<u32> {
+        let mut blocked = self.blocked.lock();
+        self.has_blocked.store(false, Ordering::Relaxed);
+        self.outgoing.wants_room.store(0, Ordering::Relaxed);
+        core::mem::take(&mut blocked)
+    }
+}
+
+/// Whether the process behind a descriptor has ended.
+pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
+}
+
+/// Rings a doorbell.
+#[cold]
+pub(crate) fn ring(doorbell: &impl AsFd) {
+    // It fails only if the counter is full: then it is ringing.
+    let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+}

@@ -1,0 +1,379 @@
+//! The rings from one process to another: requests, replies, and data.
+//!
+//! One process writes them, one other reads them, and each keeps how far it has come
+//! in a file of its own. An entry is there when the number in its first word is the
+//! one expected; it is stored last, so that a writer which dies leaves nothing half
+//! done. Of what is put under one hold of the writer's lock, the oldest request gets its
+//! number last and makes all of them visible.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::lock::Padded;
+
+use super::directory::{MAGIC, VERSION};
+use super::mapped::Layout;
+
+/// Requests, and replies, that one process may have on the way to another.
+const REQUESTS: u32 = 2_048;
+const REPLIES: u32 = 2_048;
+/// Bytes of messages that are too long to go with their requests, and that are copied.
+pub(crate) const DATA: u32 = 512 << 10;
+/// Bytes that go with the request itself.
+pub(crate) const BODY: usize = 32;
+
+/// What a process writes for one other to read.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Rings {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    /// How far this process has read in the other's rings.
+    pub(crate) requests_read: Padded<AtomicU32>,
+    pub(crate) replies_read: Padded<AtomicU32>,
+    /// This process waits for room in its ring of requests.
+    pub(crate) wants_room: Padded<AtomicU32>,
+    requests: [[AtomicU64; 8]; REQUESTS as usize],
+    replies: [[AtomicU64; 4]; REPLIES as usize],
+    data: Data,
+}
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Data(UnsafeCell<[u8; DATA as usize]>);
+
+// SAFETY: the bytes are reached by raw pointers only.
+unsafe impl Sync for Data {}
+
+// SAFETY: atomic integers, and a cell of bytes.
+unsafe impl Layout for Rings {}
+
+impl Rings {
+    pub(crate) fn sign(&self) {
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Where the data are.
+    pub(crate) fn data(&self) -> *mut u8 {
+        self.data.0.get().cast()
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum What {
+    Send,
+    /// A write whose data, if it has any, are there already.
+    Write,
+    Read,
+    CompareSwap,
+    FetchAdd,
+    Datagram,
+}
+
+/// Where the data of a message are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Place {
+    /// With the request.
+    Body,
+    /// In the ring of data, at the offset that the body says.
+    Data,
+    /// In regions of the sender; a list of so many pieces is in the ring of data.
+    Regions,
+}
+
+pub(crate) const HAS_IMM: u8 = 1;
+pub(crate) const SOLICITED: u8 = 2;
+/// The sender waits for a reply.
+pub(crate) const WANTS_REPLY: u8 = 4;
+/// It is only to be judged whether it is permitted: the sender could not.
+pub(crate) const JUDGE: u8 = 8;
+
+/// A request on its way to another process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) what: What,
+    pub(crate) flags: u8,
+    pub(crate) place: Place,
+    /// Of the sending queue pair: how often it was connected.
+    pub(crate) incarnation: u8,
+    pub(crate) to: u32,
+    pub(crate) from: u32,
+    /// Of the queue pair that it is for, as the sender has seen it.
+    pub(crate) generation: u32,
+    /// Counts the messages of a connection.
+    pub(crate) number: u32,
+    pub(crate) imm: u32,
+    pub(crate) len: u32,
+    pub(crate) body: [u64; 4],
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+impl Request {
+    #[inline]
+    fn to_words(self) -> [u64; 8] {
+        let kinds =
+            u32::from_le_bytes([self.what as u8, self.flags, self.place as u8, self.incarnation]);
+        let [a, b, c, d] = self.body;
+        [
+            pair(0, kinds),
+            pair(self.to, self.from),
+            pair(self.generation, self.number),
+            pair(self.imm, self.len),
+            a,
+            b,
+            c,
+            d,
+        ]
+    }
+
+    /// `None` for what no process of this version writes.
+    #[inline]
+    fn from_words(words: [u64; 8]) -> Option<Request> {
+        let [what, flags, place, incarnation] = halves(words[0]).1.to_le_bytes();
+        let what = match what {
+            0 => What::Send,
+            1 => What::Write,
+            2 => What::Read,
+            3 => What::CompareSwap,
+            4 => What::FetchAdd,
+            5 => What::Datagram,
+            _ => return None,
+        };
+        let place = match place {
+            0 => Place::Body,
+            1 => Place::Data,
+            2 => Place::Regions,
+            _ => return None,
+        };
+        let ((to, from), (generation, number), (imm, len)) =
+            (halves(words[1]), halves(words[2]), halves(words[3]));
+        let body = [words[4], words[5], words[6], words[7]];
+        Some(Request {
+            what,
+            flags,
+            place,
+            incarnation,
+            to,
+            from,
+            generation,
+            number,
+            imm,
+            len,
+            body,
+        })
+    }
+}
+
+/// What became of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// This one is done, and all before it.
+    Done,
+    /// Nobody there, or nobody who expects this.
+    Silence,
+    /// It may be carried out after all: try again.
+    Again,
+    /// No receive request was posted; the timer's code.
+    Rnr(u8),
+    /// Refused: the status of the requester's completion.
+    Refused(u8),
+}
+
+/// A reply on its way to another process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplyEntry {
+    pub(crate) to: u32,
+    pub(crate) number: u32,
+    pub(crate) incarnation: u8,
+    pub(crate) verdict: Verdict,
+    /// What an atomic has found.
+    pub(crate) value: u64,
+}
+
+impl ReplyEntry {
+    fn to_words(self) -> [u64; 4] {
+        let (kind, code) = match self.verdict {
+            Verdict::Done => (0, 0),
+            Verdict::Silence => (1, 0),
+            Verdict::Again => (2, 0),
+            Verdict::Rnr(code) => (3, code),
+            Verdict::Refused(status) => (4, status),
+        };
+        let kinds = u32::from_le_bytes([kind, code, self.incarnation, 0]);
+        [pair(0, kinds), pair(self.to, self.number), self.value, 0]
+    }
+
+    fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
+        let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
+        let verdict = match kind {
+            0 => Verdict::Done,
+            1 => Verdict::Silence,
+            2 => Verdict::Again,
+            3 => Verdict::Rnr(code),
+            4 => Verdict::Refused(code),
+            _ => return None,
+        };
+        let (to, number) = halves(words[1]);
+        Some(ReplyEntry { to, number, incarnation, verdict, value: words[2] })
+    }
+}
+
+/// The reader breaks the rules, or the writer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+/// The writing side of the requests and of the data; under a lock.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    tail: u32,
+    read: u32,
+    /// The first word of the oldest entry that has no number yet.
+    unpublished: Option<(u32, u64)>,
+    data_tail: u32,
+    data_read: u32,
+    /// Where the data of each entry end.
+    ends: Box<[u32]>,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        let ends = vec![0; REQUESTS as usize].into_boxed_slice();
+        Requests { tail: 0, read: 0, unpublished: None, data_tail: 0, data_read: 0, ends }
+    }
+}
+
+impl Requests {
+    /// Room for a request with so many bytes of data: where they go. `read` is how far
+    /// the reader says that it has come.
+    pub(crate) fn room(&mut self, read: &AtomicU32, len: u32) -> Result<Option<u32>, Broken> {
+        if let Some(at) = self.fit(len) {
+            return Ok(Some(at));
+        }
+        // Acquire: the reader is done with what is before.
+        let read = read.load(Ordering::Acquire);
+        if self.tail.wrapping_sub(read) > self.tail.wrapping_sub(self.read) {
+            return Err(Broken);
+        }
+        if read != self.read {
+            self.read = read;
+            self.data_read = self.ends[(read.wrapping_sub(1) % REQUESTS) as usize];
+        }
+        Ok(self.fit(len))
+    }
+
+    fn fit(&self, len: u32) -> Option<u32> {
+        if self.tail.wrapping_sub(self.read) >= REQUESTS {
+            return None;
+        }
+        let at = if self.data_tail % DATA + len > DATA {
+            self.data_tail.wrapping_add(DATA - self.data_tail % DATA)
+        } else {
+            self.data_tail
+        };
+        let end = at.wrapping_add(len);
+        (end.wrapping_sub(self.data_read) <= DATA).then_some(at)
+    }
+
+    /// Appends a request, for which there is room, with its data.
+    pub(crate) fn put(&mut self, rings: &Rings, request: Request, data: Option<(u32, u32)>) {
+        if let Some((at, len)) = data {
+            self.data_tail = at.wrapping_add(len.next_multiple_of(64));
+        }
+        let index = (self.tail % REQUESTS) as usize;
+        self.ends[index] = self.data_tail;
+        let words = request.to_words();
+        let slot = &rings.requests[index];
+        for (to, word) in slot.iter().zip(words).skip(1) {
+            to.store(word, Ordering::Relaxed);
+        }
+        self.tail = self.tail.wrapping_add(1);
+        let first = words[0] | u64::from(self.tail);
+        match self.unpublished {
+            None => self.unpublished = Some((index as u32, first)),
+            // Release: the entry is complete.
+            Some(_) => slot[0].store(first, Ordering::Release),
+        }
+    }
+
+    /// Makes visible what was put. Whether there was anything.
+    pub(crate) fn publish(&mut self, rings: &Rings) -> bool {
+        let Some((index, first)) = self.unpublished.take() else { return false };
+        // Release: all entries are complete, and their data are there.
+        rings.requests[index as usize][0].store(first, Ordering::Release);
+        true
+    }
+}
+
+/// The writing side of the replies.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    tail: u32,
+    read: u32,
+}
+
+impl Replies {
+    /// Whether `n` more replies fit.
+    pub(crate) fn has_room(&mut self, read: &AtomicU32, n: u32) -> Result<bool, Broken> {
+        if self.tail.wrapping_sub(self.read) + n <= REPLIES {
+            return Ok(true);
+        }
+        // Acquire: the reader is done with what is before.
+        let read = read.load(Ordering::Acquire);
+        if self.tail.wrapping_sub(read) > self.tail.wrapping_sub(self.read) {
+            return Err(Broken);
+        }
+        self.read = read;
+        Ok(self.tail.wrapping_sub(self.read) + n <= REPLIES)
+    }
+
+    /// Appends a reply; there is room.
+    pub(crate) fn put(&mut self, rings: &Rings, reply: ReplyEntry) {
+        let slot = &rings.replies[(self.tail % REPLIES) as usize];
+        self.tail = self.tail.wrapping_add(1);
+        let words = reply.to_words();
+        slot[1].store(words[1], Ordering::Relaxed);
+        slot[2].store(words[2], Ordering::Relaxed);
+        // Release: the entry is complete.
+        slot[0].store(words[0] | u64::from(self.tail), Ordering::Release);
+    }
+}
+
+/// The request at `index` of another process's ring, if it is there.
+#[inline]
+pub(crate) fn request_at(rings: &Rings, index: u32) -> Result<Option<Request>, Broken> {
+    let slot = &rings.requests[(index % REQUESTS) as usize];
+    // Acquire: the rest of the entry was written before.
+    let first = slot[0].load(Ordering::Acquire);
+    if first as u32 != index.wrapping_add(1) {
+        return Ok(None);
+    }
+    let mut words = [first; 8];
+    for (to, word) in words.iter_mut().zip(slot).skip(1) {
+        *to = word.load(Ordering::Relaxed);
+    }
+    Request::from_words(words).map(Some).ok_or(Broken)
+}
+
+/// The reply at `index` of another process's ring, if it is there.
+#[inline]
+pub(crate) fn reply_at(rings: &Rings, index: u32) -> Result<Option<ReplyEntry>, Broken> {
+    let slot = &rings.replies[(index % REPLIES) as usize];
+    // Acquire: the rest of the entry was written before.
+    let first = slot[0].load(Ordering::Acquire);
+    if first as u32 != index.wrapping_add(1) {
+        return Ok(None);
+    }
+    let load = |i: usize| slot[i].load(Ordering::Relaxed);
+    ReplyEntry::from_words([first, load(1), load(2), 0]).map(Some).ok_or(Broken)
+}

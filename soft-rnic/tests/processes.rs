@@ -1,0 +1,260 @@
+//! `soft0` between two processes: this program starts itself again.
+
+mod common;
+
+use common::other::*;
+use common::*;
+use verbs_sys::ibv_wr_opcode as W;
+use verbs_sys::*;
+
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const SHARED: usize = 0;
+const HEAP: usize = 1;
+
+/// Long enough for a machine that is busy, and it repeats for ever.
+fn patient() -> Config {
+    Config { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
+}
+
+fn start(role: &str) -> Other {
+    Other::start("the_other_process", role)
+}
+
+#[test]
+fn the_other_process() {
+    match role().as_deref() {
+        None => {}
+        Some("passive") => be_passive(),
+        Some("echo") => be_echo(),
+        Some("blocked") => be_blocked(),
+        Some(other) => panic!("{other}"),
+    }
+}
+
+/// Connects and makes no verbs call any more; ten receives are posted.
+fn be_passive() {
+    let end = End::new(RC);
+    for id in 0..10 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(SHARED, 0, 65_536)]), 0);
+    }
+    join_as_other(&end, patient());
+    while let Some(line) = hear() {
+        let at: usize = line.parse().unwrap();
+        say(&format!("{} {}", end.shared.bytes[at], end.heap[at]));
+    }
+    end.close();
+}
+
+/// Waits for messages in the kernel, and says when one has come.
+fn be_blocked() {
+    let net = Net::new();
+    // SAFETY: the context is open, and the channel goes with the process.
+    let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
+    let cq = net.cq_with(64, channel);
+    let end = End::on(RC, net, cq);
+    for id in 0..8 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
+    }
+    join_as_other(&end, patient());
+    for _ in 0..8 {
+        let mut n = 0;
+        while n == 0 {
+            // SAFETY: all of it is alive.
+            unsafe {
+                assert_eq!(ibv_req_notify_cq(cq, 0), 0);
+                n = end.net.poll_now(cq).len();
+                if n == 0 {
+                    let (mut which, mut user) = (core::ptr::null_mut(), core::ptr::null_mut());
+                    assert_eq!((end.net.v.get_cq_event)(channel, &mut which, &mut user), 0);
+                    (end.net.v.ack_cq_events)(which, 1);
+                    n = end.net.poll_now(cq).len();
+                }
+            }
+        }
+        assert_eq!(n, 1);
+        say("woken");
+    }
+    say(&cpu_ms().to_string());
+    assert_eq!(hear(), None);
+}
+
+/// Processor time of this process, in milliseconds.
+fn cpu_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    ticks * 10
+}
+
+/// Sends everything back.
+fn be_echo() {
+    let end = End::new(RC);
+    for id in 0..2 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(id as usize, 0, BYTES as u32)]), 0);
+    }
+    join_as_other(&end, patient());
+    let mut left = 2;
+    while left > 0 {
+        for wc in end.net.poll(end.cq, 1) {
+            assert_eq!(wc.status, "SUCCESS");
+            if wc.opcode == "RECV" {
+                end.send(end.local(wc.id as usize, 0, wc.len));
+            } else {
+                left -= 1;
+            }
+        }
+    }
+    assert_eq!(hear(), None);
+    end.close();
+}
+
+fn fill(bytes: &mut [u8], with: u8) {
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = with.wrapping_add((i % 251) as u8);
+    }
+}
+
+#[test]
+fn memory_of_a_stopped_process_is_written_and_read() {
+    let mut other = start("passive");
+    let mut end = End::new(RC);
+    let far = join(&end, &mut other, patient());
+    other.signal(libc::SIGSTOP);
+    for (memory, len) in [(SHARED, 8), (HEAP, 8), (SHARED, 100_001), (HEAP, 100_001)] {
+        let (addr, key) = far.memory[memory];
+        fill(&mut end.heap[..len], len as u8);
+        let to = (addr + 3, key);
+        end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, len as u32), to);
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        end.post_rdma(W::IBV_WR_RDMA_READ, end.local(SHARED, 7, len as u32), to);
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(end.shared.bytes[7..7 + len], end.heap[..len]);
+    }
+    for old in [0_u64, 5] {
+        let (addr, key) = far.memory[SHARED];
+        let word = (addr + (1 << 19), key);
+        end.post_rdma(W::IBV_WR_ATOMIC_FETCH_AND_ADD, end.local(HEAP, 0, 8), word);
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(end.heap[..8], old.to_ne_bytes());
+    }
+    other.signal(libc::SIGCONT);
+    other.say(&(1 << 19).to_string());
+    assert_eq!(other.hear(), "10 0");
+    end.close();
+}
+
+#[test]
+fn the_device_helps_where_the_program_makes_no_call() {
+    let mut other = start("passive");
+    let mut end = End::new(RC);
+    let far = join(&end, &mut other, patient());
+    // An atomic on memory that cannot be mapped.
+    for old in [0_u64, 5] {
+        end.post_rdma(W::IBV_WR_ATOMIC_FETCH_AND_ADD, end.local(HEAP, 0, 8), far.memory[HEAP]);
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(end.heap[..8], old.to_ne_bytes());
+    }
+    // Messages of every length that goes another way.
+    for (memory, len) in [(HEAP, 8), (HEAP, 33), (HEAP, 8_193), (SHARED, 65_536)] {
+        let bytes = if memory == HEAP { &mut end.heap[..] } else { &mut *end.shared.bytes };
+        fill(&mut bytes[..len], len as u8);
+        end.send(end.local(memory, 0, len as u32));
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        other.say(&(len - 1).to_string());
+        let last = bytes_at(&end, memory, len - 1);
+        assert_eq!(other.hear().split(' ').next(), Some(&*last.to_string()), "{len}");
+    }
+    end.close();
+}
+
+fn bytes_at(end: &End, memory: usize, at: usize) -> u8 {
+    if memory == HEAP { end.heap[at] } else { end.shared.bytes[at] }
+}
+
+#[test]
+fn messages_go_both_ways() {
+    let mut other = start("echo");
+    let mut end = End::new(RC);
+    for (id, memory) in [(0, HEAP), (1, SHARED)] {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(memory, 1 << 19, 1 << 19)]), 0);
+    }
+    join(&end, &mut other, patient());
+    for (len, memory) in [(17, HEAP), (300_000, SHARED)] {
+        fill(&mut end.heap[..len], len as u8);
+        end.send(end.local(HEAP, 0, len as u32));
+        let all = end.net.poll(end.cq, 2);
+        assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{all:?}");
+        for at in 0..len {
+            assert_eq!(bytes_at(&end, memory, (1 << 19) + at), end.heap[at], "{at} of {len}");
+        }
+    }
+    end.close();
+}
+
+#[test]
+fn keys_and_bounds_are_those_of_the_other_process() {
+    // What is added to the address, and what is wrong with the key.
+    for (offset, flipped) in [(0, 1 << 20), (BYTES as i64, 0), (-8, 0)] {
+        let mut other = start("passive");
+        let end = End::new(RC);
+        let far = join(&end, &mut other, patient());
+        let (addr, key) = far.memory[SHARED];
+        let remote = (addr.wrapping_add_signed(offset), key ^ flipped);
+        end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 8), remote);
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "REM_ACCESS");
+        assert_eq!(qp_state_name(end.net.state(end.qp)), "ERR");
+        other.say("0");
+        assert_eq!(other.hear(), "0 0");
+        end.close();
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
+    let mut other = start("passive");
+    let end = End::new(RC);
+    let far = join(&end, &mut other, patient());
+    // The receives are used up: then it waits for a receiver that is not ready.
+    for _ in 0..11 {
+        end.send(end.local(HEAP, 0, 8));
+    }
+    assert_eq!(end.net.poll(end.cq, 10).len(), 10);
+    other.signal(libc::SIGKILL);
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "RETRY_EXC");
+    assert_eq!(qp_state_name(end.net.state(end.qp)), "ERR");
+    end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 8), far.memory[SHARED]);
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "WR_FLUSH");
+    end.close();
+}
+
+#[test]
+fn a_receiver_that_sleeps_is_woken_and_does_not_spin() {
+    let mut other = start("blocked");
+    let end = End::new(RC);
+    join(&end, &mut other, patient());
+    for _ in 0..8 {
+        // It sleeps when it has used no processor for a while.
+        wait_until_asleep(other.pid());
+        end.send(end.local(HEAP, 0, 8));
+        assert_eq!(other.hear(), "woken");
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    }
+    let cpu: u64 = other.hear().parse().unwrap();
+    assert!(cpu < 500, "{cpu} ms");
+    end.close();
+}
+
+/// Until all threads of a process sleep, twice in a row.
+fn wait_until_asleep(pid: i32) {
+    let mut seen = 0;
+    while seen < 2 {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let sleeps = |entry: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+        };
+        let all = threads.filter_map(Result::ok).all(sleeps);
+        seen = if all { seen + 1 } else { 0 };
+        std::thread::yield_now();
+    }
+}
