@@ -98,10 +98,12 @@ impl Device {
         self.provider
     }
 
-    /// Whether it reaches other processes.
+    /// Whether it reaches other processes. `soft0` does, those of the same user on the same
+    /// machine, where the system lets it (`soft_rnic::crosses_processes` says why not).
     #[must_use]
     pub fn crosses_processes(&self) -> bool {
         self.provider == Provider::RdmaCore
+            || (self.name() == "soft0" && soft_rnic::crosses_processes().is_ok())
     }
 
     /// Its context, for whoever wants verbs.

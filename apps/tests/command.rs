@@ -67,18 +67,6 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
 }
 
 #[test]
-fn the_soft_device_refuses_two_processes_with_the_reason() {
-    for args in [
-        &["bench", "--device", "soft0", "--listen", "127.0.0.1:0"][..],
-        &["bench", "--device", "soft0", "--connect", "127.0.0.1:1"],
-        &["pingpong", "--device", "soft0", "--listen", "127.0.0.1:0"],
-        &["pingpong", "--device", "soft0", "--connect", "127.0.0.1:1"],
-    ] {
-        assert_refused(args, 2, "one process only");
-    }
-}
-
-#[test]
 fn a_size_over_the_devices_limit_is_refused() {
     // The library's limit is the lower one, or the device's: one of them speaks.
     let output = run(&["bench", "--size", "1073741825"]);

@@ -1,6 +1,4 @@
-//! Raw verbs between two processes, on a device that reaches other processes: soft0
-//! connects the ends of one process only, and how the ends get on with each other there
-//! is a unit test.
+//! Raw verbs between two processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,10 +14,6 @@ use support::{device, text};
 
 /// How long what must come may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-fn crosses_processes() -> bool {
-    device() != "soft0"
-}
 
 /// A process of the command that does not outlive its test.
 struct Running(Child);
@@ -125,9 +119,6 @@ const SESSIONS: [(&[&str], &[&str], usize); 8] = [
 
 #[test]
 fn both_ends_print_the_same_results() {
-    if !crosses_processes() {
-        return;
-    }
     for (both, more, count) in SESSIONS {
         let (listener, address) = Running::listener(both);
         let address = address.to_string();
@@ -145,9 +136,6 @@ fn both_ends_print_the_same_results() {
 
 #[test]
 fn a_listener_refuses_strangers_and_goes_on() {
-    if !crosses_processes() {
-        return;
-    }
     let (mut listener, address) = Running::listener(&["bench", "--op", "read"]);
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -173,9 +161,6 @@ fn a_listener_refuses_strangers_and_goes_on() {
 /// whatever it waits for.
 #[test]
 fn a_killed_peer_ends_the_other_end() {
-    if !crosses_processes() {
-        return;
-    }
     let forever = ["--size", "64", "--iterations", "100000000"];
     for (op, more) in [
         (&["--op", "send"][..], &[][..]),

@@ -35,8 +35,9 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
     if two_ends && !device.crosses_processes() {
         return Err(usage(format!(
-            "{} connects the ends of one process only: leave --listen and --connect out, or name a \
-             device of rdma-core (`rdma-conn devices` lists them)",
+            "{} connects the ends of one process only here (a simulation, or a system without \
+             memory files or abstract sockets): leave --listen and --connect out, or name another \
+             device (`rdma-conn devices` lists them)",
             device.name()
         )));
     }
