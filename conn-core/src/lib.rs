@@ -84,6 +84,7 @@ pub mod pool;
 pub mod raw;
 pub mod rc_pingpong;
 pub mod repost;
+pub mod ring;
 pub mod sleeper;
 mod sync;
 pub mod wr;

@@ -1,0 +1,242 @@
+//! The ring: variable-size records in a power of two of bytes, written at one end and
+//! freed at the other (Buffered Read, Buffered Write).
+//!
+//! Positions are counts of bytes since the beginning; they are u64, never wrap, and are
+//! multiples of 8. Where a position lies in memory is `position & (capacity - 1)`.
+//!
+//! ```text
+//!   sender      head <= tail <= head + capacity
+//!   receiver    head <= read_pointer <= landed <= tail <= head + capacity
+//!
+//!         freed  |   lent      |   to be read   | on its way |   free
+//!   -------------+-------------+----------------+------------+-----------
+//!               head      read_pointer        landed        tail
+//! ```
+//!
+//! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes in how far
+//! the other end has come, hands out records, and says when its head is worth telling.
+//! [`free`] finds the head, when records are freed in any order and by any thread.
+//! [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
+//!
+//! # Records
+//!
+//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8. The
+//! header is a little-endian u64: the payload's length in the lower half; in the upper
+//! one, the record's position in units of 8 (31 bits), which tells a record from what
+//! was there a lap before; its top bit marks a record that is to be skipped.
+//!
+//! In *mirrored* memory, which is mapped twice in a row, every record is contiguous. In
+//! *plain* memory a record that would cross the end is preceded by a skip record, which
+//! takes what is left of the lap.
+//!
+//! # Liveness
+//!
+//! An empty ring takes the largest record wherever its head is: it has at most
+//! `capacity` bytes in mirrored memory, and half of that in plain memory, where a skip
+//! record of almost its length may come before it. And a sender that waits for room is
+//! told of every free: [`Consumer::head_due`] knows that it might be waiting.
+
+use core::fmt;
+
+pub mod consumer;
+pub mod fetch;
+pub mod free;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+pub mod producer;
+#[cfg(test)]
+mod tests;
+
+pub use consumer::{Consumer, ConsumerConfig, Record, RecordError, TailError, Taken};
+pub use producer::{CommitError, Committed, Grant, HeadError, Producer, ReserveError};
+
+/// Bytes before each payload.
+pub const HEADER_BYTES: u32 = 8;
+/// Records begin and end at multiples of this.
+pub const ALIGN: u64 = 8;
+/// Bytes that a ring has at least, and at most.
+pub const CAPACITIES: core::ops::RangeInclusive<u64> = 16..=1 << 32;
+
+const MARK: u32 = (1 << 31) - 1;
+const SKIP: u32 = 1 << 31;
+
+/// Bytes that a record with `payload` bytes takes in the ring.
+///
+/// ```
+/// use conn_core::ring::record_bytes;
+/// assert_eq!([0, 1, 8, 16].map(record_bytes), [8, 16, 16, 24]);
+/// ```
+#[inline]
+pub const fn record_bytes(payload: u32) -> u64 {
+    (payload as u64 + HEADER_BYTES as u64 + (ALIGN - 1)) & !(ALIGN - 1)
+}
+
+/// A ring that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// The capacity is no power of two, or not in [`CAPACITIES`].
+    Capacity {
+        /// What was asked for, in bytes.
+        bytes: u64,
+    },
+    /// The longest record would not always fit into the empty ring.
+    MessageTooLong {
+        /// The longest payload that does, in bytes.
+        most: u32,
+    },
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity { bytes } => {
+                let (least, most) = (CAPACITIES.start(), CAPACITIES.end());
+                write!(f, "a ring of {bytes} bytes: it has a power of two, {least} to {most}")
+            }
+            Self::MessageTooLong { most } => {
+                write!(f, "messages that do not fit the ring: {most} bytes is the most")
+            }
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}
+
+/// The shape of a ring, on which both ends agree.
+///
+/// ```
+/// use conn_core::ring::{Geometry, GeometryError};
+///
+/// let ring = Geometry::mirrored(1 << 16, 1 << 12)?;
+/// assert_eq!(ring.offset(3 * (1 << 16) + 24), 24);
+/// let too_long = Geometry::plain(1 << 16, 1 << 16);
+/// assert_eq!(too_long, Err(GeometryError::MessageTooLong { most: (1 << 15) - 8 }));
+/// # Ok::<(), GeometryError>(())
+/// ```
+// Invariant: capacity is a power of two in CAPACITIES; a record of max_payload bytes
+// takes no more than capacity (mirrored) or capacity / 2 (plain).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    capacity: u64,
+    max_payload: u32,
+    is_mirrored: bool,
+}
+
+impl Geometry {
+    /// A ring of `capacity` bytes in mirrored memory, for payloads of at most
+    /// `max_payload` bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`].
+    pub const fn mirrored(capacity: u64, max_payload: u32) -> Result<Self, GeometryError> {
+        Self::new(capacity, max_payload, true)
+    }
+
+    /// A ring of `capacity` bytes in plain memory, for payloads of at most `max_payload`
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`].
+    pub const fn plain(capacity: u64, max_payload: u32) -> Result<Self, GeometryError> {
+        Self::new(capacity, max_payload, false)
+    }
+
+    const fn new(
+        capacity: u64,
+        max_payload: u32,
+        is_mirrored: bool,
+    ) -> Result<Self, GeometryError> {
+        let (least, most) = (*CAPACITIES.start(), *CAPACITIES.end());
+        if !capacity.is_power_of_two() || capacity < least || capacity > most {
+            return Err(GeometryError::Capacity { bytes: capacity });
+        }
+        let room = if is_mirrored { capacity } else { capacity / 2 };
+        if record_bytes(max_payload) > room {
+            // A capacity of 2^32 takes any length but the header's.
+            let most = room - HEADER_BYTES as u64;
+            return Err(GeometryError::MessageTooLong { most: most as u32 });
+        }
+        Ok(Self { capacity, max_payload, is_mirrored })
+    }
+
+    /// Bytes of the ring.
+    #[inline]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The longest payload, in bytes.
+    #[inline]
+    pub const fn max_payload(&self) -> u32 {
+        self.max_payload
+    }
+
+    /// Whether records may cross the end.
+    #[inline]
+    pub const fn is_mirrored(&self) -> bool {
+        self.is_mirrored
+    }
+
+    /// Where a position lies, in bytes from the beginning of the ring's memory.
+    #[inline]
+    pub const fn offset(&self, position: u64) -> u64 {
+        position & (self.capacity - 1)
+    }
+
+    /// Free bytes with which any record fits, wherever the tail is.
+    #[inline]
+    pub const fn most_needed(&self) -> u64 {
+        let record = record_bytes(self.max_payload);
+        if self.is_mirrored { record } else { 2 * record - ALIGN }
+    }
+
+    /// Bytes from `position` to the end of its lap.
+    #[inline]
+    const fn left_of_lap(&self, position: u64) -> u64 {
+        self.capacity - self.offset(position)
+    }
+
+    /// Bytes that have to be skipped before a record of `bytes` at `position`.
+    #[inline]
+    const fn skipped_before(&self, position: u64, bytes: u64) -> u64 {
+        let left = self.left_of_lap(position);
+        if self.is_mirrored || bytes <= left { 0 } else { left }
+    }
+}
+
+/// Where a payload lies. In mirrored memory it may reach into the second view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes from the beginning of the ring's memory.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// As a range of the ring's memory.
+    #[inline]
+    pub fn range(self) -> core::ops::Range<usize> {
+        self.offset as usize..self.offset as usize + self.len as usize
+    }
+}
+
+/// A header, and where it is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes from the beginning of the ring's memory; a multiple of 8.
+    pub offset: u64,
+    /// What is written there, as a little-endian u64.
+    pub word: u64,
+}
+
+#[inline]
+const fn mark_of(position: u64) -> u32 {
+    (position / ALIGN) as u32 & MARK
+}
+
+#[inline]
+const fn header_word(position: u64, len: u32, kind: u32) -> u64 {
+    ((mark_of(position) | kind) as u64) << 32 | len as u64
+}

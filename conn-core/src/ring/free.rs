@@ -1,0 +1,247 @@
+//! The free list: records are freed in any order and by any thread, and the head moves
+//! over the unbroken row of them at the front.
+//!
+//! ```text
+//!            first                       next
+//!   slots  …  | 96   | 120 ✓ | 160   | 184 ✓ | …        ✓ freed
+//!   head 72 --^
+//! ```
+//!
+//! A record that is lent takes the next slot of a circle, which holds the position behind
+//! it; freeing it sets the lowest bit, which positions do not have. The owner moves the
+//! front over the slots with that bit. Every operation takes constant time (moving the
+//! front, for each record); there is no allocation, and no read-modify-write: a slot has
+//! one writer at a time, the owner when it lends, whoever holds [`Lent`] when it frees.
+//!
+//! The circle bounds how many records can be lent at once. Positions are never used
+//! again, so whoever frees knows its slot by what is in it.
+
+use core::fmt;
+
+use static_assertions::assert_impl_all;
+
+use crate::sync::{AtomicU64, Ordering, ordering};
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+/// What was done with the record (its last read by the application) comes before whatever
+/// follows the head's moving over it: the sender writes there again.
+const FREE_PUBLISH: Ordering = ordering!("ring-free-publish", Release => Relaxed);
+/// Pairs with `FREE_PUBLISH`.
+const FREE_SEE: Ordering = ordering!("ring-free-see", Acquire => Relaxed);
+
+const FREED: u64 = 1;
+
+/// The free list's memory of one record.
+#[derive(Debug, Default)]
+pub struct FreeSlot(AtomicU64);
+
+#[cfg(not(rdma_conn_loom))]
+static_assertions::const_assert_eq!(size_of::<FreeSlot>(), 8);
+assert_impl_all!(FreeList<[FreeSlot; 2]>: Send, Sync);
+
+impl FreeSlot {
+    /// A slot: `[const { FreeSlot::new() }; N]` makes storage.
+    #[cfg(not(rdma_conn_loom))]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// A slot.
+    #[cfg(rdma_conn_loom)]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+/// Storage that makes no free list: its slots are no power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeListError {
+    /// The slots.
+    pub slots: usize,
+}
+
+impl fmt::Display for FreeListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a free list of {} slots: they are a power of two up to 2^31", self.slots)
+    }
+}
+
+impl core::error::Error for FreeListError {}
+
+/// As many records are lent as the list has slots: free some first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyLent;
+
+impl fmt::Display for TooManyLent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too many messages are held: free some of them first")
+    }
+}
+
+impl core::error::Error for TooManyLent {}
+
+/// A free of what this list has not lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotLent;
+
+impl fmt::Display for NotLent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("free of a message of another connection")
+    }
+}
+
+impl core::error::Error for NotLent {}
+
+/// The right to free one record, once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a record that is not freed blocks the ring"]
+pub struct Lent {
+    slot: u32,
+    end: u64,
+}
+
+/// The slots, shared by all who free.
+///
+/// ```
+/// use conn_core::ring::free::*;
+///
+/// let list = FreeList::new([const { FreeSlot::new() }; 4])?;
+/// let mut front = FreeFront::new();
+/// let (a, b) = (front.lend(&list, 16)?, front.lend(&list, 40)?);
+/// std::thread::scope(|s| { s.spawn(|| list.free(b)); });
+/// assert_eq!(front.head(&list), 0); // the first is still held
+/// list.free(a)?;
+/// assert_eq!(front.head(&list), 40);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FreeList<S> {
+    slots: S,
+}
+
+impl<S: AsRef<[FreeSlot]>> FreeList<S> {
+    /// A list over `storage`, whose slots are a power of two.
+    ///
+    /// # Errors
+    /// [`FreeListError`].
+    pub fn new(storage: S) -> Result<Self, FreeListError> {
+        let slots = storage.as_ref().len();
+        if !slots.is_power_of_two() || slots > 1 << 31 {
+            return Err(FreeListError { slots });
+        }
+        Ok(Self { slots: storage })
+    }
+
+    /// Records that can be lent at once.
+    #[inline]
+    pub fn slots(&self) -> u32 {
+        self.slots.as_ref().len() as u32
+    }
+
+    /// Frees a record, on any thread.
+    ///
+    /// # Errors
+    /// [`NotLent`] when it is another list's.
+    #[inline]
+    pub fn free(&self, lent: Lent) -> Result<(), NotLent> {
+        let slot = self.slots.as_ref().get(lent.slot as usize).ok_or(NotLent)?;
+        // Relaxed: it came here with `lent`.
+        if slot.0.load(Ordering::Relaxed) != lent.end {
+            return Err(NotLent);
+        }
+        slot.0.store(lent.end | FREED, FREE_PUBLISH);
+        Ok(())
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> (u32, &AtomicU64) {
+        let slots = self.slots.as_ref();
+        let at = number as usize & (slots.len() - 1);
+        (at as u32, &slots[at].0)
+    }
+}
+
+/// The owner's view: what is lent, and how far the head has come. See the
+/// [module](self).
+// Invariant: first <= next <= first + slots. The slots first..next hold the positions
+// behind the records that are lent, in rising order; head is the one before the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FreeFront {
+    first: u64,
+    next: u64,
+    head: u64,
+}
+
+impl FreeFront {
+    /// Of a list that has lent nothing.
+    pub const fn new() -> Self {
+        Self { first: 0, next: 0, head: 0 }
+    }
+
+    /// Records that are lent, or were freed and not yet moved over.
+    #[inline]
+    pub fn lent(&self) -> u32 {
+        (self.next - self.first) as u32
+    }
+
+    /// Lends the record that ends at `end`: the [end](super::Record::end) of the next one.
+    ///
+    /// # Errors
+    /// [`TooManyLent`] when there is no slot.
+    #[inline]
+    pub fn lend<S: AsRef<[FreeSlot]>>(
+        &mut self,
+        list: &FreeList<S>,
+        end: u64,
+    ) -> Result<Lent, TooManyLent> {
+        if self.lent() == list.slots() {
+            return Err(TooManyLent);
+        }
+        let (at, slot) = list.slot(self.next);
+        // Relaxed: who frees it gets it together with `Lent`.
+        slot.store(end, Ordering::Relaxed);
+        self.next += 1;
+        Ok(Lent { slot: at, end })
+    }
+
+    /// Frees a record on the owner's thread. It is cheapest in order.
+    ///
+    /// # Errors
+    /// [`NotLent`] when it is another list's.
+    #[inline]
+    pub fn free<S: AsRef<[FreeSlot]>>(
+        &mut self,
+        list: &FreeList<S>,
+        lent: Lent,
+    ) -> Result<(), NotLent> {
+        let (at, slot) = list.slot(self.first);
+        // Relaxed: the owner wrote it.
+        let is_first = lent.slot == at && slot.load(Ordering::Relaxed) == lent.end;
+        if !is_first || self.first == self.next {
+            return list.free(lent);
+        }
+        // Relaxed: for whoever frees it again.
+        slot.store(lent.end | FREED, Ordering::Relaxed);
+        self.first += 1;
+        self.head = lent.end;
+        Ok(())
+    }
+
+    /// Moves the head over what was freed, and returns it.
+    #[inline]
+    pub fn head<S: AsRef<[FreeSlot]>>(&mut self, list: &FreeList<S>) -> u64 {
+        while self.first < self.next {
+            let word = list.slot(self.first).1.load(FREE_SEE);
+            if word & FREED == 0 {
+                break;
+            }
+            self.head = word & !FREED;
+            self.first += 1;
+        }
+        self.head
+    }
+}

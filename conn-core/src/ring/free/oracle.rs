@@ -1,0 +1,144 @@
+//! The operations of a free list, and a naive model of it: a queue of records, with a
+//! mark on those that were freed.
+
+use std::{collections::VecDeque, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// What can happen to a free list.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A record of that many units of 8 bytes is lent.
+    Lend(u8),
+    /// A record that is held is freed.
+    Free {
+        /// Which, counted from the oldest.
+        at: u8,
+        /// On the owner's thread, or not.
+        own: bool,
+    },
+    /// A record that was freed before is freed again, with what a stale handle holds.
+    FreeAgain(u8),
+    /// The owner looks how far the head has come.
+    Head,
+}
+
+/// The list, and the records in the order in which they were lent.
+#[derive(Debug)]
+pub struct Frees {
+    list: FreeList<Vec<FreeSlot>>,
+    front: FreeFront,
+    /// Position behind each record that the head has not passed, and whether it is freed.
+    model: VecDeque<(u64, bool)>,
+    head: u64,
+    tail: u64,
+    /// What was lent, for stale handles.
+    past: Vec<(u32, u64)>,
+}
+
+impl Clone for Frees {
+    fn clone(&self) -> Self {
+        let slots = self.list.slots.iter().map(copy).collect();
+        let (front, model, past) = (self.front.clone(), self.model.clone(), self.past.clone());
+        Self { list: FreeList { slots }, front, model, past, ..*self }
+    }
+}
+
+fn copy(slot: &FreeSlot) -> FreeSlot {
+    FreeSlot(AtomicU64::new(slot.0.load(Ordering::Relaxed)))
+}
+
+impl Frees {
+    /// Both, with nothing lent.
+    ///
+    /// # Panics
+    /// When `slots` is no power of two.
+    pub fn new(slots: usize) -> Self {
+        let list = FreeList::new((0..slots).map(|_| FreeSlot::new()).collect()).expect("a list");
+        let (front, model, past) = (FreeFront::new(), VecDeque::new(), Vec::new());
+        Self { list, front, model, head: 0, tail: 0, past }
+    }
+
+    fn lend(&mut self, units: u8) {
+        let end = self.tail + 8 * (u64::from(units) + 1);
+        let lent = self.front.lend(&self.list, end);
+        assert_eq!(lent.is_ok(), self.model.len() < self.list.slots() as usize);
+        if let Ok(lent) = lent {
+            self.past.push((lent.slot, lent.end));
+            self.model.push_back((end, false));
+            self.tail = end;
+        }
+    }
+
+    /// The handle of a record that was lent and ends at `end`.
+    fn handle(&self, end: u64) -> Lent {
+        let lent = self.past.iter().rev().find(|lent| lent.1 == end);
+        let (slot, end) = *lent.expect("it was lent");
+        Lent { slot, end }
+    }
+
+    fn free(&mut self, at: usize, own: bool) {
+        let is_held = |record: &&(u64, bool)| !record.1;
+        let Some(end) = self.model.iter().filter(is_held).nth(at).map(|record| record.0) else {
+            return;
+        };
+        let lent = self.handle(end);
+        let freed = match own {
+            true => self.front.free(&self.list, lent),
+            false => self.list.free(lent),
+        };
+        assert_eq!(freed, Ok(()));
+        let record = self.model.iter_mut().find(|record| record.0 == end);
+        record.expect("it is held").1 = true;
+    }
+
+    fn free_again(&mut self, at: usize) {
+        let is_held = |end| self.model.iter().any(|&(e, freed)| e == end && !freed);
+        let stale: Vec<_> = self.past.iter().filter(|lent| !is_held(lent.1)).collect();
+        let Some(&&(slot, end)) = stale.get(at) else { return };
+        let words = |list: &FreeList<Vec<FreeSlot>>| -> Vec<u64> {
+            list.slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect()
+        };
+        let before = (words(&self.list), self.front.clone());
+        assert_eq!(self.list.free(Lent { slot, end }), Err(NotLent));
+        let as_owner = self.front.free(&self.list, Lent { slot, end });
+        assert_eq!(as_owner, Err(NotLent));
+        assert_eq!((words(&self.list), self.front.clone()), before, "a refused free");
+    }
+}
+
+impl Pair for Frees {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Lend(units) => self.lend(units),
+            Op::Free { at, own } => self.free(at.into(), own),
+            Op::FreeAgain(at) => self.free_again(at.into()),
+            Op::Head => {}
+        }
+        while self.model.front().is_some_and(|record| record.1) {
+            self.head = self.model.pop_front().expect("it is there").0;
+        }
+        if let Op::Head = op {
+            assert_eq!(self.front.head(&self.list), self.head);
+            assert_eq!(self.front.lent() as usize, self.model.len());
+        }
+        // A look moves the front of a copy.
+        let mut ahead = self.clone();
+        assert_eq!(ahead.front.head(&ahead.list), self.head);
+        // Slots that the head has passed are room for the model only when it was looked.
+        self.settle();
+    }
+}
+
+impl Frees {
+    /// The front moves when it is looked at; the model is always ahead of it, and lending
+    /// counts what was moved over.
+    fn settle(&mut self) {
+        self.front.head(&self.list);
+    }
+}

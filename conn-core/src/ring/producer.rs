@@ -1,0 +1,234 @@
+//! The end that writes records.
+
+use core::fmt;
+
+use super::{ALIGN, Geometry, HEADER_BYTES, Header, SKIP, Span, header_word, record_bytes};
+
+/// No room for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// The ring is full: try again when the receiver's head has moved.
+    Full {
+        /// Bytes that have to be free.
+        needed: u64,
+        /// Bytes that are.
+        free: u64,
+    },
+    /// It will never fit.
+    TooLong {
+        /// The longest payload, in bytes.
+        most: u32,
+    },
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { needed, free } => {
+                write!(f, "the ring has {free} bytes free, and {needed} are needed")
+            }
+            Self::TooLong { most } => {
+                write!(f, "a message longer than the ring takes: {most} bytes is the most")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ReserveError {}
+
+/// A grant that is not of this ring's present tail, or is to be filled beyond its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitError;
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("commit of a record that was not reserved")
+    }
+}
+
+impl core::error::Error for CommitError {}
+
+/// A head that no honest receiver writes: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadError {
+    /// It takes back what was freed.
+    Backwards {
+        /// Bytes by which it lies below the last one.
+        by: u64,
+    },
+    /// It frees what was never sent.
+    BeyondTail {
+        /// Bytes by which it lies above the tail.
+        by: u64,
+    },
+    /// It lies within a record.
+    Misaligned,
+}
+
+impl fmt::Display for HeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backwards { by } => write!(f, "the peer's head went back by {by} bytes"),
+            Self::BeyondTail { by } => {
+                write!(f, "the peer's head is {by} bytes beyond what was sent")
+            }
+            Self::Misaligned => f.write_str("the peer's head is within a record"),
+        }
+    }
+}
+
+impl core::error::Error for HeadError {}
+
+/// Room for one record, at the ring's tail. Nothing has changed until it is committed.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "room is taken by committing it"]
+pub struct Grant {
+    /// Where the skip record is, or the record if there is none.
+    tail: u64,
+    /// Where the record is.
+    start: u64,
+    payload: Span,
+}
+
+impl Grant {
+    /// Where the payload is to be written.
+    #[inline]
+    pub fn payload(&self) -> Span {
+        self.payload
+    }
+}
+
+/// What is to be written before the new tail is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The record's header.
+    pub header: Header,
+    /// The header of the skip record before it.
+    pub skip: Option<Header>,
+}
+
+/// The sender's view of the ring. See the [module](super).
+///
+/// ```
+/// use conn_core::ring::*;
+///
+/// let mut ring = Producer::new(Geometry::mirrored(64, 40)?);
+/// let grant = ring.reserve(5)?;
+/// assert_eq!(grant.payload(), Span { offset: 8, len: 5 });
+/// // … the payload is written there, then:
+/// let committed = ring.commit(grant, 5)?;
+/// assert_eq!((committed.header.offset, committed.skip, ring.tail()), (0, None, 16));
+///
+/// let grant = ring.reserve(40)?;
+/// ring.commit(grant, 40)?;
+/// assert_eq!(ring.reserve(0), Err(ReserveError::Full { needed: 8, free: 0 }));
+/// assert_eq!(ring.on_head(16)?, 16);
+/// assert!(ring.reserve(0).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: head <= tail <= limit = head + capacity; all are multiples of 8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Producer {
+    geometry: Geometry,
+    tail: u64,
+    limit: u64,
+}
+
+impl Producer {
+    /// The sender of an empty ring.
+    pub const fn new(geometry: Geometry) -> Self {
+        Self { geometry, tail: 0, limit: geometry.capacity() }
+    }
+
+    /// The ring's shape.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Up to where records are committed: what is to be published.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Up to where the receiver has freed, as far as it has told.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        self.limit - self.geometry.capacity()
+    }
+
+    /// Free bytes.
+    #[inline]
+    pub fn free(&self) -> u64 {
+        self.limit - self.tail
+    }
+
+    /// Finds room for a record of `len` bytes.
+    ///
+    /// # Errors
+    /// [`ReserveError::Full`] when there is none now; [`ReserveError::TooLong`] when
+    /// there never is.
+    #[inline]
+    pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
+        if len > self.geometry.max_payload {
+            return Err(ReserveError::TooLong { most: self.geometry.max_payload });
+        }
+        let bytes = record_bytes(len);
+        let needed = self.geometry.skipped_before(self.tail, bytes) + bytes;
+        if needed > self.free() {
+            return Err(ReserveError::Full { needed, free: self.free() });
+        }
+        let start = self.tail + needed - bytes;
+        let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
+        Ok(Grant { tail: self.tail, start, payload: Span { offset, len } })
+    }
+
+    /// Makes a record of the first `len` bytes of what was granted. What is returned has
+    /// to be in memory, with the payload, before the [tail](Self::tail) is published.
+    ///
+    /// # Errors
+    /// [`CommitError`] when the grant is an old one, or has fewer bytes.
+    #[inline]
+    pub fn commit(&mut self, grant: Grant, len: u32) -> Result<Committed, CommitError> {
+        if grant.tail != self.tail || len > grant.payload.len {
+            return Err(CommitError);
+        }
+        let header = self.header(grant.start, len, 0);
+        let skipped = grant.start - grant.tail;
+        let skip =
+            (skipped > 0).then(|| self.header(grant.tail, skipped as u32 - HEADER_BYTES, SKIP));
+        self.tail = grant.start + record_bytes(len);
+        Ok(Committed { header, skip })
+    }
+
+    #[inline]
+    fn header(&self, position: u64, len: u32, kind: u32) -> Header {
+        Header { offset: self.geometry.offset(position), word: header_word(position, len, kind) }
+    }
+
+    /// The receiver has told its head. Returns the bytes that this frees.
+    ///
+    /// # Errors
+    /// [`HeadError`] when it cannot be: the connection is to be closed.
+    #[inline]
+    pub fn on_head(&mut self, head: u64) -> Result<u64, HeadError> {
+        let freed = head.wrapping_sub(self.head());
+        if freed <= self.tail - self.head() && freed.is_multiple_of(ALIGN) {
+            self.limit += freed;
+            return Ok(freed);
+        }
+        Err(self.lie(head))
+    }
+
+    #[cold]
+    fn lie(&self, head: u64) -> HeadError {
+        match (self.head().checked_sub(head), head.checked_sub(self.tail)) {
+            (Some(by @ 1..), _) => HeadError::Backwards { by },
+            (_, Some(by @ 1..)) => HeadError::BeyondTail { by },
+            _ => HeadError::Misaligned,
+        }
+    }
+}
