@@ -15,6 +15,10 @@
 //! | [`pool::PoolCounts`] | receiver | the same, for drivers that know which: how many, and when |
 //! | [`credit::CreditGrantor`] | receiver | when to tell the sender, and what |
 //! | [`repost::RepostQueue`] | threads | frees from anywhere, reposted in one place |
+//! | [`ring::Producer`] | sender | where the next record goes, is there room |
+//! | [`ring::Consumer`] | receiver | what is the next record, when to tell the head |
+//! | [`ring::fetch::Fetch`] | receiver | which reads to post |
+//! | [`ring::free`] | threads | frees in any order, and how far the head has come |
 //! | [`gate::Gate`] | threads | who reposts |
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
