@@ -31,7 +31,7 @@ mod remote;
 mod ring;
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -78,6 +78,9 @@ pub(crate) struct Neighbours {
     files: Files,
     helper: helper::Helper,
 }
+
+#[cfg(test)]
+mod tests;
 
 /// What this system does not have.
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +201,8 @@ fn wait_for<'a>(
     words: impl Iterator<Item = &'a core::sync::atomic::AtomicU32>,
 ) -> Result<(), c_int> {
     let mut since = None;
+    // SeqCst: the other side of the fence in `QpEntry::enter`.
+    fence(Ordering::SeqCst);
     for word in words {
         // Acquire: whoever has left, has done what he did.
         let seen = word.load(Ordering::Acquire);

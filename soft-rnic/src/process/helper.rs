@@ -27,6 +27,9 @@ const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Polls without a completion after which a program is believed to go on polling.
 const POLLS: u32 = 256;
 
+/// Looks at the rings before a program waits, however much comes.
+const ROUNDS: u32 = 64;
+
 const DOORBELL: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 
@@ -112,7 +115,13 @@ pub(crate) fn before_waiting(device: &Arc<Device>) {
     }
     neighbours.helper.waits.store(true, Ordering::Relaxed);
     neighbours.arm();
-    while device.drain() {}
+    for _ in 0..ROUNDS {
+        if !device.drain_patiently() {
+            return;
+        }
+    }
+    // Others never stop: it need not wait.
+    neighbours.poke();
 }
 
 impl Device {
@@ -195,7 +204,7 @@ fn wait_for(device: &Arc<Device>, neighbours: &Neighbours) -> Option<Timespec> {
         return Some(LOOK);
     }
     neighbours.arm();
-    if device.drain() {
+    if device.drain_patiently() {
         return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
     }
     let has_silent = neighbours.lobby.lock().has_silent();

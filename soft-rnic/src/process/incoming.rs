@@ -15,11 +15,13 @@ use crate::after::After;
 use crate::cq::CqWriter;
 use crate::device::Device;
 use crate::limits::{self, MAX_SGE};
+use crate::lock::Guard;
 use crate::memory::{Span, Spans};
 use crate::qp::{Qp, State, Transport};
 use crate::responder::{Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
+use super::Neighbours;
 use super::memory::{Way, attach};
 use super::pair::Pair;
 use super::region::Window;
@@ -34,7 +36,7 @@ const AT_ONCE: u32 = 256;
 /// Requests after which their senders are told that there is room again.
 const READ_STEP: u32 = 64;
 /// Queue pairs that are kept at hand.
-const KEPT: usize = 256;
+const KEPT: usize = 2_048;
 
 /// What is at work on all that others send; under a lock.
 #[derive(Default)]
@@ -356,7 +358,8 @@ impl Side {
     ) -> bool {
         let n = request.body[1] as usize;
         let size = size_of::<ibv_sge>();
-        let fits = n <= MAX_SGE as usize && offset + n * size <= DATA as usize;
+        let room = (DATA as usize).saturating_sub(offset);
+        let fits = n <= MAX_SGE as usize && n * size <= room;
         if !fits || u64::from(request.len) > limits::MAX_MESSAGE {
             return false;
         }
@@ -498,8 +501,19 @@ impl Device {
     /// Takes what others have sent; whether there was anything.
     pub(crate) fn drain(&self) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
+        let Some(drain) = neighbours.drain.try_lock() else { return false };
+        self.drain_with(neighbours, drain)
+    }
+
+    /// Takes what others have sent, even if somebody is at it; whether there was
+    /// anything.
+    pub(super) fn drain_patiently(&self) -> bool {
+        let Some(neighbours) = &self.neighbours else { return false };
+        self.drain_with(neighbours, neighbours.drain.lock())
+    }
+
+    fn drain_with(&self, neighbours: &Neighbours, mut drain: Guard<'_, Drain>) -> bool {
         let mut after = After::default();
-        let Some(mut drain) = neighbours.drain.try_lock() else { return false };
         let any = drain.run(self, &mut after);
         let broken = core::mem::take(&mut drain.broken);
         drop(drain);

@@ -13,10 +13,9 @@
 use core::mem::MaybeUninit;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
@@ -208,7 +207,10 @@ impl Lobby {
     pub(crate) fn take_in(&mut self, here: &Here) -> Vec<Parts> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = accept_with(&here.listener, flags) {
-            self.silent.push(socket);
+            // Who is not this user's is not listened to.
+            if credentials(&socket).is_ok() {
+                self.silent.push(socket);
+            }
         }
         let mut complete = Vec::new();
         for socket in core::mem::take(&mut self.silent) {
@@ -260,12 +262,27 @@ impl Lobby {
 
 /// The process at the other end of a connection, which has to be this user's.
 fn who(socket: &OwnedFd) -> Result<(i32, OwnedFd), Errno> {
-    let credentials = socket_peercred(socket)?;
-    if credentials.uid != geteuid() {
+    let pid = credentials(socket)?;
+    Ok((Pid::as_raw(Some(pid)), pidfd_open(pid, PidfdFlags::empty())?))
+}
+
+/// The number of the process at the other end: `EACCES` if it is another user's, `ESRCH`
+/// if it is out of sight (in another namespace it has no number here).
+fn credentials(socket: &OwnedFd) -> Result<Pid, Errno> {
+    let mut seen = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a place for credentials, and its size.
+    let result = unsafe {
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut seen).cast(), &raw mut len)
+    };
+    if result != 0 || len as usize != size_of::<libc::ucred>() {
+        return Err(Errno::INVAL);
+    }
+    if seen.uid != geteuid().as_raw() {
         return Err(Errno::ACCESS);
     }
-    let pid = credentials.pid;
-    Ok((Pid::as_raw(Some(pid)), pidfd_open(pid, PidfdFlags::empty())?))
+    Pid::from_raw(seen.pid).ok_or(Errno::SRCH)
 }
 
 fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A layout that can lie in a memory file.
 ///
@@ -66,6 +66,9 @@ fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {
     let none = core::ptr::null_mut();
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
     let base = unsafe { mmap(none, size_of::<T>(), protection, MapFlags::SHARED, file, 0) }?;
+    // A child that went on with the device would write what only its parent may.
+    // SAFETY: the advice changes nothing for this process.
+    let _ = unsafe { madvise(base, size_of::<T>(), Advice::LinuxDontFork) };
     NonNull::new(base.cast()).ok_or(Errno::INVAL)
 }
 

@@ -377,3 +377,22 @@ pub(crate) fn reply_at(rings: &Rings, index: u32) -> Result<Option<ReplyEntry>, 
     let load = |i: usize| slot[i].load(Ordering::Relaxed);
     ReplyEntry::from_words([first, load(1), load(2), 0]).map(Some).ok_or(Broken)
 }
+
+#[cfg(test)]
+impl Rings {
+    /// Writes what no process would write: the words of a request, but for its number.
+    pub(super) fn scribble_request(&self, index: u32, mut words: [u64; 8]) {
+        words[0] = words[0] & !0xffff_ffff | u64::from(index.wrapping_add(1));
+        for (to, word) in self.requests[(index % REQUESTS) as usize].iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// [`scribble_request`](Self::scribble_request), of a reply.
+    pub(super) fn scribble_reply(&self, index: u32, mut words: [u64; 4]) {
+        words[0] = words[0] & !0xffff_ffff | u64::from(index.wrapping_add(1));
+        for (to, word) in self.replies[(index % REPLIES) as usize].iter().zip(words) {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+}
