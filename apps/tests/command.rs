@@ -1,13 +1,12 @@
 //! The command: what it prints where, and with which status it ends.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 mod support;
 
-use support::{assert_refused, json, one, run, text};
+use support::{Scratch, assert_refused, json, one, run, text};
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line_with_status_2() {
@@ -235,24 +234,6 @@ fn devices_lists_what_there_is() {
     let all = Command::new(env!("CARGO_BIN_EXE_rdma-conn")).arg("devices").output().unwrap();
     assert!(all.status.success());
     assert!(text(&all.stdout).contains("soft0"));
-}
-
-/// A file of its own, removed in the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, bytes: usize) -> Scratch {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
-        std::fs::write(&path, content).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 #[test]

@@ -4,6 +4,10 @@
 #[path = "../../../tests/support/tally.rs"]
 pub mod tally;
 
+pub mod modes;
+pub mod processes;
+
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -61,4 +65,22 @@ pub fn one(args: &[&str]) -> Value {
     let mut values = json(args);
     assert_eq!(values.len(), 1, "{args:?}");
     values.remove(0)
+}
+
+/// A file of its own, removed in the end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str, bytes: usize) -> Scratch {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let content: Vec<u8> = (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect();
+        std::fs::write(&path, content).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }

@@ -1,0 +1,161 @@
+//! Peers that speak something else, or want something else: refused by name in one line,
+//! and whoever listens goes on.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+
+mod support;
+
+use support::processes::{
+    PATIENCE, PROGRAM, Running, connects_processes, free_port, is_of_the_kernel, rc_pingpong,
+};
+
+/// The languages of the command: what both ends are told, and the connecting end besides.
+const LANGUAGES: [(&[&str], &[&str]); 4] = [
+    (&["bench"], &["--size", "16", "--messages", "50"]),
+    (&["pingpong"], &["--size", "16", "--iterations", "20"]),
+    (&["bench", "--op", "send"], &["--size", "16", "--messages", "50"]),
+    (&["pingpong", "--compat", PROGRAM, "--iterations", "20"], &[]),
+];
+
+/// What others say first, or answer.
+const JUNK: [&[u8]; 3] =
+    [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", &[0xff; 100], b"RDMACONN but no frame of it"];
+
+/// As `ibv_rc_pingpong` begins.
+const RC_PINGPONG: &[u8] = b"0000:000011:7c5a01:00000000000000000000ffff0a090001\0";
+
+/// Those that the device is fit for. Who speaks as `ibv_rc_pingpong` does goes as soon as it
+/// has its last message; a device that goes with its process, as soft0, may then still owe
+/// the acknowledgement.
+fn languages() -> Vec<(&'static [&'static str], &'static [&'static str])> {
+    let stays = is_of_the_kernel();
+    LANGUAGES.into_iter().filter(|(both, _)| stays || !both.contains(&PROGRAM)).collect()
+}
+
+fn connector((both, more): (&[&str], &[&str]), address: &str) -> Running {
+    Running::command(&[both, more, &["--connect", address]].concat())
+}
+
+/// Says something, and waits until the other end hangs up.
+fn say(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be cut off before all was read.
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "{e}"),
+    }
+}
+
+#[test]
+fn a_listener_refuses_who_speaks_something_else_and_serves_the_next() {
+    if !connects_processes() {
+        return;
+    }
+    for (at, language) in languages().into_iter().enumerate() {
+        let (mut listener, address) = Running::listener(language.0);
+        let is_compat = language.0.contains(&PROGRAM);
+        for junk in JUNK.into_iter().chain((!is_compat).then_some(RC_PINGPONG)) {
+            say(address, junk);
+            listener.wait_for("refused a connection");
+        }
+        // Who goes without a word.
+        drop(TcpStream::connect(address).unwrap());
+        listener.wait_for("refused a connection");
+        let address = address.to_string();
+        for (_, other) in LANGUAGES.into_iter().enumerate().filter(|(other, _)| *other != at) {
+            connector(other, &address).ended().assert_failed_in_one_line(1, &[&address]);
+            listener.wait_for("refused a connection");
+        }
+        let served = connector(language, &address);
+        assert_eq!((served.results().len(), listener.results().len()), (1, 1), "{language:?}");
+    }
+}
+
+#[test]
+fn who_says_nothing_has_time_and_holds_nobody_up() {
+    if !connects_processes() {
+        return;
+    }
+    for language in languages() {
+        let (listener, address) = Running::listener(language.0);
+        let silent = [(); 3].map(|()| TcpStream::connect(address).unwrap());
+        let served = connector(language, &address.to_string()).results();
+        let listened = listener.ended();
+        assert_eq!((served.len(), listened.out.len()), (1, 1), "{language:?}: {listened:#?}");
+        let refused = |line: &&String| line.contains("refused");
+        assert_eq!(listened.err.iter().find(refused), None, "{language:?}");
+        drop(silent);
+    }
+}
+
+#[test]
+fn a_connector_says_that_another_program_has_the_port() {
+    if !connects_processes() {
+        return;
+    }
+    for language in LANGUAGES {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap().to_string();
+        for junk in JUNK.into_iter().chain([&b""[..]]) {
+            let connector = connector(language, &address);
+            let mut stream = other.accept().unwrap().0;
+            // What it says comes first: else it would be cut off.
+            let read = stream.read(&mut [0; 4096]).unwrap();
+            assert!(read > 0, "{language:?}");
+            stream.write_all(junk).unwrap();
+            drop(stream);
+            connector.ended().assert_failed_in_one_line(1, &[&address]);
+        }
+        // Port 1 is nobody's.
+        let alone = connector(language, "127.0.0.1:1");
+        alone.ended().assert_failed_in_one_line(1, &["start the other end with --listen first"]);
+    }
+}
+
+#[test]
+fn rdma_cores_program_is_no_peer_without_compat() {
+    if !is_of_the_kernel() {
+        return;
+    }
+    for language in LANGUAGES.into_iter().filter(|(both, _)| !both.contains(&PROGRAM)) {
+        let (mut listener, address) = Running::listener(language.0);
+        // Whatever it is told it takes for an address, and may then wait for ever.
+        let _program = Running::new(&mut rc_pingpong(address.port(), &["127.0.0.1"]));
+        listener.wait_for("refused a connection");
+        let served = connector(language, &address.to_string());
+        assert_eq!((served.results().len(), listener.results().len()), (1, 1), "{language:?}");
+
+        let port = free_port();
+        let _program = Running::new(&mut rc_pingpong(port, &[]));
+        let address = format!("127.0.0.1:{port}");
+        let deadline = Instant::now() + PATIENCE;
+        let refused = loop {
+            let ended = connector(language, &address).ended();
+            if !ended.err.iter().any(|line| line.contains("nobody listens")) {
+                break ended;
+            }
+            assert!(Instant::now() < deadline, "{ended:#?}");
+        };
+        refused.assert_failed_in_one_line(1, &[&address]);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_refused_with_the_reason() {
+    if !connects_processes() {
+        return;
+    }
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    for (both, _) in LANGUAGES {
+        let listener = Running::command(&[both, &["--listen", &address]].concat());
+        let says = ["another program has the port: end it, or choose another port"];
+        listener.ended().assert_failed_in_one_line(1, &says);
+        let nowhere = Running::command(&[both, &["--listen", "192.0.2.1:0"]].concat());
+        nowhere.ended().assert_failed_in_one_line(1, &["this machine has no such address"]);
+    }
+}

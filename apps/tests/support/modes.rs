@@ -1,0 +1,96 @@
+//! Every mode of the Send/Receive connection between processes.
+
+/// What the ends are told.
+#[derive(Debug)]
+pub struct Mode {
+    pub command: &'static str,
+    /// What only the listening end is told.
+    pub listening: &'static [&'static str],
+    pub connecting: &'static [&'static str],
+    /// Processes that connect, each told the same.
+    pub processes: usize,
+    /// Senders of each of them.
+    pub senders: u64,
+    /// What both ends' results say of it, as JSON.
+    pub says: &'static [(&'static str, &'static str)],
+}
+
+const BENCH: Mode =
+    Mode { command: "bench", listening: &[], connecting: &[], processes: 1, senders: 1, says: &[] };
+const PINGPONG: Mode = Mode { command: "pingpong", ..BENCH };
+
+/// `bench` of one process.
+const fn bench(
+    connecting: &'static [&'static str],
+    senders: u64,
+    says: &'static [(&'static str, &'static str)],
+) -> Mode {
+    Mode { connecting, senders, says, ..BENCH }
+}
+
+/// `bench` of three processes that send to one.
+const fn gathered(listening: &'static [&'static str], connecting: &'static [&'static str]) -> Mode {
+    Mode { listening, connecting, processes: 3, ..BENCH }
+}
+
+const fn pingpong(listening: &'static [&'static str], connecting: &'static [&'static str]) -> Mode {
+    Mode { listening, connecting, ..PINGPONG }
+}
+
+/// Those with flow control.
+pub const MODES: &[Mode] = &[
+    bench(&["--preset", "sequential"], 1, &[("unacked", "1"), ("batch", "1")]),
+    bench(&["--preset", "unbatched"], 1, &[("unacked", "64"), ("batch", "1")]),
+    bench(&["--preset", "batched"], 1, &[("unacked", "256"), ("batch", "8")]),
+    bench(&["--pack", "512"], 1, &[("pack_bytes", "512")]),
+    bench(&["--recv-window", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_window", "2")]),
+    bench(&["--wait", "spin", "--inline", "0"], 1, &[]),
+    bench(&["--no-verify"], 1, &[("verified", "false")]),
+    Mode { listening: &["--wait", "block"], ..bench(&["--wait", "block"], 1, &[]) },
+    bench(&["--senders", "3"], 3, &[("senders", "3"), ("threads", "1")]),
+    bench(&["--senders", "3", "--single-receiver"], 3, &[("single_receiver", "true")]),
+    bench(&["--threads", "2"], 2, &[("threads", "2")]),
+    bench(&["--srq", "lock", "--threads", "2"], 2, &[("srq", "\"lock\"")]),
+    bench(&["--srq", "thread", "--senders", "2"], 2, &[("srq", "\"thread\"")]),
+    bench(
+        &["--srq", "combining", "--senders", "2", "--single-receiver"],
+        2,
+        &[("srq", "\"combining\""), ("single_receiver", "true")],
+    ),
+    gathered(&["--senders", "3"], &[]),
+    gathered(&["--threads", "3"], &[]),
+    gathered(&["--senders", "3", "--single-receiver", "--wait", "block"], &["--wait", "block"]),
+    gathered(&["--senders", "3", "--single-receiver"], &["--srq", "thread"]),
+    pingpong(&[], &[]),
+    pingpong(&[], &["--preset", "batched"]),
+    pingpong(&[], &["--pack", "64"]),
+    pingpong(&["--wait", "block"], &["--wait", "block"]),
+    pingpong(&["--wait", "spin"], &["--wait", "spin", "--no-verify"]),
+];
+
+/// Those without: what is sent has to be little, or to come slowly.
+pub const UNCONTROLLED: &[Mode] = &[
+    bench(
+        &["--no-credits", "--preset", "unbatched", "--rate", "100"],
+        1,
+        &[("credits", "false"), ("rate_per_sender", "100.0")],
+    ),
+    pingpong(&[], &["--no-credits"]),
+];
+
+impl Mode {
+    /// What the listening end is told, with this besides.
+    pub fn listener<'a>(&self, more: &[&'a str]) -> Vec<&'a str> {
+        [&[self.command], self.listening, more].concat()
+    }
+
+    /// What a connecting end is told.
+    pub fn connector<'a>(&self, address: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&[self.command, "--connect", address], self.connecting, more].concat()
+    }
+
+    /// Whether a receiver that is slow costs the sender nothing but time.
+    pub fn has_credits(&self) -> bool {
+        !self.connecting.contains(&"--no-credits")
+    }
+}
