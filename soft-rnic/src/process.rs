@@ -19,6 +19,7 @@
 //! does not keep the rules is treated as if it had died.
 
 mod abroad;
+mod barrier;
 mod directory;
 mod helper;
 mod incoming;
@@ -31,7 +32,7 @@ mod remote;
 mod ring;
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -201,8 +202,8 @@ fn wait_for<'a>(
     words: impl Iterator<Item = &'a core::sync::atomic::AtomicU32>,
 ) -> Result<(), c_int> {
     let mut since = None;
-    // SeqCst: the other side of the fence in `QpEntry::enter`.
-    fence(Ordering::SeqCst);
+    // The other side of the barrier in `QpEntry::enter`.
+    barrier::heavy();
     for word in words {
         // Acquire: whoever has left, has done what he did.
         let seen = word.load(Ordering::Acquire);

@@ -222,7 +222,7 @@ impl Pending {
     }
 
     /// The request behind `n` others.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn nth(&self, n: u32) -> Option<Request<'_>> {
         if n >= self.len() {
             return None;

@@ -3,11 +3,12 @@
 //! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
 //! whether an operation is permitted, and carries it out. Each word has one writer.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits;
 use crate::lock::Padded;
 
+use super::barrier::light;
 use super::mapped::Layout;
 
 /// A number of a queue pair: which process, and which of its queue pairs.
@@ -32,6 +33,8 @@ pub(crate) fn slot_of(qpn: u32) -> u32 {
 pub(crate) struct Directory {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
+    /// It executes the barriers of others, where it needs them (see `barrier`).
+    pub(crate) has_barriers: AtomicU32,
     /// Whoever has put something into a ring for this process wakes it.
     pub(crate) armed: Padded<AtomicU32>,
     /// Queue pairs were never in a place from this one on.
@@ -157,8 +160,6 @@ impl Directory {
     /// [`insides`](Self::insides).
     pub(crate) fn untell(&self, key: u32) {
         self.region(key).key.store(0, Ordering::SeqCst);
-        // SeqCst: the other side of the fence in `QpEntry::enter`.
-        fence(Ordering::SeqCst);
     }
 
     /// The version of a registration, if the key is valid.
@@ -208,12 +209,12 @@ impl QpEntry {
     /// Says that its process is going to access another one's memory; it looks only
     /// afterwards whether it may. One thread at a time: the send queue's lock is held.
     #[inline]
-    pub(crate) fn enter(&self) -> Inside<'_> {
+    pub(crate) fn enter(&self, spares_barriers: bool) -> Inside<'_> {
         let word = self.inside.load(Ordering::Relaxed);
         self.inside.store(word | 1, Ordering::Relaxed);
-        // SeqCst: either we see that a key or a state is no longer valid, or whoever
-        // made it so sees that we are inside, and waits.
-        fence(Ordering::SeqCst);
+        // Either we see that a key or a state is no longer valid, or whoever made it so
+        // sees that we are inside, and waits.
+        light(spares_barriers);
         Inside(&self.inside)
     }
 }

@@ -9,7 +9,7 @@
 //! descriptor is readable when the doorbell is rung: it is woken directly, and takes
 //! what came by itself. The helper leaves it a moment for that.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -17,11 +17,14 @@ use rustix::event::{Timespec, epoll};
 
 use crate::device::Device;
 
+use super::barrier::heavy;
 use super::pair::{Pair, ring};
 use super::{HAS_PAIRS, Neighbours};
 
 /// Between two looks at whether the program still polls.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
+/// Looks in a row that find that it does not.
+const LOOKS: u32 = 2;
 /// What a program that is woken by the doorbell is given to take what came.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Polls without a completion after which a program is believed to go on polling.
@@ -44,6 +47,8 @@ pub(crate) struct Helper {
     polls: AtomicU32,
     /// The program has armed: it waits for an event, or is going to.
     waits: AtomicBool,
+    /// The thread takes what has come.
+    works: AtomicBool,
 }
 
 impl Helper {
@@ -62,13 +67,23 @@ impl Neighbours {
             helper.polled.store(true, Ordering::Relaxed);
         }
         let Some(here) = self.told() else { return };
-        if here.directory.armed.load(Ordering::Relaxed) != 0
-            && helper.polls.fetch_add(1, Ordering::Relaxed) >= POLLS
-        {
+        if here.directory.armed.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // Who has armed by himself looks around before he sleeps.
+        let sleeps = helper.waits.load(Ordering::Relaxed)
+            && helper.polls.fetch_add(1, Ordering::Relaxed) < POLLS;
+        if !sleeps {
             here.directory.armed.store(0, Ordering::Relaxed);
-            // It looks from time to time from now on.
+            // The helper looks from time to time from now on.
             ring(&here.doorbell);
         }
+    }
+
+    /// Whether the helper takes what has come: who waits for that gives it the processor.
+    #[inline]
+    pub(super) fn helper_works(&self) -> bool {
+        self.helper.works.load(Ordering::Relaxed)
     }
 
     /// From now on whoever puts something into a ring wakes this process.
@@ -76,8 +91,8 @@ impl Neighbours {
         let Some(here) = self.told() else { return };
         self.helper.polls.store(0, Ordering::Relaxed);
         here.directory.armed.store(1, Ordering::Relaxed);
-        // SeqCst: either who puts something sees it, or we see what he has put.
-        fence(Ordering::SeqCst);
+        // Either who puts something sees it, or we see what he has put.
+        heavy();
     }
 
     fn disarm(&self) {
@@ -176,11 +191,13 @@ impl Device {
 
 fn run(device: &Weak<Device>) {
     let mut events = Vec::with_capacity(64);
+    // It has not seen the program poll yet.
+    let mut missed = LOOKS;
     while let Some(device) = device.upgrade() {
         let Some(neighbours) = &device.neighbours else { return };
         // It waits until `start_helper` is done.
         let Some(set) = neighbours.helper.epoll.wait().as_ref() else { return };
-        let timeout = wait_for(&device, neighbours);
+        let timeout = wait_for(&device, neighbours, &mut missed);
         events.clear();
         // Interrupted, or out of memory: look around and wait again.
         let _ = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
@@ -199,12 +216,21 @@ fn run(device: &Weak<Device>) {
 }
 
 /// Takes what is there, unless the program does that; for how long to wait then.
-fn wait_for(device: &Arc<Device>, neighbours: &Neighbours) -> Option<Timespec> {
+fn wait_for(device: &Arc<Device>, neighbours: &Neighbours, missed: &mut u32) -> Option<Timespec> {
     if neighbours.helper.polled.swap(false, Ordering::Relaxed) {
+        *missed = 0;
+        return Some(LOOK);
+    }
+    // It may only have had no processor for a moment.
+    *missed += 1;
+    if *missed < LOOKS {
         return Some(LOOK);
     }
     neighbours.arm();
-    if device.drain_patiently() {
+    neighbours.helper.works.store(true, Ordering::Relaxed);
+    let any = device.drain_patiently();
+    neighbours.helper.works.store(false, Ordering::Relaxed);
+    if any {
         return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
     }
     let has_silent = neighbours.lobby.lock().has_silent();

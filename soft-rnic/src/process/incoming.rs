@@ -501,7 +501,12 @@ impl Device {
     /// Takes what others have sent; whether there was anything.
     pub(crate) fn drain(&self) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
-        let Some(drain) = neighbours.drain.try_lock() else { return false };
+        let Some(drain) = neighbours.drain.try_lock() else {
+            if neighbours.helper_works() {
+                std::thread::yield_now();
+            }
+            return false;
+        };
         self.drain_with(neighbours, drain)
     }
 

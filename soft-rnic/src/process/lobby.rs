@@ -142,6 +142,8 @@ impl Here {
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
         let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
+        let has_barriers = u32::from(super::barrier::is_asymmetric());
+        directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
         directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
         directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
         let identity = anywhere;

@@ -1,6 +1,6 @@
 //! One other process, and what lies between it and this one.
 
-use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lock::{Lock, Padded};
 
+use super::barrier::{is_asymmetric, light};
 use super::directory::{Directory, Told};
 use super::mapped::Mapped;
 use super::region::Window;
@@ -33,6 +34,8 @@ pub(crate) struct Pair {
     pub(crate) _socket: OwnedFd,
     /// Its memory can be reached by cross-memory attach.
     pub(crate) attaches: bool,
+    /// It executes our barriers, where it needs them.
+    pub(crate) spares_barriers: bool,
     /// It has ended, or does not keep the rules.
     dead: AtomicBool,
     pub(crate) requests: Padded<Lock<Requests>>,
@@ -66,6 +69,7 @@ impl Pair {
     pub(crate) fn new(parts: Parts) -> Pair {
         let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
         let Parts { doorbell, socket, attaches, .. } = parts;
+        let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
         let windows = Windows { by_key: HashMap::new(), sweep_at: WINDOWS };
         Pair {
             slot,
@@ -77,6 +81,7 @@ impl Pair {
             doorbell,
             _socket: socket,
             attaches,
+            spares_barriers,
             dead: AtomicBool::new(false),
             requests: Padded::default(),
             windows: Mutex::new(windows),
@@ -104,8 +109,8 @@ impl Pair {
     /// Wakes the process, if nobody there is looking.
     #[inline]
     pub(crate) fn wake(&self) {
-        // SeqCst: either we see that it is going to sleep, or it sees what we have put.
-        fence(Ordering::SeqCst);
+        // Either we see that it is going to sleep, or it sees what we have put.
+        light(self.spares_barriers);
         if self.theirs.armed.load(Ordering::Relaxed) != 0 {
             ring(&self.doorbell);
         }

@@ -384,7 +384,7 @@ impl Qp {
         parts.requester.started = true;
         let pair = out.pair;
         let Some(own) = self.entry() else { return Access::Judge };
-        let _inside = own.enter();
+        let _inside = own.enter(pair.spares_barriers);
         let to = parts.requester.dest_qpn;
         let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
             let silence = self.judge(parts.requester, Reply::Silence, request.len());

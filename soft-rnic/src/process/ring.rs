@@ -22,6 +22,9 @@ pub(crate) const DATA: u32 = 512 << 10;
 /// Bytes that go with the request itself.
 pub(crate) const BODY: usize = 32;
 
+/// How many entries ahead a line is fetched.
+const FETCH: u32 = 8;
+
 /// What a process writes for one other to read.
 #[derive(Debug)]
 #[repr(C, align(4096))]
@@ -256,6 +259,7 @@ impl Default for Requests {
 impl Requests {
     /// Room for a request with so many bytes of data: where they go. `read` is how far
     /// the reader says that it has come.
+    #[inline]
     pub(crate) fn room(&mut self, read: &AtomicU32, len: u32) -> Result<Option<u32>, Broken> {
         if let Some(at) = self.fit(len) {
             return Ok(Some(at));
@@ -286,6 +290,7 @@ impl Requests {
     }
 
     /// Appends a request, for which there is room, with its data.
+    #[inline]
     pub(crate) fn put(&mut self, rings: &Rings, request: Request, data: Option<(u32, u32)>) {
         if let Some((at, len)) = data {
             self.data_tail = at.wrapping_add(len.next_multiple_of(64));
@@ -294,8 +299,11 @@ impl Requests {
         self.ends[index] = self.data_tail;
         let words = request.to_words();
         let slot = &rings.requests[index];
-        for (to, word) in slot.iter().zip(words).skip(1) {
-            to.store(word, Ordering::Relaxed);
+        // The reader has its line: fetch it before it is needed.
+        let ahead = (self.tail.wrapping_add(FETCH) % REQUESTS) as usize;
+        crate::copy::will_write((&raw const rings.requests[ahead]).cast());
+        for i in 1..8 {
+            slot[i].store(words[i], Ordering::Relaxed);
         }
         self.tail = self.tail.wrapping_add(1);
         let first = words[0] | u64::from(self.tail);
@@ -358,9 +366,11 @@ pub(crate) fn request_at(rings: &Rings, index: u32) -> Result<Option<Request>, B
     if first as u32 != index.wrapping_add(1) {
         return Ok(None);
     }
+    let ahead = (index.wrapping_add(FETCH) % REQUESTS) as usize;
+    crate::copy::will_read((&raw const rings.requests[ahead]).cast());
     let mut words = [first; 8];
-    for (to, word) in words.iter_mut().zip(slot).skip(1) {
-        *to = word.load(Ordering::Relaxed);
+    for i in 1..8 {
+        words[i] = slot[i].load(Ordering::Relaxed);
     }
     Request::from_words(words).map(Some).ok_or(Broken)
 }
