@@ -136,6 +136,26 @@ fn a_staged_message_is_sent_by_flush() {
     });
 }
 
+/// Nobody has asked for its completion, and nobody waits for it.
+#[test]
+fn a_message_that_is_asked_for_is_known_to_be_sent_before_long() {
+    for pack_bytes in [0, 64] {
+        for flushes in [true, false] {
+            bounded(move || {
+                let (mut sender, mut receiver) = connected(&Config { pack_bytes, ..small(64) });
+                let ticket = sender.try_send(b"one of many").unwrap();
+                if flushes {
+                    sender.flush().unwrap();
+                }
+                while !sender.is_sent(ticket).unwrap() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(*receiver.try_recv().unwrap(), *b"one of many");
+            });
+        }
+    }
+}
+
 /// Sends until there is no room, and returns what was used up and how many went.
 fn fill(sender: &mut Sender) -> (Full, u64) {
     for number in 0.. {

@@ -258,7 +258,9 @@ impl Sender {
         self.post()
     }
 
-    /// Whether the message of `ticket` is acknowledged; never waits.
+    /// Whether the message of `ticket` is acknowledged; never waits. Where it is not, what
+    /// was accepted before is posted, and its acknowledgement asked for: so it will be,
+    /// however rarely completions are.
     ///
     /// # Errors
     /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
@@ -267,6 +269,11 @@ impl Sender {
             return Err(SendError::UnknownTicket);
         }
         if !self.tracker.is_complete(ticket.id) {
+            self.progress()?;
+        }
+        if self.ended.is_none() && !self.tracker.is_complete(ticket.id) {
+            self.flush()?;
+            self.nudge(ticket)?;
             self.progress()?;
         }
         match (&self.ended, self.tracker.is_complete(ticket.id)) {

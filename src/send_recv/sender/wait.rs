@@ -37,8 +37,6 @@ impl Sender {
         if self.tracker.is_complete(ticket.id) {
             return Ok(());
         }
-        self.flush()?;
-        self.nudge(ticket)?;
         let mut idle = self.idle(deadline);
         while !self.is_sent(ticket)? {
             self.wait_a_little(&mut idle)?;
@@ -49,7 +47,7 @@ impl Sender {
     /// A request whose completion nobody asked for completes with the next one
     /// that is signalled: when none is on its way, a zero-length write is sent
     /// behind it, which is answered when everything before it was.
-    fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
+    pub(super) fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
         if self.tracker.will_complete(ticket.id) {
             return Ok(());
         }
