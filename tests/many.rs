@@ -470,3 +470,28 @@ fn a_message_of_another_receiver_is_freed_where_it_belongs() {
         }
     });
 }
+
+/// Whoever is given another's message to free need not receive for it to get home.
+#[test]
+fn a_message_that_another_receiver_frees_is_home_at_once() {
+    for reposting in WAYS {
+        bounded(move || {
+            let (device, config) = (device(), strict());
+            let pool = reposting.map(|how| {
+                let buffers = 2 * (WINDOW + 1);
+                let sizes =
+                    SharedConfig { repost_batch: buffers, ..pool(&device, 2, how).config() };
+                SharedPool::new(&device, sizes).unwrap()
+            });
+            let mut one = receiver(&device, &config, 1, pool.as_ref()).unwrap();
+            let mut two = receiver(&device, &config, 1, pool.as_ref()).unwrap();
+            let sender = add(&mut one, pool.as_ref(), &device, &config);
+            let _other = add(&mut two, pool.as_ref(), &device, &config);
+            std::thread::scope(|scope| {
+                scope.spawn(move || send_all(sender, 0, 10 * u64::from(WINDOW)));
+                let order = drain(&mut one, |_, message| two.free(message));
+                order.assert_all(1, 10 * u64::from(WINDOW));
+            });
+        });
+    }
+}

@@ -164,6 +164,7 @@ fn a_place_is_taken_until_the_last_message_from_it_is_freed() {
 enum Exit {
     Dies,
     Lies,
+    SendsTooMuch,
     GoesOnAfterItsGoodbye,
 }
 
@@ -187,6 +188,10 @@ fn rogue(
         }
         Exit::Lies => {
             raw.control(0x8000_0042);
+            Some(raw)
+        }
+        Exit::SendsTooMuch => {
+            raw.send(&[7; 65]);
             Some(raw)
         }
         Exit::GoesOnAfterItsGoodbye => {
@@ -230,7 +235,7 @@ fn join_raw(
 
 #[test]
 fn a_sender_that_dies_or_lies_leaves_its_place_to_the_next() {
-    for exit in [Exit::Dies, Exit::Lies, Exit::GoesOnAfterItsGoodbye] {
+    for exit in [Exit::Dies, Exit::Lies, Exit::SendsTooMuch, Exit::GoesOnAfterItsGoodbye] {
         for reposting in WAYS {
             for linger in LINGERS {
                 bounded(move || {
@@ -252,23 +257,30 @@ fn a_sender_that_dies_or_lies_leaves_its_place_to_the_next() {
 /// All its buffers are there for the next one, whatever the last one did with them.
 #[test]
 fn a_place_that_was_left_has_all_its_buffers() {
-    for reposting in WAYS {
-        bounded(move || {
-            let (device, config) = (device(), lingering(Duration::ZERO));
-            let pool = reposting.map(|how| pool(&device, 1, how));
-            let mut inbox = receiver(&device, &config, 1, pool.as_ref()).unwrap();
-            for round in 0..10 {
-                rogue(Exit::GoesOnAfterItsGoodbye, &mut inbox, pool.as_ref(), &device, &config);
-                let mut next = add(&mut inbox, pool.as_ref(), &device, &config);
-                for number in 0..u64::from(WINDOW) {
-                    next.send(&content(round, number, 12)).unwrap();
+    for exit in [Exit::SendsTooMuch, Exit::GoesOnAfterItsGoodbye] {
+        for reposting in WAYS {
+            bounded(move || {
+                let (device, config) = (device(), lingering(Duration::ZERO));
+                let pool = reposting.map(|how| pool(&device, 1, how));
+                let mut inbox = receiver(&device, &config, 1, pool.as_ref()).unwrap();
+                for round in 0..10 {
+                    rogue(exit, &mut inbox, pool.as_ref(), &device, &config);
+                    let next = add(&mut inbox, pool.as_ref(), &device, &config);
+                    fill_all(next, &mut inbox, round);
                 }
-                next.close().unwrap();
-                let held = [(); WINDOW as usize].map(|()| inbox.recv().unwrap());
-                for (number, message) in (0..).zip(&held) {
-                    assert_content(message, round, number, 12);
-                }
-            }
-        });
+            });
+        }
+    }
+}
+
+/// Has a message in each buffer at the same time.
+fn fill_all(mut sender: Sender, inbox: &mut Receiver, stream: u64) {
+    for number in 0..u64::from(WINDOW) {
+        sender.send(&content(stream, number, 12)).unwrap();
+    }
+    sender.close().unwrap();
+    let held = [(); WINDOW as usize].map(|()| inbox.recv().unwrap());
+    for (number, message) in (0..).zip(&held) {
+        assert_content(message, stream, number, 12);
     }
 }

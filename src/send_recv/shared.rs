@@ -190,7 +190,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
+
+    /// Its senders may wait for buffers that will not come.
+    #[test]
+    fn a_receiver_that_sleeps_is_woken_when_its_pool_takes_no_buffers() {
+        let device = crate::device::soft().unwrap();
+        for reposting in Reposting::ALL {
+            let (buffers, buffer_bytes) = (4, 64);
+            let sizes =
+                SharedConfig { buffers, buffer_bytes, max_peers: 1, reposting, repost_batch: 1 };
+            let pool = SharedPool::new(&device, sizes).unwrap();
+            let returns = Returns::new(1, buffers).unwrap();
+            pool.add_receiver(&returns);
+            let inner = &pool.owner.inner;
+            inner.sleepers.announce();
+            returns.bell().announce();
+            // It is posted already.
+            inner.post(&[0]);
+            assert!(inner.failed.load(Ordering::SeqCst));
+            let mut bell = [PollFd::new(returns.bell(), PollFlags::IN)];
+            let rings = poll(&mut bell, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+            assert_eq!(rings, 1, "{reposting:?}");
+        }
+    }
 
     #[test]
     fn pools_that_nobody_has_room_for_are_refused_before_they_are_made() {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvPool, RecvRun};
+use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvPool, RecvRun, TakeError};
 
 use super::posting::NOBODY;
 use super::{Reposting, SharedPool, lock};
@@ -78,12 +78,24 @@ impl Member {
         &mut self,
         completion: Completion<'_>,
     ) -> Result<RecvBuf<SlotReturn>, Ended> {
-        let buffer = self.pool.take_prepaid(completion).map_err(|e| ended_by(&e))?;
+        let buffer = self.pool.take_prepaid(completion).map_err(|e| self.give_up(&e))?;
         match self.has_left {
             true => self.shared.owner.inner.set_origin(buffer.slot(), NOBODY),
             false => self.book(buffer.slot()),
         }
         Ok(buffer)
+    }
+
+    /// A receive has failed: its buffer is home, and goes back to where all take them
+    /// from. Says what that means.
+    #[cold]
+    fn give_up(&mut self, error: &TakeError) -> Ended {
+        if let Some(slot) = error.slot() {
+            // No message of ours was in it.
+            self.shared.owner.inner.set_origin(slot, NOBODY);
+            self.shared.owner.inner.post(&[slot]);
+        }
+        ended_by(error)
     }
 
     #[inline]
@@ -92,10 +104,11 @@ impl Member {
         self.received += 1;
     }
 
-    /// Takes a buffer back on the receiver's thread.
+    /// Takes a buffer back on the receiver's thread. That of another's message is not
+    /// gathered: its receiver may wait for it before we gather another one.
     #[inline]
     pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        if !self.gathers {
+        if !self.gathers || !self.shared.owner.inner.is_origin(buffer.slot(), self.index) {
             return drop(buffer);
         }
         if let Some(slot) = self.pool.reclaim(buffer) {

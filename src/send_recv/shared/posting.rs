@@ -93,7 +93,8 @@ impl Inner {
                 *origin = self.origins[*slot as usize].load(Ordering::Relaxed);
             }
             if !self.post_list(list) {
-                return;
+                // Who sleeps has to hear of it, too.
+                return self.sleepers.wake();
             }
             for &origin in origins[..list.len()].iter().filter(|origin| **origin != NOBODY) {
                 // Release: whoever sees the count may grant the credit, so the post
@@ -110,6 +111,15 @@ impl Inner {
         // Relaxed: read by whoever posts the buffer again, after it was freed, and
         // freeing synchronises.
         self.origins[slot as usize].store(member, Ordering::Relaxed);
+    }
+
+    /// Whether that member was the last one to receive into a buffer. (A buffer of another
+    /// pool may have a number that there is not here.)
+    #[inline]
+    pub(super) fn is_origin(&self, slot: u32, member: u32) -> bool {
+        let origin = self.origins.get(slot as usize);
+        // Relaxed: whoever holds the message has it from the member that has set this.
+        origin.is_some_and(|origin| origin.load(Ordering::Relaxed) == member)
     }
 
     /// Whether the list was posted.
