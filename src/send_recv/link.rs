@@ -72,6 +72,8 @@ pub(crate) struct Link {
     source: Source,
     state: State,
     error: Option<Ended>,
+    /// How many times it was settled since it has the error.
+    untold: u32,
     packed: bool,
     credits_sent: u64,
     farewell: Farewell,
@@ -134,6 +136,7 @@ impl Link {
             source,
             state: State::Open,
             error: None,
+            untold: 0,
             packed,
             credits_sent: 0,
             farewell: Farewell::None,
@@ -182,6 +185,13 @@ impl Link {
     pub(crate) fn take_error(&mut self) -> Option<Ended> {
         self.book();
         self.error.take()
+    }
+
+    /// How many times it was settled with an error that was not reported yet, if it has
+    /// one.
+    #[inline]
+    pub(crate) fn untold(&self) -> Option<u32> {
+        self.error.as_ref().map(|_| self.untold)
     }
 
     /// Whether its buffers are others' as well.
@@ -406,7 +416,7 @@ impl Link {
     }
 
     /// Reposts and grants what is due (all that there is when `idle`). Returns
-    /// whether there is more to come without a completion announcing it.
+    /// whether there is more to come without a completion announcing it, be it an error.
     #[inline]
     pub(crate) fn settle(&mut self, idle: bool) -> bool {
         self.book();
@@ -425,6 +435,12 @@ impl Link {
             }
         }
         self.marked = match (self.state, &mut self.source) {
+            // It waits to be told; and messages may have come before it, since the queue
+            // was found empty.
+            _ if self.error.is_some() => {
+                self.untold = self.untold.saturating_add(1);
+                true
+            }
             (State::Open, Source::Own(own)) => own.waiting() > 0,
             (State::Open, Source::Shared(member)) => member.has_outstanding(),
             (_, Source::Own(_)) => false,

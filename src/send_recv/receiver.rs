@@ -392,6 +392,7 @@ impl Receiver {
             match idle.step() {
                 Step::Again => {}
                 Step::Sleep(time) => {
+                    self.ask_the_silent();
                     if let Some(message) = self.sleep(time)? {
                         return Ok(message);
                     }
@@ -444,11 +445,11 @@ impl Receiver {
             self.ask_the_silent();
         }
         self.collect_freed();
-        self.settle(false);
+        self.settle(false)?;
         if self.poll()? > 0 {
             return Ok(());
         }
-        self.settle(true);
+        self.settle(true)?;
         self.links.tidy();
         Err(self.nothing())
     }
@@ -462,9 +463,15 @@ impl Receiver {
     fn ask_the_silent(&mut self) {
         let now = Instant::now();
         let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) >= self.policy.keepalive {
-            self.asked = Some(now);
-            self.links.iter_mut().for_each(Link::probe_if_silent);
+        if now.duration_since(asked) < self.policy.keepalive {
+            return;
+        }
+        self.asked = Some(now);
+        for link in self.links.iter_mut() {
+            link.probe_if_silent();
+            // It may have failed at that.
+            let place = link.place();
+            mark(&mut self.dirty, link, place);
         }
     }
 
@@ -503,8 +510,8 @@ impl Receiver {
     /// Why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
-        if let Some((peer, ended)) = self.links.iter_mut().find_map(Link::error_of) {
-            return RecvError::Peer { peer, ended };
+        if let Some(failed) = self.links.iter_mut().find_map(report) {
+            return failed;
         }
         let open = !self.links.has_had_any() || self.links.iter().any(Link::is_open);
         if open { RecvError::Empty } else { RecvError::Closed }
@@ -531,11 +538,21 @@ impl Receiver {
     }
 
     /// Reposts and grants for the links that something has happened to. An idle
-    /// receiver reposts all it has, a busy one in batches.
+    /// receiver reposts all it has, a busy one in batches. A link that has failed at it
+    /// is reported when all that may have come before was polled, busy or not.
     #[inline]
-    fn settle(&mut self, idle: bool) {
-        let links = &mut self.links;
-        self.dirty.retain(|&place| links.get_mut(place).is_some_and(|link| link.settle(idle)));
+    fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
+        let polls = self.cq.capacity() / self.policy.poll_batch + 1;
+        let (links, mut trouble) = (&mut self.links, None);
+        self.dirty.retain(|&place| {
+            let Some(link) = links.get_mut(place) else { return false };
+            let stays = link.settle(idle);
+            if stays && trouble.is_none() && link.untold().is_some_and(|times| times > polls) {
+                trouble = report(link);
+            }
+            stays
+        });
+        trouble.map_or(Ok(()), Err)
     }
 
     /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
@@ -621,8 +638,7 @@ impl Drop for Receiver {
 /// The error of a link that has failed, to be handed out once.
 #[cold]
 fn report(link: &mut Link) -> Option<RecvError> {
-    let (peer, ended) = Link::error_of(link)?;
-    Some(RecvError::Peer { peer, ended })
+    Link::error_of(link).map(|(peer, ended)| RecvError::Peer { peer, ended })
 }
 
 /// Notes that a link has something to settle.
