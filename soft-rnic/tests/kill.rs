@@ -22,7 +22,7 @@ const DEPTH: u64 = 16;
 const NOTICED: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
-    Config { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
+    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
 }
 
 #[test]

@@ -13,7 +13,7 @@ const HEAP: usize = 1;
 
 /// Long enough for a machine that is busy, and it repeats for ever.
 fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 7, rnr_retry: 7, ..Config::default() }
+    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
 }
 
 fn start(role: &str) -> Other {
