@@ -73,7 +73,10 @@ const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
 
 fn config(common: &Common, options: &Bench, size: u32) -> Config {
     let mut config = options.connection.config(common, Preset::Batched, size);
-    let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(2) as u32;
+    // With two unacknowledged, there are five receive buffers.
+    let has_room = u64::from(size) * 5 <= session::MOST_BUFFER_BYTES;
+    let least = if has_room { 2 } else { 1 };
+    let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3).max(least) as u32;
     if options.connection.unacked.is_none() && config.unacked > fits {
         config.unacked = fits;
         config.batch = config.batch.min(fits);

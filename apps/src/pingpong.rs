@@ -77,7 +77,7 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     let (run, of) = (session::run_number(), options.sizes().len() as u32);
     let bar = progress::bar(of.into(), common.json);
     for (at, size) in (0..).zip(options.sizes()) {
-        let config = options.connection.config(common, Preset::Sequential, size);
+        let config = config(common, options, size);
         bar.set_message(format!("{size} B"));
         let line = match options.ends.connect {
             None => within_process(options, &device, &config, size)?,
@@ -92,6 +92,18 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     bar.finish_and_clear();
     report.finish();
     Ok(())
+}
+
+/// What was asked for; without other wishes the longest messages have fewer buffers.
+fn config(common: &Common, options: &Pingpong, size: u32) -> Config {
+    let connection = &options.connection;
+    let config = connection.config(common, Preset::Sequential, size);
+    let buffers = u64::from(config.recv_window) + 1 + u64::from(config.unacked);
+    let is_open = connection.recv_window.is_none() && config.unacked == 1;
+    match is_open && buffers * u64::from(config.message_bytes) > session::MOST_BUFFER_BYTES {
+        true => Config { recv_window: 2, ..config },
+        false => config,
+    }
 }
 
 fn within_process(options: &Pingpong, device: &Device, config: &Config, size: u32) -> Result<Line> {
@@ -123,6 +135,9 @@ fn warm_up(options: &Pingpong) -> u64 {
 fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogram<u64>> {
     let verify = !options.no_verify;
     let mut out = Payload::new(size as usize, 0);
+    if verify {
+        out.prepare();
+    }
     let mut back = Payload::new(size as usize, 0);
     let mut message = vec![0; size as usize];
     let mut half_trips = Histogram::new(3)?;

@@ -14,6 +14,13 @@ pub(crate) use ends::{
     Guest, cannot_listen, dial, explain, listen, next_peer, open_device, refused,
 };
 
+/// What the buffers of one end may take in all: whoever connects chooses what the
+/// listening end registers.
+pub(crate) const MOST_BUFFER_BYTES: u64 = 4 << 30;
+
+/// What an entry of a work queue takes: what is known of it here, and the device's own.
+pub(crate) const ENTRY_BYTES: u32 = 256;
+
 /// One connection of a session, as application data of the handshake (up to 512 bytes,
 /// hence the short names).
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -131,7 +138,10 @@ impl Session {
             window.start(),
             window.end()
         );
-        Ok(())
+        let Traffic { size, message_bytes, .. } = self.traffic;
+        ensure!(size <= message_bytes, "messages of {size} bytes in buffers of {message_bytes}");
+        let ends = if self.command == "pingpong" { self.traffic.unacked } else { 0 };
+        self.traffic.check_buffers(self.senders, ends)
     }
 
     /// What the payloads of this sender are made from, below 2^22: those of two senders
@@ -161,6 +171,24 @@ impl Traffic {
             rate: None,
             file: None,
         }
+    }
+
+    /// Whether there may be buffers for so many senders, and for messages that go back.
+    pub(crate) fn check_buffers(&self, senders: u32, back: u32) -> Result<()> {
+        let each = u64::from(self.recv_window) + 1 + u64::from(back);
+        let shared = self.srq.as_ref().and(self.srq_buffers).map_or(0, u64::from);
+        let buffers = (each * u64::from(senders)).max(shared);
+        // The shortest ones take more in the queues than in memory.
+        let bytes = buffers.saturating_mul(self.message_bytes.max(ENTRY_BYTES).into());
+        ensure!(
+            bytes <= MOST_BUFFER_BYTES,
+            "{buffers} buffers of {} bytes are {} MiB, and {} MiB is the most: --size, --senders, \
+             --recv-window or --srq-buffers has to be smaller",
+            self.message_bytes,
+            bytes.div_ceil(1 << 20),
+            MOST_BUFFER_BYTES >> 20
+        );
+        Ok(())
     }
 
     /// This end's configuration with what the connecting end wants.
@@ -293,10 +321,25 @@ mod tests {
         }
     }
 
+    /// As many of everything as there is room for.
+    fn fine() -> Session {
+        let traffic = Traffic {
+            size: 255,
+            message_bytes: 256,
+            unacked: 0,
+            recv_window: 16_383,
+            srq_buffers: Some(1 << 24),
+            ..session().traffic
+        };
+        Session { traffic, ..session() }
+    }
+
     #[test]
     fn the_longest_one_fits_the_handshake() {
         let bytes = session().encode().unwrap();
-        assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), session());
+        assert_eq!(serde_json::from_slice::<Session>(&bytes).unwrap(), session());
+        let bytes = fine().encode().unwrap();
+        assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), fine());
         let error = Session::decode(&bytes, "bench").unwrap_err().to_string();
         assert!(error.contains("same command"), "{error}");
         let error = Session::decode(b"{}", "bench").unwrap_err().to_string();
@@ -305,11 +348,9 @@ mod tests {
 
     #[test]
     fn numbers_that_nobody_has_room_for_are_refused() {
-        let fine = session;
-        let window = |recv_window| {
-            let traffic = Traffic { recv_window, ..fine().traffic };
-            Session { traffic, ..fine() }
-        };
+        let with = |traffic| Session { traffic, ..fine() };
+        let window = |recv_window| with(Traffic { recv_window, ..fine().traffic });
+        let own = Traffic { srq: None, ..fine().traffic };
         for bad in [
             Session { senders: 0, sender: 0, ..fine() },
             Session { senders: u32::MAX, ..fine() },
@@ -317,6 +358,14 @@ mod tests {
             Session { parts: 3, part: 3, ..fine() },
             window(0),
             window(u32::MAX),
+            // More than a buffer, and more buffers than anybody may ask for.
+            with(Traffic { size: 257, ..fine().traffic }),
+            with(Traffic { message_bytes: 257, ..fine().traffic }),
+            with(Traffic { message_bytes: u32::MAX, ..fine().traffic }),
+            with(Traffic { unacked: 1, ..fine().traffic }),
+            with(Traffic { unacked: u32::MAX, ..own.clone() }),
+            with(Traffic { message_bytes: 257, ..own }),
+            with(Traffic { srq_buffers: Some(u32::MAX), ..fine().traffic }),
         ] {
             assert!(Session::decode(&bad.encode().unwrap(), "pingpong").is_err(), "{bad:?}");
         }

@@ -19,6 +19,10 @@ const STEPS: u64 = 61;
 /// Writes and checks the payloads of one sender.
 #[derive(Debug, Clone)]
 pub(crate) struct Payload {
+    bytes: usize,
+    stream: u64,
+    /// Made when it is needed: whoever only checks needs none, and a peer says how long
+    /// its messages are.
     noise: Vec<u8>,
     next: u64,
 }
@@ -26,10 +30,16 @@ pub(crate) struct Payload {
 impl Payload {
     /// For messages of up to `bytes`; sender and receiver use the same `stream`.
     pub(crate) fn new(bytes: usize, stream: u64) -> Payload {
-        let length = NOISE.max(bytes) + STEPS as usize;
-        let noise =
-            (0..length.div_ceil(8) as u64).flat_map(|i| mix(stream << 40 | i).to_le_bytes());
-        Payload { noise: noise.collect(), next: 0 }
+        Payload { bytes, stream, noise: Vec::new(), next: 0 }
+    }
+
+    /// Makes what messages are filled from now, and not with the first one.
+    pub(crate) fn prepare(&mut self) {
+        if self.noise.is_empty() {
+            let words = (NOISE.max(self.bytes) + STEPS as usize).div_ceil(8) as u64;
+            let word = |i| mix(self.stream << 40 | i).to_le_bytes();
+            self.noise = (0..words).flat_map(word).collect();
+        }
     }
 
     /// Makes message `number` the next one.
@@ -46,6 +56,7 @@ impl Payload {
             short(message, sequence);
             return;
         }
+        self.prepare();
         let (covered, checksum) = message.split_at_mut(message.len() - 4);
         covered[..8].copy_from_slice(&sequence.to_le_bytes());
         let body = &mut covered[8..];
@@ -130,6 +141,15 @@ mod tests {
                 receiver.check(&message).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn whoever_only_checks_keeps_nothing_of_the_length() {
+        let mut receiver = Payload::new(1 << 40, 7);
+        for message in filled(70_000, 3) {
+            receiver.check(&message).unwrap();
+        }
+        assert_eq!(receiver.noise.capacity(), 0);
     }
 
     #[test]

@@ -270,6 +270,9 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
 fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
     let Outlet { mut sender, stream } = outlet;
     let mut payload = Payload::new(load.size as usize, stream);
+    if load.verify {
+        payload.prepare();
+    }
     let plain = vec![0x5a; load.size as usize];
     together.barrier.wait();
     let start = Instant::now();

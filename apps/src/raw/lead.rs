@@ -86,9 +86,12 @@ struct Lane {
 impl Lane {
     fn new(plan: &Plan, rank: usize) -> Lane {
         let size = plan.size_of(rank);
-        let payload = Payload::new(size as usize, rank as u64);
-        let flight = Flight::new(plan.unacked);
-        Lane { size, class: plan.class_of(rank), flight, out: payload.clone(), back: payload }
+        let back = Payload::new(size as usize, rank as u64);
+        let mut out = back.clone();
+        if plan.verify && plan.op != Op::Read {
+            out.prepare();
+        }
+        Lane { size, class: plan.class_of(rank), flight: Flight::new(plan.unacked), out, back }
     }
 }
 

@@ -8,6 +8,7 @@ use rdma_conn::send_recv::Config;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ConnectionArgs, Op, RawArgs, RawTransport};
+use crate::session::{ENTRY_BYTES, MOST_BUFFER_BYTES};
 
 /// Which command's loop runs over the queue pairs.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +69,8 @@ pub(super) struct Plan {
 
 /// Without other wishes the buffers of one end stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
-/// What the buffers of one end may take in all: whoever connects chooses what the
-/// listening end registers.
-const MOST_BUFFER_BYTES: u64 = 4 << 30;
+/// Entries that take no more than this are not worth a longest message its place.
+const FEW_ENTRIES_BYTES: u64 = 16 << 20;
 /// What more than one message may take so that it stays in a cache of the processor.
 const CACHED_BYTES: u32 = 64 << 10;
 /// The longest message that is handed over inline unless more is asked for: beyond it
@@ -187,7 +187,10 @@ impl Plan {
             self.unacked,
             self.repost_batch
         );
-        let bytes = self.buffer_bytes(true).max(self.buffer_bytes(false));
+        let of = |leads| {
+            self.buffer_bytes(leads) + self.entry_bytes(leads).saturating_sub(FEW_ENTRIES_BYTES)
+        };
+        let bytes = of(true).max(of(false));
         ensure!(
             bytes <= MOST_BUFFER_BYTES,
             "an end would register {} MiB of buffers, and {} MiB is the most: --size, --qps, \
@@ -345,6 +348,15 @@ impl Plan {
         sent + received + memory
     }
 
+    /// Bytes of its queues' entries.
+    fn entry_bytes(&self, leads: bool) -> u64 {
+        let sends = if self.sends_at(leads) { self.depth() } else { 0 };
+        let receives = if self.receives_at(leads) { self.recv_window } else { 0 };
+        let queues = if self.srq { self.classes() } else { self.own_qps(leads) };
+        let sends = u64::from(self.own_qps(leads)) * u64::from(sends);
+        (sends + u64::from(queues) * u64::from(receives)) * u64::from(ENTRY_BYTES)
+    }
+
     /// Bytes registered at an end for what it is sent.
     pub(super) fn registered_bytes(&self) -> u64 {
         let received = if self.receives() { self.receive_bytes(false) } else { 0 };
@@ -455,6 +467,8 @@ mod tests {
         for bad in [
             // What is sent from, what arrives, and what is reached.
             Plan { size: 1 << 20, large: None, ..all.clone() },
+            // And what the queues take besides, for that many.
+            Plan { op: Op::Send, srq: false, size: 192, large: None, ..all.clone() },
             Plan {
                 op: Op::Send,
                 task: Task::Bench,
@@ -494,7 +508,7 @@ mod tests {
         let Line { raw, connection } = clap::Parser::parse_from(["rdma-conn"]);
         for op in [Op::Send, Op::Write, Op::WriteImm, Op::Read] {
             for task in [Task::Pingpong, Task::Bench] {
-                for size in [1 << 20, 1 << 29, 858_993_459, 858_993_460, 1 << 30] {
+                for size in [1 << 20, 1 << 29, 858_993_408, 858_993_459, 858_993_460, 1 << 30] {
                     let plan = Plan::new(task, op, &raw, &connection, size, false);
                     plan.check().unwrap_or_else(|e| panic!("{op:?} {task:?} {size}: {e}"));
                 }

@@ -50,8 +50,12 @@ impl<'a> Pump<'a> {
     fn new(plan: &'a Plan, limit: u64) -> Pump<'a> {
         let lane = |rank| {
             let size = plan.size_of(rank);
-            let payload = Payload::new(size as usize, rank as u64);
-            Lane { size, sent: 0, done: false, out: payload.clone(), back: payload }
+            let back = Payload::new(size as usize, rank as u64);
+            let mut out = back.clone();
+            if plan.verify && plan.op != Op::Read {
+                out.prepare();
+            }
+            Lane { size, sent: 0, done: false, out, back }
         };
         let lanes = (0..plan.qps as usize).map(lane).collect();
         Pump { plan, lanes, limit, over: false }
