@@ -42,7 +42,8 @@ struct Process {
     run: u64,
     /// Which of its senders have come.
     senders: Vec<bool>,
-    /// The stream of its first sender.
+    /// The stream of the sender that speaks for it, which is its number 0; until that has
+    /// come, of whichever came first: it shows whether the process is there.
     wire: Option<Wire>,
 }
 
@@ -136,6 +137,7 @@ impl Host<'_> {
     fn found(&self, session: &Session) -> Result<Party> {
         let traffic = &session.traffic;
         let senders = self.total(session);
+        traffic.check_buffers(senders, 0)?;
         let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
         let receiving = traffic.receiving.or(self.receiving_asked());
         let shape = Shape {
@@ -236,7 +238,7 @@ impl Party {
         });
         let process = &mut self.processes[at];
         process.senders[session.sender as usize] = true;
-        if session.sender == 0 {
+        if session.sender == 0 || process.wire.is_none() {
             process.wire = Some(wire);
         }
     }

@@ -222,6 +222,13 @@ fn who_belongs_to_another_session_is_refused() {
 
 #[test]
 fn a_session_whose_first_sender_goes_away_is_given_up_for_the_next() {
+    // Whichever of its process it is.
+    for (senders, sender) in [(1, 0), (2, 1)] {
+        given_up_for_the_next(senders, sender);
+    }
+}
+
+fn given_up_for_the_next(senders: u32, sender: u32) {
     let (listener, address) = listener();
     std::thread::scope(|scope| {
         let host = scope.spawn(|| host(&["--senders", "2"], listener));
@@ -229,7 +236,8 @@ fn a_session_whose_first_sender_goes_away_is_given_up_for_the_next() {
         let (common, options) = parse(&few(&["--no-verify"]));
         let config = config(&common, &options, 16);
         let traffic = traffic(&options, &config, &Load::new(&options, 16), None);
-        let joined = join(&Part::only().session(1, 0, &traffic), &device, &config, address);
+        let gone = Part::only().session(senders, sender, &traffic);
+        let joined = join(&gone, &device, &config, address);
         drop(joined.unwrap());
         // They are another session, and are let in as soon as that one is given up.
         let come = || loop {
