@@ -112,7 +112,9 @@ impl Device {
         &self.context
     }
 
-    /// The protection domain that connections are made in.
+    /// The protection domain that connections are made in. Memory that is registered in it
+    /// for one peer's writes or reads is within reach of all peers that learn its key, those
+    /// of connections as well: register it elsewhere if they are not to be trusted with it.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd

@@ -11,7 +11,7 @@ use rdma_conn::conn_core::handshake::{
     Endpoint, Frame, MAX_FRAME, Options, Parameters, Reason, decode,
 };
 use rdma_conn::handshake::HandshakeError;
-use rdma_conn::send_recv::{ConnectError, Listener, connect_sender};
+use rdma_conn::send_recv::{Config, ConnectError, Listener, connect, connect_sender};
 use support::raw::{parameters, read_frame};
 use support::{PATIENCE, bounded, device, small};
 
@@ -157,6 +157,25 @@ fn threads_that_wait_at_once_get_one_each() {
             let mut names = waiting.map(|w| w.join().unwrap().application().to_vec());
             names.sort();
             assert_eq!(names, [b"a", b"b", b"c"]);
+        });
+    });
+}
+
+/// Whatever it is that cannot be at this end.
+#[test]
+fn an_initiator_hears_why_it_is_not_accepted() {
+    bounded(|| {
+        let device = device();
+        let (listener, address) = listener();
+        let impossible = Config { recv_window: 0, ..small(4) };
+        std::thread::scope(|scope| {
+            let dialling = scope.spawn(|| connect(address, &device, &small(4)).unwrap_err());
+            let here = listener.next().unwrap().accept(&device, &impossible).unwrap_err();
+            let there = dialling.join().unwrap();
+            let ConnectError::Handshake(HandshakeError::Refused { reason, text }) = there else {
+                panic!("{there:?}");
+            };
+            assert_eq!((reason, text), (Reason::PARAMETERS, here.to_string()));
         });
     });
 }

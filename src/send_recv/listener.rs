@@ -176,7 +176,8 @@ impl<S: Stream> Incoming<S> {
     /// [`ConnectError`]; the initiator is told.
     pub fn accept(mut self, device: &Device, config: &Config) -> Result<Connection, ConnectError> {
         self.require_both_ways()?;
-        let mut receiver = setup::receiver(device, config, 1, None)?;
+        let made = setup::receiver(device, config, 1, None);
+        let mut receiver = made.inspect_err(|e| self.tell(e.reason(), &e.to_string()))?;
         let inbox = Inbox { receiver: &mut receiver, shared: None };
         let (sender, _) = self.accept_inbox(device, config, Some(inbox), b"")?;
         Ok(Connection { sender: sender_of(sender)?, receiver })
@@ -184,6 +185,11 @@ impl<S: Stream> Incoming<S> {
 
     /// Accepts an initiator that only sends, as one more peer of `receiver`, with
     /// receive buffers of its own, or from `pool`.
+    ///
+    /// Nobody receives meanwhile, so that an initiator that is accepted and then does not
+    /// say that it is ready keeps the receiver's other peers waiting for up to
+    /// [`READY_LIMIT`](crate::handshake::READY_LIMIT). Where that is too long, give
+    /// initiators that are not trusted receivers of their own.
     ///
     /// # Errors
     /// [`ConnectError`]; the initiator is told.
@@ -214,13 +220,17 @@ impl<S: Stream> Incoming<S> {
 
     /// Refuses it, and says the same to our side.
     fn unfit(&mut self, why: &str) -> ConnectError {
-        Exchange::new(&mut self.stream, TIME_LIMIT).refuse(Reason::PARAMETERS, why);
+        self.tell(Reason::PARAMETERS, why);
         HandshakeError::Unfit(why.into()).into()
     }
 
     /// Refuses it, with the reason.
     pub fn refuse(mut self, why: &str) {
-        Exchange::new(&mut self.stream, TIME_LIMIT).refuse(Reason::PARAMETERS, why);
+        self.tell(Reason::PARAMETERS, why);
+    }
+
+    fn tell(&mut self, reason: Reason, why: &str) {
+        Exchange::new(&mut self.stream, TIME_LIMIT).refuse(reason, why);
     }
 
     pub(super) fn accept_inbox(

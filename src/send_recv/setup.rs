@@ -28,8 +28,10 @@ const SENDER_CONTROL: u32 = 4;
 /// READs and atomics in flight: none are used, and some devices refuse 0.
 const RD_ATOMIC: u8 = 1;
 
-/// Peers may probe us with writes of no bytes. No memory is registered for their
-/// writes, so that they can write nowhere.
+/// Peers may probe us with writes of no bytes. A connection registers no memory for their
+/// writes. What others register in the device's protection domain for peers to write to
+/// is open to ours as well, if they know its key: see
+/// [`Device::pd`](crate::device::Device::pd).
 const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 /// Trackers live with their connection, so their storage is of the depth's size.
