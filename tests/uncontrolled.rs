@@ -45,35 +45,41 @@ fn a_receiver_that_never_looks_ends_the_sender_with_the_reason() {
 
 #[test]
 fn a_receiver_that_is_late_costs_retries_and_no_message() {
-    bounded(|| {
-        let device = device();
-        // 0.64 ms between tries, 6 of them: far more than the receiver needs.
-        let (left, mut right) = pair(&device, &device, &free_running(6, 12)).unwrap();
-        let mut sender = left.sender;
-        std::thread::scope(|scope| {
-            let sending = scope.spawn(move || {
-                for number in 0..2000 {
-                    sender.send_async(&content(0, number, 16))?;
-                }
-                sender.close()
-            });
-            for number in 0.. {
-                match right.receiver.recv() {
-                    Ok(message) => assert_content(&message, 0, number, 16),
-                    Err(RecvError::Closed) => {
-                        assert_eq!(number, 2000);
-                        break;
-                    }
-                    // A machine that is busy with something else may be too late.
-                    Err(RecvError::Peer { ended: Ended::PeerLost(_), .. }) => break,
-                    Err(e) => panic!("{e}"),
-                }
-                std::thread::yield_now();
+    // On a machine that is busy with something else, it may be too late: not each time.
+    assert!((0..5).any(|_| bounded(late_receiver)), "each time, messages were lost");
+}
+
+/// Whether all arrived; if not, then because the receiver was not ready for long.
+fn late_receiver() -> bool {
+    let device = device();
+    // 0.64 ms between tries, 6 of them: far more than the receiver needs.
+    let (left, mut right) = pair(&device, &device, &free_running(6, 12)).unwrap();
+    let mut sender = left.sender;
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || {
+            for number in 0..2000 {
+                sender.send_async(&content(0, number, 16))?;
             }
-            match sending.join().unwrap() {
-                Ok(()) | Err(SendError::Ended(Ended::PeerLost(_))) => {}
+            sender.close()
+        });
+        for number in 0.. {
+            match right.receiver.recv() {
+                Ok(message) => assert_content(&message, 0, number, 16),
+                Err(RecvError::Closed) => {
+                    assert_eq!((number, sending.join().unwrap()), (2000, Ok(())));
+                    return true;
+                }
+                Err(RecvError::Peer { ended: Ended::PeerLost(_), .. }) => break,
                 Err(e) => panic!("{e}"),
             }
-        });
-    });
+            std::thread::yield_now();
+        }
+        match sending.join().unwrap() {
+            Err(SendError::Ended(Ended::PeerLost(e))) => {
+                assert_eq!(e.status, WcStatus::RNR_RETRY_EXC);
+            }
+            other => panic!("the receiver was told that the sender is lost: {other:?}"),
+        }
+        false
+    })
 }
