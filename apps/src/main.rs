@@ -63,6 +63,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
 /// One line that says what to do next; 2 for what the user can change on the
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
-    eprintln!("rdma-conn: {failure:#}");
+    eprintln!("rdma-conn: {}", outcome::printable(&format!("{failure:#}")));
     ExitCode::from(if failure.is::<Usage>() { 2 } else { 1 })
 }

@@ -13,7 +13,7 @@ use rdma_conn::send_recv::{ConnectError, Incoming, Listener};
 use super::{Session, other_protocol};
 use crate::args::{Common, Ends};
 use crate::note::Wire;
-use crate::outcome::{Failure, usage};
+use crate::outcome::{Failure, printable, usage};
 
 /// How long a connection may take to be made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -107,6 +107,7 @@ impl Guest {
 
 /// Says that somebody was refused.
 pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
+    let why = printable(why);
     match from {
         Some(from) => eprintln!("refused a connection from {from}: {why}"),
         None => eprintln!("refused a connection: {why}"),
