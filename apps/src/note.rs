@@ -108,13 +108,13 @@ impl Wire {
     pub(crate) fn last_words(&mut self, time: Duration) -> Option<String> {
         let end = Instant::now() + time;
         loop {
+            let left = end.saturating_duration_since(Instant::now());
             // No time at all would be for ever.
-            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            match self.hear_within(left) {
+            match self.hear_within(left.max(Duration::from_millis(1))) {
                 Ok(Some(Note::Failed(why))) => return Some(why),
-                // What it had to say before.
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return None,
+                // What it had to say before; but who never stops has no cause to tell.
+                Ok(Some(_)) if !left.is_zero() => {}
+                _ => return None,
             }
         }
     }
@@ -127,11 +127,21 @@ impl Wire {
         blocks.is_ok() && peeked.map_or_else(|e| is_late(e.kind()), |bytes| bytes > 0)
     }
 
+    /// Reads, however often a signal interrupts it.
+    fn read_again(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.read(bytes) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
     /// The next note, if it begins within `time`.
     fn hear_within(&mut self, time: Duration) -> Result<Option<Note>> {
         let mut length = [0; 4];
         self.0.set_read_timeout(Some(time))?;
-        match self.0.read(&mut length[..1]) {
+        match self.read_again(&mut length[..1]) {
             Ok(0) => bail!(GONE),
             Ok(_) => {}
             Err(e) if is_late(e.kind()) => return Ok(None),
@@ -191,7 +201,7 @@ fn may_be_theirs(failure: &Failure) -> bool {
 /// A read that has come to its limit would have blocked; one that has timed out is the
 /// end of a stream to a host that does not answer.
 fn is_late(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+    kind == ErrorKind::WouldBlock
 }
 
 #[cfg(test)]
@@ -213,6 +223,7 @@ mod tests {
         let waited = far.hear_within(Duration::from_millis(1)).unwrap();
         assert_eq!(waited, None, "who is there may be silent");
         assert!(!is_late(ErrorKind::TimedOut), "what is told then is the end");
+        assert!(!is_late(ErrorKind::Interrupted), "it has the rest of its time");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Making the queue pairs of an end, and joining them to the other end's.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use rdma_conn::device::Device;
 use rdma_conn::raw::{Incoming, Link, Offer, RawEnd, RawPeer};
@@ -12,7 +14,7 @@ use rdma_conn::verbs_safe::{
 use super::memory::Places;
 use super::plan::Plan;
 use super::queues::{Inbox, Outbox, Route};
-use super::wire::Wire;
+use super::wire::{Hurried, Wire};
 use crate::args::{Op, RawTransport};
 
 /// What this end has for itself, whatever the plan is.
@@ -252,6 +254,10 @@ impl From<Refused> for anyhow::Error {
     }
 }
 
+/// How long the queue pairs behind the first one may take to be joined, all of them: nobody
+/// else is served meanwhile.
+const REST_LIMIT: Duration = Duration::from_secs(20);
+
 /// The accepting end. `judge` may refuse the plan that the peer tells; `prepare` sees
 /// the memory that the peer reaches before the peer does.
 ///
@@ -280,10 +286,11 @@ pub(super) fn accept(
     };
     let offer = Offer { memory, user: b"" };
     let mut peers = vec![first.accept(&mut draft.ends[0], &offer)?];
+    let mut rest = Hurried::new(wire, REST_LIMIT);
     for rank in 1..plan.qps as usize {
         // One queue pair for datagrams is joined to all of them.
         let at = rank.min(draft.ends.len() - 1);
-        peers.push(Incoming::greet(wire)?.accept(&mut draft.ends[at], &offer)?);
+        peers.push(Incoming::greet(&mut rest)?.accept(&mut draft.ends[at], &offer)?);
     }
     let end = draft.finish(&peers).inspect_err(|e| wire.give_up(e))?;
     Ok((plan, end))

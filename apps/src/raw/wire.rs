@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_conn::handshake::Stream;
@@ -179,9 +179,62 @@ impl Stream for Wire {
     }
 }
 
+/// The wire during a set-up of many steps, which has a limit of its own: each step may
+/// take its time, and all of them no more than that.
+#[derive(Debug)]
+pub(super) struct Hurried<'w> {
+    wire: &'w mut Wire,
+    end: Instant,
+}
+
+impl<'w> Hurried<'w> {
+    pub(super) fn new(wire: &'w mut Wire, limit: Duration) -> Hurried<'w> {
+        Hurried { wire, end: Instant::now() + limit }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.wire.read(buffer)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.wire.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.wire.flush()
+    }
+}
+
+impl Stream for Hurried<'_> {
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.wire.set_timeout(time.min(left))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use rdma_conn::raw::Incoming;
+
     use super::*;
+
+    /// However much time each single step would have.
+    #[test]
+    fn a_set_up_ends_with_its_time() {
+        for limit in [Duration::ZERO, Duration::from_millis(1)] {
+            let (near, _silent) = UnixStream::pair().unwrap();
+            let mut wire = Wire::Unix(near);
+            let late = Incoming::greet(&mut Hurried::new(&mut wire, limit)).unwrap_err();
+            assert!(late.to_string().contains("handshake"), "{late}");
+        }
+    }
 
     #[test]
     fn a_wait_ends_with_the_host_at_the_other_end() {
