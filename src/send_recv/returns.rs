@@ -27,7 +27,8 @@ impl Returns {
     /// For `links` links of up to `slots` buffers each.
     pub(crate) fn new(links: u32, slots: u32) -> std::io::Result<Arc<Returns>> {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
-        let ids = links << slot_bits;
+        let wide = u64::from(links) << slot_bits;
+        let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         let words = (0..words_for(ids)).map(|_| RepostWord::new());
         let queue = RepostQueue::new(words.collect(), ids)
             .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()))?;
@@ -76,6 +77,20 @@ impl Recycle for SlotReturn {
                 returns.bell.ring();
             }
             SlotReturn::Shared(shared) => shared.recycle(slot),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_buffers_than_have_numbers_are_refused() {
+        Returns::new(1 << 10, 64).unwrap();
+        // Numbers that would come twice.
+        for links in [(1 << 26) + 1, (1 << 27) + 1, u32::MAX] {
+            assert!(Returns::new(links, 64).is_err(), "{links}");
         }
     }
 }

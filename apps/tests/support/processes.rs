@@ -32,7 +32,11 @@ pub fn connects_processes() -> bool {
 pub fn is_of_the_kernel() -> bool {
     let device = device::of_environment().expect("the device that RDMA_CONN_DEVICE names");
     tally::took(device.name());
-    device.provider() == device::Provider::RdmaCore
+    let is = device.provider() == device::Provider::RdmaCore;
+    if !is {
+        tally::skipped(&format!("{} is no device that other programs know", device.name()));
+    }
+    is
 }
 
 /// A process. What it prints is read as it comes, so that it never waits for its reader.
