@@ -36,18 +36,20 @@ fn a_goodbye_that_finds_no_room_is_said_later() {
     assert_eq!(stopped, SendError::Ended(Ended::PeerStopped));
 }
 
-/// Nor is anybody ever idle.
+/// The receiver is never idle until it has told.
 #[test]
 fn a_credit_that_is_refused_is_reported_while_others_send() {
-    let (device, config) = (crate::device::soft().unwrap(), small());
-    let mut inbox = receiver(&device, &config, 2, None).unwrap();
-    let mut busy = join(&mut inbox, &device, &device, &config).unwrap();
-    let mut other = join(&mut inbox, &device, &device, &config).unwrap();
+    let (device, few) = (crate::device::soft().unwrap(), small());
+    let many = Config { unacked: 64, recv_window: 64, ..few };
+    let mut inbox = receiver(&device, &many, 2, None).unwrap();
+    let mut busy = join(&mut inbox, &device, &device, &many).unwrap();
+    let mut other = join(&mut inbox, &device, &device, &few).unwrap();
     (0..WINDOW).for_each(|_| other.send(b"a credit is due").unwrap());
+    (0..32).for_each(|_| busy.send(b"so there is always something").unwrap());
     inbox.links.get_mut(1).unwrap().clog();
     let error = (0..1000).find_map(|_| {
-        // Where there is no room, there is something to receive.
-        let _ = busy.try_send(b"always something");
+        // Where there is no room, there is much to receive.
+        let _ = busy.try_send(b"and more");
         inbox.try_recv().err()
     });
     let Some(RecvError::Peer { peer: Peer(1), ended: Ended::Device(_) }) = error else {
