@@ -18,7 +18,7 @@ use crate::limits::{self, MAX_SGE};
 use crate::lock::Guard;
 use crate::memory::{Span, Spans};
 use crate::qp::{Qp, State, Transport};
-use crate::responder::{Message, Reply, Session};
+use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
@@ -27,7 +27,7 @@ use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
     BODY, Broken, DATA, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict,
-    WANTS_REPLY, What, reply_at, request_at,
+    WANTS_REPLY, What, is_reply_at, reply_at, request_at,
 };
 use super::slot_of;
 
@@ -62,6 +62,8 @@ struct Side {
     replies: Replies,
     /// A reply that the next one may stand for, too.
     held: Option<ReplyEntry>,
+    /// Replies were written, and the other process was not woken yet.
+    said: bool,
     /// Region of the sender that was used last.
     window: Option<(u32, Arc<Window>)>,
 }
@@ -82,6 +84,7 @@ impl Drain {
             replies_read: 0,
             replies: Replies::default(),
             held: None,
+            said: false,
             window: None,
         });
     }
@@ -183,6 +186,11 @@ impl Side {
         Ok(any)
     }
 
+    /// Whether a reply is there.
+    fn has_reply(&self) -> bool {
+        is_reply_at(&self.pair.incoming, self.replies_read)
+    }
+
     fn take_requests(
         &mut self,
         kept: &mut Kept<'_>,
@@ -193,6 +201,8 @@ impl Side {
         let mut published = first;
         let mut next = self.next()?;
         while let Some(request) = next {
+            // What was said before it was sent, its receiver learns before.
+            self.take_replies(kept, after)?;
             next = self.take_run(request, kept, scratch, after)?;
             if self.requests.wrapping_sub(published) >= READ_STEP {
                 published = self.requests;
@@ -208,7 +218,7 @@ impl Side {
         }
         // Release: as above.
         self.pair.outgoing.requests_read.store(self.requests, Ordering::Release);
-        let replied = self.say_held();
+        let replied = core::mem::take(&mut self.said);
         if !replied {
             // SeqCst: either the sender sees that there is room, or we see that it waits.
             fence(Ordering::SeqCst);
@@ -244,6 +254,10 @@ impl Side {
         let mut writer = CqWriter::default();
         let mut left = READ_STEP;
         loop {
+            if request.len as usize >= LONG {
+                // What came before is published before it is copied.
+                self.say_held();
+            }
             let (verdict, value) = match &mut session {
                 _ if slot_of(request.from) != self.pair.slot => (Verdict::Silence, 0),
                 None => (Verdict::Silence, 0),
@@ -256,8 +270,13 @@ impl Side {
             }
             left -= 1;
             match self.next()? {
-                Some(next) if next.to == to && left > 0 => request = next,
-                other => return Ok(other),
+                Some(next) if next.to == to && left > 0 && !self.has_reply() => request = next,
+                other => {
+                    // Before the completions are seen: who answers a message is not heard
+                    // before its sender knows that it has arrived.
+                    self.say_held();
+                    return Ok(other);
+                }
             }
         }
     }
@@ -448,11 +467,12 @@ impl Side {
         }
     }
 
-    /// Writes the reply that is held; whether there was one.
-    fn say_held(&mut self) -> bool {
-        let Some(reply) = self.held.take() else { return false };
-        self.replies.put(&self.pair.outgoing, reply);
-        true
+    /// Writes the reply that is held, if there is one.
+    fn say_held(&mut self) {
+        if let Some(reply) = self.held.take() {
+            self.replies.put(&self.pair.outgoing, reply);
+            self.said = true;
+        }
     }
 }
 

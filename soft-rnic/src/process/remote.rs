@@ -446,7 +446,10 @@ impl Qp {
         let mut parts = SqParts { requester, counters, scratch };
         let (before, verdict) = match reply.verdict {
             Verdict::Done => (nth + 1, None),
-            verdict => (nth, Some(verdict)),
+            // What was done before it has been said. So this is about something that was
+            // sent before we went back, and behind what made us.
+            _ if nth > 0 => return,
+            verdict => (0, Some(verdict)),
         };
         for _ in 0..before {
             let Some(request) = pending.front() else { return };

@@ -375,6 +375,14 @@ pub(crate) fn request_at(rings: &Rings, index: u32) -> Result<Option<Request>, B
     Request::from_words(words).map(Some).ok_or(Broken)
 }
 
+/// Whether there is a reply at `index` of another process's ring.
+#[inline]
+pub(crate) fn is_reply_at(rings: &Rings, index: u32) -> bool {
+    // Relaxed: who takes it looks again.
+    let first = rings.replies[(index % REPLIES) as usize][0].load(Ordering::Relaxed);
+    first as u32 == index.wrapping_add(1)
+}
+
 /// The reply at `index` of another process's ring, if it is there.
 #[inline]
 pub(crate) fn reply_at(rings: &Rings, index: u32) -> Result<Option<ReplyEntry>, Broken> {
