@@ -7,7 +7,7 @@ use conn_core::credit::{CreditGrantor, CreditWire};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
 
-use super::receiver::Peer;
+use super::message::Peer;
 use super::returns::SlotReturn;
 use super::setup::Tracker;
 use super::{Ended, PROBE, Violation};

@@ -15,7 +15,7 @@ use verbs_safe::Completion;
 
 use super::index::QpIndex;
 use super::link::{Link, Work};
-use super::receiver::Peer;
+use super::message::Peer;
 
 /// The links of a receiver, by place.
 ///

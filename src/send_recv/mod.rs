@@ -36,6 +36,7 @@ mod link;
 mod links;
 mod listener;
 mod lobby;
+mod message;
 mod receiver;
 mod returns;
 mod sender;
@@ -48,7 +49,8 @@ use std::os::unix::net::UnixStream;
 pub use config::{Config, ConfigError, Inline, Preset, Transport, UnknownPreset};
 pub use error::{ConnectError, Ended, Full, RecvError, SendError, Violation};
 pub use listener::{Incoming, Listener};
-pub use receiver::{Message, Peer, Receiver, ReceiverStats};
+pub use message::{Message, Peer};
+pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Sender, SenderStats, Ticket};
 pub use shared::{Reposting, SharedConfig, SharedPool};
 

@@ -5,64 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conn_core::control::Control;
-use conn_core::pack::Unpacker;
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvBuf, RecvRun};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
 
 use super::link::{Arrival, Link, Work};
 use super::links::Links;
+use super::message::{Message, OpenPack, Peer};
 use super::returns::{Returns, SlotReturn};
 use super::{Ended, RecvError, Violation};
 use crate::wait::{Deadline, Idle, SILENT, Silence, Step, WaitStrategy};
-
-/// Which sender a message came from: the order in which the senders joined the
-/// receiver, from 0. Numbers of senders that have gone are not used again (so that a
-/// receiver has 2^32 - 1 senders in its life).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub u32);
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A received message: derefs to its bytes, which lie where the device put them.
-///
-/// Dropping it frees its buffer, from any thread and in any order; the receiver
-/// reposts what was freed, in batches. [`Receiver::free`] does the same without
-/// atomic operations. A message may outlive its receiver.
-#[derive(Debug)]
-pub struct Message {
-    buffer: RecvBuf<SlotReturn>,
-    peer: Peer,
-    /// The place of its link in the receiver.
-    place: u32,
-}
-
-impl Message {
-    /// Who sent it.
-    #[inline]
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.peer
-    }
-}
-
-impl std::ops::Deref for Message {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.buffer
-    }
-}
-
-impl AsRef<[u8]> for Message {
-    #[inline]
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -131,23 +81,6 @@ pub(crate) struct Policy {
     pub(crate) linger: Duration,
     pub(crate) poll_batch: u32,
     pub(crate) max_peers: u32,
-}
-
-/// A packed message that is being handed out.
-#[derive(Debug)]
-struct OpenPack {
-    buffer: RecvBuf<SlotReturn>,
-    records: Unpacker,
-    peer: Peer,
-    place: u32,
-}
-
-impl OpenPack {
-    #[cold]
-    fn new(buffer: RecvBuf<SlotReturn>, link: &Link) -> OpenPack {
-        let records = Unpacker::new(buffer.len() as u32);
-        OpenPack { buffer, records, peer: link.peer(), place: link.place() }
-    }
 }
 
 /// Making, inspecting.
@@ -542,12 +475,12 @@ impl Receiver {
     /// is reported when all that may have come before was polled, busy or not.
     #[inline]
     fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
-        let polls = self.cq.capacity() / self.policy.poll_batch + 1;
+        let all = |polls| polls > self.cq.capacity() / self.policy.poll_batch + 1;
         let (links, mut trouble) = (&mut self.links, None);
         self.dirty.retain(|&place| {
             let Some(link) = links.get_mut(place) else { return false };
             let stays = link.settle(idle);
-            if stays && trouble.is_none() && link.untold().is_some_and(|times| times > polls) {
+            if stays && trouble.is_none() && link.untold().is_some_and(all) {
                 trouble = report(link);
             }
             stays
