@@ -16,18 +16,19 @@
 //! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes in how far
 //! the other end has come, hands out records, and says when its head is worth telling.
 //! [`free`] finds the head, when records are freed in any order and by any thread.
-//! [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
+//! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
 //!
 //! # Records
 //!
 //! A record is a header of 8 bytes and the payload, and ends at a multiple of 8. The
 //! header is a little-endian u64: the payload's length in the lower half; in the upper
 //! one, the record's position in units of 8 (31 bits), which tells a record from what
-//! was there a lap before; its top bit marks a record that is to be skipped.
+//! was there a lap before; its top bit marks a record that is no message and is skipped.
 //!
 //! In *mirrored* memory, which is mapped twice in a row, every record is contiguous. In
 //! *plain* memory a record that would cross the end is preceded by a skip record, which
-//! takes what is left of the lap.
+//! takes what is left of the lap. Where several threads send ([`shared`]), what one has
+//! reserved and does not use becomes a skip record, too.
 //!
 //! # Liveness
 //!
@@ -44,6 +45,7 @@ pub mod free;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 pub mod producer;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 

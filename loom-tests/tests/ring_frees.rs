@@ -3,19 +3,19 @@
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 
-use conn_core::ring::free::{FreeFront, FreeList, FreeSlot};
+use conn_core::ring::free::{FreeFront, FreeList, RecordSlot};
 use loom::{cell::Cell, sync::Arc, thread};
 
 /// A list, and the memory of its records: loom panics when accesses to a cell by
 /// different threads are not ordered.
 struct Shared {
-    list: FreeList<Vec<FreeSlot>>,
+    list: FreeList<Vec<RecordSlot>>,
     memory: Vec<Cell<u64>>,
 }
 
 impl Shared {
     fn new(slots: usize, records: usize) -> Arc<Self> {
-        let list = FreeList::new((0..slots).map(|_| FreeSlot::new()).collect()).expect("a list");
+        let list = FreeList::new((0..slots).map(|_| RecordSlot::new()).collect()).expect("a list");
         let memory = (0..records).map(|_| Cell::new(0)).collect();
         Arc::new(Self { list, memory })
     }

@@ -20,7 +20,7 @@ use conn_core::{
     ring::{
         Committed, Consumer, ConsumerConfig, Geometry, Header, Producer, Taken,
         fetch::{Fetch, FetchConfig},
-        free::{FreeFront, FreeList, FreeSlot},
+        free::{FreeFront, FreeList, RecordSlot},
     },
     sleeper::Sleeper,
     wr::{SendTracker, SendTrackerConfig, WrClass},
@@ -145,7 +145,7 @@ fn records_go_round_the_ring() -> Option<bool> {
     let (mut sender, mut memory) = (Producer::new(geometry), [0u8; 256]);
     let mut receiver = Consumer::new(geometry, ConsumerConfig { head_threshold: 64 });
     let mut fetch = Fetch::new(geometry, FetchConfig { max_read_bytes: 48, reads: 2 }).ok()?;
-    let list = FreeList::new([const { FreeSlot::new() }; 4]).ok()?;
+    let list = FreeList::new([const { RecordSlot::new() }; 4]).ok()?;
     let (mut front, mut held, mut received) = (FreeFront::new(), None, 0u32);
     for sent in 0..1000u32 {
         let len = sent % 41;

@@ -57,8 +57,7 @@ pub enum RecordError {
         /// Bytes by which it does.
         by: u64,
     },
-    /// It crosses the end of memory that is not mirrored, or skips something else than
-    /// the rest of the lap.
+    /// It crosses the end of memory that is not mirrored, or skips no whole words.
     Wrap,
 }
 
@@ -94,7 +93,7 @@ pub struct Record {
 pub enum Taken {
     /// A message.
     Record(Record),
-    /// The rest of the lap was skipped: look again.
+    /// Something that is no message was skipped: look again.
     Skipped,
     /// A record that has not landed as a whole: look again when more has.
     Partial,
@@ -240,55 +239,82 @@ impl Consumer {
         if self.read == self.landed {
             return Ok(Taken::Partial);
         }
-        let (len, mark) = (header as u32, (header >> 32) as u32);
-        let end = self.read + record_bytes(len);
-        let is_fine = mark == mark_of(self.read)
-            && len <= self.geometry.max_payload
-            && end <= self.landed
-            && self.geometry.skipped_before(self.read, end - self.read) == 0;
-        if !is_fine {
-            return self.take_otherwise(len, mark, end);
-        }
-        let offset = self.geometry.offset(self.read) + u64::from(HEADER_BYTES);
-        self.read = end;
-        Ok(Taken::Record(Record { payload: Span { offset, len }, end }))
-    }
-
-    /// What is no whole message.
-    #[cold]
-    fn take_otherwise(&mut self, len: u32, mark: u32, end: u64) -> Result<Taken, RecordError> {
-        if mark & !SKIP != mark_of(self.read) {
-            return Err(RecordError::Mark { position: self.read });
-        }
-        let crosses = self.geometry.skipped_before(self.read, end - self.read) > 0;
-        if mark & SKIP != 0 {
-            let takes_rest = end - self.read == self.geometry.left_of_lap(self.read)
-                && len.is_multiple_of(ALIGN as u32);
-            if self.geometry.is_mirrored || !takes_rest {
-                return Err(RecordError::Wrap);
+        match parse(&self.geometry, self.read, header, (self.landed, self.tail))? {
+            Parsed::Record(record) => {
+                self.read = record.end;
+                Ok(Taken::Record(record))
             }
-        } else if len > self.geometry.max_payload {
-            let most = self.geometry.max_payload;
-            return Err(RecordError::TooLong { claimed: len, most });
-        } else if crosses {
-            return Err(RecordError::Wrap);
+            Parsed::Skipped { end } => {
+                self.read = end;
+                Ok(Taken::Skipped)
+            }
+            Parsed::Partial => Ok(Taken::Partial),
         }
-        if end > self.tail {
-            return Err(RecordError::BeyondTail { by: end - self.tail });
-        }
-        if end > self.landed {
-            return Ok(Taken::Partial);
-        }
-        // All else was refused before.
-        self.read = end;
-        Ok(Taken::Skipped)
     }
+}
+
+/// What a header says.
+pub(super) enum Parsed {
+    Record(Record),
+    Skipped { end: u64 },
+    Partial,
+}
+
+/// Reads the header at `position`, of which all up to `landed` is here and all up to
+/// `tail` was sent.
+#[inline]
+pub(super) fn parse(
+    geometry: &Geometry,
+    position: u64,
+    header: u64,
+    (landed, tail): (u64, u64),
+) -> Result<Parsed, RecordError> {
+    let (len, mark) = (header as u32, (header >> 32) as u32);
+    let end = position + record_bytes(len);
+    let is_whole = mark == mark_of(position)
+        && len <= geometry.max_payload
+        && end <= landed
+        && geometry.skipped_before(position, end - position) == 0;
+    if !is_whole {
+        return parse_otherwise(geometry, position, header, (landed, tail));
+    }
+    let offset = geometry.offset(position) + u64::from(HEADER_BYTES);
+    Ok(Parsed::Record(Record { payload: Span { offset, len }, end }))
+}
+
+/// What is no whole message.
+#[cold]
+fn parse_otherwise(
+    geometry: &Geometry,
+    position: u64,
+    header: u64,
+    (landed, tail): (u64, u64),
+) -> Result<Parsed, RecordError> {
+    let (len, mark) = (header as u32, (header >> 32) as u32);
+    let end = position + record_bytes(len);
+    if mark & !SKIP != mark_of(position) {
+        return Err(RecordError::Mark { position });
+    }
+    let is_skip = mark & SKIP != 0;
+    if !is_skip && len > geometry.max_payload {
+        return Err(RecordError::TooLong { claimed: len, most: geometry.max_payload });
+    }
+    let crosses = geometry.skipped_before(position, end - position) > 0;
+    if crosses || is_skip && !len.is_multiple_of(ALIGN as u32) {
+        return Err(RecordError::Wrap);
+    }
+    if end > tail {
+        return Err(RecordError::BeyondTail { by: end - tail });
+    }
+    // Whole messages do not come here.
+    Ok(if end > landed { Parsed::Partial } else { Parsed::Skipped { end } })
 }
 
 /// Freeing.
 impl Consumer {
     /// All records up to `head` have been freed: the [end](Record::end) of the last one
-    /// of an unbroken row. [`free`](super::free) finds it.
+    /// of an unbroken row, which [`free`](super::free) finds; or, when nothing is lent, the
+    /// [read pointer](Self::read_pointer), so that nothing that was skipped stays behind.
     ///
     /// # Panics
     /// When that is less than before, or more than was handed out: a bug of the driver.

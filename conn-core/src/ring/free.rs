@@ -33,18 +33,18 @@ const FREE_PUBLISH: Ordering = ordering!("ring-free-publish", Release => Relaxed
 /// Pairs with `FREE_PUBLISH`.
 const FREE_SEE: Ordering = ordering!("ring-free-see", Acquire => Relaxed);
 
-const FREED: u64 = 1;
+pub(super) const FREED: u64 = 1;
 
 /// The free list's memory of one record.
 #[derive(Debug, Default)]
-pub struct FreeSlot(AtomicU64);
+pub struct RecordSlot(pub(super) AtomicU64);
 
 #[cfg(not(rdma_conn_loom))]
-static_assertions::const_assert_eq!(size_of::<FreeSlot>(), 8);
-assert_impl_all!(FreeList<[FreeSlot; 2]>: Send, Sync);
+static_assertions::const_assert_eq!(size_of::<RecordSlot>(), 8);
+assert_impl_all!(FreeList<[RecordSlot; 2]>: Send, Sync);
 
-impl FreeSlot {
-    /// A slot: `[const { FreeSlot::new() }; N]` makes storage.
+impl RecordSlot {
+    /// A slot: `[const { RecordSlot::new() }; N]` makes storage.
     #[cfg(not(rdma_conn_loom))]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
@@ -109,7 +109,7 @@ pub struct Lent {
 /// ```
 /// use conn_core::ring::free::*;
 ///
-/// let list = FreeList::new([const { FreeSlot::new() }; 4])?;
+/// let list = FreeList::new([const { RecordSlot::new() }; 4])?;
 /// let mut front = FreeFront::new();
 /// let (a, b) = (front.lend(&list, 16)?, front.lend(&list, 40)?);
 /// std::thread::scope(|s| { s.spawn(|| list.free(b)); });
@@ -123,7 +123,7 @@ pub struct FreeList<S> {
     slots: S,
 }
 
-impl<S: AsRef<[FreeSlot]>> FreeList<S> {
+impl<S: AsRef<[RecordSlot]>> FreeList<S> {
     /// A list over `storage`, whose slots are a power of two.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl FreeFront {
     /// # Errors
     /// [`TooManyLent`] when there is no slot.
     #[inline]
-    pub fn lend<S: AsRef<[FreeSlot]>>(
+    pub fn lend<S: AsRef<[RecordSlot]>>(
         &mut self,
         list: &FreeList<S>,
         end: u64,
@@ -213,7 +213,7 @@ impl FreeFront {
     /// # Errors
     /// [`NotLent`] when it is another list's.
     #[inline]
-    pub fn free<S: AsRef<[FreeSlot]>>(
+    pub fn free<S: AsRef<[RecordSlot]>>(
         &mut self,
         list: &FreeList<S>,
         lent: Lent,
@@ -233,7 +233,7 @@ impl FreeFront {
 
     /// Moves the head over what was freed, and returns it.
     #[inline]
-    pub fn head<S: AsRef<[FreeSlot]>>(&mut self, list: &FreeList<S>) -> u64 {
+    pub fn head<S: AsRef<[RecordSlot]>>(&mut self, list: &FreeList<S>) -> u64 {
         while self.first < self.next {
             let word = list.slot(self.first).1.load(FREE_SEE);
             if word & FREED == 0 {

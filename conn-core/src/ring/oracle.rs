@@ -361,12 +361,9 @@ fn naive_record(
     let end = position + (8 + len).div_ceil(8) * 8;
     let lap_end = (position / geometry.capacity() + 1) * geometry.capacity();
     let is_of_here = mark == (position / 8) % (1 << 31) && end <= tail;
-    let is_allowed = match is_skip {
-        true => !geometry.is_mirrored() && end == lap_end && len % 8 == 0,
-        false => {
-            len <= u64::from(geometry.max_payload()) && (geometry.is_mirrored() || end <= lap_end)
-        }
-    };
+    let is_in_lap = geometry.is_mirrored() || end <= lap_end;
+    let is_allowed =
+        is_in_lap && if is_skip { len % 8 == 0 } else { len <= u64::from(geometry.max_payload()) };
     let span = Span { offset: geometry.offset(position) + 8, len: len as u32 };
     (is_of_here && is_allowed).then_some((end, (!is_skip).then_some(span)))
 }

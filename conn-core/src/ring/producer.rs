@@ -15,6 +15,9 @@ pub enum ReserveError {
         /// Bytes that are.
         free: u64,
     },
+    /// As many records are reserved and not published as there are slots
+    /// ([`shared`](super::shared) rings only): try again.
+    Crowded,
     /// It will never fit.
     TooLong {
         /// The longest payload, in bytes.
@@ -28,6 +31,7 @@ impl fmt::Display for ReserveError {
             Self::Full { needed, free } => {
                 write!(f, "the ring has {free} bytes free, and {needed} are needed")
             }
+            Self::Crowded => f.write_str("too many messages are being written at once"),
             Self::TooLong { most } => {
                 write!(f, "a message longer than the ring takes: {most} bytes is the most")
             }

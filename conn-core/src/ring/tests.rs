@@ -108,7 +108,8 @@ fn lies_are_told_apart() {
         (word(8, 8), RecordError::Mark { position: 0 }),
         (word(0, 25), RecordError::TooLong { claimed: 25, most: 24 }),
         (word(0, 9), RecordError::BeyondTail { by: 8 }),
-        (word(0, 8) | 1 << 63, RecordError::Wrap),
+        (word(0, 7) | 1 << 63, RecordError::Wrap),
+        (word(0, 16) | 1 << 63, RecordError::BeyondTail { by: 8 }),
         (word(0, u32::MAX.into()), RecordError::TooLong { claimed: u32::MAX, most: 24 }),
     ] {
         assert_eq!(receiver.take(lie), Err(error));

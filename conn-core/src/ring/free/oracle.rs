@@ -29,7 +29,7 @@ pub enum Op {
 /// The list, and the records in the order in which they were lent.
 #[derive(Debug)]
 pub struct Frees {
-    list: FreeList<Vec<FreeSlot>>,
+    list: FreeList<Vec<RecordSlot>>,
     front: FreeFront,
     /// Position behind each record that the head has not passed, and whether it is freed.
     model: VecDeque<(u64, bool)>,
@@ -47,8 +47,8 @@ impl Clone for Frees {
     }
 }
 
-fn copy(slot: &FreeSlot) -> FreeSlot {
-    FreeSlot(AtomicU64::new(slot.0.load(Ordering::Relaxed)))
+fn copy(slot: &RecordSlot) -> RecordSlot {
+    RecordSlot(AtomicU64::new(slot.0.load(Ordering::Relaxed)))
 }
 
 impl Frees {
@@ -57,7 +57,7 @@ impl Frees {
     /// # Panics
     /// When `slots` is no power of two.
     pub fn new(slots: usize) -> Self {
-        let list = FreeList::new((0..slots).map(|_| FreeSlot::new()).collect()).expect("a list");
+        let list = FreeList::new((0..slots).map(|_| RecordSlot::new()).collect()).expect("a list");
         let (front, model, past) = (FreeFront::new(), VecDeque::new(), Vec::new());
         Self { list, front, model, head: 0, tail: 0, past }
     }
@@ -99,7 +99,7 @@ impl Frees {
         let is_held = |end| self.model.iter().any(|&(e, freed)| e == end && !freed);
         let stale: Vec<_> = self.past.iter().filter(|lent| !is_held(lent.1)).collect();
         let Some(&&(slot, end)) = stale.get(at) else { return };
-        let words = |list: &FreeList<Vec<FreeSlot>>| -> Vec<u64> {
+        let words = |list: &FreeList<Vec<RecordSlot>>| -> Vec<u64> {
             list.slots.iter().map(|slot| slot.0.load(Ordering::Relaxed)).collect()
         };
         let before = (words(&self.list), self.front.clone());

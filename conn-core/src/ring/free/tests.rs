@@ -21,14 +21,14 @@ fn every_short_history_agrees_with_the_model() {
 #[test]
 fn storage_is_a_power_of_two() {
     for slots in [0, 3, 12] {
-        let storage: Vec<FreeSlot> = (0..slots).map(|_| FreeSlot::new()).collect();
+        let storage: Vec<RecordSlot> = (0..slots).map(|_| RecordSlot::new()).collect();
         assert_eq!(FreeList::new(storage).unwrap_err(), FreeListError { slots });
     }
 }
 
 #[test]
 fn a_handle_of_another_list_is_refused() {
-    let list = |slots| FreeList::new((0..slots).map(|_| FreeSlot::new()).collect::<Vec<_>>());
+    let list = |slots| FreeList::new((0..slots).map(|_| RecordSlot::new()).collect::<Vec<_>>());
     let (small, large) = (list(1).unwrap(), list(4).unwrap());
     let mut front = FreeFront::new();
     let _held = front.lend(&large, 8).unwrap();

@@ -1,0 +1,505 @@
+//! Several threads at one end of a ring: senders reserve atomically and publish in order,
+//! receivers claim atomically and free in any order (the future work of Buffered Read:
+//! "multiple threads can write to and receive from a single connection by atomically
+//! updating head or tail pointers").
+//!
+//! ```text
+//!   senders     head <= published <= reserved <= head + capacity
+//!   receivers   head <= claimed <= landed
+//! ```
+//!
+//! A claim, of either kind, is one compare-and-swap of a word that holds how far the
+//! ring is claimed and how many records that was (modulo 2^40 units of 8 bytes, and
+//! modulo 2^24; what is missing is known, since a claim lies within a capacity of the
+//! head). The count gives each record a slot: there the position behind it is put when it
+//! is published, or freed. Positions rise, so that a slot of the lap before is never taken
+//! for one of this lap.
+//!
+//! Publishing moves the tail over the unbroken row of records that are complete. One does
+//! that for all ([`Gate`]), so nobody waits for a thread that writes a record, but the
+//! records behind it.
+
+use core::fmt;
+
+use static_assertions::assert_impl_all;
+
+use super::consumer::{Parsed, parse};
+use super::free::{FREED, FreeListError, RecordSlot};
+use super::{
+    ALIGN, Geometry, HEADER_BYTES, HeadError, Header, Record, RecordError, ReserveError, SKIP,
+    Span, header_word, record_bytes,
+};
+use crate::gate::Gate;
+use crate::sync::{AtomicU64, Ordering, ordering};
+
+/// What the receiver had done with the bytes before it freed them comes before what is
+/// written there next, by whichever thread.
+const HEAD_PUBLISH: Ordering = ordering!("ring-head-publish", Release => Relaxed);
+/// Pairs with `HEAD_PUBLISH`.
+const HEAD_SEE: Ordering = ordering!("ring-head-see", Acquire => Relaxed);
+/// The record is written before its slot says so.
+const WRITTEN_PUBLISH: Ordering = ordering!("ring-written-publish", Release => Relaxed);
+/// Pairs with `WRITTEN_PUBLISH`, for whoever publishes the tail behind it.
+const WRITTEN_SEE: Ordering = ordering!("ring-written-see", Acquire => Relaxed);
+/// What has landed is in memory before a receiver that claims it looks.
+const LANDED_PUBLISH: Ordering = ordering!("ring-landed-publish", Release => Relaxed);
+/// Pairs with `LANDED_PUBLISH`.
+const LANDED_SEE: Ordering = ordering!("ring-landed-see", Acquire => Relaxed);
+/// The application's last read comes before the slot says that the record is free.
+const FREE_PUBLISH: Ordering = ordering!("ring-shared-free-publish", Release => Relaxed);
+/// Pairs with `FREE_PUBLISH`.
+const FREE_SEE: Ordering = ordering!("ring-shared-free-see", Acquire => Relaxed);
+
+/// Who sees a claim sees the head, or what had landed, that made it possible: else it
+/// would look again and again.
+const CLAIM: Ordering = Ordering::Release;
+/// Pairs with `CLAIM`.
+const CLAIM_SEE: Ordering = Ordering::Acquire;
+
+const COUNT_BITS: u32 = 24;
+const COUNT: u64 = (1 << COUNT_BITS) - 1;
+const UNITS: u64 = (1 << (64 - COUNT_BITS)) - 1;
+
+assert_impl_all!(Senders<[RecordSlot; 2]>: Send, Sync);
+assert_impl_all!(Receivers<[RecordSlot; 2]>: Send, Sync);
+
+/// How far a ring is claimed, and how many records that was.
+#[derive(Clone, Copy)]
+struct Claim {
+    position: u64,
+    /// Modulo 2^24.
+    count: u64,
+}
+
+impl Claim {
+    #[inline]
+    fn pack(self) -> u64 {
+        (self.position / ALIGN) << COUNT_BITS | self.count & COUNT
+    }
+
+    /// `None` when it is an old one: it lies before `head`, which has come further since.
+    #[inline]
+    fn unpack(word: u64, head: u64, capacity: u64) -> Option<Self> {
+        let ahead = ((word >> COUNT_BITS).wrapping_sub(head / ALIGN) & UNITS) * ALIGN;
+        let claim = Self { position: head.wrapping_add(ahead), count: word & COUNT };
+        (ahead <= capacity).then_some(claim)
+    }
+}
+
+fn check_slots<S: AsRef<[RecordSlot]>>(storage: &S) -> Result<(), FreeListError> {
+    let slots = storage.as_ref().len();
+    // Slots in use are told from their number modulo 2^24.
+    if !slots.is_power_of_two() || slots > 1 << (COUNT_BITS - 1) {
+        return Err(FreeListError { slots });
+    }
+    Ok(())
+}
+
+#[inline]
+fn slot_of<S: AsRef<[RecordSlot]>>(slots: &S, count: u64) -> &AtomicU64 {
+    let slots = slots.as_ref();
+    &slots[count as usize & (slots.len() - 1)].0
+}
+
+/// Room for one record of a shared ring. Until it is published, nothing behind it is.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the ring stands still until it is published"]
+pub struct SharedGrant {
+    /// Where the skip record is, or the record if there is none.
+    tail: u64,
+    start: u64,
+    count: u64,
+    payload: Span,
+}
+
+impl SharedGrant {
+    /// Where the payload is to be written.
+    #[inline]
+    pub fn payload(&self) -> Span {
+        self.payload
+    }
+}
+
+/// The senders' view of a ring. See the [module](self).
+///
+/// ```
+/// use conn_core::ring::{Geometry, free::RecordSlot, shared::Senders};
+/// use std::sync::atomic::{AtomicU64, Ordering::*};
+///
+/// let (ring, tail) = (Geometry::mirrored(1 << 10, 100)?, AtomicU64::new(0));
+/// let ring = Senders::new(ring, [const { RecordSlot::new() }; 8])?;
+/// std::thread::scope(|s| {
+///     for _ in 0..3 {
+///         s.spawn(|| {
+///             let grant = ring.reserve(16).unwrap();
+///             let headers = ring.headers(&grant);
+///             // … payload and headers are written, then:
+///             ring.publish(grant, |position| tail.store(position, Release));
+///         });
+///     }
+/// });
+/// assert_eq!(tail.load(Acquire), 3 * 24);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: head <= published <= reserved <= head + capacity, and as many records lie
+// between published and reserved as the claim counts beyond `published_count`, which are
+// no more than the slots.
+#[derive(Debug)]
+pub struct Senders<S> {
+    geometry: Geometry,
+    reserved: AtomicU64,
+    head: AtomicU64,
+    /// Written inside the gate alone.
+    published: AtomicU64,
+    published_count: AtomicU64,
+    gate: Gate,
+    slots: S,
+}
+
+/// Any thread.
+impl<S: AsRef<[RecordSlot]>> Senders<S> {
+    /// The senders of an empty ring, of whom as many can write at once as `storage` has
+    /// slots: a power of two.
+    ///
+    /// # Errors
+    /// [`FreeListError`].
+    pub fn new(geometry: Geometry, storage: S) -> Result<Self, FreeListError> {
+        check_slots(&storage)?;
+        Ok(Self {
+            geometry,
+            reserved: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+            published_count: AtomicU64::new(0),
+            gate: Gate::new(),
+            slots: storage,
+        })
+    }
+
+    /// The ring's shape.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Up to where records are published.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        // Relaxed: who published it has told the receiver.
+        self.published.load(Ordering::Relaxed)
+    }
+
+    /// Claims room for a record of `len` bytes.
+    ///
+    /// # Errors
+    /// [`ReserveError::Full`] and [`ReserveError::Crowded`] when there is none now;
+    /// [`ReserveError::TooLong`] when there never is.
+    #[inline]
+    pub fn reserve(&self, len: u32) -> Result<SharedGrant, ReserveError> {
+        if len > self.geometry.max_payload {
+            return Err(ReserveError::TooLong { most: self.geometry.max_payload });
+        }
+        let (bytes, capacity) = (record_bytes(len), self.geometry.capacity());
+        let mut word = self.reserved.load(CLAIM_SEE);
+        loop {
+            let head = self.head.load(HEAD_SEE);
+            let Some(claim) = Claim::unpack(word, head, capacity) else {
+                word = self.reserved.load(CLAIM_SEE);
+                continue;
+            };
+            let Claim { position: tail, count } = claim;
+            let needed = self.geometry.skipped_before(tail, bytes) + bytes;
+            let free = head + capacity - tail;
+            if needed > free {
+                return Err(ReserveError::Full { needed, free });
+            }
+            let unpublished = count.wrapping_sub(self.published_count.load(HEAD_SEE)) & COUNT;
+            if unpublished >= self.slots.as_ref().len() as u64 {
+                let now = self.reserved.load(CLAIM_SEE);
+                if now == word {
+                    return Err(ReserveError::Crowded);
+                }
+                word = now; // what was published since is not of the old claim
+                continue;
+            }
+            let next = Claim { position: tail + needed, count: count + 1 }.pack();
+            match self.reserved.compare_exchange_weak(word, next, CLAIM, CLAIM_SEE) {
+                Ok(_) => return Ok(self.grant(claim, needed - bytes, len)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn grant(&self, Claim { position: tail, count }: Claim, skipped: u64, len: u32) -> SharedGrant {
+        let start = tail + skipped;
+        let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
+        SharedGrant { tail, start, count, payload: Span { offset, len } }
+    }
+
+    /// What is to be written with the payload before the record is published: its header,
+    /// and that of a skip record before it.
+    #[inline]
+    pub fn headers(&self, grant: &SharedGrant) -> (Header, Option<Header>) {
+        let skipped = grant.start - grant.tail;
+        let skip = (skipped > 0).then(|| self.skip_at(grant.tail, skipped));
+        (self.header(grant.start, grant.payload.len, 0), skip)
+    }
+
+    /// What is to be written before a record is published that is none after all.
+    #[inline]
+    pub fn unused(&self, grant: &SharedGrant) -> (Header, Option<Header>) {
+        let skipped = grant.start - grant.tail;
+        let skip = (skipped > 0).then(|| self.skip_at(grant.tail, skipped));
+        (self.skip_at(grant.start, record_bytes(grant.payload.len)), skip)
+    }
+
+    #[inline]
+    fn skip_at(&self, position: u64, bytes: u64) -> Header {
+        self.header(position, bytes as u32 - HEADER_BYTES, SKIP)
+    }
+
+    #[inline]
+    fn header(&self, position: u64, len: u32, kind: u32) -> Header {
+        Header { offset: self.geometry.offset(position), word: header_word(position, len, kind) }
+    }
+
+    /// The record is in memory. When this or any other call has returned, all records are
+    /// published that are complete and have no incomplete one before them. `tell` is given
+    /// the new tail, and makes it known to the receiver; never by two threads at once.
+    #[inline]
+    pub fn publish(&self, grant: SharedGrant, mut tell: impl FnMut(u64)) {
+        let end = grant.start + record_bytes(grant.payload.len);
+        slot_of(&self.slots, grant.count).store(end, WRITTEN_PUBLISH);
+        if !self.gate.try_enter() {
+            return;
+        }
+        loop {
+            self.move_tail(&mut tell);
+            if !self.gate.leave() {
+                break;
+            }
+        }
+    }
+
+    /// Inside the gate.
+    fn move_tail(&self, tell: &mut impl FnMut(u64)) {
+        // Relaxed: the gate orders those who are inside.
+        let before = self.published.load(Ordering::Relaxed);
+        let mut count = self.published_count.load(Ordering::Relaxed);
+        let mut tail = before;
+        loop {
+            let end = slot_of(&self.slots, count).load(WRITTEN_SEE);
+            if end <= tail {
+                break;
+            }
+            tail = end;
+            count = count.wrapping_add(1) & COUNT;
+        }
+        if tail == before {
+            return;
+        }
+        // Relaxed: the receiver's head comes after `tell`.
+        self.published.store(tail, Ordering::Relaxed);
+        tell(tail);
+        // Release: the slots are used again by who sees this.
+        self.published_count.store(count, HEAD_PUBLISH);
+    }
+
+    /// The receiver's head was seen. An older one than is known does no harm: another
+    /// thread has seen more. Returns whether it was news.
+    ///
+    /// # Errors
+    /// [`HeadError`] when it cannot be: the connection is to be closed.
+    pub fn on_head(&self, head: u64) -> Result<bool, HeadError> {
+        // Relaxed: the head was told after the tail, and by way of it.
+        let tail = self.published.load(Ordering::Relaxed);
+        if head > tail {
+            return Err(HeadError::BeyondTail { by: head - tail });
+        }
+        if !head.is_multiple_of(ALIGN) {
+            return Err(HeadError::Misaligned);
+        }
+        Ok(self.head.fetch_max(head, HEAD_PUBLISH) < head)
+    }
+}
+
+/// A record that a receiver has claimed, to be freed once.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a record that is not freed blocks the ring"]
+pub struct Claimed {
+    count: u64,
+    end: u64,
+}
+
+/// What a receiver has claimed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// A message.
+    Record(Record, Claimed),
+    /// There is none now.
+    Nothing,
+    /// As many are claimed and not freed as there are slots.
+    Crowded,
+}
+
+/// The receivers' view of a ring. See the [module](self). One thread lets records land,
+/// and tells the head; any may claim and free.
+///
+/// ```
+/// use conn_core::ring::{Geometry, Span, free::RecordSlot, shared::{Receivers, Taking}};
+///
+/// let ring = Geometry::mirrored(1 << 10, 100)?;
+/// let ring = Receivers::new(ring, [const { RecordSlot::new() }; 8])?;
+/// ring.on_landed(24);
+/// let header = |offset| { assert_eq!(offset, 0); 16 }; // loaded from the ring's memory
+/// let Taking::Record(record, claimed) = ring.take(header)? else { panic!() };
+/// assert_eq!(record.payload, Span { offset: 8, len: 16 });
+/// assert_eq!(ring.head(), 0);
+/// ring.free(claimed);
+/// assert_eq!(ring.head(), 24);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: head <= claimed <= landed <= head + capacity, and as many records lie
+// between head and claimed as the claim counts beyond `freed`, no more than the slots.
+#[derive(Debug)]
+pub struct Receivers<S> {
+    geometry: Geometry,
+    claimed: AtomicU64,
+    landed: AtomicU64,
+    /// Written by the thread that tells the head.
+    head: AtomicU64,
+    freed: AtomicU64,
+    slots: S,
+}
+
+/// Any thread.
+impl<S: AsRef<[RecordSlot]>> Receivers<S> {
+    /// The receivers of an empty ring, who can hold as many records as `storage` has
+    /// slots: a power of two.
+    ///
+    /// # Errors
+    /// [`FreeListError`].
+    pub fn new(geometry: Geometry, storage: S) -> Result<Self, FreeListError> {
+        check_slots(&storage)?;
+        Ok(Self {
+            geometry,
+            claimed: AtomicU64::new(0),
+            landed: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            freed: AtomicU64::new(0),
+            slots: storage,
+        })
+    }
+
+    /// Claims the next record that has landed. `header` loads the header at an offset of
+    /// the ring's memory.
+    ///
+    /// # Errors
+    /// [`RecordError`] when what lies there is no record: the connection is to be closed.
+    #[inline]
+    pub fn take(&self, header: impl Fn(u64) -> u64) -> Result<Taking, RecordError> {
+        let mut word = self.claimed.load(CLAIM_SEE);
+        loop {
+            let freed = self.freed.load(FREE_SEE);
+            let head = self.head.load(FREE_SEE);
+            let landed = self.landed.load(LANDED_SEE);
+            let claim = Claim::unpack(word, head, self.geometry.capacity());
+            let Some(claim) = claim.filter(|claim| claim.position <= landed) else {
+                word = self.claimed.load(CLAIM_SEE);
+                continue;
+            };
+            if claim.position == landed {
+                return Ok(Taking::Nothing);
+            }
+            if claim.count.wrapping_sub(freed) & COUNT >= self.slots.as_ref().len() as u64 {
+                let now = self.claimed.load(CLAIM_SEE);
+                if now == word {
+                    return Ok(Taking::Crowded);
+                }
+                word = now; // what was freed since is not of the old claim
+                continue;
+            }
+            let loaded = header(self.geometry.offset(claim.position));
+            let parsed = parse(&self.geometry, claim.position, loaded, (landed, landed));
+            let (end, records) = match &parsed {
+                Ok(Parsed::Record(record)) => (record.end, 1),
+                Ok(Parsed::Skipped { end }) => (*end, 0),
+                // Only whole records land; or else the claim was an old one.
+                Ok(Parsed::Partial) | Err(_) => {
+                    let now = self.claimed.load(CLAIM_SEE);
+                    if now == word {
+                        return parsed.map(|_| Taking::Nothing);
+                    }
+                    word = now;
+                    continue;
+                }
+            };
+            let next = Claim { position: end, count: claim.count + records }.pack();
+            match (self.claimed.compare_exchange_weak(word, next, CLAIM, CLAIM_SEE), parsed) {
+                (Ok(_), Ok(Parsed::Record(record))) => {
+                    let claimed = Claimed { count: claim.count, end };
+                    return Ok(Taking::Record(record, claimed));
+                }
+                (Ok(_), _) => word = next,
+                (Err(now), _) => word = now,
+            }
+        }
+    }
+
+    /// Frees a record.
+    #[inline]
+    pub fn free(&self, claimed: Claimed) {
+        slot_of(&self.slots, claimed.count).store(claimed.end | FREED, FREE_PUBLISH);
+    }
+}
+
+/// The thread that lets records land, and tells the head.
+impl<S: AsRef<[RecordSlot]>> Receivers<S> {
+    /// All records up to here, as [`Consumer::on_tail`](super::Consumer::on_tail) has
+    /// found to be possible, are in memory, whole.
+    #[inline]
+    pub fn on_landed(&self, landed: u64) {
+        self.landed.store(landed, LANDED_PUBLISH);
+    }
+
+    /// Moves the head over what was freed, and returns it.
+    pub fn head(&self) -> u64 {
+        // Relaxed: this thread writes both.
+        let mut freed = self.freed.load(Ordering::Relaxed);
+        let mut head = self.head.load(Ordering::Relaxed);
+        let before = head;
+        loop {
+            let word = slot_of(&self.slots, freed).load(FREE_SEE);
+            let end = word & !FREED;
+            if word & FREED == 0 || end <= head {
+                break;
+            }
+            head = end;
+            freed = freed.wrapping_add(1) & COUNT;
+        }
+        // What was skipped behind the last record that was claimed goes with it.
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        if let Some(claim) = Claim::unpack(claimed, head, self.geometry.capacity())
+            && claim.count == freed
+        {
+            head = claim.position;
+        }
+        if head != before {
+            // The count first: who sees the new head has no old count.
+            self.freed.store(freed, HEAD_PUBLISH);
+            self.head.store(head, HEAD_PUBLISH);
+        }
+        head
+    }
+}
+
+impl fmt::Display for Taking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(record, _) => write!(f, "a message of {} bytes", record.payload.len),
+            Self::Nothing => f.write_str("no message"),
+            Self::Crowded => f.write_str("too many messages are held"),
+        }
+    }
+}
