@@ -91,7 +91,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
 
 fn show(device: &Found) {
     let provider = match device.provider {
-        Provider::Soft => "embedded software device, within one process",
+        Provider::Soft => "embedded software device, for the processes of one user",
         _ => "rdma-core",
     };
     say!("{} ({provider}), node GUID {:016x}", device.name, device.guid);

@@ -1,11 +1,13 @@
-//! Policies of a Send/Receive connection, and the seed's settings of them.
+//! Policies of a Send/Receive connection, and the settings of them with which it was
+//! evaluated (Fischer, "Know Your Memory: RDMA-Based Protocols for Data Exchange", 2021:
+//! *the thesis* in these docs).
 
 use std::time::Duration;
 
 use crate::wait::WaitStrategy;
 
-/// The three configurations that the evaluation of the Send/Receive connection
-/// compares ("Send Receive", section Bandwidth).
+/// The three configurations that the thesis compares ("Send Receive", section
+/// Bandwidth).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// One unacknowledged message.
@@ -94,10 +96,10 @@ pub struct Config {
     /// Every so many sends ask for a completion; 0 chooses (a quarter of
     /// `unacked`, at least `batch`, at most 64).
     pub signal_every: u32,
-    /// Receive buffers posted for the peer's messages (the seed's k). One more is
+    /// Receive buffers posted for the peer's messages (the thesis' k). One more is
     /// posted for its goodbye.
     pub recv_window: u32,
-    /// Completions polled at a time (the seed polls 32).
+    /// Completions polled at a time (the thesis polls 32).
     pub poll_batch: u32,
     /// Receive buffers reposted with one doorbell; 0 chooses.
     pub repost_batch: u32,
@@ -105,7 +107,7 @@ pub struct Config {
     /// of `recv_window`. A sender that may be out of credits is told at once.
     pub credit_threshold: u32,
     /// Whether the receiver's credits limit the sender. Without them a receiver
-    /// that falls behind causes RNR events: the seed's mode, for measuring.
+    /// that falls behind causes RNR events: the thesis' mode, for measuring.
     pub credits: bool,
     /// Pack small messages into work requests of up to so many bytes; 0 does not.
     pub pack_bytes: u32,

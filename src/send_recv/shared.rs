@@ -21,10 +21,10 @@ pub(crate) use posting::SharedReturn;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reposting {
     /// Whoever frees a buffer posts it, under a lock ("introduces a significant
-    /// performance penalty", says the seed).
+    /// performance penalty", says the thesis).
     Lock,
     /// Whoever frees a buffer enqueues its id; one thread dequeues and posts, in
-    /// batches (the seed's way).
+    /// batches (the thesis' way).
     Thread,
     /// Whoever frees a buffer enqueues its id, and becomes the poster if there is
     /// none at the moment: no lock is waited for, no thread has to be woken.

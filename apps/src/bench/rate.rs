@@ -1,5 +1,5 @@
 //! `--rate auto`: the highest rate at which no receiver-not-ready happens, found as
-//! the evaluation did ("we limit the sender to a stable sending rate").
+//! the thesis on these connections did ("we limit the sender to a stable sending rate").
 
 use std::time::Duration;
 
