@@ -110,17 +110,41 @@ fn within_process(options: &Pingpong, device: &Device, config: &Config, size: u3
     let before = device.counters().ok();
     let (mut near, mut far) = pair(device, device, config)?;
     let (half_trips, operations) = std::thread::scope(|scope| {
-        let follower = scope
-            .spawn(move || follow(&mut far, !options.no_verify, size).map(|()| operations(&far)));
+        let follower = scope.spawn(move || {
+            let followed = follow(&mut far, !options.no_verify, size).map(|()| operations(&far));
+            hang_up(far);
+            followed
+        });
         let half_trips = lead(&mut near, options, size);
         let led = operations(&near);
-        drop(near);
+        hang_up_first(near, half_trips.is_ok());
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // What the follower has found is the cause of what the leader then saw.
         let followed = followed?;
         Ok::<_, anyhow::Error>((half_trips?, led + followed))
     })?;
     Ok(line(options, device, config, size, &Measured { half_trips, operations, before }))
+}
+
+/// Ends a connection whose peer may have gone.
+fn hang_up(connection: Connection) {
+    if let Err(e) = connection.sender.close() {
+        tracing::debug!(error = %e, "the other end was not told goodbye");
+    }
+}
+
+/// Ends a connection at the end that leads. Where all went well, the other end is heard
+/// out: its last message may be here before it knows that.
+fn hang_up_first(connection: Connection, is_well: bool) {
+    let Connection { sender, mut receiver } = connection;
+    if let Err(e) = sender.close() {
+        tracing::debug!(error = %e, "the other end was not told goodbye");
+        return;
+    }
+    match is_well.then(|| receiver.recv_timeout(PATIENCE)) {
+        None | Some(Err(RecvError::Closed)) => {}
+        Some(other) => tracing::debug!(?other, "the other end has not said goodbye"),
+    }
 }
 
 fn operations(connection: &Connection) -> u64 {

@@ -217,6 +217,15 @@ fn pingpong_prints_quantiles() {
     }
 }
 
+/// Each end leaves when it knows that its last message has arrived.
+#[test]
+fn a_pingpong_that_went_well_warns_of_nothing() {
+    let sizes = ["16"; 40].join(",");
+    let output = run(&["pingpong", "--size", &sizes, "--iterations", "20", "--json"]);
+    assert!(output.status.success());
+    assert!(!text(&output.stderr).contains("WARN"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn devices_lists_what_there_is() {
     let lines = json(&["devices"]);

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, Connection, Listener, Preset, connect_over};
 
-use super::{Line, Measured, Report, follow, lead, line, operations};
+use super::{Line, Measured, Report, follow, hang_up, hang_up_first, lead, line, operations};
 use crate::args::{Common, Pingpong};
 use crate::bench::EndOfLoad;
 use crate::note::{Note, Wire, cause};
@@ -42,7 +42,7 @@ pub(super) fn connect(
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
     let mut wire = Wire::new(stream)?;
     let led = lead(&mut near, options, size).map(|half_trips| (half_trips, operations(&near)));
-    hang_up(near);
+    hang_up_first(near, led.is_ok());
     let (half_trips, here) = led.map_err(|e| cause(e, [&mut wire]))?;
     wire.tell(&Note::Sent { messages: options.trips(), operations: here })?;
     let there = match wire.hear()? {
@@ -54,13 +54,6 @@ pub(super) fn connect(
     let line = line(options, device, config, size, &measured);
     wire.tell(&Note::Latency(Box::new(line.clone())))?;
     Ok(line)
-}
-
-/// Ends a connection whose peer may have gone.
-fn hang_up(connection: Connection) {
-    if let Err(e) = connection.sender.close() {
-        tracing::debug!(error = %e, "the other end was not told goodbye");
-    }
 }
 
 impl Part {
