@@ -372,6 +372,17 @@ struct Receiving {
     free: Vec<u32>,
 }
 
+impl Receiving {
+    #[inline]
+    fn repost(&mut self, least: usize) -> Result<()> {
+        if self.free.len() >= least {
+            self.queue.post(&self.free)?;
+            self.free.clear();
+        }
+        Ok(())
+    }
+}
+
 /// What has arrived.
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
@@ -420,6 +431,9 @@ impl Inbox {
         for completion in self.batch.drain() {
             let position = self.index.of(completion.queue_id());
             let Some(receiving) = self.queues.get_mut(position) else { continue };
+            // What was answered in this batch may have been followed by as many messages:
+            // they cannot wait until the rest of it is.
+            receiving.repost(self.repost_batch)?;
             let source = if self.datagrams { completion.src_qp() } else { None };
             let (qp_num, imm) = (source.unwrap_or(completion.qp_num()), completion.imm());
             let message = receiving.queue.take(completion).context("a receive failed")?;
@@ -433,12 +447,6 @@ impl Inbox {
     /// Posts receives again, where enough of them have gathered.
     #[inline]
     pub(super) fn repost(&mut self) -> Result<()> {
-        for receiving in &mut self.queues {
-            if receiving.free.len() >= self.repost_batch {
-                receiving.queue.post(&receiving.free)?;
-                receiving.free.clear();
-            }
-        }
-        Ok(())
+        self.queues.iter_mut().try_for_each(|receiving| receiving.repost(self.repost_batch))
     }
 }
