@@ -45,15 +45,22 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
         let config = config(common, options, size);
         let mut load = Load::new(options, size);
         bar.set_message(format!("{size} B"));
-        if options.rate == Some(Rate::Auto) {
-            load.rate = Some(rate::find(&device, &config, Shape::new(options), &load)?);
-        }
+        let shape = Shape::new(options);
         let measured = match options.ends.connect {
             Some(address) => {
                 let part = ends::Part { run, at, of };
                 ends::connect(options, &device, &config, &load, part, address)?
             }
-            None => run::within_process(&device, &config, Shape::new(options), &load)?,
+            None if options.rate == Some(Rate::Auto) => {
+                let found = rate::find(&device, &config, shape, &load)?;
+                let (rate, measured) = rate::measure(&device, &config, shape, &load, found)?;
+                load.rate = Some(rate);
+                if !common.json {
+                    bar.suspend(|| eprintln!("{size} B: {}", found_rate(rate)));
+                }
+                measured
+            }
+            None => run::within_process(&device, &config, shape, &load)?,
         };
         report.add(report::Case::new(&device, options, &config, &load), &measured)?;
         bar.inc(1);
@@ -61,6 +68,11 @@ pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     bar.finish_and_clear();
     report.finish();
     Ok(())
+}
+
+/// What `--rate auto` has come to.
+fn found_rate(rate: f64) -> String {
+    format!("the highest rate that was found is {} messages/s of each sender", report::rate(rate))
 }
 
 fn sizes(options: &Bench) -> Vec<u32> {

@@ -9,12 +9,14 @@ use rdma_conn::send_recv::{Config, Ended, SendError};
 use rdma_conn::verbs_safe::WcStatus;
 
 use super::load::{End, Load, Shape};
-use super::run::within_process;
+use super::run::{Measured, within_process};
 
 /// How long each rate is tried.
 const TRIAL: Duration = Duration::from_millis(400);
 /// The result is within this factor of the limit.
 const PRECISION: f64 = 1.05;
+/// What is left of a rate that was too high after all.
+const STEP_DOWN: f64 = 0.7;
 /// Messages a second of each sender that any machine can do.
 const FLOOR: f64 = 1000.0;
 /// Messages a second that no sender reaches.
@@ -43,6 +45,31 @@ pub(crate) fn find(device: &Device, config: &Config, shape: Shape, load: &Load) 
         tracing::info!(rate, reached, clean, "tried a rate");
         Ok(clean)
     })
+}
+
+/// Measures at the rate that was found, and at lower ones for as long as the receiver
+/// falls behind: a longer run meets with more than the trials did. The rate of each
+/// sender that it took.
+pub(crate) fn measure(
+    device: &Device,
+    config: &Config,
+    shape: Shape,
+    load: &Load,
+    found: f64,
+) -> Result<(f64, Measured)> {
+    descend(found, |rate| {
+        within_process(device, config, shape, &Load { rate: Some(rate), ..*load })
+    })
+}
+
+/// Goes down from `rate` until `run` does not fall behind.
+fn descend<T>(mut rate: f64, mut run: impl FnMut(f64) -> Result<T>) -> Result<(f64, T)> {
+    loop {
+        match run(rate) {
+            Err(e) if fell_behind(&e) && rate > FLOOR => rate = (rate * STEP_DOWN).max(FLOOR),
+            done => return Ok((rate, done?)),
+        }
+    }
 }
 
 /// Whether it was too fast by so much that the retries did not last.
@@ -89,12 +116,30 @@ mod tests {
         }
     }
 
+    fn lost(status: WcStatus) -> anyhow::Error {
+        let cause = rdma_conn::verbs_safe::WcError { status, vendor_err: 0, qp_num: 1 };
+        anyhow::Error::from(SendError::Ended(Ended::PeerLost(cause))).context("what to do")
+    }
+
+    #[test]
+    fn a_rate_that_was_found_and_is_too_high_after_all_is_lowered() {
+        let too_fast = |limit: f64| {
+            move |rate| if rate > limit { Err(lost(WcStatus::RNR_RETRY_EXC)) } else { Ok(()) }
+        };
+        let (rate, ()) = descend(1e6, too_fast(4e5)).unwrap();
+        assert!((4e5 * STEP_DOWN..=4e5).contains(&rate), "{rate}");
+        assert_eq!(descend(1e6, |_| Ok(())).unwrap().0, 1e6);
+        assert!(descend(1e6, too_fast(1.0)).is_err(), "it ends");
+        let mut runs = 0;
+        let other = descend(1e6, |_| {
+            runs += 1;
+            Err::<(), _>(lost(WcStatus::RETRY_EXC))
+        });
+        assert!(other.is_err() && runs == 1, "that is no matter of speed");
+    }
+
     #[test]
     fn retries_that_do_not_last_are_a_rate_that_is_too_high() {
-        let lost = |status| {
-            let cause = rdma_conn::verbs_safe::WcError { status, vendor_err: 0, qp_num: 1 };
-            anyhow::Error::from(SendError::Ended(Ended::PeerLost(cause))).context("what to do")
-        };
         assert!(fell_behind(&lost(WcStatus::RNR_RETRY_EXC)));
         assert!(!fell_behind(&lost(WcStatus::RETRY_EXC)), "that is no matter of speed");
         assert!(!fell_behind(&SendError::TimedOut.into()));
