@@ -10,7 +10,6 @@ use crate::context::{Context, InArc};
 use crate::cq::Cq;
 use crate::errno;
 use crate::event::EventQueue;
-use crate::process::Neighbours;
 
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
@@ -49,9 +48,8 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 ) -> *mut ibv_comp_channel {
     // SAFETY: NULL, or a context of ours.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
-        let neighbours = context.device.neighbours.as_ref();
-        let events = match neighbours.and_then(Neighbours::doorbell) {
-            Some(doorbell) => EventQueue::with_doorbell(doorbell)?,
+        let events = match &context.device.neighbours {
+            Some(_) => EventQueue::extensible()?,
             None => EventQueue::new()?,
         };
         context.users.fetch_add(1, Ordering::Relaxed);
@@ -69,6 +67,10 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
     };
     if object.users.load(Ordering::Acquire) != 0 {
         return errno::EBUSY;
+    }
+    if let (Some(neighbours), Some(set)) = (&object.context.device.neighbours, object.events.set())
+    {
+        neighbours.waits_no_more(set);
     }
     object.context.users.fetch_sub(1, Ordering::Release);
     // SAFETY: takes back the reference of `create_comp_channel`.
@@ -90,7 +92,7 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     }
     let device = &channel.context.device;
     let event = crate::sim::steps_before_event(device, &channel.events).and_then(|()| {
-        let look = || crate::process::before_waiting(device);
+        let look = || crate::process::before_waiting(device, channel.events.set());
         channel.events.take_or(|cq| cq.channel_acks.got(), look)
     });
     errno::minus_one(event.map(|event| {

@@ -597,8 +597,8 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
             producer.armed = Armed::Solicited;
         }
         drop(producer);
-        if cq.channel.is_some() {
-            crate::process::before_waiting(&cq.context.device);
+        if let Some(channel) = &cq.channel {
+            crate::process::before_waiting(&cq.context.device, channel.events.set());
         }
     }))
 }

@@ -10,7 +10,8 @@
 //! token and not yet the lock.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use core::ffi::c_int;
 use parking_lot::{Condvar, Mutex};
@@ -25,7 +26,7 @@ pub(crate) struct EventQueue<T> {
     fd: OwnedFd,
     /// What callers see instead, where something else has to wake them, too: a set of
     /// both. The eventfd itself then never blocks.
-    shown: Option<OwnedFd>,
+    shown: Option<Arc<OwnedFd>>,
     state: Mutex<State<T>>,
 }
 
@@ -43,27 +44,30 @@ impl<T> EventQueue<T> {
         Ok(EventQueue { fd, shown: None, state })
     }
 
-    /// A queue whose descriptor is readable when `doorbell` is, too: then somebody who
-    /// cannot append an event himself has sent something, and [`take_or`](Self::take_or)
-    /// has to look.
-    pub(crate) fn with_doorbell(doorbell: BorrowedFd<'_>) -> Result<EventQueue<T>, c_int> {
+    /// A queue whose descriptor can be made readable by something else, too (see
+    /// [`set`](Self::set)): then somebody who cannot append an event himself has sent
+    /// something, and [`take_or`](Self::take_or) has to look.
+    pub(crate) fn extensible() -> Result<EventQueue<T>, c_int> {
         let with = || {
             let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             let fd = eventfd(0, flags)?;
             let shown = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            for fd in [fd.as_fd(), doorbell] {
-                epoll::add(&shown, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-            }
-            Ok((fd, shown))
+            epoll::add(&shown, &fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            Ok((fd, Arc::new(shown)))
         };
         let (fd, shown) = with().map_err(|error: Errno| error.raw_os_error())?;
         let state = Mutex::new(State { queue: VecDeque::new(), stale: 0 });
         Ok(EventQueue { fd, shown: Some(shown), state })
     }
 
+    /// The set that callers see as the descriptor, if it can be extended.
+    pub(crate) fn set(&self) -> Option<&Arc<OwnedFd>> {
+        self.shown.as_ref()
+    }
+
     /// The descriptor, for the caller to poll.
     pub(crate) fn raw_fd(&self) -> c_int {
-        self.shown.as_ref().unwrap_or(&self.fd).as_raw_fd()
+        self.shown.as_deref().unwrap_or(&self.fd).as_raw_fd()
     }
 
     /// Appends an event and wakes a reader.
@@ -116,7 +120,7 @@ impl<T> EventQueue<T> {
 
     /// Whether the caller set the descriptor to `O_NONBLOCK`.
     pub(crate) fn is_nonblocking(&self) -> bool {
-        rustix::fs::fcntl_getfl(self.shown.as_ref().unwrap_or(&self.fd))
+        rustix::fs::fcntl_getfl(self.shown.as_deref().unwrap_or(&self.fd))
             .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 

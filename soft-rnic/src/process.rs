@@ -76,6 +76,8 @@ pub(crate) struct Neighbours {
     lobby: Mutex<Lobby>,
     pairs: RwLock<BTreeMap<u32, Arc<Pair>>>,
     drain: Padded<Lock<Drain>>,
+    /// Somebody wants that it is looked once more.
+    look_again: AtomicBool,
     files: Files,
     helper: helper::Helper,
 }

@@ -13,11 +13,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
 
 use crate::device::Device;
 
 use super::barrier::heavy;
+use super::lobby::Here;
 use super::pair::{Pair, ring};
 use super::{HAS_PAIRS, Neighbours};
 
@@ -49,6 +51,8 @@ pub(crate) struct Helper {
     waits: AtomicBool,
     /// The thread takes what has come.
     works: AtomicBool,
+    /// The completion channel that the doorbell wakes.
+    woken: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl Helper {
@@ -90,9 +94,11 @@ impl Neighbours {
     pub(super) fn arm(&self) {
         let Some(here) = self.told() else { return };
         self.helper.polls.store(0, Ordering::Relaxed);
-        here.directory.armed.store(1, Ordering::Relaxed);
-        // Either who puts something sees it, or we see what he has put.
-        heavy();
+        // Either who puts something sees it, or we see what he has put. (Another thread
+        // that has just armed looks for us, too.)
+        if here.directory.armed.swap(1, Ordering::Relaxed) == 0 {
+            heavy();
+        }
     }
 
     fn disarm(&self) {
@@ -109,29 +115,45 @@ impl Neighbours {
         }
     }
 
-    /// What a completion channel waits for besides events; `None` if there is nothing
-    /// that it could.
-    pub(crate) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.here().ok()?.doorbell.as_fd())
+    /// Lets the doorbell make the descriptor of a completion channel readable, and of no
+    /// other: whoever is woken takes what came for all.
+    fn let_wake(&self, here: &Here, set: &Arc<OwnedFd>) {
+        let mut woken = self.helper.woken.lock();
+        if woken.as_ref().is_some_and(|known| Arc::ptr_eq(known, set)) {
+            return;
+        }
+        if let Some(known) = woken.take() {
+            let _ = epoll::delete(&known, &here.doorbell);
+        }
+        let data = epoll::EventData::new_u64(0);
+        if epoll::add(set, &here.doorbell, data, epoll::EventFlags::IN).is_ok() {
+            *woken = Some(Arc::clone(set));
+        }
+    }
+
+    /// A completion channel goes.
+    pub(crate) fn waits_no_more(&self, set: &Arc<OwnedFd>) {
+        self.helper.woken.lock().take_if(|known| Arc::ptr_eq(known, set));
     }
 }
 
-/// A program is going to wait for an event: what comes from others wakes it, and what
-/// has come is taken.
+/// A program is going to wait for an event, by this descriptor: what comes from others
+/// wakes it, and what has come is taken.
 #[cold]
-pub(crate) fn before_waiting(device: &Arc<Device>) {
+pub(crate) fn before_waiting(device: &Arc<Device>, set: Option<&Arc<OwnedFd>>) {
     if !HAS_PAIRS.load(Ordering::Relaxed) {
         return;
     }
     let Some(neighbours) = &device.neighbours else { return };
-    if let Some(here) = neighbours.told() {
+    if let (Some(here), Some(set)) = (neighbours.told(), set) {
+        neighbours.let_wake(here, set);
         // It has rung for what we are going to take.
         let _ = rustix::io::read(&here.doorbell, &mut [0; 8]);
     }
     neighbours.helper.waits.store(true, Ordering::Relaxed);
     neighbours.arm();
     for _ in 0..ROUNDS {
-        if !device.drain_patiently() {
+        if !device.drain_or_have_drained() {
             return;
         }
     }
@@ -228,7 +250,7 @@ fn wait_for(device: &Arc<Device>, neighbours: &Neighbours, missed: &mut u32) -> 
     }
     neighbours.arm();
     neighbours.helper.works.store(true, Ordering::Relaxed);
-    let any = device.drain_patiently();
+    let any = device.drain_or_have_drained();
     neighbours.helper.works.store(false, Ordering::Relaxed);
     if any {
         return Some(Timespec { tv_sec: 0, tv_nsec: 0 });

@@ -160,7 +160,7 @@ impl Side {
         let replies = self.take_replies(kept, after)?;
         let requests = self.take_requests(kept, scratch, after)?;
         if self.pair.has_blocked() {
-            for number in self.pair.take_blocked() {
+            while let Some(number) = self.pair.take_blocked() {
                 if let Some(qp) = kept.find(number) {
                     qp.run_pending(&mut qp.sq.lock(), after, false);
                 }
@@ -521,24 +521,40 @@ impl Device {
     /// Takes what others have sent; whether there was anything.
     pub(crate) fn drain(&self) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
-        let Some(drain) = neighbours.drain.try_lock() else {
-            if neighbours.helper_works() {
-                std::thread::yield_now();
+        let mut any = false;
+        loop {
+            let Some(drain) = neighbours.drain.try_lock() else {
+                if neighbours.helper_works() {
+                    std::thread::yield_now();
+                }
+                return any;
+            };
+            any |= self.drain_with(neighbours, drain);
+            // SeqCst: see `drain_or_have_drained`.
+            fence(Ordering::SeqCst);
+            if !neighbours.look_again.load(Ordering::Relaxed) {
+                return any;
             }
-            return false;
-        };
-        self.drain_with(neighbours, drain)
+        }
     }
 
-    /// Takes what others have sent, even if somebody is at it; whether there was
-    /// anything.
-    pub(super) fn drain_patiently(&self) -> bool {
+    /// Takes what others have sent, or lets whoever is at it look once more; whether
+    /// there was anything, as far as we know.
+    pub(super) fn drain_or_have_drained(&self) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
-        self.drain_with(neighbours, neighbours.drain.lock())
+        // SeqCst, as the look after the lock was let go: either we get the lock, or its
+        // holder sees this.
+        neighbours.look_again.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.drain()
     }
 
     fn drain_with(&self, neighbours: &Neighbours, mut drain: Guard<'_, Drain>) -> bool {
         let mut after = After::default();
+        if neighbours.look_again.load(Ordering::Relaxed) {
+            // AcqRel: what was put before it was asked for is seen.
+            neighbours.look_again.swap(false, Ordering::AcqRel);
+        }
         let any = drain.run(self, &mut after);
         let broken = core::mem::take(&mut drain.broken);
         drop(drain);

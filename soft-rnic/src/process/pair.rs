@@ -1,7 +1,7 @@
 //! One other process, and what lies between it and this one.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -41,8 +41,15 @@ pub(crate) struct Pair {
     pub(crate) requests: Padded<Lock<Requests>>,
     windows: Mutex<Windows>,
     /// Queue pairs whose requests wait for room.
-    blocked: Mutex<Vec<u32>>,
+    blocked: Mutex<Blocked>,
     has_blocked: AtomicBool,
+}
+
+/// Queue pairs that wait for room, and which one had its turn last.
+#[derive(Debug, Default)]
+struct Blocked {
+    numbers: BTreeSet<u32>,
+    last: u32,
 }
 
 #[derive(Debug)]
@@ -138,9 +145,7 @@ impl Pair {
     /// A queue pair waits for room in the ring of requests.
     pub(crate) fn block(&self, qpn: u32) {
         let mut blocked = self.blocked.lock();
-        if !blocked.contains(&qpn) {
-            blocked.push(qpn);
-        }
+        blocked.numbers.insert(qpn);
         self.has_blocked.store(true, Ordering::Relaxed);
         self.outgoing.wants_room.store(1, Ordering::Relaxed);
     }
@@ -150,12 +155,24 @@ impl Pair {
         self.has_blocked.load(Ordering::Relaxed)
     }
 
-    /// The queue pairs that wait for room, each once.
-    pub(crate) fn take_blocked(&self) -> Vec<u32> {
+    /// A queue pair that waits for room, if there is some; each has its turn.
+    pub(crate) fn take_blocked(&self) -> Option<u32> {
+        let free = self.requests.lock().free(&self.incoming.requests_read);
+        if !free.unwrap_or_else(|_broken| self.declare_dead()) {
+            return None;
+        }
         let mut blocked = self.blocked.lock();
-        self.has_blocked.store(false, Ordering::Relaxed);
-        self.outgoing.wants_room.store(0, Ordering::Relaxed);
-        core::mem::take(&mut blocked)
+        let Blocked { numbers, last } = &mut *blocked;
+        let next = numbers.range(*last + 1..).next().or_else(|| numbers.first()).copied();
+        if let Some(number) = next {
+            numbers.remove(&number);
+            *last = number;
+        }
+        if numbers.is_empty() {
+            self.has_blocked.store(false, Ordering::Relaxed);
+            self.outgoing.wants_room.store(0, Ordering::Relaxed);
+        }
+        next
     }
 }
 

@@ -264,6 +264,20 @@ impl Requests {
         if let Some(at) = self.fit(len) {
             return Ok(Some(at));
         }
+        self.look(read)?;
+        Ok(self.fit(len))
+    }
+
+    /// Whether there is so much room that it pays to go on.
+    pub(crate) fn free(&mut self, read: &AtomicU32) -> Result<bool, Broken> {
+        self.look(read)?;
+        let slots = REQUESTS - self.tail.wrapping_sub(self.read);
+        let data = DATA.saturating_sub(self.data_tail.wrapping_sub(self.data_read));
+        Ok(slots >= REQUESTS / 8 && data >= DATA / 4)
+    }
+
+    /// Takes over how far the reader says that it has come.
+    fn look(&mut self, read: &AtomicU32) -> Result<(), Broken> {
         // Acquire: the reader is done with what is before.
         let read = read.load(Ordering::Acquire);
         if self.tail.wrapping_sub(read) > self.tail.wrapping_sub(self.read) {
@@ -273,7 +287,7 @@ impl Requests {
             self.read = read;
             self.data_read = self.ends[(read.wrapping_sub(1) % REQUESTS) as usize];
         }
-        Ok(self.fit(len))
+        Ok(())
     }
 
     fn fit(&self, len: u32) -> Option<u32> {
