@@ -138,7 +138,7 @@ impl Wire {
     }
 
     /// The next note, if it begins within `time`.
-    fn hear_within(&mut self, time: Duration) -> Result<Option<Note>> {
+    pub(crate) fn hear_within(&mut self, time: Duration) -> Result<Option<Note>> {
         let mut length = [0; 4];
         self.0.set_read_timeout(Some(time))?;
         match self.read_again(&mut length[..1]) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ConnectionArgs;
 use crate::bench::{EndOfLoad, Receiving, Shape};
 pub(crate) use ends::{
-    Guest, cannot_listen, dial, explain, listen, next_peer, open_device, refused,
+    Guest, cannot_listen, dial, engaged, explain, listen, next_peer, open_device, refused,
 };
 
 /// What the buffers of one end may take in all: whoever connects chooses what the
@@ -276,11 +276,34 @@ pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
         let there = wanted.iter().find(|(name, _)| name == flag).map(|(_, value)| value);
         let there = there.map_or("no such flag", String::as_str);
         (there != here).then(|| {
-            format!(
-                "the connecting end has {flag} {there}, this end {here}: leave it out at one of them"
-            )
+            let remedy = remedy(flag, here);
+            format!("the connecting end has {flag} {there}, this end {here}: {remedy}")
         })
     })
+}
+
+/// What to do about a contradiction. What the connecting end has may be no more than its
+/// default.
+fn remedy(flag: &str, here: &str) -> String {
+    match (flag, here) {
+        (RECEIVING, _) => "leave it out at one of them".into(),
+        (flag, "on") => format!("give that end {flag}, too, or leave it out here"),
+        (flag, here) => format!("give that end {flag} {here}, or leave it out here"),
+    }
+}
+
+/// The contradiction between the sizes that this end was told, if any, and the number of
+/// those that the connecting end has.
+pub(crate) fn other_sizes(here: &[u32], there: u32) -> Option<String> {
+    if here.is_empty() || here.len() == there as usize {
+        return None;
+    }
+    let listed: Vec<String> = here.iter().map(u32::to_string).collect();
+    let (listed, many) = (listed.join(","), here.len());
+    Some(format!(
+        "the connecting end has {there} sizes, this end {many}: {}",
+        remedy("--size", &listed)
+    ))
 }
 
 /// How a protocol number shows that the other end was started with other flags.
@@ -391,6 +414,14 @@ mod tests {
         assert_eq!(asked("--no-credits", "on"), None);
         let says = asked("--preset", "batched").unwrap();
         assert!(says.contains("--preset sequential, this end batched"), "{says}");
+        assert!(says.ends_with("give that end --preset batched, or leave it out here"), "{says}");
+        assert_eq!(
+            remedy("--no-verify", "on"),
+            "give that end --no-verify, too, or leave it out here"
+        );
+        assert_eq!((other_sizes(&[], 7), other_sizes(&[16, 64], 2)), (None, None));
+        let says = other_sizes(&[16, 64], 1).unwrap();
+        assert!(says.contains("give that end --size 16,64"), "{says}");
         assert!(asked("--messages", "5").is_some(), "it has seconds instead");
     }
 }

@@ -134,3 +134,24 @@ fn a_file_arrives_with_its_checksum() {
         }
     }
 }
+
+#[test]
+fn a_listener_says_once_who_is_missing_and_that_all_are_there() {
+    if !connects_processes() {
+        return;
+    }
+    let (mut listener, address) = Running::listener(&["bench", "--senders", "2"]);
+    let address = address.to_string();
+    let start = || {
+        let load = ["--size", "16,64", "--messages", "100"];
+        Running::command(&[&["bench", "--connect", &address][..], &load].concat())
+    };
+    let first = start();
+    listener.wait_for("1 of 2 senders is there; waiting for 1 more");
+    let second = start();
+    assert_eq!((first.results().len(), second.results().len()), (2, 2));
+    let listened = listener.ended();
+    let said = |text: &str| listened.err.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(said("all senders are there (2)"), 1, "{listened:#?}");
+    assert_eq!(said("waiting for"), 1, "{listened:#?}");
+}

@@ -1,12 +1,13 @@
 //! The two ends in two processes: the connecting ones send, the listening one receives.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{Config, connect_sender_over};
 
-use super::gather::{Host, Party};
+use super::gather::{BUSY, Host, Party};
 use super::input;
 use super::load::{Load, Receiving, Shape};
 use super::report::{Case, Report};
@@ -15,6 +16,9 @@ use crate::args::{Bench, Common, Rate};
 use crate::note::{Note, Wire, cause};
 use crate::outcome::{Outcome, usage};
 use crate::session::{self, Session, Traffic};
+
+/// How long it takes to begin where all are there.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Which of its measurements a connecting process is at.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +76,15 @@ pub(super) fn join(
 
 /// Waits until the listening end has all its senders.
 pub(super) fn begin(wire: &mut Wire) -> Result<()> {
-    match wire.hear_whenever().context("the listening end does not begin")? {
+    let silent = "the listening end does not begin";
+    let note = match wire.hear_within(MOMENT).context(silent)? {
+        Some(note) => note,
+        None => {
+            eprintln!("connected; the listening end waits for more senders");
+            wire.hear_whenever().context(silent)?
+        }
+    };
+    match note {
         Note::Begin => {
             tracing::info!("it begins");
             Ok(())
@@ -173,7 +185,9 @@ pub(super) fn serve(host: &Host<'_>, report: &mut Report) -> Outcome {
 fn receive(host: &Host<'_>, mut party: Party, report: &mut Report) -> Result<()> {
     let (load, config, shape) = (party.load(), party.config, party.shape);
     let sides = party.sides.take().context("a party without receivers")?;
-    let measured = measure(sides, host.device, &load, || party.begin());
+    let measured = session::engaged(&host.listener, "bench", BUSY, || {
+        measure(sides, host.device, &load, || party.begin())
+    });
     let measured = measured.and_then(|measured| party.settle(measured));
     let measured = measured.map_err(|e| cause(e, party.wires()))?;
     let preset = party.session.traffic.preset.as_ref().and_then(|name| name.parse().ok());

@@ -13,6 +13,9 @@ use crate::args::{Bench, Common, Rate};
 use crate::note::{Note, Wire};
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
+/// What whoever comes during a measurement is told.
+pub(super) const BUSY: &str =
+    "busy with another session; for several connectors start it with --senders N";
 /// Between two looks whether those who have come are still there.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a process may take from one measurement to the next.
@@ -53,11 +56,20 @@ impl Host<'_> {
         let (mut party, since): (Option<Party>, _) = (None, Instant::now());
         loop {
             if let Some(party) = party.take_if(|party| party.is_complete()) {
-                eprintln!("all senders are there ({}): it begins", party.shape.senders);
+                // Once a session, and not for each of its measurements.
+                if part == 0 {
+                    eprintln!("all senders are there ({}): it begins", party.shape.senders);
+                }
                 return Ok(party);
             }
             if let Some(guest) = session::next_peer(&self.listener, "bench", LOOK)? {
+                let before = party.as_ref().map_or(0, Party::came);
                 self.welcome(guest, part, &mut party);
+                if let Some(party) =
+                    party.as_ref().filter(|party| part == 0 && party.came() > before)
+                {
+                    party.say_who_is_missing();
+                }
             }
             if part > 0 && since.elapsed() > PATIENCE {
                 bail!("a connecting end has ended after {part} measurements: start all ends again");
@@ -97,9 +109,8 @@ impl Host<'_> {
                 "it is at measurement {has} of {parts}, and number {wants} is next: start it again"
             ));
         }
-        let sizes = self.options.size.len();
-        if sizes > 0 && sizes != *parts as usize {
-            return Err(format!("the connecting end has {parts} sizes, this end {sizes}"));
+        if let Some(why) = session::other_sizes(&self.options.size, *parts) {
+            return Err(why);
         }
         let wanted = traffic.flags(Preset::Batched.name());
         if let Some(why) = contradiction(&asked(self.options, part), &wanted) {
@@ -112,7 +123,7 @@ impl Host<'_> {
                 here.flag()
             )),
             _ if session.senders > self.total(session) => Err(format!(
-                "the connecting end has --senders {}, this end {}: leave it out at one of them",
+                "the connecting end has --senders {}, this end {}: start this end with --senders {0}",
                 session.senders,
                 self.total(session)
             )),
@@ -174,9 +185,23 @@ impl Party {
         Load { size, end: End::Messages(0), verify, rate }
     }
 
+    /// How many senders are there.
+    fn came(&self) -> u32 {
+        let came = |process: &Process| process.senders.iter().filter(|came| **came).count() as u32;
+        self.processes.iter().map(came).sum()
+    }
+
     fn is_complete(&self) -> bool {
-        let came = |process: &Process| process.senders.iter().filter(|came| **came).count();
-        self.processes.iter().map(came).sum::<usize>() == self.shape.senders as usize
+        self.came() == self.shape.senders
+    }
+
+    /// So that nobody wonders what both ends wait for.
+    fn say_who_is_missing(&self) {
+        let (came, all) = (self.came(), self.shape.senders);
+        if came < all {
+            let verb = if came == 1 { "is" } else { "are" };
+            eprintln!("{came} of {all} senders {verb} there; waiting for {} more", all - came);
+        }
     }
 
     /// Whether a process has gone again.

@@ -22,7 +22,7 @@ use crate::args::{Bench, Common};
 use crate::note::{Note, cause};
 use crate::outcome::{Outcome, usage};
 use crate::progress;
-use crate::session::Traffic;
+use crate::session::{self, Traffic};
 
 /// The message size when none is given.
 const DEFAULT_SIZE: u32 = 65_536;
@@ -201,7 +201,8 @@ pub(super) fn receive(host: &Host<'_>, mut party: Party, expected: (u64, u32)) -
     let mut inlets = party.sides.take().into_iter().flat_map(|s| s.receivers).flatten();
     let inlet = inlets.next().context("a party without a receiver")?;
     party.begin();
-    let taken = take(inlet.receiver).and_then(|passed| told(&mut party, passed, expected));
+    let taken = session::engaged(&host.listener, "bench", gather::BUSY, || take(inlet.receiver));
+    let taken = taken.and_then(|passed| told(&mut party, passed, expected));
     let passed = taken.map_err(|e| cause(e, party.wires()))?;
     report(host.common, host.device, &config, &passed, expected)
 }

@@ -269,6 +269,16 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
 
 fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
     let Outlet { mut sender, stream } = outlet;
+    let sent = send_all(&mut sender, stream, load, together);
+    // Where something failed, that is told, and no more than that.
+    let closed = sender.close();
+    let side = sent?;
+    closed?;
+    Ok(side)
+}
+
+/// Sends until the load is done, and waits until all has arrived.
+fn send_all(sender: &mut Sender, stream: u64, load: &Load, together: &Together) -> Result<Side> {
     let mut payload = Payload::new(load.size as usize, stream);
     if load.verify {
         payload.prepare();
@@ -283,7 +293,7 @@ fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
         together.go_on()?;
         pacer.wait();
         if load.verify {
-            send_checked(&mut sender, &mut payload, load.size as usize)?;
+            send_checked(sender, &mut payload, load.size as usize)?;
         } else {
             sender.send_async(&plain)?;
         }
@@ -295,7 +305,6 @@ fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
     sender.wait_all()?;
     let end = Instant::now();
     let operations = sender.stats().work_requests;
-    sender.close()?;
     Ok(Side { start, end, received: 0, sent, operations })
 }
 

@@ -14,6 +14,8 @@ use crate::note::{Note, Wire, cause};
 use crate::outcome::Outcome;
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
+/// What whoever comes during a session is told.
+const BUSY: &str = "busy with another session: wait for its end, or start another listener";
 /// How long the connecting end may take from one size to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -111,7 +113,10 @@ fn serve(
         let (from, config) = (incoming.from(), accepted.traffic.config(&own));
         match incoming.accept(device, &config) {
             Ok(far) => {
-                let answered = answer(far, &accepted, &mut wire);
+                let followed =
+                    session::engaged(listener, "pingpong", BUSY, || answer(far, &accepted));
+                let answered = followed
+                    .and_then(|(messages, operations)| settle(&mut wire, messages, operations));
                 let line = answered.map_err(|e| cause(e, [&mut wire]))?;
                 report.add(&Line { device: device.name().into(), ..line })?;
             }
@@ -127,12 +132,16 @@ fn serve(
     }
 }
 
-/// Answers one size; what has come of it.
-fn answer(mut far: Connection, session: &Session, wire: &mut Wire) -> Result<Line> {
+/// Answers one size; how many messages, and with how many work requests.
+fn answer(mut far: Connection, session: &Session) -> Result<(u64, u64)> {
     let followed = follow(&mut far, session.traffic.verify, session.traffic.size);
-    let (messages, operations) = (far.receiver.stats().messages, operations(&far));
+    let done = (far.receiver.stats().messages, operations(&far));
     hang_up(far);
-    followed?;
+    followed.map(|()| done)
+}
+
+/// Tells what this end has done, and is told what has come of it.
+fn settle(wire: &mut Wire, messages: u64, operations: u64) -> Result<Line> {
     loop {
         match wire.hear()? {
             Note::Sent { .. } => wire.tell(&Note::Arrived { messages, operations, equal: None })?,
@@ -147,11 +156,10 @@ fn answer(mut far: Connection, session: &Session, wire: &mut Wire) -> Result<Lin
 fn judge(options: &Pingpong, new: &Session, before: Option<&Session>) -> Result<(), String> {
     let expected = before.map_or(0, |session| session.part + 1);
     if new.part != expected || before.is_some_and(|session| session.run != new.run) {
-        return Err("another session has begun: wait for its end".into());
+        return Err(BUSY.into());
     }
-    let (parts, sizes) = (new.parts, options.size.len());
-    if sizes > 0 && sizes != parts as usize {
-        return Err(format!("the connecting end has {parts} sizes, this end {sizes}"));
+    if let Some(why) = session::other_sizes(&options.size, new.parts) {
+        return Err(why);
     }
     let rename = |(flag, value): Flag| match flag {
         "--messages" => ("--iterations", value),

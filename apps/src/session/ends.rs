@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -151,6 +152,42 @@ pub(crate) fn next_peer(
                 incoming.refuse(&format!("{e:#}"));
             }
         }
+    }
+}
+
+/// How long whoever refuses guests may take to see that the work is done.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// Does `work`, and refuses meanwhile whoever comes, with the reason: none would be let in
+/// before the work's end, and none should have to wait to learn that.
+pub(crate) fn engaged<T>(
+    listener: &Listener,
+    command: &str,
+    why: &str,
+    work: impl FnOnce() -> T,
+) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                match next_peer(listener, command, GLANCE) {
+                    Ok(guest) => guest.into_iter().for_each(|guest| guest.refuse(why)),
+                    Err(e) => return tracing::warn!(error = %e, "nobody else is answered"),
+                }
+            }
+        });
+        // Also when the work panics: the thread would be waited for.
+        let _over = Over(&is_over);
+        work()
+    })
+}
+
+/// Says on its end that something is over.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

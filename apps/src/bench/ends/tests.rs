@@ -264,6 +264,8 @@ fn what_one_end_finds_wrong_both_ends_say() {
         let session = Part::only().session(1, 0, &traffic);
         let (mut outlet, mut wire) = join(&session, &device, &config, address).unwrap();
         begin(&mut wire).unwrap();
+        let busy = format!("{:#}", process(&FEW, address).map(drop).unwrap_err());
+        assert!(busy.contains("busy with another session; for several connectors"), "{busy}");
         let error = loop {
             if let Err(e) = outlet.sender.send(b"not any payload.") {
                 break e;

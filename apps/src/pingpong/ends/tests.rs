@@ -123,6 +123,8 @@ fn what_one_end_finds_wrong_both_ends_say() {
         let mut stream = session::dial(address).unwrap();
         let bytes = session.encode().unwrap();
         let mut near = connect_over(&mut stream, &device, &config, &bytes).unwrap();
+        let error = format!("{:#}", process(&FEW, address).unwrap_err());
+        assert!(error.contains("busy with another session"), "{error}");
         near.sender.send(b"not any payload.").unwrap();
         let found = format!("{:#}", host.join().unwrap().unwrap_err());
         assert!(found.contains("checksum"), "{found}");
