@@ -18,8 +18,7 @@
 //! own line, laid down by the poll (13.9 and 14.5 M/s where the receiver reads the
 //! messages, 14.3 and 14.1 without, and 1 to 2 ns more within one thread); a pause
 //! after an empty poll; fetching 8 or 16 slots ahead instead of 4; neighbouring
-//! entries in different pages, against prefetching by the processor. The payload's
-//! line is thus not what a short message waits for; what is, is not known.
+//! entries in different pages, against prefetching by the processor.
 //!
 //! Two threads, 16 bytes, lists of 8: 48 ns a message where the machine's two
 //! processors share a cache, 175 ns where they do not; it changes by the minute, and
@@ -29,10 +28,7 @@
 //! turn with the version without it: the oldest entry written as a whole when it is
 //! published (no difference, and 190 ns instead of 175 in the second case); fetching
 //! the receive slots that a list of reposts is going to write (47.5 to 53 ns against
-//! 48.5 to 53, 170 against 173, and 0.5 ns more within one thread). Before runs of
-//! messages shared their checks: messages of up to 24 bytes in the completion's own
-//! line; a pause after an empty poll; fetching 8 or 16 slots ahead instead of 4;
-//! neighbouring entries in different pages.
+//! 48.5 to 53, 170 against 173, and 0.5 ns more within one thread).
 //!
 //! An overrun kills the queue: what was in it can be polled, what came later is
 //! lost, and the queue pairs that use it go to the error state.

@@ -6,7 +6,7 @@
 //! lock is shared, and a process that dies leaves nothing held or half done. They find
 //! each other by the numbers of their queue pairs (`lobby`).
 //!
-//! - **One-sided operations** are carried out by the requester (`remote`): it looks up
+//! - **One-sided operations** are carried out by the requester (`one_sided`): it looks up
 //!   whether they are permitted, and copies to or from the target's memory, mapped
 //!   (`region`) or attached to (`memory`). The target does nothing; it may be stopped.
 //! - **What takes a receive request**, and what the requester finds not to be permitted,
@@ -26,6 +26,8 @@ mod incoming;
 mod lobby;
 mod mapped;
 mod memory;
+mod one_sided;
+mod out;
 mod pair;
 mod region;
 mod remote;

@@ -10,8 +10,8 @@ use crate::qp::Qp;
 use crate::requester::{Line, Outcome, SqParts};
 use crate::sq::{self, Wait, Wqe};
 
+use super::out::Out;
 use super::pair::Pair;
-use super::remote::Out;
 use super::ring::{HAS_IMM, Place, Request, SOLICITED, What};
 use super::slot_of;
 

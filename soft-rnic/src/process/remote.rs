@@ -13,32 +13,25 @@
 //!
 //! An operation on memory is carried out here when nothing before it waits for a reply.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use verbs_sys::*;
 
 use crate::after::{After, Todo};
-use crate::lock::Guard;
 use crate::memory::{Copying, Span, copy_spans};
-use crate::mr::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::{Qp, State};
 use crate::requester::{Line, Outcome, SqParts};
 use crate::responder::Reply;
 use crate::sq::{self, Op, Sq, Wait};
 
-use super::directory::{QpEntry, Told};
-use super::memory::{Way, attach};
+use super::one_sided::{Access, Region};
+use super::out::{COPIED, Out};
 use super::pair::Pair;
-use super::region::Window;
 use super::ring::{
-    BODY, DATA, HAS_IMM, JUDGE, Place, ReplyEntry, Request, Requests, SOLICITED, Verdict,
-    WANTS_REPLY, What,
+    DATA, HAS_IMM, JUDGE, Place, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY, What,
 };
 use super::slot_of;
-
-/// Longer messages are copied by the receiver, from where they are.
-const COPIED: u64 = 8 << 10;
 
 /// What a send queue knows of a peer in another process.
 #[derive(Debug)]
@@ -57,14 +50,7 @@ pub(crate) struct Remote {
     sent: u32,
     /// How many of those put data into receive buffers.
     sends: u32,
-    region: Option<(u32, Region)>,
-}
-
-/// A peer's region, and where it is mapped if it is.
-#[derive(Debug, Clone)]
-struct Region {
-    told: Told,
-    window: Option<Arc<Window>>,
+    pub(super) region: Option<(u32, Region)>,
 }
 
 /// What became of a try to send a request.
@@ -285,7 +271,7 @@ impl Qp {
     }
 
     /// The peer's process has died.
-    fn lost(&self, parts: &mut SqParts<'_>, len: u64) -> Outcome {
+    pub(super) fn lost(&self, parts: &mut SqParts<'_>, len: u64) -> Outcome {
         if self.transport.is_reliable() {
             return Outcome::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
         }
@@ -369,65 +355,6 @@ impl Qp {
             len: 0,
             body: [0; 4],
         }
-    }
-
-    /// Carries an operation on the peer's memory out, if it is permitted.
-    fn one_sided(
-        &self,
-        parts: &mut SqParts<'_>,
-        remote: &mut Remote,
-        out: &mut Out<'_>,
-        request: &sq::Request<'_>,
-    ) -> Access {
-        // Others of this process may send while we copy.
-        out.release();
-        parts.requester.started = true;
-        let pair = out.pair;
-        let Some(own) = self.entry() else { return Access::Judge };
-        let _inside = own.enter(pair.spares_barriers);
-        let to = parts.requester.dest_qpn;
-        let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
-            let silence = self.judge(parts.requester, Reply::Silence, request.len());
-            return Access::Ended(silence);
-        };
-        if !permits(entry, request.wqe.op) {
-            return Access::Judge;
-        }
-        let len = request.len();
-        if len == 0 {
-            return Access::Done;
-        }
-        let Some((region, offset)) = remote.region(pair, entry, request, len) else {
-            return Access::Judge;
-        };
-        let local = parts.scratch.local.as_slice();
-        if let Some(at) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
-            // SAFETY: both were checked, and their owner waits until we have left;
-            // programs access them atomically only.
-            return unsafe { access(at, local, request) };
-        }
-        if request.wqe.op.is_atomic() {
-            return Access::Judge;
-        }
-        let way = if request.wqe.op == Op::Read { Way::From } else { Way::Into };
-        if !pair.attaches || pair.has_ended() {
-            return Access::Ended(self.unattached(parts, pair, len));
-        }
-        let there = region.told.addr.wrapping_add(offset);
-        // SAFETY: as above.
-        match unsafe { attach(pair.pid, way, local, there, len as usize) } {
-            Ok(()) => Access::Done,
-            Err(_) => Access::Ended(self.unattached(parts, pair, len)),
-        }
-    }
-
-    /// Memory that is neither mapped nor attached to.
-    #[cold]
-    fn unattached(&self, parts: &mut SqParts<'_>, pair: &Pair, len: u64) -> Outcome {
-        if pair.has_ended() || !self.transport.is_reliable() {
-            return self.lost(parts, len);
-        }
-        Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR)
     }
 
     /// A reply has come.
@@ -536,59 +463,6 @@ fn flags_of(request: &sq::Request<'_>) -> u8 {
     flag(request.wqe.imm.is_some(), HAS_IMM) | flag(request.wqe.solicited, SOLICITED)
 }
 
-/// How an operation on memory ended.
-enum Access {
-    Done,
-    /// The target has to say what is wrong.
-    Judge,
-    Ended(Outcome),
-}
-
-/// Whether a queue pair permits an operation, as far as it tells.
-fn permits(entry: &QpEntry, op: Op) -> bool {
-    let access = entry.access.load(Ordering::Relaxed);
-    let reads = entry.dest_rd_atomic.load(Ordering::Relaxed) > 0;
-    match op {
-        Op::Read => access & REMOTE_READ != 0 && reads,
-        Op::CompareSwap | Op::FetchAdd => access & REMOTE_ATOMIC != 0 && reads,
-        _ => access & REMOTE_WRITE != 0,
-    }
-}
-
-/// # Safety
-/// `at` and `local` are valid memory for the request; programs access it atomically
-/// only.
-unsafe fn access(at: *mut u8, local: &[Span], request: &sq::Request<'_>) -> Access {
-    let wqe = &request.wqe;
-    let there = [Span { ptr: at, len: request.len() as usize }];
-    if wqe.op.is_atomic() {
-        if !at.addr().is_multiple_of(8) || !wqe.remote_addr.is_multiple_of(8) {
-            return Access::Judge;
-        }
-        // SAFETY: aligned, and the caller's promise.
-        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-        // AcqRel: an atomic is a synchronisation between whoever uses the word.
-        let mut old = match wqe.op {
-            Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
-            _ => word
-                .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
-                .unwrap_or_else(|seen| seen),
-        };
-        let old = Span { ptr: (&raw mut old).cast(), len: 8 };
-        // SAFETY: the caller's promise.
-        unsafe { copy_spans(local, &[old], Copying::Shared) };
-        return Access::Done;
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match wqe.op {
-            Op::Read => copy_spans(local, &there, Copying::Shared),
-            _ => copy_spans(&there, local, Copying::Shared),
-        }
-    }
-    Access::Done
-}
-
 impl Remote {
     /// What is only done when nothing before it waits for a reply.
     fn alone(&mut self, act: impl FnOnce(&mut Remote) -> Step) -> Step {
@@ -607,158 +481,6 @@ impl Remote {
             }
         }
         self.pair.clone()
-    }
-
-    /// The region that a request names and the offset in it, if it may be accessed so.
-    fn region(
-        &mut self,
-        pair: &Pair,
-        entry: &QpEntry,
-        request: &sq::Request<'_>,
-        len: u64,
-    ) -> Option<(&Region, u64)> {
-        let wqe = &request.wqe;
-        let version = pair.theirs.version(wqe.rkey)?;
-        let known =
-            |(key, region): &(u32, Region)| *key == wqe.rkey && region.told.version == version;
-        if !self.region.as_ref().is_some_and(known) {
-            let told = pair.theirs.find(wqe.rkey)?;
-            let window = pair.window(wqe.rkey, &told);
-            self.region = Some((wqe.rkey, Region { told, window }));
-        }
-        let (_, region) = self.region.as_ref()?;
-        let access = match wqe.op {
-            Op::Read => REMOTE_READ,
-            Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
-            _ => REMOTE_WRITE,
-        };
-        let allowed = region.told.access & access == access;
-        let same_domain = region.told.pd == entry.pd.load(Ordering::Relaxed);
-        if !allowed || !same_domain {
-            return None;
-        }
-        region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
-    }
-}
-
-/// The writing side of a ring, locked once for a list; what was put is visible when it
-/// is let go.
-pub(super) struct Out<'a> {
-    pub(super) pair: &'a Pair,
-    held: Option<Guard<'a, Requests>>,
-    any: bool,
-}
-
-impl<'a> Out<'a> {
-    pub(super) fn new(pair: &'a Pair) -> Out<'a> {
-        Out { pair, held: None, any: false }
-    }
-
-    /// Room for a request of queue pair `qpn`, and where its data go. Without any, it is
-    /// called again when there is.
-    fn room(&mut self, qpn: u32, len: u32) -> Option<u32> {
-        self.look_for_room(len).or_else(|| {
-            self.pair.block(qpn);
-            // SeqCst: either we see what was read since, or the reader sees that we wait.
-            fence(Ordering::SeqCst);
-            self.look_for_room(len)
-        })
-    }
-
-    fn look_for_room(&mut self, len: u32) -> Option<u32> {
-        let pair = self.pair;
-        let requests = self.held.get_or_insert_with(|| pair.requests.lock());
-        let room = requests.room(&pair.incoming.requests_read, len);
-        room.unwrap_or_else(|_broken| {
-            pair.declare_dead();
-            None
-        })
-    }
-
-    /// Puts a request without data; whether there was room.
-    fn put(&mut self, request: Request) -> bool {
-        if self.room(request.from, 0).is_none() {
-            return false;
-        }
-        if let Some(requests) = &mut self.held {
-            requests.put(&self.pair.outgoing, request, None);
-        }
-        true
-    }
-
-    /// Puts a request and its data, which are `local` (and `sges` say where that is);
-    /// whether there was room.
-    pub(super) fn put_message(
-        &mut self,
-        mut request: Request,
-        local: &[Span],
-        sges: &[ibv_sge],
-    ) -> bool {
-        let len = request.len;
-        if len as usize <= BODY {
-            let body = Span { ptr: request.body.as_mut_ptr().cast(), len: BODY };
-            // SAFETY: the pieces were checked; the body is ours.
-            unsafe { copy_spans(&[body], local, Copying::Owned) };
-            return self.put(request);
-        }
-        if u64::from(len) > COPIED {
-            let list: Vec<ibv_sge> = sges.iter().copied().filter(|sge| sge.length > 0).collect();
-            request.body[1] = list.len() as u64;
-            return self.put_list(request, &list);
-        }
-        self.put_data(request, local)
-    }
-
-    /// Puts a request and its data, which go into the ring of data; whether there was
-    /// room.
-    pub(super) fn put_data(&mut self, mut request: Request, local: &[Span]) -> bool {
-        let len = request.len;
-        let Some(at) = self.room(request.from, len) else { return false };
-        request.place = Place::Data;
-        request.body[0] = (at % DATA).into();
-        let to = Span { ptr: self.data(at), len: len as usize };
-        // SAFETY: the pieces were checked; nobody reads there before it is published.
-        unsafe { copy_spans(&[to], local, Copying::Owned) };
-        if let Some(requests) = &mut self.held {
-            requests.put(&self.pair.outgoing, request, Some((at, len)));
-        }
-        true
-    }
-
-    fn put_list(&mut self, mut request: Request, list: &[ibv_sge]) -> bool {
-        let size = size_of_val(list) as u32;
-        let Some(at) = self.room(request.from, size) else { return false };
-        request.place = Place::Regions;
-        request.body[0] = (at % DATA).into();
-        // SAFETY: there is room for the list, and nobody reads there yet.
-        unsafe {
-            core::ptr::copy_nonoverlapping(list.as_ptr(), self.data(at).cast(), list.len());
-        }
-        if let Some(requests) = &mut self.held {
-            requests.put(&self.pair.outgoing, request, Some((at, size)));
-        }
-        true
-    }
-
-    fn data(&self, at: u32) -> *mut u8 {
-        // SAFETY: within the ring of data.
-        unsafe { self.pair.outgoing.data().add((at % DATA) as usize) }
-    }
-
-    /// Publishes what was put and lets go of the ring.
-    pub(super) fn release(&mut self) {
-        if let Some(mut requests) = self.held.take() {
-            self.any |= requests.publish(&self.pair.outgoing);
-        }
-        if core::mem::take(&mut self.any) {
-            self.pair.wake();
-        }
-    }
-}
-
-impl Drop for Out<'_> {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

@@ -1,0 +1,179 @@
+//! Operations on another process's memory, carried out by the requester.
+//!
+//! It looks up whether the target permits them, and says meanwhile that it is inside: who
+//! takes a region, a permission or a queue pair away waits until it has left. What is
+//! not permitted it leaves to the target to judge, so that there is one place from which
+//! statuses and events come.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::memory::{Copying, Span, copy_spans};
+use crate::mr::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::qp::Qp;
+use crate::requester::{Outcome, SqParts};
+use crate::responder::Reply;
+use crate::sq::{self, Op};
+
+use super::directory::{QpEntry, Told};
+use super::memory::{Way, attach};
+use super::out::Out;
+use super::pair::Pair;
+use super::region::Window;
+use super::remote::Remote;
+
+/// A peer's region, and where it is mapped if it is.
+#[derive(Debug, Clone)]
+pub(super) struct Region {
+    told: Told,
+    window: Option<Arc<Window>>,
+}
+
+/// How an operation on memory ended.
+pub(super) enum Access {
+    Done,
+    /// The target has to say what is wrong.
+    Judge,
+    Ended(Outcome),
+}
+
+/// Whether a queue pair permits an operation, as far as it tells.
+fn permits(entry: &QpEntry, op: Op) -> bool {
+    let access = entry.access.load(Ordering::Relaxed);
+    let reads = entry.dest_rd_atomic.load(Ordering::Relaxed) > 0;
+    match op {
+        Op::Read => access & REMOTE_READ != 0 && reads,
+        Op::CompareSwap | Op::FetchAdd => access & REMOTE_ATOMIC != 0 && reads,
+        _ => access & REMOTE_WRITE != 0,
+    }
+}
+
+/// # Safety
+/// `at` and `local` are valid memory for the request; programs access it atomically
+/// only.
+unsafe fn access(at: *mut u8, local: &[Span], request: &sq::Request<'_>) -> Access {
+    let wqe = &request.wqe;
+    let there = [Span { ptr: at, len: request.len() as usize }];
+    if wqe.op.is_atomic() {
+        if !at.addr().is_multiple_of(8) || !wqe.remote_addr.is_multiple_of(8) {
+            return Access::Judge;
+        }
+        // SAFETY: aligned, and the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+        // AcqRel: an atomic is a synchronisation between whoever uses the word.
+        let mut old = match wqe.op {
+            Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
+            _ => word
+                .compare_exchange(wqe.compare_add, wqe.swap, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|seen| seen),
+        };
+        let old = Span { ptr: (&raw mut old).cast(), len: 8 };
+        // SAFETY: the caller's promise.
+        unsafe { copy_spans(local, &[old], Copying::Shared) };
+        return Access::Done;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match wqe.op {
+            Op::Read => copy_spans(local, &there, Copying::Shared),
+            _ => copy_spans(&there, local, Copying::Shared),
+        }
+    }
+    Access::Done
+}
+
+impl Qp {
+    /// Carries an operation on the peer's memory out, if it is permitted.
+    pub(super) fn one_sided(
+        &self,
+        parts: &mut SqParts<'_>,
+        remote: &mut Remote,
+        out: &mut Out<'_>,
+        request: &sq::Request<'_>,
+    ) -> Access {
+        // Others of this process may send while we copy.
+        out.release();
+        parts.requester.started = true;
+        let pair = out.pair;
+        let Some(own) = self.entry() else { return Access::Judge };
+        let _inside = own.enter(pair.spares_barriers);
+        let to = parts.requester.dest_qpn;
+        let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
+            let silence = self.judge(parts.requester, Reply::Silence, request.len());
+            return Access::Ended(silence);
+        };
+        if !permits(entry, request.wqe.op) {
+            return Access::Judge;
+        }
+        let len = request.len();
+        if len == 0 {
+            return Access::Done;
+        }
+        let Some((region, offset)) = remote.region(pair, entry, request, len) else {
+            return Access::Judge;
+        };
+        let local = parts.scratch.local.as_slice();
+        if let Some(at) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
+            // SAFETY: both were checked, and their owner waits until we have left;
+            // programs access them atomically only.
+            return unsafe { access(at, local, request) };
+        }
+        if request.wqe.op.is_atomic() {
+            return Access::Judge;
+        }
+        let way = if request.wqe.op == Op::Read { Way::From } else { Way::Into };
+        if !pair.attaches || pair.has_ended() {
+            return Access::Ended(self.unattached(parts, pair, len));
+        }
+        let there = region.told.addr.wrapping_add(offset);
+        // SAFETY: as above.
+        match unsafe { attach(pair.pid, way, local, there, len as usize) } {
+            Ok(()) => Access::Done,
+            Err(_) => Access::Ended(self.unattached(parts, pair, len)),
+        }
+    }
+
+    /// Memory that is neither mapped nor attached to.
+    #[cold]
+    fn unattached(&self, parts: &mut SqParts<'_>, pair: &Pair, len: u64) -> Outcome {
+        if pair.has_ended() || !self.transport.is_reliable() {
+            return self.lost(parts, len);
+        }
+        Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR)
+    }
+}
+
+impl Remote {
+    /// The region that a request names and the offset in it, if it may be accessed so.
+    fn region(
+        &mut self,
+        pair: &Pair,
+        entry: &QpEntry,
+        request: &sq::Request<'_>,
+        len: u64,
+    ) -> Option<(&Region, u64)> {
+        let wqe = &request.wqe;
+        let version = pair.theirs.version(wqe.rkey)?;
+        let known =
+            |(key, region): &(u32, Region)| *key == wqe.rkey && region.told.version == version;
+        if !self.region.as_ref().is_some_and(known) {
+            let told = pair.theirs.find(wqe.rkey)?;
+            let window = pair.window(wqe.rkey, &told);
+            self.region = Some((wqe.rkey, Region { told, window }));
+        }
+        let (_, region) = self.region.as_ref()?;
+        let access = match wqe.op {
+            Op::Read => REMOTE_READ,
+            Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
+            _ => REMOTE_WRITE,
+        };
+        let allowed = region.told.access & access == access;
+        let same_domain = region.told.pd == entry.pd.load(Ordering::Relaxed);
+        if !allowed || !same_domain {
+            return None;
+        }
+        region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+    }
+}
