@@ -82,7 +82,7 @@ pub(crate) enum Command {
         rdma-conn pingpong --op write --size 64\n  \
         rdma-conn pingpong --op send --srq --qps 8 --unacked 8\n  \
         rdma-conn pingpong --op send --srq-classes --size 64,8192\n  \
-        rdma-conn pingpong --op send --transport ud --peers 3 --faults loss=0.01,seed=7\n  \
+        rdma-conn pingpong --op send --transport ud --peers 3 --iterations 2000 --faults loss=0.01,seed=7\n  \
         rdma-conn pingpong --compat ibv_rc_pingpong --listen 0.0.0.0   # ibv_rc_pingpong -g 1 HOST"
     )]
     Pingpong(Pingpong),
@@ -94,7 +94,8 @@ pub(crate) enum Command {
         rdma-conn bench --input FILE\n  \
         rdma-conn bench --no-credits --rate auto --size 512\n  \
         rdma-conn bench --op write --batch 8 --signal-every 32 --size 16\n  \
-        rdma-conn bench --op send --transport ud --size 1024")]
+        rdma-conn bench --op send --transport ud --size 1024\n  \
+        rdma-conn bench --op send --transport ud --peers 3 --messages 5000 --recv-window 16384 --faults loss=0.01,seed=7")]
     Bench(Bench),
 }
 

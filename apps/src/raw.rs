@@ -376,7 +376,8 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     let operations = operations.context("the other end counts more requests than there can be")?;
     let delivered = if answered(plan) { 2 * (sent - led.faults.lost) } else { messages };
     let after = local.device.counters().ok();
-    let rnr_events = before.and_then(|before| after?.since(&before).rnr_events);
+    let since = before.and_then(|before| Some(after?.since(&before)));
+    let rnr_events = since.and_then(|since| since.rnr_events);
     let lines: Vec<Line> = (0..plan.classes() as usize)
         .map(|class| {
             let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
@@ -384,6 +385,7 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
             led.fill(plan, class, &received, &mut line);
             line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
             line.rnr_events = rnr_events;
+            line.faults.count_dropped(plan.task, since.and_then(|since| since.dropped));
             line
         })
         .collect();
@@ -453,6 +455,7 @@ impl Led {
             _ if plan.is_reliable() => Counted::default(),
             Task::Pingpong => Counted {
                 lost: Some(self.faults.lost),
+                dropped: None,
                 reordered: Some(self.faults.reordered),
                 late: Some(self.faults.late),
                 repeated: None,
@@ -460,6 +463,7 @@ impl Led {
             // Of plain WRITEs nobody at the other end knows.
             Task::Bench => Counted {
                 lost: plan.receives().then(|| sent.saturating_sub(received.messages)),
+                dropped: None,
                 reordered: numbered.then_some(received.reordered),
                 late: None,
                 repeated: numbered.then_some(received.repeated),

@@ -26,6 +26,8 @@ pub struct Counters {
     /// posted or it was too short, the key was wrong, nobody was there, or they
     /// were lost on purpose.
     pub dropped: u64,
+    /// Those of them that were lost on purpose.
+    pub lost: u64,
     /// Faults that a simulation injected.
     pub faults: u64,
 }
@@ -37,6 +39,7 @@ impl AddAssign for Counters {
         self.rnr_naks += other.rnr_naks;
         self.retries += other.retries;
         self.dropped += other.dropped;
+        self.lost += other.lost;
         self.faults += other.faults;
     }
 }

@@ -160,7 +160,11 @@ impl Qp {
         let psn = parts.requester.psn;
         match fate {
             Fate::Arrives => execute(parts, true),
-            Fate::Lost => execute(parts, false),
+            Fate::Lost => {
+                let outcome = execute(parts, false);
+                parts.counters.lost += u64::from(outcome == Outcome::Dropped);
+                outcome
+            }
             Fate::Twice => {
                 // One that fails here fails both times, and changes nothing.
                 execute(parts, true);

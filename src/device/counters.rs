@@ -18,6 +18,12 @@ pub struct Counters {
     pub rnr_events: Option<u64>,
     /// Times that a request was repeated because nobody answered.
     pub retries: Option<u64>,
+    /// Messages of unreliable transports that this process has sent and a faulty network
+    /// has lost ([`set_network_faults`](super::set_network_faults)).
+    pub lost: Option<u64>,
+    /// Messages of unreliable transports that this process has sent, and that arrived and
+    /// were taken by nobody: no receive that fitted was posted.
+    pub dropped: Option<u64>,
 }
 
 /// Counters that cannot be read.
@@ -46,6 +52,8 @@ impl Counters {
             sent_packets: diff(self.sent_packets, before.sent_packets),
             rnr_events: diff(self.rnr_events, before.rnr_events),
             retries: diff(self.retries, before.retries),
+            lost: diff(self.lost, before.lost),
+            dropped: diff(self.dropped, before.dropped),
         }
     }
 
@@ -57,6 +65,8 @@ impl Counters {
             sent_packets: sum(self.sent_packets, other.sent_packets),
             rnr_events: sum(self.rnr_events, other.rnr_events),
             retries: sum(self.retries, other.retries),
+            lost: sum(self.lost, other.lost),
+            dropped: sum(self.dropped, other.dropped),
         }
     }
 }
@@ -99,6 +109,8 @@ fn of_port(dir: &Path) -> Counters {
         sent_packets: read(&["sent_pkts"]),
         rnr_events: read(&["rcvd_rnr_err", "rnr_nak_retry_err"]),
         retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
+        lost: None,
+        dropped: None,
     }
 }
 
@@ -109,5 +121,7 @@ fn soft() -> Counters {
         sent_packets: None,
         rnr_events: Some(counted.rnr_naks),
         retries: Some(counted.retries),
+        lost: Some(counted.lost),
+        dropped: Some(counted.dropped.saturating_sub(counted.lost)),
     }
 }

@@ -60,6 +60,9 @@ pub(super) struct Counted {
     /// Messages (pingpong: or answers) that did not come, or not in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
+    /// Bench: those of the lost that arrived where no receive was posted for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) dropped: Option<u64>,
     /// Messages (pingpong: answers) that came after a later one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reordered: Option<u64>,
@@ -72,16 +75,37 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// In words, with a comma in front.
+    /// Takes note of what the device has counted as taken by nobody: a second copy of a
+    /// message may be among it, and is no loss.
+    pub(super) fn count_dropped(&mut self, task: Task, dropped: Option<u64>) {
+        if let (Task::Bench, Some(lost)) = (task, self.lost) {
+            self.dropped = dropped.map(|dropped| dropped.min(lost));
+        }
+    }
+
+    /// In words, with commas in between.
     fn text(&self) -> String {
+        let (lost, dropped) = match (self.lost, self.dropped) {
+            (Some(lost), Some(dropped)) => (Some(lost.saturating_sub(dropped)), Some(dropped)),
+            known => known,
+        };
+        let on = if dropped.is_some() { "lost on the network" } else { "lost" };
         let named = [
-            (self.lost, "lost"),
+            (lost, on),
+            (dropped, "dropped for want of a receive"),
             (self.reordered, "reordered"),
             (self.late, "late"),
             (self.repeated, "repeated"),
         ];
         let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
-        words.collect::<Vec<_>>().join(", ")
+        let advice = match dropped {
+            Some(1..) => {
+                " (nothing holds the sender back when the receiver is slower: give a larger \
+                 --recv-window, or fewer --messages)"
+            }
+            _ => "",
+        };
+        words.collect::<Vec<_>>().join(", ") + advice
     }
 }
 

@@ -138,7 +138,7 @@ fn without_faults_nothing_is_lost() {
             "pingpong {mode} --size 2,40,1000 --iterations 50 --answer-timeout 10000"
         )) {
             let counted =
-                Counted { lost: Some(0), reordered: Some(0), late: Some(0), repeated: None };
+                Counted { lost: Some(0), reordered: Some(0), late: Some(0), ..Counted::default() };
             assert_eq!((line.messages, line.faults), (100, counted), "{mode}");
             assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true), "{mode}");
         }
@@ -200,9 +200,29 @@ fn loss_and_disorder_are_counted_and_the_run_goes_on() {
         let Counted { lost, reordered, repeated, .. } = line.faults;
         let sent = 600 * u64::from(line.senders);
         assert_eq!(line.messages + lost.unwrap(), sent, "{mode}");
+        assert_eq!(line.faults.dropped, Some(0), "{mode}: all fit into the receives");
         assert!(lost.unwrap() > 0 && reordered.unwrap() > 0 && repeated.unwrap() > 0, "{line:?}");
     }
     set_network_faults(0, NetworkFaults::default());
+}
+
+#[test]
+fn what_finds_no_receive_is_told_from_what_the_network_has_lost() {
+    if !is_soft() {
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    // So many in flight that one receive cannot do.
+    let sent = 64 * 2000;
+    let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 64000 \
+                    --unacked 64 --batch 64 --recv-window 1 --faults loss=0.01,seed=3");
+    set_network_faults(0, NetworkFaults::default());
+    let (lost, dropped) = (line.faults.lost.unwrap(), line.faults.dropped.unwrap());
+    assert_eq!(line.messages + lost, sent, "{line:?}");
+    assert!(dropped > 0, "{line:?}");
+    // A hundredth of what was sent, and nothing else.
+    let on_the_network = lost - dropped;
+    assert!((sent / 200..sent / 50).contains(&on_the_network), "{line:?}");
 }
 
 #[test]
