@@ -32,6 +32,11 @@ use super::{
 use crate::gate::Gate;
 use crate::sync::{AtomicU64, Ordering, ordering};
 
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
 /// What the receiver had done with the bytes before it freed them comes before what is
 /// written there next, by whichever thread.
 const HEAD_PUBLISH: Ordering = ordering!("ring-head-publish", Release => Relaxed);

@@ -1,0 +1,85 @@
+use std::{println, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::oracle::*;
+use super::*;
+use crate::exhaustive::{Pair, every_history};
+
+#[test]
+fn every_short_history_agrees_with_the_model() {
+    let alphabet = [
+        Op::Reserve(0),
+        Op::Reserve(8),
+        Op::Publish(0),
+        Op::Publish(1),
+        Op::GiveUp(0),
+        Op::Land,
+        Op::Take,
+        Op::Free(0),
+        Op::TellHead,
+    ];
+    let mut histories = 0;
+    for geometry in [Geometry::mirrored(32, 24), Geometry::plain(32, 8)] {
+        for slots in [1, 2] {
+            let start = Crowd::new(geometry.unwrap(), slots).unwrap();
+            histories += every_history(&start, &alphabet, 6);
+        }
+    }
+    println!("shared ring: {histories} histories");
+    assert!(histories > 1_000_000);
+}
+
+#[test]
+fn claims_are_understood_wherever_the_positions_are() {
+    for head in [0, 8, (1 << 43) - 8, 1 << 43, (1 << 60) + 24] {
+        for ahead in [0, 8, 4096] {
+            for count in [0, 1, COUNT] {
+                let word = Claim { position: head + ahead, count }.pack();
+                let claim = Claim::unpack(word, head, 4096).unwrap();
+                assert_eq!((claim.position, claim.count), (head + ahead, count));
+            }
+            let old = Claim { position: head + ahead, count: 0 }.pack();
+            assert!(Claim::unpack(old, head + ahead + 8, 4096).is_none());
+        }
+    }
+}
+
+#[test]
+fn storage_is_a_power_of_two() {
+    let geometry = Geometry::mirrored(64, 8).unwrap();
+    for slots in [0, 3] {
+        let storage: Vec<RecordSlot> = (0..slots).map(|_| RecordSlot::new()).collect();
+        assert_eq!(Senders::new(geometry, storage).unwrap_err(), FreeListError { slots });
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => (0..70u8).prop_map(Op::Reserve),
+        5 => (0..4u8).prop_map(Op::Publish),
+        1 => (0..4u8).prop_map(Op::GiveUp),
+        3 => Just(Op::Land),
+        5 => Just(Op::Take),
+        5 => (0..4u8).prop_map(Op::Free),
+        3 => Just(Op::TellHead),
+        1 => any::<i8>().prop_map(Op::LieHead),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn long_histories_agree_with_the_model(
+        capacity_log2 in 4..9u32, is_mirrored: bool, slots_log2 in 0..4u32,
+        ops in proptest::collection::vec(op(), 0..200),
+    ) {
+        let capacity = 1 << capacity_log2;
+        let most = (capacity / 2) as u32 - 8;
+        let geometry = match is_mirrored {
+            true => Geometry::mirrored(capacity, most),
+            false => Geometry::plain(capacity, most),
+        };
+        let mut crowd = Crowd::new(geometry.unwrap(), 1 << slots_log2).unwrap();
+        ops.into_iter().for_each(|op| crowd.apply(op));
+    }
+}
