@@ -1,5 +1,7 @@
 //! The command line.
 
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -82,7 +84,7 @@ pub(crate) enum Command {
         rdma-conn pingpong --op write --size 64\n  \
         rdma-conn pingpong --op send --srq --qps 8 --unacked 8\n  \
         rdma-conn pingpong --op send --srq-classes --size 64,8192\n  \
-        rdma-conn pingpong --op send --transport ud --peers 3 --iterations 2000 --faults loss=0.01,seed=7\n  \
+        rdma-conn pingpong --op send --transport ud --peers 3 --size 64 --iterations 2000 --faults loss=0.01,seed=7\n  \
         rdma-conn pingpong --compat ibv_rc_pingpong --listen 0.0.0.0   # ibv_rc_pingpong -g 1 HOST"
     )]
     Pingpong(Pingpong),
@@ -100,10 +102,9 @@ pub(crate) enum Command {
 }
 
 /// Which connection.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// Send/Receive
-    #[default]
     SendRecv,
 }
 
@@ -118,8 +119,8 @@ impl Protocol {
 /// Options of a connection, for every command that makes one.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct ConnectionArgs {
-    /// Connection to use
-    #[arg(long, value_enum, default_value_t)]
+    /// Connection to use: send-recv (for verbs without a connection see --op)
+    #[arg(long, value_name = "NAME", default_value = "send-recv", value_parser = values::protocol)]
     pub(crate) protocol: Protocol,
     /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
     /// batched (256, 8 to a doorbell)
@@ -144,10 +145,10 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "N")]
     pub(crate) repost_batch: Option<u32>,
     /// Pack small messages into sends of up to BYTES
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
     pub(crate) pack: Option<u32>,
     /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
     pub(crate) inline: Option<u32>,
     /// No flow control: a receiver that falls behind causes RNR events
     #[arg(long)]
@@ -229,11 +230,12 @@ impl Wait {
 /// Two ends: in this process, or in two.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Ends {
-    /// Be the end that others connect to, at ADDR (address:port, or an address: port 18515)
-    #[arg(long, value_name = "ADDR", conflicts_with = "connect", value_parser = socket_address)]
+    /// Be the end that others connect to, at an address or a host's name; port 18515 by
+    /// default
+    #[arg(long, value_name = "ADDRESS[:PORT]", conflicts_with = "connect", value_parser = values::socket_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Connect to the end that listens at ADDR (address:port, or an address: port 18515)
-    #[arg(long, value_name = "ADDR", value_parser = socket_address)]
+    /// Connect to the end that listens at an address or a host's name; port 18515 by default
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
     pub(crate) connect: Option<SocketAddr>,
 }
 
@@ -364,9 +366,9 @@ pub(crate) struct Pingpong {
     pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
     pub(crate) ends: Ends,
-    /// Message sizes in bytes, with commas in between
+    /// Message sizes in bytes (4096, 4k, 1M), with commas in between
     /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
     /// Round trips for each size [default: 20000; with --compat: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -397,7 +399,7 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between [default: 16]
-    #[arg(long, value_name = "BYTES", value_delimiter = ',')]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
     /// Messages of each sender [default: as many as fit into --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
@@ -478,14 +480,6 @@ impl std::str::FromStr for Rate {
 
 fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
-}
-
-/// An address with its port; without one, the port that rdma-core's programs use.
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    let whole = text.parse().ok();
-    let bare =
-        || Some(SocketAddr::new(text.parse().ok()?, rdma_conn::conn_core::rc_pingpong::PORT));
-    whole.or_else(bare).ok_or_else(|| "an IP address with a port, as 10.0.0.1:18515".into())
 }
 
 fn mtu(text: &str) -> Result<u32, String> {

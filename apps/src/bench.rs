@@ -13,7 +13,7 @@ mod run;
 use rdma_conn::send_recv::{Config, Preset, SharedConfig};
 
 use crate::args::{Bench, Common, Rate};
-use crate::outcome::{Outcome, as_usage, usage};
+use crate::outcome::{Outcome, by_flag, usage};
 use crate::progress;
 use crate::session;
 use load::Load;
@@ -103,7 +103,8 @@ fn config(common: &Common, options: &Bench, size: u32) -> Config {
 fn check(common: &Common, options: &Bench, device: &rdma_conn::device::Device) -> Outcome {
     let limit = device.context().port(1).map(|p| p.max_msg_bytes).unwrap_or(u32::MAX);
     for size in sizes(options) {
-        config(common, options, size).validate().map_err(as_usage)?;
+        let config = config(common, options, size);
+        config.validate().map_err(|e| by_flag(&e, &config))?;
         options.connection.check_pack(size)?;
         if size > limit {
             return Err(usage(format!(

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Write};
 
+use rdma_conn::send_recv::{Config, ConfigError};
+
 /// Prints a line on standard output.
 macro_rules! say {
     ($($line:tt)*) => { $crate::outcome::say(format_args!($($line)*)) };
@@ -60,9 +62,41 @@ pub(crate) fn as_usage(error: impl std::fmt::Display) -> Failure {
     usage(error.to_string())
 }
 
+/// A configuration that cannot be, by the flags that it comes from.
+pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
+    let flag = |field: &str| match field {
+        "message_bytes" => "--size".to_owned(),
+        "pack_bytes" => "--pack".to_owned(),
+        field => format!("--{}", field.replace('_', "-")),
+    };
+    let bounds = [
+        ("unacked", config.unacked),
+        ("recv_window", config.recv_window),
+        ("message_bytes", config.message_bytes),
+    ];
+    let rule = bounds.iter().fold(error.rule.to_owned(), |rule, (field, value)| {
+        rule.replace(field, &format!("{} ({value})", flag(field)))
+    });
+    usage(format!("{} {}: it may be {rule}", flag(error.field), error.value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_be_names_flags() {
+        let says = |config: Config| by_flag(&config.validate().unwrap_err(), &config).to_string();
+        let base = Config { unacked: 8, batch: 8, recv_window: 16, ..Config::default() };
+        let batch = says(Config { batch: 512, ..base });
+        assert_eq!(batch, "--batch 512: it may be 1 to --unacked (8)");
+        let size = says(Config { message_bytes: u32::MAX, ..base });
+        assert_eq!(size, "--size 4294967295: it may be 1 to 1073741824");
+        let repost = says(Config { repost_batch: 17, ..base });
+        assert_eq!(repost, "--repost-batch 17: it may be 0 (choose) to --recv-window (16)");
+        let pack = says(Config { pack_bytes: 7, ..base });
+        assert_eq!(pack, "--pack 7: it may be 0 (off), or 8 to --size (4096)");
+    }
 
     #[test]
     fn a_peers_text_cannot_drive_a_terminal() {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, Compat, Pingpong};
 use crate::bench::{HAS_COME, right_aligned};
-use crate::outcome::{Outcome, as_usage};
+use crate::outcome::{Outcome, by_flag};
 use crate::progress;
 use crate::session;
 use crate::verify::Payload;
@@ -63,11 +63,8 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     }
     let device = session::open_device(common, &options.ends)?;
     for size in &options.sizes() {
-        options
-            .connection
-            .config(common, Preset::Sequential, *size)
-            .validate()
-            .map_err(as_usage)?;
+        let config = options.connection.config(common, Preset::Sequential, *size);
+        config.validate().map_err(|e| by_flag(&e, &config))?;
         options.connection.check_pack(*size)?;
     }
     if let Some(address) = options.ends.listen {
