@@ -27,7 +27,7 @@ const CONCURRENT: u32 = 8;
 /// Messages in all.
 const MESSAGES: u64 = 1000;
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T = ()> = std::result::Result<T, Failure>;
 
 pub(crate) fn main() -> Result {
     // Step 1: a context, that is, an open device. (RDMA_CONN_DEVICE names it; otherwise
@@ -174,4 +174,19 @@ impl End {
 /// What message `number` says.
 fn content(number: u64) -> Vec<u8> {
     (0..MESSAGE_BYTES as u64).map(|i| (number * 31 + i) as u8).collect()
+}
+
+/// Why an example has ended, for people: what `main` returns is printed by `Debug`.
+pub(crate) struct Failure(Box<dyn Error + Send + Sync>);
+
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure(error.into())
+    }
 }

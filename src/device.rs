@@ -189,18 +189,33 @@ pub fn soft() -> Result<Device, OpenError> {
     open(Some(SOFT))
 }
 
-/// Opens the device that [`DEVICE_VARIABLE`] names, else `soft0`: what every test
-/// and every example runs on.
+/// Opens the device that [`DEVICE_VARIABLE`] names, else (also where it is empty) `soft0`:
+/// what every test and every example runs on.
 ///
 /// # Errors
 /// As [`open`].
 pub fn of_environment() -> Result<Device, OpenError> {
-    open(Some(std::env::var(DEVICE_VARIABLE).as_deref().unwrap_or(SOFT)))
+    open(Some(wanted(std::env::var(DEVICE_VARIABLE).as_deref().ok())))
+}
+
+/// The device that a variable names; an empty one names none.
+fn wanted(variable: Option<&str>) -> &str {
+    variable.filter(|name| !name.is_empty()).unwrap_or(SOFT)
 }
 
 impl Device {
     fn has_active_port(&self) -> bool {
         let ports = self.context.attr().map_or(1, |attr| attr.ports);
         (1..=ports).any(|n| self.context.port(n).is_ok_and(|port| port.is_active))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_names_no_device() {
+        assert_eq!([None, Some(""), Some("rxe0")].map(wanted), [SOFT, SOFT, "rxe0"]);
     }
 }

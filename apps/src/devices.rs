@@ -65,8 +65,9 @@ pub(crate) fn run(common: &Common) -> Outcome {
     if let (Some(name), true) = (&common.device, devices.is_empty()) {
         let known: Vec<_> = survey.devices.iter().map(|d| d.name.as_str()).collect();
         return Err(as_usage(format!(
-            "no device is called {name}: there are {}",
-            known.join(", ")
+            "no device is called {name}: there are {}{}",
+            known.join(", "),
+            hindered(survey.obstacles.iter().map(|o| (&*o.what, &*o.remedy)))
         )));
     }
     if common.json {
@@ -87,6 +88,15 @@ pub(crate) fn run(common: &Common) -> Outcome {
         say!("  - {}\n      {}", o.what, o.remedy);
     }
     Ok(())
+}
+
+/// What keeps more devices from being used, each with what to do, for the end of a line.
+fn hindered<'a>(obstacles: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let told: Vec<_> = obstacles.map(|(what, remedy)| format!("{what}: {remedy}")).collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!("; what keeps more from being used: {}", told.join("; ")),
+    }
 }
 
 fn show(device: &Found) {
@@ -187,5 +197,18 @@ fn port_line(port: &PortReport) -> Port {
         lid: port.attr.lid,
         gids: port.gids.iter().map(gid).collect(),
         gid_index: port.chosen_gid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_misses_a_device_is_told_what_keeps_it_away() {
+        assert_eq!(hindered([].into_iter()), "");
+        let told = hindered([("no library", "install it"), ("no card", "plug it")].into_iter());
+        let says = "; what keeps more from being used: no library: install it; no card: plug it";
+        assert_eq!(told, says);
     }
 }

@@ -2,6 +2,7 @@
 //! `send_recv`, uses none of it: there every step can be read.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use verbs_safe::{
@@ -9,7 +10,22 @@ use verbs_safe::{
 };
 
 /// Whatever goes wrong ends the example, and is printed.
-pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Result<T = ()> = std::result::Result<T, Failure>;
+
+/// Why an example has ended, for people: what `main` returns is printed by `Debug`.
+pub(crate) struct Failure(Box<dyn Error + Send + Sync>);
+
+impl std::fmt::Debug for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure(error.into())
+    }
+}
 
 /// Connects two queue pairs to each other: steps 6 and 7 of `send_recv`.
 pub(crate) fn connect(a: &QpControl, b: &QpControl) -> Result {
