@@ -15,8 +15,7 @@
 //! Tried and left out, because the rate between two threads stayed what it was
 //! (16 bytes, lists of 8: 61 to 64 ns a message; nearly all samples of the sender's
 //! processor are inside the post): messages of up to 24 bytes in the completion's
-//! own line, laid down by the poll (13.9 and 14.5 M/s where the receiver reads the
-//! messages, 14.3 and 14.1 without, and 1 to 2 ns more within one thread); a pause
+//! own line, laid down by the poll (and 1 to 2 ns more within one thread); a pause
 //! after an empty poll; fetching 8 or 16 slots ahead instead of 4; neighbouring
 //! entries in different pages, against prefetching by the processor.
 //!

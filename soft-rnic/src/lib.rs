@@ -42,10 +42,9 @@
 //! second one on, all of the same user.
 //!
 //! Different from one process to the next: an unreliable message is complete when it was
-//! copied, so that a receive request which is posted afterwards may still take it; a
-//! write with immediate has written before it is known whether there is a receive
-//! request; datagrams for which there is no room are dropped; and within memory that is
-//! attached to, only the last eight bytes of a message are known to come last.
+//! copied, so that a receive request which is posted afterwards may still take it;
+//! datagrams for which there is no room are dropped; and within memory that is attached
+//! to, only the last eight bytes of a message are known to come last.
 //!
 //! # How a request goes
 //!

@@ -343,8 +343,7 @@ impl Side {
     fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> bool {
         let Scratch { local, fetched, .. } = scratch;
         local.clear();
-        let sends = matches!(request.what, What::Send | What::Datagram);
-        if !sends || request.len == 0 {
+        if !carries_data(request) || request.len == 0 {
             return true;
         }
         let len = request.len as usize;
@@ -476,6 +475,15 @@ impl Side {
     }
 }
 
+/// Whether a request is followed by data: it takes a receive request.
+fn carries_data(request: &Request) -> bool {
+    match request.what {
+        What::Send | What::Datagram => true,
+        What::Write => request.flags & HAS_IMM != 0,
+        _ => false,
+    }
+}
+
 /// What a request asks for, as a send queue's request.
 fn wqe(request: &Request) -> Wqe {
     let op = match request.what {
@@ -485,16 +493,16 @@ fn wqe(request: &Request) -> Wqe {
         What::CompareSwap => Op::CompareSwap,
         What::FetchAdd => Op::FetchAdd,
     };
-    let [remote_addr, compare_add, swap, rkey] = request.body;
-    // What is only judged takes no receive request.
-    let judged = request.flags & JUDGE != 0;
+    // Of what carries data, the first two say where they are.
+    let [first, compare_add, third, rkey] = request.body;
+    let (remote_addr, swap) = if carries_data(request) { (third, 0) } else { (first, third) };
     Wqe {
         wr_id: 0,
         remote_addr,
         compare_add,
         swap,
         rkey: rkey as u32,
-        imm: (request.flags & HAS_IMM != 0 && !judged).then_some(request.imm),
+        imm: (request.flags & HAS_IMM != 0).then_some(request.imm),
         position: 0,
         op,
         signaled: false,

@@ -8,7 +8,7 @@ use crate::lock::Guard;
 use crate::memory::{Copying, Span, copy_spans};
 
 use super::pair::Pair;
-use super::ring::{BODY, DATA, Place, Request, Requests};
+use super::ring::{BODY, DATA, Place, Request, Requests, What};
 
 /// Longer messages are copied by the receiver, from where they are.
 pub(super) const COPIED: u64 = 8 << 10;
@@ -67,7 +67,8 @@ impl<'a> Out<'a> {
         sges: &[ibv_sge],
     ) -> bool {
         let len = request.len;
-        if len as usize <= BODY {
+        let is_write = request.what == What::Write;
+        if len == 0 || (len as usize <= BODY && !is_write) {
             let body = Span { ptr: request.body.as_mut_ptr().cast(), len: BODY };
             // SAFETY: the pieces were checked; the body is ours.
             unsafe { copy_spans(&[body], local, Copying::Owned) };

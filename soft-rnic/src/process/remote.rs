@@ -12,6 +12,7 @@
 //! the time has come, and the other side has ignored what came behind it.
 //!
 //! An operation on memory is carried out here when nothing before it waits for a reply.
+//! A write with immediate is not: nothing is written before there is a receive request.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -48,8 +49,6 @@ pub(crate) struct Remote {
     next: u32,
     /// Requests from the head of the queue on that were sent.
     sent: u32,
-    /// How many of those put data into receive buffers.
-    sends: u32,
     pub(super) region: Option<(u32, Region)>,
 }
 
@@ -71,7 +70,6 @@ impl Remote {
             psn: 0,
             next: 0,
             sent: 0,
-            sends: 0,
             region: None,
         }
     }
@@ -84,7 +82,7 @@ impl Remote {
     /// All that was sent and has no reply will be sent again, or is given up.
     pub(crate) fn go_back(&mut self) {
         self.next = self.next.wrapping_sub(self.sent);
-        (self.sent, self.sends) = (0, 0);
+        self.sent = 0;
         // Look again: it may be another one by now.
         self.generation = 0;
     }
@@ -137,7 +135,6 @@ impl Qp {
                     parts.requester.started = true;
                     remote.next = remote.next.wrapping_add(1);
                     remote.sent += 1;
-                    remote.sends += u32::from(request.wqe.op == Op::Send);
                 }
                 Step::Ended(outcome) => {
                     let (wqe, len) = (request.wqe, request.len());
@@ -181,24 +178,14 @@ impl Qp {
         }
         let wqe = &request.wqe;
         let to = parts.requester.dest_qpn;
-        match (wqe.op, wqe.imm) {
-            (Op::Send, _) => self.send(parts, remote, out, request),
-            (Op::Write, Some(_)) => {
-                if remote.sends > 0 {
-                    return Step::Later;
-                }
-                match self.one_sided(parts, remote, out, request) {
-                    Access::Done => self.notify(remote, out, request, to, 0),
-                    Access::Judge => self.notify(remote, out, request, to, JUDGE),
-                    Access::Ended(outcome) => remote.alone(|_| Step::Ended(outcome)),
-                }
-            }
-            _ => remote.alone(|remote| match self.one_sided(parts, remote, out, request) {
-                Access::Done => Step::Ended(self.judge(parts.requester, Reply::Done, len)),
-                Access::Judge => self.notify(remote, out, request, to, JUDGE),
-                Access::Ended(outcome) => Step::Ended(outcome),
-            }),
+        if wqe.takes_receive() {
+            return self.send(parts, remote, out, request);
         }
+        remote.alone(|remote| match self.one_sided(parts, remote, out, request) {
+            Access::Done => Step::Ended(self.judge(parts.requester, Reply::Done, len)),
+            Access::Judge => self.refer(remote, out, request, to),
+            Access::Ended(outcome) => Step::Ended(outcome),
+        })
     }
 
     /// Sends a request into a network that may have lost it already; nothing waits for
@@ -222,16 +209,12 @@ impl Qp {
             Request { len: len as u32, ..self.request(remote, request, to, flags_of(request)) };
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
-            Op::Send if len <= u64::from(DATA / 4) => {
-                let put = out.put_data(sent, parts.scratch.local.as_slice());
+            _ if request.wqe.takes_receive() => {
+                let fits = len <= u64::from(DATA / 4);
+                let put = fits && out.put_data(sent, parts.scratch.local.as_slice());
                 if put { Reply::Done } else { Reply::Silence }
             }
-            Op::Send => Reply::Silence,
             _ => match self.one_sided(parts, remote, out, request) {
-                Access::Done if request.wqe.imm.is_some() => {
-                    let body = [request.wqe.remote_addr, 0, 0, request.wqe.rkey.into()];
-                    if out.put(Request { body, ..sent }) { Reply::Done } else { Reply::Silence }
-                }
                 Access::Done => Reply::Done,
                 Access::Judge => Reply::Silence,
                 Access::Ended(outcome) => return outcome,
@@ -240,8 +223,8 @@ impl Qp {
         self.judge(parts.requester, reply, len)
     }
 
-    /// A late message arrives at another process. False if it does not: a write has no
-    /// memory to go to any more.
+    /// A late message arrives at another process. False if it does not; a plain write has
+    /// no memory to go to any more.
     pub(crate) fn arrive_abroad(&self, sq: &mut Sq, wqe: &sq::Wqe, payload: &[Span]) -> bool {
         let to = sq.requester.dest_qpn;
         let Some(remote) = sq.remote.as_deref_mut() else { return false };
@@ -251,7 +234,7 @@ impl Qp {
         let flags = flags_of(&request);
         let sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
-        wqe.op == Op::Send && fits && Out::new(&pair).put_data(sent, payload)
+        wqe.takes_receive() && fits && Out::new(&pair).put_data(sent, payload)
     }
 
     /// There is no pair: the process has to be met first, or nobody is there.
@@ -317,17 +300,17 @@ impl Qp {
         Step::Ended(self.judge(parts.requester, Reply::Done, len))
     }
 
-    /// Tells the peer of an operation on memory: that it was done, or that it cannot be.
-    fn notify(
+    /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry
+    /// out an atomic that cannot be carried out here.
+    fn refer(
         &self,
         remote: &Remote,
         out: &mut Out<'_>,
         request: &sq::Request<'_>,
         to: u32,
-        flags: u8,
     ) -> Step {
         let wqe = &request.wqe;
-        let flags = flags_of(request) | WANTS_REPLY | flags;
+        let flags = flags_of(request) | WANTS_REPLY | JUDGE;
         let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
         let len = request.len() as u32;
         let sent = Request { body, len, ..self.request(remote, request, to, flags) };
@@ -353,7 +336,8 @@ impl Qp {
             number: remote.next,
             imm: request.wqe.imm.unwrap_or(0),
             len: 0,
-            body: [0; 4],
+            // Of a write with immediate; what else has no data sets its own.
+            body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
         }
     }
 
@@ -382,7 +366,6 @@ impl Qp {
             let Some(request) = pending.front() else { return };
             let (wqe, len) = (request.wqe, request.len());
             remote.sent -= 1;
-            remote.sends -= u32::from(wqe.op == Op::Send);
             if wqe.op.is_atomic() {
                 self.land(&mut parts, &request, reply.value);
             }
@@ -425,7 +408,6 @@ impl Qp {
             remote.go_back();
         } else {
             remote.sent -= 1;
-            remote.sends -= u32::from(wqe.op == Op::Send);
         }
         if verdict == Verdict::Again && self.transport.is_reliable() {
             return;

@@ -68,7 +68,7 @@ impl Rings {
 #[repr(u8)]
 pub(crate) enum What {
     Send,
-    /// A write whose data, if it has any, are there already.
+    /// With an immediate; without one it is only judged.
     Write,
     Read,
     CompareSwap,
