@@ -8,6 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::memory::{Copying, Span, copy_spans};
@@ -131,6 +132,8 @@ impl Qp {
         // SAFETY: as above.
         match unsafe { attach(pair.pid, way, local, there, len as usize) } {
             Ok(()) => Access::Done,
+            // It is dying: its memory goes before the kernel says so.
+            Err(Errno::SRCH) => Access::Ended(self.lost(parts, len)),
             Err(_) => Access::Ended(self.unattached(parts, pair, len)),
         }
     }
