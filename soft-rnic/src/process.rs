@@ -17,6 +17,24 @@
 //!
 //! Everything that is read from another process is checked before it is used; one that
 //! does not keep the rules is treated as if it had died.
+//!
+//! # Measured
+//!
+//! Two processes on the two processors of a machine, in turn with UCX's shared memory
+//! (`rdma-conn pingpong` and `bench` with `--listen` and `--connect`, `--no-verify`;
+//! `ucx_perftest -t tag_lat` and `tag_bw`): 16 bytes, half a round trip, 0.15 µs by
+//! `--op write`, 0.28 µs by `--op send`, 0.35 µs by a connection, and 0.6 µs; a batched
+//! connection 8.1 M messages/s of 16 bytes, and 7.7 M/s; 64 KiB, 256 of them
+//! unacknowledged, 9.0 GB/s, and 9.9 GB/s, which stay in one buffer. A receiver that
+//! sleeps (`--wait block`) answers within 13.0 µs, one that reads from a pipe within
+//! 11.8 µs.
+//!
+//! `SOFT_RNIC_APART=1 cargo run --release -p soft-rnic --example raw_loop` runs both sides
+//! in one thread: 133 ns for a message of 16 bytes in lists of 8 with a fence for each
+//! list, 95 ns where the one who goes to sleep pays for it (`barrier`), and ring slots are
+//! fetched ahead. A helper that works as soon as the program has not polled for 4 ms took
+//! half of the rate away where processors were short; it waits for a second look now, and
+//! whoever polls while it works gives it the processor.
 
 mod abroad;
 mod barrier;
