@@ -101,6 +101,10 @@ pub struct ProtocolId(pub u8);
 impl ProtocolId {
     /// Send/Receive. The other numbers are reserved for the other connections.
     pub const SEND_RECV: Self = Self(1);
+    /// Buffered Read ([`ring::offer`](crate::ring::offer)).
+    pub const BUFFERED_READ: Self = Self(2);
+    /// Buffered Write ([`ring::offer`](crate::ring::offer)).
+    pub const BUFFERED_WRITE: Self = Self(3);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).
     pub const RAW: Self = Self(255);
 }

@@ -16,7 +16,9 @@
 //! [`Producer`] reserves room for a record and commits it; [`Consumer`] takes in how far
 //! the other end has come, hands out records, and says when its head is worth telling.
 //! [`free`] finds the head, when records are freed in any order and by any thread.
-//! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the ring over the network (Buffered Read).
+//! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the
+//! ring over the network (Buffered Read). [`Told`] is how a head or a tail gets to the other
+//! end, and [`offer`] what both ends tell each other first.
 //!
 //! # Records
 //!
@@ -42,15 +44,18 @@ use core::fmt;
 pub mod consumer;
 pub mod fetch;
 pub mod free;
+pub mod offer;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 pub mod producer;
 pub mod shared;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use consumer::{Consumer, ConsumerConfig, Record, RecordError, TailError, Taken};
 pub use producer::{CommitError, Committed, Grant, HeadError, Producer, ReserveError};
+pub use told::Told;
 
 /// Bytes before each payload.
 pub const HEADER_BYTES: u32 = 8;

@@ -21,6 +21,7 @@ use conn_core::{
         Committed, Consumer, ConsumerConfig, Geometry, Header, Producer, Taken,
         fetch::{Fetch, FetchConfig},
         free::{FreeFront, FreeList, RecordSlot},
+        offer::{HalfOffer, Offer, Place, RingOffer, Tail},
     },
     sleeper::Sleeper,
     wr::{SendTracker, SendTrackerConfig, WrClass},
@@ -196,20 +197,29 @@ fn who_sleeps_is_woken() -> Option<bool> {
 
 fn the_handshake_goes_there_and_back() -> Option<bool> {
     let end = Endpoint { qp_num: 17, psn: 0x00ff_ffff, recv_window: WINDOW, max_message: 4096 };
-    let hello = Frame::Hello(Parameters {
-        protocol: ProtocolId::SEND_RECV,
+    let (geometry, place) = (Geometry::mirrored(4096, 512).ok()?, Place { addr: 4096, rkey: 1 });
+    let ring = RingOffer { place, geometry, tail: Tail::Read };
+    let half = HalfOffer { control: Some(place), ring: Some(ring) };
+    let offer = Offer { initiator_to_acceptor: Some(half), acceptor_to_initiator: None, user: b"" };
+    let mut application = [0; 64];
+    let offered = offer.encode(&mut application).ok()?;
+    let parameters = Parameters {
+        protocol: ProtocolId::BUFFERED_READ,
         options: Options::PACKED,
         initiator_to_acceptor: Some(end),
         acceptor_to_initiator: None,
         lid: 0,
         gid: [7; 16],
         mtu: Mtu::B1024,
-        application: b"proof",
-    });
+        application: application.get(..offered)?,
+    };
+    let decoded = Offer::decode(parameters.application).ok()?;
+    let fits = decoded == offer && decoded.fits(&parameters, true).is_ok();
+    let hello = Frame::Hello(parameters);
     let mut buf = [0; MAX_FRAME];
     let len = hello.encode(&mut buf).ok()?;
     let part = decode(&buf[..len - 1]) == Err(DecodeError::Incomplete { need: len });
-    Some(part && decode(&buf).ok()?.frame == hello)
+    Some(fits && part && decode(&buf).ok()?.frame == hello)
 }
 
 fn lies_are_refused() -> Option<bool> {

@@ -1,0 +1,469 @@
+//! What the ends of a ring connection tell each other: rings, control blocks, keys.
+//!
+//! Ring connections (Buffered Read, Buffered Write) are set up with the
+//! [`handshake`](crate::handshake). The application data of Hello and Accept begin with an
+//! offer; all integers are little-endian:
+//!
+//! | bytes | offer |
+//! |---|---|
+//! | 1 | the directions that exist, as the flags of the frame have them |
+//! | 3 | 0 |
+//! | 36 | this end's memory for initiator to acceptor, if it exists |
+//! | 36 | this end's memory for acceptor to initiator, if it exists |
+//! | … | the user's data |
+//!
+//! | bytes | memory of a half |
+//! |---|---|
+//! | 8 | address of the control block; with its key, 0 where there is none |
+//! | 4 | its key |
+//! | 1 | layout of the ring: 0 there is none, and all below is 0; 1 mirrored; 2 plain |
+//! | 1 | how the tail is told: 1 immediate, 2 written, 3 read |
+//! | 2 | 0 |
+//! | 8 | address of the ring |
+//! | 4 | its key |
+//! | 4 | capacity, in units of 8 bytes |
+//! | 4 | longest message, in bytes |
+//!
+//! The end whose ring the peer reaches chooses the ring's shape, and the peer makes a ring
+//! of the same shape on its side. In Buffered Write that is the receiver, in Buffered Read
+//! the sender:
+//!
+//! | | the receiver offers | the sender offers |
+//! |---|---|---|
+//! | Buffered Write | ring, block (tail) | block (head) |
+//! | Buffered Read | a block, or none | ring, block (tail, head) |
+//!
+//! # The control block
+//!
+//! [`CONTROL_BYTES`] bytes, aligned to as many as a cache line has; each of its two lines is
+//! written by one end only. All words are little-endian u64 and only ever rise:
+//!
+//! | byte | word | who tells |
+//! |---|---|---|
+//! | [`TAIL_AT`] | the [tail](super::Told); the last one is FIN | the sender |
+//! | [`HEAD_AT`] | the [head](super::Told); the last one is STOP | the receiver |
+//! | [`TAKEN_AT`] | immediates taken, whose receives are posted again | the receiver |
+//! | [`BEAT_AT`] | a count that shows that the receiver lives | the receiver |
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+use super::{Geometry, GeometryError};
+use crate::handshake::{MAX_APPLICATION, Parameters, ProtocolId};
+
+/// Bytes of a control block.
+pub const CONTROL_BYTES: u64 = 128;
+/// Where the tail lies in a control block.
+pub const TAIL_AT: u64 = 0;
+/// Where the head lies in a control block: a cache line further.
+pub const HEAD_AT: u64 = 64;
+/// Where the count of immediates lies, right behind the head: one write carries both.
+pub const TAKEN_AT: u64 = 72;
+/// Where the receiver's sign of life lies.
+pub const BEAT_AT: u64 = 80;
+
+/// Bytes of the longest offer without the user's data.
+pub const MAX_OFFER_LEN: usize = OFFER_LEN + 2 * HALF_LEN;
+/// The longest user's data that always fits, in bytes.
+pub const MAX_USER: usize = MAX_APPLICATION - MAX_OFFER_LEN;
+
+const OFFER_LEN: usize = 4;
+const HALF_LEN: usize = 36;
+/// Positions are multiples of 8, and addresses of words, too.
+const ALIGN: u64 = super::ALIGN;
+
+/// How the receiver learns how far the sender has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Tail {
+    /// The last write of a batch has an immediate, which can wake the receiver
+    /// ([`Told::to_imm`](super::Told::to_imm)).
+    Immediate = 1,
+    /// It is written behind the data, and the receiver polls it.
+    Written = 2,
+    /// The receiver reads it over the network.
+    Read = 3,
+}
+
+impl Tail {
+    /// From its number; `None` for an unknown one.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Immediate,
+            2 => Self::Written,
+            3 => Self::Read,
+            _ => return None,
+        })
+    }
+
+    /// Its number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// Where memory of one end begins, for the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address, in the space of whoever offers it: a multiple of 8.
+    pub addr: u64,
+    /// The remote key.
+    pub rkey: u32,
+}
+
+/// A ring that the peer may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingOffer {
+    /// Its memory: `capacity` bytes, or twice as many where it is mirrored.
+    pub place: Place,
+    /// Its shape.
+    pub geometry: Geometry,
+    /// How its tail is told.
+    pub tail: Tail,
+}
+
+/// What an end offers for one half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HalfOffer {
+    /// The control block: [`CONTROL_BYTES`] bytes.
+    pub control: Option<Place>,
+    /// The ring.
+    pub ring: Option<RingOffer>,
+}
+
+/// What one end of a ring connection tells the other.
+///
+/// ```
+/// use conn_core::ring::{Geometry, offer::*};
+///
+/// let ring = RingOffer {
+///     place: Place { addr: 0x7f00_0000_0000, rkey: 7 },
+///     geometry: Geometry::mirrored(1 << 16, 4096)?,
+///     tail: Tail::Written,
+/// };
+/// let half = HalfOffer { control: Some(Place { addr: 0x7f00_0010_0000, rkey: 8 }), ring: Some(ring) };
+/// let offer = Offer { initiator_to_acceptor: Some(half), acceptor_to_initiator: None, user: b"hi" };
+/// let mut buf = [0; 64];
+/// let len = offer.encode(&mut buf)?;
+/// assert_eq!(Offer::decode(&buf[..len])?, offer);
+/// assert!(Offer::decode(b"junk").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer<'a> {
+    /// This end's memory for the direction initiator → acceptor, if that exists.
+    pub initiator_to_acceptor: Option<HalfOffer>,
+    /// This end's memory for the direction acceptor → initiator, if that exists.
+    pub acceptor_to_initiator: Option<HalfOffer>,
+    /// Whatever the user adds, up to [`MAX_USER`] bytes.
+    pub user: &'a [u8],
+}
+
+/// Bytes that are no offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// It ends before its last half does.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// No direction exists, or one that this version does not know.
+    Directions(u8),
+    /// What must be 0 is not: a reserved byte, or something of a ring or block that does
+    /// not exist.
+    NotZero,
+    /// An unknown layout.
+    Layout(u8),
+    /// An unknown way to tell the tail.
+    Tail(u8),
+    /// The ring cannot be.
+    Geometry(GeometryError),
+    /// Memory at a place that is not aligned to 8 bytes, or at 0, or that would reach beyond
+    /// the end of the address space.
+    Memory,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => write!(f, "an offer of {len} bytes is not whole"),
+            Self::Directions(flags) => write!(f, "unknown set of directions {flags:#04x}"),
+            Self::NotZero => f.write_str("something in the offer that must be 0 is not"),
+            Self::Layout(code) => write!(f, "unknown layout of a ring {code}"),
+            Self::Tail(code) => write!(f, "unknown way to tell a ring's tail {code}"),
+            Self::Geometry(e) => e.fmt(f),
+            Self::Memory => f.write_str("memory at an address that cannot be"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// An offer that cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The output has too little room.
+    BufferTooSmall {
+        /// Bytes that the offer has.
+        need: usize,
+    },
+    /// Neither direction exists.
+    NoDirection,
+    /// More than [`MAX_USER`] bytes of user's data.
+    UserTooLong {
+        /// Bytes given.
+        len: usize,
+    },
+    /// Memory at an address that cannot be.
+    Memory,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall { need } => write!(f, "the offer needs {need} bytes"),
+            Self::NoDirection => f.write_str("a connection without a direction"),
+            Self::UserTooLong { len } => {
+                write!(f, "{len} bytes of user's data; at most {MAX_USER} fit")
+            }
+            Self::Memory => f.write_str("memory at an address that cannot be"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+/// Offers of two ends that do not make a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FitError {
+    /// The offer has other directions than the frame that brought it.
+    Directions,
+    /// The protocol is none of the ring connections.
+    Protocol(u8),
+    /// There is no ring where the protocol wants one.
+    NoRing,
+    /// There is a ring where the protocol has none.
+    UnwantedRing,
+    /// There is no control block where the protocol wants one.
+    NoControl,
+    /// The protocol does not tell its tail so.
+    Tail(Tail),
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directions => f.write_str("the offer has other directions than its frame"),
+            Self::Protocol(number) => write!(f, "protocol {number} has no rings"),
+            Self::NoRing => f.write_str("a half lacks its ring"),
+            Self::UnwantedRing => f.write_str("a half has a ring that the protocol does not use"),
+            Self::NoControl => f.write_str("a half lacks its control block"),
+            Self::Tail(tail) => write!(f, "this protocol's tail cannot be told so ({tail:?})"),
+        }
+    }
+}
+
+impl core::error::Error for FitError {}
+
+impl Place {
+    const fn holds(&self, bytes: u64) -> bool {
+        self.addr > 0 && self.addr.is_multiple_of(ALIGN) && self.addr.checked_add(bytes).is_some()
+    }
+}
+
+impl RingOffer {
+    /// Bytes of its memory: what the peer may reach.
+    pub const fn bytes(&self) -> u64 {
+        let capacity = self.geometry.capacity();
+        if self.geometry.is_mirrored() { 2 * capacity } else { capacity }
+    }
+}
+
+impl HalfOffer {
+    fn is_possible(&self) -> bool {
+        self.control.is_none_or(|control| control.holds(CONTROL_BYTES))
+            && self.ring.is_none_or(|ring| ring.place.holds(ring.bytes()))
+    }
+
+    /// Whether this is what an end offers for a half of `protocol` that it sends on
+    /// (`sends`), or else receives on.
+    ///
+    /// # Errors
+    /// [`FitError`]: what is missing, or too much.
+    pub fn fits(&self, protocol: ProtocolId, sends: bool) -> Result<(), FitError> {
+        let (has_ring, needs_control) = match protocol {
+            ProtocolId::BUFFERED_WRITE => (!sends, true),
+            ProtocolId::BUFFERED_READ => (sends, sends),
+            ProtocolId(other) => return Err(FitError::Protocol(other)),
+        };
+        if needs_control && self.control.is_none() {
+            return Err(FitError::NoControl);
+        }
+        match self.ring {
+            None if has_ring => Err(FitError::NoRing),
+            Some(_) if !has_ring => Err(FitError::UnwantedRing),
+            Some(ring) if (ring.tail == Tail::Read) != (protocol == ProtocolId::BUFFERED_READ) => {
+                Err(FitError::Tail(ring.tail))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> Offer<'a> {
+    const fn flags(&self) -> u8 {
+        self.initiator_to_acceptor.is_some() as u8
+            | (self.acceptor_to_initiator.is_some() as u8) << 1
+    }
+
+    fn halves(&self) -> impl Iterator<Item = &HalfOffer> {
+        self.initiator_to_acceptor.iter().chain(&self.acceptor_to_initiator)
+    }
+
+    /// Writes the offer to the beginning of `out` and returns its length.
+    /// [`MAX_APPLICATION`] bytes are always enough.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; `out` is then as it was.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
+        let (halves, len) = (self.halves().count(), self.user.len());
+        if halves == 0 {
+            return Err(EncodeError::NoDirection);
+        }
+        if len > MAX_USER {
+            return Err(EncodeError::UserTooLong { len });
+        }
+        if !self.halves().all(HalfOffer::is_possible) {
+            return Err(EncodeError::Memory);
+        }
+        let need = OFFER_LEN + halves * HALF_LEN + len;
+        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        out[..OFFER_LEN].copy_from_slice(&[self.flags(), 0, 0, 0]);
+        let (parts, user) = out[OFFER_LEN..].split_at_mut(halves * HALF_LEN);
+        for (half, part) in self.halves().zip(parts.as_chunks_mut().0) {
+            *part = half.encoded();
+        }
+        user.copy_from_slice(self.user);
+        Ok(need)
+    }
+
+    /// Decodes the application data of a handshake, all of it.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: what is wrong with it.
+    pub fn decode(bytes: &'a [u8]) -> Result<Offer<'a>, DecodeError> {
+        let short = DecodeError::TooShort { len: bytes.len() };
+        let (&[flags, zeros @ ..], rest) = bytes.split_first_chunk::<OFFER_LEN>().ok_or(short)?;
+        if !(1..=3).contains(&flags) {
+            return Err(DecodeError::Directions(flags));
+        }
+        if zeros != [0; 3] {
+            return Err(DecodeError::NotZero);
+        }
+        let mut rest = rest;
+        let mut half = |exists: bool| {
+            if !exists {
+                return Ok(None);
+            }
+            let (part, behind) = rest.split_first_chunk::<HALF_LEN>().ok_or(short)?;
+            rest = behind;
+            HalfOffer::decoded(part).map(Some)
+        };
+        let (initiator_to_acceptor, acceptor_to_initiator) =
+            (half(flags & 1 != 0)?, half(flags & 2 != 0)?);
+        Ok(Offer { initiator_to_acceptor, acceptor_to_initiator, user: rest })
+    }
+
+    /// Whether this offer, which `frame` has brought, is one of its protocol, from its
+    /// initiator or else its acceptor.
+    ///
+    /// # Errors
+    /// [`FitError`]: what does not fit.
+    pub fn fits(&self, frame: &Parameters<'_>, from_initiator: bool) -> Result<(), FitError> {
+        let there = self.initiator_to_acceptor.is_some() == frame.initiator_to_acceptor.is_some();
+        let back = self.acceptor_to_initiator.is_some() == frame.acceptor_to_initiator.is_some();
+        if !there || !back {
+            return Err(FitError::Directions);
+        }
+        for (half, sends) in [
+            (self.initiator_to_acceptor, from_initiator),
+            (self.acceptor_to_initiator, !from_initiator),
+        ] {
+            half.map_or(Ok(()), |half| half.fits(frame.protocol, sends))?;
+        }
+        Ok(())
+    }
+}
+
+impl HalfOffer {
+    fn encoded(&self) -> [u8; HALF_LEN] {
+        let mut part = [0; HALF_LEN];
+        if let Some(Place { addr, rkey }) = self.control {
+            part[..8].copy_from_slice(&addr.to_le_bytes());
+            part[8..12].copy_from_slice(&rkey.to_le_bytes());
+        }
+        if let Some(RingOffer { place, geometry, tail }) = self.ring {
+            let units = (geometry.capacity() / ALIGN) as u32;
+            part[12] = if geometry.is_mirrored() { 1 } else { 2 };
+            part[13] = tail.code();
+            part[16..24].copy_from_slice(&place.addr.to_le_bytes());
+            part[24..28].copy_from_slice(&place.rkey.to_le_bytes());
+            part[28..32].copy_from_slice(&units.to_le_bytes());
+            part[32..36].copy_from_slice(&geometry.max_payload().to_le_bytes());
+        }
+        part
+    }
+
+    fn decoded(part: &[u8; HALF_LEN]) -> Result<HalfOffer, DecodeError> {
+        let control =
+            Place { addr: u64::from_le_bytes(at(part, 0)), rkey: u32::from_le_bytes(at(part, 8)) };
+        let control = match control {
+            Place { addr: 0, rkey: 0 } => None,
+            Place { addr: 0, .. } => return Err(DecodeError::NotZero),
+            place => Some(place),
+        };
+        let ring = match part[12] {
+            0 if part[13..] != [0; HALF_LEN - 13] => return Err(DecodeError::NotZero),
+            0 => None,
+            1 | 2 => Some(RingOffer::decoded(part)?),
+            other => return Err(DecodeError::Layout(other)),
+        };
+        let half = HalfOffer { control, ring };
+        if half.is_possible() { Ok(half) } else { Err(DecodeError::Memory) }
+    }
+}
+
+impl RingOffer {
+    /// The ring of a half that has one.
+    fn decoded(part: &[u8; HALF_LEN]) -> Result<RingOffer, DecodeError> {
+        if part[14..16] != [0; 2] {
+            return Err(DecodeError::NotZero);
+        }
+        let tail = Tail::from_code(part[13]).ok_or(DecodeError::Tail(part[13]))?;
+        let place = Place {
+            addr: u64::from_le_bytes(at(part, 16)),
+            rkey: u32::from_le_bytes(at(part, 24)),
+        };
+        let capacity = u64::from(u32::from_le_bytes(at(part, 28))) * ALIGN;
+        let longest = u32::from_le_bytes(at(part, 32));
+        let made = match part[12] {
+            1 => Geometry::mirrored(capacity, longest),
+            _ => Geometry::plain(capacity, longest),
+        };
+        Ok(RingOffer { place, geometry: made.map_err(DecodeError::Geometry)?, tail })
+    }
+}
+
+/// `N` bytes at `offset`, which the caller knows to be inside.
+fn at<const N: usize>(part: &[u8; HALF_LEN], offset: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&part[offset..offset + N]);
+    bytes
+}
