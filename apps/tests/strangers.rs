@@ -26,14 +26,6 @@ const JUNK: [&[u8]; 3] =
 /// As `ibv_rc_pingpong` begins.
 const RC_PINGPONG: &[u8] = b"0000:000011:7c5a01:00000000000000000000ffff0a090001\0";
 
-/// Those that the device is fit for. Who speaks as `ibv_rc_pingpong` does goes as soon as it
-/// has its last message; a device that goes with its process, as soft0, may then still owe
-/// the acknowledgement.
-fn languages() -> Vec<(&'static [&'static str], &'static [&'static str])> {
-    let stays = is_of_the_kernel();
-    LANGUAGES.into_iter().filter(|(both, _)| stays || !both.contains(&PROGRAM)).collect()
-}
-
 fn connector((both, more): (&[&str], &[&str]), address: &str) -> Running {
     Running::command(&[both, more, &["--connect", address]].concat())
 }
@@ -55,7 +47,7 @@ fn a_listener_refuses_who_speaks_something_else_and_serves_the_next() {
     if !connects_processes() {
         return;
     }
-    for (at, language) in languages().into_iter().enumerate() {
+    for (at, language) in LANGUAGES.into_iter().enumerate() {
         let (mut listener, address) = Running::listener(language.0);
         let is_compat = language.0.contains(&PROGRAM);
         for junk in JUNK.into_iter().chain((!is_compat).then_some(RC_PINGPONG)) {
@@ -80,7 +72,7 @@ fn who_says_nothing_has_time_and_holds_nobody_up() {
     if !connects_processes() {
         return;
     }
-    for language in languages() {
+    for language in LANGUAGES {
         let (listener, address) = Running::listener(language.0);
         let silent = [(); 3].map(|()| TcpStream::connect(address).unwrap());
         let served = connector(language, &address.to_string()).results();

@@ -292,10 +292,12 @@ impl Device {
         let Some(here) = neighbours.told() else { return };
         // Whoever is answered may look at once.
         self.mrs.tell_all(neighbours);
+        let mut after = After::default();
         let mut lobby = neighbours.lobby.lock();
         for parts in lobby.take_in(here) {
             let pair = Arc::new(Pair::new(parts));
             if let Some(old) = neighbours.pair(pair.slot) {
+                self.hear_out(neighbours, &old, &mut after);
                 old.declare_dead();
             }
             neighbours.drain.lock().add(Arc::clone(&pair));
@@ -303,11 +305,23 @@ impl Device {
             neighbours.pairs.write().insert(pair.slot, pair);
             HAS_PAIRS.store(true, Ordering::Release);
         }
+        drop(lobby);
+        after.run();
+    }
+
+    /// Takes what a process has left that has ended: it has acknowledged, and sent,
+    /// whatever is in its rings.
+    fn hear_out(&self, neighbours: &Neighbours, pair: &Arc<Pair>, after: &mut After) {
+        if !pair.is_dead() && pair.has_ended() {
+            neighbours.drain.lock().run_out(self, pair, after);
+        }
     }
 
     /// Buries a process that has died: what was on its way to it has failed.
     pub(crate) fn bury(self: &Arc<Device>, pair: &Arc<Pair>) {
         let Some(neighbours) = &self.neighbours else { return };
+        let mut after = After::default();
+        self.hear_out(neighbours, pair, &mut after);
         pair.declare_dead();
         {
             let mut pairs = neighbours.pairs.write();
@@ -316,7 +330,6 @@ impl Device {
             }
         }
         neighbours.drain.lock().remove(pair);
-        let mut after = After::default();
         for qp in self.qps.all() {
             qp.lose(pair, &mut after);
         }

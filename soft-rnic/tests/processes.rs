@@ -27,6 +27,7 @@ fn the_other_process() {
         Some("passive") => be_passive(),
         Some("echo") => be_echo(),
         Some("blocked") => be_blocked(),
+        Some("curt") => be_curt(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -106,6 +107,16 @@ fn be_echo() {
     }
     assert_eq!(hear(), None);
     end.close();
+}
+
+/// Ends as soon as it has answered the first message.
+fn be_curt() {
+    let end = End::new(RC);
+    assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, 64)]), 0);
+    join_as_other(&end, patient());
+    assert_eq!(end.net.poll(end.cq, 1)[0].opcode, "RECV");
+    end.send(end.local(HEAP, 0, 64));
+    std::process::exit(0);
 }
 
 fn fill(bytes: &mut [u8], with: u8) {
@@ -225,6 +236,28 @@ fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
     end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 8), far.memory[SHARED]);
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "WR_FLUSH");
     end.close();
+}
+
+#[test]
+fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
+    if !is_soft() {
+        // Elsewhere the message may go with its queue pair.
+        return;
+    }
+    for round in 0..10 {
+        let mut other = start("curt");
+        let end = End::new(RC);
+        assert_eq!(post_recv(end.qp, 1, &mut [end.local(SHARED, 0, 64)]), 0);
+        join(&end, &mut other, patient());
+        end.send(end.local(HEAP, 0, 64));
+        if round % 2 == 0 {
+            // Only the device can have seen what it has left.
+            other.wait();
+        }
+        let all = end.net.poll(end.cq, 2);
+        assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{round}: {all:?}");
+        end.close();
+    }
 }
 
 #[test]

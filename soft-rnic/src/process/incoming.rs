@@ -102,6 +102,21 @@ impl Drain {
 
     /// Takes what is there. Whether there was anything.
     pub(crate) fn run(&mut self, device: &Device, after: &mut After) -> bool {
+        self.run_of(device, after, |_| true)
+    }
+
+    /// Takes what a process has left that writes nothing any more, but for what cannot be
+    /// answered.
+    pub(crate) fn run_out(&mut self, device: &Device, pair: &Arc<Pair>, after: &mut After) {
+        while self.run_of(device, after, |side| Arc::ptr_eq(&side.pair, pair)) {}
+    }
+
+    fn run_of(
+        &mut self,
+        device: &Device,
+        after: &mut After,
+        is_wanted: impl Fn(&Side) -> bool,
+    ) -> bool {
         let Drain { sides, qps, scratch, broken } = self;
         if qps.is_empty() {
             qps.resize(KEPT, None);
@@ -110,7 +125,7 @@ impl Drain {
             Box::new(Scratch { local: Spans::new(), room: Spans::new(), fetched: Vec::new() })
         });
         let mut any = false;
-        for side in sides {
+        for side in sides.iter_mut().filter(|side| is_wanted(side)) {
             if side.pair.is_dead() {
                 continue;
             }

@@ -12,9 +12,14 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
-/// The slot of the peer that is made up; nobody has it but by chance.
+/// The slots of the peers that are made up, one for each test; nobody has them but by
+/// chance.
 const SLOT: u32 = directory::SLOTS - 1;
-const FAR: u32 = SLOT << INDEX_BITS | 0x50;
+const FAR: u32 = far(SLOT);
+
+const fn far(slot: u32) -> u32 {
+    slot << INDEX_BITS | 0x50
+}
 
 /// A peer whose memory files are ours to write.
 struct Wild {
@@ -29,17 +34,47 @@ fn copy_of(file: std::os::fd::BorrowedFd<'_>) -> OwnedFd {
     file.try_clone_to_owned().unwrap()
 }
 
+/// A process that does nothing until it is told to end.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn new() -> Sleeper {
+        let stdin = std::process::Stdio::piped();
+        Sleeper(std::process::Command::new("cat").stdin(stdin).spawn().unwrap())
+    }
+
+    fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.0)
+    }
+
+    fn end(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Wild {
     fn new() -> Wild {
+        Wild::of(SLOT, rustix::process::getpid())
+    }
+
+    /// A peer that is said to be a process.
+    fn of(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
         let directory: Mapped<Directory> = Mapped::create("test").unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).unwrap();
-        let me = rustix::process::getpid();
-        let pidfd = rustix::process::pidfd_open(me, rustix::process::PidfdFlags::empty());
+        let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
         let pair = Arc::new(Pair::new(Parts {
-            slot: SLOT,
-            pid: me.as_raw_pid(),
+            slot,
+            pid: process.as_raw_pid(),
             pidfd: pidfd.unwrap(),
             theirs: Mapped::open(&copy_of(directory.file().unwrap())).unwrap(),
             incoming: Mapped::open(&copy_of(rings.file().unwrap())).unwrap(),
@@ -51,6 +86,32 @@ impl Wild {
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));
         Wild { rings, directory, pair, drain, index: 0 }
+    }
+
+    /// The device knows it.
+    fn met(&self) {
+        let device = crate::device::default_device();
+        let neighbours = device.neighbours.as_ref().unwrap();
+        neighbours.drain.lock().add(Arc::clone(&self.pair));
+        neighbours.pairs.write().insert(self.pair.slot, Arc::clone(&self.pair));
+    }
+
+    /// Has the queue pair that one of ours is connected to.
+    fn receive_from(&self, qp: &Qp) {
+        let entry = self.directory.qp(far(self.pair.slot));
+        entry.transport.store(qp.transport as u32, Ordering::Relaxed);
+        entry.dest_qpn.store(qp.num, Ordering::Relaxed);
+        entry.generation.store(1, Ordering::Relaxed);
+        entry.state.store(State::Rts as u32, Ordering::Release);
+    }
+
+    /// Says that all messages of a queue pair up to this one are done.
+    fn acknowledge(&mut self, qp: &Qp, number: u32) {
+        let incarnation = qp.responder.lock().generation as u8;
+        let kinds = u64::from(u32::from_le_bytes([0, 0, incarnation, 0])) << 32;
+        let to = u64::from(qp.num) | u64::from(number) << 32;
+        self.rings.scribble_reply(self.index, [kinds, to, 0, 0]);
+        self.index += 1;
     }
 
     fn scribble(&mut self, random: &mut Random, to: &[u32]) {
@@ -107,6 +168,10 @@ impl Wild {
 
 /// A queue pair that is connected to the peer, with receive requests.
 fn connected(kind: ibv_qp_type) -> Arc<Qp> {
+    connected_to(kind, FAR)
+}
+
+fn connected_to(kind: ibv_qp_type, far: u32) -> Arc<Qp> {
     let verbs = crate::table();
     // SAFETY: the calls of a program that sets a queue pair up, in their order; nothing
     // is taken down again.
@@ -123,9 +188,9 @@ fn connected(kind: ibv_qp_type) -> Arc<Qp> {
         let object = Qp::from_abi(qp).unwrap().keep();
         {
             let (mut sq, mut responder) = (object.sq.lock(), object.responder.lock());
-            sq.requester.dest_qpn = FAR;
+            sq.requester.dest_qpn = far;
             sq.requester.reaches_us = true;
-            (responder.dest_qpn, responder.peer_is_here) = (FAR, true);
+            (responder.dest_qpn, responder.peer_is_here) = (far, true);
             (responder.access, responder.max_dest_rd_atomic) = (0xf, 1);
             object.connect(&mut sq, &mut responder);
             object.set_state(State::Rts);
@@ -162,4 +227,49 @@ fn nothing_that_a_peer_writes_harms_anybody_else() {
         }
     }
     assert!(survived > 1_000, "{survived}: most of it has to get as far as the queue pairs");
+}
+
+/// Posts messages of no bytes, each signalled.
+fn post_sends(qp: &Arc<Qp>, n: u64) {
+    for wr_id in 0..n {
+        // SAFETY: a request without a list, on a queue pair that is alive.
+        unsafe {
+            let mut wr: ibv_send_wr = core::mem::zeroed();
+            (wr.wr_id, wr.opcode) = (wr_id, ibv_wr_opcode::IBV_WR_SEND);
+            wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            let mut bad = null_mut();
+            assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut bad), 0);
+        }
+    }
+}
+
+/// The statuses of the completions that are there.
+fn statuses(qp: &Arc<Qp>) -> Vec<ibv_wc_status> {
+    // SAFETY: the queue is alive; zeroes are completions.
+    unsafe {
+        let mut wcs: [ibv_wc; 16] = core::mem::zeroed();
+        let n = ibv_poll_cq((*qp.as_abi()).send_cq, 16, wcs.as_mut_ptr());
+        wcs[..n as usize].iter().map(|wc| wc.status).collect()
+    }
+}
+
+const SUCCESS: ibv_wc_status = ibv_wc_status::IBV_WC_SUCCESS;
+const RETRY_EXC: ibv_wc_status = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
+
+#[test]
+fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
+    let device = crate::device::default_device();
+    let mut process = Sleeper::new();
+    let slot = SLOT - 1;
+    let mut peer = Wild::of(slot, process.pid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
+    peer.met();
+    peer.receive_from(&qp);
+    post_sends(&qp, 2);
+    assert_eq!(statuses(&qp), []);
+    peer.acknowledge(&qp, 0);
+    process.end();
+    device.bury(&peer.pair);
+    // Behind them come the receive requests, flushed.
+    assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
 }
