@@ -73,11 +73,13 @@ pub enum HandshakeError {
         text: String,
     },
     /// The peer speaks this handshake, and then another protocol.
-    #[error("it wants {}, this is Send/Receive", protocol_name(*.0))]
-    OtherProtocol(
+    #[error("it wants {}, this is {}", protocol_name(*theirs), protocol_name(*ours))]
+    OtherProtocol {
         /// The number of its protocol.
-        u8,
-    ),
+        theirs: u8,
+        /// The number of ours.
+        ours: u8,
+    },
     /// We refused what the peer asked for.
     #[error("refused the peer: {0}")]
     Unfit(
@@ -88,6 +90,9 @@ pub enum HandshakeError {
 
 fn protocol_name(number: u8) -> String {
     match ProtocolId(number) {
+        ProtocolId::SEND_RECV => "Send/Receive".into(),
+        ProtocolId::BUFFERED_READ => "Buffered Read".into(),
+        ProtocolId::BUFFERED_WRITE => "Buffered Write".into(),
         ProtocolId::RAW => "raw queue pairs".into(),
         _ => format!("protocol {number}"),
     }

@@ -33,8 +33,11 @@ pub mod build;
 pub mod device;
 pub mod handshake;
 pub mod raw;
+mod reception;
+pub mod ring;
 pub mod send_recv;
 mod wait;
+mod wire;
 
 pub use conn_core;
 pub use verbs_safe;

@@ -164,6 +164,26 @@ impl Default for Transport {
     }
 }
 
+impl Transport {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check(
+            "transport.timeout",
+            self.timeout.into(),
+            (1..32).contains(&self.timeout),
+            "1 to 31",
+        )?;
+        check("transport.retry_count", self.retry_count.into(), self.retry_count < 8, "0 to 7")?;
+        check("transport.rnr_retry", self.rnr_retry.into(), self.rnr_retry < 7, "0 to 6")?;
+        let timer = (1..32).contains(&self.min_rnr_timer);
+        check("transport.min_rnr_timer", self.min_rnr_timer.into(), timer, "1 to 31")?;
+        check("transport.port", self.port.into(), self.port > 0, "from 1")
+    }
+}
+
 impl Default for Config {
     /// The `batched` preset with messages of up to 4 KiB.
     fn default() -> Config {
@@ -225,7 +245,6 @@ impl Config {
     /// # Errors
     /// The first field that is out of its range, with the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let t = &self.transport;
         let window = 1..=Self::MAX_WINDOW;
         check("unacked", self.unacked, window.contains(&self.unacked), "1 to 16384")?;
         check("recv_window", self.recv_window, window.contains(&self.recv_window), "1 to 16384")?;
@@ -244,12 +263,7 @@ impl Config {
         check("message_bytes", self.message_bytes, sized, "1 to 1073741824")?;
         let pack = self.pack_bytes == 0 || (8..=self.message_bytes).contains(&self.pack_bytes);
         check("pack_bytes", self.pack_bytes, pack, "0 (off), or 8 to message_bytes")?;
-        check("transport.timeout", t.timeout.into(), (1..32).contains(&t.timeout), "1 to 31")?;
-        check("transport.retry_count", t.retry_count.into(), t.retry_count < 8, "0 to 7")?;
-        check("transport.rnr_retry", t.rnr_retry.into(), t.rnr_retry < 7, "0 to 6")?;
-        let timer = (1..32).contains(&t.min_rnr_timer);
-        check("transport.min_rnr_timer", t.min_rnr_timer.into(), timer, "1 to 31")?;
-        check("transport.port", t.port.into(), t.port > 0, "from 1")
+        self.transport.validate()
     }
 
     /// `signal_every`, chosen where it was left open: often enough that slots come

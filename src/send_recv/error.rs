@@ -47,6 +47,15 @@ pub enum Violation {
     /// A packed message whose records do not fit it.
     #[error("malformed packed message: {0}")]
     Pack(conn_core::pack::UnpackError),
+    /// A ring's head that no honest receiver tells.
+    #[error("impossible head: {0}")]
+    Head(conn_core::ring::HeadError),
+    /// A ring's tail that no honest sender tells.
+    #[error("impossible tail: {0}")]
+    Tail(conn_core::ring::TailError),
+    /// Something in a ring that is no record.
+    #[error("malformed record: {0}")]
+    Record(conn_core::ring::RecordError),
     /// A completion that belongs to no request of ours.
     #[error("a completion for no request")]
     Completion,
@@ -86,6 +95,8 @@ pub enum Full {
     Window,
     /// The receiver's credits.
     Credits,
+    /// The bytes of the ring.
+    Ring,
 }
 
 impl std::fmt::Display for Full {
@@ -93,6 +104,7 @@ impl std::fmt::Display for Full {
         f.write_str(match self {
             Full::Window => "the unacknowledged messages",
             Full::Credits => "the receiver's credits",
+            Full::Ring => "the bytes of the ring",
         })
     }
 }

@@ -9,9 +9,9 @@ use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendO
 
 use super::message::Peer;
 use super::returns::SlotReturn;
-use super::setup::Tracker;
 use super::{Ended, PROBE, Violation};
 use crate::wait::SILENT;
+use crate::wire::Tracker;
 pub(crate) use buffers::{OwnBuffers, Source};
 
 /// What a completion that brought no message has changed.

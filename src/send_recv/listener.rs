@@ -1,16 +1,15 @@
 //! Accepting connections.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
-use conn_core::handshake::{Frame, Parameters, ProtocolId, Reason};
+use conn_core::handshake::{ProtocolId, Reason};
 
-use super::lobby::{Door, Lobby};
 use super::setup::{self, Inbox};
 use super::{Config, ConnectError, Connection, Peer, Receiver, SharedPool, sender_of};
 use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
+use crate::reception::{Caller, Reception};
 use crate::wait::Deadline;
 
 /// Listens for connections on a TCP port.
@@ -37,27 +36,11 @@ use crate::wait::Deadline;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug)]
-pub struct Listener {
-    tcp: TcpListener,
-    address: SocketAddr,
-    lobby: Mutex<Lobby>,
-    door: Door,
-}
+pub struct Listener(Reception);
 
 /// Somebody who wants a connection, and waits for the answer.
 #[derive(Debug)]
-pub struct Incoming<S: Stream = TcpStream> {
-    stream: S,
-    from: Option<SocketAddr>,
-    hello: Hello,
-}
-
-/// What the initiator's Hello said; owned, because the stream's buffer is not.
-#[derive(Debug, Clone)]
-pub(super) struct Hello {
-    parameters: Parameters<'static>,
-    application: Vec<u8>,
-}
+pub struct Incoming<S: Stream = TcpStream>(Caller<S>);
 
 impl Listener {
     /// Listens on `address`; port 0 takes a free one.
@@ -65,17 +48,13 @@ impl Listener {
     /// # Errors
     /// [`ConnectError::System`] when the address cannot be used.
     pub fn bind(address: impl ToSocketAddrs) -> Result<Listener, ConnectError> {
-        let system = |source| ConnectError::System { what: "the address to listen on", source };
-        let tcp = TcpListener::bind(address).map_err(system)?;
-        let address = tcp.local_addr().map_err(system)?;
-        let door = Door::new(&tcp).map_err(system)?;
-        Ok(Listener { tcp, address, lobby: Mutex::new(Lobby::new()), door })
+        Ok(Listener(Reception::bind(address, ProtocolId::SEND_RECV)?))
     }
 
     /// The address that is listened on.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.0.local_addr()
     }
 
     /// Waits for the next initiator's Hello. An error concerns one initiator, who was
@@ -86,11 +65,7 @@ impl Listener {
     /// something else, or too slowly; [`ConnectError::System`] when the operating system
     /// has nothing left to accept with (descriptors, mostly), which may change.
     pub fn next(&self) -> Result<Incoming, ConnectError> {
-        loop {
-            if let Some(incoming) = self.next_until(Deadline::NEVER)? {
-                return Ok(incoming);
-            }
-        }
+        Ok(Incoming(self.0.next()?))
     }
 
     /// As [`next`](Listener::next), for at most `timeout`; `None` when nobody came.
@@ -98,76 +73,43 @@ impl Listener {
     /// # Errors
     /// As [`next`](Listener::next).
     pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Incoming>, ConnectError> {
-        self.next_until(Deadline::after(timeout))
-    }
-
-    fn next_until(&self, deadline: Deadline) -> Result<Option<Incoming>, ConnectError> {
-        let system = |source| ConnectError::System { what: "a connection", source };
-        loop {
-            let now = Instant::now();
-            let patience = {
-                // A guest is done or not, whoever has panicked meanwhile.
-                let mut lobby = self.lobby.lock().unwrap_or_else(PoisonError::into_inner);
-                let admitted = lobby.let_in(&self.tcp, &self.door);
-                if let Some(done) = lobby.attend(&self.door, now) {
-                    return Ok(Some(done?));
-                }
-                admitted.map_err(system)?;
-                lobby.patience(now)
-            };
-            if deadline.has_passed(now) {
-                return Ok(None);
-            }
-            self.door.wait(patience.min(deadline.remaining(now))).map_err(system)?;
-        }
+        Ok(self.0.next_until(Deadline::after(timeout))?.map(Incoming))
     }
 }
 
 impl<S: Stream> Incoming<S> {
     /// Reads the Hello of whoever is at the other end of `stream`.
     pub(super) fn greet(
-        mut stream: S,
+        stream: S,
         from: Option<SocketAddr>,
         limit: Duration,
     ) -> Result<Incoming<S>, ConnectError> {
-        let mut exchange = Exchange::new(&mut stream, limit);
-        match exchange.receive(Hello::of) {
-            Ok(hello) => Ok(Incoming::new(stream, from, hello)),
-            Err(e) => {
-                exchange.refuse(e.reason(), &e.to_string());
-                Err(e.into())
-            }
-        }
-    }
-
-    /// Somebody who has said its Hello.
-    pub(super) fn new(stream: S, from: Option<SocketAddr>, hello: Hello) -> Incoming<S> {
-        Incoming { stream, from, hello }
+        Ok(Incoming(Caller::greet(stream, from, limit, ProtocolId::SEND_RECV)?))
     }
 
     /// Where it comes from, when that is known.
     #[must_use]
     pub fn from(&self) -> Option<SocketAddr> {
-        self.from
+        self.0.from
     }
 
     /// The stream that it came by. Once the handshake is over, the stream is the users':
     /// keep a clone of it for what they have to say to each other.
     #[must_use]
     pub fn stream(&self) -> &S {
-        &self.stream
+        &self.0.stream
     }
 
     /// What the initiator's application said, up to 512 bytes.
     #[must_use]
     pub fn application(&self) -> &[u8] {
-        &self.hello.application
+        &self.0.hello.application
     }
 
     /// Whether it wants to send only.
     #[must_use]
     pub fn is_one_way(&self) -> bool {
-        self.hello.parameters.acceptor_to_initiator.is_none()
+        self.0.is_one_way()
     }
 
     /// Accepts a connection that goes both ways.
@@ -175,9 +117,9 @@ impl<S: Stream> Incoming<S> {
     /// # Errors
     /// [`ConnectError`]; the initiator is told.
     pub fn accept(mut self, device: &Device, config: &Config) -> Result<Connection, ConnectError> {
-        self.require_both_ways()?;
+        self.0.require_both_ways()?;
         let made = setup::receiver(device, config, 1, None);
-        let mut receiver = made.inspect_err(|e| self.tell(e.reason(), &e.to_string()))?;
+        let mut receiver = made.inspect_err(|e| self.0.tell(e.reason(), &e.to_string()))?;
         let inbox = Inbox { receiver: &mut receiver, shared: None };
         let (sender, _) = self.accept_inbox(device, config, Some(inbox), b"")?;
         Ok(Connection { sender: sender_of(sender)?, receiver })
@@ -201,36 +143,15 @@ impl<S: Stream> Incoming<S> {
         config: &Config,
     ) -> Result<Peer, ConnectError> {
         let mut incoming = self;
-        if !incoming.is_one_way() {
-            return Err(incoming.unfit("it connects both ways, and messages are only taken here"));
-        }
+        incoming.0.require_one_way()?;
         let inbox = Inbox { receiver, shared: pool };
         let (_, peer) = incoming.accept_inbox(device, config, Some(inbox), b"")?;
         peer.ok_or_else(|| HandshakeError::Unfit("it does not send".into()).into())
     }
 
-    fn require_both_ways(&mut self) -> Result<(), ConnectError> {
-        let Parameters { initiator_to_acceptor: to, acceptor_to_initiator: fro, .. } =
-            &self.hello.parameters;
-        if to.is_some() && fro.is_some() {
-            return Ok(());
-        }
-        Err(self.unfit("it connects one way, and both ways are served here"))
-    }
-
-    /// Refuses it, and says the same to our side.
-    fn unfit(&mut self, why: &str) -> ConnectError {
-        self.tell(Reason::PARAMETERS, why);
-        HandshakeError::Unfit(why.into()).into()
-    }
-
     /// Refuses it, with the reason.
     pub fn refuse(mut self, why: &str) {
-        self.tell(Reason::PARAMETERS, why);
-    }
-
-    fn tell(&mut self, reason: Reason, why: &str) {
-        Exchange::new(&mut self.stream, TIME_LIMIT).refuse(reason, why);
+        self.0.tell(Reason::PARAMETERS, why);
     }
 
     pub(super) fn accept_inbox(
@@ -240,21 +161,8 @@ impl<S: Stream> Incoming<S> {
         inbox: Option<Inbox<'_>>,
         application: &[u8],
     ) -> Result<(Option<super::Sender>, Option<Peer>), ConnectError> {
-        let mut exchange = Exchange::new(&mut self.stream, TIME_LIMIT);
-        setup::accept(&mut exchange, &self.hello.parameters, device, config, inbox, application)
-    }
-}
-
-impl Hello {
-    /// The first frame of an initiator that wants this protocol.
-    pub(super) fn of(frame: &Frame<'_>) -> Result<Hello, HandshakeError> {
-        let Frame::Hello(parameters) = frame else {
-            return Err(HandshakeError::OutOfOrder { expected: "Hello" });
-        };
-        if parameters.protocol != ProtocolId::SEND_RECV {
-            return Err(HandshakeError::OtherProtocol(parameters.protocol.0));
-        }
-        let application = parameters.application.to_vec();
-        Ok(Hello { parameters: Parameters { application: b"", ..*parameters }, application })
+        let mut exchange = Exchange::new(&mut self.0.stream, TIME_LIMIT);
+        let hello = &self.0.hello.parameters;
+        setup::accept(&mut exchange, hello, device, config, inbox, application)
     }
 }

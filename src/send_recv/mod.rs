@@ -35,7 +35,6 @@ mod index;
 mod link;
 mod links;
 mod listener;
-mod lobby;
 mod message;
 mod receiver;
 mod returns;
@@ -43,7 +42,7 @@ mod sender;
 mod setup;
 mod shared;
 
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::os::unix::net::UnixStream;
 
 pub use config::{Config, ConfigError, Inline, Preset, Transport, UnknownPreset};
@@ -56,6 +55,7 @@ pub use shared::{Reposting, SharedConfig, SharedPool};
 
 use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
+use crate::reception::{self, dial};
 use setup::Inbox;
 
 /// Both halves of one end of a connection. Take it apart to give each half to a
@@ -187,28 +187,16 @@ fn join_inbox(
     Ok(sender)
 }
 
-/// The handshake of two ends in one process: the initiator on a thread of its own.
+/// The handshake of two ends in one process.
 fn within_process<T: Send>(
     initiator: impl FnOnce(&mut UnixStream) -> Result<T, ConnectError> + Send,
     device: &Device,
     config: &Config,
     inbox: Inbox<'_>,
 ) -> Result<(T, Option<Sender>), ConnectError> {
-    let system = |source| ConnectError::System { what: "a socket pair", source };
-    let (mut near, far) = UnixStream::pair().map_err(system)?;
-    std::thread::scope(|scope| {
-        let initiating = scope.spawn(move || initiator(&mut near));
-        let incoming = Incoming::greet(far, None, TIME_LIMIT);
-        let accepted = incoming.and_then(|i| i.accept_inbox(device, config, Some(inbox), b""));
-        let initiated = initiating.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        match (initiated, accepted) {
-            (Ok(initiated), Ok((sender, _))) => Ok((initiated, sender)),
-            // Whoever refused says why; the other one only that it was.
-            (Err(ConnectError::Handshake(HandshakeError::Refused { .. })), Err(e))
-            | (Ok(_), Err(e)) => Err(e),
-            // The initiator's own error says more than our being cut off by it.
-            (Err(e), _) => Err(e),
-        }
+    reception::within_process(initiator, |far| {
+        let incoming = Incoming::greet(far, None, TIME_LIMIT)?;
+        Ok(incoming.accept_inbox(device, config, Some(inbox), b"")?.0)
     })
 }
 
@@ -226,13 +214,6 @@ pub fn receiver(
     pool: Option<&SharedPool>,
 ) -> Result<Receiver, ConnectError> {
     setup::receiver(device, config, max_peers, pool)
-}
-
-fn dial(address: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
-    let system = |source| ConnectError::System { what: "the peer's address", source };
-    let stream = TcpStream::connect(address).map_err(system)?;
-    stream.set_nodelay(true).map_err(system)?;
-    Ok(stream)
 }
 
 fn sender_of(made: Option<Sender>) -> Result<Sender, ConnectError> {

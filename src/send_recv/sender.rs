@@ -14,9 +14,9 @@ use verbs_safe::{
     SendQueue,
 };
 
-use super::setup::Tracker;
 use super::{Config, Ended, Full, SendError};
 use crate::wait::{Deadline, Silence};
+use crate::wire::Tracker;
 
 /// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
 /// sender's tickets the later one is the greater one; another sender does not know them.

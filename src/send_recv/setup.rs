@@ -1,13 +1,11 @@
 //! Making the two halves of a connection, and joining them to the peer's.
 
 use conn_core::credit::{CreditGrantor, CreditWindow};
-use conn_core::handshake::{self, Endpoint, Frame, Options, Parameters, ProtocolId};
+use conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
-use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, ConnectAttr, CqConfig, Gid, PortAttr, QpControl, QueuePair,
-    QueuePairConfig, RecvSide, RemoteAccess,
+    CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
 };
 
 use super::link::{Link, LinkParts, OwnBuffers, Source};
@@ -18,7 +16,7 @@ use super::shared::{Member, SharedPool};
 use super::{Config, ConnectError};
 use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
-use crate::wait::WaitStrategy;
+use crate::wire::{Port, Wire, completion_queue, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
 /// queue. The receiver chooses its threshold so that they suffice.
@@ -33,57 +31,6 @@ const RD_ATOMIC: u8 = 1;
 /// is open to ours as well, if they know its key: see
 /// [`Device::pd`](crate::device::Device::pd).
 const PROBES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
-
-/// Trackers live with their connection, so their storage is of the depth's size.
-pub(crate) type Tracker = SendTracker<Box<[u64]>>;
-
-fn tracker(depth: u32, control: u32, signal_every: u32) -> Tracker {
-    let storage = vec![0; wr::words_for(depth + control)].into_boxed_slice();
-    let config = SendTrackerConfig { depth: depth + control, control_slots: control, signal_every };
-    SendTracker::with_storage(config, storage).expect("a validated configuration has data slots")
-}
-
-/// The port that a connection uses, and how it is addressed.
-#[derive(Debug, Clone)]
-pub(crate) struct Port {
-    attr: PortAttr,
-    gid: Gid,
-}
-
-impl Port {
-    fn of(device: &Device, config: &Config) -> Result<Port, ConnectError> {
-        let transport = &config.transport;
-        let attr = device.context().port(transport.port);
-        let attr = attr.map_err(|e| device.error("query the port", &e))?;
-        if !attr.is_active {
-            return Err(device.inactive(&attr).into());
-        }
-        let gid = device.context().choose_gid(transport.port, transport.gid_index);
-        let gid = gid.map_err(|e| device.error("choose a GID", &e))?;
-        Ok(Port { attr, gid })
-    }
-}
-
-/// A completion queue, with a channel when its user may sleep.
-fn completion_queue(
-    device: &Device,
-    entries: u32,
-    wait: WaitStrategy,
-) -> Result<(CompletionQueue, Option<CompletionChannel>), ConnectError> {
-    let channel = match wait.may_block() {
-        true => Some(
-            device
-                .context()
-                .create_channel()
-                .map_err(|e| device.error("create a completion channel", &e))?,
-        ),
-        false => None,
-    };
-    let config = CqConfig { entries, channel: channel.as_ref(), comp_vector: 0 };
-    let cq = device.context().create_cq(config);
-    let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
-    Ok((cq, channel))
-}
 
 /// A sending half whose queue pair waits for its peer.
 struct NewSender {
@@ -308,7 +255,7 @@ impl<'a, 'r> Draft<'a, 'r> {
         mut inbox: Option<Inbox<'r>>,
     ) -> Result<Draft<'a, 'r>, ConnectError> {
         config.validate()?;
-        let port = Port::of(device, config)?;
+        let port = Port::of(device, &config.transport)?;
         let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
         let link = inbox
             .as_mut()
@@ -329,7 +276,7 @@ impl<'a, 'r> Draft<'a, 'r> {
             acceptor_to_initiator: to_initiator,
             lid: self.port.attr.lid,
             gid: self.port.gid.gid,
-            mtu: mtu(self.port.attr.active_mtu),
+            mtu: self.port.mtu(),
             application,
         }
     }
@@ -351,7 +298,13 @@ impl<'a, 'r> Draft<'a, 'r> {
         let (out, back) =
             if initiator { (to_acceptor, to_initiator) } else { (to_initiator, to_acceptor) };
         let missing = || unfit(&"the ends disagree on the directions");
-        let wire = Wire { device: self.device, config: self.config, port: &self.port, peer };
+        let wire = Wire {
+            device: self.device,
+            transport: &self.config.transport,
+            port: &self.port,
+            rd_atomic: RD_ATOMIC,
+            peer,
+        };
         // The link first: a sender that is made, and dropped, tries to say goodbye.
         let link = match self.link {
             None => None,
@@ -388,45 +341,6 @@ fn fits(ours: &Options, peer: &Parameters<'_>) -> Result<(), ConnectError> {
         return Err(unfit(&"one end uses credits and the other does not: both or none"));
     }
     Ok(())
-}
-
-/// What connecting a queue pair takes besides the two ends.
-struct Wire<'a> {
-    device: &'a Device,
-    config: &'a Config,
-    port: &'a Port,
-    peer: &'a Parameters<'a>,
-}
-
-impl Wire<'_> {
-    fn connect(&self, qp: &QpControl, local_psn: u32, end: &Endpoint) -> Result<(), ConnectError> {
-        let transport = &self.config.transport;
-        let remote = verbs_safe::Endpoint {
-            qp_num: end.qp_num,
-            psn: end.psn,
-            lid: self.peer.lid,
-            gid: self.peer.gid,
-        };
-        let mtu = self.port.attr.active_mtu.bytes().min(self.peer.mtu.bytes());
-        let attr = ConnectAttr {
-            port: transport.port,
-            gid_index: self.port.gid.index as u8,
-            mtu: verbs_safe::Mtu::from_bytes(mtu).unwrap_or(self.port.attr.active_mtu),
-            min_rnr_timer: transport.min_rnr_timer,
-            rnr_retry: transport.rnr_retry,
-            retry_cnt: transport.retry_count,
-            timeout: transport.timeout,
-            max_rd_atomic: RD_ATOMIC,
-            max_dest_rd_atomic: RD_ATOMIC,
-            local_psn,
-        };
-        qp.connect(&remote, &attr).map_err(|e| self.device.error("connect a queue pair", &e).into())
-    }
-}
-
-fn mtu(port: verbs_safe::Mtu) -> handshake::Mtu {
-    let code = [256, 512, 1024, 2048, 4096].iter().filter(|b| **b <= port.bytes()).count();
-    handshake::Mtu::from_code(code as u8).unwrap_or(handshake::Mtu::B256)
 }
 
 /// The initiator's part of the set-up.

@@ -201,7 +201,7 @@ fn known(incoming: &Incoming, command: &str) -> Result<(Session, Wire)> {
 /// What a stranger did, and what that probably means.
 fn advised(error: &ConnectError) -> String {
     match error {
-        ConnectError::Handshake(HandshakeError::OtherProtocol(number)) => {
+        ConnectError::Handshake(HandshakeError::OtherProtocol { theirs: number, .. }) => {
             other_protocol(*number).map_or_else(|| error.to_string(), str::to_owned)
         }
         _ => error.to_string(),

@@ -8,9 +8,9 @@ use conn_core::wr::WrId;
 use verbs_safe::{Completion, RecvQueue, SendQueue};
 
 use super::{Sender, SenderStats};
-use crate::send_recv::setup::Tracker;
 use crate::send_recv::{Ended, SendError, Violation, ended_by};
 use crate::wait::Deadline;
+use crate::wire::Tracker;
 
 /// Driving the device.
 impl Sender {

@@ -53,8 +53,8 @@ fn another_program_at_the_other_end_is_explained() {
 
 #[test]
 fn other_flags_at_the_other_end_are_explained() {
-    let raw = ConnectError::from(HandshakeError::OtherProtocol(255));
+    let raw = ConnectError::from(HandshakeError::OtherProtocol { theirs: 255, ours: 1 });
     assert!(advised(&raw).contains("--op"), "{raw}");
-    let unknown = ConnectError::from(HandshakeError::OtherProtocol(9));
+    let unknown = ConnectError::from(HandshakeError::OtherProtocol { theirs: 9, ours: 1 });
     assert!(advised(&unknown).contains("protocol 9"), "{unknown}");
 }

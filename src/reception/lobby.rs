@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use conn_core::handshake::ProtocolId;
 use rustix::event::{Timespec, epoll};
 
-use super::listener::{Hello, Incoming};
+use super::{Caller, Hello};
 use crate::handshake::{Arriving, Exchange, HELLO_LIMIT, HandshakeError};
 
 /// Guests at most. One more, and the one that has been there longest has to go: a flood
@@ -18,6 +19,7 @@ const PLACES: usize = 64;
 /// Those who have connected and not finished their Hello, the first one first.
 #[derive(Debug)]
 pub(super) struct Lobby {
+    protocol: ProtocolId,
     guests: Vec<Guest>,
 }
 
@@ -60,8 +62,8 @@ impl Door {
 }
 
 impl Lobby {
-    pub(super) fn new() -> Lobby {
-        Lobby { guests: Vec::new() }
+    pub(super) fn new(protocol: ProtocolId) -> Lobby {
+        Lobby { protocol, guests: Vec::new() }
     }
 
     /// Lets in those who wait outside, until there is one more than there are places.
@@ -99,8 +101,9 @@ impl Lobby {
         &mut self,
         door: &Door,
         now: Instant,
-    ) -> Option<Result<Incoming, HandshakeError>> {
-        let done = |guest: &mut Guest| guest.listen(now).transpose();
+    ) -> Option<Result<Caller<TcpStream>, HandshakeError>> {
+        let protocol = self.protocol;
+        let done = |guest: &mut Guest| guest.listen(protocol, now).transpose();
         let told = self.guests.iter_mut().enumerate().find_map(|(at, g)| Some((at, done(g)?)));
         let crowded =
             || (self.guests.len() > PLACES).then(|| (0, Err(self.guests[0].too_slow(now))));
@@ -110,7 +113,7 @@ impl Lobby {
         let blocks = blocks.and_then(|()| stream.set_nonblocking(false));
         let said = blocks.map_err(HandshakeError::Stream).and(said);
         Some(match said {
-            Ok(hello) => Ok(Incoming::new(stream, Some(from), hello)),
+            Ok(hello) => Ok(Caller { stream, from: Some(from), hello }),
             Err(e) => {
                 Exchange::new(&mut stream, HELLO_LIMIT).refuse(e.reason(), &e.to_string());
                 Err(e)
@@ -127,7 +130,11 @@ impl Lobby {
 
 impl Guest {
     /// Its Hello, once it is whole.
-    fn listen(&mut self, now: Instant) -> Result<Option<Hello>, HandshakeError> {
+    fn listen(
+        &mut self,
+        protocol: ProtocolId,
+        now: Instant,
+    ) -> Result<Option<Hello>, HandshakeError> {
         while let lacks @ 1.. = self.arriving.lacks()? {
             match self.arriving.read(&mut self.stream, lacks) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -137,7 +144,7 @@ impl Guest {
                 read => read?,
             }
         }
-        self.arriving.take(Hello::of).map(Some)
+        self.arriving.take(|frame| Hello::of(frame, protocol)).map(Some)
     }
 
     fn too_slow(&self, now: Instant) -> HandshakeError {

@@ -1,0 +1,93 @@
+//! Registered memory of a ring connection: rings and control blocks.
+
+use conn_core::ring::Geometry;
+use conn_core::ring::offer::{CONTROL_BYTES, Place};
+use verbs_safe::{
+    Backing, Mapping, Mirrored, ProtectionDomain, RemoteAccess, RemoteSpan, SharedRegion,
+    SharedRegionConfig,
+};
+
+use crate::device::{Device, DeviceError};
+
+/// A protection domain for one half alone: whatever a peer learns or guesses, it reaches
+/// no memory of another connection through the queue pairs of its own.
+pub(crate) fn isolated(device: &Device) -> Result<ProtectionDomain, DeviceError> {
+    let pd = device.context().alloc_pd();
+    pd.map_err(|e| device.error("allocate a protection domain", &e))
+}
+
+/// Memory for a ring of this shape.
+pub(crate) fn ring_memory(device: &Device, geometry: &Geometry) -> Result<Backing, DeviceError> {
+    let bytes = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);
+    let failed = |e| device.error("map memory for a ring", &e);
+    Ok(match geometry.is_mirrored() {
+        true => Mirrored::new(bytes).map_err(failed)?.into(),
+        false => Mapping::new(bytes).map_err(failed)?.into(),
+    })
+}
+
+/// Registered memory for a ring of this shape, that peers may reach as `access` says.
+pub(crate) fn register_ring(
+    device: &Device,
+    pd: &ProtectionDomain,
+    geometry: &Geometry,
+    access: RemoteAccess,
+) -> Result<SharedRegion, DeviceError> {
+    let config = SharedRegionConfig { access, on_demand: false };
+    let region = pd.register_shared(ring_memory(device, geometry)?, config);
+    region.map_err(|e| device.error("register a ring", &e))
+}
+
+/// The control block of one half: words that the peer writes or reads.
+#[derive(Debug)]
+pub(crate) struct ControlBlock(SharedRegion);
+
+impl ControlBlock {
+    pub(crate) fn new(
+        device: &Device,
+        pd: &ProtectionDomain,
+        access: RemoteAccess,
+    ) -> Result<ControlBlock, DeviceError> {
+        let failed = |e: &dyn std::fmt::Display| device.error("register a control block", e);
+        let mapping = Mapping::new(CONTROL_BYTES as usize).map_err(|e| failed(&e))?;
+        let region = pd.register_shared(mapping, SharedRegionConfig { access, on_demand: false });
+        Ok(ControlBlock(region.map_err(|e| failed(&e))?))
+    }
+
+    /// For the peer.
+    pub(crate) fn place(&self) -> Place {
+        place(&self.0)
+    }
+
+    /// Its memory.
+    pub(crate) fn region(&self) -> &SharedRegion {
+        &self.0
+    }
+
+    /// The word at `at`, one of those of [`conn_core::ring::offer`]: all that the peer wrote
+    /// before it is there.
+    #[inline]
+    pub(crate) fn observe(&self, at: u64) -> u64 {
+        self.0.observe_arrival(at as usize).unwrap_or_default()
+    }
+
+    /// Stores the word at `at`, for a peer that reads it: all that was stored before it is
+    /// there.
+    #[inline]
+    pub(crate) fn publish(&self, at: u64, word: u64) {
+        let stored = self.0.publish_tail(at as usize, word);
+        debug_assert!(stored.is_ok(), "the words of a control block lie inside");
+    }
+}
+
+/// Where a region begins, for the peer.
+pub(crate) fn place(region: &SharedRegion) -> Place {
+    let span = region.remote(0, region.len());
+    span.map_or(Place { addr: 0, rkey: 0 }, |s| Place { addr: s.addr, rkey: s.rkey })
+}
+
+/// `len` bytes at `at` of memory that the peer offers; both lie inside.
+#[inline]
+pub(crate) fn remote(place: Place, at: u64, len: u64) -> RemoteSpan {
+    RemoteSpan { addr: place.addr.wrapping_add(at), rkey: place.rkey, len }
+}
