@@ -105,6 +105,8 @@ impl ProtocolId {
     pub const BUFFERED_READ: Self = Self(2);
     /// Buffered Write ([`ring::offer`](crate::ring::offer)).
     pub const BUFFERED_WRITE: Self = Self(3);
+    /// Direct Read ([`direct_read`](crate::direct_read)).
+    pub const DIRECT_READ: Self = Self(4);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).
     pub const RAW: Self = Self(255);
 }

@@ -19,6 +19,8 @@
 //! | [`ring::Consumer`] | receiver | what is the next record, when to tell the head |
 //! | [`ring::fetch::Fetch`] | receiver | which reads to post |
 //! | [`ring::free`] | threads | frees in any order, and how far the head has come |
+//! | [`direct_read::Offers`] | sender | what was offered to be read, what is acknowledged |
+//! | [`direct_read::Reads`] | receiver | which READs to post, what to acknowledge |
 //! | [`gate::Gate`] | threads | who reposts |
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
@@ -79,6 +81,7 @@ extern crate std;
 
 pub mod control;
 pub mod credit;
+pub mod direct_read;
 #[cfg(any(test, feature = "oracle"))]
 pub mod exhaustive;
 pub mod gate;

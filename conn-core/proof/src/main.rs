@@ -10,6 +10,10 @@
 use conn_core::{
     control::Control,
     credit::{CreditGrantor, CreditWindow},
+    direct_read::{
+        Ack, AckMode, Acknowledged, Notice, Offers, Place, ReadRequest, Reads, ReadsConfig, Slot,
+        Told,
+    },
     gate::Gate,
     handshake::{
         DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
@@ -45,6 +49,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         frees_from_anywhere_are_reposted,
         who_sleeps_is_woken,
         records_go_round_the_ring,
+        memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         lies_are_refused,
     ];
@@ -187,6 +192,42 @@ fn records_go_round_the_ring() -> Option<bool> {
         }
     }
     Some(received == 1000)
+}
+
+/// Messages of every length that are read in parts, every seventh of them refused.
+fn memory_is_read_and_given_back() -> Option<bool> {
+    use conn_core::direct_read::Refusal::NotWanted;
+    let config = ReadsConfig { window: 8, ack: AckMode::Send, reads: 2, max_read: 16, gather: 4 };
+    let mut offers = Offers::new(WINDOW).ok()?;
+    let mut reads = Reads::new(config, [Slot::default(); WINDOW as usize]).ok()?;
+    let (mut buf, mut parts, mut read) = ([0; 64], 0, 0);
+    for sent in 0..1000u64 {
+        let number = offers.offer().ok()? as u32;
+        let (len, memory) = (sent % 40 + 1, Place { addr: sent + 1, rkey: 7 });
+        let request = ReadRequest { number, len, memory, signal: None, app: b"proof" };
+        let bytes = request.encode(&mut buf).ok()?;
+        let request = ReadRequest::decode(&buf[..bytes]).ok()?;
+        reads.on_request(request.number).ok()?;
+        match sent % 7 {
+            0 => reads.refuse(NotWanted).ok()?,
+            _ => reads.read(request.len).ok()?,
+        };
+        while let Some(part) = reads.next_read() {
+            parts += part.len;
+            reads.on_read_done().ok()?;
+        }
+        while let Some(ack) = reads.next_ack() {
+            reads.mark_acked(ack);
+            let Ack::Notice(notice) = ack else { return None };
+            let notice = Notice::decode(notice.encode()).ok()?;
+            let Ok(Told::Acknowledged(Acknowledged { read: n, .. })) = offers.on_notice(notice)
+            else {
+                return None;
+            };
+            read += n;
+        }
+    }
+    Some(offers.acked() == 1000 && read == 857 && parts == 17_566)
 }
 
 fn who_sleeps_is_woken() -> Option<bool> {

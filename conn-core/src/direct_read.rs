@@ -1,0 +1,77 @@
+//! Direct Read: the receiver reads each message out of the sender's memory, to where it
+//! belongs.
+//!
+//! The protocol is that of Fischer, "Know Your Memory: RDMA-Based Protocols for Data
+//! Exchange" (2021), with windows, refusals and four more ways to acknowledge:
+//!
+//! ```text
+//!   sender                                   receiver
+//!   [Offers]                                 [Reads]
+//!     | ---- SEND: read request ---------------> |  reposts the buffer of the request
+//!     |                                          |  decides: read, or refuse
+//!     | <=== RDMA READ, in parts ============== |  to the final place
+//!     | <--- acknowledgement ------------------ |
+//!     v  the memory is the sender's again        v  the message is there
+//! ```
+//!
+//! Requests are numbered from 1 and decided in the order of their arrival. READs of one
+//! queue pair complete in order, and so **acknowledgements come in order**: what either
+//! end knows of a connection is a few counts.
+//!
+//! ```text
+//!   sender     acked <= sent <= acked + window
+//!   receiver   acked <= finished <= issued <= decided <= received <= acked + window
+//! ```
+//!
+//! | [`AckMode`] | acknowledged by | when |
+//! |---|---|---|
+//! | `FencedWrite` | a WRITE of the outcome to the signal of the message | posted with the READ, behind a fence |
+//! | `Write` | the same | posted when the READ has completed |
+//! | `Send` | an empty SEND with [`Notice::Done`] | when READs have completed: one for all of them |
+//! | `Cumulative` | a WRITE of a [`CountWord`] to the sender | when enough have gathered, or nothing else is to come |
+//! | `Pull` | a [`CountWord`] of the receiver that the sender READs | when the sender needs to know |
+//!
+//! Where nothing tells of it otherwise (`Send`, `Cumulative`, `Pull`), a refusal is told
+//! by a [`Notice::Refused`]. A count word says how many such notices come before it, and
+//! is not believed until they are there: a word that is read may overtake them.
+//!
+//! # The drive loop
+//!
+//! The sender:
+//!
+//! 1. [`Offers::offer`] gives a number; post the [`ReadRequest`], keep the memory.
+//! 2. Look at the signal of message [`Offers::awaited`], at the count word, or at the
+//!    notices that have come, and tell [`on_signal`](Offers::on_signal),
+//!    [`on_count`](Offers::on_count), [`on_notice`](Offers::on_notice). What they
+//!    acknowledge are the oldest messages.
+//!
+//! The receiver:
+//!
+//! 1. For each request, [`Reads::on_request`]; then, in order, [`read`](Reads::read) or
+//!    [`refuse`](Reads::refuse).
+//! 2. While [`Reads::next_read`] gives a part, post it; for each that completes,
+//!    [`on_read_done`](Reads::on_read_done).
+//! 3. While [`Reads::next_ack`] gives one, post it and [`mark_acked`](Reads::mark_acked).
+//!
+//! **The contract: do what a machine says before you ask it again.**
+
+mod ack;
+mod offers;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+mod reads;
+mod request;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+pub use ack::{CountWord, Notice, Outcome, Refusal, UnknownNotice, UnknownOutcome};
+pub use offers::{AckError, Acknowledged, OfferError, Offers, Told};
+pub use reads::{
+    Ack, DecideError, Part, ReadDoneError, Reads, ReadsConfig, ReadsConfigError, RequestError, Slot,
+};
+pub use request::{DecodeError, EncodeError, HEADER_LEN, Place, ReadRequest};
+pub use terms::{AckMode, SignalAt, TERMS_LEN, Terms, TermsError};
+
+/// The largest window of either end, in messages.
+pub const MAX_WINDOW: u32 = 16_384;

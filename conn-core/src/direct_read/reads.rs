@@ -1,0 +1,484 @@
+//! The receiver's end.
+
+use core::fmt;
+
+use super::MAX_WINDOW;
+use super::ack::{CountWord, Notice, Outcome, Refusal};
+use super::terms::AckMode;
+
+/// Policies of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadsConfig {
+    /// Messages that the sender may have unacknowledged, 1 to [`MAX_WINDOW`].
+    pub window: u32,
+    /// How messages are acknowledged: what the sender asked for.
+    pub ack: AckMode,
+    /// READs in flight: the smaller one of what this end's device begins and the peer's
+    /// answers; at least 1.
+    pub reads: u32,
+    /// Bytes of one READ, at most; at least 1. Longer messages are read in parts.
+    pub max_read: u32,
+    /// Messages that a count or a [`Notice::Done`] waits for, while others are still to
+    /// come; 1 to `window`.
+    pub gather: u32,
+}
+
+/// A configuration that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadsConfigError {
+    /// The window is not from 1 to [`MAX_WINDOW`].
+    Window,
+    /// No READs, or READs of no bytes.
+    Reads,
+    /// Gathers none, or more than the window.
+    Gather,
+    /// The storage has fewer slots than the window.
+    StorageTooSmall,
+}
+
+impl fmt::Display for ReadsConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Window => write!(f, "a window is from 1 to {MAX_WINDOW} messages"),
+            Self::Reads => f.write_str("at least one READ of at least one byte"),
+            Self::Gather => f.write_str("1 to window acknowledgements are gathered"),
+            Self::StorageTooSmall => f.write_str("a slot of storage for each message"),
+        }
+    }
+}
+
+impl core::error::Error for ReadsConfigError {}
+
+/// Storage for one message of the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Bytes of it.
+    len: u64,
+    /// Bytes whose READ was given out.
+    begun: u64,
+    /// READs of it in flight.
+    in_flight: u32,
+    refused: Option<Refusal>,
+}
+
+/// A READ to be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The message.
+    pub number: u64,
+    /// Where the part begins, in the message and in what it is read into.
+    pub offset: u64,
+    /// Bytes of it, at least 1.
+    pub len: u32,
+    /// Whether it is the last one of its message: signal it.
+    pub is_last: bool,
+}
+
+/// An acknowledgement to be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// Write the outcome to the signal of the message; behind a fence where the mode says
+    /// so.
+    Signal {
+        /// The message.
+        number: u64,
+        /// What has become of it.
+        outcome: Outcome,
+    },
+    /// Send a notice.
+    Notice(Notice),
+    /// Write the word to the sender (`Cumulative`), or store it for the sender to read
+    /// (`Pull`).
+    Count(CountWord),
+}
+
+/// A request that the sender may not make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// More than the window holds.
+    Overrun,
+    /// Not the next number.
+    OutOfOrder {
+        /// The low half of the number that was due.
+        expected: u32,
+        /// That of the request.
+        found: u32,
+    },
+    /// A bell for a message that was never sent.
+    Bell,
+    /// It comes after the sender's goodbye.
+    AfterFin,
+    /// A notice that is the receiver's own to give.
+    Direction,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overrun => f.write_str("more messages than the window holds"),
+            Self::OutOfOrder { expected, found } => {
+                write!(f, "message {found} where {expected} was due")
+            }
+            Self::Bell => f.write_str("a bell for a message that was never sent"),
+            Self::AfterFin => f.write_str("a message after the goodbye"),
+            Self::Direction => f.write_str("a notice that only the receiver gives"),
+        }
+    }
+}
+
+impl core::error::Error for RequestError {}
+
+/// There is no message to be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecideError;
+
+impl fmt::Display for DecideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no message to be decided")
+    }
+}
+
+impl core::error::Error for DecideError {}
+
+/// A READ completed that was not begun: the device is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadDoneError;
+
+impl fmt::Display for ReadDoneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("completion of a READ that was never begun")
+    }
+}
+
+impl core::error::Error for ReadDoneError {}
+
+/// What a receiver has been offered, and how far it has come with each message.
+///
+/// ```text
+///         acked  finished  issued  decided  received
+///           |       |        |        |        |
+///   1 2 3 4 5 6 7 8 9 . . . 12 . . . 15 . . . 18       all <= acked + window
+///           `-read -'`-READs-'`to read'`-asked-'
+///                    in flight
+/// ```
+///
+/// (Behind a fence, `acked` may come up to `issued`.)
+///
+/// ```
+/// use conn_core::direct_read::{Ack, AckMode, Notice, Reads, ReadsConfig, Slot};
+///
+/// let config =
+///     ReadsConfig { window: 8, ack: AckMode::Send, reads: 4, max_read: 1 << 20, gather: 1 };
+/// let mut reads = Reads::new(config, [Slot::default(); 8])?;
+/// assert_eq!(reads.on_request(1)?, 1);
+/// reads.read(3 << 20)?;
+/// let parts: Vec<_> = std::iter::from_fn(|| reads.next_read()).collect();
+/// assert_eq!(parts.len(), 3);
+/// assert!(parts[2].is_last && reads.next_ack().is_none());
+/// for _ in parts {
+///     reads.on_read_done()?;
+/// }
+/// let ack = reads.next_ack().unwrap();
+/// assert_eq!(ack, Ack::Notice(Notice::Done(1)));
+/// reads.mark_acked(ack);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: finished <= issued <= decided <= received; acked <= issued behind a fence, and
+// <= finished otherwise; received <= min(acked, finished) + window, so that no slot is used
+// twice; those after `issued` have no READ in flight but for the first one, which may have
+// been begun; those up to `finished` have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reads<S> {
+    config: ReadsConfig,
+    received: u64,
+    decided: u64,
+    /// All READs of these have been given out, or they were refused.
+    issued: u64,
+    /// All READs of these have completed.
+    finished: u64,
+    acked: u64,
+    in_flight: u32,
+    /// Refusals that were told by notices.
+    refusals: u64,
+    /// The message whose acknowledgement the sender sleeps for.
+    bell: Option<u64>,
+    fin: bool,
+    slots: S,
+}
+
+/// Making, asking.
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+    /// Nothing received.
+    ///
+    /// # Errors
+    /// [`ReadsConfigError`].
+    pub fn new(config: ReadsConfig, mut slots: S) -> Result<Self, ReadsConfigError> {
+        let ReadsConfig { window, reads, max_read, gather, .. } = config;
+        if window == 0 || window > MAX_WINDOW {
+            return Err(ReadsConfigError::Window);
+        }
+        if reads == 0 || max_read == 0 {
+            return Err(ReadsConfigError::Reads);
+        }
+        if gather == 0 || gather > window {
+            return Err(ReadsConfigError::Gather);
+        }
+        if slots.as_ref().len() < window as usize {
+            return Err(ReadsConfigError::StorageTooSmall);
+        }
+        slots.as_mut().fill(Slot::default());
+        let (bell, fin) = (None, false);
+        let (received, decided, issued, finished, acked) = (0, 0, 0, 0, 0);
+        let (in_flight, refusals) = (0, 0);
+        Ok(Self {
+            config,
+            received,
+            decided,
+            issued,
+            finished,
+            acked,
+            in_flight,
+            refusals,
+            bell,
+            fin,
+            slots,
+        })
+    }
+
+    /// The policies.
+    pub const fn config(&self) -> &ReadsConfig {
+        &self.config
+    }
+
+    /// Requests received so far.
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Messages decided so far: the oldest ones.
+    pub const fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// Messages that have been read, or refused: the oldest ones.
+    pub const fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// Messages acknowledged so far: the oldest ones.
+    pub const fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// READs in flight.
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether the sender has said goodbye, and all that it offered was acknowledged.
+    pub const fn is_over(&self) -> bool {
+        self.fin && self.acked == self.received && self.finished == self.received
+    }
+
+    fn slot(&mut self, number: u64) -> &mut Slot {
+        let at = (number % u64::from(self.config.window)) as usize;
+        &mut self.slots.as_mut()[at]
+    }
+
+    fn look(&self, number: u64) -> &Slot {
+        &self.slots.as_ref()[(number % u64::from(self.config.window)) as usize]
+    }
+}
+
+/// What comes from the sender.
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+    /// A request has come, with the low half of its number: the whole number.
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing has changed.
+    pub fn on_request(&mut self, found: u32) -> Result<u64, RequestError> {
+        if self.fin {
+            return Err(RequestError::AfterFin);
+        }
+        // Behind a fence, acknowledgements are posted before the READs have completed.
+        let oldest = self.acked.min(self.finished);
+        if self.received - oldest >= u64::from(self.config.window) {
+            return Err(RequestError::Overrun);
+        }
+        let expected = (self.received + 1) as u32;
+        if found != expected {
+            return Err(RequestError::OutOfOrder { expected, found });
+        }
+        self.received += 1;
+        *self.slot(self.received) = Slot::default();
+        Ok(self.received)
+    }
+
+    /// A notice has come.
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing has changed.
+    pub fn on_notice(&mut self, notice: Notice) -> Result<(), RequestError> {
+        match notice {
+            Notice::Fin if self.fin => Err(RequestError::AfterFin),
+            Notice::Fin => {
+                self.fin = true;
+                Ok(())
+            }
+            Notice::Bell(low) => {
+                let oldest = self.received.saturating_sub(u64::from(self.config.window));
+                let number = Notice::number(oldest, low).filter(|n| *n <= self.received);
+                self.bell = Some(number.ok_or(RequestError::Bell)?);
+                Ok(())
+            }
+            _ => Err(RequestError::Direction),
+        }
+    }
+}
+
+/// Deciding, and reading.
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+    /// Decides that the oldest undecided message, of `len` bytes, is read: its number.
+    ///
+    /// # Errors
+    /// [`DecideError`]; nothing has changed.
+    pub fn read(&mut self, len: u64) -> Result<u64, DecideError> {
+        self.decide(Slot { len, ..Slot::default() })
+    }
+
+    /// Decides that the oldest undecided message is refused: its number.
+    ///
+    /// # Errors
+    /// [`DecideError`]; nothing has changed.
+    pub fn refuse(&mut self, why: Refusal) -> Result<u64, DecideError> {
+        self.decide(Slot { refused: Some(why), ..Slot::default() })
+    }
+
+    fn decide(&mut self, slot: Slot) -> Result<u64, DecideError> {
+        if self.decided == self.received {
+            return Err(DecideError);
+        }
+        self.decided += 1;
+        *self.slot(self.decided) = slot;
+        self.advance();
+        Ok(self.decided)
+    }
+
+    /// The next READ to be posted, if one may be. It counts as in flight from here on.
+    pub fn next_read(&mut self) -> Option<Part> {
+        if self.issued == self.decided || self.in_flight >= self.config.reads {
+            return None;
+        }
+        let (number, most) = (self.issued + 1, u64::from(self.config.max_read));
+        let slot = self.slot(number);
+        let (offset, left) = (slot.begun, slot.len - slot.begun);
+        let len = left.min(most);
+        slot.begun += len;
+        slot.in_flight += 1;
+        let is_last = len == left;
+        self.in_flight += 1;
+        self.advance();
+        Some(Part { number, offset, len: len as u32, is_last })
+    }
+
+    /// The oldest READ in flight has completed: how many messages are finished now.
+    ///
+    /// # Errors
+    /// [`ReadDoneError`]; nothing has changed.
+    pub fn on_read_done(&mut self) -> Result<u64, ReadDoneError> {
+        if self.in_flight == 0 {
+            return Err(ReadDoneError);
+        }
+        // Whatever is finished has no READ in flight, and READs complete in order.
+        let oldest = self.finished + 1;
+        self.slot(oldest).in_flight -= 1;
+        self.in_flight -= 1;
+        self.advance();
+        Ok(self.finished)
+    }
+
+    /// Moves `issued` and `finished` over what needs no READ any more.
+    fn advance(&mut self) {
+        while self.issued < self.decided {
+            let slot = self.look(self.issued + 1);
+            if slot.refused.is_none() && slot.begun < slot.len {
+                break;
+            }
+            self.issued += 1;
+        }
+        while self.finished < self.issued && self.look(self.finished + 1).in_flight == 0 {
+            self.finished += 1;
+        }
+    }
+}
+
+/// Acknowledging.
+impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
+    /// The acknowledgement to be posted next, if one is due. Say
+    /// [`mark_acked`](Self::mark_acked) when it was posted.
+    pub fn next_ack(&self) -> Option<Ack> {
+        if let Some(number) = self.bell.filter(|number| *number <= self.acked) {
+            return Some(Ack::Notice(Notice::Bell(Notice::low(number))));
+        }
+        let ready = match self.config.ack {
+            AckMode::FencedWrite => self.issued,
+            _ => self.finished,
+        };
+        if self.acked == ready {
+            return None;
+        }
+        if self.config.ack.signals() {
+            return Some(self.signal(self.acked + 1));
+        }
+        // Up to the first one that was refused, which has a notice of its own.
+        let refused = (self.acked + 1..=ready).find(|n| self.look(*n).refused.is_some());
+        match refused.and_then(|number| Some((number, self.look(number).refused?))) {
+            // It acknowledges those before it, too.
+            Some((number, why)) => Some(Ack::Notice(Notice::Refused(Notice::low(number), why))),
+            None => self.is_due(ready).then(|| self.together(ready)),
+        }
+    }
+
+    fn signal(&self, number: u64) -> Ack {
+        let refused = self.look(number).refused;
+        Ack::Signal { number, outcome: refused.map_or(Outcome::Read, Outcome::Refused) }
+    }
+
+    /// Acknowledges all up to `last` at once.
+    fn together(&self, last: u64) -> Ack {
+        match self.config.ack {
+            AckMode::Send => Ack::Notice(Notice::Done(Notice::low(last))),
+            _ => Ack::Count(CountWord { count: last, refusals: self.refusals as u16 }),
+        }
+    }
+
+    /// Whether the sender is to be told now of what is ready, up to `last`: enough have
+    /// gathered, no READ is in flight that would take it along, or somebody waits.
+    fn is_due(&self, last: u64) -> bool {
+        let costs_nothing = self.config.ack == AckMode::Pull;
+        let wanted = self.bell.is_some_and(|number| number <= last);
+        let enough = last - self.acked >= u64::from(self.config.gather);
+        costs_nothing || wanted || enough || last == self.decided
+    }
+
+    /// The acknowledgement that [`next_ack`](Self::next_ack) gave was posted.
+    pub fn mark_acked(&mut self, ack: Ack) {
+        match ack {
+            Ack::Signal { number, .. } => self.acked = number,
+            Ack::Count(word) => self.acked = word.count,
+            Ack::Notice(Notice::Done(low)) => self.acked = self.number(low),
+            Ack::Notice(Notice::Refused(low, _)) => {
+                self.acked = self.number(low);
+                self.refusals += 1;
+            }
+            Ack::Notice(_) => self.bell = None,
+        }
+    }
+
+    /// A message that is to be acknowledged, from its low bits.
+    fn number(&self, low: u32) -> u64 {
+        Notice::number(self.acked, low).unwrap_or(self.acked)
+    }
+}

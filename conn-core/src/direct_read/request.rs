@@ -1,0 +1,211 @@
+//! The bytes of a read request: bounded, parsed without trust.
+//!
+//! All integers are little-endian:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | version, 1 |
+//! | 1 | flags: bit 0, there is a signal |
+//! | 2 | length of the application data |
+//! | 4 | low half of the message's number |
+//! | 8 | length of the message in bytes |
+//! | 8 | its address; 0 if it has no bytes |
+//! | 4 | the key of its memory; 0 if it has no bytes |
+//! | 4 | the key of the signal; 0 if there is none |
+//! | 8 | the address of the signal; 0 if there is none |
+//! | … | application data |
+
+use core::fmt;
+
+/// Bytes of a request without the application data.
+pub const HEADER_LEN: usize = 40;
+
+const VERSION: u8 = 1;
+const SIGNAL: u8 = 1;
+
+/// A place in the sender's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Its address, in the space of whoever has it.
+    pub addr: u64,
+    /// The remote key of the memory.
+    pub rkey: u32,
+}
+
+/// What a sender tells of a message.
+///
+/// ```
+/// use conn_core::direct_read::{HEADER_LEN, Place, ReadRequest};
+///
+/// let memory = Place { addr: 0x7f00_0000_0000, rkey: 7 };
+/// let request = ReadRequest { number: 1, len: 65_536, memory, signal: None, app: b"shard 3" };
+/// let mut buf = [0; 64];
+/// let len = request.encode(&mut buf)?;
+/// assert_eq!(len, HEADER_LEN + 7);
+/// assert_eq!(ReadRequest::decode(&buf[..len])?, request);
+/// assert!(ReadRequest::decode(&buf[..len - 1]).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRequest<'a> {
+    /// The low half of the message's number.
+    pub number: u32,
+    /// Bytes of the message.
+    pub len: u64,
+    /// Where it is; address and key are 0 if it has no bytes.
+    pub memory: Place,
+    /// Where to write the outcome, one byte, if the sender wants it written.
+    pub signal: Option<Place>,
+    /// Whatever the application adds.
+    pub app: &'a [u8],
+}
+
+/// Bytes that are no read request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Fewer than [`HEADER_LEN`] bytes.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// A version that is not spoken here.
+    Version(u8),
+    /// Flags without a meaning.
+    Flags(u8),
+    /// The application data have another length than is said.
+    AppLength {
+        /// What is said.
+        said: usize,
+        /// What there is.
+        found: usize,
+    },
+    /// What must be 0 is not: the place of no bytes, or that of no signal.
+    NotZero,
+    /// The message, or its signal, would reach beyond the end of the address space.
+    Wraps,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => {
+                write!(f, "a read request of {len} bytes; it has at least {HEADER_LEN}")
+            }
+            Self::Version(version) => write!(f, "version {version} of read requests"),
+            Self::Flags(flags) => write!(f, "unknown flags {flags:#x} in a read request"),
+            Self::AppLength { said, found } => {
+                write!(f, "{found} bytes of application data; the request says {said}")
+            }
+            Self::NotZero => f.write_str("a place of nothing that is not 0"),
+            Self::Wraps => f.write_str("memory beyond the end of the address space"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// A request that cannot be encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The output has too little room.
+    BufferTooSmall {
+        /// Bytes that the request has.
+        need: usize,
+    },
+    /// More application data than a length of 16 bits can say.
+    AppTooLong {
+        /// Bytes given.
+        len: usize,
+    },
+    /// Memory that cannot be: it wraps, or it is the place of no bytes.
+    Meaningless,
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall { need } => write!(f, "the read request needs {need} bytes"),
+            Self::AppTooLong { len } => write!(f, "{len} bytes of application data"),
+            Self::Meaningless => f.write_str("memory that cannot be"),
+        }
+    }
+}
+
+impl core::error::Error for EncodeError {}
+
+impl<'a> ReadRequest<'a> {
+    /// The place of a message without bytes.
+    pub const NOWHERE: Place = Place { addr: 0, rkey: 0 };
+
+    /// Writes the request to the beginning of `out` and returns its length.
+    ///
+    /// # Errors
+    /// [`EncodeError`]; `out` is then as it was.
+    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
+        let (len, need) = (self.app.len(), HEADER_LEN + self.app.len());
+        let app_len = u16::try_from(len).map_err(|_| EncodeError::AppTooLong { len })?;
+        if self.complaint().is_some() {
+            return Err(EncodeError::Meaningless);
+        }
+        let out = out.get_mut(..need).ok_or(EncodeError::BufferTooSmall { need })?;
+        let signal = self.signal.unwrap_or(Self::NOWHERE);
+        out[..2].copy_from_slice(&[VERSION, if self.signal.is_some() { SIGNAL } else { 0 }]);
+        out[2..4].copy_from_slice(&app_len.to_le_bytes());
+        out[4..8].copy_from_slice(&self.number.to_le_bytes());
+        out[8..16].copy_from_slice(&self.len.to_le_bytes());
+        out[16..24].copy_from_slice(&self.memory.addr.to_le_bytes());
+        out[24..28].copy_from_slice(&self.memory.rkey.to_le_bytes());
+        out[28..32].copy_from_slice(&signal.rkey.to_le_bytes());
+        out[32..40].copy_from_slice(&signal.addr.to_le_bytes());
+        out[40..].copy_from_slice(self.app);
+        Ok(need)
+    }
+
+    /// Decodes a received message, all of it.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: what is wrong with it.
+    pub fn decode(bytes: &'a [u8]) -> Result<ReadRequest<'a>, DecodeError> {
+        let short = DecodeError::TooShort { len: bytes.len() };
+        let (head, app) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(short)?;
+        if head[0] != VERSION {
+            return Err(DecodeError::Version(head[0]));
+        }
+        if head[1] & !SIGNAL != 0 {
+            return Err(DecodeError::Flags(head[1]));
+        }
+        let said = usize::from(u16::from_le_bytes(part(head, 2)));
+        if said != app.len() {
+            return Err(DecodeError::AppLength { said, found: app.len() });
+        }
+        let [number, rkey, signal_rkey] = [4, 24, 28].map(|at| u32::from_le_bytes(part(head, at)));
+        let [len, addr, signal_addr] = [8, 16, 32].map(|at| u64::from_le_bytes(part(head, at)));
+        let signal = Place { addr: signal_addr, rkey: signal_rkey };
+        let signalled = head[1] & SIGNAL != 0;
+        if !signalled && signal != Self::NOWHERE {
+            return Err(DecodeError::NotZero);
+        }
+        let (memory, signal) = (Place { addr, rkey }, signalled.then_some(signal));
+        let request = ReadRequest { number, len, memory, signal, app };
+        request.complaint().map_or(Ok(request), Err)
+    }
+
+    /// What makes it impossible.
+    fn complaint(&self) -> Option<DecodeError> {
+        if self.len == 0 && self.memory != Self::NOWHERE {
+            return Some(DecodeError::NotZero);
+        }
+        let wraps = |place: Place, len| place.addr.checked_add(len).is_none();
+        let signal = self.signal.is_some_and(|signal| wraps(signal, 1));
+        (signal || wraps(self.memory, self.len)).then_some(DecodeError::Wraps)
+    }
+}
+
+/// `N` bytes at `at`, which the caller knows to be inside.
+pub(super) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}

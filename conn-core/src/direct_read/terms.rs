@@ -1,0 +1,188 @@
+//! What the ends of one direction tell each other when they are set up.
+//!
+//! It stands in front of the application data of the
+//! [`handshake`](crate::handshake), once for each direction that exists, that of
+//! initiator to acceptor first. All integers are little-endian:
+//!
+//! | bytes | terms |
+//! |---|---|
+//! | 1 | how messages are acknowledged, as their sender wants it |
+//! | 1 | where the signal is: 0 apart from the message, 1 at its tail |
+//! | 1 | READs in flight: as many as this end's device answers, or begins |
+//! | 1 | 0 |
+//! | 4 | the key of the counts |
+//! | 8 | the address of the counts; key and address are 0 where there are none |
+
+use core::fmt;
+
+use super::request::{Place, part};
+
+/// Bytes of the terms of one direction.
+pub const TERMS_LEN: usize = 16;
+
+/// How a sender learns that a message was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AckMode {
+    /// A WRITE that is posted together with the READ, behind a fence.
+    FencedWrite = 0,
+    /// A WRITE that is posted when the READ has completed.
+    Write = 1,
+    /// A SEND when READs have completed.
+    Send = 2,
+    /// A WRITE of a count, for many messages.
+    Cumulative = 3,
+    /// The sender READs a count when it needs to know.
+    Pull = 4,
+}
+
+impl AckMode {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::FencedWrite, Self::Write, Self::Send, Self::Cumulative, Self::Pull];
+
+    /// From its number; `None` for an unknown one.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::FencedWrite,
+            1 => Self::Write,
+            2 => Self::Send,
+            3 => Self::Cumulative,
+            4 => Self::Pull,
+            _ => return None,
+        })
+    }
+
+    /// Its number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Its name, as users write it.
+    ///
+    /// ```
+    /// assert_eq!(conn_core::direct_read::AckMode::FencedWrite.name(), "fenced-write");
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FencedWrite => "fenced-write",
+            Self::Write => "write",
+            Self::Send => "send",
+            Self::Cumulative => "cumulative",
+            Self::Pull => "pull",
+        }
+    }
+
+    /// Whether each message has a signal of its own.
+    pub const fn signals(self) -> bool {
+        matches!(self, Self::FencedWrite | Self::Write)
+    }
+
+    /// Whether the sender's processor is told by a completion.
+    pub const fn notifies(self) -> bool {
+        matches!(self, Self::Send)
+    }
+}
+
+/// Where the signal of a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SignalAt {
+    /// In memory of its own, so that messages need no special layout.
+    #[default]
+    Separate,
+    /// Right behind the buffer of the message, as in the thesis.
+    Tail,
+}
+
+/// What one end says of one direction.
+///
+/// ```
+/// use conn_core::direct_read::{AckMode, SignalAt, TERMS_LEN, Terms};
+///
+/// let terms = Terms { ack: AckMode::Write, signal: SignalAt::Tail, reads: 16, counts: None };
+/// let bytes = terms.encode();
+/// let (decoded, rest) = Terms::decode(&bytes)?;
+/// assert_eq!((decoded, rest.len()), (terms, 0));
+/// # Ok::<(), conn_core::direct_read::TermsError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// How the sender wants messages to be acknowledged. What the receiver says here is
+    /// not looked at.
+    pub ack: AckMode,
+    /// Where the sender has its signals.
+    pub signal: SignalAt,
+    /// READs that this end's device answers at a time (sender), or begins (receiver).
+    pub reads: u8,
+    /// Where a count word is: the sender's, to be written, or the receiver's, to be read.
+    pub counts: Option<Place>,
+}
+
+/// Bytes that are no terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// Fewer than [`TERMS_LEN`] bytes.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// An unknown way to acknowledge.
+    Ack(u8),
+    /// A byte that has to be 0 or 1, or 0, is not.
+    Reserved(u8),
+    /// Counts beyond the end of the address space.
+    Wraps,
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => write!(f, "terms of {len} bytes; they have {TERMS_LEN}"),
+            Self::Ack(code) => write!(f, "unknown way {code} to acknowledge"),
+            Self::Reserved(byte) => write!(f, "{byte} in a reserved byte"),
+            Self::Wraps => f.write_str("counts beyond the end of the address space"),
+        }
+    }
+}
+
+impl core::error::Error for TermsError {}
+
+impl Terms {
+    /// Their bytes.
+    pub fn encode(&self) -> [u8; TERMS_LEN] {
+        let counts = self.counts.unwrap_or(Place { addr: 0, rkey: 0 });
+        let mut out = [0; TERMS_LEN];
+        out[..3].copy_from_slice(&[self.ack.code(), self.signal as u8, self.reads]);
+        out[4..8].copy_from_slice(&counts.rkey.to_le_bytes());
+        out[8..].copy_from_slice(&counts.addr.to_le_bytes());
+        out
+    }
+
+    /// Decodes the terms at the beginning of `bytes`; also what follows them.
+    ///
+    /// # Errors
+    /// [`TermsError`]: what is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
+        let short = TermsError::TooShort { len: bytes.len() };
+        let (head, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
+        let ack = AckMode::from_code(head[0]).ok_or(TermsError::Ack(head[0]))?;
+        let signal = match head[1] {
+            0 => SignalAt::Separate,
+            1 => SignalAt::Tail,
+            other => return Err(TermsError::Reserved(other)),
+        };
+        if head[3] != 0 {
+            return Err(TermsError::Reserved(head[3]));
+        }
+        let counts = Place {
+            addr: u64::from_le_bytes(part(head, 8)),
+            rkey: u32::from_le_bytes(part(head, 4)),
+        };
+        if counts.addr.checked_add(8).is_none() {
+            return Err(TermsError::Wraps);
+        }
+        let counts = (counts.addr != 0 || counts.rkey != 0).then_some(counts);
+        Ok((Self { ack, signal, reads: head[2], counts }, rest))
+    }
+}

@@ -1,0 +1,12 @@
+//! Histories of a Direct Read receiver whose peer lies as it likes, against the model.
+#![no_main]
+
+use conn_core::direct_read::oracle::{ReadOp, Reading, config};
+use conn_core::exhaustive::Pair;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: ([u8; 5], Vec<ReadOp>)| {
+    let [ack, window, reads, max_read, gather] = input.0;
+    let mut pair = Reading::new(config(ack, window, reads, max_read, gather));
+    input.1.into_iter().for_each(|op| pair.apply(op));
+});
