@@ -58,7 +58,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use rustix::io::Errno;
 use verbs_sys::*;
 
@@ -87,7 +87,8 @@ static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
 /// How long a datagram waits for a process that has been met and does not answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long memory is not given back for somebody who is inside and does not go on.
-const INSIDE: Duration = Duration::from_secs(5);
+const INSIDE: Duration =
+    if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// What `soft0` knows of other processes.
 #[derive(Debug, Default)]
@@ -95,6 +96,8 @@ pub(crate) struct Neighbours {
     here: OnceLock<Result<Here, Missing>>,
     lobby: Mutex<Lobby>,
     pairs: RwLock<BTreeMap<u32, Arc<Pair>>>,
+    /// Those that were declared dead and live: they may be inside our memory.
+    departed: Mutex<Vec<Arc<Pair>>>,
     drain: Padded<Lock<Drain>>,
     /// Somebody wants that it is looked once more.
     look_again: AtomicBool,
@@ -204,8 +207,16 @@ impl Neighbours {
     /// Waits until nobody is inside this process's memory who came before the call;
     /// `EBUSY` if somebody stays.
     pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
-        let pairs: Vec<_> = self.pairs.read().values().cloned().collect();
+        let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
+        pairs.extend(self.departed().iter().cloned());
         pairs.iter().try_for_each(|pair| wait_for(pair, pair.theirs.insides()))
+    }
+
+    /// Processes that were declared dead and have not gone.
+    fn departed(&self) -> MutexGuard<'_, Vec<Arc<Pair>>> {
+        let mut departed = self.departed.lock();
+        departed.retain(|pair| !pair.has_gone());
+        departed
     }
 
     /// Lets a queue pair go that is destroyed.
@@ -231,7 +242,7 @@ fn wait_for<'a>(
         let seen = word.load(Ordering::Acquire);
         while seen & 1 == 1 && word.load(Ordering::Acquire) == seen {
             let since = *since.get_or_insert_with(Instant::now);
-            if pair.is_dead() || pair.has_ended() {
+            if pair.has_gone() {
                 return Ok(());
             }
             if since.elapsed() > INSIDE {
@@ -259,11 +270,12 @@ impl Device {
             if neighbours.pair(slot).is_some_and(|pair| !pair.is_dead()) {
                 return Ok(true);
             }
+            // It may answer at once.
+            self.start_helper().map_err(Errno::raw_os_error)?;
             if !lobby.introduce(here, slot).map_err(Errno::raw_os_error)? {
                 return Ok(false);
             }
         }
-        self.start_helper();
         self.take_in();
         Ok(neighbours.pair(slot).is_some_and(|pair| !pair.is_dead()))
     }
@@ -301,8 +313,8 @@ impl Device {
                 old.declare_dead();
             }
             neighbours.drain.lock().add(Arc::clone(&pair));
+            neighbours.pairs.write().insert(pair.slot, Arc::clone(&pair));
             self.watch(&pair);
-            neighbours.pairs.write().insert(pair.slot, pair);
             HAS_PAIRS.store(true, Ordering::Release);
         }
         drop(lobby);
@@ -312,7 +324,7 @@ impl Device {
     /// Takes what a process has left that has ended: it has acknowledged, and sent,
     /// whatever is in its rings.
     fn hear_out(&self, neighbours: &Neighbours, pair: &Arc<Pair>, after: &mut After) {
-        if !pair.is_dead() && pair.has_ended() {
+        if !pair.is_dead() && pair.has_gone() {
             neighbours.drain.lock().run_out(self, pair, after);
         }
     }
@@ -324,6 +336,8 @@ impl Device {
         self.hear_out(neighbours, pair, &mut after);
         pair.declare_dead();
         {
+            // Before it leaves the others: whoever looks through both finds it.
+            neighbours.departed().push(Arc::clone(pair));
             let mut pairs = neighbours.pairs.write();
             if pairs.get(&pair.slot).is_some_and(|known| Arc::ptr_eq(known, pair)) {
                 pairs.remove(&pair.slot);
@@ -390,8 +404,7 @@ impl Qp {
             && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
         if to_rtr && self.transport == Transport::Ud {
             // Anybody may send to it.
-            device.start_helper();
-            return Ok(());
+            return device.start_helper().map_err(Errno::raw_os_error);
         }
         let named = mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
         if named && neighbours.is_foreign(attr.dest_qp_num) && attr.dest_qp_num <= 0x00ff_ffff {

@@ -28,6 +28,7 @@ fn the_other_process() {
         Some("echo") => be_echo(),
         Some("blocked") => be_blocked(),
         Some("curt") => be_curt(),
+        Some("another") => become_another_program(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -117,6 +118,19 @@ fn be_curt() {
     assert_eq!(end.net.poll(end.cq, 1)[0].opcode, "RECV");
     end.send(end.local(HEAP, 0, 64));
     std::process::exit(0);
+}
+
+/// Connects, and runs another program when it is told to.
+fn become_another_program() {
+    use std::os::unix::process::CommandExt;
+    let end = End::new(RC);
+    for id in 0..10 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
+    }
+    join_as_other(&end, patient());
+    assert_eq!(hear().as_deref(), Some("now"));
+    let error = std::process::Command::new("cat").exec();
+    panic!("{error}");
 }
 
 fn fill(bytes: &mut [u8], with: u8) {
@@ -236,6 +250,35 @@ fn a_process_that_is_killed_leaves_its_peer_with_an_error() {
     end.post_rdma(W::IBV_WR_RDMA_WRITE, end.local(HEAP, 0, 8), far.memory[SHARED]);
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "WR_FLUSH");
     end.close();
+}
+
+#[test]
+fn a_process_that_runs_another_program_leaves_its_peer_with_an_error() {
+    for memory in [None, Some(SHARED), Some(HEAP)] {
+        let mut other = start("another");
+        let end = End::new(RC);
+        let far = join(&end, &mut other, patient());
+        other.say("now");
+        let name = format!("/proc/{}/comm", other.pid());
+        while std::fs::read_to_string(&name).unwrap() != "cat\n" {
+            std::thread::yield_now();
+        }
+        let local = end.local(HEAP, 0, 8);
+        let status = loop {
+            match memory {
+                None => end.send(local),
+                Some(memory) => end.post_rdma(W::IBV_WR_RDMA_WRITE, local, far.memory[memory]),
+            }
+            match end.net.poll(end.cq, 1)[0].status {
+                // The memory file is there until it is noticed.
+                "SUCCESS" if memory == Some(SHARED) => {}
+                status => break status,
+            }
+        };
+        assert_eq!(status, "RETRY_EXC", "{memory:?}");
+        assert_eq!(qp_state_name(end.net.state(end.qp)), "ERR");
+        end.close();
+    }
 }
 
 #[test]

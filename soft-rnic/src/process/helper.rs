@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use crate::device::Device;
 
@@ -41,8 +42,9 @@ const LISTENER: u64 = u64::MAX - 1;
 /// The thread, and what it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
+    started: Mutex<bool>,
     /// What it waits for; there once it was started.
-    epoll: OnceLock<Option<OwnedFd>>,
+    epoll: OnceLock<OwnedFd>,
     /// The program has polled since the last look.
     polled: AtomicBool,
     /// Polls since the process was armed.
@@ -57,7 +59,7 @@ pub(crate) struct Helper {
 
 impl Helper {
     fn epoll(&self) -> Option<BorrowedFd<'_>> {
-        self.epoll.get()?.as_ref().map(AsFd::as_fd)
+        self.epoll.get().map(AsFd::as_fd)
     }
 }
 
@@ -162,30 +164,34 @@ pub(crate) fn before_waiting(device: &Arc<Device>, set: Option<&Arc<OwnedFd>>) {
 }
 
 impl Device {
-    /// Starts the helper, unless it was.
-    pub(crate) fn start_helper(self: &Arc<Device>) {
-        let Some(neighbours) = &self.neighbours else { return };
-        neighbours.helper.epoll.get_or_init(|| {
-            let here = neighbours.told()?;
-            let set = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+    /// Starts the helper, unless it was. Without it nobody notices what others do: whoever
+    /// needs them fails.
+    pub(crate) fn start_helper(self: &Arc<Device>) -> Result<(), Errno> {
+        let Some(neighbours) = &self.neighbours else { return Ok(()) };
+        let Some(here) = neighbours.told() else { return Ok(()) };
+        let mut started = neighbours.helper.started.lock();
+        if *started {
+            return Ok(());
+        }
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (fd, event) in [(&here.doorbell, DOORBELL), (&here.listener, LISTENER)] {
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&set, &here.doorbell, epoll::EventData::new_u64(DOORBELL), edge).ok()?;
-            let level = epoll::EventFlags::IN;
-            epoll::add(&set, &here.listener, epoll::EventData::new_u64(LISTENER), level).ok()?;
-            let device = Arc::downgrade(self);
-            let builder = std::thread::Builder::new().name("soft-rnic-helper".into());
-            builder.spawn(move || run(&device)).ok()?;
-            Some(set)
-        });
+            epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;
+        }
+        let device = Arc::downgrade(self);
+        let builder = std::thread::Builder::new().name("soft-rnic-helper".into());
+        let spawned = builder.spawn(move || run(&device));
+        spawned.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        *started = true;
+        // The thread waits for it.
+        let _ = neighbours.helper.epoll.set(set);
+        Ok(())
     }
 
     /// Lets the helper watch a process.
     pub(super) fn watch(&self, pair: &Pair) {
-        let set = self.neighbours.as_ref().and_then(|n| n.helper.epoll());
-        if let Some(set) = set {
-            let slot = epoll::EventData::new_u64(pair.slot.into());
-            // One that cannot be watched is found dead when it is talked to.
-            let _ = epoll::add(set, &pair.pidfd, slot, epoll::EventFlags::IN);
+        if let Some(set) = self.neighbours.as_ref().and_then(|n| n.helper.epoll()) {
+            watch_with(set, pair);
         }
     }
 
@@ -195,7 +201,7 @@ impl Device {
             DOORBELL => {}
             LISTENER => self.take_in(),
             slot => {
-                if let Some(pair) = neighbours.pair(slot as u32).filter(|p| p.has_ended()) {
+                if let Some(pair) = neighbours.pair(slot as u32).filter(|p| p.has_left()) {
                     self.bury(&pair);
                 }
             }
@@ -211,6 +217,21 @@ impl Device {
     }
 }
 
+/// Watches whether a process ends, closes its connections to us, or says that it takes us
+/// for dead; each once: it is buried then, and would be ready for ever.
+pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
+    let slot = epoll::EventData::new_u64(pair.slot.into());
+    let watched = [
+        (&pair.pidfd, epoll::EventFlags::IN),
+        (&pair.socket, epoll::EventFlags::empty()),
+        (&pair.accepted, epoll::EventFlags::RDHUP),
+    ];
+    for (fd, flags) in watched {
+        // One that cannot be watched is found dead when it is talked to.
+        let _ = epoll::add(&set, fd, slot, flags | epoll::EventFlags::ONESHOT);
+    }
+}
+
 fn run(device: &Weak<Device>) {
     let mut events = Vec::with_capacity(64);
     // It has not seen the program poll yet.
@@ -218,7 +239,7 @@ fn run(device: &Weak<Device>) {
     while let Some(device) = device.upgrade() {
         let Some(neighbours) = &device.neighbours else { return };
         // It waits until `start_helper` is done.
-        let Some(set) = neighbours.helper.epoll.wait().as_ref() else { return };
+        let set = neighbours.helper.epoll.wait();
         let timeout = wait_for(&device, neighbours, &mut missed);
         events.clear();
         // Interrupted, or out of memory: look around and wait again.
@@ -239,6 +260,10 @@ fn run(device: &Weak<Device>) {
 
 /// Takes what is there, unless the program does that; for how long to wait then.
 fn wait_for(device: &Arc<Device>, neighbours: &Neighbours, missed: &mut u32) -> Option<Timespec> {
+    let has_silent = neighbours.lobby.lock().has_silent();
+    if has_silent {
+        device.take_in();
+    }
     if neighbours.helper.polled.swap(false, Ordering::Relaxed) {
         *missed = 0;
         return Some(LOOK);
@@ -255,10 +280,5 @@ fn wait_for(device: &Arc<Device>, neighbours: &Neighbours, missed: &mut u32) -> 
     if any {
         return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
     }
-    let has_silent = neighbours.lobby.lock().has_silent();
-    if has_silent {
-        device.take_in();
-        return Some(LOOK);
-    }
-    None
+    has_silent.then_some(LOOK)
 }

@@ -433,7 +433,7 @@ impl Side {
         local: &mut Spans,
         fetched: &mut Vec<u8>,
     ) -> bool {
-        if !self.pair.attaches || self.pair.has_ended() {
+        if !self.pair.attaches || self.pair.has_gone() {
             return false;
         }
         fetched.clear();

@@ -26,13 +26,15 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
 use super::memory;
-use super::pair::{Parts, has_ended};
+use super::pair::{Parts, has_gone};
 use super::ring::Rings;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4_096;
 /// Connections that have not said anything yet.
 const SILENT: usize = 256;
+/// Connections that are accepted before something else is done.
+const AT_ONCE: usize = 256;
 
 /// What a process says of itself, besides descriptors.
 #[derive(Debug, Clone, Copy)]
@@ -95,14 +97,22 @@ struct Told {
 #[derive(Debug)]
 struct Introduction {
     socket: OwnedFd,
+    pid: i32,
     pidfd: OwnedFd,
     outgoing: Mapped<Rings>,
+}
+
+impl Introduction {
+    fn is_stale(&self) -> bool {
+        has_gone(&self.pidfd, &[self.socket.as_fd()])
+    }
 }
 
 #[derive(Debug, Default)]
 struct Acquaintance {
     ours: Option<Introduction>,
-    theirs: Option<Told>,
+    /// With the connection over which it was told.
+    theirs: Option<(Told, OwnedFd)>,
 }
 
 /// What this process tells all others.
@@ -121,6 +131,8 @@ pub(crate) struct Here {
 pub(crate) struct Lobby {
     known: BTreeMap<u32, Acquaintance>,
     silent: Vec<OwnedFd>,
+    /// Not all who have connected were accepted.
+    unheard: bool,
     permitted: Option<i32>,
 }
 
@@ -177,50 +189,25 @@ impl Lobby {
     /// nobody is there.
     pub(crate) fn introduce(&mut self, here: &Here, slot: u32) -> Result<bool, Errno> {
         let known = self.known.entry(slot).or_default();
-        if known.ours.as_ref().is_some_and(|ours| has_ended(&ours.pidfd)) {
-            *known = Acquaintance::default();
+        // Whom we have told of us has gone since, or did not want to hear of it.
+        known.ours.take_if(|ours| ours.is_stale());
+        if known.ours.is_none() {
+            known.ours = call(here, slot, &mut self.permitted)?;
         }
-        if known.ours.is_some() {
-            return Ok(true);
-        }
-        let socket = new_socket()?;
-        match connect(&socket, &name(slot)?) {
-            Ok(()) => {}
-            Err(Errno::CONNREFUSED) => {
-                self.known.remove(&slot);
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        let (pid, pidfd) = who(&socket)?;
-        let first = *self.permitted.get_or_insert(pid);
-        memory::permit(pid, first == pid);
-        let outgoing: Mapped<Rings> = Mapped::create("soft-rnic-rings")?;
-        outgoing.sign();
-        let files = [here.directory.file(), outgoing.file()];
-        let [Some(directory), Some(rings)] = files else { return Err(Errno::INVAL) };
-        send(&socket, &here.words().to_bytes(), &[directory, rings, here.doorbell.as_fd()])?;
-        known.ours = Some(Introduction { socket, pidfd, outgoing });
-        Ok(true)
+        Ok(known.ours.is_some())
     }
 
     /// Takes in what other processes have said. Those that are not known yet are
     /// answered; the result is who is complete now.
     pub(crate) fn take_in(&mut self, here: &Here) -> Vec<Parts> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = accept_with(&here.listener, flags) {
-            // Who is not this user's is not listened to.
-            if credentials(&socket).is_ok() {
-                self.silent.push(socket);
-            }
-        }
+        self.accept(here);
         let mut complete = Vec::new();
         for socket in core::mem::take(&mut self.silent) {
             match read(&socket) {
                 Ok(told) => {
                     let slot = told.words.slot;
-                    self.known.entry(slot).or_default().theirs = Some(told);
-                    // Who cannot be told hears of it when it is needed.
+                    self.known.entry(slot).or_default().theirs = Some((told, socket));
+                    // Who cannot be told now tells of itself again when it needs us.
                     let _ = self.introduce(here, slot);
                     complete.extend(self.complete(slot));
                 }
@@ -229,19 +216,36 @@ impl Lobby {
                 Err(_) => {}
             }
         }
+        self.known.retain(|_, known| known.ours.as_ref().is_some_and(|ours| !ours.is_stale()));
         complete
+    }
+
+    /// Accepts those who have connected, so many that others have their turn.
+    fn accept(&mut self, here: &Here) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        self.unheard = true;
+        for _ in 0..AT_ONCE {
+            match accept_with(&here.listener, flags) {
+                // Who is not this user's is not listened to.
+                Ok(socket) if credentials(&socket).is_ok() => self.silent.push(socket),
+                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    // Or there are no descriptors, no memory: later.
+                    self.unheard = error != Errno::AGAIN;
+                    return;
+                }
+            }
+        }
     }
 
     /// A pair, if both have told.
     fn complete(&mut self, slot: u32) -> Option<Parts> {
-        match self.known.get(&slot) {
-            Some(Acquaintance { ours: Some(_), theirs: Some(_) }) => {}
-            _ => return None,
-        }
-        let Acquaintance { ours: Some(ours), theirs: Some(told) } = self.known.remove(&slot)?
-        else {
-            return None;
-        };
+        let known = self.known.get_mut(&slot)?;
+        let told_to = known.ours.as_ref()?.pid;
+        // Whoever says that it has a slot which is another's is not listened to.
+        let (told, accepted) = known.theirs.take().filter(|(told, _)| told.pid == told_to)?;
+        let ours = known.ours.take()?;
+        self.known.remove(&slot);
         let attaches = memory::is_permitted(told.pid, told.words.proof_addr, told.words.proof);
         Some(Parts {
             slot,
@@ -252,13 +256,50 @@ impl Lobby {
             outgoing: ours.outgoing,
             doorbell: told.doorbell,
             socket: ours.socket,
+            accepted,
             attaches,
         })
     }
 
-    /// Whether somebody has connected and said nothing yet.
+    /// Whether somebody has connected and was not heard yet.
     pub(crate) fn has_silent(&self) -> bool {
-        !self.silent.is_empty()
+        self.unheard || !self.silent.is_empty()
+    }
+
+    /// Whether the process in a slot has been told of this one, and has not answered.
+    pub(crate) fn knows(&self, slot: u32) -> bool {
+        self.known.get(&slot).is_some_and(|known| known.ours.is_some())
+    }
+}
+
+/// Tells the process in a slot of this one; none if nobody is there who would hear it.
+fn call(
+    here: &Here,
+    slot: u32,
+    permitted: &mut Option<i32>,
+) -> Result<Option<Introduction>, Errno> {
+    let socket = new_socket()?;
+    // The slot is nobody's, or of somebody who is not to be talked to, has ended, or has
+    // more to do than it gets done.
+    let nobody = |error| match error {
+        Errno::CONNREFUSED | Errno::AGAIN | Errno::ACCESS | Errno::SRCH => Ok(None),
+        error => Err(error),
+    };
+    let (pid, pidfd) = match connect(&socket, &name(slot)?).and_then(|()| who(&socket)) {
+        Ok(who) => who,
+        Err(error) => return nobody(error),
+    };
+    let first = *permitted.get_or_insert(pid);
+    memory::permit(pid, first == pid);
+    let outgoing: Mapped<Rings> = Mapped::create("soft-rnic-rings")?;
+    outgoing.sign();
+    let files = [here.directory.file(), outgoing.file()];
+    let [Some(directory), Some(rings)] = files else { return Err(Errno::INVAL) };
+    match send(&socket, &here.words().to_bytes(), &[directory, rings, here.doorbell.as_fd()]) {
+        Ok(()) => Ok(Some(Introduction { socket, pid, pidfd, outgoing })),
+        // It has gone in between.
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -313,11 +354,4 @@ fn read(socket: &OwnedFd) -> Result<Told, Errno> {
     let theirs: Mapped<Directory> = Mapped::open(&directory)?;
     let incoming: Mapped<Rings> = Mapped::open(&rings)?;
     Ok(Told { words, pid, pidfd, theirs, incoming, doorbell })
-}
-
-impl Lobby {
-    /// Whether the process in a slot has been told of this one, and has not answered.
-    pub(crate) fn knows(&self, slot: u32) -> bool {
-        self.known.contains_key(&slot)
-    }
 }

@@ -1,12 +1,18 @@
 //! One other process, and what lies between it and this one.
+//!
+//! Two connections stay open for as long as both processes have to do with each other:
+//! that over which this one has introduced itself (`socket`), and the other's (`accepted`).
+//! They say what the process's number does not: that it runs another program now, or has
+//! let go of us; and, as long as it lives, that it takes us for dead.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
 
 use crate::lock::{Lock, Padded};
 
@@ -30,8 +36,9 @@ pub(crate) struct Pair {
     pub(crate) incoming: Mapped<Rings>,
     pub(crate) outgoing: Mapped<Rings>,
     pub(crate) doorbell: OwnedFd,
-    /// Our end of the connection over which we have told it of us.
-    pub(crate) _socket: OwnedFd,
+    /// The connection over which we have told it of us, and that over which it has.
+    pub(crate) socket: OwnedFd,
+    pub(crate) accepted: OwnedFd,
     /// Its memory can be reached by cross-memory attach.
     pub(crate) attaches: bool,
     /// It executes our barriers, where it needs them.
@@ -69,13 +76,14 @@ pub(crate) struct Parts {
     pub(crate) outgoing: Mapped<Rings>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) socket: OwnedFd,
+    pub(crate) accepted: OwnedFd,
     pub(crate) attaches: bool,
 }
 
 impl Pair {
     pub(crate) fn new(parts: Parts) -> Pair {
         let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
-        let Parts { doorbell, socket, attaches, .. } = parts;
+        let Parts { doorbell, socket, accepted, attaches, .. } = parts;
         let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
         let windows = Windows { by_key: HashMap::new(), sweep_at: WINDOWS };
         Pair {
@@ -86,7 +94,8 @@ impl Pair {
             incoming,
             outgoing,
             doorbell,
-            _socket: socket,
+            socket,
+            accepted,
             attaches,
             spares_barriers,
             dead: AtomicBool::new(false),
@@ -103,14 +112,28 @@ impl Pair {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Whether this call was the one that declared it dead.
+    /// It has ended, or does not keep the rules. It is told so, if it lives, and so is the
+    /// helper, which buries it. Whether this call was the one that did it.
     pub(crate) fn declare_dead(&self) -> bool {
-        !self.dead.swap(true, Ordering::AcqRel)
+        let is_news = !self.dead.swap(true, Ordering::AcqRel);
+        if is_news {
+            // They fail if it has gone: then nobody has to be told.
+            let _ = shutdown(&self.socket, Shutdown::Write);
+            let _ = shutdown(&self.accepted, Shutdown::Read);
+        }
+        is_news
     }
 
-    /// Whether the process has ended, as the kernel says.
-    pub(crate) fn has_ended(&self) -> bool {
-        has_ended(&self.pidfd)
+    /// Whether the process has gone: it has ended, runs another program, or has let go of
+    /// us. It does not access our memory any more, nor write into its rings.
+    pub(crate) fn has_gone(&self) -> bool {
+        has_gone(&self.pidfd, &[self.socket.as_fd(), self.accepted.as_fd()])
+    }
+
+    /// Whether it exchanges nothing with us any more, even if it lives.
+    pub(crate) fn has_left(&self) -> bool {
+        let mut fds = [PollFd::new(&self.accepted, PollFlags::RDHUP)];
+        self.is_dead() || poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0) || self.has_gone()
     }
 
     /// Wakes the process, if nobody there is looking.
@@ -176,11 +199,17 @@ impl Pair {
     }
 }
 
-/// Whether the process behind a descriptor has ended.
-pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
+/// For a look without waiting.
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Whether the process behind a descriptor has ended, or has closed one of the connections
+/// to it: by itself, or by running another program.
+pub(crate) fn has_gone(pidfd: &OwnedFd, connections: &[BorrowedFd<'_>]) -> bool {
+    let mut fds: Vec<_> =
+        connections.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::empty())).collect();
+    fds.push(PollFd::new(pidfd, PollFlags::IN));
+    let happened = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::IN | PollFlags::HUP);
+    poll(&mut fds, Some(&NOW)).is_ok() && fds.iter().any(happened)
 }
 
 /// Rings a doorbell.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::random::Random;
+use rustix::event::epoll;
 
 use mapped::Mapped;
 use pair::Parts;
@@ -25,6 +26,8 @@ const fn far(slot: u32) -> u32 {
 struct Wild {
     rings: Mapped<Rings>,
     directory: Mapped<Directory>,
+    /// Its ends of the connections.
+    sockets: Option<[OwnedFd; 2]>,
     pair: Arc<Pair>,
     drain: Drain,
     index: u32,
@@ -32,6 +35,17 @@ struct Wild {
 
 fn copy_of(file: std::os::fd::BorrowedFd<'_>) -> OwnedFd {
     file.try_clone_to_owned().unwrap()
+}
+
+/// Two connections: our ends, and the other's.
+fn connections() -> ([OwnedFd; 2], [OwnedFd; 2]) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let connection = || {
+        let flags = SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    };
+    let ((a, b), (c, d)) = (connection(), connection());
+    ([a, c], [b, d])
 }
 
 /// A process that does nothing until it is told to end.
@@ -71,6 +85,7 @@ impl Wild {
         let directory: Mapped<Directory> = Mapped::create("test").unwrap();
         let flags = rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).unwrap();
+        let ([socket, accepted], sockets) = connections();
         let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
         let pair = Arc::new(Pair::new(Parts {
             slot,
@@ -79,13 +94,14 @@ impl Wild {
             theirs: Mapped::open(&copy_of(directory.file().unwrap())).unwrap(),
             incoming: Mapped::open(&copy_of(rings.file().unwrap())).unwrap(),
             outgoing: Mapped::create("test").unwrap(),
-            socket: doorbell.try_clone().unwrap(),
+            socket,
+            accepted,
             doorbell,
             attaches: true,
         }));
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));
-        Wild { rings, directory, pair, drain, index: 0 }
+        Wild { rings, directory, sockets: Some(sockets), pair, drain, index: 0 }
     }
 
     /// The device knows it.
@@ -259,17 +275,99 @@ const RETRY_EXC: ibv_wc_status = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
 #[test]
 fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     let device = crate::device::default_device();
-    let mut process = Sleeper::new();
-    let slot = SLOT - 1;
-    let mut peer = Wild::of(slot, process.pid());
-    let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
-    peer.met();
-    peer.receive_from(&qp);
-    post_sends(&qp, 2);
-    assert_eq!(statuses(&qp), []);
+    let (mut process, mut peer, qp) = met(SLOT - 1);
     peer.acknowledge(&qp, 0);
     process.end();
     device.bury(&peer.pair);
     // Behind them come the receive requests, flushed.
     assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
+}
+
+/// A peer that is another process and has been met, and a queue pair to it with two
+/// messages under way.
+fn met(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
+    let process = Sleeper::new();
+    let peer = Wild::of(slot, process.pid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
+    peer.met();
+    peer.receive_from(&qp);
+    post_sends(&qp, 2);
+    assert_eq!(statuses(&qp), []);
+    (process, peer, qp)
+}
+
+#[test]
+fn a_process_that_has_gone_is_reported_to_the_helper_once() {
+    let (mut process, peer, _qp) = met(SLOT - 2);
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    helper::watch_with(&set, &peer.pair);
+    process.end();
+    let mut seen = 0;
+    let mut events = Vec::with_capacity(8);
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    for _ in 0..3 {
+        events.clear();
+        epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
+        seen += events.len();
+    }
+    assert_eq!(seen, 1);
+}
+
+#[test]
+fn a_process_that_runs_another_program_has_gone() {
+    let device = crate::device::default_device();
+    let (_process, mut peer, qp) = met(SLOT - 3);
+    peer.acknowledge(&qp, 0);
+    assert!(!peer.pair.has_left());
+    // As exec does: it lives, under its number.
+    peer.sockets = None;
+    assert!(peer.pair.has_gone());
+    device.bury(&peer.pair);
+    assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
+}
+
+#[test]
+fn a_process_that_takes_us_for_dead_has_left() {
+    let device = crate::device::default_device();
+    let (_process, peer, qp) = met(SLOT - 4);
+    let [_, theirs] = peer.sockets.as_ref().unwrap();
+    rustix::net::shutdown(theirs, rustix::net::Shutdown::Write).unwrap();
+    assert!(peer.pair.has_left() && !peer.pair.has_gone());
+    device.bury(&peer.pair);
+    assert_eq!(statuses(&qp)[..1], [RETRY_EXC]);
+}
+
+#[test]
+fn who_is_declared_dead_hears_of_it() {
+    let peer = Wild::new();
+    peer.pair.declare_dead();
+    let [theirs, _] = peer.sockets.as_ref().unwrap();
+    assert_eq!(
+        rustix::net::recv(theirs, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT).unwrap().1,
+        0
+    );
+    // And so does the helper.
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    helper::watch_with(&set, &peer.pair);
+    let mut events = Vec::with_capacity(8);
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
+    assert_eq!(events.len(), 1);
+}
+
+#[test]
+fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
+    let device = crate::device::default_device();
+    let neighbours = device.neighbours.as_ref().unwrap();
+    let (mut process, peer, _qp) = met(SLOT - 5);
+    let number = far(SLOT - 5);
+    peer.directory.use_qp(number);
+    let inside = peer.directory.qp(number).enter(false);
+    device.bury(&peer.pair);
+    assert!(neighbours.pair(SLOT - 5).is_none());
+    assert_eq!(neighbours.wait_outside(), Err(errno::EBUSY));
+    // Who runs no more is not waited for.
+    process.end();
+    assert_eq!(neighbours.wait_outside(), Ok(()));
+    drop(inside);
 }
