@@ -21,6 +21,8 @@
 //! | [`ring::free`] | threads | frees in any order, and how far the head has come |
 //! | [`direct_read::Offers`] | sender | what was offered to be read, what is acknowledged |
 //! | [`direct_read::Reads`] | receiver | which READs to post, what to acknowledge |
+//! | [`buffered_read::Source`] | sender | Buffered Read: the ring, and how far the receiver has come |
+//! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
 //! | [`gate::Gate`] | threads | who reposts |
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
@@ -79,6 +81,7 @@
 #[cfg(any(test, feature = "oracle"))]
 extern crate std;
 
+pub mod buffered_read;
 pub mod control;
 pub mod credit;
 pub mod direct_read;

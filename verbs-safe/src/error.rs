@@ -118,6 +118,9 @@ pub enum RegisterError {
     /// The device's capabilities could not be asked for.
     #[error(transparent)]
     Query(#[from] QueryDeviceError),
+    /// The pieces of a ring that can be lent at once are a power of two.
+    #[error("{0} pieces of a ring to be lent at once: they are a power of two")]
+    Lendable(u32),
     /// The device refused; `ENOMEM` is often the limit of locked memory.
     #[error("registering {bytes} bytes: {errno}{}", memlock_hint(*errno))]
     Refused {
@@ -354,6 +357,9 @@ pub enum AttachError {
     /// All numbers are in use.
     #[error("the queue pair has {0} of them already")]
     TooMany(u32),
+    /// A ring is tied to one queue, and this one is.
+    #[error("the ring's READs have a queue already")]
+    Attached,
 }
 
 /// A transition of a queue pair failed.
@@ -476,6 +482,45 @@ pub enum StageError {
         /// The span's.
         remote_len: u64,
     },
+}
+
+/// A READ into a ring was not staged; nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LandError {
+    /// The ring is not attached to this queue.
+    #[error("the ring's READs are another queue's")]
+    OtherQueue,
+    /// So many bytes are not free: some are lent, or have landed and are not passed.
+    #[error("{len} bytes are to be read into a ring that has {free} free")]
+    NotFree {
+        /// The READ's length.
+        len: u32,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// It would cross the end of a ring that is not mirrored.
+    #[error("{len} bytes are to be read where {left} are left before the ring's end")]
+    CrossesEnd {
+        /// The READ's length.
+        len: u32,
+        /// Bytes before the end.
+        left: u64,
+    },
+    /// The queue does not take it.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+}
+
+/// Bytes of a ring were not lent; nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LendError {
+    /// They have not landed, were passed over, or are not contiguous; or what is lent
+    /// would not end behind all before, at a multiple of 8.
+    #[error("these bytes of the ring cannot be lent")]
+    NotLanded,
+    /// As many pieces are lent as the ring was made for: give some up first.
+    #[error("as many pieces of the ring are lent as can be")]
+    TooMany,
 }
 
 /// Staged requests were not posted, or not all. Those that were not stay staged.

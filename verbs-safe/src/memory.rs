@@ -46,7 +46,7 @@ pub enum Pages {
 }
 
 impl Pages {
-    fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Pages::Normal => page_bytes(),
             Pages::Huge2M => 2 << 20,

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::errno::{Errno, leaked};
 use crate::error::MapError;
-use crate::memory::{page_bytes, round_up};
+use crate::memory::{Pages, round_up};
 
 /// `capacity` bytes mapped twice, one copy right behind the other: the byte at
 /// offset `i` is the byte at `i + capacity`. All of it, `2 * capacity` bytes, can
@@ -42,10 +42,19 @@ impl Mirrored {
     /// # Errors
     /// [`MapError`], whose `step` says what the system does not permit.
     pub fn new(bytes: usize) -> Result<Mirrored, MapError> {
+        Mirrored::with_pages(bytes, Pages::Normal)
+    }
+
+    /// As [`new`](Self::new), of the given pages.
+    ///
+    /// # Errors
+    /// [`MapError`]; `ENOMEM` with huge pages means that their pool is too small
+    /// (`/proc/sys/vm/nr_hugepages`).
+    pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mirrored, MapError> {
         let error = |step| move |errno| MapError { step, bytes, errno };
-        let (capacity, len) = sizes(bytes).ok_or(error("mirroring")(Errno::ENOMEM))?;
-        let file = memory_file(capacity).map_err(error("making a memory file"))?;
-        let base = reserve(len).map_err(error("reserving addresses for a mirror"))?;
+        let (capacity, len) = sizes(bytes, pages).ok_or(error("mirroring")(Errno::ENOMEM))?;
+        let file = memory_file(capacity, pages).map_err(error("making a memory file"))?;
+        let base = reserve(len, pages).map_err(error("reserving addresses for a mirror"))?;
         // From here on dropping gives the addresses back.
         let mirrored = Mirrored { base, capacity, file };
         for half in [0, capacity] {
@@ -99,23 +108,41 @@ impl Drop for Mirrored {
     }
 }
 
-fn sizes(bytes: usize) -> Option<(usize, usize)> {
-    let capacity = round_up(bytes.max(1), page_bytes())?;
+fn sizes(bytes: usize, pages: Pages) -> Option<(usize, usize)> {
+    let capacity = round_up(bytes.max(1), pages.bytes())?;
     Some((capacity, capacity.checked_mul(2)?))
 }
 
-fn memory_file(len: usize) -> Result<OwnedFd, Errno> {
-    let file = memfd_create("rdma-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+fn memory_file(len: usize, pages: Pages) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let kind = match pages {
+        Pages::Normal => MemfdFlags::empty(),
+        Pages::Huge2M => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+    };
+    let file = memfd_create("rdma-ring", flags | kind)?;
     ftruncate(&file, len as u64)?;
     // Whoever gets the descriptor cannot cut the memory off under the mappings.
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(file)
 }
 
-fn reserve(len: usize) -> Result<NonNull<u8>, Errno> {
+/// Reserves addresses that begin where a page of that kind may begin.
+fn reserve(len: usize, pages: Pages) -> Result<NonNull<u8>, Errno> {
+    let slack = pages.bytes() - Pages::Normal.bytes();
+    let whole = len.checked_add(slack).ok_or(Errno::ENOMEM)?;
+    let (nothing, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
-    let base = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE) }?;
-    NonNull::new(base.cast()).ok_or(Errno::EINVAL)
+    let start = unsafe { mmap_anonymous(null_mut(), whole, nothing, private) }?.cast::<u8>();
+    let before = start.align_offset(pages.bytes());
+    let base = start.wrapping_add(before);
+    for (at, spare) in [(start, before), (base.wrapping_add(len), slack - before)] {
+        if spare > 0 {
+            // SAFETY: the piece is of the reservation that was just made, outside of what
+            // is kept of it. A piece that stays is addresses lost, and no harm.
+            let _ = unsafe { munmap(at.cast(), spare) };
+        }
+    }
+    NonNull::new(base).ok_or(Errno::EINVAL)
 }
 
 #[cfg(test)]
@@ -146,5 +173,13 @@ mod tests {
         assert_eq!(Mirrored::new(usize::MAX / 2).unwrap_err().step, "mirroring");
         let huge = Mirrored::new(1 << 50).unwrap_err();
         assert!(huge.to_string().contains("mirror"), "{huge}");
+    }
+
+    #[test]
+    fn huge_pages_are_had_or_their_lack_is_told() {
+        match Mirrored::with_pages(1, Pages::Huge2M) {
+            Ok(mirrored) => assert_eq!(mirrored.len(), 4 << 20),
+            Err(error) => assert_eq!(error.errno, Errno::ENOMEM, "{error}"),
+        }
     }
 }

@@ -409,6 +409,12 @@ impl SendQueue {
         Some(unsafe { std::slice::from_raw_parts(slot.as_ptr(), entry.length as usize) })
     }
 
+    /// Whether the request of that count was executed: it is retired, and neither it nor
+    /// one before it has failed.
+    pub(crate) fn has_succeeded(&self, count: u64) -> bool {
+        count <= self.retired && self.failed.is_none_or(|failed| count < failed)
+    }
+
     pub(crate) fn ring(&self) -> &SendRing {
         &self.ring
     }

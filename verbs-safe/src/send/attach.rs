@@ -9,6 +9,7 @@ use verbs_sys::{ibv_ah, ibv_sge};
 use crate::ah::AddressHandle;
 use crate::error::{AttachError, StageError};
 use crate::kept::{Entry, Item, MAX_ENTRIES};
+use crate::region::Registration;
 use crate::send::op::{SendFlags, SendOp};
 use crate::send::{SendQueue, check_remote};
 use crate::shared::SharedRegion;
@@ -161,7 +162,15 @@ impl SendQueue {
     /// # Errors
     /// [`AttachError`]: the region is another domain's.
     pub fn attach(&mut self, region: &SharedRegion) -> Result<RegionId, AttachError> {
-        let registration = region.registration();
+        self.attach_registration(region.registration())
+    }
+
+    /// As [`attach`](Self::attach), of memory that its owner may lend: the number is to be
+    /// kept from those who do not know when.
+    pub(crate) fn attach_registration(
+        &mut self,
+        registration: &Arc<Registration>,
+    ) -> Result<RegionId, AttachError> {
         if !Arc::ptr_eq(registration.pd(), self.qp.pd()) {
             return Err(AttachError::OtherDomain { what: "region" });
         }

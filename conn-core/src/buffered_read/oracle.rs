@@ -1,0 +1,326 @@
+//! The operations of a connection with both its ends, and a naive model of what they mean:
+//! a queue of lengths, and the requests in the order in which they were posted.
+
+use std::{collections::VecDeque, vec, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+use crate::ring::fetch::{FetchConfig, Read};
+use crate::ring::{Geometry, GeometryError, Taken, record_bytes};
+
+/// What can happen to a connection.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A message of so many bytes is sent.
+    Send(u8),
+    /// The sender says that there are no more.
+    Finish,
+    /// The sender looks at the receiver's words: the head alone is new, or both are.
+    LookAtWords {
+        /// Whether the second word is not there yet.
+        is_torn: bool,
+    },
+    /// The receiver has nothing to hand out.
+    LookAgain,
+    /// What is to be posted is.
+    Post,
+    /// The oldest request is executed, and completes.
+    Complete,
+    /// A message is received.
+    Take,
+    /// The oldest message that is held is freed.
+    Free,
+    /// The receiver tells all.
+    TellAll,
+    /// The receiver stops.
+    Stop,
+    /// The tail that is read next is so many bytes beside the true one.
+    LieTail(i8),
+    /// The receiver's words are so many bytes beside the true ones.
+    LieWords(i8, i8),
+}
+
+/// How a connection of the oracle is made.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bytes of the ring, as a power of two.
+    pub capacity_log2: u32,
+    /// Whether the memory is mirrored.
+    pub is_mirrored: bool,
+    /// The reader's.
+    pub head_threshold: u64,
+    /// The reader's.
+    pub max_read_bytes: u32,
+    /// The reader's.
+    pub reads: u32,
+    /// The reader's.
+    pub is_ahead: bool,
+    /// The reader's.
+    pub patience: u32,
+}
+
+/// Both ends, their memory, and what is between them.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    source: Source,
+    reader: Reader,
+    sender_memory: Vec<u8>,
+    receiver_memory: Vec<u8>,
+    /// The words in the sender's memory.
+    tail: u64,
+    words: Words,
+    on_their_way: VecDeque<Request>,
+    /// Lengths and numbers of messages that were sent and not received.
+    sent: VecDeque<(u32, u8)>,
+    held: VecDeque<u64>,
+    number: u8,
+    is_broken: bool,
+}
+
+impl Connection {
+    /// An empty one; `None` when there is none of that shape.
+    pub fn new(shape: Shape) -> Option<Self> {
+        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+        let Err(GeometryError::MessageTooLong { most }) = make(capacity, u32::MAX) else {
+            return None;
+        };
+        let geometry = make(capacity, most).ok()?;
+        let Shape { max_read_bytes, reads, .. } = shape;
+        let config = ReaderConfig {
+            head_threshold: shape.head_threshold,
+            fetch: FetchConfig { max_read_bytes, reads },
+            is_ahead: shape.is_ahead,
+            patience: shape.patience,
+        };
+        let memory = vec![0xa5; capacity as usize];
+        Some(Self {
+            source: Source::new(geometry),
+            reader: Reader::new(geometry, config).ok()?,
+            sender_memory: memory.clone(),
+            receiver_memory: memory,
+            tail: 0,
+            words: Words::default(),
+            on_their_way: VecDeque::new(),
+            sent: VecDeque::new(),
+            held: VecDeque::new(),
+            number: 0,
+            is_broken: false,
+        })
+    }
+
+    /// The receiver's end.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The sender's end.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Messages that were sent and not received.
+    pub fn unreceived(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn put(memory: &mut [u8], at: u64, bytes: &[u8]) {
+        let capacity = memory.len();
+        for (i, byte) in bytes.iter().enumerate() {
+            memory[(at as usize + i) % capacity] = *byte;
+        }
+    }
+
+    fn get(memory: &[u8], at: u64, len: usize) -> Vec<u8> {
+        (0..len).map(|i| memory[(at as usize + i) % memory.len()]).collect()
+    }
+
+    fn send(&mut self, len: u8) {
+        let before = self.source.clone();
+        let Ok(grant) = self.source.reserve(len.into()) else {
+            assert_eq!(self.source, before);
+            return;
+        };
+        let at = grant.payload().offset;
+        match self.source.commit(grant, len.into()) {
+            Ok(committed) => {
+                Self::put(&mut self.sender_memory, at, &vec![self.number; len.into()]);
+                for header in [Some(committed.header), committed.skip].into_iter().flatten() {
+                    let word = header.word.to_le_bytes();
+                    Self::put(&mut self.sender_memory, header.offset, &word);
+                }
+                self.sent.push_back((len.into(), self.number));
+                self.number = self.number.wrapping_add(1);
+                self.tail = self.source.tail_word();
+            }
+            Err(_) => assert!(before.is_finished() && self.source == before),
+        }
+    }
+
+    fn look_at_words(&mut self, words: Words) {
+        let before = self.source.clone();
+        match self.source.on_words(words) {
+            Ok(_) => {
+                assert!(self.source.ring().head() <= words.head);
+                assert!(self.source.has_landed(self.source.ring().head()));
+            }
+            Err(_) => {
+                assert_eq!(self.source, before, "a lie has changed something");
+                assert!(words != self.words, "the truth was refused: {words}");
+            }
+        }
+    }
+
+    /// Reads are asked for in order, within what was published, and never over what is
+    /// held or not received; and not more of anything at once than was agreed.
+    fn post(&mut self) {
+        while let Some(request) = self.reader.next_request() {
+            if let Request::Data(Read { offset, len }) = request {
+                let capacity = self.sender_memory.len() as u64;
+                assert!(len > 0 && u64::from(len) <= capacity && offset < capacity);
+            }
+            self.on_their_way.push_back(request);
+            let count = |wanted: fn(&Request) -> bool| {
+                self.on_their_way.iter().filter(|request| wanted(request)).count()
+            };
+            assert!(count(|request| matches!(request, Request::Tail)) <= 1);
+            assert!(count(|request| matches!(request, Request::Words(_))) <= MAX_WORDS);
+        }
+        assert_eq!(self.reader.on_their_way() as usize, self.on_their_way.len());
+    }
+
+    fn complete(&mut self, lie: i8) {
+        let Some(request) = self.on_their_way.pop_front() else {
+            assert!(self.reader.on_completion(|| 0).is_err());
+            return;
+        };
+        let told = self.tail.wrapping_add_signed(lie.into());
+        match request {
+            Request::Data(Read { offset, len }) => {
+                let bytes = Self::get(&self.sender_memory, offset, len as usize);
+                Self::put(&mut self.receiver_memory, offset, &bytes);
+            }
+            Request::Words(words) => self.words = words,
+            Request::Tail => {}
+        }
+        let before = self.reader.ring().tail();
+        match (self.reader.on_completion(|| told), request) {
+            (Ok(()), _) => {}
+            (Err(ReaderError::Tail(_)), Request::Tail) if lie != 0 => {
+                assert_eq!(self.reader.ring().tail(), before);
+                self.is_broken = true;
+            }
+            (other, _) => panic!("{request:?}: {other:?}"),
+        }
+        // A lie that is believed: what follows is the liar's.
+        self.is_broken |= request == Request::Tail && lie != 0;
+    }
+
+    fn take(&mut self) {
+        let Some(at) = self.reader.next_header() else { return };
+        let word = Self::get(&self.receiver_memory, at, 8);
+        let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+        match self.reader.take(word) {
+            Ok(Taken::Record(record)) => {
+                let (len, number) = self.sent.pop_front().expect("nothing was sent");
+                let payload = record.payload;
+                assert_eq!(payload.len, len);
+                let bytes = Self::get(&self.receiver_memory, payload.offset, len as usize);
+                assert_eq!(bytes, vec![number; len as usize]);
+                self.held.push_back(record.end);
+            }
+            Ok(Taken::Skipped | Taken::Partial) => {}
+            Err(e) => panic!("the truth was refused: {e}"),
+        }
+    }
+
+    fn free(&mut self) {
+        if let Some(end) = self.held.pop_front() {
+            let all = self.held.is_empty();
+            self.reader.on_freed(if all { self.reader.ring().read_pointer() } else { end });
+        }
+    }
+
+    fn check(&self) {
+        let ring = self.reader.ring();
+        assert!(ring.head() <= ring.read_pointer() && ring.read_pointer() <= ring.tail());
+        assert!(ring.tail() <= self.source.ring().tail());
+        if self.reader.is_over() {
+            assert!(self.source.is_finished() && self.sent.is_empty());
+        }
+        if self.source.is_seen() {
+            assert_eq!(self.reader.state(), State::Ended);
+        }
+    }
+
+    /// Lets both ends do what they can until nothing changes any more: all is received, and
+    /// the sender knows it.
+    pub fn settle(&mut self) {
+        self.apply(Op::TellAll);
+        for _ in 0..4 * self.sender_memory.len() {
+            let ops = [Op::LookAgain, Op::Post, Op::Complete, Op::Take, Op::Free];
+            ops.into_iter().for_each(|op| self.apply(op));
+        }
+        self.apply(Op::TellAll);
+        self.apply(Op::Post);
+        while !self.on_their_way.is_empty() {
+            self.apply(Op::Complete);
+        }
+        self.apply(Op::LookAtWords { is_torn: false });
+    }
+
+    /// Whether a lie was told.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Whether the largest record would fit the empty ring.
+    pub fn has_room_for_any(&self) -> bool {
+        let most = self.source.ring().geometry().max_payload();
+        self.source.ring().free() >= record_bytes(most)
+    }
+}
+
+impl Pair for Connection {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        if self.is_broken {
+            return;
+        }
+        match op {
+            Op::Send(len) => self.send(len),
+            Op::Finish => {
+                self.source.finish();
+                self.tail = self.source.tail_word();
+            }
+            Op::LookAtWords { is_torn: false } => self.look_at_words(self.words),
+            Op::LookAtWords { is_torn: true } => {
+                let torn = Words { landed: self.source.landed_word(), ..self.words };
+                let before = self.source.clone();
+                let taken = self.source.on_words(torn);
+                assert!(taken.is_ok(), "the truth was refused: {taken:?} by {before:?}");
+            }
+            Op::LookAgain => self.reader.look_again(),
+            Op::Post => self.post(),
+            Op::Complete => self.complete(0),
+            Op::LieTail(by) => self.complete(by),
+            Op::Take => self.take(),
+            Op::Free => self.free(),
+            Op::TellAll => self.reader.tell_all(),
+            Op::Stop => self.reader.stop(),
+            Op::LieWords(head, landed) => {
+                let mut other = self.clone();
+                other.look_at_words(Words {
+                    head: self.words.head.wrapping_add_signed(head.into()),
+                    landed: self.words.landed.wrapping_add_signed(landed.into()),
+                });
+            }
+        }
+        if !self.is_broken {
+            self.check();
+        }
+    }
+}

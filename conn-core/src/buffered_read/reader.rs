@@ -1,0 +1,339 @@
+//! The receiver's end.
+
+use core::fmt;
+
+use super::{LAST, Words};
+use crate::ring::fetch::{Fetch, FetchConfig, FetchConfigError, MAX_READS, NotPosted, Read};
+use crate::ring::{Consumer, ConsumerConfig, Geometry, RecordError, TailError, Taken};
+
+/// WRITEs of the words that can be on their way at once.
+pub const MAX_WORDS: usize = 8;
+const PLACES: usize = 32;
+static_assertions::const_assert!(MAX_READS + 1 + MAX_WORDS <= PLACES);
+
+/// How a receiver reads, and what it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderConfig {
+    /// Freed bytes that are worth a WRITE: see [`ConsumerConfig::head_threshold`].
+    pub head_threshold: u64,
+    /// How long data READs are, and how many are on their way at once.
+    pub fetch: FetchConfig,
+    /// Whether data are asked for while records are still to be handed out.
+    pub is_ahead: bool,
+    /// Looks at the tail in vain, one after the other, until the sender is told all that
+    /// it has not been told.
+    pub patience: u32,
+}
+
+/// What is to be posted, in this order, with one doorbell. Each completes visibly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A READ of a piece of the ring.
+    Data(Read),
+    /// A READ of the sender's tail.
+    Tail,
+    /// A WRITE of both words.
+    Words(Words),
+}
+
+/// What a reader cannot go on after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReaderError {
+    /// A tail that cannot be: the peer broke the protocol.
+    Tail(TailError),
+    /// Something completed that was not posted: the device or the driver is broken.
+    NotPosted(NotPosted),
+}
+
+impl fmt::Display for ReaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tail(e) => e.fmt(f),
+            Self::NotPosted(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReaderError {}
+
+/// How far a connection has come.
+///
+/// ```text
+///             FIN is read             all is read, SEEN is posted
+///   Open ------------------> Ending ------------------> Ended
+///     |                        |
+///     +------------------------+--- stop() -----------> Stopping
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// More may come.
+    Open,
+    /// The tail is the last one.
+    Ending,
+    /// All was read, and the sender is told so: nothing more is posted. Records may be
+    /// left to be handed out.
+    Ended,
+    /// Nothing more is read.
+    Stopping,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Tail,
+    Words,
+}
+
+/// The receiver of a Buffered Read connection. See the [module](super).
+///
+/// ```
+/// use conn_core::buffered_read::{Reader, ReaderConfig, Request};
+/// use conn_core::ring::{Geometry, fetch::{FetchConfig, Read}};
+///
+/// let fetch = FetchConfig { max_read_bytes: 4096, reads: 4 };
+/// let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 8 };
+/// let mut reader = Reader::new(Geometry::mirrored(1 << 16, 1 << 12)?, config)?;
+///
+/// reader.look_again(); // there is nothing to hand out
+/// assert_eq!(reader.next_request(), Some(Request::Tail));
+/// reader.on_completion(|| 24)?; // the tail that was read
+/// assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 24 })));
+/// assert_eq!(reader.next_request(), Some(Request::Tail)); // behind it
+/// assert_eq!(reader.next_request(), None);
+/// reader.on_completion(|| unreachable!())?;
+/// assert_eq!(reader.next_header(), Some(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: on their way are, in order, `kinds[first ..]`: as many Data as the fetch
+// has on its way, at most one Tail, and at most MAX_WORDS Words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reader {
+    ring: Consumer,
+    fetch: Fetch,
+    config: ReaderConfig,
+    kinds: [Kind; PLACES],
+    first: u32,
+    posted: u32,
+    words: u32,
+    /// There was nothing to hand out, and nothing has landed since.
+    is_hungry: bool,
+    is_tail_wanted: bool,
+    is_tail_coming: bool,
+    /// Looks at the tail in vain, one after the other.
+    vain: u32,
+    told_landed: u64,
+    state: State,
+    is_stop_told: bool,
+}
+
+/// What is to be posted.
+impl Reader {
+    /// The receiver of an empty ring.
+    ///
+    /// # Errors
+    /// [`FetchConfigError`].
+    pub const fn new(geometry: Geometry, config: ReaderConfig) -> Result<Self, FetchConfigError> {
+        let fetch = match Fetch::new(geometry, config.fetch) {
+            Ok(fetch) => fetch,
+            Err(error) => return Err(error),
+        };
+        let ring = ConsumerConfig { head_threshold: config.head_threshold };
+        Ok(Self {
+            ring: Consumer::new(geometry, ring),
+            fetch,
+            config,
+            kinds: [Kind::Tail; PLACES],
+            first: 0,
+            posted: 0,
+            words: 0,
+            is_hungry: false,
+            is_tail_wanted: false,
+            is_tail_coming: false,
+            vain: 0,
+            told_landed: 0,
+            state: State::Open,
+            is_stop_told: false,
+        })
+    }
+
+    /// There is nothing whole to hand out: more is to be read, or, if nothing is on its way,
+    /// the tail is to be looked at.
+    #[inline]
+    pub fn look_again(&mut self) {
+        self.is_hungry = true;
+        self.is_tail_wanted |= self.state == State::Open && self.fetch.on_their_way() == 0;
+    }
+
+    /// The next request of this posting, which counts as posted; `None` when there is none
+    /// now.
+    pub fn next_request(&mut self) -> Option<Request> {
+        if matches!(self.state, State::Open | State::Ending) {
+            if let Some(read) = self.next_read() {
+                self.is_tail_wanted = true; // the tail comes along
+                return Some(self.post(Kind::Data, Request::Data(read)));
+            }
+            if self.is_tail_wanted && !self.is_tail_coming && self.state == State::Open {
+                (self.is_tail_wanted, self.is_tail_coming) = (false, true);
+                return Some(self.post(Kind::Tail, Request::Tail));
+            }
+        }
+        let words = self.words_due().filter(|_| self.words < MAX_WORDS as u32)?;
+        self.told(words);
+        Some(self.post(Kind::Words, Request::Words(words)))
+    }
+
+    fn next_read(&mut self) -> Option<Read> {
+        let may = self.config.is_ahead || self.is_hungry && self.fetch.on_their_way() == 0;
+        may.then(|| self.fetch.next(self.ring.tail())).flatten()
+    }
+
+    fn post(&mut self, kind: Kind, request: Request) -> Request {
+        self.kinds[(self.first + self.posted) as usize % PLACES] = kind;
+        self.posted += 1;
+        self.words += u32::from(kind == Kind::Words);
+        request
+    }
+
+    fn words_due(&self) -> Option<Words> {
+        let all_landed = self.fetch.landed() == self.ring.tail();
+        let words = self.words_with(0, 0);
+        match self.state {
+            State::Stopping if !self.is_stop_told => Some(self.words_with(LAST, 0)),
+            State::Ending if all_landed => Some(self.words_with(0, LAST)),
+            State::Open if self.ring.head_due().is_some() => Some(words),
+            State::Open if self.vain >= self.config.patience && self.has_untold() => Some(words),
+            _ => None,
+        }
+    }
+
+    fn words_with(&self, stop: u64, seen: u64) -> Words {
+        Words { head: self.ring.head() | stop, landed: self.fetch.landed() | seen }
+    }
+
+    fn has_untold(&self) -> bool {
+        self.ring.head_untold().is_some() || self.told_landed < self.fetch.landed()
+    }
+
+    fn told(&mut self, words: Words) {
+        self.ring.mark_told(words.head & !LAST);
+        self.told_landed = words.landed & !LAST;
+        match self.state {
+            State::Stopping => self.is_stop_told = true,
+            State::Ending => self.state = State::Ended,
+            _ => {}
+        }
+    }
+
+    /// The sender is to be told all that it has not been told, as before a long sleep.
+    pub fn tell_all(&mut self) {
+        self.vain = self.vain.max(self.config.patience);
+    }
+
+    /// Nothing more is to be read, but for the sender to be told so; nothing is told any
+    /// more where all was read.
+    pub fn stop(&mut self) {
+        if self.state != State::Ended {
+            self.state = State::Stopping;
+        }
+    }
+}
+
+/// What has happened.
+impl Reader {
+    /// The oldest request on its way has completed; `tail` loads the word that was read,
+    /// and is called if it was that of the tail.
+    ///
+    /// # Errors
+    /// [`ReaderError`]: the connection is to be closed.
+    #[inline]
+    pub fn on_completion(&mut self, tail: impl FnOnce() -> u64) -> Result<(), ReaderError> {
+        if self.posted == 0 {
+            return Err(ReaderError::NotPosted(NotPosted));
+        }
+        let kind = self.kinds[self.first as usize % PLACES];
+        self.first = (self.first + 1) % PLACES as u32;
+        self.posted -= 1;
+        match kind {
+            Kind::Data => {
+                self.is_hungry = false;
+                let landed = self.fetch.complete().map_err(ReaderError::NotPosted)?;
+                self.ring.on_landed(landed).map_err(ReaderError::Tail)
+            }
+            Kind::Tail => {
+                self.is_tail_coming = false;
+                self.on_tail(tail())
+            }
+            Kind::Words => {
+                self.words -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn on_tail(&mut self, word: u64) -> Result<(), ReaderError> {
+        let new = self.ring.on_tail(word & !LAST).map_err(ReaderError::Tail)?;
+        self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
+        if word & LAST != 0 && self.state == State::Open {
+            self.state = State::Ending;
+        }
+        Ok(())
+    }
+
+    /// Requests that have not completed.
+    #[inline]
+    pub fn on_their_way(&self) -> u32 {
+        self.posted
+    }
+
+    /// How far the connection has come.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether all was read and handed out, and no more comes.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Ended && self.ring.next_header().is_none()
+    }
+
+    /// Looks at the tail in vain, one after the other.
+    #[inline]
+    pub fn vain_looks(&self) -> u32 {
+        self.vain
+    }
+}
+
+/// Records: as those of the [`Consumer`].
+impl Reader {
+    /// The ring.
+    #[inline]
+    pub fn ring(&self) -> &Consumer {
+        &self.ring
+    }
+
+    /// Where the next header lies: see [`Consumer::next_header`].
+    #[inline]
+    pub fn next_header(&self) -> Option<u64> {
+        self.ring.next_header()
+    }
+
+    /// Takes what lies at the read pointer: see [`Consumer::take`].
+    ///
+    /// # Errors
+    /// [`RecordError`]: the connection is to be closed.
+    #[inline]
+    pub fn take(&mut self, header: u64) -> Result<Taken, RecordError> {
+        self.ring.take(header)
+    }
+
+    /// All records up to `head` have been freed: see [`Consumer::on_freed`].
+    ///
+    /// # Panics
+    /// When that is less than before, or more than was handed out: a bug of the driver.
+    #[inline]
+    pub fn on_freed(&mut self, head: u64) {
+        self.ring.on_freed(head);
+    }
+}

@@ -1,0 +1,170 @@
+//! The sender's end.
+
+use core::fmt;
+
+use super::{LAST, Words};
+use crate::ring::{
+    ALIGN, CommitError, Committed, Geometry, Grant, HeadError, Producer, ReserveError,
+};
+
+/// Words that no honest receiver writes: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WordError {
+    /// The head.
+    Head(HeadError),
+    /// What has landed: it is judged as a head is.
+    Landed(HeadError),
+    /// All was read, it says, before it was said that it is all.
+    SeenTooEarly,
+}
+
+impl fmt::Display for WordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head(e) => e.fmt(f),
+            Self::Landed(e) => write!(f, "of what the peer has read: {e}"),
+            Self::SeenTooEarly => f.write_str("the peer has seen an end that was not told"),
+        }
+    }
+}
+
+impl core::error::Error for WordError {}
+
+/// The sender of a Buffered Read connection. See the [module](super).
+///
+/// ```
+/// use conn_core::{buffered_read::{Source, Words}, ring::Geometry};
+///
+/// let mut source = Source::new(Geometry::mirrored(64, 40)?);
+/// let grant = source.reserve(5)?;
+/// let committed = source.commit(grant, 5)?;
+/// assert_eq!((committed.header.offset, source.tail_word()), (0, 16));
+/// source.finish();
+/// assert_eq!(source.tail_word(), 16 | 1);
+/// source.on_words(Words { head: 0, landed: 16 | 1 })?;
+/// assert!(source.has_landed(16) && source.is_seen());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: head <= landed <= tail, told <= landed. SEEN only with FIN and landed == tail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    ring: Producer,
+    landed: u64,
+    /// The word itself. Where the head was seen and this not yet, more has landed.
+    told_landed: u64,
+    is_finished: bool,
+    is_seen: bool,
+    is_stopped: bool,
+}
+
+impl Source {
+    /// The sender of an empty ring.
+    pub const fn new(geometry: Geometry) -> Self {
+        let ring = Producer::new(geometry);
+        let (landed, told_landed) = (0, 0);
+        Self { ring, landed, told_landed, is_finished: false, is_seen: false, is_stopped: false }
+    }
+
+    /// The ring.
+    #[inline]
+    pub fn ring(&self) -> &Producer {
+        &self.ring
+    }
+
+    /// Finds room for a record: see [`Producer::reserve`].
+    ///
+    /// # Errors
+    /// [`ReserveError`]; when it is full, take in the receiver's words and try again.
+    #[inline]
+    pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
+        self.ring.reserve(len)
+    }
+
+    /// Makes a record of the first `len` bytes of what was granted: see
+    /// [`Producer::commit`].
+    ///
+    /// # Errors
+    /// [`CommitError`] when the grant is an old one, or has fewer bytes, or no more was to
+    /// follow.
+    #[inline]
+    pub fn commit(&mut self, grant: Grant, len: u32) -> Result<Committed, CommitError> {
+        if self.is_finished {
+            return Err(CommitError);
+        }
+        self.ring.commit(grant, len)
+    }
+
+    /// No more follows.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// What is to be published, when all that was committed is in memory.
+    #[inline]
+    pub fn tail_word(&self) -> u64 {
+        self.ring.tail() | u64::from(self.is_finished)
+    }
+
+    /// The receiver's words were looked at. Returns whether there is news. They need not be
+    /// of one time.
+    ///
+    /// # Errors
+    /// [`WordError`] when they cannot be: the connection is to be closed. Nothing has
+    /// changed.
+    pub fn on_words(&mut self, words: Words) -> Result<bool, WordError> {
+        let (head, is_stopped) = (words.head & !LAST, words.head & LAST != 0);
+        let (landed, is_seen) = (words.landed & !LAST, words.landed & LAST != 0);
+        self.check_landed(landed).map_err(WordError::Landed)?;
+        if is_seen && (!self.is_finished || landed != self.ring.tail()) {
+            return Err(WordError::SeenTooEarly);
+        }
+        let freed = self.ring.on_head(head).map_err(WordError::Head)?;
+        let before = (self.landed, self.is_seen, self.is_stopped);
+        self.told_landed = landed;
+        // What is freed has landed.
+        self.landed = self.landed.max(landed).max(head);
+        self.is_seen |= is_seen;
+        self.is_stopped |= is_stopped;
+        Ok(freed > 0 || before != (self.landed, self.is_seen, self.is_stopped))
+    }
+
+    fn check_landed(&self, landed: u64) -> Result<(), HeadError> {
+        match (self.told_landed.checked_sub(landed), landed.checked_sub(self.ring.tail())) {
+            (Some(by @ 1..), _) => Err(HeadError::Backwards { by }),
+            (_, Some(by @ 1..)) => Err(HeadError::BeyondTail { by }),
+            _ if !landed.is_multiple_of(ALIGN) => Err(HeadError::Misaligned),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all up to `position` lies in the receiver's memory.
+    #[inline]
+    pub fn has_landed(&self, position: u64) -> bool {
+        position <= self.landed
+    }
+
+    /// The second word as it was last taken in, without its lowest bit.
+    #[cfg(any(test, feature = "oracle"))]
+    pub(super) fn landed_word(&self) -> u64 {
+        self.told_landed
+    }
+
+    /// Whether no more was to follow.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Whether the receiver knows that no more follows, and has read all.
+    #[inline]
+    pub fn is_seen(&self) -> bool {
+        self.is_seen
+    }
+
+    /// Whether the receiver reads no more.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+}

@@ -1,0 +1,153 @@
+use std::{println, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::oracle::*;
+use crate::exhaustive::{Pair, every_history};
+
+fn shape(is_mirrored: bool, is_ahead: bool) -> Shape {
+    Shape {
+        capacity_log2: 5,
+        is_mirrored,
+        head_threshold: 16,
+        max_read_bytes: 16,
+        reads: 2,
+        is_ahead,
+        patience: 2,
+    }
+}
+
+#[test]
+fn every_short_history_agrees_with_the_model() {
+    let alphabet = [
+        Op::Send(0),
+        Op::Send(8),
+        Op::LookAgain,
+        Op::Post,
+        Op::Complete,
+        Op::Take,
+        Op::Free,
+        Op::LookAtWords { is_torn: true },
+        Op::LookAtWords { is_torn: false },
+    ];
+    let mut histories = 0;
+    for (is_mirrored, is_ahead) in [(true, true), (true, false), (false, true)] {
+        let start = Connection::new(shape(is_mirrored, is_ahead)).unwrap();
+        histories += every_history(&start, &alphabet, 6);
+        let mut going = start.clone();
+        [Op::Send(8), Op::LookAgain, Op::Post, Op::Complete]
+            .into_iter()
+            .for_each(|op| going.apply(op));
+        let ends = [Op::Finish, Op::Stop, Op::TellAll, Op::Post, Op::Complete, Op::Take];
+        histories += every_history(&going, &ends, 6);
+    }
+    println!("buffered read: {histories} histories");
+    assert!(histories > 1_500_000);
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        4 => (0..20_u8).prop_map(Op::Send),
+        2 => any::<bool>().prop_map(|is_torn| Op::LookAtWords { is_torn }),
+        3 => Just(Op::LookAgain),
+        4 => Just(Op::Post),
+        5 => Just(Op::Complete),
+        4 => Just(Op::Take),
+        4 => Just(Op::Free),
+        1 => Just(Op::TellAll),
+        1 => (-40..40_i8, -40..40_i8).prop_map(|(head, landed)| Op::LieWords(head, landed)),
+    ];
+    prop::collection::vec(op, 0..300)
+}
+
+fn any_shape() -> impl Strategy<Value = Shape> {
+    (4..9_u32, any::<bool>(), 0..64_u64, 8..80_u32, 1..5_u32, any::<bool>(), 0..4_u32).prop_map(
+        |(
+            capacity_log2,
+            is_mirrored,
+            head_threshold,
+            max_read_bytes,
+            reads,
+            is_ahead,
+            patience,
+        )| {
+            Shape {
+                capacity_log2,
+                is_mirrored,
+                head_threshold,
+                max_read_bytes,
+                reads,
+                is_ahead,
+                patience,
+            }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever has happened: what was sent arrives, and the sender knows it, and has all
+    /// of its ring again; and when it finishes, so does the receiver.
+    #[test]
+    fn what_was_sent_arrives(shape in any_shape(), ops in ops(), finish in any::<bool>()) {
+        let mut connection = Connection::new(shape).unwrap();
+        ops.into_iter().for_each(|op| connection.apply(op));
+        if finish {
+            connection.apply(Op::Finish);
+        }
+        connection.settle();
+        prop_assert_eq!(connection.unreceived(), 0);
+        let (source, reader) = (connection.source(), connection.reader());
+        prop_assert!(source.has_landed(source.ring().tail()));
+        prop_assert_eq!(source.is_seen(), finish);
+        prop_assert_eq!(reader.is_over(), finish);
+        prop_assert!(finish || connection.has_room_for_any());
+    }
+
+    #[test]
+    fn a_receiver_that_stops_says_so(shape in any_shape(), ops in ops()) {
+        let mut connection = Connection::new(shape).unwrap();
+        ops.into_iter().for_each(|op| connection.apply(op));
+        connection.apply(Op::Stop);
+        connection.settle();
+        prop_assert!(connection.source().is_stopped());
+        prop_assert_eq!(connection.reader().clone().next_request(), None);
+    }
+
+    /// No lie about the tail is followed out of bounds.
+    #[test]
+    fn lies_end_it(shape in any_shape(), ops in ops(), by in any::<i8>()) {
+        let mut connection = Connection::new(shape).unwrap();
+        ops.into_iter().for_each(|op| connection.apply(op));
+        connection.apply(Op::LookAgain);
+        connection.apply(Op::Post);
+        connection.apply(Op::LieTail(by));
+    }
+}
+
+/// The reads that are posted at once go on from each other, the tail is read behind them,
+/// and nothing but the head is written meanwhile.
+#[test]
+fn the_tail_comes_with_the_data() {
+    use super::{Reader, ReaderConfig, Request};
+    use crate::ring::fetch::{FetchConfig, Read};
+    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
+    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 1 };
+    let geometry = crate::ring::Geometry::mirrored(256, 64).unwrap();
+    let mut reader = Reader::new(geometry, config).unwrap();
+    let posted = |reader: &mut Reader| std::iter::from_fn(|| reader.next_request()).count();
+    assert_eq!(posted(&mut reader), 0, "nobody has asked");
+    reader.look_again();
+    assert_eq!(reader.next_request(), Some(Request::Tail));
+    reader.look_again();
+    assert_eq!(posted(&mut reader), 0, "one look at a time");
+    reader.on_completion(|| 96).unwrap();
+    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 64 })));
+    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 64, len: 32 })));
+    assert_eq!(reader.next_request(), Some(Request::Tail));
+    assert_eq!(posted(&mut reader), 0);
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| 192).unwrap();
+    // Nothing was handed out yet.
+    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
+}

@@ -1,0 +1,113 @@
+//! A ring that peers read.
+
+use std::fmt;
+
+use verbs_sys::ibv_access_flags;
+
+use crate::context::ProtectionDomain;
+use crate::error::{RegionError, RegisterError};
+use crate::ring::{RingConfig, RingMemory};
+use crate::shared::RemoteSpan;
+
+/// A ring that peers may READ, and that nobody else can write to. It has one owner, who
+/// fills it in place.
+///
+/// What of it is finished is told the peer in another region: see
+/// [`SharedRegion::publish_tail`](crate::SharedRegion::publish_tail).
+///
+/// ```
+/// # let devices = verbs_safe::devices(soft_rnic::table())?;
+/// # let pd = devices[0].open()?.alloc_pd()?;
+/// use verbs_safe::RingConfig;
+/// let mut ring = pd.source_ring(RingConfig::mirrored(1 << 16))?;
+/// ring.lend((1 << 16) - 2, 5)?.copy_from_slice(b"hello"); // it may cross the end
+/// assert_eq!(ring.lend(0, 3)?, b"llo");
+/// let span = ring.remote(); // to be sent to the peer
+/// assert_eq!(span.len, 2 << 16);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SourceRing(RingMemory);
+
+impl ProtectionDomain {
+    /// A ring for peers to read.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: there is no such memory (and which step of making it failed), or
+    /// the device refused it.
+    pub fn source_ring(&self, config: RingConfig) -> Result<SourceRing, RegisterError> {
+        use ibv_access_flags as f;
+        let access = f(f::IBV_ACCESS_LOCAL_WRITE.0 | f::IBV_ACCESS_REMOTE_READ.0);
+        Ok(SourceRing(RingMemory::new(self, config, access)?))
+    }
+}
+
+impl SourceRing {
+    /// Bytes of the ring.
+    #[inline]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.capacity
+    }
+
+    /// Whether it is mapped twice in a row.
+    #[inline]
+    #[must_use]
+    pub fn is_mirrored(&self) -> bool {
+        self.0.is_mirrored
+    }
+
+    /// What a peer needs to read it: all that it can be seen at, both copies where it is
+    /// mirrored.
+    #[must_use]
+    pub fn remote(&self) -> RemoteSpan {
+        let (addr, rkey) = (self.0.base.as_ptr() as u64, self.0.registration.rkey());
+        RemoteSpan { addr, rkey, len: self.0.len() as u64 }
+    }
+
+    /// `len` bytes at `offset`, to be filled: no more than the capacity.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn lend(&mut self, offset: usize, len: usize) -> Result<&mut [u8], RegionError> {
+        let Some(at) = self.0.span(offset, len) else {
+            return Err(self.outside(offset, len));
+        };
+        // SAFETY: the bytes lie inside the mapping, which was made with zeroes in it; none
+        // is there twice, since they are no more than one copy; the borrow of `self` is of
+        // all of it. Neither a peer nor work of this process writes there: it is
+        // registered for nothing but reads, and no request can be told of it.
+        Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    }
+
+    /// Stores a word at `offset`, in little-endian order: a record's header.
+    ///
+    /// # Errors
+    /// [`RegionError`]: out of bounds, or not aligned to 8.
+    #[inline]
+    pub fn store_u64(&mut self, offset: usize, value: u64) -> Result<(), RegionError> {
+        let Some(at) = self.0.span(offset, 8) else {
+            return Err(self.outside(offset, 8));
+        };
+        if !offset.is_multiple_of(8) {
+            return Err(RegionError::Misaligned { offset, alignment: 8 });
+        }
+        // SAFETY: as in `lend`; and aligned, as the mapping is.
+        unsafe { at.cast::<u64>().write(value.to_le()) };
+        Ok(())
+    }
+
+    #[cold]
+    fn outside(&self, offset: usize, len: usize) -> RegionError {
+        RegionError::OutOfBounds { offset, len, region_len: self.0.len() }
+    }
+}
+
+impl fmt::Debug for SourceRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceRing")
+            .field("capacity", &self.capacity())
+            .field("is_mirrored", &self.is_mirrored())
+            .finish_non_exhaustive()
+    }
+}

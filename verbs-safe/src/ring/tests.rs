@@ -1,0 +1,264 @@
+//! What a ring lends, and where READs may land.
+
+use super::*;
+use crate::*;
+
+const CAPACITY: usize = 4096;
+const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
+
+/// A queue pair connected to itself, a ring to read, and one to read into.
+struct Both {
+    cq: CompletionQueue,
+    send: SendQueue,
+    source: SourceRing,
+    ring: LandingRing,
+    _control: QpControl,
+}
+
+fn both(config: RingConfig, lendable: u32) -> Both {
+    let devices = crate::devices(soft_rnic::table()).unwrap();
+    let context = devices[0].open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let gid = context.choose_gid(1, None).unwrap();
+    let cq = context.create_cq(CqConfig::new(64)).unwrap();
+    let access = RemoteAccess::ALL;
+    let config_of_qp =
+        QueuePairConfig { access, max_send_wr: 16, ..QueuePairConfig::new(&cq, &cq) };
+    let mut qp = pd.create_qp(&config_of_qp, ()).unwrap();
+    let end = qp.control.endpoint(1, gid, 1).unwrap();
+    qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 1)).unwrap();
+    let source = pd.source_ring(config).unwrap();
+    let mut ring = pd.landing_ring(config, lendable).unwrap();
+    ring.attach(&mut qp.send).unwrap();
+    Both { cq, send: qp.send, source, ring, _control: qp.control }
+}
+
+impl Both {
+    /// Stages a READ of what is at that place in the source.
+    fn read(&mut self, len: u32) -> Result<(), LandError> {
+        let all = self.source.remote();
+        let at = self.ring.posted() % CAPACITY as u64;
+        let remote = RemoteSpan { addr: all.addr + at, len: all.len - at, ..all };
+        self.ring.stage_read(&mut self.send, len, remote, SIGNALLED)
+    }
+
+    /// Executes what is staged.
+    fn land(&mut self) -> u64 {
+        self.send.post().unwrap();
+        let mut batch = CompletionBatch::new(16);
+        while self.send.retired_total() < self.send.posted_total() {
+            self.cq.poll(&mut batch).unwrap();
+            for completion in batch.drain() {
+                assert!(completion.is_success());
+                self.send.retire(&completion).unwrap();
+            }
+        }
+        self.ring.land(&self.send)
+    }
+
+    /// Fills what will be read next with bytes of that lap.
+    fn fill(&mut self, len: usize, value: u8) {
+        let at = self.ring.posted() as usize % CAPACITY;
+        self.source.lend(at, len).unwrap().fill(value);
+    }
+
+    fn bring(&mut self, len: u32, value: u8) {
+        self.fill(len as usize, value);
+        self.read(len).unwrap();
+        self.land();
+    }
+}
+
+#[test]
+fn what_is_lent_is_what_was_read_and_crosses_the_end_of_a_mirrored_ring() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 8);
+    for lap in 1..20_u8 {
+        both.bring(1000, lap);
+        let at = both.ring.passed();
+        let bytes = both.ring.lend(at + 8, 990, at + 1000).unwrap();
+        assert!(bytes.len() == 990 && bytes.iter().all(|byte| *byte == lap));
+    }
+}
+
+#[test]
+fn nothing_is_read_over_bytes_that_are_lent_or_were_not_passed() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 8);
+    both.bring(CAPACITY as u32, 1);
+    let not_free = |free| Err(LandError::NotFree { len: 8, free });
+    assert_eq!(both.read(8), not_free(0));
+    let first = both.ring.lend(0, 16, 24).unwrap();
+    let second = both.ring.lend(24, 8, 32).unwrap();
+    both.ring.pass(1024);
+    drop(second);
+    assert_eq!((both.ring.freed(), both.read(8)), (0, not_free(0)));
+    assert!(first.iter().all(|byte| *byte == 1));
+    drop(first);
+    assert_eq!(both.ring.freed(), 1024);
+    both.bring(1024, 2);
+    assert_eq!(both.read(8), not_free(0));
+}
+
+#[test]
+fn forgotten_bytes_are_never_read_into_and_stay_when_the_ring_is_gone() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 8);
+    both.bring(64, 1);
+    std::mem::forget(both.ring.lend(0, 8, 16).unwrap());
+    let kept = both.ring.lend(16, 8, 24).unwrap();
+    both.ring.pass(64);
+    assert_eq!((both.ring.freed(), both.ring.is_home()), (0, false));
+    let left = CAPACITY as u64 - 64;
+    let asked = CAPACITY as u32;
+    assert_eq!(both.read(asked), Err(LandError::NotFree { len: asked, free: left }));
+    drop(both);
+    assert_eq!(*kept, [1; 8]);
+}
+
+#[test]
+fn only_bytes_that_have_landed_are_seen() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 8);
+    both.fill(64, 7);
+    both.read(64).unwrap();
+    assert_eq!((both.ring.view(0, 1), both.ring.word(0), both.ring.landed()), (None, None, 0));
+    assert_eq!(both.ring.lend(0, 1, 8).unwrap_err(), LendError::NotLanded);
+    both.ring.pass(8);
+    assert_eq!(both.ring.passed(), 0);
+    both.land();
+    assert_eq!((both.ring.view(0, 64), both.ring.view(0, 65)), (Some(&[7; 64][..]), None));
+    assert_eq!(both.ring.word(56), Some(0x0707_0707_0707_0707));
+    assert_eq!(
+        (both.ring.word(57), both.ring.word(60), both.ring.word(u64::MAX)),
+        (None, None, None)
+    );
+    both.ring.pass(8);
+    assert_eq!((both.ring.view(0, 8), both.ring.view(8, 0)), (None, Some(&[][..])));
+    // Before what was passed, behind what has landed, askew, or with no end of its own.
+    for (position, len, end) in [(0, 8, 16), (8, 57, 72), (8, 1, 9), (8, 9, 16), (8, 0, 8)] {
+        assert_eq!(both.ring.lend(position, len, end).unwrap_err(), LendError::NotLanded);
+    }
+    assert_eq!(both.ring.passed(), 8);
+}
+
+#[test]
+fn a_plain_ring_ends_where_it_ends() {
+    let mut both = both(RingConfig::plain(CAPACITY), 8);
+    both.bring(CAPACITY as u32 - 8, 1);
+    both.ring.pass(CAPACITY as u64 - 8);
+    assert_eq!(both.read(16), Err(LandError::CrossesEnd { len: 16, left: 8 }));
+    both.bring(8, 2);
+    both.bring(8, 3);
+    assert_eq!(both.ring.view(CAPACITY as u64 - 8, 16), None);
+    assert_eq!(both.ring.view(CAPACITY as u64 - 8, 8), Some(&[2; 8][..]));
+    assert!(both.source.lend(CAPACITY - 8, 16).is_err());
+    assert!(both.source.lend(usize::MAX, 2).is_err());
+}
+
+#[test]
+fn no_more_is_lent_at_once_than_was_agreed() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 2);
+    both.bring(64, 1);
+    let a = both.ring.lend(0, 8, 8).unwrap();
+    let b = both.ring.lend(8, 8, 16).unwrap();
+    assert_eq!(both.ring.lend(16, 8, 24).unwrap_err(), LendError::TooMany);
+    std::thread::spawn(move || drop(a)).join().unwrap();
+    let c = both.ring.lend(16, 8, 24).unwrap();
+    both.ring.free(c);
+    both.ring.free(b);
+    assert_eq!((both.ring.freed(), both.ring.is_home()), (24, true));
+}
+
+#[test]
+fn another_rings_bytes_and_queues_are_nothing_to_it() {
+    let (mut here, mut there) =
+        (both(RingConfig::mirrored(CAPACITY), 2), both(RingConfig::mirrored(CAPACITY), 2));
+    there.bring(16, 1);
+    let bytes = there.ring.lend(0, 8, 16).unwrap();
+    here.ring.free(bytes);
+    assert_eq!(there.ring.freed(), 16);
+    let remote = here.source.remote();
+    let refused = here.ring.stage_read(&mut there.send, 8, remote, SIGNALLED);
+    assert_eq!(refused, Err(LandError::OtherQueue));
+    here.fill(8, 1);
+    here.read(8).unwrap();
+    assert_eq!(here.ring.land(&there.send), 0);
+    assert_eq!(here.ring.attach(&mut here.send), Err(AttachError::Attached));
+}
+
+#[test]
+fn what_a_failed_read_should_have_brought_never_lands() {
+    let mut both = both(RingConfig::mirrored(CAPACITY), 2);
+    both.bring(16, 1);
+    let wrong = RemoteSpan { rkey: both.source.remote().rkey ^ 0x55, ..both.source.remote() };
+    both.ring.stage_read(&mut both.send, 16, wrong, SIGNALLED).unwrap();
+    both.read(16).unwrap();
+    both.send.post().unwrap();
+    let mut batch = CompletionBatch::new(16);
+    while both.send.retired_total() < both.send.posted_total() {
+        both.cq.poll(&mut batch).unwrap();
+        batch.drain().for_each(|completion| assert!(both.send.retire(&completion).is_ok()));
+    }
+    assert_eq!((both.ring.land(&both.send), both.ring.view(16, 8)), (16, None));
+}
+
+#[test]
+fn a_ring_that_cannot_be_says_why() {
+    let devices = crate::devices(soft_rnic::table()).unwrap();
+    let pd = devices[0].open().unwrap().alloc_pd().unwrap();
+    let why = |config| pd.source_ring(config).unwrap_err().to_string();
+    assert!(why(RingConfig::plain(5000)).contains("a power of two"));
+    assert!(why(RingConfig::mirrored(64)).contains("whole pages"));
+    assert!(why(RingConfig::mirrored(1 << 50)).contains("mirror"));
+    let lendable = pd.landing_ring(RingConfig::plain(4096), 3).unwrap_err();
+    assert_eq!(lendable, RegisterError::Lendable(3));
+}
+
+/// Whatever is done in whatever order: bytes that are lent do not change.
+#[test]
+fn lent_bytes_never_change() {
+    for seed in 0..40_u64 {
+        let config = match seed % 2 {
+            0 => RingConfig::mirrored(CAPACITY),
+            _ => RingConfig::plain(CAPACITY),
+        };
+        any_history(both(config, 16), seed);
+    }
+}
+
+fn any_history(mut both: Both, seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let mut held: Vec<(RingBytes, Vec<u8>)> = Vec::new();
+    for step in 0..2000_u64 {
+        match random(6) {
+            0 | 1 => {
+                let len = random(1200) as u32;
+                let at = both.ring.posted() as usize % CAPACITY;
+                if let Ok(bytes) = both.source.lend(at, len as usize) {
+                    bytes.fill(step as u8);
+                }
+                if both.read(len).is_ok() {
+                    both.land();
+                }
+            }
+            2 | 3 => {
+                let position = both.ring.passed() + random(64);
+                let (len, end) = (random(600) as u32, (position + random(700)) & !7);
+                if let Ok(bytes) = both.ring.lend(position, len, end) {
+                    let copy = bytes.to_vec();
+                    held.push((bytes, copy));
+                }
+            }
+            4 if !held.is_empty() => {
+                let (bytes, copy) = held.swap_remove(random(held.len() as u64) as usize);
+                assert_eq!(*bytes, *copy, "seed {seed}, step {step}");
+                if random(2) == 0 { both.ring.free(bytes) } else { drop(bytes) }
+            }
+            _ => both.ring.pass(both.ring.passed() + random(300)),
+        }
+    }
+    held.iter().for_each(|(bytes, copy)| assert_eq!(**bytes, **copy, "seed {seed}"));
+}
