@@ -4,7 +4,8 @@
 //! device in software can then map what is registered into other processes, instead of
 //! asking the kernel to copy each time. It takes one descriptor, however many mappings
 //! there are. Places in the file are not used twice; what is unmapped is given back to
-//! the system as a hole.
+//! the system as a hole. A child of fork has neither the pages nor a part in the file:
+//! what it drops stays its parent's, and new memory of its own is anonymous.
 
 mod file;
 
@@ -28,6 +29,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     piece: Option<file::Piece>,
+    maker: Maker,
 }
 
 // SAFETY: the mapping is plain memory that this value owns; it has no accessors.
@@ -86,7 +88,7 @@ impl Mapping {
             && let Some((base, piece)) = file::Piece::map(len)
         {
             keep_out_of_children(base, len);
-            return Ok(Mapping { base, len, piece: Some(piece) });
+            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::this() });
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -94,7 +96,7 @@ impl Mapping {
             .map_err(|e| error(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
         keep_out_of_children(base, len);
-        Ok(Mapping { base, len, piece: None })
+        Ok(Mapping { base, len, piece: None, maker: Maker::this() })
     }
 
     /// The length in bytes: whole pages.
@@ -111,6 +113,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.maker.is_this() {
+            return;
+        }
         // SAFETY: the mapping is this value's own, and nothing is registered on it any
         // more: a registration owns its mapping.
         if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
@@ -118,6 +123,21 @@ impl Drop for Mapping {
         } else if let Some(piece) = &self.piece {
             piece.give_back(self.len);
         }
+    }
+}
+
+/// The process that made a mapping. A child of fork has the value, but not the pages: what
+/// lies at the addresses there is something else, and what they were is its parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Maker(u32);
+
+impl Maker {
+    pub(crate) fn this() -> Maker {
+        Maker(std::process::id())
+    }
+
+    pub(crate) fn is_this(self) -> bool {
+        self == Maker::this()
     }
 }
 
@@ -153,6 +173,63 @@ mod tests {
         // SAFETY: the mapping is that long, and nobody else has it.
         let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
         assert!(bytes.iter().all(|b| *b == 0));
+    }
+
+    /// Runs `act` in a child of fork; whether it went through.
+    fn in_a_child(act: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child takes no lock of another thread but the allocator's, which
+        // the system's library keeps usable, and leaves without running destructors.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(!act()));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status == 0
+        }
+    }
+
+    #[test]
+    fn what_a_child_drops_stays_its_parents() {
+        let mapping = std::mem::ManuallyDrop::new(Mapping::new(1).unwrap());
+        // SAFETY: the mapping is that long, and nobody else has it.
+        unsafe { mapping.base().as_ptr().write_volatile(7) };
+        // SAFETY: the child has a copy of the value, which is dropped once there.
+        let copy = || drop(unsafe { std::ptr::read(&raw const *mapping) });
+        assert!(in_a_child(|| {
+            copy();
+            true
+        }));
+        // SAFETY: as above.
+        assert_eq!(unsafe { mapping.base().as_ptr().read_volatile() }, 7);
+        drop(std::mem::ManuallyDrop::into_inner(mapping));
+    }
+
+    #[test]
+    fn what_a_child_unmaps_is_not_what_it_has_mapped_since_at_the_same_place() {
+        let mapping = std::mem::ManuallyDrop::new(Mapping::new(1).unwrap());
+        assert!(in_a_child(|| {
+            let (at, len) = (mapping.base().as_ptr(), mapping.len());
+            let (protection, flags) = (ProtFlags::READ, MapFlags::PRIVATE);
+            // SAFETY: a mapping at a place where there is none; it is read after the value
+            // was dropped that had another one there in the parent.
+            unsafe {
+                let since = mmap_anonymous(at.cast(), len, protection, flags).unwrap();
+                drop(std::ptr::read(&raw const *mapping));
+                since == at.cast() && madvise(since, len, Advice::Normal).is_ok()
+            }
+        }));
+        drop(std::mem::ManuallyDrop::into_inner(mapping));
+    }
+
+    #[test]
+    fn a_child_takes_no_new_memory_out_of_its_parents_file() {
+        let ours = Mapping::new(1).unwrap();
+        // The child knows the places that were taken until now, as its parent does: both
+        // would take the next one.
+        assert!(in_a_child(|| Mapping::new(1).unwrap().piece.is_none()));
+        assert!(ours.piece.is_some(), "there is a file, where the tests run");
     }
 
     #[test]

@@ -9,18 +9,22 @@ use rustix::fs::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use super::Maker;
+
 /// The file, and how long it is.
 #[derive(Debug)]
 struct File {
     fd: OwnedFd,
     len: Mutex<u64>,
+    maker: Maker,
 }
 
 /// A piece of the file, from this offset on.
 #[derive(Debug)]
 pub(super) struct Piece(u64);
 
-/// The process's file; `None` where the system has none that cannot be cut off.
+/// The process's file; `None` where the system has none that cannot be cut off, and in a
+/// child of fork: the file that it knows is its parent's, who hands out the same places.
 fn file() -> Option<&'static File> {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let make = || {
@@ -28,9 +32,9 @@ fn file() -> Option<&'static File> {
         let fd = memfd_create("rdma-regions", flags).ok()?;
         // Whoever maps it can rely on what is there.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).ok()?;
-        Some(File { fd, len: Mutex::new(0) })
+        Some(File { fd, len: Mutex::new(0), maker: Maker::this() })
     };
-    FILE.get_or_init(make).as_ref()
+    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_this())
 }
 
 impl Piece {
