@@ -39,6 +39,7 @@
 mod abroad;
 mod barrier;
 mod directory;
+mod forked;
 mod helper;
 mod incoming;
 mod lobby;

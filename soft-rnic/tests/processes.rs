@@ -29,6 +29,7 @@ fn the_other_process() {
         Some("blocked") => be_blocked(),
         Some("curt") => be_curt(),
         Some("another") => become_another_program(),
+        Some("forking") => be_forking(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -44,6 +45,32 @@ fn be_passive() {
         let at: usize = line.parse().unwrap();
         say(&format!("{} {}", end.shared.bytes[at], end.heap[at]));
     }
+    end.close();
+}
+
+/// Forks between two messages: the child does what one does whose `main` returns.
+fn be_forking() {
+    let end = End::new(RC);
+    join_as_other(&end, patient());
+    end.send(end.local(HEAP, 0, 8));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    // SAFETY: there is no other thread but the helper, which leaves the device alone as
+    // long as the program polls.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a child that waits for ever ends, too.
+        unsafe { libc::alarm(60) };
+        let closed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| end.close()));
+        // SAFETY: it ends here.
+        unsafe { libc::_exit(i32::from(closed.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours that nobody has waited for.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    say(&status.to_string());
+    end.send(end.local(HEAP, 0, 8));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    say("goes on");
     end.close();
 }
 
@@ -301,6 +328,20 @@ fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
         assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{round}: {all:?}");
         end.close();
     }
+}
+
+#[test]
+fn a_child_of_fork_takes_its_copies_down_and_harms_nobody() {
+    let mut other = start("forking");
+    let end = End::new(RC);
+    for id in 0..2 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
+    }
+    join(&end, &mut other, patient());
+    assert_eq!(other.hear(), "0", "how the child ended");
+    assert_eq!(end.net.poll(end.cq, 2)[1].status, "SUCCESS");
+    assert_eq!(other.hear(), "goes on");
+    end.close();
 }
 
 #[test]

@@ -12,6 +12,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use super::forked::{self, Place};
+
 /// A layout that can lie in a memory file.
 ///
 /// # Safety
@@ -23,6 +25,8 @@ pub(crate) unsafe trait Layout: Sync {}
 #[derive(Debug)]
 pub(crate) struct Mapped<T: Layout> {
     base: NonNull<T>,
+    /// A child of fork does not get the file's memory, but some of its own.
+    in_children: &'static Place,
     /// Kept by the writer, to hand it to readers.
     file: Option<OwnedFd>,
 }
@@ -39,7 +43,7 @@ impl<T: Layout> Mapped<T> {
         let file = rustix::fs::memfd_create(name, flags)?;
         ftruncate(&file, size_of::<T>() as u64)?;
         let base = map::<T>(&file, ProtFlags::READ | ProtFlags::WRITE)?;
-        let mut mapped = Mapped { base, file: None };
+        let mut mapped = Mapped::at(base);
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
         fcntl_add_seals(&file, seals | SealFlags::SEAL)?;
         mapped.file = Some(file);
@@ -53,7 +57,15 @@ impl<T: Layout> Mapped<T> {
         if !sealed || fstat(file)?.st_size as u64 != size_of::<T>() as u64 {
             return Err(Errno::INVAL);
         }
-        Ok(Mapped { base: map::<T>(file, ProtFlags::READ)?, file: None })
+        Ok(Mapped::at(map::<T>(file, ProtFlags::READ)?))
+    }
+
+    fn at(base: NonNull<T>) -> Mapped<T> {
+        // A child that went on with the device would write what only its parent may.
+        // SAFETY: the advice changes nothing for this process.
+        let _ = unsafe { madvise(base.as_ptr().cast(), size_of::<T>(), Advice::LinuxDontFork) };
+        let in_children = forked::fill_in(base.cast(), size_of::<T>());
+        Mapped { base, in_children, file: None }
     }
 
     /// The writer's descriptor.
@@ -66,9 +78,6 @@ fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {
     let none = core::ptr::null_mut();
     // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
     let base = unsafe { mmap(none, size_of::<T>(), protection, MapFlags::SHARED, file, 0) }?;
-    // A child that went on with the device would write what only its parent may.
-    // SAFETY: the advice changes nothing for this process.
-    let _ = unsafe { madvise(base, size_of::<T>(), Advice::LinuxDontFork) };
     NonNull::new(base.cast()).ok_or(Errno::INVAL)
 }
 
@@ -85,6 +94,7 @@ impl<T: Layout> Deref for Mapped<T> {
 
 impl<T: Layout> Drop for Mapped<T> {
     fn drop(&mut self) {
+        self.in_children.forget();
         // SAFETY: the mapping is this value's own, and nobody refers into it any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), size_of::<T>()) };
     }
