@@ -26,7 +26,7 @@ use crate::qp::{Qp, State as QpState};
 use crate::random::Random;
 use crate::requester::{Line, Outcome, SqParts, rnr_nak};
 use crate::responder::Session;
-use crate::sq::{Request, Wait};
+use crate::sq::{Op, Pending, Request, Sq, Wait};
 use crate::timer::response_timeout_ns;
 
 /// Virtual time that one step takes.
@@ -53,6 +53,10 @@ pub struct Faults {
     /// way the requester tries again after its timeout. A queue pair whose timeout
     /// is 0, that is, infinite, then waits for ever, as on a card.
     pub lost_response: f64,
+    /// A READ takes its time, and the next SEND or WRITE behind it, if it has no fence,
+    /// is executed first: as the specification permits it, up to the queue pair's limit
+    /// of READs in flight. Completions stay in order.
+    pub late_read: f64,
     /// The queue pair whose turn it is goes to the error state.
     pub qp_death: f64,
     /// What happens to messages of unreliable connections and datagrams, to which
@@ -228,8 +232,51 @@ impl Qp {
             sq.counters.faults += 1;
             return self.die(after);
         }
+        // Without this fault, nothing is drawn: schedules stay what they were.
+        if sim.faults.late_read > 0.0 && sim.strikes(sim.faults.late_read) {
+            sq.counters.faults += u64::from(self.overtake(&mut sq, after));
+            return;
+        }
         self.run_pending(&mut sq, after, true);
     }
+
+    /// Executes the request that may overtake the READs at the head; whether there was
+    /// such a one, and it went well. Where it did not, it will be tried in its turn.
+    fn overtake(self: &Arc<Qp>, sq: &mut Sq, after: &mut After) -> bool {
+        let reads = u32::from(sq.requester.max_rd_atomic);
+        let Some(n) = overtaker(&sq.pending, reads) else { return false };
+        if !self.transport.is_reliable() || sq.remote.is_some() {
+            return false;
+        }
+        self.resolve_peer(sq);
+        let Sq { requester, pending, peer, scratch, .. } = sq;
+        let Some(request) = pending.nth(n) else { return false };
+        let (mut session, mut line) = (peer.as_ref().map(Session::open), Line::new());
+        let before = (requester.started, requester.rnr_left);
+        let outcome = self.execute(requester, &mut session, &mut line, scratch, &request);
+        (requester.started, requester.rnr_left) = before;
+        after.append(line.finish());
+        if outcome == Outcome::Done {
+            pending.mark_ahead(n);
+        }
+        outcome == Outcome::Done
+    }
+}
+
+/// The first request that is neither a READ nor executed, if it has only READs before it
+/// that are in flight, and no fence.
+fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
+    let mut overtaken = 0;
+    for n in 0..pending.len() {
+        let wqe = pending.nth(n)?.wqe;
+        match wqe {
+            _ if wqe.ahead => {}
+            _ if wqe.op == Op::Read && overtaken < reads => overtaken += 1,
+            _ if wqe.op.is_response() || wqe.fence || overtaken == 0 => return None,
+            _ => return Some(n),
+        }
+    }
+    None
 }
 
 /// Executes a request, with the faults that a simulated device injects.
@@ -263,7 +310,7 @@ fn execute_faulty<'a>(
         return outcome;
     }
     // A request that the responder has done already is only acknowledged again.
-    let outcome = match parts.requester.done {
+    let outcome = match parts.requester.done || request.wqe.ahead {
         true => Outcome::Done,
         false => qp.execute(parts.requester, session, line, parts.scratch, request),
     };
@@ -286,7 +333,8 @@ pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome>
 
 /// A fault that keeps a request from reaching the responder.
 fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
-    let refusable = request.wqe.takes_receive() && !parts.requester.done;
+    let done = parts.requester.done || request.wqe.ahead;
+    let refusable = request.wqe.takes_receive() && !done;
     if refusable && sim.strikes(sim.faults.rnr) {
         parts.requester.started = true;
         return Some(rnr_nak(parts.requester, RNR_CODE));

@@ -76,6 +76,10 @@ pub(crate) struct Wqe {
     pub(crate) solicited: bool,
     /// The data are the bytes at the addresses themselves; no key is needed.
     pub(crate) inline: bool,
+    /// It waits for all reads and atomics before it.
+    pub(crate) fence: bool,
+    /// In a simulation it has overtaken reads, and is done already.
+    pub(crate) ahead: bool,
 }
 
 impl Wqe {
@@ -109,6 +113,8 @@ impl Wqe {
             signaled: sig_all || flag(ibv_send_flags::IBV_SEND_SIGNALED),
             solicited: flag(ibv_send_flags::IBV_SEND_SOLICITED),
             inline,
+            fence: flag(ibv_send_flags::IBV_SEND_FENCE),
+            ahead: false,
         })
     }
 
@@ -230,6 +236,14 @@ impl Pending {
         let at = self.at(self.head.wrapping_add(n));
         let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
         self.wqes[at].map(|wqe| Request { wqe, sges, to: self.to.get(at) })
+    }
+
+    /// The request behind `n` others has overtaken them.
+    pub(crate) fn mark_ahead(&mut self, n: u32) {
+        let at = self.at(self.head.wrapping_add(n));
+        if let Some(wqe) = &mut self.wqes[at] {
+            wqe.ahead = true;
+        }
     }
 
     pub(crate) fn pop(&mut self) {

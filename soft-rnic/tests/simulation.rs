@@ -149,6 +149,7 @@ fn faults(seed: u64) -> Faults {
         rnr: on(2, 0.2),
         lost_response: on(4, 0.2),
         qp_death: on(8, 0.02),
+        late_read: on(2, 0.3),
         network: NetworkFaults {
             loss: on(1, 0.2),
             reordering: on(2, 0.2),
@@ -208,6 +209,42 @@ fn posts_only_queue_and_a_step_executes_one() {
     assert!(!simulation.step(), "nothing is left to happen");
     assert_eq!(p.net.poll(p.cq[0], 3).len(), 3);
     p.close();
+}
+
+/// Reads a word, then writes it, at once: what was read, and the statuses in order.
+fn read_then_write(seed: u64, fence: bool) -> (u8, Vec<u64>) {
+    let faults = Faults { late_read: 0.5, ..Faults::default() };
+    let simulation = Simulation::new(seed, faults);
+    let config = Config::default;
+    let mut p = Pair::with(Net::on(soft_rnic::table(), simulation.name()), config(), config());
+    (p.buf[1][0], p.buf[0][8]) = (1, 2);
+    let there = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: p.addr(1), rkey: p.key(1) };
+    let (mut here, mut value) = ([sge(p.mr[0], 0, 1)], [sge(p.mr[0], 8, 1)]);
+    let mut read = send_wr(1, ibv_wr_opcode::IBV_WR_RDMA_READ, &mut here, SIGNALED);
+    let mut write = send_wr(2, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut value, SIGNALED);
+    write.send_flags |= if fence { ibv_send_flags::IBV_SEND_FENCE.0 } else { 0 };
+    (read.wr.rdma, write.wr.rdma) = (there, there);
+    assert_eq!((post_send(p.qp[0], &mut read), post_send(p.qp[0], &mut write)), (0, 0));
+    let completed = p.net.poll(p.cq[0], 2);
+    assert!(completed.iter().all(|wc| wc.status == "SUCCESS"));
+    let (got, ids) = (p.buf[0][0], completed.iter().map(|wc| wc.id).collect());
+    assert_eq!(p.buf[1][0], 2);
+    p.close();
+    (got, ids)
+}
+
+#[test]
+fn a_write_may_overtake_a_read_unless_it_has_a_fence() {
+    let early = |fence| {
+        (0..100).filter(move |seed| {
+            let (got, ids) = read_then_write(*seed, fence);
+            assert_eq!(ids, [1, 2], "completions stay in order");
+            got == 2
+        })
+    };
+    let overtook = early(false).count();
+    assert!((10..90).contains(&overtook), "{overtook} of 100 writes overtook");
+    assert_eq!(early(true).count(), 0);
 }
 
 #[test]

@@ -156,6 +156,9 @@ pub enum RegionError {
         /// What divides a valid offset.
         alignment: usize,
     },
+    /// Peers are not permitted to read it.
+    #[error("the memory was not registered for peers to read")]
+    NotForPeers,
 }
 
 /// No completion channel.

@@ -31,8 +31,11 @@
 //!   such request is retired.
 //! - A slot comes back with the [`Completion`] of its request, which can be neither
 //!   made nor copied, and names a queue that no later one is taken for.
-//! - Memory that peers can reach ([`SharedRegion`]) is never a slice. Memory that can
-//!   be a slice, peers cannot reach.
+//! - Memory that peers can write ([`SharedRegion`]) is never a slice. Memory that can
+//!   be a slice, peers cannot write; where they can read it ([`Buffer`]), what they read
+//!   while it is written is their concern.
+//! - What the device writes to is lent to its queue, and is nobody's slice meanwhile
+//!   ([`SendQueue::lend`]).
 //! - What a device reports is checked: a length is never more than the slot has, and a
 //!   datagram that is shorter than its route header is an error.
 //! - Everything holds what it was made from, so that it is destroyed in the only order
@@ -42,6 +45,7 @@
 
 mod ah;
 mod attr;
+mod buffer;
 mod channel;
 mod completion;
 mod context;
@@ -73,6 +77,7 @@ pub mod yardstick;
 
 pub use ah::{AddressHandle, AhAttr};
 pub use attr::{Atomics, DeviceAttr, LinkLayer, Mtu, OdpCaps, PortAttr};
+pub use buffer::{Buffer, BufferConfig, FrozenBuffer};
 pub use channel::{CompletionChannel, Wakeup};
 pub use completion::{
     Completion, CompletionBatch, DatagramSource, Drain, QueueId, WcError, WcStatus,
@@ -93,7 +98,7 @@ pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
 pub use ring::{LandingRing, RingBytes, RingConfig, SourceRing};
-pub use send::{InRun, PeerId, RegionId, SendFlags, SendOp, SendQueue};
+pub use send::{InRun, LendError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue};
 pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use transport::Transport;

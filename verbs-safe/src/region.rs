@@ -63,7 +63,8 @@ pub(crate) struct Registration {
     len: usize,
     lkey: u32,
     rkey: u32,
-    backing: ManuallyDrop<Backing>,
+    /// Several regions may cover parts of one mapping.
+    backing: ManuallyDrop<Arc<Backing>>,
     pd: ManuallyDrop<Arc<PdInner>>,
 }
 
@@ -79,9 +80,23 @@ impl Registration {
         backing: Backing,
         access: ibv_access_flags,
     ) -> Result<Registration, RegisterError> {
-        let (base, len) = (backing.base(), backing.len());
+        let len = backing.len();
+        Registration::part(pd, Arc::new(backing), 0, len, access)
+    }
+
+    /// Covers `len` bytes at `offset` of a mapping; both lie inside.
+    pub(crate) fn part(
+        pd: &ProtectionDomain,
+        backing: Arc<Backing>,
+        offset: usize,
+        len: usize,
+        access: ibv_access_flags,
+    ) -> Result<Registration, RegisterError> {
+        assert!(offset <= backing.len() && len <= backing.len() - offset, "a part lies inside");
+        // SAFETY: the part lies inside the mapping.
+        let base = unsafe { backing.base().add(offset) };
         let (table, raw) = (&pd.inner.context.table, pd.inner.raw.as_ptr());
-        // SAFETY: the registration owns the mapping, and ends before it is unmapped.
+        // SAFETY: the registration holds the mapping, and ends before it is unmapped.
         let mr = unsafe { verbs_sys::ibv_reg_mr(table, raw, base.as_ptr().cast(), len, access) };
         let mr = NonNull::new(mr)
             .ok_or_else(|| RegisterError::Refused { bytes: len, errno: Errno::last() })?;

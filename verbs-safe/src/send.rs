@@ -7,6 +7,7 @@
 
 mod attach;
 mod epochs;
+mod loan;
 mod op;
 mod places;
 mod run;
@@ -28,12 +29,14 @@ use crate::qp::QpInner;
 use crate::raw_array::RawArray;
 use crate::send::attach::{Local, Peer};
 use crate::send::epochs::Epochs;
+use crate::send::loan::Loans;
 use crate::send::op::{fill, lands};
 use crate::send::places::{Place, circle};
 use crate::send::run::Run;
 use crate::transport::OpSet;
 
 pub use crate::send::attach::{PeerId, RegionId};
+pub use crate::send::loan::{LendError, LoanId};
 pub use crate::send::op::{SendFlags, SendOp};
 pub use crate::send::run::InRun;
 
@@ -124,6 +127,7 @@ pub struct SendQueue {
     epochs: Epochs,
     peers: Directory<Peer>,
     regions: Directory<Local>,
+    loans: Loans,
     leaving: Leaving,
 }
 
@@ -172,6 +176,7 @@ impl SendQueue {
             epochs,
             peers: Directory::new(),
             regions: Directory::new(),
+            loans: Loans::default(),
             leaving: Leaving::new(),
         })
     }

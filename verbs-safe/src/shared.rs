@@ -115,9 +115,7 @@ impl ProtectionDomain {
             self.require_on_demand(config.access)?;
             access.0 |= ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
         }
-        let registration = Arc::new(Registration::new(self, backing.into(), access)?);
-        let (base, len) = (registration.base(), registration.len());
-        Ok(SharedRegion { registration, base, len })
+        Ok(SharedRegion::of(Registration::new(self, backing.into(), access)?))
     }
 
     fn require_on_demand(&self, access: RemoteAccess) -> Result<(), RegisterError> {
@@ -143,6 +141,12 @@ fn missing_paging(odp: OdpCaps, access: RemoteAccess) -> Option<&'static str> {
 }
 
 impl SharedRegion {
+    /// Its base is aligned to 8.
+    pub(crate) fn of(registration: Registration) -> SharedRegion {
+        let (base, len) = (registration.base(), registration.len());
+        SharedRegion { registration: Arc::new(registration), base, len }
+    }
+
     /// Its length in bytes (of both copies, where it is mirrored).
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
@@ -336,7 +340,7 @@ impl SharedRegion {
     #[inline]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
-        // SAFETY: the word lies inside the mapping, which is made of whole pages, and is
+        // SAFETY: the word lies inside the region, which begins at a multiple of 8, and is
         // aligned. This process reaches it by atomics of this size only (of different
         // ones that meet, the language knows nothing); what the device writes is outside
         // of the language's memory model, or (a software device) atomic, too.

@@ -523,6 +523,8 @@ fn wqe(request: &Request) -> Wqe {
         signaled: false,
         solicited: request.flags & SOLICITED != 0,
         inline: false,
+        fence: false,
+        ahead: false,
     }
 }
 

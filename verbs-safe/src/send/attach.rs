@@ -21,7 +21,7 @@ pub struct PeerId(Entry);
 
 /// A region that a send queue's requests can refer to. See [`SendQueue::attach`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RegionId(Entry);
+pub struct RegionId(pub(super) Entry);
 
 /// What a datagram needs to know of its peer.
 #[derive(Clone, Copy)]

@@ -1,0 +1,118 @@
+//! Buffers that requests land in, or send from: the queue has them meanwhile.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::buffer::Buffer;
+use crate::error::{AttachError, StageError};
+use crate::send::SendQueue;
+use crate::send::attach::RegionId;
+use crate::send::op::{SendFlags, SendOp};
+
+/// A buffer that a send queue was lent. See [`SendQueue::lend`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LoanId(RegionId);
+
+/// A buffer was not taken.
+#[derive(Debug, Error)]
+#[error("{reason}")]
+pub struct LendError {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// Why.
+    pub reason: AttachError,
+}
+
+/// What a send queue was lent. Nobody sees the bytes of it.
+#[derive(Default)]
+pub(super) struct Loans(Vec<(LoanId, Buffer)>);
+
+impl fmt::Debug for Loans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loans").field(&self.0.len()).finish()
+    }
+}
+
+/// Buffers of the user that requests land in, without a copy.
+impl SendQueue {
+    /// Lends a buffer to the queue, for requests to land in or to send from; the queue
+    /// has it until it is [reclaimed](Self::reclaim). If the queue is dropped first, the
+    /// buffer goes with its queue pair, as soon as no request can use it any more.
+    ///
+    /// # Errors
+    /// [`LendError`] with the buffer, which is another domain's.
+    ///
+    /// ```
+    /// # let devices = verbs_safe::devices(soft_rnic::table())?;
+    /// # let context = devices[0].open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # use verbs_safe::*;
+    /// # let gid = context.choose_gid(1, None)?;
+    /// # let cq = context.create_cq(CqConfig::new(256))?;
+    /// # let config = QueuePairConfig { access: RemoteAccess::ALL, ..QueuePairConfig::new(&cq, &cq) };
+    /// # let mut qp = pd.create_qp(&config, ())?;
+    /// # let end = qp.control.endpoint(1, gid, 7)?;
+    /// # qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 7))?; // to itself
+    /// let mut theirs = pd.register_buffer(4096, BufferConfig::READABLE)?;
+    /// theirs[..5].copy_from_slice(b"hello");
+    /// let remote = theirs.remote(0, 5)?; // told to whoever reads it
+    ///
+    /// let ours = pd.register_buffer(4096, BufferConfig::default())?;
+    /// let loan = qp.send.lend(ours)?;
+    /// let flags = SendFlags { signalled: true, ..SendFlags::default() };
+    /// qp.send.stage_lent(loan, 0, SendOp::Read { len: 5, remote }, flags)?;
+    /// qp.send.post()?;
+    /// assert!(qp.send.reclaim(loan).is_none(), "the device has it");
+    /// # let mut batch = CompletionBatch::new(8);
+    /// # while qp.send.retired_total() < 1 {
+    /// #     cq.poll(&mut batch)?;
+    /// #     for completion in batch.drain() {
+    /// #         qp.send.retire(&completion)?;
+    /// #     }
+    /// # }
+    /// // When it has completed:
+    /// let ours = qp.send.reclaim(loan).expect("it was retired");
+    /// assert_eq!(&ours[..5], b"hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LendError> {
+        match self.attach_registration(buffer.registration()) {
+            Ok(region) => {
+                let loan = LoanId(region);
+                self.loans.0.push((loan, buffer));
+                Ok(loan)
+            }
+            Err(reason) => Err(LendError { buffer, reason }),
+        }
+    }
+
+    /// Stages a one-sided request whose bytes are at `offset` of a lent buffer: as
+    /// [`stage_at`](Self::stage_at).
+    ///
+    /// # Errors
+    /// [`StageError`]; nothing has changed.
+    #[inline]
+    pub fn stage_lent(
+        &mut self,
+        loan: LoanId,
+        offset: usize,
+        op: SendOp,
+        flags: SendFlags,
+    ) -> Result<(), StageError> {
+        self.stage_at(loan.0, offset, op, flags)
+    }
+
+    /// Takes a lent buffer back: `None` as long as a request that uses it is staged or in
+    /// flight, and if there is no such loan.
+    pub fn reclaim(&mut self, loan: LoanId) -> Option<Buffer> {
+        let at = self.loans.0.iter().position(|(id, _)| *id == loan)?;
+        let retired = self.retired;
+        let place = self.regions.get(loan.0.0)?;
+        if place.last_used > retired {
+            return None;
+        }
+        self.detach(loan.0);
+        Some(self.loans.0.swap_remove(at).1)
+    }
+}

@@ -1,0 +1,145 @@
+//! Buffers of the user: who may reach them, and where they are meanwhile.
+
+mod common;
+
+use common::*;
+use verbs_safe::*;
+
+const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
+
+fn rig(config: BufferConfig, len: usize) -> (ProtectionDomain, End, End, Buffer) {
+    let pd = context().alloc_pd().unwrap();
+    let (a, b) = pair_on(&pd, Shape::default());
+    let buffer = pd.register_buffer(len, config).unwrap();
+    (pd, a, b, buffer)
+}
+
+/// Reads all of `remote` to the beginning of `into`.
+fn read(end: &mut End, into: Buffer, remote: RemoteSpan) -> (Buffer, WcStatus) {
+    let loan = end.send.lend(into).unwrap();
+    let op = SendOp::Read { len: remote.len as u32, remote };
+    end.send.stage_lent(loan, 0, op, SIGNALLED).unwrap();
+    assert!(end.send.reclaim(loan).is_none(), "it is staged");
+    end.send.post().unwrap();
+    assert!(end.send.reclaim(loan).is_none(), "it is posted");
+    let status = end.status_of_one();
+    let buffer = end.send.reclaim(loan).expect("the request is retired");
+    assert!(end.send.reclaim(loan).is_none(), "it was given back");
+    (buffer, status)
+}
+
+#[test]
+fn what_is_read_lands_in_the_buffer_that_was_lent_and_nowhere_else() {
+    let (pd, mut a, _b, mut theirs) = rig(BufferConfig::READABLE, 10_000);
+    theirs.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 ^ (i >> 8) as u8);
+    let ours = pd.register_buffer(10_000, BufferConfig::default()).unwrap();
+    let at = ours.as_ptr();
+    let (ours, status) = read(&mut a, ours, theirs.remote(0, 9_999).unwrap());
+    assert_eq!((status, ours.as_ptr()), (WcStatus::SUCCESS, at));
+    assert_eq!(ours[..9_999], theirs[..9_999]);
+    assert_eq!(ours[9_999], 0);
+}
+
+#[test]
+fn peers_reach_what_they_may_and_nothing_else() {
+    let cases = [
+        (BufferConfig::READABLE, true, WcStatus::SUCCESS),
+        (BufferConfig::default(), true, WcStatus::REM_ACCESS),
+        (BufferConfig::READABLE, false, WcStatus::REM_ACCESS),
+        (BufferConfig { peers_read: true, signal: true }, false, WcStatus::REM_ACCESS),
+    ];
+    for (config, reads, expected) in cases {
+        let (pd, mut a, _b, theirs) = rig(config, 64);
+        let key = theirs.remote(0, 64).unwrap_or_else(|e| {
+            assert_eq!(e, RegionError::NotForPeers);
+            // As if the peer had guessed: addresses and keys are no secrets.
+            let readable = pd.register_buffer(64, BufferConfig::READABLE).unwrap();
+            RemoteSpan { addr: theirs.as_ptr() as u64, ..readable.remote(0, 64).unwrap() }
+        });
+        let ours = pd.register_buffer(64, BufferConfig::default()).unwrap();
+        let status = if reads { read(&mut a, ours, key).1 } else { a.write(key) };
+        assert_eq!(status, expected, "{config:?}, reads: {reads}");
+        assert!(theirs.iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn a_signal_is_the_one_word_that_peers_can_write() {
+    for len in [0, 1, 8, 4093, 4096] {
+        let config = BufferConfig { peers_read: true, signal: true };
+        let (_pd, mut a, _b, buffer) = rig(config, len);
+        let signal = buffer.signal().expect("asked for");
+        assert_eq!(signal.len(), 8);
+        let word = signal.remote(0, 8).unwrap();
+        assert!(word.addr >= buffer.as_ptr() as u64 + len as u64);
+        assert!(word.addr < buffer.as_ptr() as u64 + len as u64 + 16, "right behind");
+        let slot = a.send.next_slot().unwrap();
+        slot[..8].fill(3);
+        assert_eq!(a.write(RemoteSpan { len: 1, ..word }), WcStatus::SUCCESS);
+        assert_eq!((signal.observe_byte(0), signal.observe_byte(1)), (Ok(3), Ok(0)));
+        let before = RemoteSpan { addr: word.addr - 1, len: 1, ..word };
+        assert_eq!(a.write(before), WcStatus::REM_ACCESS);
+        assert!(buffer.iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn a_buffer_that_was_lent_outlives_the_queue_that_it_was_lent_to_until_the_device_is_done() {
+    let (pd, mut a, mut b, theirs) = rig(BufferConfig::READABLE, 1 << 16);
+    let ours = pd.register_buffer(1 << 16, BufferConfig::default()).unwrap();
+    let loan = a.send.lend(ours).unwrap();
+    let op = SendOp::Read { len: 1 << 16, remote: theirs.remote(0, 1 << 16).unwrap() };
+    a.send.stage_lent(loan, 0, op, SIGNALLED).unwrap();
+    a.send.post().unwrap();
+    // Nothing else has the buffer now: it goes with the queue pair.
+    drop(a);
+    std::mem::forget(theirs);
+    b.send(b"");
+    let _ = b.status_of_one();
+}
+
+#[test]
+fn loans_of_other_domains_and_unknown_loans_are_refused() {
+    let (pd, mut a, mut b, _) = rig(BufferConfig::READABLE, 8);
+    let stranger = context().alloc_pd().unwrap();
+    let foreign = stranger.register_buffer(8, BufferConfig::default()).unwrap();
+    let refused = a.send.lend(foreign).unwrap_err();
+    assert!(matches!(refused.reason, AttachError::OtherDomain { .. }));
+    assert_eq!(refused.buffer.len(), 8);
+    let theirs = pd.register_buffer(8, BufferConfig::READABLE).unwrap();
+    let (op, ours) = (
+        SendOp::Read { len: 8, remote: theirs.remote(0, 8).unwrap() },
+        pd.register_buffer(8, BufferConfig::default()).unwrap(),
+    );
+    let loan = a.send.lend(ours).unwrap();
+    assert_eq!(b.send.stage_lent(loan, 0, op, SIGNALLED), Err(StageError::UnknownRegion));
+    assert!(matches!(
+        a.send.stage_lent(loan, 1, op, SIGNALLED),
+        Err(StageError::OutsideRegion { .. })
+    ));
+    assert!(b.send.reclaim(loan).is_none(), "another queue's");
+    assert!(a.send.reclaim(loan).is_some(), "unused");
+    assert_eq!(a.send.stage_lent(loan, 0, op, SIGNALLED), Err(StageError::UnknownRegion));
+}
+
+#[test]
+fn a_failed_read_gives_the_buffer_back_as_well() {
+    let (pd, mut a, _b, theirs) = rig(BufferConfig::READABLE, 64);
+    let span = theirs.remote(0, 64).unwrap();
+    drop(theirs); // the key is revoked
+    let ours = pd.register_buffer(64, BufferConfig::default()).unwrap();
+    let (ours, status) = read(&mut a, ours, span);
+    assert_eq!((status, ours.len()), (WcStatus::REM_ACCESS, 64));
+}
+
+#[test]
+fn the_last_holder_of_a_frozen_buffer_can_thaw_it() {
+    let (_pd, _a, _b, mut buffer) = rig(BufferConfig::READABLE, 8);
+    buffer.fill(5);
+    let one = buffer.freeze();
+    let other = one.clone();
+    assert_eq!(*other, [5; 8]);
+    let one = one.thaw().unwrap_err();
+    drop(other);
+    assert_eq!(one.thaw().unwrap()[..], [5; 8]);
+}
