@@ -98,7 +98,7 @@ pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
 pub use ring::{LandingRing, RingBytes, RingConfig, SourceRing};
-pub use send::{InRun, LendError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue};
+pub use send::{InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue};
 pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use transport::Transport;

@@ -17,7 +17,7 @@ pub struct LoanId(RegionId);
 /// A buffer was not taken.
 #[derive(Debug, Error)]
 #[error("{reason}")]
-pub struct LendError {
+pub struct LoanError {
     /// The buffer.
     pub buffer: Buffer,
     /// Why.
@@ -41,7 +41,7 @@ impl SendQueue {
     /// buffer goes with its queue pair, as soon as no request can use it any more.
     ///
     /// # Errors
-    /// [`LendError`] with the buffer, which is another domain's.
+    /// [`LoanError`] with the buffer, which is another domain's.
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -76,14 +76,14 @@ impl SendQueue {
     /// assert_eq!(&ours[..5], b"hello");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LendError> {
+    pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LoanError> {
         match self.attach_registration(buffer.registration()) {
             Ok(region) => {
                 let loan = LoanId(region);
                 self.loans.0.push((loan, buffer));
                 Ok(loan)
             }
-            Err(reason) => Err(LendError { buffer, reason }),
+            Err(reason) => Err(LoanError { buffer, reason }),
         }
     }
 
