@@ -30,6 +30,7 @@ fn the_other_process() {
         Some("curt") => be_curt(),
         Some("another") => become_another_program(),
         Some("forking") => be_forking(),
+        Some("limited") => be_limited(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -158,6 +159,18 @@ fn become_another_program() {
     assert_eq!(hear().as_deref(), Some("now"));
     let error = std::process::Command::new("cat").exec();
     panic!("{error}");
+}
+
+/// May not have files as long as those that processes share.
+fn be_limited() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit { current: Some(1 << 20), maximum: None };
+    setrlimit(Resource::Fsize, limit).unwrap();
+    say(&soft_rnic::crosses_processes().unwrap_err());
+    // Within the process everything is as it was.
+    let pair = Pair::new();
+    pair.close();
+    say("closed");
 }
 
 fn fill(bytes: &mut [u8], with: u8) {
@@ -306,6 +319,17 @@ fn a_process_that_runs_another_program_leaves_its_peer_with_an_error() {
         assert_eq!(qp_state_name(end.net.state(end.qp)), "ERR");
         end.close();
     }
+}
+
+#[test]
+fn a_process_whose_files_may_not_be_long_enough_stays_by_itself() {
+    if !is_soft() {
+        return;
+    }
+    let mut other = start("limited");
+    let why = other.hear();
+    assert!(why.contains("sealed memory files"), "{why}");
+    assert_eq!(other.hear(), "closed");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
-use super::memory;
+use super::memory::{self, Proof};
 use super::pair::{Parts, has_gone};
 use super::ring::Rings;
 
@@ -41,9 +41,7 @@ const AT_ONCE: usize = 256;
 struct Words {
     slot: u32,
     identity: u64,
-    /// Where in its memory which value lies: whoever can read it there, may attach.
-    proof_addr: u64,
-    proof: u64,
+    proof: Proof,
 }
 
 const WORDS: usize = 7;
@@ -57,8 +55,8 @@ impl Words {
             layout,
             self.slot.into(),
             self.identity,
-            self.proof_addr,
-            self.proof,
+            self.proof.addr,
+            self.proof.value,
         ];
         let mut bytes = [0; 8 * WORDS];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -77,7 +75,8 @@ impl Words {
             *word = u64::from_ne_bytes(bytes.try_into().ok()?);
         }
         let slot = u32::try_from(words[3]).ok().filter(|slot| *slot < SLOTS)?;
-        let said = Words { slot, identity: words[4], proof_addr: words[5], proof: words[6] };
+        let proof = Proof { addr: words[5], value: words[6] };
+        let said = Words { slot, identity: words[4], proof };
         (said.to_bytes() == bytes).then_some(said)
     }
 }
@@ -153,6 +152,12 @@ impl Here {
             Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
         let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
         let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
+        if !is_event_counter(&doorbell) {
+            return Err(("the directory /proc", Errno::NOENT));
+        }
+        if is_nobody(&std::fs::read_to_string(OVERFLOW_UID).unwrap_or_default()) {
+            return Err(("a user of its own", Errno::ACCESS));
+        }
         let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
         let has_barriers = u32::from(super::barrier::is_asymmetric());
         directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
@@ -163,9 +168,19 @@ impl Here {
     }
 
     fn words(&self) -> Words {
-        let proof_addr = (&raw const *self.proof).expose_provenance() as u64;
-        Words { slot: self.slot, identity: self.identity, proof_addr, proof: *self.proof }
+        let addr = (&raw const *self.proof).expose_provenance() as u64;
+        let proof = Proof { addr, value: *self.proof };
+        Words { slot: self.slot, identity: self.identity, proof }
     }
+}
+
+/// The number that users have here who have none in this namespace.
+const OVERFLOW_UID: &str = "/proc/sys/kernel/overflowuid";
+
+/// Whether this user is the one that those look like who have no number here: then others
+/// cannot be told from it.
+fn is_nobody(overflow: &str) -> bool {
+    overflow.trim().parse() == Ok(geteuid().as_raw())
 }
 
 fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd), Errno> {
@@ -246,7 +261,7 @@ impl Lobby {
         let (told, accepted) = known.theirs.take().filter(|(told, _)| told.pid == told_to)?;
         let ours = known.ours.take()?;
         self.known.remove(&slot);
-        let attaches = memory::is_permitted(told.pid, told.words.proof_addr, told.words.proof);
+        let proof = told.words.proof;
         Some(Parts {
             slot,
             pid: told.pid,
@@ -257,7 +272,8 @@ impl Lobby {
             doorbell: told.doorbell,
             socket: ours.socket,
             accepted,
-            attaches,
+            attaches: proof.holds(told.pid),
+            proof,
         })
     }
 
@@ -328,6 +344,12 @@ fn credentials(socket: &OwnedFd) -> Result<Pid, Errno> {
     Pid::from_raw(seen.pid).ok_or(Errno::SRCH)
 }
 
+/// Whether a descriptor is an event counter, as the system says.
+fn is_event_counter(fd: &OwnedFd) -> bool {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::read_link(path).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -350,8 +372,105 @@ fn read(socket: &OwnedFd) -> Result<Told, Errno> {
     }
     let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
     let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
+    // Eight bytes are written to it: elsewhere they could do harm, or find nobody.
+    if !is_event_counter(&doorbell) {
+        return Err(Errno::PROTO);
+    }
     let (pid, pidfd) = who(socket)?;
     let theirs: Mapped<Directory> = Mapped::open(&directory)?;
     let incoming: Mapped<Rings> = Mapped::open(&rings)?;
     Ok(Told { words, pid, pidfd, theirs, incoming, doorbell })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here() -> Here {
+        Here::claim(1, 2).unwrap()
+    }
+
+    fn accepted(here: &Here) -> OwnedFd {
+        loop {
+            match accept_with(&here.listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => return socket,
+                Err(error) => assert_eq!(error, Errno::AGAIN),
+            }
+        }
+    }
+
+    #[test]
+    fn a_doorbell_that_is_none_is_not_rung() {
+        let here = here();
+        let rings: Mapped<Rings> = Mapped::create("test").unwrap();
+        let (_read, pipe) = rustix::pipe::pipe().unwrap();
+        let files = [here.directory.file().unwrap(), rings.file().unwrap()];
+        for (doorbell, is_one) in [(here.doorbell.as_fd(), true), (pipe.as_fd(), false)] {
+            let socket = new_socket().unwrap();
+            connect(&socket, &name(here.slot).unwrap()).unwrap();
+            let said = [files[0], files[1], doorbell];
+            send(&socket, &here.words().to_bytes(), &said).unwrap();
+            let heard = read(&accepted(&here));
+            assert_eq!(heard.err(), (!is_one).then_some(Errno::PROTO));
+        }
+    }
+
+    #[test]
+    fn who_says_that_it_has_anothers_slot_is_not_taken_in() {
+        let (here, mut lobby) = (here(), Lobby::default());
+        // This process has introduced itself to somebody else in that slot.
+        let mut other =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&other);
+        let (socket, _other_end) = connection();
+        let introduction = Introduction {
+            socket,
+            pid: pid.as_raw_pid(),
+            pidfd: pidfd_open(pid, PidfdFlags::empty()).unwrap(),
+            outgoing: Mapped::create("test").unwrap(),
+        };
+        lobby.known.entry(here.slot).or_default().ours = Some(introduction);
+        let told = call(&here, here.slot, &mut None).unwrap().unwrap();
+        assert!(lobby.take_in(&here).is_empty());
+        assert!(lobby.knows(here.slot));
+        // It is told so.
+        assert!(has_gone(&told.pidfd, &[told.socket.as_fd()]));
+        other.kill().unwrap();
+        other.wait().unwrap();
+        // The other has ended: who says it now is believed.
+        let _told = call(&here, here.slot, &mut None).unwrap().unwrap();
+        let complete = lobby.take_in(&here);
+        assert_eq!(complete.iter().map(|parts| parts.slot).collect::<Vec<_>>(), [here.slot]);
+    }
+
+    fn connection() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    #[test]
+    fn a_flood_of_connections_is_accepted_bit_by_bit() {
+        let (here, mut lobby) = (here(), Lobby::default());
+        let many = AT_ONCE + 1;
+        let connect = |_| {
+            let socket = new_socket().unwrap();
+            connect(&socket, &name(here.slot).unwrap()).unwrap();
+            socket
+        };
+        let sockets: Vec<_> = (0..many).map(connect).collect();
+        lobby.take_in(&here);
+        assert!(lobby.unheard);
+        drop(sockets);
+        lobby.take_in(&here);
+        assert!(!lobby.unheard);
+        lobby.take_in(&here);
+        assert!(!lobby.has_silent());
+    }
+
+    #[test]
+    fn a_user_whom_others_look_like_is_not_told_from_them() {
+        let own = geteuid().as_raw();
+        assert!(is_nobody(&format!("{own}\n")));
+        assert!(!is_nobody(&format!("{}\n", own + 1)) && !is_nobody(""));
+    }
 }

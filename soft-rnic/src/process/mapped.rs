@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 
 use super::forked::{self, Place};
 
@@ -41,6 +42,11 @@ impl<T: Layout> Mapped<T> {
     pub(crate) fn create(name: &str) -> Result<Mapped<T>, Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(name, flags)?;
+        // Beyond its limit the process would be killed.
+        let limit = getrlimit(Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < size_of::<T>() as u64) {
+            return Err(Errno::FBIG);
+        }
         ftruncate(&file, size_of::<T>() as u64)?;
         let base = map::<T>(&file, ProtFlags::READ | ProtFlags::WRITE)?;
         let mut mapped = Mapped::at(base);

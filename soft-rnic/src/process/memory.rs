@@ -89,10 +89,19 @@ pub(crate) fn permit(pid: i32, is_first: bool) {
     }
 }
 
-/// Whether memory of `pid` can be read: `value` is what lies at `addr` there.
-pub(crate) fn is_permitted(pid: i32, addr: u64, value: u64) -> bool {
-    let mut seen = 0_u64;
-    let here = [Span { ptr: (&raw mut seen).cast(), len: 8 }];
-    // SAFETY: our own eight bytes.
-    unsafe { attach(pid, Way::From, &here, addr, 8) }.is_ok() && seen == value
+/// Where in the memory of a process which value lies: whoever can read it there may attach
+/// to the process, and the process still is the one that has said so.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Proof {
+    pub(crate) addr: u64,
+    pub(crate) value: u64,
+}
+
+impl Proof {
+    pub(crate) fn holds(&self, pid: i32) -> bool {
+        let mut seen = 0_u64;
+        let here = [Span { ptr: (&raw mut seen).cast(), len: 8 }];
+        // SAFETY: our own eight bytes.
+        unsafe { attach(pid, Way::From, &here, self.addr, 8) }.is_ok() && seen == self.value
+    }
 }

@@ -132,8 +132,9 @@ impl Qp {
         // SAFETY: as above.
         match unsafe { attach(pair.pid, way, local, there, len as usize) } {
             Ok(()) => Access::Done,
-            // It is dying: its memory goes before the kernel says so.
+            // It is dying, or runs another program: its memory goes before the kernel says so.
             Err(Errno::SRCH) => Access::Ended(self.lost(parts, len)),
+            Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(parts, len)),
             Err(_) => Access::Ended(self.unattached(parts, pair, len)),
         }
     }

@@ -19,6 +19,7 @@ use crate::lock::{Lock, Padded};
 use super::barrier::{is_asymmetric, light};
 use super::directory::{Directory, Told};
 use super::mapped::Mapped;
+use super::memory::Proof;
 use super::region::Window;
 use super::ring::{Requests, Rings};
 
@@ -41,6 +42,7 @@ pub(crate) struct Pair {
     pub(crate) accepted: OwnedFd,
     /// Its memory can be reached by cross-memory attach.
     pub(crate) attaches: bool,
+    proof: Proof,
     /// It executes our barriers, where it needs them.
     pub(crate) spares_barriers: bool,
     /// It has ended, or does not keep the rules.
@@ -78,12 +80,13 @@ pub(crate) struct Parts {
     pub(crate) socket: OwnedFd,
     pub(crate) accepted: OwnedFd,
     pub(crate) attaches: bool,
+    pub(crate) proof: Proof,
 }
 
 impl Pair {
     pub(crate) fn new(parts: Parts) -> Pair {
         let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
-        let Parts { doorbell, socket, accepted, attaches, .. } = parts;
+        let Parts { doorbell, socket, accepted, attaches, proof, .. } = parts;
         let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
         let windows = Windows { by_key: HashMap::new(), sweep_at: WINDOWS };
         Pair {
@@ -97,6 +100,7 @@ impl Pair {
             socket,
             accepted,
             attaches,
+            proof,
             spares_barriers,
             dead: AtomicBool::new(false),
             requests: Padded::default(),
@@ -130,6 +134,12 @@ impl Pair {
         has_gone(&self.pidfd, &[self.socket.as_fd(), self.accepted.as_fd()])
     }
 
+    /// Whether its memory is still that which it has told of, as far as it can be reached:
+    /// what runs another program has lost it before anything else.
+    pub(crate) fn has_its_memory(&self) -> bool {
+        self.proof.holds(self.pid)
+    }
+
     /// Whether it exchanges nothing with us any more, even if it lives.
     pub(crate) fn has_left(&self) -> bool {
         let mut fds = [PollFd::new(&self.accepted, PollFlags::RDHUP)];
@@ -160,7 +170,7 @@ impl Pair {
             windows.by_key.retain(|key, w| self.theirs.version(*key) == Some(w.version));
             windows.sweep_at = WINDOWS.max(2 * windows.by_key.len());
         }
-        let window = Arc::new(Window::open(self.pid, told, &place).ok()?);
+        let window = Arc::new(Window::open(self.pid, told, &place, || !self.has_gone()).ok()?);
         windows.by_key.insert(key, Arc::clone(&window));
         Some(window)
     }
@@ -212,9 +222,26 @@ pub(crate) fn has_gone(pidfd: &OwnedFd, connections: &[BorrowedFd<'_>]) -> bool 
     poll(&mut fds, Some(&NOW)).is_ok() && fds.iter().any(happened)
 }
 
-/// Rings a doorbell.
+/// Rings a doorbell. It never waits: its owner, who shares its flags, may have made it
+/// blocking, and have filled it.
 #[cold]
 pub(crate) fn ring(doorbell: &impl AsFd) {
-    // It fails only if the counter is full: then it is ringing.
-    let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+    let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
+    // One that has no room rings already.
+    if poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0) {
+        let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn a_full_doorbell_that_blocks_holds_nobody_up() {
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        ring(&doorbell);
+    }
 }

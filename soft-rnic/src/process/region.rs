@@ -8,7 +8,8 @@
 
 use core::ptr::NonNull;
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat};
@@ -31,8 +32,22 @@ struct Line {
     start: u64,
     end: u64,
     offset: u64,
-    inode: u64,
+    file: FileId,
     is_shared_memory: bool,
+}
+
+/// A file: the device that it is on, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    fn of(fd: impl AsFd) -> Result<FileId, Errno> {
+        let stat = fstat(fd)?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 impl Line {
@@ -41,15 +56,16 @@ impl Line {
         let (start, end) = fields.next()?.split_once('-')?;
         let protection = fields.next()?;
         let offset = fields.next()?;
-        let _device = fields.next()?;
+        let (major, minor) = fields.next()?.split_once(':')?;
         let inode = fields.next()?.parse().ok()?;
         let name = fields.next().unwrap_or_default();
         let hex = |text| u64::from_str_radix(text, 16).ok();
+        let device = rustix::fs::makedev(hex(major)? as u32, hex(minor)? as u32);
         Some(Line {
             start: hex(start)?,
             end: hex(end)?,
             offset: hex(offset)?,
-            inode,
+            file: FileId { device, inode },
             is_shared_memory: protection == "rw-s" && name.starts_with("/memfd:"),
         })
     }
@@ -57,9 +73,9 @@ impl Line {
 
 /// Where `addr .. addr + len` lies, if it lies in one memory file, in at most two
 /// pieces (as a ring that is mapped twice does).
-fn locate(maps: &str, addr: u64, len: u64) -> Option<InFile> {
+fn locate(maps: &str, addr: u64, len: u64) -> Option<(FileId, InFile)> {
     let end = addr.checked_add(len)?;
-    let mut pieces: Vec<(u64, u64, u64)> = Vec::new();
+    let mut pieces: Vec<(u64, u64, FileId)> = Vec::new();
     let mut at = addr;
     for line in maps.lines().filter_map(Line::parse) {
         if line.end <= at || line.start >= end {
@@ -69,19 +85,14 @@ fn locate(maps: &str, addr: u64, len: u64) -> Option<InFile> {
             return None;
         }
         let until = line.end.min(end);
-        pieces.push((line.offset + (at - line.start), until - at, line.inode));
+        pieces.push((line.offset + (at - line.start), until - at, line.file));
         at = until;
     }
-    let &(offset, split, inode) = pieces.first()?;
+    let &(offset, split, file) = pieces.first()?;
     let second = pieces.get(1).map_or(0, |piece| piece.0);
-    let same = pieces.iter().all(|piece| piece.2 == inode);
-    (at == end && same && pieces.len() <= 2).then_some(InFile {
-        fd: 0,
-        inode,
-        offset,
-        split,
-        second,
-    })
+    let same = pieces.iter().all(|piece| piece.2 == file);
+    let place = InFile { fd: 0, inode: file.inode, offset, split, second };
+    (at == end && same && pieces.len() <= 2).then_some((file, place))
 }
 
 impl Files {
@@ -89,13 +100,13 @@ impl Files {
     /// shareable.
     pub(crate) fn find(&self, addr: u64, len: u64) -> Option<InFile> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let found = locate(&maps, addr, len)?;
+        let (id, found) = locate(&maps, addr, len)?;
         let mut open = self.open.lock();
         if let Some((file, users)) = open.get_mut(&found.inode) {
             *users += 1;
             return Some(InFile { fd: file.as_raw_fd() as u32, ..found });
         }
-        let file = descriptor_of(found.inode)?;
+        let file = descriptor_of(id)?;
         let fd = file.as_raw_fd() as u32;
         open.insert(found.inode, (file, 1));
         Some(InFile { fd, ..found })
@@ -116,9 +127,9 @@ impl Files {
 }
 
 /// A descriptor of our own for a memory file that this process has open.
-fn descriptor_of(inode: u64) -> Option<OwnedFd> {
+fn descriptor_of(file: FileId) -> Option<OwnedFd> {
     let is_it =
-        |fd: BorrowedFd<'_>| fstat(fd).is_ok_and(|stat| stat.st_ino == inode) && is_sealed(fd);
+        |fd: BorrowedFd<'_>| FileId::of(fd) == Ok(file) && is_of_memory(fd) && is_sealed(fd);
     std::fs::read_dir("/proc/self/fd").ok()?.find_map(|entry| {
         let number: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         // SAFETY: it may be closed meanwhile by another thread; then it is refused, or
@@ -126,8 +137,32 @@ fn descriptor_of(inode: u64) -> Option<OwnedFd> {
         let fd = unsafe { BorrowedFd::borrow_raw(number) };
         let copy = is_it(fd).then(|| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok()).flatten()?;
         // Another look: the number may have become something else in between.
-        is_it(std::os::fd::AsFd::as_fd(&copy)).then_some(copy)
+        is_it(copy.as_fd()).then_some(copy)
     })
+}
+
+/// Whether a file is one in memory, and no other mount's; nor one of huge pages, of which
+/// there may be none left when a hole in it is accessed. The descriptor may be good for
+/// nothing but to look at it.
+fn is_of_memory(file: impl AsFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let named =
+        std::fs::read_link(path).is_ok_and(|to| to.as_os_str().as_bytes().starts_with(b"/memfd:"));
+    named && rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == TMPFS)
+}
+
+/// Opens a memory file by the number that a descriptor has in another process. What it is
+/// is looked at first: to open anything else may have effects, or never end.
+fn open_in(pid: i32, fd: u32, is_still_it: impl FnOnce() -> bool) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/{pid}/fd/{fd}");
+    let seen = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    // The number of the process may be another's by now.
+    if !is_of_memory(&seen) || !is_still_it() {
+        return Err(Errno::INVAL);
+    }
+    let path = format!("/proc/self/fd/{}", seen.as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
 fn is_sealed(file: BorrowedFd<'_>) -> bool {
@@ -152,12 +187,16 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Maps a region of the process `pid`.
-    pub(crate) fn open(pid: i32, told: &Told, place: &InFile) -> Result<Window, Errno> {
-        let path = format!("/proc/{pid}/fd/{}", place.fd);
-        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    /// Maps a region of the process `pid`, if it still is that one.
+    pub(crate) fn open(
+        pid: i32,
+        told: &Told,
+        place: &InFile,
+        is_still_it: impl FnOnce() -> bool,
+    ) -> Result<Window, Errno> {
+        let file = open_in(pid, place.fd, is_still_it)?;
         let stat = fstat(&file)?;
-        let sealed = is_sealed(std::os::fd::AsFd::as_fd(&file));
+        let sealed = is_sealed(file.as_fd());
         let split = place.split.min(told.length);
         let rest = told.length - split;
         let within = |offset: u64, len: u64| {
@@ -233,7 +272,7 @@ d000-e000 r--s 00000000 00:01 78 /memfd:other (deleted)
 
     #[test]
     fn memory_is_found_in_one_piece_or_two_of_one_file() {
-        let find = |addr, len| locate(MAPS, addr, len).map(|f| (f.offset, f.split, f.second));
+        let find = |addr, len| locate(MAPS, addr, len).map(|(_, f)| (f.offset, f.split, f.second));
         assert_eq!(find(0x4010, 0x20), Some((0x10010, 0x20, 0)));
         assert_eq!(find(0x4000, 0x8000), Some((0x10000, 0x4000, 0x10000)));
         assert_eq!(find(0x1000, 0x10), None, "private");
@@ -241,5 +280,36 @@ d000-e000 r--s 00000000 00:01 78 /memfd:other (deleted)
         assert_eq!(find(0xd000, 0x10), None, "read-only");
         assert_eq!(find(0x3000, 0x2000), None, "a hole in front");
         assert_eq!(find(0xdff0, 0x20), None, "ends behind");
+        let file = |addr| locate(MAPS, addr, 1).map(|(file, _)| (file.device, file.inode));
+        assert_eq!(file(0xc000), Some((1, 78)));
+    }
+
+    /// A descriptor of this process as a peer would name it.
+    fn opened(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+        open_in(std::process::id() as i32, file.as_raw_fd() as u32, || true)
+    }
+
+    #[test]
+    fn nothing_but_memory_files_is_opened_by_a_number_that_a_peer_says() {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        let memory = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        assert!(opened(&memory).is_ok());
+        let me = std::process::id() as i32;
+        let gone = open_in(me, memory.as_raw_fd() as u32, || false);
+        assert_eq!(gone.err(), Some(Errno::INVAL), "the number is another's");
+        // To open it for writing and reading does something: it has a reader then.
+        let dir = std::env::temp_dir().join(format!("soft-rnic-{me}"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &dir, Mode::RWXU).unwrap();
+        let look = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fifo = rustix::fs::open(&dir, look, Mode::empty());
+        std::fs::remove_file(&dir).unwrap();
+        let named = std::fs::File::open("/dev/null").unwrap().into();
+        for other in [fifo.unwrap(), named] {
+            assert_eq!(opened(&other).err(), Some(Errno::INVAL));
+        }
+        let huge = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
+        if let Ok(huge) = memfd_create("test", huge) {
+            assert_eq!(opened(&huge).err(), Some(Errno::INVAL), "huge pages");
+        }
     }
 }

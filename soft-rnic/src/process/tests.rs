@@ -98,6 +98,7 @@ impl Wild {
             accepted,
             doorbell,
             attaches: true,
+            proof: memory::Proof { addr: 0, value: 0 },
         }));
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));
