@@ -338,7 +338,9 @@ impl Device {
         pair.declare_dead();
         {
             // Before it leaves the others: whoever looks through both finds it.
-            neighbours.departed().push(Arc::clone(pair));
+            if !pair.has_gone() {
+                neighbours.departed().push(Arc::clone(pair));
+            }
             let mut pairs = neighbours.pairs.write();
             if pairs.get(&pair.slot).is_some_and(|known| Arc::ptr_eq(known, pair)) {
                 pairs.remove(&pair.slot);

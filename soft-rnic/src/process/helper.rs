@@ -204,6 +204,8 @@ impl Device {
                 if let Some(pair) = neighbours.pair(slot as u32).filter(|p| p.has_left()) {
                     self.bury(&pair);
                 }
+                // Or one of those has gone.
+                drop(neighbours.departed());
             }
         }
     }

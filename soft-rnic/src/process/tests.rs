@@ -370,5 +370,9 @@ fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
     // Who runs no more is not waited for.
     process.end();
     assert_eq!(neighbours.wait_outside(), Ok(()));
+    let is_it = |pair: &Arc<Pair>| Arc::ptr_eq(pair, &peer.pair);
+    assert!(!neighbours.departed.lock().iter().any(is_it));
+    device.bury(&peer.pair);
+    assert!(!neighbours.departed.lock().iter().any(is_it));
     drop(inside);
 }
