@@ -13,12 +13,15 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
-/// The slots of the peers that are made up, one for each test; nobody has them but by
-/// chance.
-const SLOT: u32 = directory::SLOTS - 1;
-const FAR: u32 = far(SLOT);
+/// The slots of the peers that are made up, one for each test: any but this process's.
+fn slot(n: u32) -> u32 {
+    let device = crate::device::default_device();
+    let own = slot_of(device.neighbours.as_ref().unwrap().base());
+    (own + 1 + n) % directory::SLOTS
+}
 
-const fn far(slot: u32) -> u32 {
+/// The queue pair that a made-up peer has.
+fn far(slot: u32) -> u32 {
     slot << INDEX_BITS | 0x50
 }
 
@@ -76,7 +79,7 @@ impl Drop for Sleeper {
 
 impl Wild {
     fn new() -> Wild {
-        Wild::of(SLOT, rustix::process::getpid())
+        Wild::of(slot(0), rustix::process::getpid())
     }
 
     /// A peer that is said to be a process.
@@ -137,7 +140,8 @@ impl Wild {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let target = pick(random, &[to[0].into(), to[1].into(), 0, 0xff_ffff]) as u32;
         let any = random.next();
-        let from = pick(random, &[FAR.into(), FAR.into(), to[0].into(), any]) as u32;
+        let peer = u64::from(far(self.pair.slot));
+        let from = pick(random, &[peer, peer, to[0].into(), any]) as u32;
         // What ends it at once comes rarely.
         let more = u64::from(random.below(50) == 0);
         let what = random.below(6 + more) as u8;
@@ -185,7 +189,7 @@ impl Wild {
 
 /// A queue pair that is connected to the peer, with receive requests.
 fn connected(kind: ibv_qp_type) -> Arc<Qp> {
-    connected_to(kind, FAR)
+    connected_to(kind, far(slot(0)))
 }
 
 fn connected_to(kind: ibv_qp_type, far: u32) -> Arc<Qp> {
@@ -276,7 +280,7 @@ const RETRY_EXC: ibv_wc_status = ibv_wc_status::IBV_WC_RETRY_EXC_ERR;
 #[test]
 fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     let device = crate::device::default_device();
-    let (mut process, mut peer, qp) = met(SLOT - 1);
+    let (mut process, mut peer, qp) = met(slot(1));
     peer.acknowledge(&qp, 0);
     process.end();
     device.bury(&peer.pair);
@@ -299,7 +303,7 @@ fn met(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
 
 #[test]
 fn a_process_that_has_gone_is_reported_to_the_helper_once() {
-    let (mut process, peer, _qp) = met(SLOT - 2);
+    let (mut process, peer, _qp) = met(slot(2));
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     helper::watch_with(&set, &peer.pair);
     process.end();
@@ -317,11 +321,13 @@ fn a_process_that_has_gone_is_reported_to_the_helper_once() {
 #[test]
 fn a_process_that_runs_another_program_has_gone() {
     let device = crate::device::default_device();
-    let (_process, mut peer, qp) = met(SLOT - 3);
+    let (_process, mut peer, qp) = met(slot(3));
     peer.acknowledge(&qp, 0);
     assert!(!peer.pair.has_left());
     // As exec does: it lives, under its number.
-    peer.sockets = None;
+    for socket in peer.sockets.take().unwrap() {
+        rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
+    }
     assert!(peer.pair.has_gone());
     device.bury(&peer.pair);
     assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
@@ -330,7 +336,7 @@ fn a_process_that_runs_another_program_has_gone() {
 #[test]
 fn a_process_that_takes_us_for_dead_has_left() {
     let device = crate::device::default_device();
-    let (_process, peer, qp) = met(SLOT - 4);
+    let (_process, peer, qp) = met(slot(4));
     let [_, theirs] = peer.sockets.as_ref().unwrap();
     rustix::net::shutdown(theirs, rustix::net::Shutdown::Write).unwrap();
     assert!(peer.pair.has_left() && !peer.pair.has_gone());
@@ -360,12 +366,12 @@ fn who_is_declared_dead_hears_of_it() {
 fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
     let device = crate::device::default_device();
     let neighbours = device.neighbours.as_ref().unwrap();
-    let (mut process, peer, _qp) = met(SLOT - 5);
-    let number = far(SLOT - 5);
+    let (mut process, peer, _qp) = met(slot(5));
+    let number = far(slot(5));
     peer.directory.use_qp(number);
     let inside = peer.directory.qp(number).enter(false);
     device.bury(&peer.pair);
-    assert!(neighbours.pair(SLOT - 5).is_none());
+    assert!(neighbours.pair(slot(5)).is_none());
     assert_eq!(neighbours.wait_outside(), Err(errno::EBUSY));
     // Who runs no more is not waited for.
     process.end();
