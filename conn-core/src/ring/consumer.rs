@@ -1,8 +1,8 @@
 //! The end that reads records.
 
-use core::fmt;
+use core::{fmt, hint::cold_path};
 
-use super::{ALIGN, Geometry, HEADER_BYTES, SKIP, Span, mark_of, record_bytes};
+use super::{ALIGN, Geometry, HEADER_BYTES, SKIP, Span, claim_of, record_bytes};
 
 /// A tail that no honest sender writes: the peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,16 +128,28 @@ pub struct ConsumerConfig {
 /// assert_eq!(ring.on_tail(8), Err(TailError::Backwards { by: 8 }));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: told <= head <= read <= landed <= tail <= head + capacity; all are
-// multiples of 8.
+// Invariant: told <= head <= read <= until <= landed <= tail <= limit = told + capacity;
+// all are multiples of 8. What lies between read and until is contiguous; whatever ends
+// beyond until is looked at again. due_at is beyond told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
     geometry: Geometry,
     head_threshold: u64,
     /// The head as the sender knows it.
     told: u64,
+    /// Where what the sender may use ends.
+    limit: u64,
+    /// A tail beyond this leaves the sender less room than the longest message may need.
+    scarce_beyond: u64,
+    /// The head that is worth telling: told + head_threshold, or the first one beyond told
+    /// when the sender might be waiting.
+    due_at: u64,
     head: u64,
     read: u64,
+    /// The lesser of lap_end and landed.
+    until: u64,
+    /// Up to where memory is contiguous, as far as was looked at.
+    lap_end: u64,
     landed: u64,
     tail: u64,
 }
@@ -146,8 +158,22 @@ pub struct Consumer {
 impl Consumer {
     /// The receiver of an empty ring.
     pub const fn new(geometry: Geometry, config: ConsumerConfig) -> Self {
-        let ConsumerConfig { head_threshold } = config;
-        Self { geometry, head_threshold, told: 0, head: 0, read: 0, landed: 0, tail: 0 }
+        // 0 tells every free, and so does 1.
+        let head_threshold = if config.head_threshold == 0 { 1 } else { config.head_threshold };
+        Self {
+            geometry,
+            head_threshold,
+            told: 0,
+            limit: geometry.capacity(),
+            scarce_beyond: geometry.capacity() - geometry.most_needed(),
+            due_at: head_threshold,
+            head: 0,
+            read: 0,
+            until: 0,
+            lap_end: geometry.contiguous_until(0),
+            landed: 0,
+            tail: 0,
+        }
     }
 
     /// The ring's shape.
@@ -180,23 +206,44 @@ impl Consumer {
     /// [`TailError`] when it cannot be: the connection is to be closed.
     #[inline]
     pub fn on_tail(&mut self, tail: u64) -> Result<u64, TailError> {
-        let new = tail.wrapping_sub(self.tail);
-        // What the sender may use ends where it knows that it does.
-        if new <= self.told + self.geometry.capacity - self.tail && new.is_multiple_of(ALIGN) {
-            self.tail = tail;
-            return Ok(new);
+        if tail < self.tail || tail > self.limit || !tail.is_multiple_of(ALIGN) {
+            cold_path();
+            return Err(self.lie(tail));
         }
-        Err(self.lie(tail))
+        if tail > self.scarce_beyond {
+            self.due_at = self.told + 1;
+        }
+        let new = tail - self.tail;
+        self.tail = tail;
+        Ok(new)
     }
 
     #[cold]
     fn lie(&self, tail: u64) -> TailError {
-        let limit = self.told + self.geometry.capacity;
-        match (self.tail.checked_sub(tail), tail.checked_sub(limit)) {
+        match (self.tail.checked_sub(tail), tail.checked_sub(self.limit)) {
             (Some(by @ 1..), _) => TailError::Backwards { by },
             (_, Some(by @ 1..)) => TailError::BeyondCapacity { by },
             _ => TailError::Misaligned,
         }
+    }
+
+    /// The sender's tail has been seen, and what is before it is in the receiver's
+    /// memory, because the sender writes there: [`on_tail`](Self::on_tail) and
+    /// [`on_landed`](Self::on_landed) in one.
+    ///
+    /// # Errors
+    /// [`TailError`] when it cannot be: the connection is to be closed.
+    #[inline]
+    pub fn on_tail_landed(&mut self, tail: u64) -> Result<u64, TailError> {
+        let new = self.on_tail(tail)?;
+        self.land(tail);
+        Ok(new)
+    }
+
+    #[inline]
+    fn land(&mut self, landed: u64) {
+        self.landed = landed;
+        self.until = landed.min(self.lap_end);
     }
 
     /// All bytes up to `landed` are in the receiver's memory. Where the sender writes
@@ -215,7 +262,7 @@ impl Consumer {
         if !landed.is_multiple_of(ALIGN) {
             return Err(TailError::Misaligned);
         }
-        self.landed = landed;
+        self.land(landed);
         Ok(())
     }
 }
@@ -239,18 +286,44 @@ impl Consumer {
         if self.read == self.landed {
             return Ok(Taken::Partial);
         }
-        match parse(&self.geometry, self.read, header, (self.landed, self.tail))? {
-            Parsed::Record(record) => {
-                self.read = record.end;
-                Ok(Taken::Record(record))
+        let (len, claim) = (header as u32, claim_of(header, self.read));
+        let end = self.read + record_bytes(len);
+        if claim > u64::from(self.geometry.max_payload) || end > self.until {
+            cold_path();
+            match self.look_closer(header)? {
+                Closer::Whole => {}
+                Closer::Skipped => return Ok(Taken::Skipped),
+                Closer::Partial => return Ok(Taken::Partial),
             }
+        }
+        let offset = self.geometry.offset(self.read) + u64::from(HEADER_BYTES);
+        self.read = end;
+        Ok(Taken::Record(Record { payload: Span { offset, len }, end }))
+    }
+
+    /// Once in a lap, or when it is no whole message.
+    #[cold]
+    fn look_closer(&mut self, header: u64) -> Result<Closer, RecordError> {
+        let reach = (self.landed, self.tail);
+        let closer = match parse(&self.geometry, self.read, header, reach)? {
+            Parsed::Record(_) => Closer::Whole,
             Parsed::Skipped { end } => {
                 self.read = end;
-                Ok(Taken::Skipped)
+                Closer::Skipped
             }
-            Parsed::Partial => Ok(Taken::Partial),
-        }
+            Parsed::Partial => Closer::Partial,
+        };
+        self.lap_end = self.geometry.contiguous_until(self.read);
+        self.until = self.landed.min(self.lap_end);
+        Ok(closer)
     }
+}
+
+/// What a second look has found.
+enum Closer {
+    Whole,
+    Skipped,
+    Partial,
 }
 
 /// What a header says.
@@ -269,12 +342,11 @@ pub(super) fn parse(
     header: u64,
     (landed, tail): (u64, u64),
 ) -> Result<Parsed, RecordError> {
-    let (len, mark) = (header as u32, (header >> 32) as u32);
+    let (len, claim) = (header as u32, claim_of(header, position));
     let end = position + record_bytes(len);
-    let is_whole = mark == mark_of(position)
-        && len <= geometry.max_payload
+    let is_whole = claim <= u64::from(geometry.max_payload)
         && end <= landed
-        && geometry.skipped_before(position, end - position) == 0;
+        && end <= geometry.contiguous_until(position);
     if !is_whole {
         return parse_otherwise(geometry, position, header, (landed, tail));
     }
@@ -290,12 +362,12 @@ fn parse_otherwise(
     header: u64,
     (landed, tail): (u64, u64),
 ) -> Result<Parsed, RecordError> {
-    let (len, mark) = (header as u32, (header >> 32) as u32);
+    let (len, claim) = (header as u32, claim_of(header, position));
     let end = position + record_bytes(len);
-    if mark & !SKIP != mark_of(position) {
+    let is_skip = claim == u64::from(len) | SKIP;
+    if !is_skip && claim != u64::from(len) {
         return Err(RecordError::Mark { position });
     }
-    let is_skip = mark & SKIP != 0;
     if !is_skip && len > geometry.max_payload {
         return Err(RecordError::TooLong { claimed: len, most: geometry.max_payload });
     }
@@ -313,25 +385,29 @@ fn parse_otherwise(
 /// Freeing.
 impl Consumer {
     /// All records up to `head` have been freed: the [end](Record::end) of the last one
-    /// of an unbroken row, which [`free`](super::free) finds; or, when nothing is lent, the
-    /// [read pointer](Self::read_pointer), so that nothing that was skipped stays behind.
+    /// of an unbroken row, which [`free`](super::free) finds. When nothing is lent, it is
+    /// [all](Self::on_all_freed), so that nothing that was skipped stays behind.
     ///
     /// # Panics
     /// When that is less than before, or more than was handed out: a bug of the driver.
     #[inline]
     pub fn on_freed(&mut self, head: u64) {
-        assert!(self.head <= head && head <= self.read, "freed what was not lent");
+        let freed = head.wrapping_sub(self.head);
+        assert!(freed <= self.read - self.head, "freed what was not lent");
         self.head = head;
+    }
+
+    /// All that was handed out, or skipped, has been freed.
+    #[inline]
+    pub fn on_all_freed(&mut self) {
+        self.head = self.read;
     }
 
     /// The head, when it is worth telling the sender: a threshold of bytes has gathered,
     /// or the sender might wait for just these.
     #[inline]
     pub fn head_due(&self) -> Option<u64> {
-        let freed = self.head - self.told;
-        let free_for_sender = self.told + self.geometry.capacity - self.tail;
-        let might_wait = free_for_sender < self.geometry.most_needed();
-        (freed > 0 && (freed >= self.head_threshold || might_wait)).then_some(self.head)
+        (self.head >= self.due_at).then_some(self.head)
     }
 
     /// The head, when there is anything to tell.
@@ -348,5 +424,9 @@ impl Consumer {
     pub fn mark_told(&mut self, head: u64) {
         assert!(self.told <= head && head <= self.head, "told what was not freed");
         self.told = head;
+        self.limit = head + self.geometry.capacity();
+        self.scarce_beyond = self.limit - self.geometry.most_needed();
+        let worth = if self.tail > self.scarce_beyond { 1 } else { self.head_threshold };
+        self.due_at = head.saturating_add(worth);
     }
 }

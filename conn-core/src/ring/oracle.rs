@@ -357,10 +357,11 @@ fn naive_record(
 ) -> Option<(u64, Option<Span>)> {
     let part = |at: usize| word[at..at + 4].iter().rev().fold(0, |v, b| v << 8 | u64::from(*b));
     let (len, upper) = (part(0), part(4));
-    let (mark, is_skip) = (upper % (1 << 31), upper >= 1 << 31);
+    let mark = (position / 8) % (1 << 32);
+    let is_skip = upper == (mark + (1 << 31)) % (1 << 32);
     let end = position + (8 + len).div_ceil(8) * 8;
     let lap_end = (position / geometry.capacity() + 1) * geometry.capacity();
-    let is_of_here = mark == (position / 8) % (1 << 31) && end <= tail;
+    let is_of_here = (upper == mark || is_skip) && end <= tail;
     let is_in_lap = geometry.is_mirrored() || end <= lap_end;
     let is_allowed =
         is_in_lap && if is_skip { len % 8 == 0 } else { len <= u64::from(geometry.max_payload()) };

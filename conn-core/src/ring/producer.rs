@@ -1,8 +1,8 @@
 //! The end that writes records.
 
-use core::fmt;
+use core::{fmt, hint::cold_path};
 
-use super::{ALIGN, Geometry, HEADER_BYTES, Header, SKIP, Span, header_word, record_bytes};
+use super::{ALIGN, Geometry, HEADER_BYTES, Header, Span, header_word, record_bytes, skip_word};
 
 /// No room for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,18 +132,21 @@ pub struct Committed {
 /// assert!(ring.reserve(0).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: head <= tail <= limit = head + capacity; all are multiples of 8.
+// Invariant: head <= tail <= until <= limit = head + capacity; all are multiples of 8.
+// What lies before until is contiguous, and whatever does not fit there is looked at
+// again: so until may be less than it could.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Producer {
     geometry: Geometry,
     tail: u64,
+    until: u64,
     limit: u64,
 }
 
 impl Producer {
     /// The sender of an empty ring.
     pub const fn new(geometry: Geometry) -> Self {
-        Self { geometry, tail: 0, limit: geometry.capacity() }
+        Self { geometry, tail: 0, until: geometry.capacity(), limit: geometry.capacity() }
     }
 
     /// The ring's shape.
@@ -177,17 +180,29 @@ impl Producer {
     /// there never is.
     #[inline]
     pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
+        let mut skipped = 0;
+        if self.tail + record_bytes(len) > self.until || len > self.geometry.max_payload {
+            cold_path();
+            skipped = self.skip_for(len)?;
+        }
+        let start = self.tail + skipped;
+        let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
+        Ok(Grant { tail: self.tail, start, payload: Span { offset, len } })
+    }
+
+    /// Once in a lap, or when there is no room: what has to be skipped.
+    #[cold]
+    fn skip_for(&self, len: u32) -> Result<u64, ReserveError> {
         if len > self.geometry.max_payload {
             return Err(ReserveError::TooLong { most: self.geometry.max_payload });
         }
-        let bytes = record_bytes(len);
-        let needed = self.geometry.skipped_before(self.tail, bytes) + bytes;
-        if needed > self.free() {
-            return Err(ReserveError::Full { needed, free: self.free() });
+        let (bytes, free) = (record_bytes(len), self.free());
+        let skipped = self.geometry.skipped_before(self.tail, bytes);
+        let needed = skipped + bytes;
+        if needed > free {
+            return Err(ReserveError::Full { needed, free });
         }
-        let start = self.tail + needed - bytes;
-        let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
-        Ok(Grant { tail: self.tail, start, payload: Span { offset, len } })
+        Ok(skipped)
     }
 
     /// Makes a record of the first `len` bytes of what was granted. What is returned has
@@ -200,17 +215,28 @@ impl Producer {
         if grant.tail != self.tail || len > grant.payload.len {
             return Err(CommitError);
         }
-        let header = self.header(grant.start, len, 0);
-        let skipped = grant.start - grant.tail;
+        let end = grant.start + record_bytes(len);
         let skip =
-            (skipped > 0).then(|| self.header(grant.tail, skipped as u32 - HEADER_BYTES, SKIP));
-        self.tail = grant.start + record_bytes(len);
-        Ok(Committed { header, skip })
+            if end <= self.until { None } else { self.begin_lap(grant.tail, grant.start, end)? };
+        self.tail = end;
+        let offset = grant.payload.offset - u64::from(HEADER_BYTES);
+        Ok(Committed { header: Header { offset, word: header_word(grant.start, len) }, skip })
     }
 
-    #[inline]
-    fn header(&self, position: u64, len: u32, kind: u32) -> Header {
-        Header { offset: self.geometry.offset(position), word: header_word(position, len, kind) }
+    /// The record lies in the next lap, where it begins or behind what is skipped.
+    #[cold]
+    fn begin_lap(
+        &mut self,
+        tail: u64,
+        start: u64,
+        end: u64,
+    ) -> Result<Option<Header>, CommitError> {
+        if end > self.limit {
+            return Err(CommitError);
+        }
+        self.until = self.limit.min(self.geometry.contiguous_until(start));
+        let offset = self.geometry.offset(tail);
+        Ok((start > tail).then(|| Header { offset, word: skip_word(tail, start - tail) }))
     }
 
     /// The receiver has told its head. Returns the bytes that this frees.
@@ -222,6 +248,7 @@ impl Producer {
         let freed = head.wrapping_sub(self.head());
         if freed <= self.tail - self.head() && freed.is_multiple_of(ALIGN) {
             self.limit += freed;
+            self.until = self.limit.min(self.geometry.contiguous_until(self.tail));
             return Ok(freed);
         }
         Err(self.lie(head))

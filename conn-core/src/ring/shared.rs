@@ -26,8 +26,8 @@ use static_assertions::assert_impl_all;
 use super::consumer::{Parsed, parse};
 use super::free::{FREED, FreeListError, RecordSlot};
 use super::{
-    ALIGN, Geometry, HEADER_BYTES, HeadError, Header, Record, RecordError, ReserveError, SKIP,
-    Span, header_word, record_bytes,
+    ALIGN, Geometry, HEADER_BYTES, HeadError, Header, Record, RecordError, ReserveError, Span,
+    header_word, record_bytes, skip_word,
 };
 use crate::gate::Gate;
 use crate::sync::{AtomicU64, Ordering, ordering};
@@ -248,7 +248,8 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
     pub fn headers(&self, grant: &SharedGrant) -> (Header, Option<Header>) {
         let skipped = grant.start - grant.tail;
         let skip = (skipped > 0).then(|| self.skip_at(grant.tail, skipped));
-        (self.header(grant.start, grant.payload.len, 0), skip)
+        let word = header_word(grant.start, grant.payload.len);
+        (Header { offset: self.geometry.offset(grant.start), word }, skip)
     }
 
     /// What is to be written before a record is published that is none after all.
@@ -261,12 +262,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
 
     #[inline]
     fn skip_at(&self, position: u64, bytes: u64) -> Header {
-        self.header(position, bytes as u32 - HEADER_BYTES, SKIP)
-    }
-
-    #[inline]
-    fn header(&self, position: u64, len: u32, kind: u32) -> Header {
-        Header { offset: self.geometry.offset(position), word: header_word(position, len, kind) }
+        Header { offset: self.geometry.offset(position), word: skip_word(position, bytes) }
     }
 
     /// The record is in memory. When this or any other call has returned, all records are
