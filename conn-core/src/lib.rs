@@ -23,6 +23,8 @@
 //! | [`direct_read::Reads`] | receiver | which READs to post, what to acknowledge |
 //! | [`buffered_read::Source`] | sender | Buffered Read: the ring, and how far the receiver has come |
 //! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
+//! | [`multicast::Member`] | group | what to write to whom, what to deliver, who has failed |
+//! | [`multicast::SendWindow`] | threads | may another message begin |
 //! | [`gate::Gate`] | threads | who reposts |
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
@@ -89,6 +91,7 @@ pub mod direct_read;
 pub mod exhaustive;
 pub mod gate;
 pub mod handshake;
+pub mod multicast;
 pub mod pack;
 pub mod pool;
 pub mod raw;

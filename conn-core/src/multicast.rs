@@ -1,0 +1,132 @@
+//! Small-message multicast to a group: every member's messages reach every member, in one
+//! total order, over one-sided writes (the SMC of Derecho).
+//!
+//! Each member has a *row* of counters and a *slot ring*, and writes both to all others.
+//! Messages lie packed in the ring, each behind a header with its length, so that one
+//! write carries many; the row's counters say how far the ring is written, and how much
+//! of each other member's ring has been received. A message is *stable*, and delivered,
+//! when all have received it; the order is round robin over the senders.
+//!
+//! ```text
+//!   sender     write slots ──> write its slot counter ──>
+//!   receivers  copy, parse ──> write their received counters ──>      each to all others
+//!   all        stable: deliver
+//! ```
+//!
+//! With n members that is (n-1)(n+2) writes for one message. *Inhibiting pushes* makes it
+//! less ([`Policy`]): several messages share their writes, and a deadline bounds how long
+//! one waits for company.
+//!
+//! # Memory
+//!
+//! What a peer can write, it can write at any time. So its ring is only *copied*, to
+//! private memory with the same offsets, and looked at there; it counts as received when
+//! its copy has been parsed. A message that was acknowledged cannot change any more.
+//!
+//! ```text
+//!   of each sender, bytes   delivered <= accepted <= copied <= published
+//!                           copied <= delivered + capacity
+//!                  turns    delivered <= stable <= received
+//! ```
+//!
+//! A sender has at most `window` turns that it has not delivered itself; what it has
+//! delivered, all have received, so that its ring is free there.
+//!
+//! # The drive loop of a [`Member`]
+//!
+//! 1. For each [reachable](Member::reachable) peer, load its row
+//!    ([`Row::load`]) and give it to [`on_row`](Member::on_row); give the end of
+//!    the own ring to [`on_tail`](Member::on_tail).
+//! 2. While [`next_copy`](Member::next_copy) gives a [`CopyIn`], copy those bytes. Then
+//!    [`next_repair`](Member::next_repair), while there is one.
+//! 3. While [`next_push`](Member::next_push) gives a [`Push`], post its write to each of
+//!    its members, in this order. (Ask only when each of their send queues has room.)
+//! 4. While [`next_delivery`](Member::next_delivery) gives a [`Delivery`], hand it out.
+//!    Then free the own ring up to [`freed`](Member::freed).
+//! 5. Put as many nulls into the own ring as [`nulls_due`](Member::nulls_due) says.
+//!
+//! Whoever notices that a peer cannot be reached any more calls
+//! [`unreachable`](Member::unreachable).
+//!
+//! # Failures
+//!
+//! A member that lies, leaves, stands still or cannot be reached is *suspected*; a
+//! suspicion spreads with the rows and is never taken back. From then on nothing more is
+//! accepted from it, and no member begins a new message. The survivors agree in two steps:
+//!
+//! 1. Each pushes all it has sent and received, and then the set of the suspects, as
+//!    `wedged`: its counters for these are final.
+//! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
+//!    any survivor has received; who has it repairs the others ([`Push::repair`]). The
+//!    stream of a survivor ends with all it has sent. Delivery goes on, in the same order,
+//!    by the survivors' counters alone.
+//!
+//! All survivors end with the same sequence, whoever fails meanwhile. What any member has
+//! delivered, all survivors of that time had received, so that it lies before every later
+//! end. A turn is skipped only behind an end; with fewer survivors the end can only come
+//! nearer, since repairs never take a counter beyond the most of the agreed survivors.
+//!
+//! There is no quorum: when the network splits the group, each side goes on as survivors.
+//! And a member that tells each of its peers another story, each consistent in itself, is
+//! not found out: lies are noticed one by one.
+
+use core::fmt;
+
+mod accept;
+mod agreement;
+mod config;
+mod lie;
+mod member;
+mod members;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+mod order;
+mod push;
+mod record;
+mod repair;
+mod row;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use config::{Config, ConfigError, MAX_WINDOW, Policy, writes_per_multicast};
+pub use lie::{Lie, Reason};
+pub use member::{CopyIn, Counts, Delivery, Member, Status};
+pub use members::{MAX_MEMBERS, Members, Rank};
+pub use push::{Push, Write};
+pub use record::{Record, RecordError, header};
+pub use repair::{RepairCopy, RepairHeader};
+pub use row::{ROW_WORDS, Row, Words};
+pub use window::SendWindow;
+
+/// Bytes of a ring: where, and how many. A span never crosses the end of the ring, but
+/// that of a [`Delivery`] may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes from the beginning of the ring.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Span {
+    /// The bytes at `position`, up to `end` or the end of the ring's memory.
+    #[inline]
+    fn of_lap(position: u64, end: u64, capacity: u64) -> Self {
+        let offset = position & (capacity - 1);
+        Self { offset, len: (end - position).min(capacity - offset) }
+    }
+
+    /// As a range of the ring's memory.
+    #[inline]
+    pub fn range(self) -> core::ops::Range<usize> {
+        self.offset as usize..(self.offset + self.len) as usize
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {}", self.len, self.offset)
+    }
+}

@@ -1,0 +1,94 @@
+//! Parsing what was copied.
+
+use super::record::{Record, RecordError};
+use super::{Lie, Member, Rank, Reason};
+
+impl Member {
+    /// Accepts all records that are in private memory; whether there were any.
+    #[inline]
+    pub(super) fn accept_all(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        let mut any = false;
+        for of in self.config.senders.iter() {
+            while self.accept(of, header).is_some() {
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Accepts one record of whoever has one.
+    #[inline]
+    pub(super) fn accept_one(
+        &mut self,
+        header: &mut impl FnMut(Rank, u64) -> u64,
+    ) -> Option<(Rank, Record)> {
+        let mut senders = self.config.senders;
+        while let Some(of) = senders.lowest() {
+            if let Some(record) = self.accept(of, header) {
+                return Some((of, record));
+            }
+            senders = senders.without(of);
+        }
+        None
+    }
+
+    /// Accepts the next record of `of`. What is none makes suspected whoever wrote it.
+    #[inline]
+    fn accept(&mut self, of: Rank, header: &mut impl FnMut(Rank, u64) -> u64) -> Option<Record> {
+        let stream = &self.streams[of.index()];
+        let at = stream.accepted;
+        if at == stream.copied {
+            return None;
+        }
+        let word = header(of, at & (self.config.capacity - 1));
+        let record = match self.judge(of, Record::parse(word, at, &self.config)) {
+            Ok(record) => record?,
+            Err(lie) => {
+                self.caught(of, lie);
+                return None;
+            }
+        };
+        let stream = &mut self.streams[of.index()];
+        stream.accepted += record.bytes();
+        stream.received += record.turns();
+        stream.ended = record == Record::End;
+        if of == self.config.rank {
+            self.on_own(record);
+        }
+        Some(record)
+    }
+
+    /// `None`: not all of it is there yet.
+    #[inline]
+    fn judge(&self, of: Rank, parsed: Result<Record, RecordError>) -> Result<Option<Record>, Lie> {
+        let stream = &self.streams[of.index()];
+        let record = parsed.map_err(|RecordError(lie)| lie)?;
+        let end = stream.accepted + record.bytes();
+        if end > stream.published {
+            return Err(Lie::PartOfRecord);
+        }
+        if stream.ended {
+            return Err(Lie::BehindEnd);
+        }
+        // A turn begins when all have received the one a window before it, as they have
+        // told.
+        let told = self.row.received[of.index()];
+        if stream.received + record.turns() > told + u64::from(self.config.window)
+            && of != self.config.rank
+        {
+            return Err(Lie::BeyondWindow);
+        }
+        Ok((end <= stream.copied).then_some(record))
+    }
+
+    #[cold]
+    fn caught(&mut self, of: Rank, lie: Lie) {
+        assert!(of != self.config.rank, "the own ring holds what is no record: {lie}");
+        if self.row.suspected.contains(of) {
+            let by = self.agreement.repairer[of.index()];
+            self.suspect(by, Reason::Lied(Lie::NoRepair));
+        } else {
+            self.suspect(of, Reason::Lied(lie));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Suspicion, and where the streams end when members have failed.
+
+use super::repair::RepairHeader;
+use super::row::{FINISHED, LEFT};
+use super::{MAX_MEMBERS, Member, Members, Rank, Reason, Row};
+
+/// What a member knows of failures.
+#[derive(Clone, Debug)]
+pub(super) struct Agreement {
+    pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
+    /// When a member's health counter last moved.
+    pub(super) heard_ns: [u64; MAX_MEMBERS],
+    /// Who has said that it is finished, and is not looked at any more: its counters are
+    /// complete.
+    pub(super) gone: Members,
+    pub(super) excluded_by: Option<Rank>,
+    /// Suspects that have not been told: those that live learn from it that they are out.
+    pub(super) untold: Members,
+    /// The repair that is under way: of whom, and the turns that all have when it is done.
+    pub(super) repairing: Option<(Rank, u64)>,
+    pub(super) repair_due: Option<RepairHeader>,
+    /// Repairs of each member that were taken.
+    pub(super) repairs_taken: [u64; MAX_MEMBERS],
+    /// Who last repaired a stream.
+    pub(super) repairer: [Rank; MAX_MEMBERS],
+}
+
+impl Agreement {
+    pub(super) const fn new(now_ns: u64) -> Self {
+        Self {
+            reasons: [None; MAX_MEMBERS],
+            heard_ns: [now_ns; MAX_MEMBERS],
+            gone: Members::NONE,
+            excluded_by: None,
+            untold: Members::NONE,
+            repairing: None,
+            repair_due: None,
+            repairs_taken: [0; MAX_MEMBERS],
+            repairer: [Rank(0); MAX_MEMBERS],
+        }
+    }
+}
+
+/// Suspicion.
+impl Member {
+    /// Writes to `rank` fail, for good.
+    pub fn unreachable(&mut self, rank: Rank) {
+        self.suspect(rank, Reason::Unreachable);
+    }
+
+    /// Begins or widens the failure of the group. What was accepted of the suspect stays;
+    /// nothing more is. So does what an earlier suspect was being repaired with, which a new
+    /// agreement decides on anew.
+    #[cold]
+    pub(super) fn suspect(&mut self, rank: Rank, reason: Reason) {
+        // Who has finished may go. But another survivor may not have seen that it has, and
+        // gone on without it: all have to name the same suspects.
+        let is_accused = matches!(reason, Reason::AccusedBy(_));
+        let may_go = self.agreement.gone.contains(rank) && !is_accused;
+        let is_known = self.row.suspected.contains(rank) || !self.config.all().contains(rank);
+        if rank == self.config.rank || is_known || may_go {
+            return;
+        }
+        self.row.suspected = self.row.suspected.with(rank);
+        self.agreement.reasons[rank.index()] = Some(reason);
+        self.agreement.untold = self.agreement.untold.with(rank);
+        for of in self.row.suspected.iter() {
+            let stream = &mut self.streams[of.index()];
+            (stream.published, stream.copied) = (stream.accepted, stream.accepted);
+        }
+        self.agreement.repairing = None;
+        self.agreement.repair_due = None;
+        self.pushing.control_due = true;
+    }
+
+    /// A row that says more than counters.
+    #[cold]
+    pub(super) fn on_news(&mut self, from: Rank, row: &Row) {
+        let accused = row.suspected.union(row.wedged);
+        if accused.contains(self.config.rank) {
+            self.agreement.excluded_by = Some(from);
+            return;
+        }
+        for rank in accused.minus(self.row.suspected).iter() {
+            self.suspect(rank, Reason::AccusedBy(from));
+        }
+        match row.goodbye {
+            FINISHED => self.agreement.gone = self.agreement.gone.with(from),
+            LEFT => self.suspect(from, Reason::Left),
+            _ => {}
+        }
+    }
+
+    /// Suspects whose health counter stands still.
+    #[inline]
+    pub(super) fn look_for_silence(&mut self, now_ns: u64) {
+        for rank in self.reachable().iter() {
+            let heard = self.agreement.heard_ns[rank.index()];
+            if now_ns >= heard.saturating_add(self.config.suspect_ns) {
+                self.suspect(rank, Reason::StandsStill);
+            }
+        }
+    }
+}
+
+/// The end.
+impl Member {
+    /// The survivors that are not finished.
+    #[inline]
+    pub(super) fn active(&self) -> Members {
+        self.survivors().minus(self.agreement.gone)
+    }
+
+    #[inline]
+    fn survivors(&self) -> Members {
+        self.config.all().minus(self.row.suspected)
+    }
+
+    /// Whether all survivors show that they receive nothing more of the same suspects.
+    pub(super) fn is_agreed(&self) -> bool {
+        let suspected = self.row.suspected;
+        let agrees = |rank: Rank| {
+            let row = &self.rows[rank.index()];
+            row.wedged == suspected && row.suspected == suspected
+        };
+        !suspected.is_empty() && self.row.wedged == suspected && self.reachable().iter().all(agrees)
+    }
+
+    /// The turns of `of` that any survivor has. Final when they agree.
+    pub(super) fn cut(&self, of: Rank) -> u64 {
+        self.survivors().iter().map(|by| self.received(by, of)).max().unwrap_or(0)
+    }
+
+    /// The turns that the stream of `of` will ever have, if that is known.
+    pub(super) fn end_of(&self, of: Rank) -> Option<u64> {
+        let stream = &self.streams[of.index()];
+        if stream.ended {
+            return Some(stream.received);
+        }
+        if !self.is_agreed() {
+            return None;
+        }
+        if self.row.suspected.contains(of) {
+            return Some(self.cut(of));
+        }
+        (stream.accepted == stream.published).then_some(stream.received)
+    }
+}

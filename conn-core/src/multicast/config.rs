@@ -1,0 +1,190 @@
+//! What all members of a group agree on.
+
+use core::fmt;
+
+use super::{MAX_MEMBERS, Members, Rank};
+use crate::ring::record_bytes;
+
+/// The largest window, in turns.
+pub const MAX_WINDOW: u32 = 1 << 20;
+
+/// When counters are pushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// When the count of messages, sent or received, crosses a multiple of k, however far
+    /// it jumped. With k = 1, every message is pushed and acknowledged by writes of its
+    /// own. What is inhibited goes at the deadline.
+    Every(u32),
+    /// All that has gathered since the last pass, at once.
+    Opportunistic,
+    /// The same; and a sender that has nothing to send fills its turns with null messages,
+    /// so that nobody's messages wait for it.
+    OpportunisticWithNulls,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Every(k) => write!(f, "every:{k}"),
+            Self::Opportunistic => f.write_str("opportunistic"),
+            Self::OpportunisticWithNulls => f.write_str("opportunistic-null"),
+        }
+    }
+}
+
+/// Write requests of all members for one message that shares none: slots and slot counter
+/// to each of the others, and everybody's received counter to each of the others.
+///
+/// ```
+/// assert_eq!(conn_core::multicast::writes_per_multicast(3), 10);
+/// ```
+pub const fn writes_per_multicast(members: u8) -> u32 {
+    let n = members as u32;
+    n.saturating_sub(1) * (n + 2)
+}
+
+/// A group, as one of its members knows it. All but `rank` is the same at all members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Members, 2 to [`MAX_MEMBERS`].
+    pub members: u8,
+    /// Whose view this is.
+    pub rank: Rank,
+    /// Who sends: their turns make up the order.
+    pub senders: Members,
+    /// Turns that a sender may have under way: 1 to [`MAX_WINDOW`].
+    pub window: u32,
+    /// The longest message, in bytes.
+    pub max_message: u32,
+    /// Bytes of a slot ring: a power of two that holds a window of the longest messages
+    /// ([`capacity_for`](Self::capacity_for)).
+    pub capacity: u64,
+    /// When counters are pushed.
+    pub policy: Policy,
+    /// How long a push may be inhibited, in nanoseconds.
+    pub deadline_ns: u64,
+    /// How long a member pushes nothing before it pushes its row to show that it lives, in
+    /// nanoseconds.
+    pub health_ns: u64,
+    /// How long a member's health counter may stand still, in nanoseconds.
+    pub suspect_ns: u64,
+}
+
+/// A group that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// 2 to [`MAX_MEMBERS`] members.
+    Members(u8),
+    /// The own rank, or that of a sender, is none of the group; or nobody sends.
+    Ranks,
+    /// No window, or one of more than [`MAX_WINDOW`].
+    Window(u32),
+    /// k is 0, or over the window.
+    Every {
+        /// What was asked for.
+        k: u32,
+        /// The window.
+        window: u32,
+    },
+    /// The ring does not hold a window of the longest messages.
+    WindowOverRing {
+        /// What the window needs, in bytes.
+        needed: u64,
+        /// What the ring has, in bytes.
+        capacity: u64,
+    },
+    /// The ring is no power of two, or larger than 4 GiB.
+    Capacity(u64),
+    /// A member would be suspected before it has to show that it lives.
+    Suspicion,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Members(n) => write!(f, "a group of {n}: it has 2 to {MAX_MEMBERS} members"),
+            Self::Ranks => f.write_str("a rank outside the group, or no sender"),
+            Self::Window(w) => write!(f, "a window of {w}: it has 1 to {MAX_WINDOW} messages"),
+            Self::Every { k, window } => {
+                write!(f, "a push every {k} messages: 1 to the window, {window}")
+            }
+            Self::WindowOverRing { needed, capacity } => {
+                write!(f, "the window needs a ring of {needed} bytes, it has {capacity}")
+            }
+            Self::Capacity(bytes) => {
+                write!(f, "a ring of {bytes} bytes: it has a power of two, up to 4 GiB")
+            }
+            Self::Suspicion => {
+                f.write_str("members are suspected before they have to show that they live")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+/// Room for what takes no turn: the end of the stream.
+const SPARE: u64 = 64;
+/// A repair has this many bytes, or one record if that is longer.
+const REPAIR_BYTES: u64 = 4096;
+
+impl Config {
+    /// Bytes of a ring for a window of messages of at most `max_message` bytes.
+    ///
+    /// ```
+    /// assert_eq!(conn_core::multicast::Config::capacity_for(1000, 100), 131072);
+    /// ```
+    pub const fn capacity_for(window: u32, max_message: u32) -> u64 {
+        Self::needed(window, max_message).next_power_of_two()
+    }
+
+    const fn needed(window: u32, max_message: u32) -> u64 {
+        window as u64 * record_bytes(max_message) + SPARE
+    }
+
+    /// Bytes of a repair's payload.
+    pub const fn repair_bytes(&self) -> u64 {
+        let record = record_bytes(self.max_message);
+        if record > REPAIR_BYTES { record } else { REPAIR_BYTES }
+    }
+
+    /// Whether the group can be.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub const fn check(&self) -> Result<(), ConfigError> {
+        let all = Members::first(self.members);
+        if self.members < 2 || self.members as usize > MAX_MEMBERS {
+            return Err(ConfigError::Members(self.members));
+        }
+        if !all.contains(self.rank) || self.senders.is_empty() || !self.senders.is_subset(all) {
+            return Err(ConfigError::Ranks);
+        }
+        if self.window == 0 || self.window > MAX_WINDOW {
+            return Err(ConfigError::Window(self.window));
+        }
+        if let Policy::Every(k) = self.policy
+            && (k == 0 || k > self.window)
+        {
+            return Err(ConfigError::Every { k, window: self.window });
+        }
+        let (needed, capacity) = (Self::needed(self.window, self.max_message), self.capacity);
+        if capacity < needed {
+            return Err(ConfigError::WindowOverRing { needed, capacity });
+        }
+        if !capacity.is_power_of_two() || capacity > 1 << 32 {
+            return Err(ConfigError::Capacity(capacity));
+        }
+        if self.health_ns == 0 || self.suspect_ns <= self.health_ns {
+            return Err(ConfigError::Suspicion);
+        }
+        Ok(())
+    }
+
+    /// All members.
+    #[inline]
+    pub const fn all(&self) -> Members {
+        Members::first(self.members)
+    }
+}

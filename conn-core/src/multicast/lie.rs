@@ -1,0 +1,80 @@
+//! Why a member is cut off.
+
+use core::fmt;
+
+use super::Rank;
+
+/// What a member said that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Lie {
+    /// A counter of its row went backwards, or a set lost a member.
+    Backwards,
+    /// Its slot counter is beyond what the window lets it send, or it is no sender.
+    BeyondWindow,
+    /// Its slot counter lies within a record.
+    PartOfRecord,
+    /// It has received what was not sent.
+    NotSent,
+    /// A record longer than the longest message.
+    TooLong {
+        /// What it claims, in bytes.
+        claimed: u32,
+    },
+    /// What lies in its slots is no record.
+    NoRecord,
+    /// A record behind the end of its stream.
+    BehindEnd,
+    /// It names members that are not in the group, or itself.
+    NoMember,
+    /// A repair that is none.
+    NoRepair,
+}
+
+impl fmt::Display for Lie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Backwards => "a counter of it went backwards",
+            Self::BeyondWindow => "its slot counter is beyond the window",
+            Self::PartOfRecord => "its slot counter lies within a message",
+            Self::NotSent => "it acknowledges what was not sent",
+            Self::TooLong { claimed } => {
+                return write!(f, "a message of it claims {claimed} bytes, more than a slot has");
+            }
+            Self::NoRecord => "what it wrote into its slots is no message",
+            Self::BehindEnd => "it sends after it has ended its stream",
+            Self::NoMember => "it names members that the group does not have",
+            Self::NoRepair => "what it repairs is not what is missing",
+        })
+    }
+}
+
+impl core::error::Error for Lie {}
+
+/// Why a member is suspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Its health counter stands still.
+    StandsStill,
+    /// Writes to it fail.
+    Unreachable,
+    /// It has left while others were still sending.
+    Left,
+    /// It broke the protocol.
+    Lied(Lie),
+    /// Another member suspects it.
+    AccusedBy(Rank),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StandsStill => f.write_str("its health counter stands still"),
+            Self::Unreachable => f.write_str("it cannot be reached"),
+            Self::Left => f.write_str("it has left"),
+            Self::Lied(lie) => lie.fmt(f),
+            Self::AccusedBy(rank) => write!(f, "{rank} suspects it"),
+        }
+    }
+}

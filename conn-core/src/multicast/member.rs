@@ -1,0 +1,351 @@
+//! The machine of one member.
+
+use super::agreement::Agreement;
+use super::order::Order;
+use super::push::Pushing;
+use super::record::Record;
+use super::row::{FINISHED, LEFT};
+use super::stream::Stream;
+use super::{Config, ConfigError, Lie, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
+
+/// Bytes that are to be copied, from where the sender `of` writes them (or from the own
+/// ring), to private memory at the same offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyIn {
+    /// Whose ring.
+    pub of: Rank,
+    /// Which bytes, in both.
+    pub span: Span,
+}
+
+/// A message, where it lies in private memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Who sent it.
+    pub from: Rank,
+    /// Its turn: how many turns of its sender came before it.
+    pub turn: u64,
+    /// Its bytes, in the private copy of its sender's ring. They may reach beyond the end
+    /// of the ring, and go on at its beginning.
+    pub span: Span,
+}
+
+/// What a member has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Messages delivered, of all senders.
+    pub delivered: u64,
+    /// Turns of the own stream without a message, among them flushes.
+    pub nulls: u64,
+    /// Write requests of slots.
+    pub slot_writes: u64,
+    /// Write requests of slot counters.
+    pub counter_writes: u64,
+    /// Write requests of received counters.
+    pub received_writes: u64,
+    /// Write requests of whole rows, for health.
+    pub health_writes: u64,
+    /// All other write requests: suspicions, repairs, goodbyes.
+    pub control_writes: u64,
+    /// Pushes that were inhibited, and went at the deadline.
+    pub forced: u64,
+}
+
+impl Counts {
+    /// All write requests.
+    #[must_use]
+    pub const fn writes(&self) -> u64 {
+        self.slot_writes
+            + self.counter_writes
+            + self.received_writes
+            + self.health_writes
+            + self.control_writes
+    }
+}
+
+/// How a group stands, to one member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// Messages flow.
+    Open,
+    /// Members are suspected: the survivors agree on the end.
+    Failing,
+    /// All that will ever be delivered has been. [`Member::suspected`] tells whether that is
+    /// the end of all streams, or the end after a failure.
+    Finished,
+    /// This member has left before.
+    Left,
+    /// Another member suspects this one: it delivers nothing more.
+    Excluded {
+        /// Who.
+        by: Rank,
+    },
+}
+
+/// One member's machine. See the [module](super) for its drive loop.
+// Invariants: those of `Stream`, for each sender; row.received[r] <= streams[r].received;
+// row.wedged is a part of row.suspected, of whom nothing is read again.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub(super) config: Config,
+    /// The own row, as it was last pushed.
+    pub(super) row: Row,
+    /// The peers' rows, as they were last loaded.
+    pub(super) rows: [Row; MAX_MEMBERS],
+    pub(super) streams: [Stream; MAX_MEMBERS],
+    pub(super) pushing: Pushing,
+    pub(super) order: Order,
+    pub(super) agreement: Agreement,
+    pub(super) counts: Counts,
+}
+
+impl Member {
+    /// A member of a new group, at the time `now_ns`.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(config: Config, now_ns: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            row: Row::default(),
+            rows: [Row::default(); MAX_MEMBERS],
+            streams: [Stream::default(); MAX_MEMBERS],
+            pushing: Pushing::new(now_ns),
+            order: Order::new(&config),
+            agreement: Agreement::new(now_ns),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The group.
+    #[inline]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it has done.
+    #[inline]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// How the group stands.
+    pub fn status(&self) -> Status {
+        if let Some(by) = self.agreement.excluded_by {
+            return Status::Excluded { by };
+        }
+        match self.pushing.goodbye {
+            LEFT => Status::Left,
+            _ if self.order.is_finished() => Status::Finished,
+            _ if self.row.suspected.is_empty() => Status::Open,
+            _ => Status::Failing,
+        }
+    }
+
+    /// The members that are suspected.
+    #[inline]
+    pub fn suspected(&self) -> Members {
+        self.row.suspected
+    }
+
+    /// Why a member is suspected.
+    pub fn reason(&self, rank: Rank) -> Option<Reason> {
+        *self.agreement.reasons.get(rank.index())?
+    }
+
+    /// The peers whose rows are to be loaded, and that are written to.
+    #[inline]
+    pub fn reachable(&self) -> Members {
+        self.active().without(self.config.rank)
+    }
+
+    /// Whether the member takes part in what goes on.
+    #[inline]
+    pub(super) fn is_running(&self) -> bool {
+        self.agreement.excluded_by.is_none()
+    }
+
+    #[inline]
+    pub(super) fn me(&self) -> usize {
+        self.config.rank.index()
+    }
+
+    /// Turns that `by` has received of `of`, as far as is known.
+    #[inline]
+    pub(super) fn received(&self, by: Rank, of: Rank) -> u64 {
+        if by == self.config.rank {
+            return self.streams[of.index()].received;
+        }
+        self.rows[by.index()].received[of.index()]
+    }
+}
+
+/// What comes in.
+impl Member {
+    /// The row of `from` was loaded ([`Row::load`]) at the time `now_ns`. A row that lies
+    /// makes its member suspected ([`Reason::Lied`]).
+    #[inline]
+    pub fn on_row(&mut self, from: Rank, row: &Row, now_ns: u64) {
+        if !self.is_running() || !self.reachable().contains(from) {
+            return;
+        }
+        if let Err(lie) = self.check(from, row) {
+            return self.suspect(from, Reason::Lied(lie));
+        }
+        if row.health != self.rows[from.index()].health {
+            self.agreement.heard_ns[from.index()] = now_ns;
+        }
+        let stream = &mut self.streams[from.index()];
+        (stream.published, stream.urgent) = (row.sent, row.urgent);
+        self.rows[from.index()] = *row;
+        if row.suspected.bits() | row.goodbye != 0 {
+            self.on_news(from, row);
+        }
+    }
+
+    #[inline]
+    fn check(&self, from: Rank, row: &Row) -> Result<(), Lie> {
+        let (before, config) = (&self.rows[from.index()], &self.config);
+        let went_back = row.health < before.health
+            || row.sent < before.sent
+            || row.urgent < before.urgent
+            || row.goodbye < before.goodbye
+            || row.repairs < before.repairs
+            || !before.suspected.is_subset(row.suspected)
+            || !before.wedged.is_subset(row.wedged);
+        if went_back {
+            return Err(Lie::Backwards);
+        }
+        // What it has sent beyond, somebody has not received: the least is no more than
+        // what was accepted here.
+        let room = if config.senders.contains(from) { config.capacity } else { 0 };
+        if row.sent > self.streams[from.index()].accepted + room || !row.sent.is_multiple_of(8) {
+            return Err(Lie::BeyondWindow);
+        }
+        for of in 0..usize::from(config.members) {
+            if row.received[of] < before.received[of] {
+                return Err(Lie::Backwards);
+            }
+            let window = if of == self.me() { 0 } else { u64::from(config.window) };
+            if row.received[of] > self.streams[of].received + window {
+                return Err(Lie::NotSent);
+            }
+        }
+        let others = config.all().without(from);
+        if !row.suspected.union(row.wedged).is_subset(others) {
+            return Err(Lie::NoMember);
+        }
+        if row.goodbye > LEFT { Err(Lie::NoMember) } else { Ok(()) }
+    }
+
+    /// The own ring's records end at `position`; of the whole pass, it is `now_ns`. To be
+    /// called after [`on_row`](Self::on_row) of all peers, so that nobody is taken for
+    /// silent because this member was.
+    #[inline]
+    pub fn on_tail(&mut self, position: u64, now_ns: u64) {
+        if !self.is_running() {
+            return;
+        }
+        let me = self.me();
+        if self.row.suspected.is_empty() && self.pushing.goodbye == 0 {
+            debug_assert!(position >= self.streams[me].published);
+            self.streams[me].published = position;
+        }
+        self.look_for_silence(now_ns);
+    }
+
+    /// The next bytes to be copied; they are taken as copied.
+    #[inline]
+    pub fn next_copy(&mut self) -> Option<CopyIn> {
+        if !self.is_running() {
+            return None;
+        }
+        let capacity = self.config.capacity;
+        for of in self.config.senders.minus(self.row.suspected).iter() {
+            let stream = &mut self.streams[of.index()];
+            let end = stream.published.min(stream.delivered + capacity);
+            if stream.copied < end {
+                let span = Span::of_lap(stream.copied, end, capacity);
+                stream.copied += span.len;
+                return Some(CopyIn { of, span });
+            }
+        }
+        None
+    }
+
+    /// The member goes, while others may still be sending. Its own messages should have been
+    /// delivered; the group ends for all others as with a failure, with the reason
+    /// [`Left`](Reason::Left). Push what there is, and wait until that has completed.
+    pub fn leave(&mut self) {
+        if self.pushing.goodbye == 0 {
+            self.pushing.goodbye = LEFT;
+            self.pushing.control_due = true;
+        }
+    }
+}
+
+/// The own ring.
+impl Member {
+    /// The own ring is free up to this position, and turns below this number plus the
+    /// window may begin.
+    #[inline]
+    pub fn freed(&self) -> (u64, u64) {
+        let own = &self.streams[self.me()];
+        (own.delivered, own.turn)
+    }
+
+    /// Whether what was sent up to `position` of the own ring has been delivered here: it is
+    /// stable, and lies in the sequence of all survivors.
+    #[inline]
+    pub fn is_delivered(&self, position: u64) -> bool {
+        self.streams[self.me()].delivered >= position
+    }
+
+    /// How many nulls this member owes the others: their messages wait for its turns. They
+    /// go into the ring as one record; fewer do no harm, and none are owed while messages
+    /// of its own are under way.
+    #[inline]
+    pub fn nulls_due(&self) -> u32 {
+        let (config, own) = (&self.config, &self.streams[self.me()]);
+        let wanted = config.policy == Policy::OpportunisticWithNulls
+            && config.senders.contains(config.rank)
+            && self.row.suspected.is_empty()
+            && !own.ended
+            && own.accepted == own.published;
+        if !wanted {
+            return 0;
+        }
+        // A turn comes before those of the same number of higher ranks.
+        let before = |rank: Rank| {
+            let received = self.streams[rank.index()].received;
+            if rank > config.rank { received } else { received.saturating_sub(1) }
+        };
+        let most = config.senders.iter().map(before).max().unwrap_or(0);
+        most.saturating_sub(own.received).min(config.window.into()) as u32
+    }
+
+    /// What is to be done about the own record that was accepted.
+    #[inline]
+    pub(super) fn on_own(&mut self, record: Record) {
+        match record {
+            Record::Flush => {
+                self.pushing.flush_due = true;
+                self.counts.nulls += 1;
+            }
+            Record::Nulls(count) => self.counts.nulls += u64::from(count),
+            Record::End => self.pushing.end_due = true,
+            Record::Unused(_) => self.counts.nulls += 1,
+            Record::Message(_) => {}
+        }
+    }
+
+    /// Says goodbye, once.
+    pub(super) fn say_finished(&mut self) {
+        if self.pushing.goodbye == 0 {
+            self.pushing.goodbye = FINISHED;
+            self.pushing.control_due = true;
+        }
+    }
+}

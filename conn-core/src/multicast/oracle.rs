@@ -1,0 +1,428 @@
+//! A whole group on a simulated fabric, the operations on it, and what must hold.
+//!
+//! Writes from one member to another arrive in order, as a reliable connection has it;
+//! those of different pairs in any order. A member that has crashed may have posted writes
+//! that never arrive.
+
+use std::collections::VecDeque;
+use std::{vec, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// What can happen in a group. Members are taken modulo their number.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A member sends a message of so many bytes (modulo what a slot has), if it may.
+    Send(u8, u8),
+    /// A member reserves room and does not use it.
+    Waste(u8, u8),
+    /// A member flushes.
+    Flush(u8),
+    /// A member ends its stream.
+    End(u8),
+    /// A member makes a pass, so many microseconds after the last.
+    Poll(u8, u8),
+    /// So many writes of the first member to the second one arrive.
+    Land(u8, u8, u8),
+    /// A member crashes; of what it has posted, up to so many writes to each arrive.
+    Crash(u8, u8),
+    /// The first member finds the second unreachable, if it has crashed.
+    Notice(u8, u8),
+    /// A member is unreachable to the first one, though it lives.
+    Accuse(u8),
+    /// A member leaves.
+    Leave(u8),
+}
+
+#[derive(Clone, Debug)]
+enum Landing {
+    Slots(u64, Vec<u8>),
+    Row(u8, Vec<u64>),
+    Repair(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    machine: Member,
+    /// The own ring, and the peers' where they write them.
+    rings: Vec<Vec<u8>>,
+    rows: Vec<[u64; ROW_WORDS]>,
+    areas: Vec<Vec<u8>>,
+    private: Vec<Vec<u8>>,
+    tail: u64,
+    begun: u64,
+    has_ended: bool,
+    sent: Vec<Vec<u8>>,
+    /// Of each sender, how many messages were delivered here.
+    from: Vec<usize>,
+    delivered: usize,
+    has_crashed: bool,
+}
+
+/// A group, its fabric, and the sequence that its members deliver.
+#[derive(Clone, Debug)]
+pub struct Group {
+    nodes: Vec<Node>,
+    links: Vec<Vec<VecDeque<Landing>>>,
+    order: Vec<(Rank, usize)>,
+    now_ns: u64,
+    was_accused: bool,
+    has_failed: bool,
+    /// Writes of all members.
+    pub writes: u64,
+}
+
+fn word(bytes: &[u8], at: u64) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at as usize..at as usize + 8]);
+    u64::from_le_bytes(word)
+}
+
+impl Node {
+    fn new(config: Config) -> Self {
+        let (n, ring) = (usize::from(config.members), config.capacity as usize);
+        let area = RepairHeader::BYTES + config.repair_bytes() as usize;
+        Self {
+            machine: Member::new(config, 0).expect("a group"),
+            rings: vec![vec![0xee; ring]; n],
+            rows: vec![[0; ROW_WORDS]; n],
+            areas: vec![vec![0; area]; n],
+            private: vec![vec![0xdd; ring]; n],
+            tail: 0,
+            begun: 0,
+            has_ended: false,
+            sent: Vec::new(),
+            from: vec![0; n],
+            delivered: 0,
+            has_crashed: false,
+        }
+    }
+
+    fn me(&self) -> usize {
+        self.machine.config().rank.index()
+    }
+
+    /// Writes a record to the own ring, if its turns may begin.
+    fn append(&mut self, record: Record, payload: &[u8]) -> bool {
+        let (config, me) = (*self.machine.config(), self.me());
+        let (head, turn) = self.machine.freed();
+        let turns = self.begun + record.turns();
+        let may = config.senders.contains(config.rank)
+            && !self.has_ended
+            && turns <= turn + u64::from(config.window)
+            && self.tail + record.bytes() <= head + config.capacity;
+        if !may {
+            return false;
+        }
+        let mut bytes = header(record, self.tail).to_le_bytes().to_vec();
+        bytes.extend_from_slice(payload);
+        for (at, byte) in (self.tail..).zip(bytes) {
+            self.rings[me][(at & (config.capacity - 1)) as usize] = byte;
+        }
+        self.tail += record.bytes();
+        self.begun = turns;
+        true
+    }
+}
+
+impl Group {
+    /// A group whose configuration is `config` at every member, but for the rank.
+    pub fn new(config: Config) -> Self {
+        let n = config.members;
+        let node = |rank| Node::new(Config { rank: Rank(rank), ..config });
+        Self {
+            nodes: (0..n).map(node).collect(),
+            links: vec![vec![VecDeque::new(); n.into()]; n.into()],
+            order: Vec::new(),
+            now_ns: 0,
+            was_accused: false,
+            has_failed: false,
+            writes: 0,
+        }
+    }
+
+    fn member(&self, by: u8) -> usize {
+        usize::from(by) % self.nodes.len()
+    }
+
+    /// Messages that all members together have delivered, and those of one member.
+    pub fn delivered(&self, by: u8) -> usize {
+        self.nodes[self.member(by)].delivered
+    }
+
+    /// The time, in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The machine of a member.
+    pub fn machine(&self, by: u8) -> &Member {
+        &self.nodes[self.member(by)].machine
+    }
+
+    fn send(&mut self, by: usize, len: u8) -> bool {
+        let node = &mut self.nodes[by];
+        let len = u32::from(len) % (node.machine.config().max_message + 1);
+        let number = node.sent.len();
+        let payload: Vec<u8> = (0..len).map(|i| (by * 101 + number * 7) as u8 ^ i as u8).collect();
+        let was_sent = node.append(Record::Message(len), &payload);
+        if was_sent {
+            node.sent.push(payload);
+        }
+        was_sent
+    }
+
+    /// One pass of a member: the drive loop.
+    pub fn poll(&mut self, by: usize, after_ns: u64) {
+        self.now_ns += after_ns;
+        let now = self.now_ns;
+        if self.nodes[by].has_crashed {
+            return;
+        }
+        self.take_in(by, now);
+        loop {
+            let Node { machine, private, .. } = &mut self.nodes[by];
+            let Some(push) = machine.next_push(now, |of, at| word(&private[of.index()], at)) else {
+                break;
+            };
+            self.post(by, push);
+        }
+        self.deliver(by);
+        let nulls = self.nodes[by].machine.nulls_due();
+        if nulls > 0 {
+            self.nodes[by].append(Record::Nulls(nulls), &[]);
+        }
+    }
+
+    fn take_in(&mut self, by: usize, now: u64) {
+        let Node { machine, rings, rows, areas, private, tail, .. } = &mut self.nodes[by];
+        let members = machine.config().members;
+        for from in machine.reachable().iter() {
+            let words = &rows[from.index()];
+            machine.on_row(from, &Row::load(members, |at| words[usize::from(at)]), now);
+        }
+        machine.on_tail(*tail, now);
+        while let Some(CopyIn { of, span }) = machine.next_copy() {
+            let (to, from) = (&mut private[of.index()], &rings[of.index()]);
+            to[span.range()].copy_from_slice(&from[span.range()]);
+        }
+        let load =
+            |areas: &[Vec<u8>], from: Rank, at: u8| word(&areas[from.index()], 8 * u64::from(at));
+        while let Some(copy) = machine.next_repair(|from, at| load(areas, from, at)) {
+            let at = RepairHeader::BYTES + copy.at as usize;
+            let bytes = &areas[copy.from.index()][at..at + copy.span.len as usize];
+            private[copy.of.index()][copy.span.range()].copy_from_slice(bytes);
+        }
+    }
+
+    fn post(&mut self, by: usize, push: Push) {
+        let node = &self.nodes[by];
+        let landing = match push.write {
+            Write::Slots(span) => {
+                Landing::Slots(span.offset, node.rings[by][span.range()].to_vec())
+            }
+            Write::Row(words) => {
+                let mut out = [0; ROW_WORDS];
+                let count = node.machine.row_words(words, &mut out);
+                Landing::Row(words.first, out[..count].to_vec())
+            }
+            Write::Repair(repair) => {
+                let mut bytes: Vec<u8> =
+                    repair.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+                let (ring, capacity) =
+                    (&node.private[repair.of.index()], node.machine.config().capacity);
+                let range = repair.position..repair.position + repair.len;
+                bytes.extend(range.map(|at| ring[(at & (capacity - 1)) as usize]));
+                Landing::Repair(bytes)
+            }
+        };
+        for to in push.to.iter() {
+            self.writes += 1;
+            self.links[by][to.index()].push_back(landing.clone());
+        }
+    }
+
+    fn land(&mut self, from: usize, to: usize, count: usize) {
+        for _ in 0..count {
+            let Some(landing) = self.links[from][to].pop_front() else { return };
+            let node = &mut self.nodes[to];
+            match landing {
+                Landing::Slots(offset, bytes) => {
+                    node.rings[from][offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                }
+                Landing::Row(first, words) => {
+                    node.rows[from][usize::from(first)..][..words.len()].copy_from_slice(&words);
+                }
+                Landing::Repair(bytes) => node.areas[from][..bytes.len()].copy_from_slice(&bytes),
+            }
+        }
+    }
+
+    fn deliver(&mut self, by: usize) {
+        loop {
+            let Node { machine, private, .. } = &mut self.nodes[by];
+            let next = machine.next_delivery(|of, at| word(&private[of.index()], at));
+            let Some(Delivery { from, span, turn }) = next else { return };
+            let (ring, capacity) = (&private[from.index()], machine.config().capacity);
+            let range = span.offset..span.offset + span.len;
+            let bytes: Vec<u8> = range.map(|at| ring[(at & (capacity - 1)) as usize]).collect();
+            self.check_delivery(by, from, turn, &bytes);
+        }
+    }
+
+    fn check_delivery(&mut self, by: usize, from: Rank, turn: u64, bytes: &[u8]) {
+        let number = self.nodes[by].from[from.index()];
+        assert_eq!(&self.nodes[from.index()].sent[number], bytes, "message {number} of {from}");
+        let needed = {
+            let machine = &self.nodes[by].machine;
+            machine.config().all().minus(machine.suspected())
+        };
+        for other in needed.iter() {
+            let has = self.nodes[other.index()].machine.received(other, from);
+            assert!(has > turn, "{other} lacks turn {turn} of {from}, delivered at {by}");
+        }
+        let node = &mut self.nodes[by];
+        node.from[from.index()] += 1;
+        if node.delivered == self.order.len() {
+            self.order.push((from, number));
+        }
+        assert_eq!(self.order[node.delivered], (from, number), "the order, at {by}");
+        node.delivered += 1;
+    }
+
+    fn crash(&mut self, by: usize, keep: usize) {
+        let standing = self.nodes.iter().filter(|node| !node.has_crashed).count();
+        if standing == 1 || self.was_accused {
+            return;
+        }
+        self.nodes[by].has_crashed = true;
+        self.has_failed = true;
+        for (to, link) in self.links[by].iter_mut().enumerate() {
+            link.truncate(keep + to % 2);
+        }
+    }
+
+    fn notice(&mut self, by: usize, of: usize) {
+        if self.nodes[of].has_crashed {
+            self.nodes[by].machine.unreachable(Rank(of as u8));
+        }
+    }
+
+    /// Only the first member errs, and only where nobody crashes: otherwise those who were
+    /// given up and those who gave them up may both be survivors, of two groups.
+    fn accuse(&mut self, of: usize) {
+        let is_split = self.nodes.len() < 3 || self.has_failed && !self.was_accused;
+        if of != 0 && !is_split {
+            (self.was_accused, self.has_failed) = (true, true);
+            self.nodes[0].machine.unreachable(Rank(of as u8));
+        }
+    }
+
+    /// Ends all streams, lets everything arrive, and checks that all who are left have
+    /// delivered the same, and all that they could.
+    pub fn settle(&mut self) {
+        let n = self.nodes.len();
+        for by in 0..n {
+            self.end(by);
+        }
+        let mut quiet = 0;
+        while quiet < 3 {
+            let before = self.writes;
+            for by in 0..n {
+                for of in 0..n {
+                    self.notice(by, of);
+                }
+                self.end(by);
+                self.poll(by, 200_000);
+                for (from, to) in (0..n).flat_map(|from| (0..n).map(move |to| (from, to))) {
+                    self.land(from, to, usize::MAX);
+                }
+            }
+            quiet = if self.writes == before { quiet + 1 } else { 0 };
+            assert!(self.now_ns < 1 << 60);
+        }
+        self.check_end();
+    }
+
+    fn end(&mut self, by: usize) {
+        let node = &mut self.nodes[by];
+        if !node.has_ended {
+            node.has_ended = node.append(Record::End, &[]);
+        }
+    }
+
+    /// What can be said of a group that does not come to its end.
+    fn summary(&self) -> Vec<std::string::String> {
+        let line = |node: &Node| {
+            let (machine, row) = (&node.machine, &node.machine.row);
+            let n = self.nodes.len();
+            let reasons = &machine.agreement.reasons[..n];
+            let (status, received) = (machine.status(), &row.received[..n]);
+            let (suspected, wedged) = (row.suspected, row.wedged);
+            std::format!(
+                "{} {status:?}: has {received:?}, suspects [{suspected}] {reasons:?}, wedged \
+                 [{wedged}], crashed {}",
+                machine.config.rank,
+                node.has_crashed
+            )
+        };
+        self.nodes.iter().map(line).collect()
+    }
+
+    fn check_end(&self) {
+        for node in self.nodes.iter().filter(|node| !node.has_crashed) {
+            match node.machine.status() {
+                Status::Finished => {}
+                Status::Excluded { .. } if self.was_accused => continue,
+                Status::Left => continue,
+                other => panic!("{other:?}: {:#?}", self.summary()),
+            }
+            assert_eq!(node.delivered, self.order.len(), "all deliver all");
+            for stream in &node.machine.streams {
+                assert_eq!(stream.turn, stream.received, "what was acknowledged is delivered");
+            }
+            if !self.has_failed {
+                assert!((0..self.nodes.len()).all(|of| node.from[of] == self.nodes[of].sent.len()));
+            }
+        }
+    }
+}
+
+impl Pair for Group {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Send(by, len) => {
+                self.send(self.member(by), len);
+            }
+            Op::Waste(by, len) => {
+                let by = self.member(by);
+                let len = u32::from(len) % (self.nodes[by].machine.config().max_message + 1);
+                self.nodes[by].append(Record::Unused(len), &[]);
+            }
+            Op::Flush(by) => {
+                let by = self.member(by);
+                self.nodes[by].append(Record::Flush, &[]);
+            }
+            Op::End(by) => self.end(self.member(by)),
+            Op::Poll(by, after_us) => self.poll(self.member(by), u64::from(after_us) * 1000),
+            Op::Land(from, to, count) => {
+                self.land(self.member(from), self.member(to), count.into());
+            }
+            Op::Crash(by, keep) => self.crash(self.member(by), keep.into()),
+            Op::Notice(by, of) => self.notice(self.member(by), self.member(of)),
+            Op::Accuse(of) => self.accuse(self.member(of)),
+            Op::Leave(by) => {
+                let by = self.member(by);
+                if !self.was_accused && !self.nodes[by].has_crashed {
+                    self.has_failed = true;
+                    self.nodes[by].machine.leave();
+                }
+            }
+        }
+    }
+}

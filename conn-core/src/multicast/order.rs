@@ -1,0 +1,151 @@
+//! Delivery: round robin over the senders, once stable.
+
+use super::record::Record;
+use super::{Config, Delivery, Member, Rank, Span};
+use crate::ring::HEADER_BYTES;
+
+/// The place in the total order: turn `round` of `rank` comes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    round: u64,
+    rank: Rank,
+    /// Bytes of the message that was handed out last, and lies at the front still; or 0.
+    lent: u64,
+    is_finished: bool,
+}
+
+impl Order {
+    pub(super) const fn new(config: &Config) -> Self {
+        let rank = match config.senders.lowest() {
+            Some(rank) => rank,
+            None => Rank(0),
+        };
+        Self { round: 0, rank, lent: 0, is_finished: false }
+    }
+
+    pub(super) const fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+}
+
+/// A turn.
+enum Turn {
+    /// Its stream ends before it.
+    Never,
+    /// Not all have it yet.
+    Later,
+    /// All have it.
+    Now,
+}
+
+impl Member {
+    /// The next message of the total order that is stable. It lies where it is until this
+    /// is called again. `header` is as in [`next_push`](Self::next_push).
+    #[inline]
+    pub fn next_delivery(&mut self, header: impl FnMut(Rank, u64) -> u64) -> Option<Delivery> {
+        let mut header = header;
+        if self.order.lent > 0 {
+            self.release();
+        }
+        if !self.is_running() || self.order.is_finished {
+            return None;
+        }
+        let mut never = 0;
+        loop {
+            match self.turn() {
+                Turn::Later => return None,
+                Turn::Never => {
+                    never += 1;
+                    if never > self.config.senders.len() {
+                        self.order.is_finished = true;
+                        self.say_finished();
+                        return None;
+                    }
+                    self.next_turn();
+                }
+                Turn::Now => {
+                    never = 0;
+                    if let Some(delivery) = self.take_turn(&mut header) {
+                        return Some(delivery);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn turn(&mut self) -> Turn {
+        let Order { round, rank, .. } = self.order;
+        if round >= self.streams[rank.index()].stable {
+            let needed = self.config.all().minus(self.row.suspected);
+            let least = needed.iter().map(|by| self.received(by, rank)).min().unwrap_or(0);
+            self.streams[rank.index()].stable = least;
+            if round >= least {
+                let end = self.end_of(rank);
+                return if end.is_some_and(|end| round >= end) { Turn::Never } else { Turn::Later };
+            }
+        }
+        Turn::Now
+    }
+
+    /// The record at the front, if it is a message; others are passed.
+    #[inline]
+    fn take_turn(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> Option<Delivery> {
+        let rank = self.order.rank;
+        let capacity = self.config.capacity;
+        let stream = &mut self.streams[rank.index()];
+        let at = stream.delivered;
+        let word = header(rank, at & (capacity - 1));
+        let Ok(record) = Record::parse(word, at, &self.config) else {
+            unreachable!("what was accepted is a record")
+        };
+        match record {
+            Record::Message(len) => {
+                self.order.lent = record.bytes();
+                self.counts.delivered += 1;
+                let offset = (at & (capacity - 1)) + u64::from(HEADER_BYTES);
+                let span = Span { offset, len: len.into() };
+                return Some(Delivery { from: rank, turn: stream.turn, span });
+            }
+            Record::Nulls(count) => {
+                stream.turn += 1;
+                stream.nulls += 1;
+                if stream.nulls == count {
+                    stream.nulls = 0;
+                    stream.delivered += record.bytes();
+                }
+                self.next_turn();
+            }
+            Record::Flush | Record::Unused(_) => {
+                stream.turn += 1;
+                stream.delivered += record.bytes();
+                self.next_turn();
+            }
+            // Behind it there is no turn.
+            Record::End => stream.delivered += record.bytes(),
+        }
+        None
+    }
+
+    /// The message that was handed out last is not needed any more.
+    #[inline]
+    fn release(&mut self) {
+        let stream = &mut self.streams[self.order.rank.index()];
+        stream.delivered += self.order.lent;
+        stream.turn += 1;
+        self.order.lent = 0;
+        self.next_turn();
+    }
+
+    #[inline]
+    fn next_turn(&mut self) {
+        let order = &mut self.order;
+        let later = self.config.senders.bits() >> order.rank.0 >> 1;
+        if later == 0 {
+            order.round += 1;
+            order.rank = self.config.senders.lowest().unwrap_or(Rank(0));
+        } else {
+            order.rank = Rank(order.rank.0 + 1 + later.trailing_zeros() as u8);
+        }
+    }
+}

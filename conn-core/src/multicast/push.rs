@@ -1,0 +1,335 @@
+//! When counters and slots are pushed.
+
+use super::repair::RepairHeader;
+use super::{Member, Members, Policy, Rank, Span, Words};
+
+/// One write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// These bytes of the own slot ring, to the same offset of the copies at the others.
+    Slots(Span),
+    /// These words of the own row ([`Member::row_words`]), as they are *now*: a device that
+    /// fetches them later must not see newer ones, which belong to slots that are not
+    /// written yet.
+    Row(Words),
+    /// A repair: its header, and behind it the bytes that it names, from the private copy of
+    /// that member's ring; to the beginning of the own repair area at the others.
+    Repair(RepairHeader),
+}
+
+/// A write to several members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// To whom. There may be nobody left; and there may be suspects among them, to be told so
+    /// if they can be reached.
+    pub to: Members,
+    /// What.
+    pub write: Write,
+}
+
+/// What is due, and what is inhibited.
+// Invariant: counted <= written <= target <= accepted of the own stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pushing {
+    /// Bytes of the own ring up to which slots were written.
+    written: u64,
+    /// Bytes up to which the slot counter was pushed.
+    counted: u64,
+    /// Bytes up to which both are due.
+    target: u64,
+    /// Turns up to `target`.
+    target_turns: u64,
+    received_due: bool,
+    whole_due: bool,
+    pub(super) control_due: bool,
+    /// The goodbye that goes out when all before it has.
+    pub(super) goodbye: u64,
+    pub(super) flush_due: bool,
+    pub(super) end_due: bool,
+    /// When an inhibited push of slots is forced; of received counters.
+    slots_deadline: Option<u64>,
+    received_deadline: Option<u64>,
+    /// When a health counter was last pushed.
+    health_ns: u64,
+}
+
+impl Pushing {
+    pub(super) const fn new(now_ns: u64) -> Self {
+        Self {
+            written: 0,
+            counted: 0,
+            target: 0,
+            target_turns: 0,
+            received_due: false,
+            whole_due: false,
+            control_due: false,
+            goodbye: 0,
+            flush_due: false,
+            end_due: false,
+            slots_deadline: None,
+            received_deadline: None,
+            health_ns: now_ns,
+        }
+    }
+}
+
+/// Whether counting from `before` to `now` crosses a multiple of `k`.
+#[inline]
+fn crosses(before: u64, now: u64, k: u32) -> bool {
+    let k = u64::from(k);
+    // Most of the time it is a small step, and a division is not.
+    now - before >= k || now / k > before / k
+}
+
+impl Member {
+    /// The next push, at the time `now_ns`. `header` loads the u64 at an offset of the
+    /// private copy of a member's ring.
+    #[inline]
+    pub fn next_push(
+        &mut self,
+        now_ns: u64,
+        mut header: impl FnMut(Rank, u64) -> u64,
+    ) -> Option<Push> {
+        loop {
+            if !self.is_running() {
+                return None;
+            }
+            if let Some(push) = self.take_due(now_ns) {
+                return Some(push);
+            }
+            if !self.decide(now_ns, &mut header) {
+                return None;
+            }
+        }
+    }
+
+    /// When the machine wants to be driven again, though nothing has come in: the nearest
+    /// deadline, in nanoseconds.
+    pub fn wants_ns(&self) -> u64 {
+        let Pushing { slots_deadline, received_deadline, health_ns, .. } = self.pushing;
+        let health = health_ns.saturating_add(self.config.health_ns);
+        [slots_deadline, received_deadline].into_iter().flatten().fold(health, u64::min)
+    }
+
+    /// The values of `words` of the own row, as a [`Write::Row`] that was just given names
+    /// them, to the beginning of `out`; returns how many.
+    #[inline]
+    pub fn row_words(&self, words: Words, out: &mut [u64; super::ROW_WORDS]) -> usize {
+        self.row.store(self.config.members, words, out)
+    }
+
+    /// Slots go before the slot counter that covers them, and everything before what says
+    /// that it is final.
+    #[inline]
+    fn take_due(&mut self, now_ns: u64) -> Option<Push> {
+        let (mut to, members) = (self.reachable(), self.config.members);
+        let writes = u64::from(to.len());
+        let pushing = &mut self.pushing;
+        let write = if pushing.written < pushing.target {
+            let span = Span::of_lap(pushing.written, pushing.target, self.config.capacity);
+            pushing.written += span.len;
+            self.counts.slot_writes += writes;
+            Write::Slots(span)
+        } else if pushing.whole_due {
+            pushing.whole_due = false;
+            self.mark_counted();
+            self.mark_received(now_ns);
+            self.counts.health_writes += writes;
+            Write::Row(Words::whole(members))
+        } else if pushing.counted < pushing.target {
+            self.mark_counted();
+            self.counts.counter_writes += writes;
+            Write::Row(Words::slots(members))
+        } else if pushing.received_due {
+            self.mark_received(now_ns);
+            self.counts.received_writes += writes;
+            Write::Row(Words::received(members))
+        } else if let Some(repair) = self.agreement.repair_due.take() {
+            self.row.repairs += 1;
+            pushing.control_due = true;
+            self.counts.control_writes += writes;
+            Write::Repair(repair)
+        } else if pushing.control_due && !self.is_dirty() {
+            self.pushing.control_due = false;
+            self.row.goodbye = self.pushing.goodbye;
+            to = to.union(core::mem::take(&mut self.agreement.untold));
+            self.counts.control_writes += writes;
+            Write::Row(Words::control(members))
+        } else {
+            return None;
+        };
+        Some(Push { to, write })
+    }
+
+    /// The slot counter goes out.
+    #[inline]
+    fn mark_counted(&mut self) {
+        self.pushing.counted = self.pushing.target;
+        self.row.sent = self.pushing.target;
+        if self.pushing.target == self.streams[self.me()].accepted {
+            self.pushing.slots_deadline = None;
+        }
+    }
+
+    /// The received counters go out, and with them the health counter.
+    #[inline]
+    fn mark_received(&mut self, now_ns: u64) {
+        for of in 0..usize::from(self.config.members) {
+            let stream = &mut self.streams[of];
+            self.row.received[of] = stream.received;
+            if stream.accepted >= stream.urgent {
+                stream.urgent_done = stream.urgent;
+            }
+        }
+        self.row.health += 1;
+        self.pushing.received_due = false;
+        self.pushing.received_deadline = None;
+        self.pushing.health_ns = now_ns;
+    }
+
+    /// Whether something was accepted that has not been pushed.
+    #[inline]
+    fn is_dirty(&self) -> bool {
+        let own = &self.streams[self.me()];
+        own.accepted != own.published || self.pushing.counted != own.accepted || self.owes()
+    }
+
+    /// Whether something was received that has not been acknowledged.
+    #[inline]
+    fn owes(&self) -> bool {
+        let members = usize::from(self.config.members);
+        (0..members).any(|of| self.streams[of].received != self.row.received[of])
+    }
+
+    /// Whether nothing is inhibited any more.
+    #[inline]
+    fn is_ending(&self) -> bool {
+        !self.row.suspected.is_empty() || self.pushing.goodbye != 0
+    }
+
+    /// Makes pushes due; whether there are any, or records that may make some.
+    #[inline]
+    fn decide(&mut self, now_ns: u64, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        if self.config.policy == Policy::Every(1) && !self.is_ending() {
+            if let Some((of, record)) = self.accept_one(header) {
+                self.push_one(of, record.turns());
+                return true;
+            }
+        } else {
+            self.accept_all(header);
+        }
+        let due = self.decide_slots(now_ns) | self.decide_received(now_ns);
+        due || self.decide_health(now_ns) || (self.is_ending() && self.decide_end(header))
+    }
+
+    /// The policy of k = 1: a push for each record.
+    #[inline]
+    fn push_one(&mut self, of: Rank, turns: u64) {
+        if of == self.config.rank {
+            self.aim();
+        }
+        self.pushing.received_due |= turns > 0;
+    }
+
+    /// Makes due all of the own stream that was accepted.
+    #[inline]
+    fn aim(&mut self) {
+        let own = &self.streams[self.me()];
+        self.pushing.target = own.accepted;
+        self.pushing.target_turns = own.received;
+        if self.pushing.flush_due {
+            self.hurry();
+        }
+        (self.pushing.flush_due, self.pushing.end_due) = (false, false);
+    }
+
+    /// What is due is to be acknowledged at once, here as well.
+    #[inline]
+    fn hurry(&mut self) {
+        self.row.urgent = self.pushing.target;
+        self.streams[self.config.rank.index()].urgent = self.pushing.target;
+    }
+
+    #[inline]
+    fn decide_slots(&mut self, now_ns: u64) -> bool {
+        let own = &self.streams[self.me()];
+        if own.accepted == self.pushing.target {
+            return false;
+        }
+        let is_ending = self.is_ending();
+        let pushing = &mut self.pushing;
+        let is_due = match self.config.policy {
+            Policy::Every(k) => crosses(pushing.target_turns, own.received, k),
+            Policy::Opportunistic | Policy::OpportunisticWithNulls => true,
+        };
+        if is_due || pushing.flush_due || pushing.end_due || is_ending {
+            self.aim();
+            return true;
+        }
+        let deadline = now_ns.saturating_add(self.config.deadline_ns);
+        if now_ns < *pushing.slots_deadline.get_or_insert(deadline) {
+            return false;
+        }
+        self.counts.forced += 1;
+        self.aim();
+        self.hurry();
+        true
+    }
+
+    #[inline]
+    fn decide_received(&mut self, now_ns: u64) -> bool {
+        if !self.owes() {
+            return false;
+        }
+        if self.is_received_due() || self.is_ending() {
+            self.pushing.received_due = true;
+            return true;
+        }
+        let deadline = now_ns.saturating_add(self.config.deadline_ns);
+        if now_ns < *self.pushing.received_deadline.get_or_insert(deadline) {
+            return false;
+        }
+        self.counts.forced += 1;
+        self.pushing.received_due = true;
+        true
+    }
+
+    #[inline]
+    fn is_received_due(&self) -> bool {
+        let Policy::Every(k) = self.config.policy else { return true };
+        self.config.senders.iter().any(|of| {
+            let stream = &self.streams[of.index()];
+            let reached = stream.urgent_done < stream.urgent && stream.urgent <= stream.accepted;
+            reached || crosses(self.row.received[of.index()], stream.received, k)
+        })
+    }
+
+    /// The whole row, when nothing else has shown for long that this member lives. It takes
+    /// along what is inhibited.
+    #[inline]
+    fn decide_health(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.pushing.health_ns.saturating_add(self.config.health_ns) {
+            return false;
+        }
+        if self.streams[self.me()].accepted != self.pushing.target {
+            self.aim();
+            self.hurry();
+        }
+        self.pushing.health_ns = now_ns;
+        self.pushing.whole_due = true;
+        true
+    }
+
+    /// All is pushed that was sent and received: that is final, as far as it can be.
+    fn decide_end(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        if self.is_dirty() {
+            return false;
+        }
+        if self.row.wedged != self.row.suspected {
+            self.row.wedged = self.row.suspected;
+            self.pushing.control_due = true;
+            return true;
+        }
+        self.pushing.control_due || self.begin_repair(header)
+    }
+}

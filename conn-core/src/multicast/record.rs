@@ -1,0 +1,96 @@
+//! Records of a slot ring.
+//!
+//! A record is a header of 8 bytes and the payload, and ends at a multiple of 8; it may
+//! cross the end of the ring. The header is a little-endian u64: the length in the lower
+//! half (or how many nulls), then the kind in 8 bits, then the record's position in units
+//! of 8 (24 bits), which tells it from what was there a lap before.
+
+use super::{Config, Lie};
+use crate::ring::record_bytes;
+
+const MESSAGE: u8 = 1;
+const NULLS: u8 = 2;
+const FLUSH: u8 = 3;
+const END: u8 = 4;
+const UNUSED: u8 = 5;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A message, of so many bytes. It takes a turn.
+    Message(u32),
+    /// So many turns without a message.
+    Nulls(u32),
+    /// A flush: a turn without a message, that is pushed and acknowledged at once.
+    Flush,
+    /// The end of the stream: no record comes after it. It takes no turn.
+    End,
+    /// Room that was reserved for a message of so many bytes, and not used. It takes its turn
+    /// all the same: the ring holds a window of turns, and what took none could fill it.
+    Unused(u32),
+}
+
+/// What lies there is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordError(pub Lie);
+
+/// The header of a record at `position`.
+#[inline]
+pub const fn header(record: Record, position: u64) -> u64 {
+    let (kind, value) = match record {
+        Record::Message(len) => (MESSAGE, len),
+        Record::Nulls(count) => (NULLS, count),
+        Record::Flush => (FLUSH, 0),
+        Record::End => (END, 0),
+        Record::Unused(len) => (UNUSED, len),
+    };
+    mark(position) << 40 | (kind as u64) << 32 | value as u64
+}
+
+#[inline]
+const fn mark(position: u64) -> u64 {
+    (position / 8) & 0xff_ffff
+}
+
+impl Record {
+    /// Turns that it takes.
+    #[inline]
+    pub const fn turns(self) -> u64 {
+        match self {
+            Self::Message(_) | Self::Flush | Self::Unused(_) => 1,
+            Self::Nulls(count) => count as u64,
+            Self::End => 0,
+        }
+    }
+
+    /// Bytes that it takes in the ring.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Message(len) | Self::Unused(len) => record_bytes(len),
+            Self::Nulls(_) | Self::Flush | Self::End => record_bytes(0),
+        }
+    }
+
+    /// The record whose header was loaded at `position`.
+    ///
+    /// # Errors
+    /// [`RecordError`]: there is none.
+    #[inline]
+    pub fn parse(word: u64, position: u64, config: &Config) -> Result<Self, RecordError> {
+        let (value, kind) = (word as u32, (word >> 32) as u8);
+        if word >> 40 != mark(position) {
+            return Err(RecordError(Lie::NoRecord));
+        }
+        let too_long = value > config.max_message;
+        match kind {
+            MESSAGE | UNUSED if too_long => Err(RecordError(Lie::TooLong { claimed: value })),
+            MESSAGE => Ok(Self::Message(value)),
+            UNUSED => Ok(Self::Unused(value)),
+            NULLS if (1..=config.window).contains(&value) => Ok(Self::Nulls(value)),
+            FLUSH if value == 0 => Ok(Self::Flush),
+            END if value == 0 => Ok(Self::End),
+            _ => Err(RecordError(Lie::NoRecord)),
+        }
+    }
+}

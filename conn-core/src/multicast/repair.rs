@@ -1,0 +1,166 @@
+//! Repairs: what a survivor has of a suspect's stream, and others lack.
+
+use super::record::Record;
+use super::{Lie, Member, Rank, Reason, Span};
+
+/// What lies at the beginning of a repair area, before the bytes: three words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairHeader {
+    /// Whose stream is repaired.
+    pub of: Rank,
+    /// Where the bytes begin in that stream.
+    pub position: u64,
+    /// How many there are: whole records.
+    pub len: u64,
+}
+
+impl RepairHeader {
+    /// Bytes of the header.
+    pub const BYTES: usize = 24;
+
+    /// The words that lie in the area.
+    pub const fn words(&self) -> [u64; 3] {
+        [self.of.0 as u64, self.position, self.len]
+    }
+}
+
+/// Bytes of a repair area to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairCopy {
+    /// Whose repair area.
+    pub from: Rank,
+    /// Bytes behind the area's header.
+    pub at: u64,
+    /// To the private copy of whose ring.
+    pub of: Rank,
+    /// Which bytes of it.
+    pub span: Span,
+}
+
+/// Who repairs.
+impl Member {
+    /// Begins a repair, if one is needed and this is the member that does it: of those who
+    /// have the whole stream, the one of the lowest rank.
+    #[cold]
+    pub(super) fn begin_repair(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        if !self.is_agreed() {
+            return false;
+        }
+        if let Some((of, turns)) = self.agreement.repairing
+            && self.least(of) < turns
+        {
+            return false;
+        }
+        self.agreement.repairing = None;
+        for of in self.row.suspected.iter().filter(|of| self.config.senders.contains(*of)) {
+            let (least, cut) = (self.least(of), self.cut(of));
+            let has_all = |by: &Rank| self.received(*by, of) == cut;
+            if least < cut && self.active().iter().find(has_all) == Some(self.config.rank) {
+                let (repair, turns) = self.chunk(of, least, header);
+                self.agreement.repairing = Some((of, turns));
+                self.agreement.repair_due = Some(repair);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The turns of `of` that all have who are still there.
+    fn least(&self, of: Rank) -> u64 {
+        self.active().iter().map(|by| self.received(by, of)).min().unwrap_or(0)
+    }
+
+    /// As many whole records behind the turn `least` as fit a repair, and the turns up to
+    /// their end. There is one at least, and none was delivered.
+    fn chunk(
+        &self,
+        of: Rank,
+        least: u64,
+        header: &mut impl FnMut(Rank, u64) -> u64,
+    ) -> (RepairHeader, u64) {
+        let stream = &self.streams[of.index()];
+        let (mut at, mut turn) = (stream.delivered, stream.turn - u64::from(stream.nulls));
+        let (mut begin, most) = (None, self.config.repair_bytes());
+        while at < stream.accepted {
+            let word = header(of, at & (self.config.capacity - 1));
+            let Ok(record) = Record::parse(word, at, &self.config) else {
+                unreachable!("what was accepted is a record")
+            };
+            if turn >= least && begin.is_none() {
+                begin = Some(at);
+            }
+            if begin.is_some_and(|begin| at + record.bytes() - begin > most) {
+                break;
+            }
+            at += record.bytes();
+            turn += record.turns();
+        }
+        let position = begin.unwrap_or(at);
+        (RepairHeader { of, position, len: at - position }, turn)
+    }
+}
+
+/// Who is repaired.
+impl Member {
+    /// The next bytes to be copied out of a repair area; they are taken as copied. `load`
+    /// gives one of the three words at the beginning of a member's area.
+    #[inline]
+    pub fn next_repair(&mut self, load: impl FnMut(Rank, u8) -> u64) -> Option<RepairCopy> {
+        if self.row.suspected.is_empty() || !self.is_running() || !self.is_agreed() {
+            return None;
+        }
+        self.find_repair(load)
+    }
+
+    #[cold]
+    fn find_repair(&mut self, mut load: impl FnMut(Rank, u8) -> u64) -> Option<RepairCopy> {
+        for from in self.reachable().iter() {
+            if self.rows[from.index()].repairs <= self.agreement.repairs_taken[from.index()] {
+                continue;
+            }
+            let [of, position, len] = [0, 1, 2].map(|word| load(from, word));
+            match self.take_repair(from, of, position, len) {
+                Ok(Some(copy)) => return Some(copy),
+                Ok(None) => {}
+                Err(lie) => {
+                    self.suspect(from, Reason::Lied(lie));
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    fn take_repair(
+        &mut self,
+        from: Rank,
+        of: u64,
+        position: u64,
+        len: u64,
+    ) -> Result<Option<RepairCopy>, Lie> {
+        let of = u8::try_from(of).map(Rank).map_err(|_| Lie::NoRepair)?;
+        let repaired = self.row.suspected.contains(of) && self.config.senders.contains(of);
+        let whole = position.is_multiple_of(8) && len.is_multiple_of(8);
+        if !repaired || !whole || len > self.config.repair_bytes() {
+            return Err(Lie::NoRepair);
+        }
+        let capacity = self.config.capacity;
+        let stream = &mut self.streams[of.index()];
+        let end = position.checked_add(len).ok_or(Lie::NoRepair)?;
+        if position > stream.copied {
+            return Err(Lie::NoRepair);
+        }
+        if end <= stream.copied {
+            self.agreement.repairs_taken[from.index()] = self.rows[from.index()].repairs;
+            return Ok(None);
+        }
+        if end > stream.delivered + capacity {
+            return Ok(None); // when more has been delivered
+        }
+        stream.published = end;
+        let (at, span) = (stream.copied - position, Span::of_lap(stream.copied, end, capacity));
+        stream.copied += span.len;
+        self.agreement.repairer[of.index()] = from;
+        Ok(Some(RepairCopy { from, at, of, span }))
+    }
+}

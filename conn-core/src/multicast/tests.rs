@@ -1,0 +1,202 @@
+use std::{println, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::oracle::*;
+use super::*;
+use crate::exhaustive::{Pair, every_history};
+
+fn config(members: u8, window: u32, policy: Policy) -> Config {
+    Config {
+        members,
+        rank: Rank(0),
+        senders: Members::first(members),
+        window,
+        max_message: 40,
+        capacity: Config::capacity_for(window, 40),
+        policy,
+        deadline_ns: 150_000,
+        health_ns: 1 << 40,
+        suspect_ns: 1 << 41,
+    }
+}
+
+fn policy(window: u32) -> impl Strategy<Value = Policy> {
+    prop_oneof![
+        (1..=window).prop_map(Policy::Every),
+        Just(Policy::Every(1)),
+        Just(Policy::Opportunistic),
+        Just(Policy::OpportunisticWithNulls),
+    ]
+}
+
+fn traffic() -> BoxedStrategy<Op> {
+    let any_member = || 0..8u8;
+    prop_oneof![
+        8 => (any_member(), any::<u8>()).prop_map(|(by, len)| Op::Send(by, len)),
+        1 => (any_member(), any::<u8>()).prop_map(|(by, len)| Op::Waste(by, len)),
+        1 => any_member().prop_map(Op::Flush),
+        8 => (any_member(), 0..100u8).prop_map(|(by, after)| Op::Poll(by, after)),
+        12 => (any_member(), any_member(), 0..9u8).prop_map(|(a, b, n)| Op::Land(a, b, n)),
+    ]
+    .boxed()
+}
+
+fn failures() -> BoxedStrategy<Op> {
+    let any_member = || 0..8u8;
+    prop_oneof![
+        60 => traffic(),
+        1 => any_member().prop_map(Op::End),
+        1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
+        3 => (any_member(), any_member()).prop_map(|(by, of)| Op::Notice(by, of)),
+    ]
+    .boxed()
+}
+
+fn errors() -> BoxedStrategy<Op> {
+    prop_oneof![60 => traffic(), 1 => (0..8u8).prop_map(Op::Accuse)].boxed()
+}
+
+fn run(mut group: Group, ops: Vec<Op>) -> Group {
+    ops.into_iter().for_each(|op| group.apply(op));
+    group.settle();
+    group
+}
+
+proptest! {
+    #[test]
+    fn all_members_deliver_all_messages_in_one_order(
+        members in 2..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
+        senders in 1..256u64, ops in proptest::collection::vec(traffic(), 0..400),
+    ) {
+        let senders = Members::from_bits(senders & Members::first(members).bits()).with(Rank(0));
+        run(Group::new(Config { senders, ..config(members, window, policy) }), ops);
+    }
+
+    #[test]
+    fn survivors_end_with_the_same_sequence(
+        members in 2..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
+        ops in proptest::collection::vec(failures(), 0..400),
+    ) {
+        run(Group::new(config(members, window, policy)), ops);
+    }
+
+    #[test]
+    fn whoever_is_given_up_by_mistake_delivers_nothing_else(
+        members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
+        ops in proptest::collection::vec(errors(), 0..400),
+    ) {
+        run(Group::new(config(members, window, policy)), ops);
+    }
+}
+
+#[test]
+fn every_short_history_of_two_ends_well() {
+    let alphabet = [
+        Op::Send(0, 9),
+        Op::Send(1, 40),
+        Op::Poll(0, 0),
+        Op::Poll(1, 200),
+        Op::Land(0, 1, 1),
+        Op::Land(1, 0, 2),
+        Op::Crash(1, 1),
+        Op::Notice(0, 1),
+    ];
+    let mut histories = 0;
+    for policy in [Policy::Every(1), Policy::Every(2), Policy::OpportunisticWithNulls] {
+        histories += every_history(&Settling(Group::new(config(2, 2, policy))), &alphabet, 5);
+    }
+    println!("multicast: {histories} histories");
+    assert!(histories > 90_000);
+}
+
+/// After every operation, a copy of the group is brought to its end.
+#[derive(Clone)]
+struct Settling(Group);
+
+impl Pair for Settling {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        self.0.apply(op);
+        self.0.clone().settle();
+    }
+}
+
+/// Lets everything arrive at once, `passes` times around.
+fn round(group: &mut Group, members: u8, after_us: u8) {
+    for by in 0..members {
+        group.apply(Op::Poll(by, after_us));
+        for to in 0..members {
+            group.apply(Op::Land(by, to, 255));
+        }
+    }
+}
+
+#[test]
+fn a_multicast_of_its_own_takes_as_many_writes_as_the_formula_says() {
+    for members in 2..=8 {
+        let mut group = Group::new(config(members, 100, Policy::Every(1)));
+        for batch in [1u8, 3, 20] {
+            let before = group.writes;
+            for message in 0..batch {
+                group.apply(Op::Send(message, 30)); // by turns, so that each is delivered
+            }
+            (0..4).for_each(|_| round(&mut group, members, 0));
+            let expected = u64::from(writes_per_multicast(members)) * u64::from(batch);
+            assert_eq!(group.writes - before, expected, "{members} members, {batch} messages");
+        }
+    }
+}
+
+#[test]
+fn a_batch_takes_as_many_writes_as_one_multicast() {
+    for (members, k) in [(2, 25), (3, 25), (3, 250), (5, 25), (8, 250)] {
+        let senders = Members::first(1);
+        let mut group = Group::new(Config { senders, ..config(members, 1000, Policy::Every(k)) });
+        let messages = 20_000;
+        for _ in 0..messages / k {
+            (0..k).for_each(|_| group.apply(Op::Send(0, 40)));
+            (0..3).for_each(|_| round(&mut group, members, 0));
+        }
+        assert_eq!(group.delivered(members - 1), messages as usize);
+        let most = 1.1 * f64::from(writes_per_multicast(members)) / f64::from(k);
+        let per_message = group.writes as f64 / f64::from(messages);
+        assert!(per_message <= most, "{members} members, k = {k}: {per_message} > {most}");
+    }
+}
+
+#[test]
+fn a_lone_message_waits_for_one_deadline_and_no_more() {
+    let mut group = Group::new(config(3, 100, Policy::Every(100)));
+    let senders = Members::first(1);
+    let mut one = Group::new(Config { senders, ..config(3, 100, Policy::Every(100)) });
+    one.apply(Op::Send(0, 10));
+    round(&mut one, 3, 0);
+    round(&mut one, 3, 0);
+    assert_eq!((one.delivered(0), one.writes), (0, 0), "inhibited");
+    one.apply(Op::Poll(0, 150)); // the deadline
+    (0..3).for_each(|_| round(&mut one, 3, 0));
+    assert_eq!([0, 1, 2].map(|by| one.delivered(by)), [1; 3]);
+    // A flush does not wait.
+    group = {
+        group.apply(Op::Send(0, 10));
+        group
+    };
+    (0..3).for_each(|by| group.apply(Op::Flush(by)));
+    (0..4).for_each(|_| round(&mut group, 3, 0));
+    assert_eq!([0, 1, 2].map(|by| group.delivered(by)), [1; 3]);
+}
+
+#[test]
+fn nulls_take_the_turns_of_whoever_has_nothing_to_send() {
+    let mut group = Group::new(config(3, 100, Policy::OpportunisticWithNulls));
+    for message in 0..10 {
+        group.apply(Op::Send(2, message));
+    }
+    (0..6).for_each(|_| round(&mut group, 3, 0));
+    assert_eq!([0, 1, 2].map(|by| group.delivered(by)), [10; 3]);
+    let before = group.writes;
+    (0..3).for_each(|_| round(&mut group, 3, 0));
+    assert_eq!(group.writes, before, "nulls are not answered by nulls");
+}

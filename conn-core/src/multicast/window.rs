@@ -1,0 +1,70 @@
+//! The window of a sender, which its threads share.
+
+use crate::sync::{AtomicU64, Ordering, ordering};
+
+/// Whoever sees the window moved sees that the ring behind it is free.
+const RAISE: Ordering = ordering!("multicast-window-raise", Release => Relaxed);
+/// Pairs with `RAISE`.
+const SEE: Ordering = ordering!("multicast-window-see", Acquire => Relaxed);
+
+/// How many turns may begin: many threads take them, one raises the limit.
+///
+/// A turn is taken before room in the slot ring is reserved
+/// ([`Senders`](crate::ring::shared::Senders)), and the head of the ring is told before
+/// the limit is raised. The ring holds a window of the longest messages: who has a turn
+/// has room.
+///
+/// ```
+/// use conn_core::multicast::SendWindow;
+/// let window = SendWindow::new(2);
+/// assert!(window.try_take(2) && !window.try_take(1));
+/// window.raise(3); // a turn was delivered
+/// assert!(window.try_take(1));
+/// ```
+// Invariant: taken <= limit, and limit only rises.
+#[derive(Debug)]
+pub struct SendWindow {
+    taken: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl SendWindow {
+    /// A window of so many turns, none of which is taken.
+    #[cfg(not(rdma_conn_loom))]
+    pub const fn new(window: u32) -> Self {
+        Self { taken: AtomicU64::new(0), limit: AtomicU64::new(window as u64) }
+    }
+
+    /// A window of so many turns, none of which is taken.
+    #[cfg(rdma_conn_loom)]
+    pub fn new(window: u32) -> Self {
+        Self { taken: AtomicU64::new(0), limit: AtomicU64::new(u64::from(window)) }
+    }
+
+    /// Takes so many turns, if there are as many.
+    #[inline]
+    pub fn try_take(&self, turns: u32) -> bool {
+        let limit = self.limit.load(SEE);
+        let fits = |taken: u64| {
+            let next = taken + u64::from(turns);
+            (next <= limit).then_some(next)
+        };
+        // Relaxed: what a turn permits is ordered by the limit.
+        self.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Turns that were taken and not used.
+    #[inline]
+    pub fn give_back(&self, turns: u32) {
+        // Relaxed: as above.
+        self.taken.fetch_sub(turns.into(), Ordering::Relaxed);
+    }
+
+    /// Turns below `limit` may begin. By one thread; a limit that is lower than before is
+    /// a bug.
+    #[inline]
+    pub fn raise(&self, limit: u64) {
+        debug_assert!(self.limit.load(Ordering::Relaxed) <= limit);
+        self.limit.store(limit, RAISE);
+    }
+}
