@@ -25,7 +25,7 @@ use conn_core::{
         Committed, Consumer, ConsumerConfig, Geometry, Header, Producer, Taken,
         fetch::{Fetch, FetchConfig},
         free::{FreeFront, FreeList, RecordSlot},
-        offer::{HalfOffer, Offer, Place, RingOffer, Tail},
+        offer::{self, HalfOffer, Offer, RingOffer, Tail},
     },
     sleeper::Sleeper,
     wr::{SendTracker, SendTrackerConfig, WrClass},
@@ -238,7 +238,8 @@ fn who_sleeps_is_woken() -> Option<bool> {
 
 fn the_handshake_goes_there_and_back() -> Option<bool> {
     let end = Endpoint { qp_num: 17, psn: 0x00ff_ffff, recv_window: WINDOW, max_message: 4096 };
-    let (geometry, place) = (Geometry::mirrored(4096, 512).ok()?, Place { addr: 4096, rkey: 1 });
+    let (geometry, place) =
+        (Geometry::mirrored(4096, 512).ok()?, offer::Place { addr: 4096, rkey: 1 });
     let ring = RingOffer { place, geometry, tail: Tail::Read };
     let half = HalfOffer { control: Some(place), ring: Some(ring) };
     let offer = Offer { initiator_to_acceptor: Some(half), acceptor_to_initiator: None, user: b"" };
