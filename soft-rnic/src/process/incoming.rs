@@ -22,6 +22,7 @@ use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
+use super::barrier::{heavy, light};
 use super::memory::{Way, attach};
 use super::pair::Pair;
 use super::region::Window;
@@ -60,6 +61,8 @@ struct Side {
     requests: u32,
     replies_read: u32,
     replies: Replies,
+    /// Requests wait until the other process has taken replies, and it knows.
+    waits_for_room: bool,
     /// A reply that the next one may stand for, too.
     held: Option<ReplyEntry>,
     /// Replies were written, and the other process was not woken yet.
@@ -83,6 +86,7 @@ impl Drain {
             requests: 0,
             replies_read: 0,
             replies: Replies::default(),
+            waits_for_room: false,
             held: None,
             said: false,
             window: None,
@@ -197,6 +201,11 @@ impl Side {
         if any {
             // Release: we are done with them.
             self.pair.outgoing.replies_read.store(self.replies_read, Ordering::Release);
+            // The other side of the barrier in `has_room`.
+            light(self.pair.spares_barriers);
+            if self.pair.incoming.wants_reply_room.load(Ordering::Relaxed) != 0 {
+                self.pair.wake();
+            }
         }
         Ok(any)
     }
@@ -247,12 +256,28 @@ impl Side {
     /// The next request, if it can be answered.
     fn next(&mut self) -> Result<Option<Request>, Broken> {
         match request_at(&self.pair.incoming, self.requests)? {
-            // The held reply, and that to this one.
-            Some(request) if self.replies.has_room(&self.pair.incoming.replies_read, 2)? => {
-                Ok(Some(request))
-            }
+            Some(request) if self.has_room()? => Ok(Some(request)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether there is room for the held reply and the next one. If not, the other
+    /// process wakes this one when there is: it may have nothing more to ask for.
+    #[inline]
+    fn has_room(&mut self) -> Result<bool, Broken> {
+        let read = &self.pair.incoming.replies_read;
+        let mut has_room = self.replies.has_room(read, 2)?;
+        if has_room == self.waits_for_room {
+            let wants = &self.pair.outgoing.wants_reply_room;
+            wants.store(u32::from(!has_room), Ordering::Relaxed);
+            self.waits_for_room = !has_room;
+            if !has_room {
+                // Either it sees that we wait, or we see what it has taken.
+                heavy();
+                has_room = self.replies.has_room(read, 2)?;
+            }
+        }
+        Ok(has_room)
     }
 
     /// Takes a request, and those that follow for the same queue pair.

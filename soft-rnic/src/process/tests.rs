@@ -13,6 +13,8 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
+mod room;
+
 /// The slots of the peers that are made up, one for each test: any but this process's.
 fn slot(n: u32) -> u32 {
     let device = crate::device::default_device();

@@ -1,0 +1,68 @@
+//! Rings that are full: who waits for room is woken.
+
+use super::*;
+use crate::process::ring::{WANTS_REPLY, reply_at};
+
+/// Of the made-up peer.
+const ROOM: u32 = 20;
+
+impl Wild {
+    /// Asks for something that has a reply of its own.
+    fn ask(&mut self) {
+        let kinds = u32::from_le_bytes([0, WANTS_REPLY, 0, 0]);
+        let parties = 0xff_ffff | u64::from(far(slot(ROOM))) << 32;
+        let words = [u64::from(kinds) << 32, parties, 0, 0, 0, 0, 0, 0];
+        self.rings.scribble_request(self.index, words);
+        self.index += 1;
+    }
+
+    fn drain(&mut self) -> bool {
+        let mut after = After::default();
+        let any = self.drain.run(&crate::device::default_device(), &mut after);
+        after.run();
+        any
+    }
+
+    fn replies(&self) -> u32 {
+        let is_there = |at: &u32| matches!(reply_at(&self.pair.outgoing, *at), Ok(Some(_)));
+        (0..self.index).take_while(is_there).count() as u32
+    }
+}
+
+fn new() -> Wild {
+    Wild::of(slot(ROOM), rustix::process::getpid())
+}
+
+#[test]
+fn a_process_that_has_no_room_for_replies_says_so_and_goes_on_when_there_is() {
+    let mut wild = new();
+    let wants = |wild: &Wild| wild.pair.outgoing.wants_reply_room.load(Ordering::Relaxed);
+    // No reply is taken, and more requests come than a ring of replies is long.
+    for _ in 0..24 {
+        for _ in 0..100 {
+            wild.ask();
+        }
+        while wild.drain() {}
+    }
+    let answered = wild.replies();
+    assert!(answered < wild.index, "there is room for all of them");
+    assert_eq!(wants(&wild), 1);
+    wild.rings.replies_read.store(answered, Ordering::Relaxed);
+    while wild.drain() {}
+    assert_eq!(wants(&wild), 0);
+    assert_eq!(wild.pair.outgoing.requests_read.load(Ordering::Relaxed), wild.index);
+}
+
+#[test]
+fn who_takes_replies_wakes_the_process_that_waits_for_room() {
+    for (wants, rings) in [(0, false), (1, true)] {
+        let mut wild = new();
+        wild.directory.armed.store(1, Ordering::Relaxed);
+        wild.rings.wants_reply_room.store(wants, Ordering::Relaxed);
+        wild.rings.scribble_reply(0, [0, 0xff_ffff, 0, 0]);
+        assert!(wild.drain());
+        let mut count = [0; 8];
+        let rung = rustix::io::read(&wild.pair.doorbell, &mut count).is_ok();
+        assert_eq!(rung, rings);
+    }
+}
