@@ -102,9 +102,12 @@ impl Qp {
         let _inside = own.enter(pair.spares_barriers);
         let to = parts.requester.dest_qpn;
         let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
-            let silence = self.judge(parts.requester, Reply::Silence, request.len());
-            return Access::Ended(silence);
+            return self.unheard(parts, remote, request);
         };
+        let is_it = entry.generation.load(Ordering::Relaxed) == remote.generation;
+        if self.transport.is_reliable() && !is_it {
+            return self.unheard(parts, remote, request);
+        }
         if !permits(entry, request.wqe.op) {
             return Access::Judge;
         }
@@ -137,6 +140,19 @@ impl Qp {
             Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(parts, len)),
             Err(_) => Access::Ended(self.unattached(parts, pair, len)),
         }
+    }
+
+    /// The peer does not receive what this queue pair sends, or was connected anew.
+    #[cold]
+    fn unheard(
+        &self,
+        parts: &mut SqParts<'_>,
+        remote: &mut Remote,
+        request: &sq::Request<'_>,
+    ) -> Access {
+        // If nothing was done for this connection yet, the peer may be the right one now.
+        remote.generation = 0;
+        Access::Ended(self.judge(parts.requester, Reply::Silence, request.len()))
     }
 
     /// Memory that is neither mapped nor attached to.

@@ -40,7 +40,10 @@ pub(crate) struct Remote {
     slot: u32,
     pair: Option<Arc<Pair>>,
     /// The peer's, as we have seen it; 0 is "not looked yet".
-    generation: u32,
+    pub(super) generation: u32,
+    /// The one that has carried out something for this connection, which then goes on
+    /// with no other: it would not be at the PSN that comes next.
+    bound: u32,
     /// How often this queue pair has been connected.
     incarnation: u8,
     /// The PSN of the first request.
@@ -66,6 +69,7 @@ impl Remote {
             slot: slot_of(qpn),
             pair: None,
             generation: 0,
+            bound: 0,
             incarnation,
             psn: 0,
             next: 0,
@@ -182,7 +186,10 @@ impl Qp {
             return self.send(parts, remote, out, request);
         }
         remote.alone(|remote| match self.one_sided(parts, remote, out, request) {
-            Access::Done => Step::Ended(self.judge(parts.requester, Reply::Done, len)),
+            Access::Done => {
+                remote.bound = remote.generation;
+                Step::Ended(self.judge(parts.requester, Reply::Done, len))
+            }
             Access::Judge => self.refer(remote, out, request, to),
             Access::Ended(outcome) => Step::Ended(outcome),
         })
@@ -268,7 +275,8 @@ impl Qp {
         };
         let generation = entry.generation.load(Ordering::Relaxed);
         let expected = entry.psn.load(Ordering::Relaxed) == remote.psn;
-        if self.transport.is_reliable() && !expected {
+        let is_another = remote.bound != 0 && generation != remote.bound;
+        if self.transport.is_reliable() && (!expected || is_another) {
             return false;
         }
         remote.generation = generation;
@@ -356,7 +364,10 @@ impl Qp {
         let mut line = Line::new();
         let mut parts = SqParts { requester, counters, scratch };
         let (before, verdict) = match reply.verdict {
-            Verdict::Done => (nth + 1, None),
+            Verdict::Done => {
+                remote.bound = remote.generation;
+                (nth + 1, None)
+            }
             // What was done before it has been said. So this is about something that was
             // sent before we went back, and behind what made us.
             _ if nth > 0 => return,
