@@ -1,5 +1,6 @@
 //! The command line.
 
+mod connection;
 mod values;
 
 use std::net::SocketAddr;
@@ -7,13 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use rdma_conn::WaitStrategy;
-use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
 use rdma_conn::device::NetworkFaults;
-use rdma_conn::send_recv::{Config, Inline, Preset, Reposting, Transport};
+use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Outcome, usage};
+use crate::protocol::Protocol;
+pub(crate) use connection::{ConnectionArgs, Wait};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -99,132 +99,6 @@ pub(crate) enum Command {
         rdma-conn bench --op send --transport ud --size 1024\n  \
         rdma-conn bench --op send --transport ud --peers 3 --messages 5000 --recv-window 16384 --faults loss=0.01,seed=7")]
     Bench(Bench),
-}
-
-/// Which connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    /// Send/Receive
-    SendRecv,
-}
-
-impl Protocol {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Protocol::SendRecv => "send-recv",
-        }
-    }
-}
-
-/// Options of a connection, for every command that makes one.
-#[derive(ClapArgs, Debug, Clone)]
-pub(crate) struct ConnectionArgs {
-    /// Connection to use: send-recv (for verbs without a connection see --op)
-    #[arg(long, value_name = "NAME", default_value = "send-recv", value_parser = values::protocol)]
-    pub(crate) protocol: Protocol,
-    /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
-    /// batched (256, 8 to a doorbell)
-    #[arg(long, value_name = "NAME")]
-    pub(crate) preset: Option<Preset>,
-    /// Unacknowledged messages at most
-    #[arg(long, value_name = "N")]
-    pub(crate) unacked: Option<u32>,
-    /// Messages posted with one doorbell
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<u32>,
-    /// Every so many sends ask for a completion [default: chosen]
-    #[arg(long, value_name = "N")]
-    pub(crate) signal_every: Option<u32>,
-    /// Receive buffers posted for each sender [default: twice --unacked]
-    #[arg(long, value_name = "K")]
-    pub(crate) recv_window: Option<u32>,
-    /// Completions polled at a time [default: 32]
-    #[arg(long, value_name = "N")]
-    pub(crate) poll_batch: Option<u32>,
-    /// Receive buffers reposted with one doorbell [default: chosen]
-    #[arg(long, value_name = "N")]
-    pub(crate) repost_batch: Option<u32>,
-    /// Pack small messages into sends of up to BYTES
-    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
-    pub(crate) pack: Option<u32>,
-    /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
-    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
-    pub(crate) inline: Option<u32>,
-    /// No flow control: a receiver that falls behind causes RNR events
-    #[arg(long)]
-    pub(crate) no_credits: bool,
-    /// How to wait
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) wait: Wait,
-}
-
-/// How a thread waits.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Wait {
-    /// Poll, never sleep
-    Spin,
-    /// Sleep on the completion channel at once
-    Block,
-    /// Poll for 50 µs, then sleep
-    #[default]
-    Adaptive,
-}
-
-impl ConnectionArgs {
-    /// The configuration for messages of `message_bytes`, from the preset and what
-    /// overrules it.
-    pub(crate) fn config(&self, common: &Common, preset: Preset, message_bytes: u32) -> Config {
-        let preset = Config::preset(self.preset.unwrap_or(preset));
-        let unacked = self.unacked.unwrap_or(preset.unacked);
-        let window = if self.unacked.is_some() { (2 * unacked).max(4) } else { preset.recv_window };
-        let pack = self.pack.unwrap_or(0);
-        Config {
-            message_bytes: message_bytes.max(pack).max(1),
-            unacked,
-            batch: self.batch.unwrap_or(preset.batch.min(unacked)),
-            signal_every: self.signal_every.unwrap_or(preset.signal_every),
-            recv_window: self.recv_window.unwrap_or(window),
-            poll_batch: self.poll_batch.unwrap_or(preset.poll_batch),
-            repost_batch: self.repost_batch.unwrap_or(preset.repost_batch),
-            pack_bytes: pack,
-            inline: self.inline_policy(),
-            credits: !self.no_credits,
-            wait: self.wait.strategy(),
-            transport: Transport { gid_index: common.gid_index, ..preset.transport },
-            ..preset
-        }
-    }
-
-    /// A message that no pack holds is the command line's fault.
-    pub(crate) fn check_pack(&self, message_bytes: u32) -> Outcome {
-        match self.pack {
-            Some(pack) if pack > 0 && Packer::new(pack).largest() < Some(message_bytes) => {
-                let needed = u64::from(message_bytes) + u64::from(RECORD_HEADER);
-                Err(usage(format!(
-                    "--pack {pack} does not hold a message of {message_bytes} bytes: {needed} would"
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn inline_policy(&self) -> Inline {
-        match self.inline {
-            None => Inline::Auto,
-            Some(0) => Inline::Never,
-            Some(bytes) => Inline::UpTo(bytes),
-        }
-    }
-}
-
-impl Wait {
-    fn strategy(self) -> WaitStrategy {
-        match self {
-            Wait::Spin => WaitStrategy::Spin,
-            Wait::Block => WaitStrategy::Block,
-            Wait::Adaptive => WaitStrategy::Adaptive,
-        }
-    }
 }
 
 /// Two ends: in this process, or in two.
@@ -512,17 +386,22 @@ impl Pingpong {
 }
 
 impl Bench {
+    /// The flags that were given, of those that not every connection has.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let mut given = self.connection.given();
+        given.extend(self.srq.map(|_| "--srq"));
+        given.extend(self.srq_buffers.map(|_| "--srq-buffers"));
+        given.extend((self.rate == Some(Rate::Auto)).then_some("--rate auto"));
+        given
+    }
+
     /// How long a measurement takes where nothing was asked for.
     pub(crate) const SECONDS: Duration = Duration::from_secs(2);
 
     /// Whether nothing was asked for: the demonstration.
     pub(crate) fn is_demonstration(&self) -> bool {
-        let c = &self.connection;
-        let numbers =
-            [c.unacked, c.batch, c.signal_every, c.recv_window, c.poll_batch, c.repost_batch];
-        let bytes = c.pack.or(c.inline).is_some();
-        let asked = c.preset.is_some() || numbers.iter().any(Option::is_some) || bytes;
-        let shaped = self.threads > 1 || self.senders > 1 || self.srq.is_some() || c.no_credits;
+        let asked = self.connection.protocol != Protocol::SendRecv || !self.given().is_empty();
+        let shaped = self.threads > 1 || self.senders > 1;
         let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
         let time = self.messages.is_some() || self.seconds.is_some() || self.rate.is_some();
         let measured = !self.size.is_empty() || time;

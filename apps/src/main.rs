@@ -10,6 +10,7 @@ mod devices;
 mod note;
 mod pingpong;
 mod progress;
+mod protocol;
 mod raw;
 mod session;
 mod verify;

@@ -11,6 +11,7 @@ use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Failure;
+use crate::protocol::Work;
 
 /// The longest note, in bytes.
 const MAX_NOTE: usize = 4096;
@@ -24,11 +25,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 pub(crate) enum Note {
     /// All senders are there: begin.
     Begin,
-    /// This process has sent so many messages, with so many work requests.
-    Sent { messages: u64, operations: u64 },
-    /// What has arrived of all that all processes have sent, with the work requests of all
-    /// ends. Of a file: whether what arrived is equal to it.
-    Arrived { messages: u64, operations: u64, equal: Option<bool> },
+    /// This process has sent so many messages.
+    Sent { messages: u64, work: Work },
+    /// What has arrived of all that all processes have sent, with the work of all ends. Of a file: whether what arrived is equal to it.
+    Arrived { messages: u64, work: Work, equal: Option<bool> },
     /// What a measurement has come to, for the end that did not measure.
     Latency(Box<crate::pingpong::Line>),
     /// Something failed.
@@ -230,7 +230,7 @@ mod tests {
     fn notes_arrive_in_order_and_an_end_is_noticed() {
         let (mut near, mut far) = wires();
         assert!(far.is_there());
-        let sent = Note::Sent { messages: u64::MAX, operations: 1 };
+        let sent = Note::Sent { messages: u64::MAX, work: Work::requests(1) };
         near.tell(&Note::Begin).unwrap();
         near.tell(&sent).unwrap();
         near.give_up(&anyhow::anyhow!("a wrong checksum").context("x".repeat(5000)));

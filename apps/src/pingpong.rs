@@ -4,17 +4,17 @@ mod ends;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use comfy_table::Table;
 use hdrhistogram::Histogram;
 use rdma_conn::device::{Counters, Device};
-use rdma_conn::send_recv::{Config, Connection, Preset, RecvError, pair};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, Compat, Pingpong};
 use crate::bench::{HAS_COME, right_aligned};
-use crate::outcome::{Outcome, by_flag};
+use crate::outcome::Outcome;
 use crate::progress;
+use crate::protocol::{Described, Duplex, Kind, Purpose, Receiving, Sending, Taken, With, Work};
 use crate::session;
 use crate::verify::Payload;
 
@@ -30,8 +30,8 @@ pub(crate) struct Line {
     device: String,
     transport: String,
     size_bytes: u32,
-    unacked: u32,
-    batch: u32,
+    #[serde(flatten)]
+    settings: Described,
     messages: u64,
     latency_ns_min: u64,
     latency_ns_p50: u64,
@@ -41,6 +41,8 @@ pub(crate) struct Line {
     latency_ns_max: u64,
     rdma_ops_per_message: f64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    mean_transfer_bytes: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     rnr_events: Option<u64>,
     verified: bool,
     build: String,
@@ -48,8 +50,8 @@ pub(crate) struct Line {
 
 struct Measured {
     half_trips: Histogram<u64>,
-    /// Work requests of both ends.
-    operations: u64,
+    /// Of both ends.
+    work: Work,
     /// The device's counters at the start.
     before: Option<Counters>,
 }
@@ -61,70 +63,84 @@ pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     if let Some(Compat::IbvRcPingpong) = options.compat {
         return crate::raw::ibv_rc_pingpong(common, options);
     }
+    let protocol = options.connection.protocol;
+    protocol.check_flags(&options.connection.given())?;
     let device = session::open_device(common, &options.ends)?;
-    for size in &options.sizes() {
-        let config = options.connection.config(common, Preset::Sequential, *size);
-        config.validate().map_err(|e| by_flag(&e, &config))?;
-        options.connection.check_pack(*size)?;
-    }
-    if let Some(address) = options.ends.listen {
-        return ends::listen(common, options, &device, address);
-    }
-    let mut report = Report::new(common.json);
-    let (run, of) = (session::run_number(), options.sizes().len() as u32);
-    let bar = progress::bar(of.into(), common.json);
-    for (at, size) in (0..).zip(options.sizes()) {
-        let config = config(common, options, size);
-        bar.set_message(format!("{size} B"));
-        let line = match options.ends.connect {
-            None => within_process(options, &device, &config, size)?,
-            Some(address) => {
-                let part = ends::Part { run, at, of };
-                ends::connect(options, &device, &config, size, part, address)?
-            }
-        };
-        report.add(&line)?;
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    report.finish();
-    Ok(())
+    protocol.with(Task { common, options, device: &device })
 }
 
-/// What was asked for; without other wishes the longest messages have fewer buffers.
-fn config(common: &Common, options: &Pingpong, size: u32) -> Config {
-    let connection = &options.connection;
-    let config = connection.config(common, Preset::Sequential, size);
-    let buffers = u64::from(config.recv_window) + 1 + u64::from(config.unacked);
-    let is_open = connection.recv_window.is_none() && config.unacked == 1;
-    match is_open && buffers * u64::from(config.message_bytes) > session::MOST_BUFFER_BYTES {
-        true => Config { recv_window: 2, ..config },
-        false => config,
+/// What is to be measured, with whichever connection.
+struct Task<'a> {
+    common: &'a Common,
+    options: &'a Pingpong,
+    device: &'a Device,
+}
+
+impl With for Task<'_> {
+    type Out = Outcome;
+
+    fn with<K: Kind>(self) -> Outcome {
+        let Task { common, options, device } = self;
+        for size in options.sizes() {
+            let config = config::<K>(common, options, size);
+            K::check(&options.connection, &config, size)?;
+        }
+        if let Some(address) = options.ends.listen {
+            return ends::listen::<K>(common, options, device, address);
+        }
+        let mut report = Report::new(common.json);
+        let (run, of) = (session::run_number(), options.sizes().len() as u32);
+        let bar = progress::bar(of.into(), common.json);
+        for (at, size) in (0..).zip(options.sizes()) {
+            let config = config::<K>(common, options, size);
+            bar.set_message(format!("{size} B"));
+            let line = match options.ends.connect {
+                None => within_process::<K>(options, device, &config, size)?,
+                Some(address) => {
+                    let part = ends::Part { run, at, of };
+                    ends::connect::<K>(options, device, &config, size, part, address)?
+                }
+            };
+            report.add(&line)?;
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        report.finish();
+        Ok(())
     }
 }
 
-fn within_process(options: &Pingpong, device: &Device, config: &Config, size: u32) -> Result<Line> {
+fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Config {
+    K::config(common, &options.connection, Purpose::Latency, size)
+}
+
+fn within_process<K: Kind>(
+    options: &Pingpong,
+    device: &Device,
+    config: &K::Config,
+    size: u32,
+) -> Result<Line> {
     let before = device.counters().ok();
-    let (mut near, mut far) = pair(device, device, config)?;
-    let (half_trips, operations) = std::thread::scope(|scope| {
+    let (mut near, mut far) = K::pair(device, config)?;
+    let (half_trips, work) = std::thread::scope(|scope| {
         let follower = scope.spawn(move || {
-            let followed = follow(&mut far, !options.no_verify, size).map(|()| operations(&far));
+            let followed = follow(&mut far, !options.no_verify, size).map(|_| far.work());
             hang_up(far);
             followed
         });
         let half_trips = lead(&mut near, options, size);
-        let led = operations(&near);
+        let led = near.work();
         hang_up_first(near, half_trips.is_ok());
         let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // What the follower has found is the cause of what the leader then saw.
         let followed = followed?;
         Ok::<_, anyhow::Error>((half_trips?, led + followed))
     })?;
-    Ok(line(options, device, config, size, &Measured { half_trips, operations, before }))
+    Ok(line::<K>(options, device, config, size, &Measured { half_trips, work, before }))
 }
 
 /// Ends a connection whose peer may have gone.
-fn hang_up(connection: Connection) {
+fn hang_up<K: Kind>(connection: Duplex<K>) {
     if let Err(e) = connection.sender.close() {
         tracing::debug!(error = %e, "the other end was not told goodbye");
     }
@@ -132,20 +148,16 @@ fn hang_up(connection: Connection) {
 
 /// Ends a connection at the end that leads. Where all went well, the other end is heard
 /// out: its last message may be here before it knows that.
-fn hang_up_first(connection: Connection, is_well: bool) {
-    let Connection { sender, mut receiver } = connection;
+fn hang_up_first<K: Kind>(connection: Duplex<K>, is_well: bool) {
+    let Duplex { sender, mut receiver } = connection;
     if let Err(e) = sender.close() {
         tracing::debug!(error = %e, "the other end was not told goodbye");
         return;
     }
-    match is_well.then(|| receiver.recv_timeout(PATIENCE)) {
-        None | Some(Err(RecvError::Closed)) => {}
+    match is_well.then(|| receiver.take(Some(PATIENCE), |_, _| Ok(()))) {
+        None | Some(Ok(Taken::Closed)) => {}
         Some(other) => tracing::debug!(?other, "the other end has not said goodbye"),
     }
-}
-
-fn operations(connection: &Connection) -> u64 {
-    connection.sender.stats().work_requests + connection.receiver.stats().work_requests
 }
 
 fn warm_up(options: &Pingpong) -> u64 {
@@ -153,7 +165,7 @@ fn warm_up(options: &Pingpong) -> u64 {
 }
 
 /// Sends, waits for the answer, and measures.
-fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogram<u64>> {
+fn lead<K: Kind>(near: &mut Duplex<K>, options: &Pingpong, size: u32) -> Result<Histogram<u64>> {
     let verify = !options.no_verify;
     let mut out = Payload::new(size as usize, 0);
     if verify {
@@ -168,14 +180,16 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
             out.fill(&mut message);
         }
         let start = Instant::now();
-        near.sender.send_async(&message)?;
+        near.sender.send(&message)?;
         near.sender.flush()?;
-        let answer = near.receiver.recv_timeout(PATIENCE).context("no answer")?;
-        let round_trip = start.elapsed();
-        if verify {
-            back.check(&answer)?;
-        }
-        near.receiver.free(answer);
+        let mut round_trip = None;
+        let taken = near.receiver.take(Some(PATIENCE), |_, answer| {
+            if round_trip.replace(start.elapsed()).is_some() {
+                bail!("two answers to one message");
+            }
+            if verify { back.check(answer) } else { Ok(()) }
+        })?;
+        let Some(round_trip) = round_trip else { return Err(without_answer(taken)) };
         if trip >= warm_up {
             half_trips.record(round_trip.as_nanos() as u64 / 2)?;
         }
@@ -183,44 +197,52 @@ fn lead(near: &mut Connection, options: &Pingpong, size: u32) -> Result<Histogra
     Ok(half_trips)
 }
 
-/// Sends back what comes, until the other end closes.
-fn follow(far: &mut Connection, verify: bool, size: u32) -> Result<()> {
-    let (mut expected, mut is_first) = (Payload::new(size as usize, 0), true);
-    loop {
-        let message = match far.receiver.recv() {
-            Ok(message) => message,
-            Err(RecvError::Closed) => return Ok(()),
-            Err(e) => return Err(e.into()),
-        };
-        if std::mem::take(&mut is_first) {
-            tracing::info!("{HAS_COME}");
-        }
-        far.sender.send_async(&message)?;
-        far.sender.flush()?;
-        if verify {
-            expected.check(&message)?;
-        }
-        far.receiver.free(message);
+fn without_answer(taken: Taken) -> anyhow::Error {
+    match taken {
+        Taken::Closed => anyhow::anyhow!("no answer: the connection is closed"),
+        _ => anyhow::anyhow!("no answer: timed out"),
     }
 }
 
-fn line(
+/// Sends back what comes, until the other end closes; how many messages.
+fn follow<K: Kind>(far: &mut Duplex<K>, verify: bool, size: u32) -> Result<u64> {
+    let Duplex { sender, receiver } = far;
+    let (mut expected, mut messages) = (Payload::new(size as usize, 0), 0);
+    loop {
+        let taken = receiver.take(Some(PATIENCE), |_, message| {
+            sender.send(message)?;
+            sender.flush()?;
+            if verify { expected.check(message) } else { Ok(()) }
+        })?;
+        match taken {
+            Taken::Some(count) => {
+                if messages == 0 {
+                    tracing::info!("{HAS_COME}");
+                }
+                messages += count;
+            }
+            Taken::Nothing => {}
+            Taken::Closed => return Ok(messages),
+        }
+    }
+}
+
+fn line<K: Kind>(
     options: &Pingpong,
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     size: u32,
     measured: &Measured,
 ) -> Line {
-    let Measured { half_trips: h, operations, before } = measured;
+    let Measured { half_trips: h, work, before } = measured;
     let all = 2 * (options.trips() + warm_up(options));
     let rnr_events = before.and_then(|before| device.counters().ok()?.since(&before).rnr_events);
     Line {
-        protocol: options.connection.protocol.name().into(),
+        protocol: K::NAME.into(),
         device: device.name().into(),
         transport: "rc".into(),
         size_bytes: size,
-        unacked: config.unacked,
-        batch: config.batch,
+        settings: K::describe(config),
         messages: 2 * options.trips(),
         latency_ns_min: h.min(),
         latency_ns_p50: h.value_at_quantile(0.5),
@@ -228,7 +250,8 @@ fn line(
         latency_ns_p99: h.value_at_quantile(0.99),
         latency_ns_p999: h.value_at_quantile(0.999),
         latency_ns_max: h.max(),
-        rdma_ops_per_message: *operations as f64 / all as f64,
+        rdma_ops_per_message: work.operations as f64 / all as f64,
+        mean_transfer_bytes: work.mean_transfer_bytes(),
         rnr_events,
         verified: !options.no_verify,
         build: rdma_conn::build::summary(),

@@ -5,11 +5,10 @@ mod ends;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use anyhow::{Context, Result, ensure};
-use rdma_conn::send_recv::{Config, Preset};
 use serde::{Deserialize, Serialize};
 
-use crate::args::ConnectionArgs;
 use crate::bench::{EndOfLoad, Receiving, Shape};
+use crate::protocol::{Protocol, Purpose, Room, Wish};
 pub(crate) use ends::{
     Guest, cannot_listen, dial, engaged, explain, listen, next_peer, open_device, refused,
 };
@@ -22,9 +21,9 @@ pub(crate) const MOST_BUFFER_BYTES: u64 = 4 << 30;
 pub(crate) const ENTRY_BYTES: u32 = 256;
 
 /// One connection of a session, as application data of the handshake (up to 512 bytes,
-/// hence the short names).
+/// or 436 where rings are offered there as well; hence the short names).
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Session {
+pub(crate) struct Session<W> {
     /// `bench` or `pingpong`.
     #[serde(rename = "c")]
     pub(crate) command: String,
@@ -42,33 +41,18 @@ pub(crate) struct Session {
     #[serde(rename = "s")]
     pub(crate) sender: u32,
     #[serde(rename = "t")]
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: Traffic<W>,
 }
 
 /// What all connections of a measurement have in common.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Traffic {
+pub(crate) struct Traffic<W> {
     /// Bytes of each message.
     #[serde(rename = "z")]
     pub(crate) size: u32,
-    /// Bytes of each buffer.
-    #[serde(rename = "m")]
-    pub(crate) message_bytes: u32,
-    /// What the sender sends with, for the report of the other end.
-    #[serde(rename = "u")]
-    pub(crate) unacked: u32,
-    #[serde(rename = "b")]
-    pub(crate) batch: u32,
-    #[serde(rename = "e")]
-    pub(crate) preset: Option<String>,
-    #[serde(rename = "k")]
-    pub(crate) pack_bytes: u32,
-    /// Receive buffers for each sender.
-    #[serde(rename = "w")]
-    pub(crate) recv_window: u32,
-    /// Whether credits are used.
-    #[serde(rename = "d")]
-    pub(crate) credits: bool,
+    /// What the connection needs of the other end.
+    #[serde(rename = "x")]
+    pub(crate) wish: W,
     /// Whether payloads can be checked.
     #[serde(rename = "v")]
     pub(crate) verify: bool,
@@ -98,15 +82,15 @@ pub(crate) fn run_number() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-impl Session {
+impl<W: Wish> Session<W> {
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let bytes = serde_json::to_vec(self)?;
         ensure!(bytes.len() <= 512, "the session's parameters have {} bytes", bytes.len());
         Ok(bytes)
     }
 
-    pub(crate) fn decode(bytes: &[u8], command: &str) -> Result<Session> {
-        let session: Session = serde_json::from_slice(bytes).context(
+    pub(crate) fn decode(bytes: &[u8], command: &str) -> Result<Session<W>> {
+        let session: Session<W> = serde_json::from_slice(bytes).context(
             "the connecting program is not this version of rdma-conn: run the same one at both ends",
         )?;
         ensure!(
@@ -131,17 +115,8 @@ impl Session {
             senders.end()
         );
         ensure!(self.part < self.parts, "measurement {} of {}", self.part, self.parts);
-        let (window, has) = (1..=Config::MAX_WINDOW, self.traffic.recv_window);
-        ensure!(
-            window.contains(&has),
-            "a window of {has} buffers: there may be {} to {}",
-            window.start(),
-            window.end()
-        );
-        let Traffic { size, message_bytes, .. } = self.traffic;
-        ensure!(size <= message_bytes, "messages of {size} bytes in buffers of {message_bytes}");
-        let ends = if self.command == "pingpong" { self.traffic.unacked } else { 0 };
-        self.traffic.check_buffers(self.senders, ends)
+        self.traffic.wish.check(self.traffic.size)?;
+        self.traffic.check_room(self.senders, self.command == "pingpong")
     }
 
     /// What the payloads of this sender are made from, below 2^22: those of two senders
@@ -151,18 +126,12 @@ impl Session {
     }
 }
 
-impl Traffic {
+impl<W: Wish> Traffic<W> {
     /// What a connection of this configuration carries; the rest is added by the command.
-    pub(crate) fn new(preset: Option<Preset>, config: &Config, size: u32, verify: bool) -> Traffic {
+    pub(crate) fn new(wish: W, size: u32, verify: bool) -> Traffic<W> {
         Traffic {
             size,
-            message_bytes: config.message_bytes,
-            unacked: config.unacked,
-            batch: config.batch,
-            preset: preset.map(|preset| preset.name().to_owned()),
-            pack_bytes: config.pack_bytes,
-            recv_window: config.recv_window,
-            credits: config.credits,
+            wish,
             verify,
             receiving: None,
             srq: None,
@@ -173,72 +142,45 @@ impl Traffic {
         }
     }
 
-    /// Whether there may be buffers for so many senders, and for messages that go back.
-    pub(crate) fn check_buffers(&self, senders: u32, back: u32) -> Result<()> {
-        let each = u64::from(self.recv_window) + 1 + u64::from(back);
-        let shared = self.srq.as_ref().and(self.srq_buffers).map_or(0, u64::from);
-        let buffers = (each * u64::from(senders)).max(shared);
-        // The shortest ones take more in the queues than in memory.
-        let bytes = buffers.saturating_mul(self.message_bytes.max(ENTRY_BYTES).into());
+    /// Whether there may be memory for so many senders, and for messages that go back or
+    /// do not.
+    pub(crate) fn check_room(&self, senders: u32, back: bool) -> Result<()> {
+        let shared = self.srq.as_ref().and(self.srq_buffers);
+        let Room { bytes, what, flags } = self.wish.room(senders, shared, back);
         ensure!(
             bytes <= MOST_BUFFER_BYTES,
-            "{buffers} buffers of {} bytes are {} MiB, and {} MiB is the most: --size, --senders, \
-             --recv-window or --srq-buffers has to be smaller",
-            self.message_bytes,
+            "{what} are {} MiB, and {} MiB is the most: {flags} has to be smaller",
             bytes.div_ceil(1 << 20),
             MOST_BUFFER_BYTES >> 20
         );
         Ok(())
     }
 
-    /// This end's configuration with what the connecting end wants.
-    pub(crate) fn config(&self, own: &Config) -> Config {
-        Config {
-            message_bytes: self.message_bytes,
-            unacked: self.unacked,
-            batch: self.batch,
-            // Chosen for a window of this end's own, they may not fit.
-            repost_batch: own.repost_batch.min(self.recv_window),
-            signal_every: own.signal_every.min(self.unacked),
-            recv_window: self.recv_window,
-            credits: self.credits,
-            pack_bytes: self.pack_bytes,
-            ..*own
-        }
-    }
-
     /// The settings, so that two can be compared by name.
-    pub(crate) fn flags(&self, default_preset: &str) -> Vec<Flag> {
-        let shown = |value: &dyn ToString| value.to_string();
-        let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    pub(crate) fn flags(&self, purpose: Purpose) -> Vec<Flag> {
         let or_off = |value: Option<String>| value.unwrap_or_else(|| "off".into());
         let receiving = self.receiving.map_or("as the other end likes", Receiving::flag);
         let file = self.file.map(|(bytes, crc)| format!("a file of {bytes} bytes ({crc:08x})"));
-        let mut flags = vec![
-            ("--size", shown(&self.size)),
-            ("--preset", self.preset.clone().unwrap_or_else(|| default_preset.into())),
-            ("--unacked", shown(&self.unacked)),
-            ("--batch", shown(&self.batch)),
-            ("--recv-window", shown(&self.recv_window)),
-            ("--pack", shown(&self.pack_bytes)),
-            ("--no-credits", switch(!self.credits)),
+        let mut flags = vec![("--size", shown(&self.size))];
+        flags.extend(self.wish.flags(purpose));
+        flags.extend([
             ("--no-verify", switch(!self.verify)),
             (RECEIVING, receiving.into()),
             ("--srq", or_off(self.srq.clone())),
             ("--srq-buffers", or_off(self.srq_buffers.map(|n| n.to_string()))),
             ("--rate", or_off(self.rate.map(|rate| rate.to_string()))),
             ("--input", or_off(file)),
-        ];
+        ]);
         flags.extend(self.end.map(EndOfLoad::flag));
         flags
     }
 
     /// Where another one differs.
-    pub(crate) fn difference(&self, other: &Traffic, default_preset: &str) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Traffic<W>, purpose: Purpose) -> Option<String> {
         if self == other {
             return None;
         }
-        let (ours, theirs) = (self.flags(default_preset), other.flags(default_preset));
+        let (ours, theirs) = (self.flags(purpose), other.flags(purpose));
         let mut pairs = ours.iter().zip(&theirs);
         Some(match pairs.find(|(ours, theirs)| ours != theirs) {
             Some((ours, theirs)) => {
@@ -249,21 +191,28 @@ impl Traffic {
     }
 }
 
-/// What was asked for at this end, and is the connecting end's to choose.
-pub(crate) fn asked(connection: &ConnectionArgs, size: Option<u32>, no_verify: bool) -> Vec<Flag> {
-    let number = |flag, value: Option<u32>| value.map(|value| (flag, value.to_string()));
-    let switch = |flag, on: bool| on.then(|| (flag, "on".to_owned()));
-    let flags = [
-        number("--size", size),
-        connection.preset.map(|preset| ("--preset", preset.name().to_owned())),
-        number("--unacked", connection.unacked),
-        number("--batch", connection.batch),
-        number("--recv-window", connection.recv_window),
-        number("--pack", connection.pack),
-        switch("--no-credits", connection.no_credits),
-        switch("--no-verify", no_verify),
-    ];
-    flags.into_iter().flatten().collect()
+/// What was asked for at this end, and is the connecting end's to choose: what the
+/// connection was told, and what every command understands.
+pub(crate) fn asked(connection: Vec<Flag>, size: Option<u32>, no_verify: bool) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = number("--size", size).into_iter().collect();
+    flags.extend(connection);
+    flags.extend(no_verify.then(|| ("--no-verify", switch(true))));
+    flags
+}
+
+/// A value as people write it.
+pub(crate) fn shown(value: &impl ToString) -> String {
+    value.to_string()
+}
+
+/// A flag without a value, as one with it.
+pub(crate) fn switch(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
+
+/// A flag with its number, if it was given.
+pub(crate) fn number<T: ToString>(flag: &'static str, value: Option<T>) -> Option<Flag> {
+    value.map(|value| (flag, value.to_string()))
 }
 
 /// The name of how receiving is organised, among the flags.
@@ -307,16 +256,23 @@ pub(crate) fn other_sizes(here: &[u32], there: u32) -> Option<String> {
 }
 
 /// How a protocol number shows that the other end was started with other flags.
-pub(crate) fn other_protocol(number: u8) -> Option<&'static str> {
+pub(crate) fn other_protocol(number: u8) -> Option<String> {
     let raw = rdma_conn::conn_core::handshake::ProtocolId::RAW.0;
-    (number == raw).then_some("it uses raw verbs: give --op at both ends or at none")
+    if number == raw {
+        return Some("it uses raw verbs: give --op at both ends or at none".into());
+    }
+    let theirs = Protocol::ALL.iter().find(|protocol| protocol.number().0 == number)?;
+    Some(format!("it has --protocol {}: give both ends the same", theirs.name()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::{Kind, SendRecv};
 
-    fn session() -> Session {
+    type Wanted = <SendRecv as Kind>::Wish;
+
+    fn session() -> Session<Wanted> {
         Session {
             command: "pingpong".into(),
             run: u64::MAX,
@@ -326,13 +282,15 @@ mod tests {
             sender: 1023,
             traffic: Traffic {
                 size: u32::MAX,
-                message_bytes: u32::MAX,
-                unacked: u32::MAX,
-                batch: u32::MAX,
-                preset: Some("sequential".into()),
-                pack_bytes: u32::MAX,
-                recv_window: 16_384,
-                credits: false,
+                wish: Wanted {
+                    message_bytes: u32::MAX,
+                    unacked: u32::MAX,
+                    batch: u32::MAX,
+                    preset: Some("sequential".into()),
+                    pack_bytes: u32::MAX,
+                    recv_window: 16_384,
+                    credits: false,
+                },
                 verify: false,
                 receiving: Some(Receiving::SingleReceiver),
                 srq: Some("combining".into()),
@@ -345,12 +303,15 @@ mod tests {
     }
 
     /// As many of everything as there is room for.
-    fn fine() -> Session {
+    fn fine() -> Session<Wanted> {
         let traffic = Traffic {
             size: 255,
-            message_bytes: 256,
-            unacked: 0,
-            recv_window: 16_383,
+            wish: Wanted {
+                message_bytes: 256,
+                unacked: 0,
+                recv_window: 16_383,
+                ..session().traffic.wish
+            },
             srq_buffers: Some(1 << 24),
             ..session().traffic
         };
@@ -360,19 +321,23 @@ mod tests {
     #[test]
     fn the_longest_one_fits_the_handshake() {
         let bytes = session().encode().unwrap();
-        assert_eq!(serde_json::from_slice::<Session>(&bytes).unwrap(), session());
+        assert_eq!(serde_json::from_slice::<Session<Wanted>>(&bytes).unwrap(), session());
         let bytes = fine().encode().unwrap();
         assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), fine());
-        let error = Session::decode(&bytes, "bench").unwrap_err().to_string();
+        let error = Session::<Wanted>::decode(&bytes, "bench").unwrap_err().to_string();
         assert!(error.contains("same command"), "{error}");
-        let error = Session::decode(b"{}", "bench").unwrap_err().to_string();
+        let error = Session::<Wanted>::decode(b"{}", "bench").unwrap_err().to_string();
         assert!(error.contains("version"), "{error}");
     }
 
     #[test]
     fn numbers_that_nobody_has_room_for_are_refused() {
         let with = |traffic| Session { traffic, ..fine() };
-        let window = |recv_window| with(Traffic { recv_window, ..fine().traffic });
+        let wish = |wish| with(Traffic { wish, ..fine().traffic });
+        let base = fine().traffic.wish;
+        let window = |recv_window| wish(Wanted { recv_window, ..fine().traffic.wish });
+        let bytes = |message_bytes| Wanted { message_bytes, ..base.clone() };
+        let unacked = |unacked| Wanted { unacked, ..base.clone() };
         let own = Traffic { srq: None, ..fine().traffic };
         for bad in [
             Session { senders: 0, sender: 0, ..fine() },
@@ -383,31 +348,36 @@ mod tests {
             window(u32::MAX),
             // More than a buffer, and more buffers than anybody may ask for.
             with(Traffic { size: 257, ..fine().traffic }),
-            with(Traffic { message_bytes: 257, ..fine().traffic }),
-            with(Traffic { message_bytes: u32::MAX, ..fine().traffic }),
-            with(Traffic { unacked: 1, ..fine().traffic }),
-            with(Traffic { unacked: u32::MAX, ..own.clone() }),
-            with(Traffic { message_bytes: 257, ..own }),
+            wish(bytes(257)),
+            wish(bytes(u32::MAX)),
+            wish(unacked(1)),
+            with(Traffic { wish: unacked(u32::MAX), ..own.clone() }),
+            with(Traffic { wish: bytes(257), ..own }),
             with(Traffic { srq_buffers: Some(u32::MAX), ..fine().traffic }),
         ] {
-            assert!(Session::decode(&bad.encode().unwrap(), "pingpong").is_err(), "{bad:?}");
+            assert!(
+                Session::<Wanted>::decode(&bad.encode().unwrap(), "pingpong").is_err(),
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn a_difference_is_named() {
         let ours = session().traffic;
-        assert_eq!(ours.difference(&ours.clone(), "batched"), None);
-        let theirs = Traffic { unacked: 7, ..ours.clone() };
-        let named = ours.difference(&theirs, "batched").unwrap();
+        assert_eq!(ours.difference(&ours.clone(), Purpose::Throughput), None);
+        let wish = Wanted { unacked: 7, ..ours.wish.clone() };
+        let theirs = Traffic { wish, ..ours.clone() };
+        let named = ours.difference(&theirs, Purpose::Throughput).unwrap();
         assert_eq!(named, "--unacked 4294967295, and not --unacked 7");
-        let hidden = Traffic { message_bytes: 7, ..ours.clone() };
-        assert!(ours.difference(&hidden, "batched").is_some());
+        let wish = Wanted { message_bytes: 7, ..ours.wish.clone() };
+        let hidden = Traffic { wish, ..ours.clone() };
+        assert!(ours.difference(&hidden, Purpose::Throughput).is_some());
     }
 
     #[test]
     fn what_was_not_asked_for_is_no_contradiction() {
-        let wanted = session().traffic.flags("batched");
+        let wanted = session().traffic.flags(Purpose::Throughput);
         let asked = |flag, value: &str| contradiction(&[(flag, value.into())], &wanted);
         assert_eq!(contradiction(&[], &wanted), None);
         assert_eq!(asked("--preset", "sequential"), None);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use super::Protocol;
+use crate::protocol::Protocol;
 
 /// A number of bytes, with a binary suffix or without.
 pub(super) fn byte_count(text: &str) -> Result<u32, String> {
@@ -36,12 +36,17 @@ pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
 
 /// A connection. A verb is none.
 pub(super) fn protocol(text: &str) -> Result<Protocol, String> {
+    if let Some(protocol) = Protocol::named(text) {
+        return Ok(protocol);
+    }
     match text {
-        "send-recv" => Ok(Protocol::SendRecv),
         "send" | "write" | "write-imm" | "read" => {
             Err(format!("without a connection, by the verb alone, it is --op {text}"))
         }
-        _ => Err("there is send-recv; verbs without a connection are used with --op".into()),
+        _ => Err(format!(
+            "there are {}; verbs without a connection are used with --op",
+            Protocol::names()
+        )),
     }
 }
 

@@ -13,6 +13,7 @@ use super::run::{Measured, within_process};
 use crate::args::{Bench, Common};
 use crate::outcome::Outcome;
 use crate::progress;
+use crate::protocol::SendRecv;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.
@@ -32,8 +33,8 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device) -> Outcome 
             let load = load(size, !options.no_verify);
             let measured = measure(common, &options, device, &load)?;
             if common.json {
-                let config = config(common, &options, size);
-                report.add(Case::new(device, &options, &config, &load), &measured)?;
+                let config = config::<SendRecv>(common, &options, size);
+                report.add(Case::new::<SendRecv>(device, &options, &config, &load), &measured)?;
             }
             row.push(format!("{}/s", rate(measured.messages_per_s())));
             last = Some(measured);
@@ -64,7 +65,8 @@ fn load(size: u32, verify: bool) -> Load {
 }
 
 fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<Measured> {
-    within_process(device, &config(common, options, load.size), Shape::ONE, load)
+    let config = config::<SendRecv>(common, options, load.size);
+    within_process::<SendRecv>(device, &config, Shape::ONE, load)
 }
 
 /// The same with and without checking, in nanoseconds a message.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, connect_sender_over};
 
 use super::gather::{BUSY, Host, Party};
 use super::input;
 use super::load::{Load, Receiving, Shape};
 use super::report::{Case, Report};
-use super::run::{Measured, Outlet, Sides, measure};
+use super::run::{Measured, Outlet, Sides, Whole, measure};
 use crate::args::{Bench, Common, Rate};
 use crate::note::{Note, Wire, cause};
 use crate::outcome::{Outcome, usage};
+use crate::protocol::{Kind, Wish};
 use crate::session::{self, Session, Traffic};
 
 /// How long it takes to begin where all are there.
@@ -30,20 +30,21 @@ pub(super) struct Part {
 }
 
 /// Sends to the listener at `address`.
-pub(super) fn connect(
+pub(super) fn connect<K: Kind>(
     options: &Bench,
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     load: &Load,
     part: Part,
     address: SocketAddr,
 ) -> Result<Measured> {
-    let mut sides = Sides { senders: Vec::new(), receivers: Vec::new(), pool: None };
-    let (senders, traffic) = (Shape::new(options).senders, traffic(options, config, load, None));
+    let mut sides = Sides::<K>::sending();
+    let (senders, traffic) =
+        (Shape::new(options).senders, traffic::<K>(options, config, load, None));
     let mut wires = Vec::new();
     for sender in 0..senders {
         let session = part.session(senders, sender, &traffic);
-        let (outlet, wire) = join(&session, device, config, address)?;
+        let (outlet, wire) = join::<K>(&session, device, config, address)?;
         sides.senders.push(outlet);
         wires.push(wire);
     }
@@ -53,8 +54,7 @@ pub(super) fn connect(
     begin(&mut wire)?;
     match measure(sides, device, load, || {}) {
         Ok(mut measured) => {
-            let (messages, operations) = arrived(&mut wire, &measured)?;
-            measured.operations_per_message = Some(operations as f64 / messages.max(1) as f64);
+            measured.whole = Some(arrived(&mut wire, &measured)?);
             Ok(measured)
         }
         Err(e) => Err(cause(e, [&mut wire])),
@@ -62,14 +62,14 @@ pub(super) fn connect(
 }
 
 /// Connects one sender.
-pub(super) fn join(
-    session: &Session,
+pub(super) fn join<K: Kind>(
+    session: &Session<K::Wish>,
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     address: SocketAddr,
-) -> Result<(Outlet, Wire)> {
+) -> Result<(Outlet<K>, Wire)> {
     let mut stream = session::dial(address)?;
-    let made = connect_sender_over(&mut stream, device, config, &session.encode()?);
+    let made = K::connect_sender(&mut stream, device, config, &session.encode()?);
     let sender = made.map_err(|e| session::explain(e, address, "bench"))?;
     Ok((Outlet { sender, stream: session.stream() }, Wire::new(stream)?))
 }
@@ -94,13 +94,12 @@ pub(super) fn begin(wire: &mut Wire) -> Result<()> {
     }
 }
 
-/// What has arrived of everything that all processes have sent: messages, and work
-/// requests of all ends.
-fn arrived(wire: &mut Wire, measured: &Measured) -> Result<(u64, u64)> {
-    let Measured { messages, operations, .. } = *measured;
-    wire.tell(&Note::Sent { messages, operations })?;
+/// What has arrived of everything that all processes have sent, and the work of all ends.
+fn arrived(wire: &mut Wire, measured: &Measured) -> Result<Whole> {
+    let Measured { messages, work, .. } = *measured;
+    wire.tell(&Note::Sent { messages, work })?;
     match wire.hear_whenever()? {
-        Note::Arrived { messages, operations, .. } => Ok((messages, operations)),
+        Note::Arrived { messages, work, .. } => Ok(Whole { messages, work }),
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
     }
@@ -112,7 +111,12 @@ impl Part {
         Part { run: session::run_number(), at: 0, of: 1 }
     }
 
-    pub(super) fn session(self, senders: u32, sender: u32, traffic: &Traffic) -> Session {
+    pub(super) fn session<W: Wish>(
+        self,
+        senders: u32,
+        sender: u32,
+        traffic: &Traffic<W>,
+    ) -> Session<W> {
         Session {
             command: "bench".into(),
             run: self.run,
@@ -126,13 +130,13 @@ impl Part {
 }
 
 /// What is sent, and how the other end is to receive it.
-pub(super) fn traffic(
+pub(super) fn traffic<K: Kind>(
     options: &Bench,
-    config: &Config,
+    config: &K::Config,
     load: &Load,
     file: Option<(u64, u32)>,
-) -> Traffic {
-    let preset = options.connection.preset;
+) -> Traffic<K::Wish> {
+    let wish = K::wish(&options.connection, config);
     Traffic {
         receiving: Receiving::asked(options),
         srq: options.srq.map(|s| s.reposting().name().to_owned()),
@@ -140,12 +144,12 @@ pub(super) fn traffic(
         end: file.is_none().then_some(load.end),
         rate: load.rate,
         file,
-        ..Traffic::new(preset, config, load.size, load.verify)
+        ..Traffic::new(wish, load.size, load.verify)
     }
 }
 
 /// Receives one session, and prints what this end has measured.
-pub(super) fn listen(
+pub(super) fn listen<K: Kind>(
     common: &Common,
     options: &Bench,
     device: &Device,
@@ -159,15 +163,15 @@ pub(super) fn listen(
     if options.rate == Some(Rate::Auto) {
         return Err(usage("--rate auto needs both ends in this process"));
     }
-    let listener = session::listen(address)?;
+    let listener = session::listen::<K>(address)?;
     let mut report = Report::new(common.json);
-    serve(&Host { common, options, device, listener }, &mut report)?;
+    serve(&Host::<K> { common, options, device, listener }, &mut report)?;
     report.finish();
     Ok(())
 }
 
 /// Receives one session: the measurements of all connecting processes, or a file.
-pub(super) fn serve(host: &Host<'_>, report: &mut Report) -> Outcome {
+pub(super) fn serve<K: Kind>(host: &Host<'_, K>, report: &mut Report) -> Outcome {
     for part in 0.. {
         let party = host.gather(part)?;
         let parts = party.session.parts;
@@ -182,17 +186,18 @@ pub(super) fn serve(host: &Host<'_>, report: &mut Report) -> Outcome {
     Ok(())
 }
 
-fn receive(host: &Host<'_>, mut party: Party, report: &mut Report) -> Result<()> {
+fn receive<K: Kind>(host: &Host<'_, K>, mut party: Party<K>, report: &mut Report) -> Result<()> {
     let (load, config, shape) = (party.load(), party.config, party.shape);
     let sides = party.sides.take().context("a party without receivers")?;
-    let measured = session::engaged(&host.listener, "bench", BUSY, || {
+    let measured = session::engaged::<K, _>(&host.listener, "bench", BUSY, || {
         measure(sides, host.device, &load, || party.begin())
     });
     let measured = measured.and_then(|measured| party.settle(measured));
     let measured = measured.map_err(|e| cause(e, party.wires()))?;
-    let preset = party.session.traffic.preset.as_ref().and_then(|name| name.parse().ok());
+    let preset = party.session.traffic.wish.preset().and_then(|name| name.parse().ok());
     let Host { device, options, .. } = *host;
-    report.add(Case { device, options, preset, shape, config: &config, load: &load }, &measured)
+    let case = Case::new::<K>(device, options, &config, &load);
+    report.add(case.hosted(preset, shape), &measured)
 }
 
 #[cfg(test)]

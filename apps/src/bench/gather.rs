@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Listener, Preset, Reposting};
+use rdma_conn::send_recv::Reposting;
 
 use super::load::{End, Load, Receiving, Shape};
-use super::run::{Inlet, Measured, Sides};
+use super::run::{Inlet, Measured, Sides, Whole};
 use crate::args::{Bench, Common, Rate};
 use crate::note::{Note, Wire};
+use crate::protocol::{Arriving, Kind, Purpose, Work};
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
 /// What whoever comes during a measurement is told.
@@ -22,21 +23,21 @@ const LOOK: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The listening end.
-pub(super) struct Host<'a> {
+pub(super) struct Host<'a, K: Kind> {
     pub(super) common: &'a Common,
     pub(super) options: &'a Bench,
     pub(super) device: &'a Device,
-    pub(super) listener: Listener,
+    pub(super) listener: K::Listener,
 }
 
 /// Who takes part in one measurement.
-pub(super) struct Party {
+pub(super) struct Party<K: Kind> {
     /// The first one's.
-    pub(super) session: Session,
-    pub(super) config: Config,
+    pub(super) session: Session<K::Wish>,
+    pub(super) config: K::Config,
     pub(super) shape: Shape,
     /// Taken when it begins.
-    pub(super) sides: Option<Sides>,
+    pub(super) sides: Option<Sides<K>>,
     processes: Vec<Process>,
 }
 
@@ -50,10 +51,10 @@ struct Process {
     wire: Option<Wire>,
 }
 
-impl Host<'_> {
+impl<K: Kind> Host<'_, K> {
     /// Lets in all senders of one measurement. Whoever is refused does not count.
-    pub(super) fn gather(&self, part: u32) -> Result<Party> {
-        let (mut party, since): (Option<Party>, _) = (None, Instant::now());
+    pub(super) fn gather(&self, part: u32) -> Result<Party<K>> {
+        let (mut party, since): (Option<Party<K>>, _) = (None, Instant::now());
         loop {
             if let Some(party) = party.take_if(|party| party.is_complete()) {
                 // Once a session, and not for each of its measurements.
@@ -62,7 +63,7 @@ impl Host<'_> {
                 }
                 return Ok(party);
             }
-            if let Some(guest) = session::next_peer(&self.listener, "bench", LOOK)? {
+            if let Some(guest) = session::next_peer::<K>(&self.listener, "bench", LOOK)? {
                 let before = party.as_ref().map_or(0, Party::came);
                 self.welcome(guest, part, &mut party);
                 if let Some(party) =
@@ -82,7 +83,7 @@ impl Host<'_> {
     }
 
     /// Lets somebody in, or refuses it.
-    fn welcome(&self, guest: Guest, part: u32, party: &mut Option<Party>) {
+    fn welcome(&self, guest: Guest<K>, part: u32, party: &mut Option<Party<K>>) {
         let judged = match party {
             Some(party) => party.admits(&guest.session),
             None => self.judge(&guest.session, part),
@@ -101,7 +102,7 @@ impl Host<'_> {
     }
 
     /// Whether a session can begin with this one.
-    fn judge(&self, session: &Session, part: u32) -> Result<(), String> {
+    fn judge(&self, session: &Session<K::Wish>, part: u32) -> Result<(), String> {
         let Session { parts, traffic, .. } = session;
         if session.part != part {
             let (has, wants) = (session.part + 1, part + 1);
@@ -112,8 +113,8 @@ impl Host<'_> {
         if let Some(why) = session::other_sizes(&self.options.size, *parts) {
             return Err(why);
         }
-        let wanted = traffic.flags(Preset::Batched.name());
-        if let Some(why) = contradiction(&asked(self.options, part), &wanted) {
+        let wanted = traffic.flags(Purpose::Throughput);
+        if let Some(why) = contradiction(&asked::<K>(self.options, part), &wanted) {
             return Err(why);
         }
         match (self.receiving_asked(), traffic.receiving) {
@@ -132,7 +133,7 @@ impl Host<'_> {
     }
 
     /// The senders of all processes.
-    fn total(&self, session: &Session) -> u32 {
+    fn total(&self, session: &Session<K::Wish>) -> u32 {
         match self.options.senders.max(self.options.threads) {
             1 => session.senders,
             asked => asked,
@@ -145,10 +146,10 @@ impl Host<'_> {
     }
 
     /// A party for the session that this one is the first of.
-    fn found(&self, session: &Session) -> Result<Party> {
+    fn found(&self, session: &Session<K::Wish>) -> Result<Party<K>> {
         let traffic = &session.traffic;
         let senders = self.total(session);
-        traffic.check_buffers(senders, 0)?;
+        traffic.check_room(senders, false)?;
         let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
         let receiving = traffic.receiving.or(self.receiving_asked());
         let shape = Shape {
@@ -157,18 +158,17 @@ impl Host<'_> {
             srq: traffic.srq.as_ref().and_then(reposting),
             srq_buffers: traffic.srq_buffers,
         };
-        let own =
-            self.options.connection.config(self.common, Preset::Batched, traffic.message_bytes);
-        let config = traffic.config(&own);
+        let (common, args) = (self.common, &self.options.connection);
+        let config = K::hosted(common, args, Purpose::Throughput, &traffic.wish);
         let sides = Some(Sides::receiving(self.device, &config, shape)?);
         Ok(Party { session: session.clone(), config, shape, sides, processes: Vec::new() })
     }
 }
 
 /// What was asked for at this end, and is the connecting end's to choose.
-fn asked(options: &Bench, part: u32) -> Vec<Flag> {
+fn asked<K: Kind>(options: &Bench, part: u32) -> Vec<Flag> {
     let size = options.size.get(part as usize).copied();
-    let mut flags = session::asked(&options.connection, size, options.no_verify);
+    let mut flags = session::asked(K::asked(&options.connection), size, options.no_verify);
     flags.extend(options.srq.map(|srq| ("--srq", srq.reposting().name().to_owned())));
     flags.extend(options.srq_buffers.map(|buffers| ("--srq-buffers", buffers.to_string())));
     flags.extend(End::asked(options).map(End::flag));
@@ -178,7 +178,7 @@ fn asked(options: &Bench, part: u32) -> Vec<Flag> {
     flags
 }
 
-impl Party {
+impl<K: Kind> Party<K> {
     /// Messages and payloads as the connecting ends send them.
     pub(super) fn load(&self) -> Load {
         let Traffic { size, verify, rate, .. } = self.session.traffic;
@@ -210,10 +210,10 @@ impl Party {
     }
 
     /// Whether it belongs to this session.
-    fn admits(&self, session: &Session) -> Result<(), String> {
+    fn admits(&self, session: &Session<K::Wish>) -> Result<(), String> {
         let different = (session.parts, session.part) != (self.session.parts, self.session.part);
         let traffic = &self.session.traffic;
-        let difference = traffic.difference(&session.traffic, Preset::Batched.name());
+        let difference = traffic.difference(&session.traffic, Purpose::Throughput);
         if let Some(difference) = difference.or(different.then(|| "other sizes".into())) {
             return Err(format!("the session that has begun has {difference}"));
         }
@@ -232,7 +232,7 @@ impl Party {
     }
 
     /// Lets it in; if that fails, it does not count.
-    fn admit(&mut self, guest: Guest, device: &Device) {
+    fn admit(&mut self, guest: Guest<K>, device: &Device) {
         let (from, session) = (guest.from(), guest.session);
         match self.accept(guest.incoming, &session, device) {
             Ok(()) => self.seat(&session, guest.wire),
@@ -242,8 +242,8 @@ impl Party {
 
     fn accept(
         &mut self,
-        incoming: rdma_conn::send_recv::Incoming,
-        session: &Session,
+        incoming: K::Incoming,
+        session: &Session<K::Wish>,
         device: &Device,
     ) -> Result<()> {
         let sides = self.sides.as_mut().context("the session has begun")?;
@@ -254,7 +254,7 @@ impl Party {
         Ok(())
     }
 
-    fn seat(&mut self, session: &Session, wire: Wire) {
+    fn seat(&mut self, session: &Session<K::Wish>, wire: Wire) {
         let at = self.processes.iter().position(|process| process.run == session.run);
         let at = at.unwrap_or_else(|| {
             let senders = vec![false; session.senders as usize];
@@ -285,28 +285,27 @@ impl Party {
 
     /// Compares what has arrived with what was sent, and tells all of it.
     pub(super) fn settle(&mut self, measured: Measured) -> Result<Measured> {
-        let (mut sent, mut operations) = (0, measured.operations);
+        let (mut sent, mut work) = (0, measured.work);
         for wire in self.wires() {
             let (messages, theirs) = sent_by(wire)?;
             sent += messages;
-            operations += theirs;
+            work = work + theirs;
         }
         let messages = measured.messages;
         if sent != messages {
             bail!("{sent} messages were sent and {messages} arrived");
         }
         for wire in self.wires() {
-            wire.tell(&Note::Arrived { messages, operations, equal: None })?;
+            wire.tell(&Note::Arrived { messages, work, equal: None })?;
         }
-        let per_message = operations as f64 / messages.max(1) as f64;
-        Ok(Measured { operations_per_message: Some(per_message), ..measured })
+        Ok(Measured { whole: Some(Whole { messages, work }), ..measured })
     }
 }
 
-/// What a process has sent, and with how many work requests.
-pub(super) fn sent_by(wire: &mut Wire) -> Result<(u64, u64)> {
+/// What a process has sent, and the work that it took.
+pub(super) fn sent_by(wire: &mut Wire) -> Result<(u64, Work)> {
     match wire.hear()? {
-        Note::Sent { messages, operations } => Ok((messages, operations)),
+        Note::Sent { messages, work } => Ok((messages, work)),
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
     }

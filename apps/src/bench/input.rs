@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Receiver, RecvError, SendError, Sender, join, receiver};
 use serde::Serialize;
 
 use super::config;
@@ -22,6 +21,7 @@ use crate::args::{Bench, Common};
 use crate::note::{Note, cause};
 use crate::outcome::{Outcome, usage};
 use crate::progress;
+use crate::protocol::{Described, Kind, Receiving, Sending, Taken, Work};
 use crate::session::{self, Traffic};
 
 /// The message size when none is given.
@@ -49,8 +49,8 @@ struct Line<'a> {
     device: &'a str,
     transport: &'a str,
     size_bytes: u32,
-    unacked: u32,
-    batch: u32,
+    #[serde(flatten)]
+    settings: Described,
     messages: u64,
     messages_per_s: f64,
     bytes: u64,
@@ -60,7 +60,12 @@ struct Line<'a> {
     build: String,
 }
 
-pub(crate) fn run(common: &Common, options: &Bench, device: &Device, path: &Path) -> Outcome {
+pub(crate) fn run<K: Kind>(
+    common: &Common,
+    options: &Bench,
+    device: &Device,
+    path: &Path,
+) -> Outcome {
     let source = Source::open(path)?;
     let size = match options.size[..] {
         [] => DEFAULT_SIZE,
@@ -70,35 +75,35 @@ pub(crate) fn run(common: &Common, options: &Bench, device: &Device, path: &Path
     if size == 0 {
         return Err(usage("--input needs messages of at least 1 byte"));
     }
-    options.connection.check_pack(size)?;
-    let config = config(common, options, size);
+    let config = config::<K>(common, options, size);
+    K::check(&options.connection, &config, size)?;
     let bar = progress::bytes(source.length, common.json);
     let expected = (source.length, source.checksum);
     let load = Load { size, ..Load::new(options, size) };
-    let traffic = ends::traffic(options, &config, &load, Some(expected));
+    let traffic = ends::traffic::<K>(options, &config, &load, Some(expected));
     let passed = match options.ends.connect {
-        Some(address) => connect(device, &config, &traffic, address, source, &bar)?,
-        None => within_process(device, &config, source, size, &bar)?,
+        Some(address) => connect::<K>(device, &config, &traffic, address, source, &bar)?,
+        None => within_process::<K>(device, &config, source, size, &bar)?,
     };
     bar.finish_and_clear();
-    report(common, device, &config, &passed, expected)
+    report::<K>(common, device, &config, size, &passed, expected)
 }
 
 /// Sends the file to the listener at `address`, which says what has arrived.
-fn connect(
+fn connect<K: Kind>(
     device: &Device,
-    config: &Config,
-    traffic: &Traffic,
+    config: &K::Config,
+    traffic: &Traffic<K::Wish>,
     address: SocketAddr,
     source: Source,
     bar: &ProgressBar,
 ) -> Result<Passed> {
     let session = Part::only().session(1, 0, traffic);
-    let (outlet, mut wire) = ends::join(&session, device, config, address)?;
+    let (outlet, mut wire) = ends::join::<K>(&session, device, config, address)?;
     ends::begin(&mut wire)?;
     let sent = send(outlet.sender, source, traffic.size, bar);
     let passed = sent.map_err(|e| cause(e, [&mut wire]))?;
-    wire.tell(&Note::Sent { messages: passed.messages, operations: 0 })?;
+    wire.tell(&Note::Sent { messages: passed.messages, work: Work::default() })?;
     match wire.hear()? {
         Note::Arrived { equal: Some(true), .. } => Ok(passed),
         Note::Arrived { .. } => bail!("what arrived at {address} is not the file"),
@@ -107,15 +112,15 @@ fn connect(
     }
 }
 
-fn within_process(
+fn within_process<K: Kind>(
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     source: Source,
     size: u32,
     bar: &ProgressBar,
 ) -> Result<Passed> {
-    let mut far = receiver(device, config, 1, None)?;
-    let near = join(&mut far, device, device, config)?;
+    let mut far = K::receiver(device, config, 1, None)?;
+    let near = K::join(&mut far, None, device, config)?;
     std::thread::scope(|scope| {
         let receiving = scope.spawn(move || take(far));
         let sent = send(near, source, size, bar);
@@ -148,23 +153,22 @@ impl Source {
 }
 
 /// Reads the file straight into send slots.
-fn send(mut sender: Sender, mut source: Source, size: u32, bar: &ProgressBar) -> Result<Passed> {
+fn send(
+    mut sender: impl Sending,
+    mut source: Source,
+    size: u32,
+    bar: &ProgressBar,
+) -> Result<Passed> {
     let start = Instant::now();
     let mut hasher = crc32fast::Hasher::new();
     let (mut at, mut messages) = (0, 0);
     while at < source.length {
         let length = u64::from(size).min(source.length - at) as usize;
         let mut read = Ok(());
-        match sender.try_send_with(length, |slot| {
+        sender.send_with(length, |slot| {
             read = source.file.read_exact(slot);
             hasher.update(slot);
-        }) {
-            Err(SendError::Full(_)) => {
-                sender.wait_for_room()?;
-                continue;
-            }
-            sent => sent?,
-        };
+        })?;
         read.context("the file changed while it was sent")?;
         at += length as u64;
         messages += 1;
@@ -174,45 +178,56 @@ fn send(mut sender: Sender, mut source: Source, size: u32, bar: &ProgressBar) ->
     Ok(Passed { bytes: at, messages, checksum: hasher.finalize(), elapsed: start.elapsed() })
 }
 
-fn take(mut receiver: Receiver) -> Result<Passed> {
+/// How long a message is waited for, until it is waited for again.
+const WAIT: Duration = Duration::from_secs(1);
+
+fn take(mut receiver: impl Receiving) -> Result<Passed> {
     let start = Instant::now();
     let mut hasher = crc32fast::Hasher::new();
     let (mut bytes, mut messages) = (0, 0);
     loop {
-        let message = match receiver.recv() {
-            Ok(message) => message,
-            Err(RecvError::Closed) => break,
-            Err(e) => return Err(e.into()),
-        };
-        if messages == 0 {
-            tracing::info!("{HAS_COME}");
+        let taken = receiver.take(Some(WAIT), |_, message| {
+            hasher.update(message);
+            bytes += message.len() as u64;
+            Ok(())
+        })?;
+        match taken {
+            Taken::Some(count) => {
+                if messages == 0 {
+                    tracing::info!("{HAS_COME}");
+                }
+                messages += count;
+            }
+            Taken::Nothing => {}
+            Taken::Closed => break,
         }
-        hasher.update(&message);
-        bytes += message.len() as u64;
-        messages += 1;
-        receiver.free(message);
     }
     Ok(Passed { bytes, messages, checksum: hasher.finalize(), elapsed: start.elapsed() })
 }
 
 /// The listening end's part.
-pub(super) fn receive(host: &Host<'_>, mut party: Party, expected: (u64, u32)) -> Outcome {
-    let config = party.config;
+pub(super) fn receive<K: Kind>(
+    host: &Host<'_, K>,
+    mut party: Party<K>,
+    expected: (u64, u32),
+) -> Outcome {
+    let (config, size) = (party.config, party.session.traffic.size);
     let mut inlets = party.sides.take().into_iter().flat_map(|s| s.receivers).flatten();
     let inlet = inlets.next().context("a party without a receiver")?;
     party.begin();
-    let taken = session::engaged(&host.listener, "bench", gather::BUSY, || take(inlet.receiver));
+    let taken =
+        session::engaged::<K, _>(&host.listener, "bench", gather::BUSY, || take(inlet.receiver));
     let taken = taken.and_then(|passed| told(&mut party, passed, expected));
     let passed = taken.map_err(|e| cause(e, party.wires()))?;
-    report(host.common, host.device, &config, &passed, expected)
+    report::<K>(host.common, host.device, &config, size, &passed, expected)
 }
 
 /// Tells the connecting end what has arrived.
-fn told(party: &mut Party, passed: Passed, expected: (u64, u32)) -> Result<Passed> {
+fn told<K: Kind>(party: &mut Party<K>, passed: Passed, expected: (u64, u32)) -> Result<Passed> {
     for wire in party.wires() {
         gather::sent_by(wire)?;
         let equal = Some(passed.is(expected));
-        wire.tell(&Note::Arrived { messages: passed.messages, operations: 0, equal })?;
+        wire.tell(&Note::Arrived { messages: passed.messages, work: Work::default(), equal })?;
     }
     Ok(passed)
 }
@@ -223,10 +238,11 @@ impl Passed {
     }
 }
 
-fn report(
+fn report<K: Kind>(
     common: &Common,
     device: &Device,
-    config: &Config,
+    config: &K::Config,
+    size: u32,
     passed: &Passed,
     expected: (u64, u32),
 ) -> Outcome {
@@ -234,12 +250,11 @@ fn report(
     let per_s = |n: u64| n as f64 / passed.elapsed.as_secs_f64();
     if common.json {
         let line = Line {
-            protocol: "send-recv",
+            protocol: K::NAME,
             device: device.name(),
             transport: "rc",
-            size_bytes: config.message_bytes,
-            unacked: config.unacked,
-            batch: config.batch,
+            size_bytes: size,
+            settings: K::describe(config),
             messages: passed.messages,
             messages_per_s: per_s(passed.messages),
             bytes: passed.bytes,

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Ended, SendError};
+use rdma_conn::send_recv::{Ended, SendError};
 use rdma_conn::verbs_safe::WcStatus;
 
 use super::load::{End, Load, Shape};
 use super::run::{Measured, within_process};
+use crate::protocol::Kind;
 
 /// How long each rate is tried.
 const TRIAL: Duration = Duration::from_millis(400);
@@ -23,10 +24,15 @@ const FLOOR: f64 = 1000.0;
 const CEILING: f64 = 5e7;
 
 /// The highest rate of each sender without an RNR event, in messages per second.
-pub(crate) fn find(device: &Device, config: &Config, shape: Shape, load: &Load) -> Result<f64> {
+pub(crate) fn find<K: Kind>(
+    device: &Device,
+    config: &K::Config,
+    shape: Shape,
+    load: &Load,
+) -> Result<f64> {
     let trial = |rate: Option<f64>| -> Result<(bool, f64)> {
         let load = Load { rate, end: End::After(TRIAL), ..*load };
-        let measured = match within_process(device, config, shape, &load) {
+        let measured = match within_process::<K>(device, config, shape, &load) {
             Err(e) if fell_behind(&e) => return Ok((false, CEILING)),
             measured => measured?,
         };
@@ -50,15 +56,15 @@ pub(crate) fn find(device: &Device, config: &Config, shape: Shape, load: &Load) 
 /// Measures at the rate that was found, and at lower ones for as long as the receiver
 /// falls behind: a longer run meets with more than the trials did. The rate of each
 /// sender that it took.
-pub(crate) fn measure(
+pub(crate) fn measure<K: Kind>(
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     shape: Shape,
     load: &Load,
     found: f64,
 ) -> Result<(f64, Measured)> {
     let (rate, measured) = descend(found, |rate| {
-        within_process(device, config, shape, &Load { rate: Some(rate), ..*load })
+        within_process::<K>(device, config, shape, &Load { rate: Some(rate), ..*load })
     })?;
     Ok((held(rate, measured.messages_per_s() / f64::from(shape.senders)), measured))
 }

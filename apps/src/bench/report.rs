@@ -3,21 +3,24 @@
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Preset};
+use rdma_conn::send_recv::Preset;
 use serde::Serialize;
 
 use super::load::{Load, Receiving, Shape};
 use super::run::Measured;
 use crate::args::Bench;
+use crate::protocol::{Described, Kind};
 
 /// What was measured, with what.
 pub(crate) struct Case<'a> {
-    pub(crate) device: &'a Device,
-    pub(crate) options: &'a Bench,
-    pub(crate) preset: Option<Preset>,
-    pub(crate) shape: Shape,
-    pub(crate) config: &'a Config,
-    pub(crate) load: &'a Load,
+    device: &'a Device,
+    protocol: &'static str,
+    settings: Described,
+    /// The settings for people.
+    title: String,
+    preset: Option<Preset>,
+    shape: Shape,
+    load: &'a Load,
 }
 
 /// One line of `--json`. A figure that was not measured is absent.
@@ -29,17 +32,13 @@ struct Line<'a> {
     device: &'a str,
     transport: &'a str,
     size_bytes: u32,
-    unacked: u32,
-    batch: u32,
-    recv_window: u32,
+    #[serde(flatten)]
+    settings: Described,
     threads: u32,
     senders: u32,
     single_receiver: bool,
     /// `off`, or how buffers get back.
     srq: &'a str,
-    credits: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pack_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_per_sender: Option<f64>,
     messages: u64,
@@ -47,6 +46,8 @@ struct Line<'a> {
     bytes_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rdma_ops_per_message: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean_transfer_bytes: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rnr_events: Option<u64>,
     #[serde(skip_serializing_if = "is_zero")]
@@ -74,12 +75,13 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
+        let settings = case.title.clone();
         let line = case.line(measured);
         if self.json {
             say!("{}", serde_json::to_string(&line)?);
             return Ok(());
         }
-        self.title.get_or_insert_with(|| line.title());
+        self.title.get_or_insert_with(|| line.title(&settings));
         self.table.add_row([
             bytes(u64::from(line.size_bytes)),
             rate(line.messages_per_s),
@@ -111,40 +113,43 @@ fn counted(figure: Option<String>) -> String {
 
 impl<'a> Case<'a> {
     /// What this end has asked for.
-    pub(crate) fn new(
+    pub(crate) fn new<K: Kind>(
         device: &'a Device,
-        options: &'a Bench,
-        config: &'a Config,
+        options: &Bench,
+        config: &K::Config,
         load: &'a Load,
     ) -> Case<'a> {
         let (preset, shape) = (options.connection.preset, Shape::new(options));
-        Case { device, options, preset, shape, config, load }
+        let (settings, title) = (K::describe(config), K::title(config));
+        Case { device, protocol: K::NAME, settings, title, preset, shape, load }
     }
 
-    fn line(&self, measured: &Measured) -> Line<'a> {
-        let Case { device, options, preset, shape, config, load } = *self;
+    /// What the connecting ends have asked for.
+    pub(crate) fn hosted(self, preset: Option<Preset>, shape: Shape) -> Case<'a> {
+        Case { preset, shape, ..self }
+    }
+
+    fn line(self, measured: &Measured) -> Line<'a> {
+        let Case { device, protocol, settings, preset, shape, load, .. } = self;
         let per_s = measured.messages_per_s();
         let many_to_one = shape.receiving != Receiving::ThreadEach;
         Line {
-            protocol: options.connection.protocol.name(),
+            protocol,
             preset: preset.map(|p| p.name()),
             device: device.name(),
             transport: "rc",
             size_bytes: load.size,
-            unacked: config.unacked,
-            batch: config.batch,
-            recv_window: config.recv_window,
+            settings,
             threads: if many_to_one { 1 } else { shape.senders },
             senders: shape.senders,
             single_receiver: shape.receiving == Receiving::SingleReceiver,
             srq: shape.srq.map_or("off", |s| s.name()),
-            credits: config.credits,
-            pack_bytes: (config.pack_bytes > 0).then_some(config.pack_bytes),
             rate_per_sender: load.rate,
             messages: measured.messages,
             messages_per_s: per_s,
             bytes_per_s: per_s * f64::from(load.size),
-            rdma_ops_per_message: measured.operations_per_message,
+            rdma_ops_per_message: measured.whole.map(|whole| whole.operations_per_message()),
+            mean_transfer_bytes: measured.whole.and_then(|whole| whole.work.mean_transfer_bytes()),
             rnr_events: measured.rnr_events,
             registered_bytes: measured.registered_bytes,
             verified: load.verify,
@@ -154,7 +159,7 @@ impl<'a> Case<'a> {
 }
 
 impl Line<'_> {
-    fn title(&self) -> String {
+    fn title(&self, settings: &str) -> String {
         let many = match (self.senders, self.single_receiver) {
             (1, _) => String::new(),
             (n, true) => format!(", {n} senders to one queue"),
@@ -162,10 +167,7 @@ impl Line<'_> {
         };
         let srq = if self.srq == "off" { String::new() } else { format!(", SRQ ({})", self.srq) };
         let checked = if self.verified { "payloads checked" } else { "payloads not checked" };
-        format!(
-            "{} on {}: {} unacknowledged, {} to a doorbell{many}{srq}, {checked}",
-            self.protocol, self.device, self.unacked, self.batch
-        )
+        format!("{} on {}: {settings}{many}{srq}, {checked}", self.protocol, self.device)
     }
 }
 

@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{
-    Config, ConnectError, Ended, Message, Receiver, RecvError, SendError, Sender, SharedConfig,
-    SharedPool, join, join_shared, receiver,
-};
+use rdma_conn::send_recv::{ConnectError, Ended, SendError, SharedPool};
 use rdma_conn::verbs_safe::WcStatus;
 
-use super::load::{Load, Pacer, Receiving, Shape};
+use super::load::{self, Load, Pacer, Shape};
+use crate::protocol::{Kind, Receiving, Sending, Taken, Work};
 use crate::verify::Payload;
 
 /// What was measured.
@@ -20,14 +18,27 @@ use crate::verify::Payload;
 pub(crate) struct Measured {
     pub(crate) messages: u64,
     pub(crate) elapsed: Duration,
-    /// Send-queue work requests of this process.
-    pub(crate) operations: u64,
-    /// Those of all ends for each message.
-    pub(crate) operations_per_message: Option<f64>,
+    /// Of this process.
+    pub(crate) work: Work,
+    /// Of all ends, for all that was delivered.
+    pub(crate) whole: Option<Whole>,
     /// `None` where the device does not count them.
     pub(crate) rnr_events: Option<u64>,
     /// Bytes registered for receiving.
     pub(crate) registered_bytes: u64,
+}
+
+/// What all ends have done together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole {
+    pub(crate) messages: u64,
+    pub(crate) work: Work,
+}
+
+impl Whole {
+    pub(crate) fn operations_per_message(&self) -> f64 {
+        self.work.operations as f64 / self.messages.max(1) as f64
+    }
 }
 
 impl Measured {
@@ -37,70 +48,61 @@ impl Measured {
 }
 
 /// Both sides of a measurement, connected.
-pub(crate) struct Sides {
-    pub(crate) senders: Vec<Outlet>,
+pub(crate) struct Sides<K: Kind> {
+    pub(crate) senders: Vec<Outlet<K>>,
     /// One entry a receiving thread.
-    pub(crate) receivers: Vec<Vec<Inlet>>,
+    pub(crate) receivers: Vec<Vec<Inlet<K>>>,
     pub(crate) pool: Option<SharedPool>,
 }
 
 /// A sender, and the stream of payloads that it sends.
-pub(crate) struct Outlet {
-    pub(crate) sender: Sender,
+pub(crate) struct Outlet<K: Kind> {
+    pub(crate) sender: K::Sender,
     pub(crate) stream: u64,
 }
 
 /// A receiver, and what its peers send, in the order in which they join.
-pub(crate) struct Inlet {
-    pub(crate) receiver: Receiver,
+pub(crate) struct Inlet<K: Kind> {
+    pub(crate) receiver: K::Receiver,
     pub(crate) streams: Vec<u64>,
 }
 
-impl Sides {
+impl<K: Kind> Sides<K> {
+    /// Only senders, still to come.
+    pub(crate) fn sending() -> Sides<K> {
+        Sides { senders: Vec::new(), receivers: Vec::new(), pool: None }
+    }
+
     /// The receiving side, without senders.
-    pub(crate) fn receiving(device: &Device, config: &Config, shape: Shape) -> Result<Sides> {
-        let window = config.recv_window + 1;
-        let pool = |reposting| {
-            let shared = SharedConfig {
-                buffers: shape.srq_buffers.unwrap_or(window * shape.senders),
-                buffer_bytes: config.message_bytes,
-                max_peers: shape.senders,
-                reposting,
-                repost_batch: if config.repost_batch == 0 { 32 } else { config.repost_batch },
-            };
-            SharedPool::new(device, shared)
-        };
-        let pool = shape.srq.map(pool).transpose()?;
+    pub(crate) fn receiving(device: &Device, config: &K::Config, shape: Shape) -> Result<Sides<K>> {
+        let pool = K::pool(device, config, shape)?;
         let new = |peers| {
-            let receiver = receiver(device, config, peers, pool.as_ref())?;
+            let receiver = K::receiver(device, config, peers, pool.as_ref())?;
             Ok::<_, ConnectError>(Inlet { receiver, streams: Vec::new() })
         };
         let each = || (0..shape.senders).map(|_| new(1));
         let receivers = match shape.receiving {
-            Receiving::SingleReceiver => vec![vec![new(shape.senders)?]],
-            Receiving::RoundRobin => vec![each().collect::<Result<_, _>>()?],
-            Receiving::ThreadEach => each().map(|r| Ok(vec![r?])).collect::<Result<_>>()?,
+            load::Receiving::SingleReceiver => vec![vec![new(shape.senders)?]],
+            load::Receiving::RoundRobin => vec![each().collect::<Result<_, _>>()?],
+            load::Receiving::ThreadEach => each().map(|r| Ok(vec![r?])).collect::<Result<_>>()?,
         };
         Ok(Sides { senders: Vec::new(), receivers, pool })
     }
 
     /// Where the next sender belongs: to the only receiver, or to the first that has none.
-    pub(crate) fn next_inlet(&mut self) -> Result<&mut Inlet> {
-        let mut inlets: Vec<&mut Inlet> = self.receivers.iter_mut().flatten().collect();
+    pub(crate) fn next_inlet(&mut self) -> Result<&mut Inlet<K>> {
+        let mut inlets: Vec<&mut Inlet<K>> = self.receivers.iter_mut().flatten().collect();
         let vacant = inlets.iter().position(|inlet| inlet.streams.is_empty());
         let at = if inlets.len() == 1 { Some(0) } else { vacant };
         Ok(inlets.swap_remove(at.context("a sender without a receiver")?))
     }
 
-    fn within_process(device: &Device, config: &Config, shape: Shape) -> Result<Sides> {
+    fn within_process(device: &Device, config: &K::Config, shape: Shape) -> Result<Sides<K>> {
         let mut sides = Sides::receiving(device, config, shape)?;
         let pool = sides.pool.clone();
         for stream in 0..u64::from(shape.senders) {
             let Inlet { receiver, streams } = sides.next_inlet()?;
-            let sender = match &pool {
-                Some(pool) => join_shared(receiver, pool, device, device, config)?,
-                None => join(receiver, device, device, config)?,
-            };
+            let sender = K::join(receiver, pool.as_ref(), device, config)?;
             streams.push(stream);
             sides.senders.push(Outlet { sender, stream });
         }
@@ -115,19 +117,19 @@ impl Sides {
 }
 
 /// Measures with both ends in this process.
-pub(crate) fn within_process(
+pub(crate) fn within_process<K: Kind>(
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     shape: Shape,
     load: &Load,
 ) -> Result<Measured> {
-    measure(Sides::within_process(device, config, shape)?, device, load, || {})
+    measure(Sides::<K>::within_process(device, config, shape)?, device, load, || {})
 }
 
 /// Runs whatever sides there are to their end. When all threads are ready, `begin` is
 /// called.
-pub(crate) fn measure(
-    sides: Sides,
+pub(crate) fn measure<K: Kind>(
+    sides: Sides<K>,
     device: &Device,
     load: &Load,
     begin: impl FnOnce(),
@@ -160,12 +162,11 @@ pub(crate) fn measure(
     }
     let total = Side::sum(totals).map_err(advise)?;
     let messages = total.delivered(both_here)?;
-    let per_message = total.operations as f64 / messages.max(1) as f64;
     Ok(Measured {
         messages,
         elapsed: total.end - total.start,
-        operations: total.operations,
-        operations_per_message: both_here.then_some(per_message),
+        work: total.work,
+        whole: both_here.then_some(Whole { messages, work: total.work }),
         rnr_events: before.and_then(|b| after?.since(&b).rnr_events),
         registered_bytes,
     })
@@ -225,7 +226,7 @@ struct Side {
     end: Instant,
     received: u64,
     sent: u64,
-    operations: u64,
+    work: Work,
 }
 
 impl Side {
@@ -244,7 +245,7 @@ impl Side {
                 end: a.end.max(b.end),
                 received: a.received + b.received,
                 sent: a.sent + b.sent,
-                operations: a.operations + b.operations,
+                work: a.work + b.work,
             })
         })
     }
@@ -267,7 +268,7 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
         || matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
 }
 
-fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
+fn send<K: Kind>(outlet: Outlet<K>, load: &Load, together: &Together) -> Result<Side> {
     let Outlet { mut sender, stream } = outlet;
     let sent = send_all(&mut sender, stream, load, together);
     // Where something failed, that is told, and no more than that.
@@ -278,7 +279,12 @@ fn send(outlet: Outlet, load: &Load, together: &Together) -> Result<Side> {
 }
 
 /// Sends until the load is done, and waits until all has arrived.
-fn send_all(sender: &mut Sender, stream: u64, load: &Load, together: &Together) -> Result<Side> {
+fn send_all(
+    sender: &mut impl Sending,
+    stream: u64,
+    load: &Load,
+    together: &Together,
+) -> Result<Side> {
     let mut payload = Payload::new(load.size as usize, stream);
     if load.verify {
         payload.prepare();
@@ -293,9 +299,9 @@ fn send_all(sender: &mut Sender, stream: u64, load: &Load, together: &Together) 
         together.go_on()?;
         pacer.wait();
         if load.verify {
-            send_checked(sender, &mut payload, load.size as usize)?;
+            sender.send_with(load.size as usize, |room| payload.fill(room))?;
         } else {
-            sender.send_async(&plain)?;
+            sender.send(&plain)?;
         }
         if load.rate.is_some() {
             sender.flush()?;
@@ -304,30 +310,20 @@ fn send_all(sender: &mut Sender, stream: u64, load: &Load, together: &Together) 
     }
     sender.wait_all()?;
     let end = Instant::now();
-    let operations = sender.stats().work_requests;
-    Ok(Side { start, end, received: 0, sent, operations })
-}
-
-/// Fills the payload in place, once there is room for it.
-fn send_checked(sender: &mut Sender, payload: &mut Payload, size: usize) -> Result<(), SendError> {
-    loop {
-        match sender.try_send_with(size, |slot| payload.fill(slot)) {
-            Err(SendError::Full(_)) => sender.wait_for_room()?,
-            done => return done.map(drop),
-        }
-    }
+    Ok(Side { start, end, received: 0, sent, work: sender.work() })
 }
 
 /// What is logged when a receiving end has its first message.
 pub(crate) const HAS_COME: &str = "the first message has come";
 
 /// Receives until all senders have closed.
-fn receive(group: Vec<Inlet>, load: &Load, together: &Together) -> Result<Side> {
+fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> Result<Side> {
     let alone = group.len() == 1;
-    let mut open: Vec<Taker> = group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
+    let mut open: Vec<Taker<K::Receiver>> =
+        group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
     together.barrier.wait();
     let start = Instant::now();
-    let mut side = Side { start, end: start, received: 0, sent: 0, operations: 0 };
+    let mut side = Side { start, end: start, received: 0, sent: 0, work: Work::default() };
     let mut vain = 0_u32;
     while !open.is_empty() {
         together.go_on()?;
@@ -353,7 +349,11 @@ const VAIN_ROUNDS: u32 = 64;
 
 /// Takes what there is from each receiver, and drops those that are closed; whether there
 /// was anything.
-fn round(open: &mut Vec<Taker>, time: Option<Duration>, side: &mut Side) -> Result<bool> {
+fn round<R: Receiving>(
+    open: &mut Vec<Taker<R>>,
+    time: Option<Duration>,
+    side: &mut Side,
+) -> Result<bool> {
     let (mut at, mut any) = (0, false);
     while let Some(taker) = open.get_mut(at) {
         match taker.take(time)? {
@@ -367,7 +367,7 @@ fn round(open: &mut Vec<Taker>, time: Option<Duration>, side: &mut Side) -> Resu
             }
             Taken::Nothing => {}
             Taken::Closed => {
-                side.operations += open.swap_remove(at).receiver.stats().work_requests;
+                side.work = side.work + open.swap_remove(at).receiver.work();
                 continue;
             }
         }
@@ -377,24 +377,15 @@ fn round(open: &mut Vec<Taker>, time: Option<Duration>, side: &mut Side) -> Resu
 }
 
 /// A receiver and what is expected from its peers.
-struct Taker {
-    receiver: Receiver,
+struct Taker<R> {
+    receiver: R,
     /// By peer.
     expected: Vec<Payload>,
     verify: bool,
 }
 
-enum Taken {
-    Some(u64),
-    Nothing,
-    Closed,
-}
-
-impl Taker {
-    /// Messages taken before the next receiver has its turn.
-    const TURN: u64 = 64;
-
-    fn new(inlet: Inlet, load: &Load) -> Taker {
+impl<R: Receiving> Taker<R> {
+    fn new<K: Kind<Receiver = R>>(inlet: Inlet<K>, load: &Load) -> Taker<R> {
         let Inlet { receiver, streams } = inlet;
         let payload = |stream| Payload::new(load.size as usize, stream);
         let expected = streams.into_iter().map(payload).collect();
@@ -403,34 +394,14 @@ impl Taker {
 
     /// Takes what is there, or waits for it for so long.
     fn take(&mut self, time: Option<Duration>) -> Result<Taken> {
-        let mut count = 0;
-        while count < Self::TURN {
-            let message = match (self.receiver.try_recv(), time) {
-                (Err(RecvError::Empty), Some(time)) if count == 0 => {
-                    self.receiver.recv_timeout(time)
-                }
-                (other, _) => other,
-            };
-            match message {
-                Ok(message) => self.check(message)?,
-                Err(RecvError::Empty | RecvError::TimedOut) => break,
-                Err(RecvError::Closed) if count == 0 => return Ok(Taken::Closed),
-                Err(RecvError::Closed) => break,
-                Err(e) => return Err(e.into()),
-            }
-            count += 1;
+        let Taker { receiver, expected, verify } = self;
+        if !*verify {
+            return receiver.take(time, |_, _| Ok(()));
         }
-        Ok(if count > 0 { Taken::Some(count) } else { Taken::Nothing })
-    }
-
-    #[inline]
-    fn check(&mut self, message: Message) -> Result<()> {
-        if self.verify {
-            let expected = self.expected.get_mut(message.peer().0 as usize);
-            expected.context("a message of a peer that has not joined")?.check(&message)?;
-        }
-        self.receiver.free(message);
-        Ok(())
+        receiver.take(time, |peer, message| {
+            let expected = expected.get_mut(peer as usize);
+            expected.context("a message of a peer that has not joined")?.check(message)
+        })
     }
 }
 
@@ -440,7 +411,7 @@ mod tests {
 
     fn side(sent: u64, received: u64) -> Side {
         let now = Instant::now();
-        Side { start: now, end: now, received, sent, operations: 0 }
+        Side { start: now, end: now, received, sent, work: Work::default() }
     }
 
     #[test]

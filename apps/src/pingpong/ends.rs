@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{Config, Connection, Listener, Preset, connect_over};
 
-use super::{Line, Measured, Report, follow, hang_up, hang_up_first, lead, line, operations};
+use super::{Line, Measured, Report, follow, hang_up, hang_up_first, lead, line};
 use crate::args::{Common, Pingpong};
 use crate::bench::EndOfLoad;
 use crate::note::{Note, Wire, cause};
 use crate::outcome::Outcome;
+use crate::protocol::{Arriving, Duplex, Kind, Purpose, Work};
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
 /// What whoever comes during a session is told.
@@ -29,38 +29,44 @@ pub(super) struct Part {
 }
 
 /// Leads, with the listener at `address`.
-pub(super) fn connect(
+pub(super) fn connect<K: Kind>(
     options: &Pingpong,
     device: &Device,
-    config: &Config,
+    config: &K::Config,
     size: u32,
     part: Part,
     address: SocketAddr,
 ) -> Result<Line> {
     let before = device.counters().ok();
     let mut stream = session::dial(address)?;
-    let session = part.session(options, config, size).encode()?;
-    let near = connect_over(&mut stream, device, config, &session);
+    let session = part.session::<K>(options, config, size).encode()?;
+    let near = K::connect(&mut stream, device, config, &session);
     let mut near = near.map_err(|e| session::explain(e, address, "pingpong"))?;
     let mut wire = Wire::new(stream)?;
-    let led = lead(&mut near, options, size).map(|half_trips| (half_trips, operations(&near)));
+    let led = lead(&mut near, options, size).map(|half_trips| (half_trips, near.work()));
     hang_up_first(near, led.is_ok());
     let (half_trips, here) = led.map_err(|e| cause(e, [&mut wire]))?;
-    wire.tell(&Note::Sent { messages: options.trips(), operations: here })?;
+    wire.tell(&Note::Sent { messages: options.trips(), work: here })?;
     let there = match wire.hear()? {
-        Note::Arrived { operations, .. } => operations,
+        Note::Arrived { work, .. } => work,
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
     };
-    let measured = Measured { half_trips, operations: here + there, before };
-    let line = line(options, device, config, size, &measured);
+    let measured = Measured { half_trips, work: here + there, before };
+    let line = line::<K>(options, device, config, size, &measured);
     wire.tell(&Note::Latency(Box::new(line.clone())))?;
     Ok(line)
 }
 
 impl Part {
-    fn session(self, options: &Pingpong, config: &Config, size: u32) -> Session {
-        let traffic = Traffic::new(options.connection.preset, config, size, !options.no_verify);
+    pub(super) fn session<K: Kind>(
+        self,
+        options: &Pingpong,
+        config: &K::Config,
+        size: u32,
+    ) -> Session<K::Wish> {
+        let wish = K::wish(&options.connection, config);
+        let traffic = Traffic::new(wish, size, !options.no_verify);
         Session {
             command: "pingpong".into(),
             run: self.run,
@@ -74,49 +80,49 @@ impl Part {
 }
 
 /// The listening end: answers one size after the other until the last.
-pub(super) fn listen(
+pub(super) fn listen<K: Kind>(
     common: &Common,
     options: &Pingpong,
     device: &Device,
     address: SocketAddr,
 ) -> Outcome {
-    let listener = session::listen(address)?;
+    let listener = session::listen::<K>(address)?;
     let mut report = Report::new(common.json);
-    serve(common, options, device, &listener, &mut report)?;
+    serve::<K>(common, options, device, &listener, &mut report)?;
     report.finish();
     Ok(())
 }
 
-fn serve(
+fn serve<K: Kind>(
     common: &Common,
     options: &Pingpong,
     device: &Device,
-    listener: &Listener,
+    listener: &K::Listener,
     report: &mut Report,
 ) -> Outcome {
-    let mut session: Option<Session> = None;
+    let mut session: Option<Session<K::Wish>> = None;
     loop {
         let at = session.as_ref().map_or(0, |session| session.part + 1);
-        let Some(guest) = session::next_peer(listener, "pingpong", PATIENCE)? else {
+        let Some(guest) = session::next_peer::<K>(listener, "pingpong", PATIENCE)? else {
             match at {
                 0 => continue,
                 _ => bail!("the connecting end has ended after {at} sizes: start both ends again"),
             }
         };
-        if let Err(why) = judge(options, &guest.session, session.as_ref()) {
+        if let Err(why) = judge::<K>(options, &guest.session, session.as_ref()) {
             guest.refuse(&why);
             continue;
         }
         let Guest { incoming, session: accepted, mut wire } = guest;
-        let own = Preset::Sequential;
-        let own = options.connection.config(common, own, accepted.traffic.message_bytes);
-        let (from, config) = (incoming.from(), accepted.traffic.config(&own));
+        let (args, wish) = (&options.connection, &accepted.traffic.wish);
+        let config = K::hosted(common, args, Purpose::Latency, wish);
+        let from = incoming.from();
         match incoming.accept(device, &config) {
             Ok(far) => {
                 let followed =
-                    session::engaged(listener, "pingpong", BUSY, || answer(far, &accepted));
-                let answered = followed
-                    .and_then(|(messages, operations)| settle(&mut wire, messages, operations));
+                    session::engaged::<K, _>(listener, "pingpong", BUSY, || answer(far, &accepted));
+                let answered =
+                    followed.and_then(|(messages, work)| settle(&mut wire, messages, work));
                 let line = answered.map_err(|e| cause(e, [&mut wire]))?;
                 report.add(&Line { device: device.name().into(), ..line })?;
             }
@@ -132,19 +138,19 @@ fn serve(
     }
 }
 
-/// Answers one size; how many messages, and with how many work requests.
-fn answer(mut far: Connection, session: &Session) -> Result<(u64, u64)> {
+/// Answers one size; how many messages, and what work it took.
+fn answer<K: Kind>(mut far: Duplex<K>, session: &Session<K::Wish>) -> Result<(u64, Work)> {
     let followed = follow(&mut far, session.traffic.verify, session.traffic.size);
-    let done = (far.receiver.stats().messages, operations(&far));
+    let work = far.work();
     hang_up(far);
-    followed.map(|()| done)
+    followed.map(|messages| (messages, work))
 }
 
 /// Tells what this end has done, and is told what has come of it.
-fn settle(wire: &mut Wire, messages: u64, operations: u64) -> Result<Line> {
+fn settle(wire: &mut Wire, messages: u64, work: Work) -> Result<Line> {
     loop {
         match wire.hear()? {
-            Note::Sent { .. } => wire.tell(&Note::Arrived { messages, operations, equal: None })?,
+            Note::Sent { .. } => wire.tell(&Note::Arrived { messages, work, equal: None })?,
             Note::Latency(line) => return Ok(*line),
             Note::Failed(why) => bail!("the other end: {why}"),
             other => bail!("the other end says {other:?}"),
@@ -153,7 +159,11 @@ fn settle(wire: &mut Wire, messages: u64, operations: u64) -> Result<Line> {
 }
 
 /// Whether it goes on with the session that has begun, or may begin one.
-fn judge(options: &Pingpong, new: &Session, before: Option<&Session>) -> Result<(), String> {
+fn judge<K: Kind>(
+    options: &Pingpong,
+    new: &Session<K::Wish>,
+    before: Option<&Session<K::Wish>>,
+) -> Result<(), String> {
     let expected = before.map_or(0, |session| session.part + 1);
     if new.part != expected || before.is_some_and(|session| session.run != new.run) {
         return Err(BUSY.into());
@@ -165,9 +175,9 @@ fn judge(options: &Pingpong, new: &Session, before: Option<&Session>) -> Result<
         "--messages" => ("--iterations", value),
         flag => (flag, value),
     };
-    let wanted = new.traffic.flags(Preset::Sequential.name()).into_iter().map(rename);
+    let wanted = new.traffic.flags(Purpose::Latency).into_iter().map(rename);
     let size = options.size.get(new.part as usize).copied();
-    let mut asked = session::asked(&options.connection, size, options.no_verify);
+    let mut asked = session::asked(K::asked(&options.connection), size, options.no_verify);
     asked.extend(options.iterations.map(|n| ("--iterations", n.to_string())));
     contradiction(&asked, &wanted.collect::<Vec<_>>()).map_or(Ok(()), Err)
 }

@@ -9,12 +9,13 @@ use anyhow::{Context, Result, anyhow};
 use rdma_conn::conn_core::handshake::Reason;
 use rdma_conn::device::{self, Device, OpenError};
 use rdma_conn::handshake::HandshakeError;
-use rdma_conn::send_recv::{ConnectError, Incoming, Listener};
+use rdma_conn::send_recv::ConnectError;
 
 use super::{Session, other_protocol};
 use crate::args::{Common, Ends};
 use crate::note::Wire;
 use crate::outcome::{Failure, printable, usage};
+use crate::protocol::{Arriving, Kind, Listening};
 
 /// How long a connection may take to be made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -60,15 +61,15 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 }
 
 /// Listens, and says where.
-pub(crate) fn listen(address: SocketAddr) -> Result<Listener> {
-    let listener = Listener::bind(address).map_err(|e| {
+pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<K::Listener> {
+    let listener = K::Listener::bind(address).map_err(|e| {
         let kind = match &e {
             ConnectError::System { source, .. } => source.kind(),
             _ => ErrorKind::Other,
         };
         cannot_listen(address, kind, e.into())
     })?;
-    eprintln!("listening on {}", listener.local_addr());
+    eprintln!("listening on {}", listener.address());
     Ok(listener)
 }
 
@@ -86,14 +87,14 @@ pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure
 }
 
 /// Somebody who wants a connection for this command, and may get it.
-pub(crate) struct Guest {
-    pub(crate) incoming: Incoming,
-    pub(crate) session: Session,
+pub(crate) struct Guest<K: Kind> {
+    pub(crate) incoming: K::Incoming,
+    pub(crate) session: Session<K::Wish>,
     /// The stream that it came by, for notes.
     pub(crate) wire: Wire,
 }
 
-impl Guest {
+impl<K: Kind> Guest<K> {
     /// Refuses it, with the reason; it does not count.
     pub(crate) fn refuse(self, why: &str) {
         refused(self.incoming.from(), why);
@@ -120,14 +121,14 @@ pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
 ///
 /// # Errors
 /// The operating system does not let us accept anybody, for long.
-pub(crate) fn next_peer(
-    listener: &Listener,
+pub(crate) fn next_peer<K: Kind>(
+    listener: &K::Listener,
     command: &str,
     time: Duration,
-) -> Result<Option<Guest>> {
+) -> Result<Option<Guest<K>>> {
     let mut failures = 0;
     loop {
-        let incoming = match listener.next_timeout(time) {
+        let incoming = match listener.next(time) {
             Ok(Some(incoming)) => incoming,
             Ok(None) => return Ok(None),
             Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
@@ -145,7 +146,7 @@ pub(crate) fn next_peer(
             }
         };
         failures = 0;
-        match known(&incoming, command) {
+        match known::<K>(&incoming, command) {
             Ok((session, wire)) => return Ok(Some(Guest { incoming, session, wire })),
             Err(e) => {
                 refused(incoming.from(), &format!("{e:#}"));
@@ -160,8 +161,8 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Does `work`, and refuses meanwhile whoever comes, with the reason: none would be let in
 /// before the work's end, and none should have to wait to learn that.
-pub(crate) fn engaged<T>(
-    listener: &Listener,
+pub(crate) fn engaged<K: Kind, T>(
+    listener: &K::Listener,
     command: &str,
     why: &str,
     work: impl FnOnce() -> T,
@@ -170,7 +171,7 @@ pub(crate) fn engaged<T>(
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                match next_peer(listener, command, GLANCE) {
+                match next_peer::<K>(listener, command, GLANCE) {
                     Ok(guest) => guest.into_iter().for_each(|guest| guest.refuse(why)),
                     Err(e) => return tracing::warn!(error = %e, "nobody else is answered"),
                 }
@@ -192,7 +193,7 @@ impl Drop for Over<'_> {
 }
 
 /// What it wants, and the stream that it came by.
-fn known(incoming: &Incoming, command: &str) -> Result<(Session, Wire)> {
+fn known<K: Kind>(incoming: &K::Incoming, command: &str) -> Result<(Session<K::Wish>, Wire)> {
     let session = Session::decode(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
     Ok((session, Wire::new(stream)?))
@@ -202,7 +203,7 @@ fn known(incoming: &Incoming, command: &str) -> Result<(Session, Wire)> {
 fn advised(error: &ConnectError) -> String {
     match error {
         ConnectError::Handshake(HandshakeError::OtherProtocol { theirs: number, .. }) => {
-            other_protocol(*number).map_or_else(|| error.to_string(), str::to_owned)
+            other_protocol(*number).unwrap_or_else(|| error.to_string())
         }
         _ => error.to_string(),
     }
@@ -227,7 +228,8 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
     match &error {
         ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text }) => {
             anyhow!(
-                "{address} refused: {text}: run the same command at both ends, with or without --op"
+                "{address} refused: {text}: run the same command at both ends, with the same \
+                 --protocol or --op"
             )
         }
         ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {

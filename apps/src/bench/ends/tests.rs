@@ -7,6 +7,7 @@ use rdma_conn::send_recv::Listener;
 use super::*;
 use crate::args::{Args, Command};
 use crate::bench::{config, sizes};
+use crate::protocol::SendRecv;
 
 fn parse(flags: &[&str]) -> (Common, Bench) {
     let args = [&["rdma-conn", "bench"][..], flags].concat();
@@ -20,9 +21,9 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Measured>> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
     let (run, of) = (session::run_number(), sizes(&options).len() as u32);
     let measure = |(at, size)| {
-        let config = config(&common, &options, size);
+        let config = config::<SendRecv>(&common, &options, size);
         let part = Part { run, at, of };
-        connect(&options, &device, &config, &Load::new(&options, size), part, address)
+        connect::<SendRecv>(&options, &device, &config, &Load::new(&options, size), part, address)
     };
     (0..).zip(sizes(&options)).map(measure).collect()
 }
@@ -36,7 +37,7 @@ fn listener() -> (Listener, SocketAddr) {
 /// The listening process: how many measurements it has to report.
 fn host(flags: &[&str], listener: Listener) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
-    let host = Host { common: &common, options: &options, device: &device, listener };
+    let host = Host::<SendRecv> { common: &common, options: &options, device: &device, listener };
     let mut report = Report::new(false);
     serve(&host, &mut report)?;
     Ok(report.rows())
@@ -87,7 +88,7 @@ fn every_mode_works_between_two_ends() {
         let senders = parse(mode).1.senders.max(parse(mode).1.threads);
         for measured in session(&[], &[&few(mode)]).into_iter().flatten() {
             assert_eq!(measured.messages, u64::from(senders) * 2000, "{mode:?}");
-            let per_message = measured.operations_per_message.unwrap();
+            let per_message = measured.whole.unwrap().operations_per_message();
             let packed = mode.contains(&"--pack");
             assert!(packed || per_message >= 1.0, "{mode:?}: {per_message}");
         }
@@ -108,7 +109,7 @@ fn several_processes_send_to_one_end() {
         for measured in measured.iter().flatten() {
             // Its own messages, and the requests of all ends for each message of all.
             assert_eq!(measured.messages, 2000);
-            assert!((1.0..2.0).contains(&measured.operations_per_message.unwrap()));
+            assert!((1.0..2.0).contains(&measured.whole.unwrap().operations_per_message()));
         }
     }
     let (one, two) = (few(&["--srq"]), few(&["--srq", "--senders", "2"]));
@@ -196,10 +197,10 @@ fn who_belongs_to_another_session_is_refused() {
         // The first of two has come; it waits.
         let device = rdma_conn::device::soft().unwrap();
         let ((common, options), part) = (parse(&FEW), Part::only());
-        let config = config(&common, &options, 16);
-        let traffic = traffic(&options, &config, &Load::new(&options, 16), None);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
         let first = part.session(1, 0, &traffic);
-        let (outlet, mut wire) = join(&first, &device, &config, address).unwrap();
+        let (outlet, mut wire) = join::<SendRecv>(&first, &device, &config, address).unwrap();
         let error = |flags: &[&str]| {
             let refused = process(&few(flags), address).map(drop).unwrap_err();
             format!("{refused:#}")
@@ -208,13 +209,13 @@ fn who_belongs_to_another_session_is_refused() {
         assert!(differs.contains("--unacked 256, and not --unacked 9"), "{differs}");
         let many = error(&["--senders", "2"]);
         assert!(many.contains("--senders"), "{many}");
-        let again = join(&first, &device, &config, address).map(drop).unwrap_err();
+        let again = join::<SendRecv>(&first, &device, &config, address).map(drop).unwrap_err();
         assert!(format!("{again:#}").contains("come already"), "{again:#}");
         let second = scope.spawn(|| process(&FEW, address).unwrap());
         begin(&mut wire).unwrap();
-        let sides = Sides { senders: vec![outlet], receivers: Vec::new(), pool: None };
+        let sides = Sides { senders: vec![outlet], ..Sides::sending() };
         let measured = measure(sides, &device, &Load::new(&options, 16), || {}).unwrap();
-        assert_eq!(arrived(&mut wire, &measured).unwrap().0, 4000);
+        assert_eq!(arrived(&mut wire, &measured).unwrap().messages, 4000);
         second.join().unwrap();
         host.join().unwrap().unwrap();
     });
@@ -234,10 +235,10 @@ fn given_up_for_the_next(senders: u32, sender: u32) {
         let host = scope.spawn(|| host(&["--senders", "2"], listener));
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&few(&["--no-verify"]));
-        let config = config(&common, &options, 16);
-        let traffic = traffic(&options, &config, &Load::new(&options, 16), None);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
         let gone = Part::only().session(senders, sender, &traffic);
-        let joined = join(&gone, &device, &config, address);
+        let joined = join::<SendRecv>(&gone, &device, &config, address);
         drop(joined.unwrap());
         // They are another session, and are let in as soon as that one is given up.
         let come = || loop {
@@ -259,10 +260,10 @@ fn what_one_end_finds_wrong_both_ends_say() {
         let host = scope.spawn(|| host(&[], listener));
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&FEW);
-        let config = config(&common, &options, 16);
-        let traffic = traffic(&options, &config, &Load::new(&options, 16), None);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
         let session = Part::only().session(1, 0, &traffic);
-        let (mut outlet, mut wire) = join(&session, &device, &config, address).unwrap();
+        let (mut outlet, mut wire) = join::<SendRecv>(&session, &device, &config, address).unwrap();
         begin(&mut wire).unwrap();
         let busy = format!("{:#}", process(&FEW, address).map(drop).unwrap_err());
         assert!(busy.contains("busy with another session; for several connectors"), "{busy}");
@@ -285,9 +286,10 @@ fn an_end_that_goes_away_is_no_end_of_a_session() {
         let host = scope.spawn(|| host(&[], listener));
         let device = rdma_conn::device::soft().unwrap();
         let (common, options) = parse(&FEW);
-        let config = config(&common, &options, 16);
-        let traffic = traffic(&options, &config, &Load::new(&options, 16), None);
-        let joined = join(&Part::only().session(1, 0, &traffic), &device, &config, address);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let traffic = traffic::<SendRecv>(&options, &config, &Load::new(&options, 16), None);
+        let joined =
+            join::<SendRecv>(&Part::only().session(1, 0, &traffic), &device, &config, address);
         let (outlet, mut wire) = joined.unwrap();
         begin(&mut wire).unwrap();
         // It says goodbye to the receiver, and nothing to the other end.

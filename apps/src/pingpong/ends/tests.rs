@@ -3,8 +3,12 @@
 
 use clap::Parser;
 
+use rdma_conn::send_recv::{Listener, connect_over};
+
 use super::*;
 use crate::args::{Args, Command};
+use crate::pingpong::config;
+use crate::protocol::SendRecv;
 
 fn parse(flags: &[&str]) -> (Common, Pingpong) {
     let args = [&["rdma-conn", "pingpong"][..], flags].concat();
@@ -18,8 +22,8 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Line>> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
     let (run, of) = (session::run_number(), options.sizes().len() as u32);
     let measure = |(at, size)| {
-        let config = options.connection.config(&common, Preset::Sequential, size);
-        connect(&options, &device, &config, size, Part { run, at, of }, address)
+        let config = config::<SendRecv>(&common, &options, size);
+        connect::<SendRecv>(&options, &device, &config, size, Part { run, at, of }, address)
     };
     (0..).zip(options.sizes()).map(measure).collect()
 }
@@ -28,7 +32,7 @@ fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Line>> {
 fn host(flags: &[&str], listener: &Listener) -> Result<usize> {
     let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
     let mut report = Report::new(false);
-    serve(&common, &options, &device, listener, &mut report)?;
+    serve::<SendRecv>(&common, &options, &device, listener, &mut report)?;
     Ok(report.table.row_count())
 }
 
@@ -99,9 +103,9 @@ fn another_session_is_refused_while_one_goes_on() {
         let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
         let run = session::run_number();
         for (at, size) in [(0, 16), (1, 4096)] {
-            let config = options.connection.config(&common, Preset::Sequential, size);
+            let config = config::<SendRecv>(&common, &options, size);
             let part = Part { run, at, of: 2 };
-            connect(&options, &device, &config, size, part, address).unwrap();
+            connect::<SendRecv>(&options, &device, &config, size, part, address).unwrap();
             if at == 0 {
                 let error = format!("{:#}", process(&FEW, address).unwrap_err());
                 assert!(error.contains("another session"), "{error}");
@@ -118,8 +122,8 @@ fn what_one_end_finds_wrong_both_ends_say() {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| host(&[], &listener));
         let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
-        let config = options.connection.config(&common, Preset::Sequential, 16);
-        let session = Part { run: 1, at: 0, of: 1 }.session(&options, &config, 16);
+        let config = config::<SendRecv>(&common, &options, 16);
+        let session = Part { run: 1, at: 0, of: 1 }.session::<SendRecv>(&options, &config, 16);
         let mut stream = session::dial(address).unwrap();
         let bytes = session.encode().unwrap();
         let mut near = connect_over(&mut stream, &device, &config, &bytes).unwrap();

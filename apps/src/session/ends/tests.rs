@@ -4,15 +4,16 @@ use std::net::TcpListener;
 use rdma_conn::send_recv::{Config, connect_sender_over};
 
 use super::*;
+use crate::protocol::SendRecv;
 
 #[test]
 fn an_address_that_cannot_be_listened_on_is_explained() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
-    let error = format!("{:#}", listen(address).unwrap_err());
+    let error = format!("{:#}", listen::<SendRecv>(address).unwrap_err());
     assert!(error.contains(&address.to_string()) && error.contains("another port"), "{error}");
     // An address for documentation: no machine has it.
-    let error = format!("{:#}", listen("192.0.2.1:4711".parse().unwrap()).unwrap_err());
+    let error = format!("{:#}", listen::<SendRecv>("192.0.2.1:4711".parse().unwrap()).unwrap_err());
     assert!(error.contains("no such address"), "{error}");
 }
 
@@ -55,6 +56,8 @@ fn another_program_at_the_other_end_is_explained() {
 fn other_flags_at_the_other_end_are_explained() {
     let raw = ConnectError::from(HandshakeError::OtherProtocol { theirs: 255, ours: 1 });
     assert!(advised(&raw).contains("--op"), "{raw}");
+    let other = ConnectError::from(HandshakeError::OtherProtocol { theirs: 1, ours: 2 });
+    assert!(advised(&other).contains("--protocol send-recv"), "{other}");
     let unknown = ConnectError::from(HandshakeError::OtherProtocol { theirs: 9, ours: 1 });
     assert!(advised(&unknown).contains("protocol 9"), "{unknown}");
 }

@@ -1,0 +1,138 @@
+//! What a connection is told.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use rdma_conn::WaitStrategy;
+use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
+use rdma_conn::send_recv::{Config, Inline, Preset, Transport};
+
+use super::Common;
+use crate::outcome::{Outcome, usage};
+use crate::protocol::Protocol;
+
+/// Options of a connection, for every command that makes one.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct ConnectionArgs {
+    /// Connection to use: send-recv (verbs without a connection: see --op)
+    #[arg(long, value_name = "NAME", default_value = "send-recv", value_parser = super::values::protocol)]
+    pub(crate) protocol: Protocol,
+    /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
+    /// batched (256, 8 to a doorbell)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Option<Preset>,
+    /// Unacknowledged messages at most
+    #[arg(long, value_name = "N")]
+    pub(crate) unacked: Option<u32>,
+    /// Messages posted with one doorbell
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u32>,
+    /// Every so many sends ask for a completion [default: chosen]
+    #[arg(long, value_name = "N")]
+    pub(crate) signal_every: Option<u32>,
+    /// Receive buffers posted for each sender [default: twice --unacked]
+    #[arg(long, value_name = "K")]
+    pub(crate) recv_window: Option<u32>,
+    /// Completions polled at a time [default: 32]
+    #[arg(long, value_name = "N")]
+    pub(crate) poll_batch: Option<u32>,
+    /// Receive buffers reposted with one doorbell [default: chosen]
+    #[arg(long, value_name = "N")]
+    pub(crate) repost_batch: Option<u32>,
+    /// Pack small messages into sends of up to BYTES
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count)]
+    pub(crate) pack: Option<u32>,
+    /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count)]
+    pub(crate) inline: Option<u32>,
+    /// No flow control: a receiver that falls behind causes RNR events
+    #[arg(long)]
+    pub(crate) no_credits: bool,
+    /// How to wait
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) wait: Wait,
+}
+
+/// How a thread waits.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Wait {
+    /// Poll, never sleep
+    Spin,
+    /// Sleep on the completion channel at once
+    Block,
+    /// Poll for 50 µs, then sleep
+    #[default]
+    Adaptive,
+}
+
+impl ConnectionArgs {
+    /// The configuration of Send/Receive for messages of `message_bytes`, from the preset and what
+    /// overrules it.
+    pub(crate) fn send_recv(&self, common: &Common, preset: Preset, message_bytes: u32) -> Config {
+        let preset = Config::preset(self.preset.unwrap_or(preset));
+        let unacked = self.unacked.unwrap_or(preset.unacked);
+        let window = if self.unacked.is_some() { (2 * unacked).max(4) } else { preset.recv_window };
+        let pack = self.pack.unwrap_or(0);
+        Config {
+            message_bytes: message_bytes.max(pack).max(1),
+            unacked,
+            batch: self.batch.unwrap_or(preset.batch.min(unacked)),
+            signal_every: self.signal_every.unwrap_or(preset.signal_every),
+            recv_window: self.recv_window.unwrap_or(window),
+            poll_batch: self.poll_batch.unwrap_or(preset.poll_batch),
+            repost_batch: self.repost_batch.unwrap_or(preset.repost_batch),
+            pack_bytes: pack,
+            inline: self.inline_policy(),
+            credits: !self.no_credits,
+            wait: self.wait.strategy(),
+            transport: Transport { gid_index: common.gid_index, ..preset.transport },
+            ..preset
+        }
+    }
+
+    /// A message that no pack holds is the command line's fault.
+    pub(crate) fn check_pack(&self, message_bytes: u32) -> Outcome {
+        match self.pack {
+            Some(pack) if pack > 0 && Packer::new(pack).largest() < Some(message_bytes) => {
+                let needed = u64::from(message_bytes) + u64::from(RECORD_HEADER);
+                Err(usage(format!(
+                    "--pack {pack} does not hold a message of {message_bytes} bytes: {needed} would"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The flags that were given, of those that not every connection has.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--preset", self.preset.is_some()),
+            ("--unacked", self.unacked.is_some()),
+            ("--batch", self.batch.is_some()),
+            ("--signal-every", self.signal_every.is_some()),
+            ("--recv-window", self.recv_window.is_some()),
+            ("--poll-batch", self.poll_batch.is_some()),
+            ("--repost-batch", self.repost_batch.is_some()),
+            ("--pack", self.pack.is_some()),
+            ("--inline", self.inline.is_some()),
+            ("--no-credits", self.no_credits),
+        ];
+        flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+    }
+
+    fn inline_policy(&self) -> Inline {
+        match self.inline {
+            None => Inline::Auto,
+            Some(0) => Inline::Never,
+            Some(bytes) => Inline::UpTo(bytes),
+        }
+    }
+}
+
+impl Wait {
+    pub(crate) fn strategy(self) -> WaitStrategy {
+        match self {
+            Wait::Spin => WaitStrategy::Spin,
+            Wait::Block => WaitStrategy::Block,
+            Wait::Adaptive => WaitStrategy::Adaptive,
+        }
+    }
+}
