@@ -92,7 +92,11 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     }
     let device = &channel.context.device;
     let event = crate::sim::steps_before_event(device, &channel.events).and_then(|()| {
-        let look = || crate::process::before_waiting(device, channel.events.set());
+        let set = channel.events.set();
+        let look = |blocks: bool| {
+            crate::process::before_waiting(device, set, || blocks);
+            blocks.then(|| crate::process::watch_doorbell(device)).flatten()
+        };
         channel.events.take_or(|cq| cq.channel_acks.got(), look)
     });
     errno::minus_one(event.map(|event| {

@@ -593,7 +593,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         }
         drop(producer);
         if let Some(channel) = &cq.channel {
-            crate::process::before_waiting(&cq.context.device, channel.events.set());
+            let events = &channel.events;
+            let blocks = || !events.is_nonblocking();
+            crate::process::before_waiting(&cq.context.device, events.set(), blocks);
         }
     }))
 }

@@ -10,7 +10,7 @@
 //! token and not yet the lock.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use core::ffi::c_int;
@@ -99,22 +99,33 @@ impl<T> EventQueue<T> {
     }
 
     /// [`take`](Self::take); `look` is done whenever there is no event, before this
-    /// waits.
-    pub(crate) fn take_or(&self, on_take: impl Fn(&T), look: impl Fn()) -> Result<T, c_int> {
-        let Some(shown) = &self.shown else { return self.take(on_take) };
+    /// waits. It is told whether this is going to wait itself; if so, what it returns ends
+    /// the wait, too.
+    pub(crate) fn take_or<W: AsFd>(
+        &self,
+        on_take: impl Fn(&T),
+        look: impl Fn(bool) -> Option<W>,
+    ) -> Result<T, c_int> {
+        if self.shown.is_none() {
+            return self.take(on_take);
+        }
         loop {
             match self.take(&on_take) {
                 Err(errno::EAGAIN) => {}
                 taken => return taken,
             }
-            look();
+            let blocks = !self.is_nonblocking();
+            let watched = look(blocks);
             match self.take(&on_take) {
-                Err(errno::EAGAIN) if self.is_nonblocking() => return Err(errno::EAGAIN),
-                Err(errno::EAGAIN) => {}
+                Err(errno::EAGAIN) if blocks => {}
                 taken => return taken,
             }
-            let mut fds = [PollFd::new(shown, PollFlags::IN)];
-            poll(&mut fds, None).map_err(Errno::raw_os_error)?;
+            let own = PollFd::new(&self.fd, PollFlags::IN);
+            let woken = match &watched {
+                Some(other) => poll(&mut [own, PollFd::new(other, PollFlags::IN)], None),
+                None => poll(&mut [own], None),
+            };
+            woken.map_err(Errno::raw_os_error)?;
         }
     }
 

@@ -72,7 +72,7 @@ use crate::responder::Responder;
 use crate::sq::{Sq, Wait};
 
 pub(crate) use directory::{INDEX_BITS, QpEntry, Told, slot_of};
-pub(crate) use helper::before_waiting;
+pub(crate) use helper::{before_waiting, watch_doorbell};
 pub(crate) use remote::Remote;
 
 use directory::Directory;
@@ -237,7 +237,10 @@ fn wait_for<'a>(
 ) -> Result<(), c_int> {
     let mut since = None;
     // The other side of the barrier in `QpEntry::enter`.
-    barrier::heavy();
+    if !barrier::heavy() {
+        // Nobody knows who is inside.
+        return Err(errno::EBUSY);
+    }
     for word in words {
         // Acquire: whoever has left, has done what he did.
         let seen = word.load(Ordering::Acquire);

@@ -31,6 +31,8 @@ fn the_other_process() {
         Some("another") => become_another_program(),
         Some("forking") => be_forking(),
         Some("limited") => be_limited(),
+        Some("without barriers") => be_without_barriers(),
+        Some("aside") => be_asked_aside(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -159,6 +161,49 @@ fn become_another_program() {
     assert_eq!(hear().as_deref(), Some("now"));
     let error = std::process::Command::new("cat").exec();
     panic!("{error}");
+}
+
+/// The system executes no barriers of others for it any more.
+fn be_without_barriers() {
+    let end = End::new(RC);
+    for id in 0..10 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
+    }
+    join_as_other(&end, patient());
+    assert_eq!(hear().as_deref(), Some("now"));
+    refuse(&[libc::SYS_membarrier]);
+    let mut more = vec![0; 64];
+    let mr = end.net.mr(&mut more, RW);
+    // SAFETY: the region is alive.
+    say(&unsafe { (end.net.v.dereg_mr)(mr) }.to_string());
+    assert_eq!(hear(), None);
+}
+
+/// Looks at the descriptor of a channel whose queue gets nothing.
+fn be_asked_aside() {
+    let net = Net::new();
+    // SAFETY: the context is open, and the channel goes with the process.
+    let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
+    let quiet = net.cq_with(64, channel);
+    let cq = net.cq(64);
+    let end = End::on(RC, net, cq);
+    for id in 0..8 {
+        assert_eq!(post_recv(end.qp, id, &mut [end.local(HEAP, 0, 64)]), 0);
+    }
+    join_as_other(&end, patient());
+    // SAFETY: the channel is alive.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*channel).fd) };
+    for _ in 0..8 {
+        // SAFETY: the queue is alive.
+        assert_eq!(unsafe { ibv_req_notify_cq(quiet, 0) }, 0);
+        say("waits");
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        assert_eq!(rustix::event::poll(&mut fds, Some(&moment)), Ok(0));
+        assert_eq!(end.net.poll(cq, 1).len(), 1);
+    }
+    say("done");
+    assert_eq!(hear(), None);
 }
 
 /// May not have files as long as those that processes share.
@@ -330,6 +375,38 @@ fn a_process_whose_files_may_not_be_long_enough_stays_by_itself() {
     let why = other.hear();
     assert!(why.contains("sealed memory files"), "{why}");
     assert_eq!(other.hear(), "closed");
+}
+
+#[test]
+fn a_process_without_barriers_keeps_its_memory_and_still_serves() {
+    if !is_soft() {
+        return;
+    }
+    let mut other = start("without barriers");
+    let end = End::new(RC);
+    join(&end, &mut other, patient());
+    other.say("now");
+    assert_eq!(other.hear(), libc::EBUSY.to_string());
+    for _ in 0..10 {
+        end.send(end.local(HEAP, 0, 8));
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        wait_until_asleep(other.pid());
+    }
+    end.close();
+}
+
+#[test]
+fn a_channel_is_readable_for_events_and_nothing_else() {
+    let mut other = start("aside");
+    let end = End::new(RC);
+    join(&end, &mut other, patient());
+    for _ in 0..8 {
+        assert_eq!(other.hear(), "waits");
+        end.send(end.local(HEAP, 0, 8));
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+    }
+    assert_eq!(other.hear(), "done");
+    end.close();
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! registered for it. A list of 8 messages of 16 bytes then does not wait until the ring's
 //! lines have come.
 
-use core::sync::atomic::{Ordering, compiler_fence, fence};
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 use std::sync::OnceLock;
 
 const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
@@ -27,11 +27,26 @@ pub(super) fn is_asymmetric() -> bool {
         .get_or_init(|| membarrier(REGISTER_GLOBAL_EXPEDITED) && membarrier(GLOBAL_EXPEDITED))
 }
 
-/// The rare side's barrier, and those of all others who rely on it.
-pub(super) fn heavy() {
-    if !(is_asymmetric() && membarrier(GLOBAL_EXPEDITED)) {
-        fence(Ordering::SeqCst);
+/// Whether the kernel has refused a barrier that it executed before: a filter of system
+/// calls that came later does that, or a lack of memory.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+/// The rare side's barrier, and those of all others who rely on it. False if the others'
+/// were not executed: what they have just stored may not be seen yet.
+#[must_use]
+pub(super) fn heavy() -> bool {
+    if is_asymmetric() {
+        let executed = membarrier(GLOBAL_EXPEDITED);
+        HAS_FAILED.fetch_or(!executed, Ordering::Relaxed);
+        return executed;
     }
+    fence(Ordering::SeqCst);
+    true
+}
+
+/// Whether [`heavy`] has ever failed.
+pub(super) fn has_failed() -> bool {
+    HAS_FAILED.load(Ordering::Relaxed)
 }
 
 /// The frequent side's barrier, towards a process that executes the heavy one or does

@@ -5,9 +5,14 @@
 //! A process is *armed* when nobody there looks at the rings by himself: whoever puts
 //! something into one then rings its doorbell. While the program polls, it is not, and
 //! nothing is rung; the helper looks every few milliseconds whether that is still so. A
-//! program that is going to wait for an event arms, too, and its completion channel's
-//! descriptor is readable when the doorbell is rung: it is woken directly, and takes
-//! what came by itself. The helper leaves it a moment for that.
+//! program that is going to wait for an event arms, too, and the doorbell wakes it
+//! directly: it takes what came by itself. The helper leaves it a moment for that, and
+//! does it only if nobody has answered the doorbell by then.
+//!
+//! A thread that waits inside `ibv_get_cq_event` waits for the doorbell besides its
+//! channel's events. Whoever made the channel's descriptor `O_NONBLOCK`, to wait for it by
+//! other means, finds it readable when the doorbell is rung, and no event then, which is
+//! no more than `EAGAIN` promises. A descriptor that blocks is readable for events only.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +24,9 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 
-use super::barrier::heavy;
+use super::barrier::{has_failed, heavy};
 use super::lobby::Here;
-use super::pair::{Pair, ring};
+use super::pair::{Pair, answer, ring};
 use super::{HAS_PAIRS, Neighbours};
 
 /// Between two looks at whether the program still polls.
@@ -51,6 +56,10 @@ pub(crate) struct Helper {
     polls: AtomicU32,
     /// The program has armed: it waits for an event, or is going to.
     waits: AtomicBool,
+    /// How often the process was armed: each time by a number of its own.
+    armings: AtomicU32,
+    /// A thread waits for the doorbell inside a call: one of them is enough.
+    is_watched: AtomicBool,
     /// The thread takes what has come.
     works: AtomicBool,
     /// The completion channel that the doorbell wakes.
@@ -58,6 +67,11 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
+    /// Whether the doorbell makes a descriptor of the program readable.
+    fn wakes(&self) -> bool {
+        self.woken.lock().is_some()
+    }
+
     fn epoll(&self) -> Option<BorrowedFd<'_>> {
         self.epoll.get().map(AsFd::as_fd)
     }
@@ -96,17 +110,34 @@ impl Neighbours {
     pub(super) fn arm(&self) {
         let Some(here) = self.told() else { return };
         self.helper.polls.store(0, Ordering::Relaxed);
+        let number = self.helper.armings.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
         // Either who puts something sees it, or we see what he has put. (Another thread
         // that has just armed looks for us, too.)
-        if here.directory.armed.swap(1, Ordering::Relaxed) == 0 {
-            heavy();
+        let knew = has_failed();
+        if here.directory.armed.swap(number, Ordering::Relaxed) == 0 && !heavy() && !knew {
+            // Or neither: then the helper looks from time to time, and has to know that.
+            ring(&here.doorbell);
         }
     }
 
-    fn disarm(&self) {
-        if let Some(here) = self.told() {
-            here.directory.armed.store(0, Ordering::Relaxed);
+    /// Answers the doorbell for a program that does not. Whether the program was going to,
+    /// so that what has come is not left to it any longer.
+    pub(super) fn answer(&self, here: &Here) -> bool {
+        let waited = self.helper.waits.load(Ordering::Relaxed);
+        let hears = || self.helper.is_watched.load(Ordering::Relaxed) || self.helper.wakes();
+        if waited && hears() {
+            std::thread::sleep(core::time::Duration::from_nanos(MOMENT.tv_nsec as u64));
         }
+        // Before it is answered: who has answered it himself and armed again is asleep, and
+        // relies on that.
+        let armed = here.directory.armed.load(Ordering::Relaxed);
+        if !answer(&here.doorbell) {
+            return false;
+        }
+        self.helper.waits.store(false, Ordering::Relaxed);
+        let (none, relaxed) = (0, Ordering::Relaxed);
+        let _ = here.directory.armed.compare_exchange(armed, none, relaxed, relaxed);
+        waited
     }
 
     /// Lets the helper look at once.
@@ -133,25 +164,59 @@ impl Neighbours {
         }
     }
 
+    /// The doorbell does not make this descriptor readable any more.
+    fn let_sleep(&self, here: &Here, set: &Arc<OwnedFd>) {
+        let mut woken = self.helper.woken.lock();
+        if let Some(known) = woken.take_if(|known| Arc::ptr_eq(known, set)) {
+            let _ = epoll::delete(&known, &here.doorbell);
+        }
+    }
+
     /// A completion channel goes.
     pub(crate) fn waits_no_more(&self, set: &Arc<OwnedFd>) {
         self.helper.woken.lock().take_if(|known| Arc::ptr_eq(known, set));
     }
 }
 
-/// A program is going to wait for an event, by this descriptor: what comes from others
-/// wakes it, and what has come is taken.
+/// The doorbell, for the one thread that waits for it.
+#[derive(Debug)]
+pub(crate) struct Watch<'a> {
+    doorbell: &'a OwnedFd,
+    is_watched: &'a AtomicBool,
+}
+
+impl AsFd for Watch<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        self.is_watched.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A program is going to wait for an event, by the descriptor of its channel (`set`), which
+/// `blocks` or does not: what comes from others wakes it, and what has come is taken.
 #[cold]
-pub(crate) fn before_waiting(device: &Arc<Device>, set: Option<&Arc<OwnedFd>>) {
+pub(crate) fn before_waiting(
+    device: &Arc<Device>,
+    set: Option<&Arc<OwnedFd>>,
+    blocks: impl FnOnce() -> bool,
+) {
     if !HAS_PAIRS.load(Ordering::Relaxed) {
         return;
     }
     let Some(neighbours) = &device.neighbours else { return };
-    if let (Some(here), Some(set)) = (neighbours.told(), set) {
+    let (Some(here), Some(set)) = (neighbours.told(), set) else { return };
+    if blocks() {
+        neighbours.let_sleep(here, set);
+    } else {
         neighbours.let_wake(here, set);
-        // It has rung for what we are going to take.
-        let _ = rustix::io::read(&here.doorbell, &mut [0; 8]);
     }
+    // It has rung for what we are going to take.
+    answer(&here.doorbell);
     neighbours.helper.waits.store(true, Ordering::Relaxed);
     neighbours.arm();
     for _ in 0..ROUNDS {
@@ -161,6 +226,19 @@ pub(crate) fn before_waiting(device: &Arc<Device>, set: Option<&Arc<OwnedFd>>) {
     }
     // Others never stop: it need not wait.
     neighbours.poke();
+}
+
+/// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
+/// another one has it.
+#[cold]
+pub(crate) fn watch_doorbell(device: &Device) -> Option<Watch<'_>> {
+    if !HAS_PAIRS.load(Ordering::Relaxed) {
+        return None;
+    }
+    let neighbours = device.neighbours.as_ref()?;
+    let (here, is_watched) = (neighbours.told()?, &neighbours.helper.is_watched);
+    let is_ours = !is_watched.swap(true, Ordering::Relaxed);
+    is_ours.then(|| Watch { doorbell: &here.doorbell, is_watched })
 }
 
 impl Device {
@@ -247,11 +325,8 @@ fn run(device: &Weak<Device>) {
         // Interrupted, or out of memory: look around and wait again.
         let _ = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
         let was_rung = events.iter().any(|event| event.data.u64() == DOORBELL);
-        if was_rung {
-            neighbours.disarm();
-        }
-        if was_rung && neighbours.helper.waits.swap(false, Ordering::Relaxed) {
-            std::thread::sleep(core::time::Duration::from_nanos(MOMENT.tv_nsec as u64));
+        if was_rung && neighbours.told().is_some_and(|here| neighbours.answer(here)) {
+            take(&device, neighbours);
         }
         for event in &events {
             device.serve(neighbours, event.data.u64());
@@ -276,11 +351,23 @@ fn wait_for(device: &Arc<Device>, neighbours: &Neighbours, missed: &mut u32) -> 
         return Some(LOOK);
     }
     neighbours.arm();
+    if take(device, neighbours) {
+        return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+    }
+    (has_silent || has_failed()).then_some(LOOK)
+}
+
+/// Takes what has come, instead of the program; whether there was anything.
+fn take(device: &Arc<Device>, neighbours: &Neighbours) -> bool {
     neighbours.helper.works.store(true, Ordering::Relaxed);
     let any = device.drain_or_have_drained();
     neighbours.helper.works.store(false, Ordering::Relaxed);
-    if any {
-        return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
+    any
+}
+
+#[cfg(test)]
+impl Helper {
+    pub(super) fn says_that_it_waits(&self) {
+        self.waits.store(true, Ordering::Relaxed);
     }
-    has_silent.then_some(LOOK)
 }

@@ -22,7 +22,7 @@ use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
-use super::barrier::{heavy, light};
+use super::barrier::{has_failed, heavy, light};
 use super::memory::{Way, attach};
 use super::pair::Pair;
 use super::region::Window;
@@ -272,8 +272,9 @@ impl Side {
             wants.store(u32::from(!has_room), Ordering::Relaxed);
             self.waits_for_room = !has_room;
             if !has_room {
-                // Either it sees that we wait, or we see what it has taken.
-                heavy();
+                // Either it sees that we wait, or we see what it has taken; or neither, and the
+                // helper looks from time to time.
+                let _ = heavy();
                 has_room = self.replies.has_room(read, 2)?;
             }
         }
@@ -605,10 +606,12 @@ impl Device {
             // AcqRel: what was put before it was asked for is seen.
             neighbours.look_again.swap(false, Ordering::AcqRel);
         }
+        let knew = has_failed();
         let any = drain.run(self, &mut after);
         let broken = core::mem::take(&mut drain.broken);
         drop(drain);
-        if broken {
+        // There is something that the helper has to know.
+        if broken || knew != has_failed() {
             neighbours.poke();
         }
         after.run();

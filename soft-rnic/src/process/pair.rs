@@ -233,6 +233,11 @@ pub(crate) fn ring(doorbell: &impl AsFd) {
     }
 }
 
+/// Answers a doorbell of our own; whether it has rung.
+pub(crate) fn answer(doorbell: &OwnedFd) -> bool {
+    rustix::io::read(doorbell, &mut [0; 8]).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -384,3 +384,29 @@ fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
     assert!(!neighbours.departed.lock().iter().any(is_it));
     drop(inside);
 }
+
+/// What a process has that has told others of itself, and a program that waits.
+fn waiting() -> Neighbours {
+    let neighbours = Neighbours::default();
+    neighbours.here().unwrap();
+    neighbours.helper.says_that_it_waits();
+    neighbours.arm();
+    neighbours
+}
+
+#[test]
+fn the_helper_lets_a_program_sleep_that_was_quicker() {
+    let neighbours = waiting();
+    let here = neighbours.here().unwrap();
+    let is_armed = || here.directory.armed.load(Ordering::Relaxed) != 0;
+    // Nobody has answered the doorbell.
+    pair::ring(&here.doorbell);
+    assert!(neighbours.answer(here) && !is_armed());
+    // The program has answered it, has taken what came, and sleeps again.
+    neighbours.helper.says_that_it_waits();
+    neighbours.arm();
+    pair::ring(&here.doorbell);
+    assert!(pair::answer(&here.doorbell));
+    neighbours.arm();
+    assert!(!neighbours.answer(here) && is_armed());
+}

@@ -89,6 +89,26 @@ impl Other {
     }
 }
 
+/// From now on the system refuses these calls to all threads of this process.
+pub fn refuse(calls: &[libc::c_long]) {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let step = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let mut filter = vec![step(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        filter.push(step(BPF_JMP | BPF_JEQ | BPF_K, *call as u32, 0, 1));
+        filter.push(step(BPF_RET | BPF_K, refused, 0, 0));
+    }
+    filter.push(step(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is alive; the calls change what this process may do, no more.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        assert_eq!(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program), 0);
+    }
+}
+
 /// Memory that lies in a sealed memory file, as the program's own regions do.
 pub struct Shareable {
     pub bytes: &'static mut [u8],
