@@ -93,6 +93,7 @@ fn protocol_name(number: u8) -> String {
         ProtocolId::SEND_RECV => "Send/Receive".into(),
         ProtocolId::BUFFERED_READ => "Buffered Read".into(),
         ProtocolId::BUFFERED_WRITE => "Buffered Write".into(),
+        ProtocolId::DIRECT_READ => "Direct Read".into(),
         ProtocolId::RAW => "raw queue pairs".into(),
         _ => format!("protocol {number}"),
     }

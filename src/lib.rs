@@ -31,6 +31,7 @@
 mod bell;
 pub mod build;
 pub mod device;
+pub mod direct_read;
 pub mod handshake;
 pub mod raw;
 mod reception;

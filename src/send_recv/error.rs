@@ -13,6 +13,10 @@ pub enum Ended {
     /// retries last, or answered with an error.
     #[error("the peer was lost: {0}")]
     PeerLost(WcError),
+    /// The peer offered memory that is not its own to offer, or has taken the offer back:
+    /// its device refused the access.
+    #[error("the peer's device refused what the peer had offered: {0}")]
+    BadOffer(WcError),
     /// The peer said something that the protocol does not allow.
     #[error("the peer broke the protocol: {0}")]
     Protocol(Violation),
@@ -56,6 +60,12 @@ pub enum Violation {
     /// Something in a ring that is no record.
     #[error("malformed record: {0}")]
     Record(conn_core::ring::RecordError),
+    /// A message that is acknowledged out of turn.
+    #[error("impossible acknowledgement: {0}")]
+    Acknowledgement(conn_core::direct_read::AckError),
+    /// A request that cannot be followed.
+    #[error("impossible read request: {0}")]
+    Request(crate::direct_read::BadRequest),
     /// A completion that belongs to no request of ours.
     #[error("a completion for no request")]
     Completion,

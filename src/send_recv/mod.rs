@@ -222,7 +222,7 @@ fn sender_of(made: Option<Sender>) -> Result<Sender, ConnectError> {
 }
 
 /// What it means that a completion gives no buffer.
-fn ended_by(error: &verbs_safe::TakeError) -> Ended {
+pub(crate) fn ended_by(error: &verbs_safe::TakeError) -> Ended {
     match error {
         verbs_safe::TakeError::Failed { error, .. } => Ended::PeerLost(*error),
         _ => Ended::Protocol(Violation::Completion),

@@ -313,7 +313,9 @@ impl Reading {
             Some(State::Reading(len, begun, in_flight)) if room => {
                 let part = (*len - *begun).min(self.config.max_read.into());
                 let (number, offset, is_last) = (at as u64 + 1, *begun, *begun + part == *len);
-                assert_eq!(found, Some(Part { number, offset, len: part as u32, is_last }));
+                let signalled = is_last || self.in_flight.len() + 1 == self.config.reads as usize;
+                let len = part as u32;
+                assert_eq!(found, Some(Part { number, offset, len, is_last, signalled }));
                 *begun += part;
                 *in_flight += 1;
                 self.in_flight.push_back(at);
@@ -454,7 +456,9 @@ pub struct Joined {
     executed: u64,
     /// For each message: its READs that are not executed (none of them posted yet: all).
     unread: Vec<(u64, u32)>,
-    parts: VecDeque<(u64, bool)>,
+    parts: VecDeque<Part>,
+    /// READs that were executed, and have not completed visibly.
+    silent: u32,
     lens: VecDeque<u64>,
     undecided: VecDeque<u64>,
     signals: Vec<u8>,
@@ -478,6 +482,7 @@ impl Joined {
             executed: 0,
             unread: vec![],
             parts: VecDeque::new(),
+            silent: 0,
             lens: VecDeque::new(),
             undecided: VecDeque::new(),
             signals: vec![0; config.window as usize],
@@ -523,7 +528,7 @@ impl Joined {
     fn work(&mut self) {
         while let Some(part) = self.reads.next_read() {
             self.posted += 1;
-            self.parts.push_back((part.number, part.is_last));
+            self.parts.push_back(part);
             self.acks();
         }
         self.acks();
@@ -549,12 +554,17 @@ impl Joined {
     }
 
     fn execute(&mut self) {
-        let Some((number, is_last)) = self.parts.pop_front() else { return };
+        let Some(part) = self.parts.pop_front() else { return };
         self.executed += 1;
-        if is_last {
-            self.unread[number as usize - 1].1 = 0;
+        self.silent += 1;
+        if part.is_last {
+            self.unread[part.number as usize - 1].1 = 0;
         }
-        self.reads.on_read_done().expect("it was posted");
+        if part.signalled {
+            for _ in 0..core::mem::take(&mut self.silent) {
+                self.reads.on_read_done().expect("it was posted");
+            }
+        }
     }
 
     fn arrive_here(&mut self) {

@@ -71,8 +71,11 @@ pub struct Part {
     pub offset: u64,
     /// Bytes of it, at least 1.
     pub len: u32,
-    /// Whether it is the last one of its message: signal it.
+    /// Whether it is the last one of its message.
     pub is_last: bool,
+    /// Whether it has to complete visibly: it is the last one, or no other may be posted
+    /// before one has completed.
+    pub signalled: bool,
 }
 
 /// An acknowledgement to be posted.
@@ -380,7 +383,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         let is_last = len == left;
         self.in_flight += 1;
         self.advance();
-        Some(Part { number, offset, len: len as u32, is_last })
+        let signalled = is_last || self.in_flight == self.config.reads;
+        Some(Part { number, offset, len: len as u32, is_last, signalled })
     }
 
     /// The oldest READ in flight has completed: how many messages are finished now.

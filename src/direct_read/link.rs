@@ -1,0 +1,390 @@
+//! A receiver's side of one queue pair.
+
+use std::collections::VecDeque;
+
+use conn_core::direct_read::{
+    Ack, AckMode, DecodeError, Notice, Part, Place, ReadRequest, Reads, Refusal, Slot,
+};
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{
+    Buffer, Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
+    SharedRegion, WcError, WcStatus,
+};
+
+use super::error::{BadRequest, misjudged};
+use super::{PROBE, Peer};
+use crate::send_recv::{Ended, Violation};
+use crate::wire::Tracker;
+
+/// What the set-up hands over.
+pub(crate) struct LinkParts {
+    pub(crate) control: QpControl,
+    pub(crate) queue: SendQueue,
+    /// Its own buffers for requests; `None` where they are shared.
+    pub(crate) recv: Option<RecvQueue<()>>,
+    pub(crate) tracker: Tracker,
+    pub(crate) reads: Reads<Box<[Slot]>>,
+    /// The count that the sender reads.
+    pub(crate) memory: Option<SharedRegion>,
+    /// The count of the sender that is written.
+    pub(crate) counts: Option<Place>,
+    pub(crate) too_early: bool,
+}
+
+/// One sender, as its receiver knows it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    pub(crate) control: QpControl,
+    pub(crate) queue: SendQueue,
+    pub(crate) recv: Option<RecvQueue<()>>,
+    tracker: Tracker,
+    reads: Reads<Box<[Slot]>>,
+    memory: Option<SharedRegion>,
+    counts: Option<Place>,
+    too_early: bool,
+    /// Signals of messages that are not acknowledged, by their numbers.
+    signals: VecDeque<Place>,
+    /// Messages that are being read, in order.
+    landings: VecDeque<Landing>,
+    /// READs in flight, in order.
+    posted: VecDeque<WrId>,
+    pub(crate) ended: Option<Ended>,
+    /// Its end was reported.
+    pub(crate) reported: bool,
+}
+
+/// A message that is being read.
+#[derive(Debug)]
+struct Landing {
+    number: u64,
+    ticket: u64,
+    loan: LoanId,
+    remote: RemoteSpan,
+}
+
+/// A request, before it is decided.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) peer: Peer,
+    pub(crate) len: u64,
+    memory: Place,
+    pub(crate) app: Vec<u8>,
+}
+
+/// A message that was read, or could not be.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    pub(crate) ticket: u64,
+    pub(crate) peer: Peer,
+    pub(crate) len: u64,
+    pub(crate) buffer: Buffer,
+    pub(crate) ended: Option<Ended>,
+}
+
+/// What has come from the sender.
+pub(crate) enum Came {
+    Request(Arrived),
+    Notice,
+}
+
+/// Making.
+impl Link {
+    pub(crate) fn new(parts: LinkParts, peer: Peer) -> Link {
+        let LinkParts { control, queue, recv, tracker, reads, memory, counts, too_early } = parts;
+        Link {
+            peer,
+            control,
+            queue,
+            recv,
+            tracker,
+            reads,
+            memory,
+            counts,
+            too_early,
+            signals: VecDeque::new(),
+            landings: VecDeque::new(),
+            posted: VecDeque::new(),
+            ended: None,
+            reported: false,
+        }
+    }
+
+    /// Whether its sender has said goodbye, and all is done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.reads.is_over()
+    }
+
+    /// Whether no message is being read.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.landings.is_empty()
+    }
+
+    /// Whether all requests have completed, and no message is being read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_idle() && self.queue.retired_total() == self.queue.posted_total()
+    }
+
+    /// Ends it: the first reason is that of everybody.
+    pub(crate) fn fail(&mut self, ended: Ended) {
+        if self.ended.is_none() {
+            tracing::debug!(peer = self.peer.0, error = %ended, "a sender's connection has ended");
+            if let Err(e) = self.control.to_error() {
+                tracing::warn!(peer = self.peer.0, error = %e, "a queue pair was not stopped");
+            }
+            self.ended = Some(ended);
+        }
+    }
+}
+
+/// What comes from the sender.
+impl Link {
+    /// A received message: a request, or a notice if it has an immediate.
+    pub(crate) fn received(&mut self, imm: Option<u32>, bytes: &[u8]) -> Result<Came, Ended> {
+        let protocol = |violation| Ended::Protocol(violation);
+        let Some(imm) = imm else {
+            let bad = |e| protocol(Violation::Request(e));
+            return self.request(bytes).map(Came::Request).map_err(bad);
+        };
+        let notice = Notice::decode(imm).map_err(|e| protocol(Violation::Control(e.0)))?;
+        let taken = self.reads.on_notice(notice).map_err(BadRequest::Untimely);
+        taken.map_err(|e| protocol(Violation::Request(e)))?;
+        Ok(Came::Notice)
+    }
+
+    fn request(&mut self, bytes: &[u8]) -> Result<Arrived, BadRequest> {
+        let request = ReadRequest::decode(bytes).map_err(BadRequest::Malformed)?;
+        if request.signal.is_some() != self.reads.config().ack.signals() {
+            return Err(BadRequest::Signal);
+        }
+        // A message that no buffer could hold is no message.
+        if usize::try_from(request.len).is_err() {
+            return Err(BadRequest::Malformed(DecodeError::Wraps));
+        }
+        self.reads.on_request(request.number).map_err(BadRequest::Untimely)?;
+        self.signals.extend(request.signal);
+        let ReadRequest { len, memory, app, .. } = request;
+        Ok(Arrived { peer: self.peer, len, memory, app: app.to_vec() })
+    }
+
+    /// A request of ours has completed.
+    pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
+        let error = completion.error();
+        let Ok(total) = self.queue.retire(completion) else {
+            return self.fail(Ended::Protocol(Violation::Completion));
+        };
+        if let Err(e) = self.tracker.complete(WrId(total)) {
+            tracing::debug!(error = %e, "a completion out of turn");
+        }
+        if let Some(error) = error {
+            return self.fail(ended_by(error));
+        }
+        while self.posted.front().is_some_and(|id| id.0 <= total) {
+            self.posted.pop_front();
+            if self.reads.on_read_done().is_err() {
+                self.fail(Ended::Protocol(Violation::Completion));
+            }
+        }
+    }
+}
+
+/// A sender that offers what is not its own to offer is told from one that has gone.
+fn ended_by(error: WcError) -> Ended {
+    match error.status {
+        WcStatus::REM_ACCESS | WcStatus::REM_INV_REQ | WcStatus::REM_OP => Ended::BadOffer(error),
+        _ => Ended::PeerLost(error),
+    }
+}
+
+/// Deciding.
+impl Link {
+    /// Reads a request that arrived here into a buffer.
+    pub(crate) fn read(
+        &mut self,
+        arrived: &Arrived,
+        buffer: Buffer,
+        ticket: u64,
+    ) -> Result<(), Buffer> {
+        let loan = self.queue.lend(buffer).map_err(|e| e.buffer)?;
+        let Ok(number) = self.reads.read(arrived.len) else {
+            debug_assert!(false, "a request that arrived is undecided");
+            return Err(self.queue.reclaim(loan).expect("nothing uses it yet"));
+        };
+        let Place { addr, rkey } = arrived.memory;
+        let remote = RemoteSpan { addr, rkey, len: arrived.len };
+        self.landings.push_back(Landing { number, ticket, loan, remote });
+        Ok(())
+    }
+
+    /// Whether the message of this ticket is being read here.
+    pub(crate) fn is_reading(&self, ticket: u64) -> bool {
+        self.landings.iter().any(|landing| landing.ticket == ticket)
+    }
+
+    pub(crate) fn refuse(&mut self, why: Refusal) {
+        let refused = self.reads.refuse(why);
+        debug_assert!(refused.is_ok(), "a request that arrived is undecided");
+    }
+
+    /// The next message that was read, or, when the link has ended, the next one that is
+    /// not in the device's hands any more.
+    pub(crate) fn landed(&mut self) -> Option<Landed> {
+        let first = self.landings.front()?;
+        let finished = first.number <= self.reads.finished();
+        if !finished && self.ended.is_none() {
+            return None;
+        }
+        let Some(buffer) = self.queue.reclaim(first.loan) else {
+            return self.give_up();
+        };
+        let Landing { ticket, remote, .. } = self.landings.pop_front()?;
+        let ended = self.ended.clone().filter(|_| !finished);
+        Some(Landed { ticket, peer: self.peer, len: remote.len, buffer, ended })
+    }
+}
+
+impl Link {
+    /// A request that the device refused to take stays in the queue, and its buffer too.
+    fn give_up(&mut self) -> Option<Landed> {
+        let idle = self.queue.retired_total() == self.queue.posted_total();
+        if self.ended.is_some() && self.queue.staged() > 0 && idle {
+            self.landings.pop_front();
+        }
+        None
+    }
+}
+
+/// Posting.
+impl Link {
+    /// Posts the READs and acknowledgements that are due and have room.
+    pub(crate) fn work(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if let Err(ended) = self.stage_all() {
+            return self.fail(ended);
+        }
+        match self.queue.post() {
+            Ok(_) => {}
+            // What stays staged goes with the next list.
+            Err(e) if e.retry => {}
+            Err(e) => self.fail(Ended::Device(e.to_string())),
+        }
+    }
+
+    fn stage_all(&mut self) -> Result<(), Ended> {
+        loop {
+            let mut part = None;
+            if self.tracker.available(WrClass::Data) > 0 {
+                part = self.reads.next_read();
+            }
+            if let Some(part) = part {
+                self.stage_read(part)?;
+            }
+            // Behind a fence they go out in between.
+            while self.tracker.available(WrClass::Data) > 0
+                && let Some(ack) = self.reads.next_ack()
+            {
+                self.stage_ack(ack)?;
+                self.reads.mark_acked(ack);
+            }
+            if part.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stage_read(&mut self, part: Part) -> Result<(), Ended> {
+        // The newest ones are at the end, and READs are posted as soon as there is room.
+        let landing = self.landings.iter().rev().find(|l| l.number == part.number);
+        let Some(Landing { loan, remote, .. }) = landing else {
+            return Err(misjudged(verbs_safe::StageError::UnknownRegion));
+        };
+        // The request was checked: it does not reach beyond the address space.
+        let addr = remote.addr.wrapping_add(part.offset);
+        let (loan, remote) = (*loan, RemoteSpan { addr, len: part.len.into(), ..*remote });
+        let op = SendOp::Read { len: part.len, remote };
+        let planned = match part.signalled {
+            true => self.tracker.plan_signalled(WrClass::Data),
+            false => self.tracker.plan(WrClass::Data),
+        };
+        let full = verbs_safe::StageError::QueueFull;
+        let planned = planned.map_err(|_| misjudged(full))?;
+        let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
+        self.queue.stage_lent(loan, part.offset as usize, op, flags).map_err(misjudged)?;
+        self.posted.push_back(planned.id);
+        Ok(())
+    }
+
+    fn stage_ack(&mut self, ack: Ack) -> Result<(), Ended> {
+        match ack {
+            Ack::Signal { number, outcome } => {
+                let Some(place) = self.take_signal(number) else {
+                    return Err(misjudged(verbs_safe::StageError::UnknownRegion));
+                };
+                let fence = self.reads.config().ack == AckMode::FencedWrite && !self.too_early;
+                self.stage_write(place, &[outcome.code()], fence)
+            }
+            Ack::Notice(notice) => {
+                let op = SendOp::SendImm { len: 0, imm: notice.encode() };
+                self.stage(op, WrClass::Data, SendFlags::default())
+            }
+            Ack::Count(word) => {
+                let word = word.encode();
+                if let Some(memory) = &self.memory {
+                    let stored = memory.publish_tail(0, u64::from_le_bytes(word.to_ne_bytes()));
+                    return stored.map_err(|e| Ended::Device(e.to_string()));
+                }
+                let place = self.counts.unwrap_or(ReadRequest::NOWHERE);
+                self.stage_write(place, &word.to_le_bytes(), false)
+            }
+        }
+    }
+
+    /// Where the outcome of the oldest unacknowledged message is to be written.
+    fn take_signal(&mut self, number: u64) -> Option<Place> {
+        debug_assert_eq!(number, self.reads.acked() + 1, "acknowledged in order");
+        self.signals.pop_front()
+    }
+
+    fn stage_write(&mut self, place: Place, bytes: &[u8], fence: bool) -> Result<(), Ended> {
+        let slot = self.queue.next_slot().ok_or_else(|| misjudged(verbs_safe::StageError::NoSlot));
+        slot?[..bytes.len()].copy_from_slice(bytes);
+        let len = bytes.len() as u32;
+        let remote = RemoteSpan { addr: place.addr, rkey: place.rkey, len: len.into() };
+        let flags = SendFlags { fence, ..SendFlags::default() };
+        self.stage(SendOp::Write { len, remote }, WrClass::Data, flags)
+    }
+
+    fn stage(&mut self, op: SendOp, class: WrClass, flags: SendFlags) -> Result<(), Ended> {
+        let planned = match flags.signalled {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        let planned = planned.map_err(|_| misjudged(verbs_safe::StageError::QueueFull))?;
+        let flags = SendFlags { signalled: planned.signalled, ..flags };
+        self.queue.stage_with(op, flags).map_err(misjudged)
+    }
+
+    /// Asks the sender's device whether it is there.
+    pub(crate) fn probe(&mut self) {
+        self.control(PROBE);
+    }
+
+    /// Says that nothing more is read.
+    pub(crate) fn stop(&mut self) {
+        self.control(SendOp::SendImm { len: 0, imm: Notice::Stop.encode() });
+    }
+
+    fn control(&mut self, op: SendOp) {
+        // A full control share has a signalled request on its way already.
+        if self.ended.is_some() || self.tracker.available(WrClass::Control) == 0 {
+            return;
+        }
+        let flags = SendFlags { signalled: true, ..SendFlags::default() };
+        match self.stage(op, WrClass::Control, flags) {
+            Ok(()) => self.work(),
+            Err(ended) => self.fail(ended),
+        }
+    }
+}

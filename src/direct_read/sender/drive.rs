@@ -1,0 +1,219 @@
+//! Posting, polling, and what comes of it.
+
+use conn_core::direct_read::{AckMode, Acknowledged, CountWord, Notice, Outcome, SignalAt, Told};
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
+
+use super::{OnOffer, Sender, Sent};
+use crate::direct_read::error::misjudged;
+use crate::direct_read::{Offer, SendError};
+use crate::send_recv::{Ended, Violation};
+
+/// Posting.
+impl<B: Offer> Sender<B> {
+    pub(super) fn check_alive(&self) -> Result<(), SendError> {
+        self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
+    }
+
+    /// Stages a request for which there is room: its id.
+    pub(super) fn stage(
+        &mut self,
+        op: SendOp,
+        class: WrClass,
+        signalled: bool,
+    ) -> Result<WrId, SendError> {
+        let planned = match signalled {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        let Ok(planned) = planned else {
+            return Err(self.fail(misjudged(verbs_safe::StageError::QueueFull)).into());
+        };
+        let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
+        match self.queue.stage_with(op, flags) {
+            Ok(()) => Ok(planned.id),
+            Err(e) => Err(self.fail(misjudged(e)).into()),
+        }
+    }
+
+    pub(super) fn post(&mut self) -> Result<(), SendError> {
+        match self.queue.post() {
+            Ok(_) => Ok(()),
+            // What stays staged goes with the next one.
+            Err(e) if e.retry => Ok(()),
+            Err(e) => Err(self.fail(Ended::Device(e.to_string())).into()),
+        }
+    }
+
+    /// Ends the half: the first reason is that of every waiter. The peer's device is shut
+    /// out, so that buffers can be given back.
+    pub(super) fn fail(&mut self, ended: Ended) -> Ended {
+        if self.ended.is_none() {
+            tracing::debug!(qp = self.qp_num(), error = %ended, "a sender has ended");
+            if let Err(e) = self.control.to_error() {
+                tracing::warn!(qp = self.qp_num(), error = %e, "a queue pair was not stopped");
+            }
+        }
+        self.ended.get_or_insert(ended).clone()
+    }
+}
+
+/// Polling.
+impl<B: Offer> Sender<B> {
+    /// Takes what has come, and returns how much; with `wanted`, asks for what does not
+    /// come by itself.
+    pub(super) fn progress(&mut self, wanted: bool) -> Result<usize, SendError> {
+        let before = self.offers.acked();
+        let mut events = self.poll()?;
+        if self.ended.is_none() {
+            self.look().map_err(|e| self.fail(Ended::Protocol(e)))?;
+            if wanted && self.config.ack == AckMode::Pull {
+                self.start_pull()?;
+            }
+            if self.queue.staged() > 0 {
+                self.post()?;
+            }
+        }
+        events += (self.offers.acked() - before) as usize;
+        Ok(events)
+    }
+
+    fn poll(&mut self) -> Result<usize, SendError> {
+        let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
+        let polled = self.cq.poll(&mut batch);
+        for completion in batch.drain() {
+            self.completed(completion);
+        }
+        self.batch = Some(batch);
+        polled.map_err(|e| self.fail(Ended::Device(e.to_string())).into())
+    }
+
+    fn completed(&mut self, completion: Completion<'_>) {
+        if completion.queue_id() == self.notices.queue_id() {
+            if let Err(ended) = self.notice(completion) {
+                self.fail(ended);
+            }
+            return;
+        }
+        let error = completion.error();
+        match self.queue.retire(&completion) {
+            Ok(total) => {
+                if let Err(e) = self.tracker.complete(WrId(total)) {
+                    tracing::debug!(error = %e, "a completion out of turn");
+                }
+            }
+            Err(_) => drop(self.fail(Ended::Protocol(Violation::Completion))),
+        }
+        if let Some(error) = error {
+            self.fail(Ended::PeerLost(error));
+            return;
+        }
+        if let Err(violation) = self.pulled() {
+            self.fail(Ended::Protocol(violation));
+        }
+    }
+
+    /// A notice has come; its buffer is posted again.
+    fn notice(&mut self, completion: Completion<'_>) -> Result<(), Ended> {
+        let imm = completion.imm();
+        let message = self.notices.take(completion).map_err(|e| crate::send_recv::ended_by(&e))?;
+        if let Some(slot) = self.notices.reclaim(message) {
+            self.notices.post(&[slot]).map_err(|e| Ended::Device(e.to_string()))?;
+        }
+        let imm = imm.ok_or(Ended::Protocol(Violation::Control(0)))?;
+        let notice = Notice::decode(imm).map_err(|e| Ended::Protocol(Violation::Control(e.0)))?;
+        let told = self.offers.on_notice(notice);
+        match told.map_err(|e| Ended::Protocol(Violation::Acknowledgement(e)))? {
+            Told::Acknowledged(acknowledged) => self.acknowledged(acknowledged),
+            Told::Bell => self.bell = false,
+            Told::Stopped => return Err(Ended::PeerStopped),
+        }
+        Ok(())
+    }
+
+    /// Looks at what the receiver writes here.
+    fn look(&mut self) -> Result<(), Violation> {
+        if self.config.ack.signals() {
+            return self.look_at_signals();
+        }
+        if self.config.ack == AckMode::Cumulative {
+            let word = self.memory.observe_arrival(0).unwrap_or_default();
+            return self.counted(word);
+        }
+        Ok(())
+    }
+
+    fn look_at_signals(&mut self) -> Result<(), Violation> {
+        while let Some(number) = self.offers.awaited() {
+            let byte = match (self.config.signal_at, self.on_offer.front()) {
+                (SignalAt::Tail, Some(on)) => {
+                    on.buffer.tail().and_then(|tail| tail.observe_byte(0).ok()).unwrap_or_default()
+                }
+                _ => self.memory.observe_byte(self.signal_at(number)).unwrap_or_default(),
+            };
+            if byte == 0 {
+                break;
+            }
+            let acknowledged = self.offers.on_signal(byte);
+            self.acknowledged(acknowledged.map_err(Violation::Acknowledgement)?);
+        }
+        Ok(())
+    }
+
+    fn counted(&mut self, word: u64) -> Result<(), Violation> {
+        if word == self.seen {
+            return Ok(());
+        }
+        let acknowledged = self.offers.on_count(CountWord::decode(word));
+        let acknowledged = acknowledged.map_err(Violation::Acknowledgement)?;
+        // A word that a refusal has to come before is looked at again.
+        if CountWord::decode(word).count <= self.offers.acked() {
+            self.seen = word;
+        }
+        self.acknowledged(acknowledged);
+        Ok(())
+    }
+
+    /// Begins to read the receiver's count, if that can tell anything.
+    fn start_pull(&mut self) -> Result<(), SendError> {
+        let (None, Some(counts), Some(_)) = (self.pull, self.counts, self.offers.awaited()) else {
+            return Ok(());
+        };
+        if self.tracker.available(WrClass::Control) == 0 {
+            return Ok(());
+        }
+        let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: 8 };
+        let id = self.stage(SendOp::Read { len: 8, remote }, WrClass::Control, true)?;
+        self.pull = Some(id.0);
+        self.post()
+    }
+
+    /// Takes the count that was read, if one was.
+    fn pulled(&mut self) -> Result<(), Violation> {
+        let Some(id) = self.pull.filter(|id| *id <= self.queue.retired_total()) else {
+            return Ok(());
+        };
+        self.pull = None;
+        let word = self.queue.landed(id).and_then(|bytes| bytes.first_chunk()).copied();
+        word.map_or(Ok(()), |word| self.counted(u64::from_le_bytes(word)))
+    }
+
+    /// The receiver is done with the oldest messages.
+    fn acknowledged(&mut self, acknowledged: Acknowledged) {
+        for _ in 0..acknowledged.read {
+            self.end_of_oldest(Outcome::Read);
+        }
+        if let Some(outcome) = acknowledged.then {
+            self.end_of_oldest(outcome);
+        }
+    }
+
+    fn end_of_oldest(&mut self, outcome: Outcome) {
+        let Some(OnOffer { number, buffer }) = self.on_offer.pop_front() else { return };
+        match outcome {
+            Outcome::Read => self.stats.read += 1,
+            Outcome::Refused(_) => self.stats.refused += 1,
+        }
+        self.done.push_back((number, Sent { buffer, outcome }));
+    }
+}

@@ -1,0 +1,370 @@
+//! Direct Read: all ways to acknowledge, refusals, windows, parts, many peers.
+
+mod support;
+
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{
+    AckMode, Buffer, BufferConfig, Config, Ended, FrozenBuffer, NotReadReason, Outcome, Receiver,
+    RecvError, Refusal, SendError, Sender, SignalAt, join, pair, receiver, receiver_shared,
+};
+use support::{NEVER, bounded, content, device};
+
+const READABLE: BufferConfig = BufferConfig { peers_read: true, signal: true };
+
+fn buffer(device: &Device, bytes: usize) -> Buffer {
+    device.pd().register_buffer(bytes, BufferConfig::default()).unwrap()
+}
+
+fn message(device: &Device, stream: u64, number: u64, bytes: usize) -> Buffer {
+    let mut buffer = device.pd().register_buffer(bytes, READABLE).unwrap();
+    buffer.copy_from_slice(&content(stream, number, bytes));
+    buffer
+}
+
+/// Every way to acknowledge, and both places for signals, with every way to wait.
+fn configs() -> Vec<Config> {
+    let mut all = Vec::new();
+    for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
+        for ack in AckMode::ALL {
+            for signal_at in [SignalAt::Separate, SignalAt::Tail] {
+                // A keepalive would hide a lost wake-up.
+                let base = Config { keepalive: NEVER, window: 4, ..Config::default() };
+                all.push(Config { ack, signal_at, wait, ..base });
+            }
+        }
+    }
+    all
+}
+
+/// Sends `count` messages of `bytes` bytes from one thread, four at a time.
+fn send_all(device: &Device, mut sender: Sender, count: u64, bytes: usize) {
+    let mut tickets = std::collections::VecDeque::new();
+    for number in 0..count {
+        if tickets.len() == 4 {
+            let sent = sender.wait(tickets.pop_front().unwrap()).unwrap();
+            assert_eq!(sent.outcome, Outcome::Read);
+        }
+        let buffer = message(device, 7, number, bytes);
+        tickets.push_back(sender.send_async(buffer, &number.to_le_bytes()).unwrap());
+    }
+    assert_eq!(sender.close().unwrap().len(), tickets.len());
+}
+
+/// Receives until the end, four at a time: how many messages there were.
+fn receive_all(device: &Device, receiver: &mut Receiver, bytes: usize) -> u64 {
+    let (mut readings, mut received) = (std::collections::VecDeque::new(), 0);
+    let mut take = |receiver: &mut Receiver, reading| {
+        let message = receiver.wait(reading).unwrap();
+        support::assert_content(&message, 7, received, bytes);
+        received += 1;
+    };
+    loop {
+        if readings.len() == 4 {
+            take(receiver, readings.pop_front().unwrap());
+        }
+        match receiver.next_request() {
+            Ok(request) => {
+                assert_eq!(request.bytes(), bytes as u64);
+                readings.push_back(request.read_into(buffer(device, bytes + 3)).unwrap());
+            }
+            Err(RecvError::Closed) => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    readings.into_iter().for_each(|reading| take(receiver, reading));
+    received
+}
+
+#[test]
+fn messages_arrive_and_buffers_come_back_however_it_is_acknowledged() {
+    for config in configs() {
+        bounded(move || {
+            let device = device();
+            let (sender, mut receiver) = pair(&device, &device, &config).unwrap();
+            let sending = std::thread::spawn({
+                let device = device.clone();
+                move || send_all(&device, sender, 25, 10_000)
+            });
+            assert_eq!(receive_all(&device, &mut receiver, 10_000), 25, "{config:?}");
+            sending.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn no_byte_is_copied_but_by_the_device() {
+    bounded(|| {
+        // A device of the test's own, which counts all that it moves.
+        let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
+        let device = rdma_conn::device::open(Some(simulation.name())).unwrap();
+        let config = Config { wait: WaitStrategy::Spin, keepalive: NEVER, ..Config::default() };
+        let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
+        let before = simulation.stats().bytes;
+        let bytes = 1 << 20;
+        for number in 0..4 {
+            let (ours, theirs) = (message(&device, 1, number, bytes), buffer(&device, bytes));
+            let (from, to) = (ours.as_ptr(), theirs.as_ptr());
+            let ticket = sender.send_async(ours, b"").unwrap();
+            let reading = receiver.request_async(theirs).unwrap();
+            let got = receiver.wait(reading).unwrap().into_buffer();
+            let sent = sender.wait(ticket).unwrap().buffer;
+            // The very same memory at both ends ...
+            assert_eq!((sent.as_ptr(), got.as_ptr()), (from, to));
+            assert!(sent[..] == got[..]);
+        }
+        // ... and the device has moved each byte once: besides, there were 4 requests and
+        // 4 signals.
+        let (moved, payload) = (simulation.stats().bytes - before, 4 * bytes as u64);
+        assert!((payload..payload + 4 * (40 + 8)).contains(&moved), "{moved} bytes moved");
+    });
+}
+
+#[test]
+fn a_refused_message_is_learnt_by_its_sender_in_order() {
+    for config in configs() {
+        bounded(move || {
+            let device = device();
+            let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
+            let receiving = std::thread::spawn({
+                let device = device.clone();
+                move || {
+                    let mut readings = Vec::new();
+                    for number in 0..8u8 {
+                        let request = receiver.next_request().unwrap();
+                        assert_eq!(request.app(), [number]);
+                        match number % 3 {
+                            0 => request.refuse(),
+                            1 => request.refuse_with(Refusal::TooLong),
+                            _ => readings.push(request.read_into(buffer(&device, 100)).unwrap()),
+                        }
+                    }
+                    for reading in readings {
+                        receiver.wait(reading).unwrap();
+                    }
+                    assert!(matches!(receiver.next_request(), Err(RecvError::Closed)));
+                    receiver.stats()
+                }
+            });
+            let mut tickets = Vec::new();
+            for number in 0..8u8 {
+                let buffer = message(&device, 1, number.into(), 100);
+                tickets.push(sender.send_async(buffer, &[number]).unwrap());
+            }
+            for (number, ticket) in tickets.into_iter().enumerate() {
+                let expected = match number % 3 {
+                    0 => Outcome::Refused(Refusal::NotWanted),
+                    1 => Outcome::Refused(Refusal::TooLong),
+                    _ => Outcome::Read,
+                };
+                assert_eq!(sender.wait(ticket).unwrap().outcome, expected, "{config:?}");
+            }
+            let stats = sender.stats();
+            assert_eq!((stats.messages, stats.read, stats.refused), (8, 2, 6));
+            assert!(sender.close().unwrap().is_empty());
+            let stats = receiving.join().unwrap();
+            assert_eq!((stats.messages, stats.refused), (2, 6));
+        });
+    }
+}
+
+#[test]
+fn long_messages_are_read_in_parts_and_empty_ones_not_at_all() {
+    for ack in AckMode::ALL {
+        bounded(move || {
+            let device = device();
+            let base = Config { ack, keepalive: NEVER, ..Config::default() };
+            let config = Config { max_read_bytes: 1000, reads: 3, ..base };
+            for bytes in [0, 1, 999, 1000, 1001, 12_345] {
+                let (sender, mut receiver) = pair(&device, &device, &config).unwrap();
+                let sending = std::thread::spawn({
+                    let device = device.clone();
+                    move || send_all(&device, sender, 9, bytes)
+                });
+                assert_eq!(receive_all(&device, &mut receiver, bytes), 9, "{ack:?} {bytes}");
+                let requests = receiver.stats().work_requests;
+                let reads = 9 * bytes.div_ceil(1000) as u64;
+                assert!(requests >= reads && requests <= reads + 9 + 4, "{ack:?}: {requests}");
+                sending.join().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_message_longer_than_its_buffer_leaves_the_buffer_alone() {
+    bounded(|| {
+        let device = device();
+        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let first = sender.send_async(message(&device, 1, 0, 101), b"first").unwrap();
+        let second = sender.send_async(message(&device, 1, 1, 100), b"second").unwrap();
+        let not_read =
+            receiver.next_request().unwrap().read_into(buffer(&device, 100)).unwrap_err();
+        assert_eq!(not_read.why, NotReadReason::TooShort { len: 101, room: 100 });
+        assert!(not_read.buffer.iter().all(|byte| *byte == 0));
+        // Nothing is decided: it is still the oldest one.
+        let place = not_read.buffer;
+        assert_eq!(not_read.request.unwrap().app(), b"first");
+        let Err(RecvError::TooLong { buffer: place, len: 101 }) = receiver.request_async(place)
+        else {
+            panic!("it was read");
+        };
+        let reading = receiver.request_async(place).unwrap();
+        support::assert_content(&receiver.wait(reading).unwrap(), 1, 1, 100);
+        let refused = Outcome::Refused(Refusal::TooLong);
+        assert_eq!(sender.wait(first).unwrap().outcome, refused);
+        assert_eq!(sender.wait(second).unwrap().outcome, Outcome::Read);
+    });
+}
+
+#[test]
+fn the_smaller_window_holds_and_a_full_one_is_told() {
+    for (ours, theirs) in [(3, 8), (8, 3)] {
+        bounded(move || {
+            let device = device();
+            let config = |window| Config { window, ..Config::default() };
+            let mut end = receiver(&device, &config(theirs), 1).unwrap();
+            let mut sender: Sender = join(&mut end, &device, &device, &config(ours)).unwrap();
+            for number in 0..3 {
+                sender.try_send_part(message(&device, 1, number, 8), 0..8, b"").unwrap();
+            }
+            let full = sender.try_send_part(message(&device, 1, 3, 8), 0..8, b"").unwrap_err();
+            assert_eq!((full.error, full.buffer.len()), (SendError::Full, 8));
+            let reading = end.request_async(buffer(&device, 8)).unwrap();
+            end.wait(reading).unwrap();
+            sender.try_send_part(full.buffer, 0..8, b"").unwrap();
+            // The others stay undecided: the receiver goes, and says so.
+            drop(end);
+            assert_eq!(sender.wait_all(), Err(SendError::Ended(Ended::PeerStopped)));
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_offered_comes_back_at_once() {
+    let device = device();
+    let config = Config { app_bytes: 10, ..Config::default() };
+    let (mut sender, _receiver) = pair(&device, &device, &config).unwrap();
+    let long = sender.send_async(message(&device, 1, 0, 8), &[0; 11]).unwrap_err();
+    assert_eq!(long.error, SendError::AppTooLong { bytes: 11, limit: 10 });
+    let hidden = sender.send_async(buffer(&device, 8), b"").unwrap_err();
+    assert!(matches!(hidden.error, SendError::Memory(_)));
+    let outside = sender.send_part_async(message(&device, 1, 0, 8), 4..9, b"").unwrap_err();
+    assert!(matches!(outside.error, SendError::Memory(_)));
+    let config = Config { signal_at: SignalAt::Tail, ..config };
+    let (mut sender, _receiver) = pair(&device, &device, &config).unwrap();
+    let plain = device.pd().register_buffer(8, BufferConfig::READABLE).unwrap();
+    assert_eq!(sender.send_async(plain, b"").unwrap_err().error, SendError::NoSignal);
+    let (mut other, _kept) = pair::<Buffer>(&device, &device, &config).unwrap();
+    let ticket = other.send_async(message(&device, 1, 0, 8), b"").unwrap();
+    assert_eq!(sender.is_done(ticket), Err(SendError::UnknownTicket));
+    assert_eq!(sender.stats().messages, 0);
+}
+
+/// Bytes of what is replicated.
+const COPY: usize = 100_000;
+
+#[test]
+fn one_buffer_is_offered_to_many_receivers_at_a_time() {
+    bounded(|| {
+        let device = device();
+        let mut ends: Vec<(Sender<FrozenBuffer>, Receiver)> =
+            (0..3).map(|_| pair(&device, &device, &Config::default()).unwrap()).collect();
+        let frozen = message(&device, 9, 0, COPY).freeze();
+        let mut tickets = Vec::new();
+        for (sender, _) in &mut ends {
+            tickets.push(sender.send_async(frozen.clone(), b"replica").unwrap());
+        }
+        let frozen = frozen.thaw().expect_err("the senders have it");
+        for ((sender, receiver), ticket) in ends.iter_mut().zip(tickets) {
+            let reading = receiver.request_async(buffer(&device, COPY)).unwrap();
+            support::assert_content(&receiver.wait(reading).unwrap(), 9, 0, COPY);
+            assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
+        }
+        assert!(frozen.thaw().is_ok(), "all of them have given it back");
+    });
+}
+
+#[test]
+fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffers() {
+    for shared in [false, true] {
+        bounded(move || {
+            const SENDERS: u64 = 5;
+            let device = device();
+            let config = Config { window: 4, keepalive: NEVER, ..Config::default() };
+            let mut end = match shared {
+                true => receiver_shared(&device, &config, 6, 5 * 8).unwrap(),
+                false => receiver(&device, &config, 5).unwrap(),
+            };
+            let senders: Vec<Sender> =
+                (0..SENDERS).map(|_| join(&mut end, &device, &device, &config).unwrap()).collect();
+            assert!(join::<Buffer>(&mut end, &device, &device, &config).is_err(), "no room");
+            let threads: Vec<_> = senders
+                .into_iter()
+                .zip(0..)
+                .map(|(mut sender, stream)| {
+                    let device = device.clone();
+                    std::thread::spawn(move || {
+                        for number in 0..40 {
+                            let buffer = message(&device, stream, number, 500);
+                            let ticket = sender.send_async(buffer, b"").unwrap();
+                            assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
+                        }
+                        sender.close().unwrap();
+                    })
+                })
+                .collect();
+            let mut seen = [0; SENDERS as usize];
+            loop {
+                match end.request_async(buffer(&device, 500)) {
+                    Ok(reading) => {
+                        let message = end.wait(reading).unwrap();
+                        let stream = message.peer().0;
+                        let number = &mut seen[stream as usize];
+                        support::assert_content(&message, stream.into(), *number, 500);
+                        *number += 1;
+                    }
+                    Err(RecvError::Closed) => break,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            assert_eq!(seen, [40; SENDERS as usize]);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            // Places of those who have gone are free again.
+            assert!(join::<Buffer>(&mut end, &device, &device, &config).is_ok());
+        });
+    }
+}
+
+#[test]
+fn a_timeout_loses_nothing() {
+    bounded(|| {
+        let device = device();
+        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let soon = Duration::from_millis(5);
+        assert!(matches!(receiver.next_request_timeout(soon), Err(RecvError::TimedOut)));
+        let ticket = sender.send_async(message(&device, 1, 0, 64), b"").unwrap();
+        assert_eq!(sender.wait_timeout(ticket, soon).unwrap_err(), SendError::TimedOut);
+        assert_eq!(sender.is_done(ticket), Ok(false));
+        assert!(sender.take_back(ticket).is_none(), "it is offered");
+        let reading = receiver.request_async(buffer(&device, 64)).unwrap();
+        receiver.wait(reading).unwrap();
+        assert!(matches!(receiver.wait(reading), Err(RecvError::UnknownTicket)));
+        assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
+        assert_eq!(sender.wait(ticket).unwrap_err(), SendError::UnknownTicket);
+    });
+}
+
+#[test]
+fn a_forgotten_sender_frees_nothing_that_is_on_offer() {
+    bounded(|| {
+        let device = device();
+        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        sender.send_async(message(&device, 4, 0, 5000), b"").unwrap();
+        std::mem::forget(sender);
+        let reading = receiver.request_async(buffer(&device, 5000)).unwrap();
+        support::assert_content(&receiver.wait(reading).unwrap(), 4, 0, 5000);
+    });
+}
