@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+pub mod buffered_read;
 pub mod build;
 pub mod device;
 pub mod direct_read;

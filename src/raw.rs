@@ -276,7 +276,7 @@ fn receives(config: &QueuePairConfig<'_>) -> (u32, u32) {
 }
 
 /// What the device permits of `wanted`, at least 1: some devices refuse 0.
-fn rd_atomic(device: &Device, wanted: u8) -> Result<u8, ConnectError> {
+pub(crate) fn rd_atomic(device: &Device, wanted: u8) -> Result<u8, ConnectError> {
     let attr = device.context().attr().map_err(|e| device.error("query the limits", &e))?;
     let limit = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
     Ok(u32::from(wanted).min(limit).max(1) as u8)

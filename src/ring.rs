@@ -7,5 +7,6 @@ pub(crate) mod memory;
 #[allow(dead_code)]
 pub(crate) mod setup;
 mod shape;
+pub(crate) mod turns;
 
 pub use shape::{Layout, RingShape};

@@ -79,6 +79,24 @@ pub(crate) enum Step {
     TimedOut,
 }
 
+/// Sleeps of a wait for what nobody tells, from 20 µs to a millisecond.
+#[derive(Debug)]
+pub(crate) struct Nap(Duration);
+
+impl Nap {
+    const LONGEST: Duration = Duration::from_millis(1);
+
+    pub(crate) fn new() -> Nap {
+        Nap(Duration::from_micros(20))
+    }
+
+    /// Sleeps, no longer than `most`; the next time for longer.
+    pub(crate) fn take(&mut self, most: Duration) {
+        std::thread::sleep(self.0.min(most));
+        self.0 = (2 * self.0).min(Self::LONGEST);
+    }
+}
+
 /// The idle time of one wait.
 #[derive(Debug)]
 pub(crate) struct Idle {

@@ -66,6 +66,9 @@ pub enum Violation {
     /// A request that cannot be followed.
     #[error("impossible read request: {0}")]
     Request(crate::direct_read::BadRequest),
+    /// Words of a Buffered Read receiver that no honest one writes.
+    #[error("impossible words: {0}")]
+    Words(conn_core::buffered_read::WordError),
     /// A completion that belongs to no request of ours.
     #[error("a completion for no request")]
     Completion,

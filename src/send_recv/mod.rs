@@ -70,7 +70,7 @@ pub struct Connection {
 
 /// A question to the peer's device: a write of no bytes needs no buffer, no key and
 /// no credit, and fails when nobody answers.
-const PROBE: verbs_safe::SendOp = verbs_safe::SendOp::Write {
+pub(crate) const PROBE: verbs_safe::SendOp = verbs_safe::SendOp::Write {
     len: 0,
     remote: verbs_safe::RemoteSpan { addr: 0, rkey: 0, len: 0 },
 };

@@ -328,6 +328,13 @@ impl Reader {
         self.ring.take(header)
     }
 
+    /// Whether the record at the read pointer, whose header this is, has not landed as a
+    /// whole. (Of what is no record, it is not said.)
+    #[inline]
+    pub fn is_partial(&self, header: u64) -> bool {
+        self.ring.is_partial(header)
+    }
+
     /// All records up to `head` have been freed: see [`Consumer::on_freed`].
     ///
     /// # Panics

@@ -150,6 +150,12 @@ impl Source {
         self.told_landed
     }
 
+    /// Up to where all lies in the receiver's memory.
+    #[inline]
+    pub fn landed(&self) -> u64 {
+        self.landed
+    }
+
     /// Whether no more was to follow.
     #[inline]
     pub fn is_finished(&self) -> bool {

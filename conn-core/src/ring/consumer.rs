@@ -326,6 +326,15 @@ enum Closer {
     Partial,
 }
 
+impl Consumer {
+    /// Whether the record at the read pointer, whose header this is, has not landed as a
+    /// whole. (Of what is no record, it is not said.)
+    pub fn is_partial(&self, header: u64) -> bool {
+        let parsed = parse(&self.geometry, self.read, header, (self.landed, self.tail));
+        self.read < self.landed && matches!(parsed, Ok(Parsed::Partial))
+    }
+}
+
 /// What a header says.
 pub(super) enum Parsed {
     Record(Record),

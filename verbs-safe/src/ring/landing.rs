@@ -290,20 +290,13 @@ impl LandingRing {
             return Err(LendError::NotLanded);
         }
         let at = self.seen(position, len).ok_or(LendError::NotLanded)?;
-        let lent = match self.front.lend(&self.inner.list, end) {
-            Ok(lent) => lent,
-            Err(_) => self.lend_after_look(end)?,
-        };
+        if !self.can_lend() {
+            return Err(LendError::TooMany);
+        }
+        let lent = self.front.lend(&self.inner.list, end).map_err(|_| LendError::TooMany)?;
         let ring = self.spares.pop().unwrap_or_else(|| self.inner.clone());
         self.passed = end;
         Ok(RingBytes { ring, at, len, lent: ManuallyDrop::new(lent) })
-    }
-
-    /// Some of what was lent may have been given up meanwhile.
-    #[cold]
-    fn lend_after_look(&mut self, end: u64) -> Result<Lent, LendError> {
-        self.freed();
-        self.front.lend(&self.inner.list, end).map_err(|_| LendError::TooMany)
     }
 
     /// Gives up what was lent, on the owner's thread: what dropping it does, without
@@ -329,6 +322,16 @@ impl LandingRing {
         // lent, behind which what was passed waits for it.
         self.freed = if self.front.lent() == 0 { self.passed } else { self.freed.max(head) };
         self.freed
+    }
+
+    /// Whether one more piece can be lent.
+    #[inline]
+    pub fn can_lend(&mut self) -> bool {
+        self.front.lent() < self.inner.list.slots() || {
+            // Some may have been given up meanwhile.
+            self.freed();
+            self.front.lent() < self.inner.list.slots()
+        }
     }
 
     /// Whether nothing is lent.

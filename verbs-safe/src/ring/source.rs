@@ -80,6 +80,16 @@ impl SourceRing {
         Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 
+    /// `len` bytes at `offset`, as they are: no more than the capacity.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    pub fn bytes(&self, offset: usize, len: usize) -> Result<&[u8], RegionError> {
+        let at = self.0.span(offset, len).ok_or_else(|| self.outside(offset, len))?;
+        // SAFETY: as in `lend`; nobody writes there without `&mut self`.
+        Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), len) })
+    }
+
     /// Stores a word at `offset`, in little-endian order: a record's header.
     ///
     /// # Errors

@@ -1,0 +1,156 @@
+//! Policies of a Buffered Read connection.
+
+use std::time::Duration;
+
+use conn_core::buffered_read::ReaderConfig;
+use conn_core::ring::Geometry;
+use conn_core::ring::fetch::{FetchConfig, MAX_READS};
+use verbs_safe::Pages;
+
+use crate::ring::RingShape;
+use crate::send_recv::{ConfigError, Transport};
+use crate::wait::WaitStrategy;
+
+/// Policies of one end of a Buffered Read connection. The ends need not agree on them: a
+/// sender chooses its ring, and its receiver makes one like it.
+///
+/// ```
+/// use rdma_conn::{buffered_read::Config, ring::RingShape};
+///
+/// let ring = RingShape { ring_bytes: 1 << 20, ..RingShape::default() };
+/// let config = Config { ring, reads: 8, ..Config::default() };
+/// config.validate()?;
+/// assert!(Config { reads: 0, ..config }.validate().is_err());
+/// # Ok::<(), rdma_conn::send_recv::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// The ring that this end sends from.
+    pub ring: RingShape,
+    /// The pages of this end's rings. Huge ones are 2 MiB, and so is the smallest ring.
+    pub pages: Pages,
+    /// The largest ring of a peer that this end receives from, in bytes: it makes one of
+    /// the same size.
+    pub peer_ring_bytes: u64,
+    /// The longest READ, in bytes, at least 8: what has landed is handed out while the
+    /// rest is on its way.
+    pub max_read_bytes: u32,
+    /// READs of data on their way at once, 1 to 16.
+    pub reads: u32,
+    /// Whether data are read while messages are still to be handed out. Otherwise one READ
+    /// follows the other, each when nothing is left: the protocol without its future work.
+    pub ahead: bool,
+    /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
+    /// sender that may be waiting is told at once.
+    pub head_threshold: u64,
+    /// Looks at the tail in vain until the sender is told all that it does not know yet.
+    pub patience: u32,
+    /// Messages of one peer that can be held at once, a power of two; beyond it, the next
+    /// one is received when one was freed.
+    pub lendable: u32,
+    /// Rounds that a receiver of many leaves out a peer that has nothing to send, at most;
+    /// 0 looks at all of them each time.
+    pub idle_rounds: u32,
+    /// How a waiting thread waits. No completion wakes anyone here: instead of sleeping on a
+    /// channel, it sleeps for 20 µs to a millisecond at a time.
+    pub wait: WaitStrategy,
+    /// A sender's wait in which it hears nothing for so long (at least a millisecond) asks
+    /// whether the peer's device still answers. That posts a write of no bytes, and is the
+    /// only work that a sender ever posts.
+    pub keepalive: Duration,
+    /// How long dropping an end may wait: a sender for the receiver to have read all, a
+    /// receiver for its goodbye to arrive.
+    pub linger: Duration,
+    /// The transport's behaviour towards a peer that does not answer.
+    pub transport: Transport,
+}
+
+impl Default for Config {
+    /// A mirrored ring of 256 KiB, READs of at most 64 KiB, up to 4 of them at once.
+    fn default() -> Config {
+        Config {
+            ring: RingShape::default(),
+            pages: Pages::Normal,
+            peer_ring_bytes: 64 << 20,
+            max_read_bytes: 64 << 10,
+            reads: 4,
+            ahead: true,
+            head_threshold: 0,
+            patience: 8,
+            lendable: 1024,
+            idle_rounds: 64,
+            wait: WaitStrategy::Adaptive,
+            keepalive: Duration::from_secs(1),
+            linger: Duration::from_secs(1),
+            transport: Transport::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Most messages of one peer that can be held at once.
+    pub const MAX_LENDABLE: u32 = 1 << 20;
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let check = |field, value: u64, ok, rule| match ok {
+            true => Ok(()),
+            false => Err(ConfigError { field, value, rule }),
+        };
+        self.ring.geometry()?;
+        let huge = 2 << 20;
+        let pages = self.pages == Pages::Normal || self.ring.ring_bytes >= huge;
+        check("ring_bytes", self.ring.ring_bytes, pages, "at least 2 MiB, of huge pages")?;
+        let (least, most) = (RingShape::MIN_BYTES, RingShape::MAX_BYTES);
+        let peer = (least..=most).contains(&self.peer_ring_bytes);
+        check("peer_ring_bytes", self.peer_ring_bytes, peer, "4096 to 2^32")?;
+        let read = self.max_read_bytes >= 8;
+        check("max_read_bytes", self.max_read_bytes.into(), read, "at least 8")?;
+        let reads = (1..=MAX_READS as u32).contains(&self.reads);
+        check("reads", self.reads.into(), reads, "1 to 16")?;
+        let lendable =
+            self.lendable.is_power_of_two() && (1..=Self::MAX_LENDABLE).contains(&self.lendable);
+        check("lendable", self.lendable.into(), lendable, "a power of two, 1 to 2^20")?;
+        self.transport.validate()
+    }
+
+    /// What the machine of a receiver of such a ring is told.
+    pub(super) fn reader(&self, geometry: &Geometry) -> ReaderConfig {
+        let head_threshold = match self.head_threshold {
+            0 => geometry.capacity() / 4,
+            chosen => chosen,
+        };
+        let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
+        let (is_ahead, patience) = (self.ahead, self.patience);
+        ReaderConfig { head_threshold, fetch, is_ahead, patience }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_out_of_range_is_named() {
+        let ok = Config::default();
+        ok.validate().unwrap();
+        let small = RingShape { ring_bytes: 100, ..ok.ring };
+        let cases = [
+            ("ring_bytes", Config { ring: small, ..ok }),
+            ("ring_bytes", Config { pages: Pages::Huge2M, ..ok }),
+            ("peer_ring_bytes", Config { peer_ring_bytes: 1, ..ok }),
+            ("max_read_bytes", Config { max_read_bytes: 7, ..ok }),
+            ("reads", Config { reads: 0, ..ok }),
+            ("reads", Config { reads: 17, ..ok }),
+            ("lendable", Config { lendable: 0, ..ok }),
+            ("lendable", Config { lendable: 3, ..ok }),
+            ("transport.port", Config { transport: Transport { port: 0, ..ok.transport }, ..ok }),
+        ];
+        for (field, config) in cases {
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Whose turn it is, of many peers of one receiver: round robin among those that have had
+//! something lately. Those that have not rest, for longer and longer, and cost nothing
+//! meanwhile.
+
+/// The turns of the places of a receiver.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Places that are looked at in each round.
+    active: Vec<u32>,
+    /// Which of them is next.
+    at: usize,
+    resting: Vec<Resting>,
+    round: u64,
+    /// When the first of those that rest is looked at again; `u64::MAX` if none rests.
+    next_wake: u64,
+    /// Rounds that one rests, at most.
+    most: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Resting {
+    place: u32,
+    until: u64,
+}
+
+impl Turns {
+    /// Nobody's; a place rests for `most` rounds, at most.
+    pub(crate) fn new(most: u32) -> Turns {
+        Turns { most, next_wake: u64::MAX, ..Turns::default() }
+    }
+
+    /// A new place, which is looked at in the next round.
+    pub(crate) fn add(&mut self, place: u32) {
+        self.active.push(place);
+    }
+
+    /// A place that is not looked at any more.
+    pub(crate) fn remove(&mut self, place: u32) {
+        if let Some(at) = self.active.iter().position(|other| *other == place) {
+            self.active.remove(at);
+            self.at -= usize::from(at < self.at);
+        }
+        self.resting.retain(|resting| resting.place != place);
+    }
+
+    /// The next place of this round; `None` when the round is over, after which the next
+    /// one begins.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        if let Some(place) = self.active.get(self.at) {
+            self.at += 1;
+            return Some(*place);
+        }
+        self.begin_round();
+        None
+    }
+
+    fn begin_round(&mut self) {
+        self.at = 0;
+        self.round += 1;
+        if self.round < self.next_wake {
+            return;
+        }
+        let (round, active) = (self.round, &mut self.active);
+        self.resting.retain(|resting| {
+            let rests = resting.until > round;
+            if !rests {
+                active.push(resting.place);
+            }
+            rests
+        });
+        self.next_wake = self.resting.iter().map(|r| r.until).min().unwrap_or(u64::MAX);
+    }
+
+    /// The place whose turn it was had nothing, for the `vain`th time in a row: it rests,
+    /// unless it is the only one there is.
+    pub(crate) fn rest(&mut self, place: u32, vain: u32) {
+        let rounds = 1_u64.checked_shl(vain.min(32)).unwrap_or(u64::MAX).min(self.most.into());
+        let is_alone = self.active.len() + self.resting.len() <= 1;
+        let found = self.active.iter().position(|other| *other == place);
+        let Some(at) = found.filter(|_| rounds > 0 && !is_alone) else { return };
+        self.active.remove(at);
+        self.at -= usize::from(at < self.at);
+        let until = self.round + rounds + 1;
+        self.resting.push(Resting { place, until });
+        self.next_wake = self.next_wake.min(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(turns: &mut Turns) -> Vec<u32> {
+        std::iter::from_fn(|| turns.next()).collect()
+    }
+
+    #[test]
+    fn all_have_their_turn_in_each_round() {
+        let mut turns = Turns::new(8);
+        (0..3).for_each(|place| turns.add(place));
+        assert_eq!(round(&mut turns), [0, 1, 2]);
+        assert_eq!(turns.next(), Some(0));
+        turns.remove(0);
+        assert_eq!(round(&mut turns), [1, 2]);
+        turns.add(0);
+        assert_eq!(round(&mut turns), [1, 2, 0]);
+    }
+
+    #[test]
+    fn who_has_nothing_rests_for_longer_and_longer_up_to_a_limit() {
+        let mut turns = Turns::new(8);
+        (0..2).for_each(|place| turns.add(place));
+        let mut looks = Vec::new();
+        let mut vain = 0;
+        for number in 0..100 {
+            while let Some(place) = turns.next() {
+                if place == 1 {
+                    vain += 1;
+                    looks.push(number);
+                    turns.rest(1, vain);
+                }
+            }
+        }
+        let gaps: Vec<i32> = looks.windows(2).map(|w| w[1] - w[0] - 1).collect();
+        assert_eq!(gaps[..4], [2, 4, 8, 8]);
+        assert!(gaps.iter().all(|gap| *gap <= 8), "{gaps:?}");
+    }
+
+    #[test]
+    fn nobody_rests_alone_or_where_nobody_is_to() {
+        let mut turns = Turns::new(8);
+        turns.add(5);
+        for vain in 0..100 {
+            turns.rest(5, vain);
+            assert_eq!(round(&mut turns), [5]);
+        }
+        let mut turns = Turns::new(0);
+        (0..2).for_each(|place| turns.add(place));
+        turns.rest(0, 9);
+        assert_eq!(round(&mut turns), [0, 1]);
+    }
+
+    #[test]
+    fn all_may_rest_and_come_back() {
+        let mut turns = Turns::new(4);
+        (0..3).for_each(|place| turns.add(place));
+        (0..3).for_each(|place| turns.rest(place, 9));
+        let seen: Vec<Vec<u32>> = (0..7).map(|_| round(&mut turns)).collect();
+        assert_eq!(seen.iter().map(Vec::len).sum::<usize>(), 6, "{seen:?}");
+        turns.remove(0);
+        turns.remove(1);
+        turns.rest(2, 9);
+        assert_eq!(round(&mut turns), [2]);
+    }
+}
