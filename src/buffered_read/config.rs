@@ -45,8 +45,9 @@ pub struct Config {
     pub head_threshold: u64,
     /// Looks at the tail in vain until the sender is told all that it does not know yet.
     pub patience: u32,
-    /// Messages of one peer that can be held at once, a power of two; beyond it, the next
-    /// one is received when one was freed.
+    /// Messages of one peer from the oldest that is held to the newest, at most: a power of
+    /// two; beyond it, the next one is received when the oldest was freed. 0 chooses one for
+    /// each 16 bytes of the ring.
     pub lendable: u32,
     /// Rounds that a receiver of many leaves out a peer that has nothing to send, at most;
     /// 0 looks at all of them each time.
@@ -77,7 +78,7 @@ impl Default for Config {
             ahead: true,
             head_threshold: 0,
             patience: 8,
-            lendable: 1024,
+            lendable: 0,
             idle_rounds: 64,
             wait: WaitStrategy::Adaptive,
             keepalive: Duration::from_secs(1),
@@ -111,10 +112,18 @@ impl Config {
         check("max_read_bytes", self.max_read_bytes.into(), read, "at least 8")?;
         let reads = (1..=MAX_READS as u32).contains(&self.reads);
         check("reads", self.reads.into(), reads, "1 to 16")?;
-        let lendable =
-            self.lendable.is_power_of_two() && (1..=Self::MAX_LENDABLE).contains(&self.lendable);
-        check("lendable", self.lendable.into(), lendable, "a power of two, 1 to 2^20")?;
+        let lendable = self.lendable == 0
+            || self.lendable.is_power_of_two() && self.lendable <= Self::MAX_LENDABLE;
+        check("lendable", self.lendable.into(), lendable, "0, or a power of two up to 2^20")?;
         self.transport.validate()
+    }
+
+    /// `lendable`, chosen where it was left open.
+    pub(super) fn lendable_of(&self, geometry: &Geometry) -> u32 {
+        match self.lendable {
+            0 => (geometry.capacity() / 16).min(Self::MAX_LENDABLE.into()) as u32,
+            chosen => chosen,
+        }
     }
 
     /// What the machine of a receiver of such a ring is told.
@@ -145,7 +154,7 @@ mod tests {
             ("max_read_bytes", Config { max_read_bytes: 7, ..ok }),
             ("reads", Config { reads: 0, ..ok }),
             ("reads", Config { reads: 17, ..ok }),
-            ("lendable", Config { lendable: 0, ..ok }),
+            ("lendable", Config { lendable: 1 << 21, ..ok }),
             ("lendable", Config { lendable: 3, ..ok }),
             ("transport.port", Config { transport: Transport { port: 0, ..ok.transport }, ..ok }),
         ];

@@ -44,7 +44,7 @@ pub struct Receiver {
     current: u32,
     turns: Turns,
     /// Links that are over, until their last request has completed.
-    leaving: Vec<Box<Link>>,
+    leaving: Vec<Link>,
     /// What those did that have gone.
     gone: Work,
     next_peer: u32,
@@ -104,8 +104,8 @@ impl Receiver {
     /// What was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
-        let links = self.links.iter().flatten().chain(&self.leaving);
-        let work = links.fold(self.gone, |sum, link| sum.plus(link.work()));
+        let links = self.links.iter().flatten().map(|link| &**link);
+        let work = links.chain(&self.leaving).fold(self.gone, |sum, link| sum.plus(link.work()));
         let Work { work_requests, reads, read_bytes, tail_reads, words_written } = work;
         let heads_written = words_written;
         let ReceiverStats { messages, bytes, .. } = self.stats;
@@ -303,7 +303,7 @@ impl Receiver {
         let Some(mut link) = self.links[place as usize].take() else { return Ok(()) };
         let peer = link.peer;
         if ended == Ended::Closed && !link.is_quiet() {
-            self.leaving.push(link);
+            self.leaving.push(*link);
         } else {
             self.gone = self.gone.plus(link.work());
         }
@@ -329,7 +329,8 @@ impl Receiver {
     }
 
     fn stop(&mut self) {
-        let mut links: Vec<Box<Link>> = self.links.iter_mut().filter_map(Option::take).collect();
+        let mut links: Vec<Link> =
+            self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
         links.iter_mut().for_each(|link| link.stop());
         links.append(&mut self.leaving);
         let deadline = Deadline::after(self.linger);

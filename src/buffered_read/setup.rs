@@ -134,7 +134,7 @@ impl Half for NewLink {
         let (device, config) = (wire.device, &self.config);
         let QueuePair { control, send: mut queue, .. } = self.pair;
         let shape = ring_config(&offer.geometry, config);
-        let ring = self.pd.landing_ring(shape, config.lendable);
+        let ring = self.pd.landing_ring(shape, config.lendable_of(&offer.geometry));
         let mut ring = ring.map_err(|e| device.error("make a ring", &e))?;
         ring.attach(&mut queue).map_err(|e| device.error("use a ring", &e))?;
         let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);

@@ -198,6 +198,10 @@ impl FreeFront {
         list: &FreeList<S>,
         end: u64,
     ) -> Result<Lent, TooManyLent> {
+        if self.first == self.next {
+            // With nothing lent, the first slots serve: they are in the processor's cache.
+            (self.first, self.next) = (0, 0);
+        }
         if self.lent() == list.slots() {
             return Err(TooManyLent);
         }

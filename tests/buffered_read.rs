@@ -1,0 +1,458 @@
+//! Buffered Read: every message arrives, of any size, in order, whatever is freed when and
+//! by whom; the sender posts nothing; and how a connection ends.
+
+mod support;
+
+use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::time::Duration;
+
+use rdma_conn::WaitStrategy;
+use rdma_conn::buffered_read::{
+    Config, Connection, Listener, Message, Receiver, Sender, connect, join, pair, receiver,
+};
+use rdma_conn::ring::{Layout, RingShape};
+use rdma_conn::send_recv::{ConnectError, Ended, Full, RecvError, SendError};
+use support::{NEVER, Random, assert_content, bounded, content, device, seed};
+
+fn shape(ring_bytes: u64, message_bytes: u32, layout: Layout) -> RingShape {
+    RingShape { ring_bytes, message_bytes, layout }
+}
+
+/// A ring that is soon full, READs that are soon too short, and no keepalive that could
+/// hide anything.
+fn small(layout: Layout) -> Config {
+    Config {
+        ring: shape(4096, 1500, layout),
+        max_read_bytes: 1000,
+        lendable: 64,
+        keepalive: NEVER,
+        ..Config::default()
+    }
+}
+
+fn connected(config: &Config) -> (Sender, Receiver) {
+    let device = device();
+    let (left, right) = pair(&device, &device, config).unwrap();
+    (left.sender, right.receiver)
+}
+
+fn sizes(most: u32) -> Vec<usize> {
+    vec![0, 1, 7, 8, 9, 16, 100, 1000, most as usize, 3, most as usize - 1]
+}
+
+fn both_ways(config: Config, rounds: u64) {
+    let device = device();
+    let (left, right) = pair(&device, &device, &config).unwrap();
+    let sizes = sizes(config.ring.message_bytes);
+    let count = rounds * sizes.len() as u64;
+    std::thread::scope(|scope| {
+        for (stream, end) in (0..).zip([left, right]) {
+            let Connection { mut sender, mut receiver } = end;
+            let sizes = &sizes;
+            let size = move |number: u64| sizes[number as usize % sizes.len()];
+            scope.spawn(move || {
+                for number in 0..count {
+                    sender.send_async(&content(stream, number, size(number))).unwrap();
+                }
+                assert_eq!(sender.stats().messages, count);
+                sender.close().unwrap();
+            });
+            scope.spawn(move || {
+                for number in 0..count {
+                    let message = receiver.recv().unwrap();
+                    assert_content(&message, 1 - stream, number, size(number));
+                    if number % 3 == 0 {
+                        receiver.free(message);
+                    }
+                }
+                assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+                assert_eq!(receiver.stats().messages, count);
+            });
+        }
+    });
+}
+
+#[test]
+fn every_size_arrives_both_ways_in_either_memory() {
+    for layout in [Layout::Mirrored, Layout::Plain] {
+        bounded(move || both_ways(small(layout), 60));
+    }
+    bounded(|| both_ways(Config::default(), 60));
+}
+
+#[test]
+fn every_way_of_reading_and_waiting_brings_every_message() {
+    let base = small(Layout::Mirrored);
+    let ways = [
+        Config { ahead: false, reads: 1, max_read_bytes: u32::MAX, ..base },
+        Config { ahead: false, max_read_bytes: 8, ..base },
+        Config { reads: 16, max_read_bytes: 64, ..base },
+        Config { head_threshold: 1, patience: 0, ..base },
+        Config { head_threshold: 4096, patience: u32::MAX, ..base },
+        Config { lendable: 1, ..base },
+        Config { wait: WaitStrategy::Block, ..base },
+        Config { wait: WaitStrategy::Spin, ..base },
+    ];
+    for config in ways {
+        bounded(move || both_ways(config, 10));
+    }
+}
+
+#[test]
+fn the_longest_message_of_a_ring_goes_through_at_every_place() {
+    bounded(|| {
+        for layout in [Layout::Mirrored, Layout::Plain] {
+            let most = if layout == Layout::Mirrored { 4088 } else { 2040 };
+            let config = Config { ring: shape(4096, most, layout), ..small(layout) };
+            let (mut sender, mut receiver) = connected(&config);
+            for number in 0..600_u64 {
+                let small = number as usize % 50;
+                for (stream, bytes) in [(0, small), (1, most as usize)] {
+                    let sent = content(stream, number, bytes);
+                    while matches!(sender.try_send(&sent), Err(SendError::Full(Full::Ring))) {
+                        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+                    }
+                    assert_content(&receiver.recv().unwrap(), stream, number, bytes);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_longer_than_the_ring_takes_is_refused_with_the_limit() {
+    let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+    let too_long = SendError::TooLong { bytes: 1501, limit: 1500 };
+    assert_eq!(sender.max_message_bytes(), 1500);
+    assert_eq!(sender.try_send(&[1; 1501]).unwrap_err(), too_long);
+    assert_eq!(sender.send_async(&[1; 1501]).unwrap_err(), too_long);
+    assert_eq!(sender.reserve(1501).unwrap_err(), too_long);
+    let room = sender.reserve(10).unwrap();
+    assert_eq!(room.send(11).unwrap_err(), SendError::TooLong { bytes: 11, limit: 10 });
+    sender.send_async(b"fits").unwrap();
+    assert_eq!(&*receiver.recv().unwrap(), b"fits");
+}
+
+#[test]
+fn what_was_reserved_and_not_sent_is_no_message() {
+    let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+    let mut room = sender.reserve(100).unwrap();
+    room.fill(1);
+    drop(room);
+    let mut room = sender.reserve(100).unwrap();
+    room[..3].copy_from_slice(b"yes");
+    assert_eq!(&room[..3], b"yes");
+    room.send(3).unwrap();
+    assert_eq!(&*receiver.recv().unwrap(), b"yes");
+    assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+}
+
+#[test]
+fn messages_are_freed_in_any_order_by_any_thread() {
+    for layout in [Layout::Mirrored, Layout::Plain] {
+        bounded(move || frees_anywhere(layout));
+    }
+}
+
+fn frees_anywhere(layout: Layout) {
+    let seed = seed(5);
+    let (mut sender, mut receiver) = connected(&small(layout));
+    let count = 5000_u64;
+    let size = |number: u64| (number * 7919 % 300) as usize;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..count {
+                sender.send_async(&content(0, number, size(number))).unwrap();
+            }
+            sender.close().unwrap();
+        });
+        let (give, take) = sync_channel::<(u64, Message)>(8);
+        scope.spawn(move || {
+            let (mut random, mut held) = (Random::new(seed), Vec::<(u64, Message)>::new());
+            loop {
+                match take.try_recv() {
+                    Ok(given) => held.push(given),
+                    Err(TryRecvError::Disconnected) => break,
+                    // What is held keeps others from coming: one of them goes.
+                    Err(TryRecvError::Empty) if !held.is_empty() => {
+                        let at = random.below(held.len() as u64) as usize;
+                        let (number, message) = held.swap_remove(at);
+                        assert_content(&message, 0, number, size(number));
+                    }
+                    Err(TryRecvError::Empty) => std::thread::yield_now(),
+                }
+            }
+        });
+        for number in 0..count {
+            let message = receiver.recv().unwrap();
+            if number % 2 == 0 {
+                give.send((number, message)).unwrap();
+            } else {
+                assert_content(&message, 0, number, size(number));
+                receiver.free(message);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_held_stays_as_it_is_while_others_come_and_when_all_is_gone() {
+    bounded(|| {
+        let config = small(Layout::Mirrored);
+        let (mut sender, mut receiver) = connected(&config);
+        sender.send_async(&[7; 1000]).unwrap();
+        let held = receiver.recv().unwrap();
+        // Less than the ring: the rest of it goes round only when the first is free.
+        for number in 0..3_u64 {
+            sender.send_async(&content(0, number, 900)).unwrap();
+            assert_content(&receiver.recv().unwrap(), 0, number, 900);
+        }
+        assert_eq!(sender.try_send(&[0; 1000]).unwrap_err(), SendError::Full(Full::Ring));
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        assert_eq!(sender.try_send(&[0; 1000]).unwrap_err(), SendError::Full(Full::Ring));
+        assert_eq!(*held, [7; 1000]);
+        drop(receiver);
+        drop(sender);
+        assert_eq!(*held, [7; 1000]);
+    });
+}
+
+#[test]
+fn no_more_messages_are_held_than_agreed_and_the_next_comes_when_one_is_freed() {
+    bounded(|| {
+        let config = Config { lendable: 4, ..small(Layout::Mirrored) };
+        let (mut sender, mut receiver) = connected(&config);
+        for number in 0..6_u8 {
+            sender.send_async(&[number]).unwrap();
+        }
+        let mut held: Vec<Message> = (0..4).map(|_| receiver.recv().unwrap()).collect();
+        drop(held.pop());
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        assert_eq!(receiver.recv_timeout(Duration::ZERO).unwrap_err(), RecvError::TimedOut);
+        held.clear();
+        assert_eq!(*receiver.recv().unwrap(), [4]);
+        assert_eq!(*receiver.recv().unwrap(), [5]);
+    });
+}
+
+#[test]
+fn forgotten_messages_harm_nobody() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+        sender.send_async(b"forgotten").unwrap();
+        std::mem::forget(receiver.recv().unwrap());
+        while sender.try_send(&[1; 100]).is_ok() {
+            assert_eq!(*receiver.recv().unwrap(), [1; 100]);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(move || sender.close().unwrap());
+            assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+        });
+    });
+}
+
+#[test]
+fn the_sender_posts_nothing() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..2000_u64 {
+                    sender.send_async(&content(0, number, number as usize % 100)).unwrap();
+                }
+                sender.wait_all().unwrap();
+            });
+            let mut number = 0;
+            while number < 2000 {
+                let came = receiver.try_recv_each(|_, message| {
+                    assert_content(message, 0, number, number as usize % 100);
+                    number += 1;
+                });
+                assert!(matches!(came, Ok(1..) | Err(RecvError::Empty)));
+            }
+            // Until the sender knows that all has landed.
+            while receiver.stats().tail_reads < 100_000 && receiver.try_recv().is_err() {}
+        });
+        assert_eq!(sender.stats().work_requests, 0);
+        let stats = receiver.stats();
+        assert!(stats.reads < stats.messages && stats.heads_written < stats.messages, "{stats:?}");
+        assert_eq!(stats.work_requests, stats.reads + stats.tail_reads + stats.heads_written);
+    });
+}
+
+#[test]
+fn a_message_that_is_waited_for_lies_in_the_receivers_memory() {
+    bounded(|| {
+        let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+        let (mut other, _other_end) = connected(&small(Layout::Mirrored));
+        let foreign = other.send_async(b"other").unwrap();
+        assert_eq!(sender.wait(foreign).unwrap_err(), SendError::UnknownTicket);
+        let first = sender.send_async(b"first").unwrap();
+        let second = sender.send_async(b"second").unwrap();
+        assert!(first < second && !sender.is_sent(first).unwrap());
+        assert_eq!(sender.wait_timeout(first, Duration::ZERO).unwrap_err(), SendError::TimedOut);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| sender.wait(second));
+            let held = receiver.recv().unwrap();
+            assert_eq!(&*held, b"first");
+            while !waiting.is_finished() {
+                assert!(matches!(
+                    receiver.try_recv().as_deref(),
+                    Ok(b"second") | Err(RecvError::Empty)
+                ));
+            }
+            waiting.join().unwrap().unwrap();
+        });
+        assert!(sender.is_sent(first).unwrap() && sender.is_sent(second).unwrap());
+    });
+}
+
+#[test]
+fn a_sender_that_closes_without_a_message_is_heard() {
+    bounded(|| {
+        let (sender, mut receiver) = connected(&small(Layout::Mirrored));
+        std::thread::scope(|scope| {
+            scope.spawn(move || sender.close().unwrap());
+            assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+            assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+            assert_eq!(receiver.peers(), 0);
+        });
+    });
+}
+
+#[test]
+fn a_receiver_that_stops_is_told_of_by_every_call() {
+    bounded(|| {
+        let (mut sender, receiver) = connected(&small(Layout::Mirrored));
+        let ticket = sender.send_async(b"nobody reads this").unwrap();
+        receiver.close();
+        let stopped = SendError::Ended(Ended::PeerStopped);
+        assert_eq!(sender.wait(ticket).unwrap_err(), stopped);
+        assert_eq!(sender.try_send(b"more").unwrap_err(), stopped);
+        assert_eq!(sender.flush().unwrap_err(), stopped);
+        assert_eq!(sender.close().unwrap_err(), stopped);
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_room_hears_that_the_receiver_stops() {
+    bounded(|| {
+        let (mut sender, receiver) = connected(&small(Layout::Mirrored));
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(move || {
+                loop {
+                    if let Err(e) = sender.send_async(&[0; 1000]) {
+                        return e;
+                    }
+                }
+            });
+            drop(receiver);
+            assert_eq!(sending.join().unwrap(), SendError::Ended(Ended::PeerStopped));
+        });
+    });
+}
+
+#[test]
+fn many_senders_take_turns_and_come_and_go() {
+    bounded(|| {
+        let (device, config) = (device(), small(Layout::Mirrored));
+        let mut all = receiver(&config, 8).unwrap();
+        assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
+        let senders: Vec<Sender> =
+            (0..8).map(|_| join(&mut all, &device, &device, &config).unwrap()).collect();
+        let refused = join(&mut all, &device, &device, &config).unwrap_err();
+        assert!(matches!(refused, ConnectError::TooManyPeers(8)), "{refused}");
+        let count = 400_u64;
+        std::thread::scope(|scope| {
+            for (stream, mut sender) in (0..).zip(senders) {
+                scope.spawn(move || {
+                    for number in 0..count {
+                        let bytes = (number as usize * 37) % 700;
+                        sender.send_async(&content(stream, number, bytes)).unwrap();
+                    }
+                    sender.close().unwrap();
+                });
+            }
+            let mut next = [0_u64; 8];
+            for _ in 0..8 * count {
+                let message = all.recv().unwrap();
+                let from = message.peer().0 as usize;
+                let number = next[from];
+                next[from] += 1;
+                let bytes = (number as usize * 37) % 700;
+                assert_content(&message, from as u64, number, bytes);
+            }
+            assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
+        });
+        assert_eq!((all.peers(), all.stats().messages), (0, 8 * count));
+        // The places are free again.
+        let mut one = join(&mut all, &device, &device, &config).unwrap();
+        one.send_async(b"again").unwrap();
+        let message = all.recv().unwrap();
+        assert_eq!((&*message, message.peer().0), (&b"again"[..], 8));
+    });
+}
+
+#[test]
+fn peers_that_are_idle_are_rarely_looked_at_and_heard_when_they_speak() {
+    bounded(|| {
+        let (device, config) = (device(), small(Layout::Mirrored));
+        let mut all = receiver(&config, 16).unwrap();
+        let mut senders: Vec<Sender> =
+            (0..16).map(|_| join(&mut all, &device, &device, &config).unwrap()).collect();
+        let mut through = |all: &mut Receiver, sender: usize| {
+            senders[sender].send_async(&[sender as u8; 500]).unwrap();
+            loop {
+                match all.try_recv() {
+                    Ok(message) => return assert_eq!(message.peer().0 as usize, sender),
+                    Err(e) => assert_eq!(e, RecvError::Empty),
+                }
+            }
+        };
+        for _ in 0..200 {
+            through(&mut all, 3);
+        }
+        let before = all.stats().tail_reads;
+        for _ in 0..1000 {
+            through(&mut all, 3);
+        }
+        // Looking at all of them would have taken 15 READs for each message.
+        let looks = all.stats().tail_reads - before;
+        assert!(looks < 5000, "{looks} looks for 1000 messages");
+        for sender in (0..16).rev() {
+            through(&mut all, sender);
+        }
+    });
+}
+
+#[test]
+fn a_ring_larger_than_the_receiver_permits_is_refused_with_the_limit() {
+    let device = device();
+    let config = Config { peer_ring_bytes: 4096, ..Config::default() };
+    let refused = pair(&device, &device, &config).unwrap_err().to_string();
+    assert!(refused.contains("4096 are the most"), "{refused}");
+}
+
+#[test]
+fn two_ends_meet_over_tcp() {
+    bounded(|| {
+        let (device, config) = (device(), small(Layout::Plain));
+        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut near = connect(address, &device, &config).unwrap();
+                near.sender.send_async(b"ping").unwrap();
+                assert_eq!(&*near.receiver.recv().unwrap(), b"pong");
+                near.sender.close().unwrap();
+            });
+            let incoming = listener.next().unwrap();
+            assert!(!incoming.is_one_way() && incoming.from().is_some());
+            let mut far = incoming.accept(&device, &config).unwrap();
+            assert_eq!(&*far.receiver.recv().unwrap(), b"ping");
+            far.sender.send_async(b"pong").unwrap();
+            assert_eq!(far.receiver.recv().unwrap_err(), RecvError::Closed);
+            far.sender.wait_all().unwrap();
+        });
+    });
+}
