@@ -34,6 +34,7 @@ pub mod build;
 pub mod device;
 pub mod direct_read;
 pub mod handshake;
+pub mod multicast;
 pub mod raw;
 mod reception;
 pub mod ring;

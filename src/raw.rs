@@ -202,6 +202,13 @@ impl RawEnd {
         Endpoint { qp_num, psn: self.psn, lid: self.port.lid, gid }
     }
 
+    /// The active MTU of the port, in bytes: what a peer is to be told, for
+    /// [`join`](Self::join).
+    #[must_use]
+    pub fn mtu_bytes(&self) -> u32 {
+        self.port.active_mtu.bytes()
+    }
+
     /// Joins the queue pair to the peer's, whose port has an MTU of `mtu_bytes`. The
     /// handshake does it; this is for set-up by other means.
     ///

@@ -57,7 +57,7 @@
 //! 1. Each pushes all it has sent and received, and then the set of the suspects, as
 //!    `wedged`: its counters for these are final.
 //! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
-//!    any survivor has received; who has it repairs the others ([`Push::repair`]). The
+//!    any survivor has received; who has it repairs the others ([`Write::Repair`]). The
 //!    stream of a survivor ends with all it has sent. Delivery goes on, in the same order,
 //!    by the survivors' counters alone.
 //!

@@ -249,7 +249,8 @@ impl Member {
             return;
         }
         let me = self.me();
-        if self.row.suspected.is_empty() && self.pushing.goodbye == 0 {
+        let sends = self.config.senders.contains(self.config.rank);
+        if sends && self.row.suspected.is_empty() && self.pushing.goodbye == 0 {
             debug_assert!(position >= self.streams[me].published);
             self.streams[me].published = position;
         }
@@ -286,14 +287,27 @@ impl Member {
     }
 }
 
-/// The own ring.
+/// The own ring, and the own end.
 impl Member {
+    /// Whether the member has said that it is finished, or leaves: when the push has
+    /// completed, it may go.
+    #[inline]
+    pub fn has_said_goodbye(&self) -> bool {
+        self.row.goodbye != 0
+    }
+
     /// The own ring is free up to this position, and turns below this number plus the
     /// window may begin.
     #[inline]
     pub fn freed(&self) -> (u64, u64) {
         let own = &self.streams[self.me()];
         (own.delivered, own.turn)
+    }
+
+    /// Turns of the own ring that have been accepted: all that lie in it, after a pass.
+    #[inline]
+    pub fn sent_turns(&self) -> u64 {
+        self.streams[self.me()].received
     }
 
     /// Whether what was sent up to `position` of the own ring has been delivered here: it is

@@ -7,6 +7,9 @@ const RAISE: Ordering = ordering!("multicast-window-raise", Release => Relaxed);
 /// Pairs with `RAISE`.
 const SEE: Ordering = ordering!("multicast-window-see", Acquire => Relaxed);
 
+/// No more turns begin.
+const CLOSED: u64 = 1 << 63;
+
 /// How many turns may begin: many threads take them, one raises the limit.
 ///
 /// A turn is taken before room in the slot ring is reserved
@@ -21,7 +24,7 @@ const SEE: Ordering = ordering!("multicast-window-see", Acquire => Relaxed);
 /// window.raise(3); // a turn was delivered
 /// assert!(window.try_take(1));
 /// ```
-// Invariant: taken <= limit, and limit only rises.
+// Invariant: taken <= limit, but for the bit that closes it; limit only rises.
 #[derive(Debug)]
 pub struct SendWindow {
     taken: AtomicU64,
@@ -41,11 +44,12 @@ impl SendWindow {
         Self { taken: AtomicU64::new(0), limit: AtomicU64::new(u64::from(window)) }
     }
 
-    /// Takes so many turns, if there are as many.
+    /// Takes so many turns, if there are as many, and the window is not closed.
     #[inline]
     pub fn try_take(&self, turns: u32) -> bool {
         let limit = self.limit.load(SEE);
         let fits = |taken: u64| {
+            // A closed window has no turns: what was taken lies beyond any limit.
             let next = taken + u64::from(turns);
             (next <= limit).then_some(next)
         };
@@ -58,6 +62,21 @@ impl SendWindow {
     pub fn give_back(&self, turns: u32) {
         // Relaxed: as above.
         self.taken.fetch_sub(turns.into(), Ordering::Relaxed);
+    }
+
+    /// No more turns begin. What was taken before may be used still.
+    pub fn close(&self) {
+        // Relaxed: as above.
+        self.taken.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    /// If the window is closed, how many turns were taken and not given back: when as many
+    /// lie in the ring, its end may.
+    #[inline]
+    pub fn closed_at(&self) -> Option<u64> {
+        // Relaxed: as above.
+        let taken = self.taken.load(Ordering::Relaxed);
+        (taken & CLOSED != 0).then_some(taken & !CLOSED)
     }
 
     /// Turns below `limit` may begin. By one thread; a limit that is lower than before is

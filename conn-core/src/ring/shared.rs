@@ -123,6 +123,12 @@ impl SharedGrant {
     pub fn payload(&self) -> Span {
         self.payload
     }
+
+    /// The position of the record, in bytes since the beginning.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.start
+    }
 }
 
 /// The senders' view of a ring. See the [module](self).

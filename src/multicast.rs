@@ -1,0 +1,78 @@
+//! Small-message multicast: every member's messages reach every member, in one order.
+//!
+//! A group has 2 to 16 members. Each message of any sender among them is delivered at all,
+//! its sender included, in the same total order, when all have received it (*stable*). It
+//! is made for many small messages: the members write to each other with one-sided writes,
+//! and how many messages share a write is a matter of [`Policy`].
+//!
+//! 1. All members are made with the same [`Config`]: [`in_process`] for all of them in one
+//!    process.
+//! 2. [`Group::sender`] sends, from any thread: [`try_send`](Sender::try_send), or
+//!    [`get_buffer`](Sender::get_buffer) and [`Buffer::send`].
+//! 3. [`Group::poll`] makes progress and delivers, as often as possible; or
+//!    [`Group::spawn`] gives the member a thread that does.
+//! 4. [`Group::finish`] ends it.
+//!
+//! ```
+//! use std::time::Instant;
+//! use rdma_conn::multicast::{Config, in_process};
+//!
+//! let device = rdma_conn::device::soft()?;
+//! let mut members = in_process(&device, &Config::default())?;
+//! members[0].sender().try_send(b"to all of us")?;
+//! let mut delivered = 0;
+//! while delivered < 3 {
+//!     for member in &mut members {
+//!         delivered += member.poll(Instant::now(), |message| {
+//!             assert_eq!(message.bytes, b"to all of us");
+//!         });
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Contract: what one member has delivered, all survivors deliver, in the same order,
+//! whichever members fail; and whatever a member writes, the others stay safe.**
+//!
+//! A member that dies, stands still, or breaks the protocol is cut off, with a
+//! [`Reason`]; the group then takes no more messages ([`SendError::Group`]). The survivors
+//! agree on what was sent, deliver it, and are [finished](Group::is_finished). Going on
+//! without it is a new group. There is no quorum: where a network splits the group in two,
+//! both sides are survivors. [`conn_core::multicast`] has the protocol and its proof.
+
+mod config;
+mod error;
+mod group;
+mod memory;
+mod peer;
+mod sender;
+mod thread;
+
+pub use config::Config;
+pub use conn_core::multicast::{
+    ConfigError, Counts, Lie, MAX_MEMBERS, Members, Policy, Rank, Reason, writes_per_multicast,
+};
+pub use error::{GroupError, JoinError, SendError};
+pub use group::{Group, Message};
+pub use sender::{Buffer, Sender, Ticket};
+pub use thread::Running;
+
+use crate::device::Device;
+
+/// All members of a group in one process, on one device, by rank.
+///
+/// # Errors
+/// [`JoinError`]: the group cannot be, or the device refused something.
+pub fn in_process(device: &Device, config: &Config) -> Result<Vec<Group>, JoinError> {
+    config.validate()?;
+    let ranks = || (0..config.members).map(Rank);
+    let members: Result<Vec<Group>, _> =
+        ranks().map(|rank| Group::new(device, config, rank)).collect();
+    let mut members = members?;
+    for (a, b) in ranks().flat_map(|a| ranks().map(move |b| (a, b))).filter(|(a, b)| a != b) {
+        let address = members[b.index()].address(a)?;
+        members[a.index()].join(b, &address)?;
+    }
+    members.iter_mut().for_each(Group::begin);
+    Ok(members)
+}

@@ -1,0 +1,86 @@
+//! What a group is made with.
+
+use std::time::Duration;
+
+use conn_core::multicast::{Config as CoreConfig, ConfigError, Members, Policy, Rank};
+
+use crate::raw::Link;
+
+/// A group: all members are made with the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Members, 2 to 16.
+    pub members: u8,
+    /// How many of them send: those of the lowest ranks. The turns of all of them make up
+    /// the order, so that one who sends little holds up the others, unless nulls take its
+    /// turns.
+    pub senders: u8,
+    /// Messages that a sender may have under way.
+    pub window: u32,
+    /// The longest message, in bytes.
+    pub message_bytes: u32,
+    /// Bytes of a slot ring, a power of two; `None`: as many as the window needs.
+    pub ring_bytes: Option<u64>,
+    /// When counters are pushed.
+    pub policy: Policy,
+    /// How long a push may be inhibited.
+    pub deadline: Duration,
+    /// How long a member pushes nothing before it shows that it lives.
+    pub health: Duration,
+    /// How long a member's health counter may stand still before it is cut off. A member
+    /// that is not driven for so long is as good as dead.
+    pub suspect_after: Duration,
+    /// How the queue pairs reach their peers.
+    pub link: Link,
+}
+
+impl Default for Config {
+    /// Three members, one of which sends; a window of 1000 messages of up to 1 KiB; a push
+    /// for every message; a deadline of 150 µs; a sign of life every 100 ms, and a suspicion
+    /// after 5 s.
+    fn default() -> Config {
+        Config {
+            members: 3,
+            senders: 1,
+            window: 1000,
+            message_bytes: 1024,
+            ring_bytes: None,
+            policy: Policy::Every(1),
+            deadline: Duration::from_micros(150),
+            health: Duration::from_millis(100),
+            suspect_after: Duration::from_secs(5),
+            link: Link::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether such a group can be.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: what it is that cannot be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.senders > self.members {
+            return Err(ConfigError::Ranks);
+        }
+        self.core(Rank(0)).check()
+    }
+
+    /// As the protocol has it, at one member.
+    pub(super) fn core(&self, rank: Rank) -> CoreConfig {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let needed = || CoreConfig::capacity_for(self.window, self.message_bytes);
+        CoreConfig {
+            members: self.members,
+            rank,
+            senders: Members::first(self.senders),
+            window: self.window,
+            max_message: self.message_bytes,
+            capacity: self.ring_bytes.unwrap_or_else(needed),
+            policy: self.policy,
+            deadline_ns: ns(self.deadline),
+            health_ns: ns(self.health),
+            suspect_ns: ns(self.suspect_after),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! One member, driven over verbs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conn_core::multicast::{
+    Config as CoreConfig, Counts, Delivery, Member, Members, Push, ROW_WORDS, Rank, RepairHeader,
+    Status, Write,
+};
+use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, SharedRegion};
+
+use super::Config;
+use super::error::GroupError;
+use super::memory::{Private, region};
+use super::peer::{Address, DEPTH, Peer};
+use super::sender::{Sender, Slots};
+use crate::device::Device;
+use crate::send_recv::ConnectError;
+
+/// A message, lent until the group is asked for the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'g> {
+    /// Who sent it.
+    pub from: Rank,
+    /// How many turns of its sender came before it: its number, where its sender neither
+    /// flushes nor sends nulls.
+    pub turn: u64,
+    /// Its bytes. They are this member's own copy: nobody changes them any more.
+    pub bytes: &'g [u8],
+}
+
+/// One member of a group. Whoever has it drives it: it makes progress in
+/// [`poll`](Self::poll), and in no other way. [`spawn`](Self::spawn) gives it a thread.
+pub struct Group {
+    machine: Member,
+    slots: Arc<Slots>,
+    peers: Vec<Option<Peer>>,
+    private: Vec<Private>,
+    repair: SharedRegion,
+    cq: CompletionQueue,
+    batch: CompletionBatch,
+    began: Instant,
+    has_ended: bool,
+    /// Stays: what is below is destroyed first.
+    device: Device,
+}
+
+/// Set-up.
+impl Group {
+    /// A member whose peers do not know it yet.
+    pub(super) fn new(device: &Device, config: &Config, rank: Rank) -> Result<Group, ConnectError> {
+        let core = config.core(rank);
+        let began = Instant::now();
+        let machine = Member::new(core, 0).expect("a validated configuration");
+        let own = region(device, core.capacity as usize, RemoteAccess::NONE)?;
+        let area = RepairHeader::BYTES + core.repair_bytes() as usize;
+        let repair = region(device, area, RemoteAccess::NONE)?;
+        let entries = DEPTH * u32::from(core.members - 1);
+        let cq = device.context().create_cq(CqConfig::new(entries));
+        let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
+        let peer = |other| {
+            let is_peer = Rank(other) != rank;
+            let new = || Peer::new(device, &core, &cq, (&own, &repair), config.link);
+            is_peer.then(new).transpose()
+        };
+        let peers = (0..core.members).map(peer).collect::<Result<_, _>>()?;
+        Ok(Group {
+            machine,
+            slots: Arc::new(Slots::new(&core, own)),
+            peers,
+            private: (0..core.members).map(|_| Private::new(&core)).collect(),
+            repair,
+            cq,
+            batch: CompletionBatch::new(64),
+            began,
+            has_ended: false,
+            device: device.clone(),
+        })
+    }
+
+    /// What `peer` has to know, to write to this member.
+    pub(super) fn address(&self, peer: Rank) -> Result<Address, ConnectError> {
+        self.peers[peer.index()].as_ref().expect("a peer").address(&self.device)
+    }
+
+    /// Joins this member to a peer.
+    pub(super) fn join(&mut self, peer: Rank, address: &Address) -> Result<(), ConnectError> {
+        self.peers[peer.index()].as_mut().expect("a peer").join(address)
+    }
+
+    /// Time begins when all are there.
+    pub(super) fn begin(&mut self) {
+        self.began = Instant::now();
+    }
+}
+
+/// What it is.
+impl Group {
+    /// This member's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.machine.config().rank
+    }
+
+    /// How many members there are.
+    #[must_use]
+    pub fn members(&self) -> u8 {
+        self.machine.config().members
+    }
+
+    /// The group as the protocol knows it.
+    #[must_use]
+    pub fn config(&self) -> &CoreConfig {
+        self.machine.config()
+    }
+
+    /// What sends the messages of this member.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        Sender::new(self.slots.clone())
+    }
+
+    /// What this member has done: messages delivered, writes posted.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        self.machine.counts()
+    }
+
+    /// The members that were cut off.
+    #[must_use]
+    pub fn cut_off(&self) -> Members {
+        self.machine.suspected()
+    }
+
+    /// Whether all that will ever be delivered has been: all streams have ended, or the
+    /// group has failed and the survivors have agreed on the end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        matches!(self.machine.status(), Status::Finished)
+    }
+
+    /// Why the group takes no more messages; `None` while it does. Go on with
+    /// [`poll`](Self::poll) until it [is finished](Self::is_finished), to deliver what all
+    /// survivors deliver.
+    #[must_use]
+    pub fn error(&self) -> Option<GroupError> {
+        if let Status::Excluded { by } = self.machine.status() {
+            return Some(GroupError::Excluded { by });
+        }
+        let member = self.machine.suspected().lowest()?;
+        let reason = self.machine.reason(member)?;
+        Some(GroupError::CutOff { member, reason })
+    }
+}
+
+/// Driving it.
+impl Group {
+    /// Takes in what the peers have written, writes to them what is due at the time `now`,
+    /// and hands all messages to `deliver` that have become stable, in the group's order.
+    /// Returns how many.
+    pub fn poll(&mut self, now: Instant, mut deliver: impl FnMut(Message<'_>)) -> usize {
+        self.progress(now);
+        let mut count = 0;
+        while let Some(message) = self.next_message() {
+            deliver(message);
+            count += 1;
+        }
+        count
+    }
+
+    /// The messages that are stable now, as an iterator that lends: `while let`.
+    /// [`progress`](Self::progress) brings new ones.
+    #[inline]
+    pub fn next_message(&mut self) -> Option<Message<'_>> {
+        let Group { machine, private, .. } = self;
+        let next = machine.next_delivery(|of, at| private[of.index()].word(at));
+        let Some(Delivery { from, turn, span }) = next else {
+            self.free();
+            return None;
+        };
+        Some(Message { from, turn, bytes: self.private[from.index()].message(span) })
+    }
+
+    /// Takes in what the peers have written, and writes to them what is due at the time
+    /// `now`.
+    pub fn progress(&mut self, now: Instant) {
+        let now_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
+        self.take_in(now_ns);
+        self.put_in();
+        self.push(now_ns);
+        self.reap();
+        if self.machine.suspected().bits() != 0 || self.error().is_some() {
+            self.fail();
+        }
+    }
+
+    fn take_in(&mut self, now_ns: u64) {
+        let Group { machine, peers, private, slots, .. } = self;
+        let members = machine.config().members;
+        for from in machine.reachable().iter() {
+            if let Some(peer) = &peers[from.index()] {
+                machine.on_row(from, &peer.row(members), now_ns);
+            }
+        }
+        machine.on_tail(slots.tail(), now_ns);
+        while let Some(copy) = machine.next_copy() {
+            match &peers[copy.of.index()] {
+                Some(peer) => {
+                    private[copy.of.index()].copy(copy, &peer.region, peer.layout().ring);
+                }
+                None => private[copy.of.index()].copy(copy, slots.region(), 0),
+            }
+        }
+        let area = |from: Rank| peers[from.index()].as_ref().expect("a peer");
+        while let Some(copy) = machine.next_repair(|from, word| area(from).repair_word(word)) {
+            let peer = area(copy.from);
+            private[copy.of.index()].repair(copy, &peer.region, peer.layout().repair);
+        }
+    }
+
+    /// What the own stream gets from the member itself.
+    fn put_in(&mut self) {
+        let nulls = self.machine.nulls_due();
+        if nulls > 0 {
+            self.slots.put_nulls(nulls);
+        }
+        if !self.has_ended {
+            self.has_ended = self.slots.put_end(self.machine.sent_turns());
+        }
+    }
+
+    fn push(&mut self, now_ns: u64) {
+        while self.have_room() {
+            let Group { machine, private, .. } = self;
+            let next = machine.next_push(now_ns, |of, at| private[of.index()].word(at));
+            let Some(push) = next else { break };
+            self.stage(push);
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            if !peer.post() {
+                peer.give_up();
+            }
+        }
+        self.give_up_broken();
+    }
+
+    /// Whether each peer can be written to once more; posts and reaps, if that helps.
+    #[inline]
+    fn have_room(&mut self) -> bool {
+        if self.peers.iter().flatten().all(Peer::has_room) {
+            return true;
+        }
+        for peer in self.peers.iter_mut().flatten() {
+            if !peer.post() {
+                peer.give_up();
+            }
+        }
+        self.reap();
+        self.peers.iter().flatten().all(Peer::has_room)
+    }
+
+    fn stage(&mut self, push: Push) {
+        let mut words = [0; ROW_WORDS];
+        let mut count = 0;
+        let mut first = 0;
+        match push.write {
+            Write::Row(row) => {
+                first = row.first;
+                count = self.machine.row_words(row, &mut words);
+            }
+            Write::Repair(repair) => self.fill_repair(repair),
+            Write::Slots(_) => {}
+        }
+        let last = matches!(self.machine.status(), Status::Finished | Status::Left);
+        for to in push.to.iter() {
+            let Some(peer) = &mut self.peers[to.index()] else { continue };
+            let staged = match push.write {
+                Write::Slots(span) => peer.write_slots(span.offset as usize, span.len as u32),
+                Write::Row(_) => peer.write_row(first, &words[..count], last),
+                Write::Repair(repair) => {
+                    peer.write_repair((RepairHeader::BYTES as u64 + repair.len) as u32)
+                }
+            };
+            if staged.is_err() {
+                peer.give_up();
+            }
+        }
+    }
+
+    fn fill_repair(&mut self, repair: RepairHeader) {
+        let mut bytes: Vec<u8> =
+            repair.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let ring = &self.private[repair.of.index()];
+        ring.ring(repair.position, repair.len as usize).iter().for_each(|part| bytes.extend(*part));
+        self.repair.copy_in(0, &bytes).expect("a repair fits its area");
+    }
+
+    /// Takes completions in.
+    fn reap(&mut self) {
+        let Ok(1..) = self.cq.poll(&mut self.batch) else { return };
+        for completion in self.batch.drain() {
+            let id = completion.queue_id();
+            let mut peers = self.peers.iter_mut().flatten();
+            if let Some(peer) = peers.find(|peer| peer.queue_id() == id)
+                && !peer.retire(&completion)
+            {
+                peer.give_up();
+            }
+        }
+        self.give_up_broken();
+    }
+
+    fn give_up_broken(&mut self) {
+        for (rank, peer) in (0..).map(Rank).zip(&self.peers) {
+            if peer.as_ref().is_some_and(Peer::is_broken) {
+                self.machine.unreachable(rank);
+            }
+        }
+    }
+
+    /// What was delivered is free.
+    #[inline]
+    fn free(&mut self) {
+        let (position, turn) = self.machine.freed();
+        self.slots.free(position, turn);
+    }
+
+    #[cold]
+    fn fail(&self) {
+        if let Some(error) = self.error() {
+            self.slots.fail(error);
+        }
+    }
+}
+
+/// Ending it.
+impl Group {
+    /// Ends the stream of this member, and goes on until all streams have ended and all is
+    /// delivered, but not for longer than `limit`.
+    ///
+    /// # Errors
+    /// [`GroupError`]: the group has failed. What the survivors agree on was delivered, as
+    /// far as that was possible in `limit`.
+    pub fn finish(
+        self,
+        limit: Duration,
+        deliver: impl FnMut(Message<'_>),
+    ) -> Result<Counts, GroupError> {
+        self.sender().end();
+        self.go(false, limit, deliver)
+    }
+
+    /// Leaves while others may still be sending: delivers until the own messages are, says
+    /// goodbye, and waits until that has arrived. For the others, the group ends.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn leave(
+        self,
+        limit: Duration,
+        deliver: impl FnMut(Message<'_>),
+    ) -> Result<Counts, GroupError> {
+        self.go(true, limit, deliver)
+    }
+
+    fn go(
+        mut self,
+        early: bool,
+        limit: Duration,
+        mut deliver: impl FnMut(Message<'_>),
+    ) -> Result<Counts, GroupError> {
+        let end = Instant::now() + limit;
+        while Instant::now() < end && !self.may_go() {
+            self.poll(Instant::now(), &mut deliver);
+            if early && self.machine.is_delivered(self.slots.tail()) {
+                self.machine.leave();
+            }
+            std::thread::yield_now();
+        }
+        let has_left = self.machine.status() == Status::Left;
+        match self.error() {
+            Some(error) if !has_left => Err(error),
+            _ => Ok(*self.counts()),
+        }
+    }
+
+    /// Whether the goodbye has arrived, or nobody waits for one.
+    fn may_go(&self) -> bool {
+        let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
+        // Who has gone needs nothing more.
+        let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::is_idle);
+        let is_quiet = self.machine.reachable().iter().all(is_idle);
+        is_excluded || (self.machine.has_said_goodbye() && is_quiet)
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("rank", &self.rank())
+            .field("status", &self.machine.status())
+            .finish_non_exhaustive()
+    }
+}

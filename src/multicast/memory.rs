@@ -1,0 +1,106 @@
+//! Whose memory is where.
+//!
+//! Of each peer a region that the peer writes, and nobody else is told the key of: its row,
+//! its repair area, its slot ring. Of this member the own ring, which peers cannot reach.
+//! And private memory for each sender, where what arrived is looked at.
+
+use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
+use verbs_safe::{Mapping, RemoteAccess, SharedRegion, SharedRegionConfig};
+
+use crate::device::Device;
+use crate::send_recv::ConnectError;
+
+/// Where things are in the region that a peer writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    /// The repair area; the row is at 0.
+    pub(super) repair: usize,
+    pub(super) ring: usize,
+    pub(super) bytes: usize,
+}
+
+impl Layout {
+    pub(super) fn of(config: &Config) -> Layout {
+        let repair = (ROW_WORDS * 8).next_multiple_of(64);
+        let area = RepairHeader::BYTES + config.repair_bytes() as usize;
+        let ring = repair + area.next_multiple_of(64);
+        Layout { repair, ring, bytes: ring + config.capacity as usize }
+    }
+}
+
+/// Registers so many zeroed bytes.
+pub(super) fn region(
+    device: &Device,
+    bytes: usize,
+    access: RemoteAccess,
+) -> Result<SharedRegion, ConnectError> {
+    let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
+    let config = SharedRegionConfig { access, on_demand: false };
+    let region = device.pd().register_shared(mapping, config);
+    region.map_err(|e| device.error("register memory", &e).into())
+}
+
+/// Bytes of `ring` from `offset` on, the end of which is followed by its beginning.
+pub(super) fn around(offset: u64, len: usize, capacity: u64) -> [(usize, usize); 2] {
+    let first = len.min((capacity - offset) as usize);
+    [(offset as usize, first), (0, len - first)]
+}
+
+/// The private copy of one sender's ring. What lies at its beginning lies behind its end
+/// as well, so that every message is contiguous.
+#[derive(Debug)]
+pub(super) struct Private {
+    bytes: Box<[u8]>,
+    capacity: usize,
+}
+
+impl Private {
+    pub(super) fn new(config: &Config) -> Private {
+        let capacity = config.capacity as usize;
+        let bytes = vec![0; capacity + 8 + config.max_message as usize].into_boxed_slice();
+        Private { bytes, capacity }
+    }
+
+    /// Copies what a region has at `at` to `span`.
+    #[inline]
+    fn take(&mut self, from: &SharedRegion, at: usize, span: Span) {
+        let to = &mut self.bytes[span.range()];
+        from.copy_out(at, to).expect("spans lie within the ring");
+        let beyond = self.bytes.len() - self.capacity;
+        let range = span.range();
+        if range.start < beyond {
+            let end = range.end.min(beyond);
+            self.bytes.copy_within(range.start..end, self.capacity + range.start);
+        }
+    }
+
+    /// Copies what has arrived in a ring.
+    #[inline]
+    pub(super) fn copy(&mut self, copy: CopyIn, from: &SharedRegion, ring: usize) {
+        self.take(from, ring + copy.span.offset as usize, copy.span);
+    }
+
+    /// Copies what has arrived in a repair area.
+    pub(super) fn repair(&mut self, copy: RepairCopy, from: &SharedRegion, area: usize) {
+        self.take(from, area + RepairHeader::BYTES + copy.at as usize, copy.span);
+    }
+
+    /// The word at a multiple of 8.
+    #[inline]
+    pub(super) fn word(&self, offset: u64) -> u64 {
+        let word = self.bytes[offset as usize..].first_chunk().expect("a header is inside");
+        u64::from_le_bytes(*word)
+    }
+
+    /// A message.
+    #[inline]
+    pub(super) fn message(&self, span: Span) -> &[u8] {
+        &self.bytes[span.range()]
+    }
+
+    /// Bytes of the ring, from `position` on.
+    pub(super) fn ring(&self, position: u64, len: usize) -> [&[u8]; 2] {
+        let capacity = self.capacity as u64;
+        around(position & (capacity - 1), len, capacity).map(|(at, len)| &self.bytes[at..at + len])
+    }
+}

@@ -1,0 +1,200 @@
+//! The way to one peer.
+
+use conn_core::multicast::{Config, Row};
+use verbs_safe::{
+    CompletionQueue, QueueId, QueuePairConfig, RegionId, RemoteAccess, RemoteSpan, SendFlags,
+    SendOp, SharedRegion, StageError,
+};
+
+use super::memory::{Layout, region};
+use crate::device::Device;
+use crate::raw::{Link, RawEnd};
+use crate::send_recv::ConnectError;
+
+/// Requests that can be under way to one peer.
+pub(super) const DEPTH: u32 = 256;
+/// One of so many requests completes visibly.
+const SIGNAL_EVERY: u64 = 32;
+/// Bytes of a slot for words of the row; as much is asked for inline.
+const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
+
+/// What a member tells a peer, for it to write to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) endpoint: verbs_safe::Endpoint,
+    pub(super) mtu_bytes: u32,
+    pub(super) span: RemoteSpan,
+}
+
+/// One peer: the memory that it writes, and the queue pair by which it is written to.
+#[derive(Debug)]
+pub(super) struct Peer {
+    end: RawEnd,
+    /// What the peer writes.
+    pub(super) region: SharedRegion,
+    layout: Layout,
+    /// Where it is written to, once that is known.
+    remote: Option<RemoteSpan>,
+    /// The own ring and the own repair area, as the queue knows them.
+    ring: RegionId,
+    repair: RegionId,
+    is_broken: bool,
+}
+
+impl Peer {
+    pub(super) fn new(
+        device: &Device,
+        config: &Config,
+        cq: &CompletionQueue,
+        own: (&SharedRegion, &SharedRegion),
+        link: Link,
+    ) -> Result<Peer, ConnectError> {
+        let layout = Layout::of(config);
+        let writable = RemoteAccess { write: true, ..RemoteAccess::NONE };
+        let config = QueuePairConfig {
+            access: writable,
+            max_send_wr: DEPTH,
+            send_slots: DEPTH,
+            send_slot_bytes: SLOT_BYTES,
+            max_inline: SLOT_BYTES as u32,
+            ..QueuePairConfig::new(cq, cq)
+        };
+        let mut end = RawEnd::new(device, &config, link)?;
+        let region = region(device, layout.bytes, writable)?;
+        let mut attach = |region| {
+            let attached = end.queues.send.attach(region);
+            attached.map_err(|e| device.error("attach a region", &e))
+        };
+        let (ring, repair) = (attach(own.0)?, attach(own.1)?);
+        Ok(Peer { end, region, layout, remote: None, ring, repair, is_broken: false })
+    }
+
+    /// What the peer has to know.
+    pub(super) fn address(&self, device: &Device) -> Result<Address, ConnectError> {
+        let span = self.region.remote(0, self.layout.bytes);
+        let span = span.map_err(|e| device.error("name a region", &e))?;
+        let mtu_bytes = self.end.mtu_bytes();
+        Ok(Address { endpoint: self.end.endpoint(), mtu_bytes, span })
+    }
+
+    /// Joins the queue pair to the peer's.
+    pub(super) fn join(&mut self, peer: &Address) -> Result<(), ConnectError> {
+        self.end.join(&peer.endpoint, peer.mtu_bytes)?;
+        self.remote = Some(peer.span);
+        Ok(())
+    }
+
+    pub(super) fn queue_id(&self) -> QueueId {
+        self.end.queues.send.queue_id()
+    }
+
+    /// Whether another request can be staged.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        let queue = &self.end.queues.send;
+        self.is_broken || queue.staged_total() - queue.retired_total() < u64::from(DEPTH)
+    }
+
+    /// Whether all that was posted has completed, as far as that is told.
+    pub(super) fn is_idle(&self) -> bool {
+        let queue = &self.end.queues.send;
+        self.is_broken || queue.staged_total() == queue.retired_total()
+    }
+
+    /// Loads the peer's row, the last word first. What a word tells of was written before it,
+    /// by writes of the same queue pair.
+    #[inline]
+    pub(super) fn row(&self, members: u8) -> Row {
+        Row::load(members, |word| {
+            let word = self.region.observe_arrival(usize::from(word) * 8);
+            u64::from_le(word.expect("the row is inside"))
+        })
+    }
+
+    /// A word of the header of the peer's repair area.
+    pub(super) fn repair_word(&self, word: u8) -> u64 {
+        let word = self.region.load_u64(self.layout.repair + usize::from(word) * 8);
+        u64::from_le(word.expect("the repair area is inside"))
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+}
+
+/// Writes, which go out with the next `post`.
+impl Peer {
+    #[inline]
+    fn remote(&self, offset: usize, len: u32) -> Option<RemoteSpan> {
+        let remote = self.remote.filter(|_| !self.is_broken)?;
+        Some(RemoteSpan { addr: remote.addr + offset as u64, len: len.into(), ..remote })
+    }
+
+    #[inline]
+    fn flags(&self, last: bool) -> SendFlags {
+        let signalled =
+            last || (self.end.queues.send.staged_total() + 1).is_multiple_of(SIGNAL_EVERY);
+        SendFlags { signalled, ..SendFlags::default() }
+    }
+
+    /// Bytes of the own slot ring.
+    #[inline]
+    pub(super) fn write_slots(&mut self, offset: usize, len: u32) -> Result<(), StageError> {
+        let Some(remote) = self.remote(self.layout.ring + offset, len) else { return Ok(()) };
+        let flags = self.flags(false);
+        self.end.queues.send.stage_at(self.ring, offset, SendOp::Write { len, remote }, flags)
+    }
+
+    /// Words of the own row. They are taken down now: see `Write::Row`.
+    #[inline]
+    pub(super) fn write_row(
+        &mut self,
+        first: u8,
+        words: &[u64],
+        last: bool,
+    ) -> Result<(), StageError> {
+        let len = words.len() as u32 * 8;
+        let Some(remote) = self.remote(usize::from(first) * 8, len) else { return Ok(()) };
+        let flags = self.flags(last);
+        let queue = &mut self.end.queues.send;
+        let slot = queue.next_slot().ok_or(StageError::NoSlot)?;
+        for (to, word) in slot.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        queue.stage_with(SendOp::Write { len, remote }, flags)
+    }
+
+    /// The own repair area.
+    pub(super) fn write_repair(&mut self, len: u32) -> Result<(), StageError> {
+        let Some(remote) = self.remote(self.layout.repair, len) else { return Ok(()) };
+        let flags = self.flags(false);
+        self.end.queues.send.stage_at(self.repair, 0, SendOp::Write { len, remote }, flags)
+    }
+
+    /// Posts what is staged; whether the peer can still be written to.
+    #[inline]
+    pub(super) fn post(&mut self) -> bool {
+        if self.is_broken {
+            return true;
+        }
+        match self.end.queues.send.post() {
+            Ok(_) => true,
+            Err(e) => e.retry,
+        }
+    }
+
+    /// A request has completed; whether well.
+    #[inline]
+    pub(super) fn retire(&mut self, completion: &verbs_safe::Completion<'_>) -> bool {
+        self.end.queues.send.retire(completion).is_ok() && completion.is_success()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Nothing more is written to it.
+    pub(super) fn give_up(&mut self) {
+        self.is_broken = true;
+    }
+}

@@ -1,0 +1,313 @@
+//! Sending: many threads of a member write into its slot ring.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use conn_core::multicast::{Config, Record, SendWindow, header};
+use conn_core::ring::free::RecordSlot;
+use conn_core::ring::shared::{Senders, SharedGrant};
+use conn_core::ring::{Geometry, ReserveError};
+use verbs_safe::SharedRegion;
+
+use super::error::{GroupError, SendError};
+use super::memory::around;
+
+/// What the senders of a member share with whoever drives it.
+pub(super) struct Slots {
+    config: Config,
+    ring: Senders<Box<[RecordSlot]>>,
+    window: SendWindow,
+    /// Up to where records are complete.
+    tail: AtomicU64,
+    /// Up to where records have been delivered, and turns.
+    delivered: AtomicU64,
+    error: OnceLock<GroupError>,
+    region: SharedRegion,
+}
+
+/// Where the own message ends: what [`Sender::is_delivered`] and [`Sender::wait`] take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// Sends the messages of one member. Clones are handles of the same, for other threads.
+#[derive(Clone)]
+pub struct Sender {
+    slots: Arc<Slots>,
+}
+
+impl Slots {
+    pub(super) fn new(config: &Config, region: SharedRegion) -> Slots {
+        let geometry = Geometry::mirrored(config.capacity, config.max_message);
+        let geometry = geometry.expect("the ring holds a window of the longest messages");
+        let places = (config.window as usize + 8).next_power_of_two();
+        let storage = (0..places).map(|_| RecordSlot::new()).collect();
+        Slots {
+            config: *config,
+            ring: Senders::new(geometry, storage).expect("a power of two"),
+            window: SendWindow::new(config.window),
+            tail: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            error: OnceLock::new(),
+            region,
+        }
+    }
+
+    pub(super) fn region(&self) -> &SharedRegion {
+        &self.region
+    }
+
+    /// Up to where records are complete.
+    #[inline]
+    pub(super) fn tail(&self) -> u64 {
+        // Acquire: the records are there before they are counted.
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// What was delivered here is free, and others may begin.
+    #[inline]
+    pub(super) fn free(&self, position: u64, turn: u64) {
+        if self.delivered.load(Ordering::Relaxed) == position {
+            return;
+        }
+        self.ring.on_head(position).expect("what was delivered was written before");
+        self.window.raise(turn + u64::from(self.config.window));
+        // Release: whoever waits for this sees what was done on delivery.
+        self.delivered.store(position, Ordering::Release);
+    }
+
+    /// No more messages: the reason.
+    pub(super) fn fail(&self, error: GroupError) {
+        self.error.get_or_init(|| error);
+    }
+
+    #[inline]
+    fn check(&self, len: usize) -> Result<u32, SendError> {
+        let config = &self.config;
+        if let Some(error) = self.error.get() {
+            return Err((*error).into());
+        }
+        if !config.senders.contains(config.rank) {
+            return Err(SendError::NotSender);
+        }
+        let most = config.max_message;
+        let fits = u32::try_from(len).ok().filter(|len| *len <= most);
+        fits.ok_or(SendError::TooLong { len, most })
+    }
+
+    #[inline]
+    fn reserve(&self, record: Record) -> Result<SharedGrant, SendError> {
+        let turns = record.turns() as u32;
+        if turns > 0 && !self.window.try_take(turns) {
+            let has_ended = self.window.closed_at().is_some();
+            return Err(if has_ended { SendError::Ended } else { SendError::WindowFull });
+        }
+        let len = match record {
+            Record::Message(len) => len,
+            _ => 0,
+        };
+        self.ring.reserve(len).map_err(|e| {
+            self.window.give_back(turns);
+            match e {
+                ReserveError::TooLong { most } => SendError::TooLong { len: len as usize, most },
+                _ => SendError::WindowFull,
+            }
+        })
+    }
+
+    #[inline]
+    fn publish(&self, grant: SharedGrant, record: Record) -> Ticket {
+        let position = grant.position();
+        let at = position & (self.config.capacity - 1);
+        let word = header(record, position).to_le_bytes();
+        let stored = self.region.copy_in(at as usize, &word);
+        stored.expect("headers lie within the ring");
+        // Release: the record is there before it is counted.
+        self.ring.publish(grant, |tail| self.tail.store(tail, Ordering::Release));
+        Ticket(position + record.bytes())
+    }
+
+    #[inline]
+    fn write(&self, grant: &SharedGrant, offset: usize, bytes: &[u8]) {
+        let capacity = self.config.capacity;
+        let at = (grant.payload().offset + offset as u64) & (capacity - 1);
+        let [(first, split), (second, _)] = around(at, bytes.len(), capacity);
+        let (front, back) = bytes.split_at(split);
+        let copied = self.region.copy_in(first, front);
+        copied.and_then(|()| self.region.copy_in(second, back)).expect("the grant is inside");
+    }
+
+    /// Ends the stream, when all messages that have begun lie in it; whether it has been. By
+    /// whoever drives the member.
+    pub(super) fn put_end(&self, turns: u64) -> bool {
+        let sends = self.config.senders.contains(self.config.rank);
+        let is_complete = sends && self.window.closed_at() == Some(turns);
+        let grant = if is_complete { self.reserve(Record::End).ok() } else { None };
+        grant.map(|grant| self.publish(grant, Record::End)).is_some()
+    }
+
+    /// Nulls, by whoever drives the member.
+    pub(super) fn put_nulls(&self, count: u32) {
+        let record = Record::Nulls(count);
+        if let Ok(grant) = self.reserve(record) {
+            self.publish(grant, record);
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn new(slots: Arc<Slots>) -> Sender {
+        Sender { slots }
+    }
+
+    /// Sends a message, if the window has room now. It goes out with the next
+    /// [`poll`](super::Group::poll) of whoever drives the group.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was sent. [`SendError::WindowFull`] passes.
+    #[inline]
+    pub fn try_send(&self, message: &[u8]) -> Result<Ticket, SendError> {
+        let record = Record::Message(self.slots.check(message.len())?);
+        let grant = self.slots.reserve(record)?;
+        self.slots.write(&grant, 0, message);
+        Ok(self.slots.publish(grant, record))
+    }
+
+    /// Sends a message, and waits for room in the window: only where another thread drives
+    /// the group.
+    ///
+    /// # Errors
+    /// [`SendError`], but [`WindowFull`](SendError::WindowFull); nothing was sent.
+    pub fn send(&self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.patiently(|| self.try_send(message))
+    }
+
+    /// A buffer of `len` bytes in the slot ring, to be filled in place: nothing is copied
+    /// but what is written to it. Messages that begin later wait until it is sent or
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send).
+    pub fn get_buffer(&self, len: usize) -> Result<Buffer<'_>, SendError> {
+        let record = Record::Message(self.slots.check(len)?);
+        let grant = self.slots.reserve(record)?;
+        Ok(Buffer { slots: &self.slots, grant: Some(grant), len })
+    }
+
+    /// Sends all that is under way at once, with a multicast of its own that all receivers
+    /// acknowledge at once: nothing waits for a deadline.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send).
+    pub fn flush(&self) -> Result<Ticket, SendError> {
+        self.slots.check(0)?;
+        let grant = self.slots.reserve(Record::Flush)?;
+        Ok(self.slots.publish(grant, Record::Flush))
+    }
+
+    /// Ends the stream of this member: there will be no more messages of it. When all
+    /// senders have ended theirs, and all was delivered, the group is
+    /// [finished](super::Group::is_finished).
+    ///
+    /// A message that another thread is filling goes before the end.
+    pub fn end(&self) {
+        self.slots.window.close();
+    }
+
+    /// Whether the message has been delivered at this member: it is stable, and every
+    /// survivor of whatever happens has it.
+    #[inline]
+    #[must_use]
+    pub fn is_delivered(&self, ticket: Ticket) -> bool {
+        // Acquire: what was done on delivery is seen.
+        self.slots.delivered.load(Ordering::Acquire) >= ticket.0
+    }
+
+    /// Waits until the message has been delivered at this member: only where another thread
+    /// drives the group.
+    ///
+    /// # Errors
+    /// [`SendError::Group`]: the group has failed. Whether the message is among those that
+    /// are delivered in the end, the deliveries tell.
+    pub fn wait(&self, ticket: Ticket) -> Result<(), SendError> {
+        self.patiently(|| match self.is_delivered(ticket) {
+            true => Ok(()),
+            false => Err(self.slots.error.get().map_or(SendError::WindowFull, |e| (*e).into())),
+        })
+    }
+
+    /// Tries until it is not the window.
+    fn patiently<T>(&self, mut what: impl FnMut() -> Result<T, SendError>) -> Result<T, SendError> {
+        let mut tries = 0u32;
+        loop {
+            match what() {
+                Err(SendError::WindowFull) => {}
+                other => return other,
+            }
+            tries = tries.saturating_add(1);
+            if tries < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("config", &self.slots.config).finish_non_exhaustive()
+    }
+}
+
+/// Room for one message in the slot ring. What is not written to keeps bytes of an earlier
+/// message of this member. Dropping it gives it up; its turn passes without a message.
+pub struct Buffer<'s> {
+    slots: &'s Slots,
+    grant: Option<SharedGrant>,
+    len: usize,
+}
+
+impl Buffer<'_> {
+    /// Bytes of the message.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset.checked_add(bytes.len());
+        assert!(end.is_some_and(|end| end <= self.len), "beyond the end of the buffer");
+        if let Some(grant) = &self.grant {
+            self.slots.write(grant, offset, bytes);
+        }
+    }
+
+    /// Sends it.
+    #[inline]
+    pub fn send(mut self) -> Ticket {
+        let grant = self.grant.take().expect("it is taken here alone");
+        self.slots.publish(grant, Record::Message(self.len as u32))
+    }
+}
+
+impl Drop for Buffer<'_> {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            self.slots.publish(grant, Record::Unused(self.len as u32));
+        }
+    }
+}
+
+impl fmt::Debug for Buffer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}

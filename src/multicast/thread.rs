@@ -1,0 +1,106 @@
+//! A member with a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use conn_core::multicast::Counts;
+
+use super::error::GroupError;
+use super::group::{Group, Message};
+use super::sender::Sender;
+
+/// Passes without a message after which the thread lets others run.
+const PATIENCE: u32 = 64;
+
+/// A member that a thread drives. Dropping it makes the member leave.
+#[derive(Debug)]
+pub struct Running {
+    sender: Sender,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Ended>>,
+}
+
+type Ended = Result<Counts, GroupError>;
+
+impl Group {
+    /// Gives the member a thread that drives it, and hands every message to `deliver`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn spawn(
+        self,
+        deliver: impl FnMut(Message<'_>) + Send + 'static,
+    ) -> std::io::Result<Running> {
+        let (sender, stop) = (self.sender(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new().name(format!("multicast {}", self.rank().0));
+        let thread = thread.spawn(move || drive(self, &stopped, deliver))?;
+        Ok(Running { sender, stop, thread: Some(thread) })
+    }
+}
+
+fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> Ended {
+    let mut idle = 0;
+    // Relaxed: nothing else is told by it.
+    while !stop.load(Ordering::Relaxed) && !group.is_finished() {
+        match group.poll(Instant::now(), &mut deliver) {
+            0 => idle += 1,
+            _ => idle = 0,
+        }
+        if idle >= PATIENCE {
+            std::thread::yield_now();
+        }
+        if matches!(group.error(), Some(GroupError::Excluded { .. })) {
+            break;
+        }
+    }
+    match group.is_finished() {
+        true => group.finish(Duration::from_secs(1), deliver),
+        false => group.leave(Duration::from_secs(1), deliver),
+    }
+}
+
+impl Running {
+    /// What sends the messages of this member.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// Ends the stream of this member, and waits until all streams have ended and all is
+    /// delivered.
+    ///
+    /// # Errors
+    /// [`GroupError`]: the group has failed, and what the survivors agree on was delivered.
+    pub fn finish(mut self) -> Ended {
+        self.sender.end();
+        self.join()
+    }
+
+    /// Leaves while others may still be sending.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn leave(mut self) -> Ended {
+        self.stop.store(true, Ordering::Relaxed);
+        self.join()
+    }
+
+    fn join(&mut self) -> Ended {
+        let thread = self.thread.take().expect("it is joined once");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of a member has panicked");
+        }
+    }
+}
