@@ -210,7 +210,10 @@ impl Neighbours {
     pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
         let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
         pairs.extend(self.departed().iter().cloned());
-        pairs.iter().try_for_each(|pair| wait_for(pair, pair.theirs.insides()))
+        pairs.iter().try_for_each(|pair| {
+            let reads = core::iter::once(&*pair.incoming.reads);
+            wait_for(pair, pair.theirs.insides().chain(reads))
+        })
     }
 
     /// Processes that were declared dead and have not gone.
@@ -237,10 +240,7 @@ fn wait_for<'a>(
 ) -> Result<(), c_int> {
     let mut since = None;
     // The other side of the barrier in `QpEntry::enter`.
-    if !barrier::heavy() {
-        // Nobody knows who is inside.
-        return Err(errno::EBUSY);
-    }
+    let is_seen = barrier::heavy();
     for word in words {
         // Acquire: whoever has left, has done what he did.
         let seen = word.load(Ordering::Acquire);
@@ -255,7 +255,8 @@ fn wait_for<'a>(
             std::thread::yield_now();
         }
     }
-    Ok(())
+    // If not, nobody knows who else is inside.
+    if is_seen { Ok(()) } else { Err(errno::EBUSY) }
 }
 
 impl Device {

@@ -286,6 +286,7 @@ impl Qp {
     pub(crate) fn flush_sends(self: &Arc<Qp>, sq: &mut Sq, after: &mut After) {
         let mut line = Line::new();
         if let Some(remote) = &mut sq.remote {
+            let _ = remote.reclaim(&sq.pending);
             remote.go_back();
         }
         self.flush_pending(&mut sq.pending, &mut line);
@@ -342,10 +343,10 @@ impl Qp {
     /// Empties both queues and forgets the connection; completions that nobody has
     /// polled go, too. Both locks are held.
     pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) {
+        sq.part();
         sq.pending.clear();
         sq.requester = Requester::default();
         sq.peer = None;
-        sq.part();
         sq.draining = false;
         self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
         self.send_cq.purge(self.num);

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits;
 use crate::lock::Padded;
+use crate::qp::State;
 
 use super::barrier::light;
 use super::mapped::Layout;
@@ -19,7 +20,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Which process a queue pair's number belongs to.
 #[inline]
@@ -210,12 +211,29 @@ impl QpEntry {
     /// afterwards whether it may. One thread at a time: the send queue's lock is held.
     #[inline]
     pub(crate) fn enter(&self, spares_barriers: bool) -> Inside<'_> {
-        let word = self.inside.load(Ordering::Relaxed);
-        self.inside.store(word | 1, Ordering::Relaxed);
+        Inside::of(&self.inside, spares_barriers)
+    }
+
+    /// Whether the queue pair may have sent what says that it comes from this
+    /// connection of it, and waits for the reply.
+    pub(crate) fn waits_for_reply(&self, incarnation: u8) -> bool {
+        // Acquire: the generation was told before the state.
+        let state = self.state.load(Ordering::Acquire);
+        let sends = [State::Rts, State::Sqd].iter().any(|s| *s as u32 == state);
+        sends && self.generation.load(Ordering::Relaxed) as u8 == incarnation
+    }
+}
+
+impl<'a> Inside<'a> {
+    /// Says so in a word that has this thread as its only writer now.
+    #[inline]
+    pub(crate) fn of(inside: &'a AtomicU32, spares_barriers: bool) -> Inside<'a> {
+        let word = inside.load(Ordering::Relaxed);
+        inside.store(word | 1, Ordering::Relaxed);
         // Either we see that a key or a state is no longer valid, or whoever made it so
         // sees that we are inside, and waits.
         light(spares_barriers);
-        Inside(&self.inside)
+        Inside(inside)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
 use super::barrier::{has_failed, heavy, light};
+use super::directory::Inside;
 use super::memory::{Way, attach};
 use super::pair::Pair;
 use super::region::Window;
@@ -341,6 +342,11 @@ impl Side {
         if reliable && !expected {
             return (Verdict::Silence, 0);
         }
+        let there = is_elsewhere(request).then(|| Arc::clone(&self.pair));
+        let reading = there.as_deref().map(|pair| read_there(pair, request));
+        if matches!(reading, Some(None)) {
+            return (Verdict::Silence, 0);
+        }
         if !self.gather(request, scratch) {
             let status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
             return (Verdict::Refused(status.0 as u8), 0);
@@ -514,6 +520,19 @@ impl Side {
             self.said = true;
         }
     }
+}
+
+/// Whether the data of a request are still where the sender's program has them.
+#[inline]
+fn is_elsewhere(request: &Request) -> bool {
+    request.place == Place::Regions && carries_data(request)
+}
+
+/// Says that a message is read where it lies, until this is dropped. `None` if its sender
+/// waits for it no more: it was flushed, and the memory is the program's again.
+fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
+    let inside = Inside::of(&pair.outgoing.reads, pair.spares_barriers);
+    pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
 }
 
 /// Whether a request is followed by data: it takes a receive request.

@@ -24,7 +24,7 @@ use crate::memory::{Copying, Span, copy_spans};
 use crate::qp::{Qp, State};
 use crate::requester::{Line, Outcome, SqParts};
 use crate::responder::Reply;
-use crate::sq::{self, Op, Sq, Wait};
+use crate::sq::{self, Op, Pending, Sq, Wait};
 
 use super::one_sided::{Access, Region};
 use super::out::{COPIED, Out};
@@ -91,6 +91,19 @@ impl Remote {
         self.generation = 0;
     }
 
+    /// Waits until the peer's process reads no message any more where it lies: it has been
+    /// told that the queue pair sends no more, and the program gets the memory back. Who
+    /// does not go on within seconds is stopped, and cannot be waited for: false.
+    pub(crate) fn reclaim(&self, pending: &Pending) -> bool {
+        let Some(pair) = &self.pair else { return true };
+        let is_read_there = |nth| {
+            let request = pending.nth(nth);
+            request.is_some_and(|request| request.wqe.takes_receive() && request.len() > COPIED)
+        };
+        let reads = || core::iter::once(&*pair.incoming.reads);
+        !(0..self.sent).any(is_read_there) || super::wait_for(pair, reads()).is_ok()
+    }
+
     /// Waits until the peer's process is not inside this one's memory for this
     /// connection.
     pub(crate) fn wait_outside(&self, dest_qpn: u32) {
@@ -116,6 +129,12 @@ impl Qp {
         while let Some(request) = pending.nth(remote.sent) {
             let state = self.state();
             if state.flushes_sends() {
+                if let Some(out) = &mut out {
+                    out.release();
+                }
+                // What has been completed can be seen meanwhile.
+                after.append(core::mem::replace(&mut line, Line::new()).finish());
+                let _ = remote.reclaim(pending);
                 remote.go_back();
                 self.flush_pending(pending, &mut line);
                 break;
@@ -441,10 +460,12 @@ impl Qp {
     /// A process has died: what was on its way there has failed.
     pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, after: &mut After) {
         let mut sq = self.sq.lock();
-        let Some(remote) = sq.remote.as_deref_mut() else { return };
+        let Sq { remote, pending, .. } = &mut *sq;
+        let Some(remote) = remote.as_deref_mut() else { return };
         if !remote.pair.as_ref().is_some_and(|known| Arc::ptr_eq(known, pair)) {
             return;
         }
+        let _ = remote.reclaim(pending);
         remote.go_back();
         sq.requester.waits = None;
         self.run_pending(&mut sq, after, false);
@@ -481,6 +502,7 @@ impl Sq {
     /// The queue pair lets its peer go.
     pub(crate) fn part(&mut self) {
         if let Some(remote) = self.remote.take() {
+            let _ = remote.reclaim(&self.pending);
             remote.wait_outside(self.requester.dest_qpn);
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct Rings {
     pub(crate) wants_room: Padded<AtomicU32>,
     /// This process waits for room in its ring of replies.
     pub(crate) wants_reply_room: Padded<AtomicU32>,
+    /// Odd while this process reads a message in the regions of the other one.
+    pub(crate) reads: Padded<AtomicU32>,
     requests: [[AtomicU64; 8]; REQUESTS as usize],
     replies: [[AtomicU64; 4]; REPLIES as usize],
     data: Data,

@@ -13,6 +13,7 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
+mod reading;
 mod room;
 
 /// The slots of the peers that are made up, one for each test: any but this process's.
@@ -162,6 +163,8 @@ impl Wild {
             body[3],
         ];
         self.rings.scribble_request(self.index, words);
+        let sender = self.directory.qp(far(slot(0)));
+        sender.state.store(State::Rts as u32, Ordering::Relaxed);
         let verdict = [random.below(5 + more) as u8, random.next() as u8, 0, 0];
         let kinds = pair(0, u32::from_le_bytes(verdict));
         let reply = [kinds, pair(target, number(random)), random.next(), 0];

@@ -84,6 +84,15 @@ impl Other {
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
+    /// Stops it; it does nothing any more when this returns.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: a child of ours that nobody has waited for; it is left so.
+        let seen = unsafe { libc::waitpid(self.pid(), &mut status, libc::WUNTRACED) };
+        assert!(seen == self.pid() && libc::WIFSTOPPED(status));
+    }
+
     pub fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
