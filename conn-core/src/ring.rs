@@ -18,7 +18,8 @@
 //! [`free`] finds the head, when records are freed in any order and by any thread.
 //! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the
 //! ring over the network (Buffered Read). [`Told`] is how a head or a tail gets to the other
-//! end, and [`offer`] what both ends tell each other first.
+//! end, and [`offer`] what both ends tell each other first. [`write`] has both ends of Buffered
+//! Write.
 //!
 //! # Records
 //!
@@ -53,6 +54,7 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 mod told;
+pub mod write;
 
 pub use consumer::{Consumer, ConsumerConfig, Record, RecordError, TailError, Taken};
 pub use producer::{CommitError, Committed, Grant, HeadError, Producer, ReserveError};

@@ -1,0 +1,466 @@
+//! Buffered Write: the sender writes records into the receiver's ring, and the receiver
+//! writes its head back.
+//!
+//! ```text
+//!   sender                                              receiver
+//!   records in a ring of its own     push: records,     ring, polled
+//!   [ . . r r r r . . ]  ------------ then tail ------> [ . . r r r r . . ]
+//!   control block        <----------- head, taken ----- hands out, frees
+//! ```
+//!
+//! What has gathered since the last push goes with the next one: that batches by itself,
+//! as much as the pushes before it take time. The tail comes behind the records, either as
+//! the immediate of their last write, which takes one of the receiver's posted receives, or
+//! as a write of its own, which the receiver polls ([`Tail`](super::offer::Tail)). Positions
+//! are the credits for the bytes; for the immediates it is the count of those whose receives
+//! are posted again, which comes with the head.
+//!
+//! ```text
+//!            open --- close() ---> closing --- push with FIN ---> said
+//!   sender    |                       |                             |
+//!             +-------- STOP ---------+-----------------------------+---> stopped
+//!
+//!   receiver  open --- FIN, all handed out ---> ended          open --- stop() ---> stopped
+//! ```
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    CommitError, Committed, Consumer, ConsumerConfig, Geometry, Grant, HeadError, Producer,
+    ReserveError, TailError, Taken, Told,
+};
+use super::{Record, RecordError};
+
+/// Bytes of a ring whose pushes are single work requests: their length has 31 bits.
+pub const MAX_CAPACITY: u64 = 1 << 30;
+
+/// What a receiver told that it cannot: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToldError {
+    /// Its head.
+    Head(HeadError),
+    /// It has taken more immediates than were sent, or fewer than before.
+    Taken {
+        /// What it says.
+        taken: u64,
+    },
+    /// It goes on after it has stopped.
+    AfterStop,
+}
+
+impl fmt::Display for ToldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head(e) => e.fmt(f),
+            Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} immediates"),
+            Self::AfterStop => f.write_str("the peer receives on after it has stopped"),
+        }
+    }
+}
+
+impl core::error::Error for ToldError {}
+
+/// What a sender pushed that it cannot: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PushedError {
+    /// Its tail.
+    Tail(TailError),
+    /// An immediate for which it had no credit, or that this ring does not have.
+    Uncredited,
+    /// It goes on after it has said goodbye.
+    AfterEnd,
+}
+
+impl fmt::Display for PushedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tail(e) => e.fmt(f),
+            Self::Uncredited => f.write_str("the peer sent an immediate without a credit for it"),
+            Self::AfterEnd => f.write_str("the peer sends on after it has said goodbye"),
+        }
+    }
+}
+
+impl core::error::Error for PushedError {}
+
+/// A piece of the ring that is written in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes from the beginning of the ring's memory, at both ends.
+    pub offset: u64,
+    /// Bytes. In mirrored memory a piece may reach into the second view.
+    pub len: u32,
+}
+
+/// What is to be posted: the pieces, the first one first, and then the tail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// The records. There is a second piece only where plain memory ends in between, and
+    /// none where there is only a goodbye to say.
+    pub pieces: [Option<Piece>; 2],
+    /// What the receiver is told with it.
+    pub tail: Told,
+}
+
+/// The sender's end. See the [module](self).
+///
+/// ```
+/// use conn_core::ring::{Geometry, Told, write::*};
+///
+/// let geometry = Geometry::mirrored(64, 40)?;
+/// let mut sender = WriteSender::new(geometry, None);
+/// for len in [5, 8] {
+///     let grant = sender.reserve(len)?;
+///     sender.commit(grant, len)?; // with the payload and the header in memory
+/// }
+/// let push = sender.push().expect("two records have gathered");
+/// assert_eq!(push.pieces, [Some(Piece { offset: 0, len: 32 }), None]);
+/// sender.mark_pushed(&push); // it was posted
+///
+/// let mut receiver = WriteReceiver::new(geometry, 16, None);
+/// assert_eq!(receiver.on_tail(push.tail)?, 32);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: head <= pushed <= tail <= head + capacity; taken <= immediates, and no more
+// than window of them are not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteSender {
+    ring: Producer,
+    pushed: u64,
+    /// Receives that the peer has posted for immediates; `None` where the tail is written.
+    window: Option<u32>,
+    immediates: u64,
+    taken: u64,
+    is_closing: bool,
+    has_said: bool,
+    is_stopped: bool,
+}
+
+/// Sending.
+impl WriteSender {
+    /// The sender of an empty ring. `window` is the number of receives that the peer has
+    /// posted, if the tail is told by immediates.
+    pub const fn new(geometry: Geometry, window: Option<u32>) -> Self {
+        Self {
+            ring: Producer::new(geometry),
+            pushed: 0,
+            window,
+            immediates: 0,
+            taken: 0,
+            is_closing: false,
+            has_said: false,
+            is_stopped: false,
+        }
+    }
+
+    /// The ring's shape.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        self.ring.geometry()
+    }
+
+    /// Up to where records are committed.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// Up to where they were pushed.
+    #[inline]
+    pub fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Committed bytes that were not pushed.
+    #[inline]
+    pub fn gathered(&self) -> u64 {
+        self.ring.tail() - self.pushed
+    }
+
+    /// Whether the receiver has stopped: nothing more arrives.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Whether goodbye was said.
+    #[inline]
+    pub fn has_said_goodbye(&self) -> bool {
+        self.has_said
+    }
+
+    /// Finds room for a record, as [`Producer::reserve`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
+        self.ring.reserve(len)
+    }
+
+    /// Makes a record of what was granted, as [`Producer::commit`].
+    ///
+    /// # Errors
+    /// As there, and after [`close`](Self::close).
+    #[inline]
+    pub fn commit(&mut self, grant: Grant, len: u32) -> Result<Committed, CommitError> {
+        if self.is_closing {
+            return Err(CommitError);
+        }
+        self.ring.commit(grant, len)
+    }
+
+    /// No more records come: the next push says goodbye.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// What is to be posted now, if anything: all that has gathered. `None` also while the
+    /// receiver has no receive for an immediate.
+    #[inline]
+    pub fn push(&self) -> Option<Push> {
+        let tail = self.ring.tail();
+        let says_goodbye = self.is_closing && !self.has_said;
+        if tail == self.pushed && !says_goodbye || !self.may_push() {
+            return None;
+        }
+        let pieces = self.pieces(tail);
+        Some(Push { pieces, tail: Told { position: tail, is_last: says_goodbye } })
+    }
+
+    /// Whether the receiver has a receive for an immediate, if it needs one.
+    #[inline]
+    pub fn may_push(&self) -> bool {
+        self.window.is_none_or(|window| self.immediates - self.taken < u64::from(window))
+    }
+
+    #[inline]
+    fn pieces(&self, tail: u64) -> [Option<Piece>; 2] {
+        let (geometry, len) = (self.ring.geometry(), tail - self.pushed);
+        let left = geometry.left_of_lap(self.pushed);
+        let first = if geometry.is_mirrored() { len } else { len.min(left) };
+        let piece = |offset, len| (len > 0).then_some(Piece { offset, len: len as u32 });
+        [piece(geometry.offset(self.pushed), first), piece(0, len - first)]
+    }
+
+    /// What [`push`](Self::push) gave was posted.
+    #[inline]
+    pub fn mark_pushed(&mut self, push: &Push) {
+        debug_assert!(self.pushed <= push.tail.position && push.tail.position <= self.ring.tail());
+        self.pushed = push.tail.position;
+        self.immediates += u64::from(self.window.is_some());
+        self.has_said |= push.tail.is_last;
+    }
+
+    /// What lies in the control block: the word of the head, and the count of immediates.
+    /// Returns whether anything is new.
+    ///
+    /// # Errors
+    /// [`ToldError`]: the connection is to be closed. Nothing has changed.
+    #[inline]
+    pub fn on_told(&mut self, head: u64, taken: u64) -> Result<bool, ToldError> {
+        let told = Told::from_word(head);
+        let is_old = told.position == self.ring.head() && taken == self.taken;
+        if is_old && told.is_last == self.is_stopped {
+            return Ok(false);
+        }
+        if self.is_stopped {
+            return Err(ToldError::AfterStop);
+        }
+        if taken < self.taken || taken > self.immediates {
+            return Err(ToldError::Taken { taken });
+        }
+        if let Some(by @ 1..) = told.position.checked_sub(self.pushed) {
+            return Err(ToldError::Head(HeadError::BeyondTail { by }));
+        }
+        self.ring.on_head(told.position).map_err(ToldError::Head)?;
+        (self.taken, self.is_stopped) = (taken, told.is_last);
+        Ok(true)
+    }
+}
+
+/// What the sender is to be told, in one write: two words, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// The head; the last one says STOP.
+    pub head: Told,
+    /// Immediates taken, whose receives are posted again.
+    pub taken: u64,
+}
+
+/// The receiver's end. See the [module](self).
+///
+/// ```
+/// use conn_core::ring::{Geometry, Told, write::*};
+///
+/// let mut receiver = WriteReceiver::new(Geometry::mirrored(64, 40)?, 0, Some(4));
+/// let tail = Told { position: 16, is_last: true };
+/// assert_eq!(receiver.on_immediate(tail.to_imm())?, 16);
+/// assert_eq!(receiver.next_header(), Some(0));
+/// receiver.take(5)?; // the header that lies there: mark 0, 5 bytes
+/// assert!(receiver.has_ended());
+/// receiver.on_freed(16);
+/// let update = receiver.update_due().expect("every free is told");
+/// assert_eq!((update.head.position, update.taken), (16, 1));
+/// receiver.mark_told(update);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: that of `Consumer`; told_taken <= immediates <= told_taken + window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteReceiver {
+    ring: Consumer,
+    window: Option<u32>,
+    immediates: u64,
+    told_taken: u64,
+    said_goodbye: bool,
+    is_stopping: bool,
+}
+
+/// What arrives.
+impl WriteReceiver {
+    /// The receiver of an empty ring. Freed bytes are told when `head_threshold` of them
+    /// have gathered, or when the sender might be waiting. `window` is the number of receives
+    /// that are posted, if the tail is told by immediates.
+    pub const fn new(geometry: Geometry, head_threshold: u64, window: Option<u32>) -> Self {
+        Self {
+            ring: Consumer::new(geometry, ConsumerConfig { head_threshold }),
+            window,
+            immediates: 0,
+            told_taken: 0,
+            said_goodbye: false,
+            is_stopping: false,
+        }
+    }
+
+    /// The ring's shape.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        self.ring.geometry()
+    }
+
+    /// Up to where records have been handed out.
+    #[inline]
+    pub fn read_pointer(&self) -> u64 {
+        self.ring.read_pointer()
+    }
+
+    /// Up to where the sender has written.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.ring.tail()
+    }
+
+    /// A tail has arrived: the word of the control block, or what an immediate says. Returns
+    /// the bytes that are new.
+    ///
+    /// # Errors
+    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    #[inline]
+    pub fn on_tail(&mut self, tail: Told) -> Result<u64, PushedError> {
+        if tail.position == self.ring.tail() && tail.is_last == self.said_goodbye {
+            return Ok(0);
+        }
+        if self.said_goodbye {
+            return Err(PushedError::AfterEnd);
+        }
+        let new = self.ring.on_tail(tail.position).map_err(PushedError::Tail)?;
+        self.ring.on_landed(tail.position).map_err(PushedError::Tail)?;
+        self.said_goodbye = tail.is_last;
+        Ok(new)
+    }
+
+    /// An immediate has arrived; its receive is posted again before the sender is told
+    /// anything. Returns the bytes that are new.
+    ///
+    /// # Errors
+    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    #[inline]
+    pub fn on_immediate(&mut self, imm: u32) -> Result<u64, PushedError> {
+        let window = self.window.map_or(0, u64::from);
+        if self.immediates - self.told_taken >= window {
+            return Err(PushedError::Uncredited);
+        }
+        let told = Told::from_imm(imm, self.ring.tail());
+        if self.said_goodbye {
+            return Err(PushedError::AfterEnd);
+        }
+        let new = self.on_tail(told)?;
+        self.immediates += 1;
+        Ok(new)
+    }
+}
+
+/// Handing out, freeing, telling.
+impl WriteReceiver {
+    /// Where the next header lies, as [`Consumer::next_header`].
+    #[inline]
+    pub fn next_header(&self) -> Option<u64> {
+        self.ring.next_header()
+    }
+
+    /// Takes the record whose header was read, or skips what is none: `None`.
+    ///
+    /// # Errors
+    /// [`RecordError`] when it is no record: the connection is to be closed.
+    #[inline]
+    pub fn take(&mut self, header: u64) -> Result<Option<Record>, RecordError> {
+        match self.ring.take(header)? {
+            Taken::Record(record) => Ok(Some(record)),
+            // All of it has landed: nothing is there in part.
+            Taken::Skipped | Taken::Partial => Ok(None),
+        }
+    }
+
+    /// All records up to `head` have been freed, as [`Consumer::on_freed`].
+    ///
+    /// # Panics
+    /// As there.
+    #[inline]
+    pub fn on_freed(&mut self, head: u64) {
+        self.ring.on_freed(head);
+    }
+
+    /// Whether the sender has said goodbye, and all was handed out.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.said_goodbye && self.ring.read_pointer() == self.ring.tail()
+    }
+
+    /// No more is taken: what is told next says STOP.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// What the sender is to be told, when it is worth it: freed bytes, as
+    /// [`Consumer::head_due`]; or immediates, when half of its credits have gathered.
+    #[inline]
+    pub fn update_due(&self) -> Option<Update> {
+        let half = self.window.map_or(u64::MAX, |window| u64::from(window).div_ceil(2));
+        let is_due = self.ring.head_due().is_some() || self.immediates - self.told_taken >= half;
+        is_due.then(|| self.update())
+    }
+
+    /// What the sender can be told.
+    #[inline]
+    pub fn update(&self) -> Update {
+        let head = Told { position: self.ring.head(), is_last: self.is_stopping };
+        Update { head, taken: self.immediates }
+    }
+
+    /// It is being told so.
+    ///
+    /// # Panics
+    /// When it was never due: a bug of the driver.
+    #[inline]
+    pub fn mark_told(&mut self, update: Update) {
+        self.ring.mark_told(update.head.position);
+        self.told_taken = update.taken;
+    }
+}

@@ -1,0 +1,312 @@
+//! The operations of a Buffered Write connection, and a naive model of what they mean: a
+//! queue of messages, a queue of writes under way, and memory at both ends.
+
+use std::{collections::VecDeque, vec, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// What can happen to a connection.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A message is accepted.
+    Send(u8),
+    /// What has gathered is posted.
+    Push,
+    /// The oldest write on its way to the receiver arrives.
+    Arrive,
+    /// A message is handed out.
+    Take,
+    /// What was handed out is freed.
+    Free,
+    /// The sender is told, if that is due.
+    Tell,
+    /// The oldest write on its way to the sender arrives.
+    Hear,
+    /// The sender has no more messages.
+    Close,
+    /// The receiver takes no more, and tells so.
+    Stop,
+    /// A tail arrives that is so many bytes beside the true one, or a goodbye.
+    LieTail(i8, bool),
+    /// An immediate arrives, whatever it is.
+    LieImmediate(u32),
+    /// A head arrives that is so many bytes beside the true one, and so many immediates.
+    LieTold(i8, i8),
+}
+
+/// How a connection of the oracle is made.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bytes of the ring, as a power of two: 4 to 16.
+    pub capacity_log2: u32,
+    /// Whether the memory is mirrored.
+    pub is_mirrored: bool,
+    /// Freed bytes that are worth telling.
+    pub head_threshold: u64,
+    /// Receives for immediates; `None` writes the tail.
+    pub window: Option<u32>,
+}
+
+/// A write on its way to the receiver: bytes at places of the ring, and then the tail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Written {
+    bytes: Vec<(usize, Vec<u8>)>,
+    tail: Told,
+}
+
+/// Both ends, their memory, and what is on its way.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    sender: WriteSender,
+    receiver: WriteReceiver,
+    window: Option<u32>,
+    sender_memory: Vec<u8>,
+    receiver_memory: Vec<u8>,
+    there: VecDeque<Written>,
+    back: VecDeque<Update>,
+    /// Accepted and not handed out.
+    model: VecDeque<Vec<u8>>,
+    sent: u8,
+    is_closed: bool,
+}
+
+impl Connection {
+    /// One with an empty ring; `None` when there is none of that shape.
+    pub fn new(shape: Shape) -> Option<Self> {
+        let capacity = 1u64.checked_shl(shape.capacity_log2).filter(|bytes| *bytes <= 1 << 16)?;
+        let make = if shape.is_mirrored { Geometry::mirrored } else { Geometry::plain };
+        let room = if shape.is_mirrored { capacity } else { capacity / 2 };
+        let geometry = make(capacity, room.checked_sub(8)? as u32).ok()?;
+        let window = shape.window.map(|window| window.max(1));
+        let memory = vec![0xa5; capacity as usize];
+        Some(Self {
+            sender: WriteSender::new(geometry, window),
+            receiver: WriteReceiver::new(geometry, shape.head_threshold, window),
+            window,
+            sender_memory: memory.clone(),
+            receiver_memory: memory,
+            there: VecDeque::new(),
+            back: VecDeque::new(),
+            model: VecDeque::new(),
+            sent: 0,
+            is_closed: false,
+        })
+    }
+
+    /// Bytes of memory that is read and written as both views would be.
+    fn at(&self, position: u64) -> usize {
+        (position % self.sender_memory.len() as u64) as usize
+    }
+
+    fn send(&mut self, len: u8) {
+        let before = self.sender.clone();
+        let Ok(grant) = self.sender.reserve(len.into()) else {
+            assert_eq!(self.sender, before);
+            return;
+        };
+        let offset = grant.payload().offset;
+        match self.sender.commit(grant, len.into()) {
+            Err(CommitError) => assert!(self.is_closed && self.sender == before),
+            Ok(Committed { header, skip }) => {
+                assert!(!self.is_closed);
+                self.sent = self.sent.wrapping_add(1);
+                for i in 0..u64::from(len) {
+                    let at = self.at(offset + i);
+                    self.sender_memory[at] = self.sent;
+                }
+                for header in [Some(header), skip].into_iter().flatten() {
+                    let at = self.at(header.offset);
+                    self.sender_memory[at..at + 8].copy_from_slice(&header.word.to_le_bytes());
+                }
+                self.model.push_back(vec![self.sent; len.into()]);
+            }
+        }
+    }
+
+    /// What is pushed is exactly what has gathered, in pieces that lie within memory.
+    fn push(&mut self) {
+        let (gathered, from) = (self.sender.gathered(), self.sender.pushed());
+        let Some(push) = self.sender.push() else {
+            let untaken = self.sender.immediates - self.sender.taken;
+            let is_blocked = self.window.is_some_and(|window| untaken >= window.into());
+            let has_nothing = gathered == 0 && self.is_closed <= self.sender.has_said;
+            assert!(is_blocked || has_nothing, "nothing is pushed, and something could be");
+            return;
+        };
+        let pieces: Vec<Piece> = push.pieces.into_iter().flatten().collect();
+        assert_eq!(pieces.iter().map(|p| u64::from(p.len)).sum::<u64>(), gathered);
+        let (mut bytes, mut position) = (Vec::new(), from);
+        for piece in pieces {
+            assert_eq!(piece.offset as usize, self.at(position));
+            let capacity = self.sender_memory.len() as u64;
+            let views = 1 + u64::from(self.sender.geometry().is_mirrored());
+            assert!(piece.offset + u64::from(piece.len) <= views * capacity);
+            for i in 0..u64::from(piece.len) {
+                let at = self.at(position + i);
+                bytes.push((at, vec![self.sender_memory[at]]));
+            }
+            position += u64::from(piece.len);
+        }
+        assert_eq!(push.tail, Told { position, is_last: self.is_closed });
+        self.sender.mark_pushed(&push);
+        self.there.push_back(Written { bytes, tail: push.tail });
+    }
+
+    fn arrive(&mut self) {
+        let Some(Written { bytes, tail }) = self.there.pop_front() else { return };
+        for (at, content) in bytes {
+            self.receiver_memory[at..at + content.len()].copy_from_slice(&content);
+        }
+        let before = self.receiver.tail();
+        let new = match self.window {
+            Some(_) => self.receiver.on_immediate(tail.to_imm()),
+            None => self.receiver.on_tail(Told::from_word(tail.to_word())),
+        };
+        assert_eq!(new, Ok(tail.position - before), "an honest push");
+    }
+
+    fn take(&mut self) {
+        let Some(offset) = self.receiver.next_header() else {
+            let is_over = self.is_closed && self.sender.has_said && self.there.is_empty();
+            assert_eq!(self.receiver.has_ended(), is_over);
+            assert!(!is_over || self.model.is_empty(), "it has ended, and messages are left");
+            return;
+        };
+        assert!(!self.receiver.has_ended());
+        let at = self.at(offset);
+        let word = self.receiver_memory[at..at + 8].try_into().expect("8 bytes");
+        let Some(record) = self.receiver.take(u64::from_le_bytes(word)).expect("a record") else {
+            return;
+        };
+        let expected = self.model.pop_front().expect("a message that was sent");
+        let span = record.payload;
+        let content: Vec<u8> = (0..u64::from(span.len))
+            .map(|i| self.receiver_memory[self.at(span.offset + i)])
+            .collect();
+        assert_eq!(content, expected);
+    }
+
+    fn tell(&mut self) {
+        if let Some(update) = self.receiver.update_due() {
+            self.receiver.mark_told(update);
+            self.back.push_back(update);
+            assert_eq!(self.receiver.update_due(), None);
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(update) = self.back.pop_front() else { return };
+        let heard = self.sender.on_told(update.head.to_word(), update.taken);
+        assert!(heard.is_ok(), "an honest update: {heard:?}");
+        assert_eq!(self.sender.is_stopped(), update.head.is_last);
+    }
+
+    /// A sender that has something to send, and to whom nothing is on its way back, gets
+    /// room when all is handed out and freed.
+    fn check_liveness(&self) {
+        let mut all = self.clone();
+        let is_stopped = all.receiver.is_stopping;
+        for _ in 0..4 * all.sender_memory.len() {
+            for op in [Op::Push, Op::Arrive, Op::Take, Op::Free, Op::Tell, Op::Hear] {
+                all.step(op);
+            }
+        }
+        assert!(all.model.is_empty(), "messages stay behind for ever");
+        let longest = all.sender.geometry().max_payload();
+        let fits = all.sender.reserve(longest).is_ok();
+        assert!(fits || is_stopped, "the longest message never fits");
+        assert!(all.sender.may_push() || is_stopped, "no credit ever comes");
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Send(len) => self.send(len),
+            Op::Push => self.push(),
+            Op::Arrive => self.arrive(),
+            Op::Take => self.take(),
+            Op::Free => self.receiver.on_freed(self.receiver.read_pointer()),
+            Op::Tell => self.tell(),
+            Op::Hear => self.hear(),
+            Op::Close => {
+                self.sender.close();
+                self.is_closed = true;
+            }
+            Op::Stop => self.stop(),
+            Op::LieTail(by, is_last) => self.lie_tail(by, is_last),
+            Op::LieImmediate(imm) => self.lie_immediate(imm),
+            Op::LieTold(head, taken) => self.lie_told(head, taken),
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.receiver.is_stopping {
+            return;
+        }
+        self.receiver.stop();
+        let update = self.receiver.update();
+        assert!(update.head.is_last);
+        self.receiver.mark_told(update);
+        self.back.push_back(update);
+    }
+}
+
+/// Lies are refused, or could have been the truth; what is refused changes nothing. Each is
+/// told to a copy, so that the honest ends go on.
+impl Connection {
+    fn lie_tail(&self, by: i8, is_last: bool) {
+        let mut receiver = self.receiver.clone();
+        let position = receiver.tail().wrapping_add_signed(by.into());
+        match receiver.on_tail(Told { position, is_last }) {
+            Ok(new) => {
+                assert!(by >= 0 && by % 8 == 0 && new == by as u64);
+                let told = receiver.ring.clone();
+                assert!(position <= told.head() + receiver.geometry().capacity());
+            }
+            Err(_) => assert_eq!(receiver, self.receiver),
+        }
+    }
+
+    fn lie_immediate(&self, imm: u32) {
+        let mut receiver = self.receiver.clone();
+        match receiver.on_immediate(imm) {
+            Ok(new) => {
+                assert!(self.window.is_some() && new <= receiver.geometry().capacity());
+                assert_eq!(receiver.tail(), self.receiver.tail() + new);
+            }
+            Err(_) => assert_eq!(receiver, self.receiver),
+        }
+    }
+
+    fn lie_told(&self, head: i8, taken: i8) {
+        let mut sender = self.sender.clone();
+        let word = sender.ring.head().wrapping_add_signed(head.into());
+        let count = sender.taken.wrapping_add_signed(taken.into());
+        match sender.on_told(word, count) {
+            Ok(_) => {
+                assert!(sender.ring.head() <= sender.pushed && sender.taken <= sender.immediates);
+                assert!(sender.ring.head() >= self.sender.ring.head());
+            }
+            Err(_) => assert_eq!(sender, self.sender),
+        }
+    }
+}
+
+impl Pair for Connection {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        self.step(op);
+        let sender = &self.sender;
+        assert!(sender.ring.head() <= sender.pushed && sender.pushed <= sender.tail());
+    }
+}
+
+/// Lets the operations happen, and then looks whether everything comes to its end.
+pub fn run(shape: Shape, ops: &[Op]) {
+    let Some(mut connection) = Connection::new(shape) else { return };
+    ops.iter().for_each(|op| connection.apply(*op));
+    connection.check_liveness();
+}

@@ -1,0 +1,118 @@
+use std::{println, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::oracle::*;
+use super::*;
+use crate::exhaustive::every_history;
+
+fn shape(is_mirrored: bool, window: Option<u32>) -> Shape {
+    Shape { capacity_log2: 5, is_mirrored, head_threshold: 16, window }
+}
+
+#[test]
+fn every_short_history_agrees_with_the_model() {
+    let alphabet =
+        [Op::Send(0), Op::Send(8), Op::Push, Op::Arrive, Op::Take, Op::Free, Op::Tell, Op::Hear];
+    let mut histories = 0;
+    for is_mirrored in [true, false] {
+        for window in [None, Some(1)] {
+            let start = Connection::new(shape(is_mirrored, window)).unwrap();
+            histories += every_history(&start, &alphabet, 6);
+        }
+    }
+    println!("ring::write: {histories} histories");
+    assert!(histories > 1_000_000);
+}
+
+#[test]
+fn every_short_end_agrees_with_the_model() {
+    let alphabet = [
+        Op::Send(8),
+        Op::Push,
+        Op::Arrive,
+        Op::Take,
+        Op::Free,
+        Op::Close,
+        Op::Stop,
+        Op::Hear,
+        Op::LieTail(8, true),
+        Op::LieTold(8, 1),
+    ];
+    let mut histories = 0;
+    for window in [None, Some(2)] {
+        let start = Connection::new(shape(true, window)).unwrap();
+        histories += every_history(&start, &alphabet, 5);
+    }
+    println!("ring::write: {histories} ends");
+}
+
+#[test]
+fn each_lie_is_named() {
+    let geometry = Geometry::mirrored(64, 40).unwrap();
+    let mut sender = WriteSender::new(geometry, Some(1));
+    for len in [8, 0] {
+        let grant = sender.reserve(len).unwrap();
+        sender.commit(grant, len).unwrap();
+        if let Some(push) = sender.push() {
+            sender.mark_pushed(&push);
+        }
+    }
+    assert_eq!((sender.pushed(), sender.tail(), sender.may_push()), (16, 24, false));
+    let beyond = ToldError::Head(HeadError::BeyondTail { by: 8 });
+    assert_eq!(sender.on_told(24, 0), Err(beyond), "committed, and not pushed");
+    assert_eq!(sender.on_told(4, 0), Err(ToldError::Head(HeadError::Misaligned)));
+    assert_eq!(sender.on_told(16, 2), Err(ToldError::Taken { taken: 2 }));
+    assert_eq!(sender.on_told(16 | 1, 1), Ok(true));
+    assert!(sender.is_stopped());
+    assert_eq!(sender.on_told(16, 1), Err(ToldError::AfterStop));
+    let back = ToldError::AfterStop;
+    assert_eq!(sender.on_told(8, 1), Err(back));
+
+    let mut receiver = WriteReceiver::new(geometry, 0, Some(1));
+    let told = |position, is_last| Told { position, is_last };
+    assert_eq!(receiver.on_immediate(2), Ok(16));
+    assert_eq!(receiver.on_immediate(3), Err(PushedError::Uncredited));
+    receiver.mark_told(receiver.update());
+    let over = PushedError::Tail(TailError::BeyondCapacity { by: 8 });
+    assert_eq!(receiver.on_immediate(9), Err(over));
+    assert_eq!(
+        receiver.on_tail(told(8, false)),
+        Err(PushedError::Tail(TailError::Backwards { by: 8 }))
+    );
+    assert_eq!(receiver.on_tail(told(16, true)), Ok(0));
+    assert_eq!(receiver.on_tail(told(24, true)), Err(PushedError::AfterEnd));
+    assert_eq!(receiver.on_tail(told(16, false)), Err(PushedError::AfterEnd), "goodbye taken back");
+    assert_eq!(receiver.on_immediate(3), Err(PushedError::AfterEnd));
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..70u8).prop_map(Op::Send),
+        4 => Just(Op::Push),
+        4 => Just(Op::Arrive),
+        6 => Just(Op::Take),
+        4 => Just(Op::Free),
+        4 => Just(Op::Tell),
+        4 => Just(Op::Hear),
+        1 => any::<(i8, bool)>().prop_map(|(by, last)| Op::LieTail(by, last)),
+        1 => any::<u32>().prop_map(Op::LieImmediate),
+        1 => any::<(i8, i8)>().prop_map(|(head, taken)| Op::LieTold(head, taken)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn long_histories_agree_with_the_model(
+        ops in proptest::collection::vec(op(), 0..400),
+        capacity_log2 in 4..9u32, is_mirrored: bool, head_threshold in 0..100u64,
+        window in proptest::option::of(1..5u32), closes: bool,
+    ) {
+        let shape = Shape { capacity_log2, is_mirrored, head_threshold, window };
+        let mut ops: Vec<Op> = ops;
+        if closes {
+            ops.push(Op::Close);
+        }
+        run(shape, &ops);
+    }
+}
