@@ -30,6 +30,7 @@
 
 mod bell;
 pub mod buffered_read;
+pub mod buffered_write;
 pub mod build;
 pub mod device;
 pub mod direct_read;

@@ -63,6 +63,9 @@ impl Deadline {
     }
 }
 
+/// How long a thread sleeps that waits for a word of memory, which no interrupt tells of.
+pub(crate) const NAP: Duration = Duration::from_micros(200);
+
 /// What is logged with a probe.
 pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
 

@@ -1,6 +1,8 @@
 //! What every connection's set-up does with a port: look at it, make a completion queue,
 //! join a queue pair to the peer's.
 
+use std::time::{Duration, Instant};
+
 use conn_core::handshake::{self, Endpoint, Parameters};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
 use verbs_safe::{
@@ -9,7 +11,7 @@ use verbs_safe::{
 
 use crate::device::Device;
 use crate::send_recv::{ConnectError, Transport};
-use crate::wait::WaitStrategy;
+use crate::wait::{Deadline, WaitStrategy};
 
 /// Trackers live with their connection, so their storage is of the depth's size.
 pub(crate) type Tracker = SendTracker<Box<[u64]>>;
@@ -19,6 +21,22 @@ pub(crate) fn tracker(depth: u32, control: u32, signal_every: u32) -> Tracker {
     let storage = vec![0; wr::words_for(depth + control)].into_boxed_slice();
     let config = SendTrackerConfig { depth: depth + control, control_slots: control, signal_every };
     SendTracker::with_storage(config, storage).expect("a validated configuration has data slots")
+}
+
+/// How long a device may have no room for what our own accounting has room for. Whatever
+/// is on its way has failed by then.
+const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Patience with a device that has no room; it begins with the first look.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(Option<Deadline>);
+
+impl Patience {
+    #[cold]
+    pub(crate) fn is_over(&mut self) -> bool {
+        let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
+        limit.has_passed(Instant::now())
+    }
 }
 
 /// The port that a connection uses, and how it is addressed.

@@ -57,6 +57,12 @@ pub enum Violation {
     /// A ring's tail that no honest sender tells.
     #[error("impossible tail: {0}")]
     Tail(conn_core::ring::TailError),
+    /// What no receiver of a ring can tell.
+    #[error("{0}")]
+    Told(conn_core::ring::write::ToldError),
+    /// What no sender into a ring can tell.
+    #[error("{0}")]
+    Pushed(conn_core::ring::write::PushedError),
     /// Something in a ring that is no record.
     #[error("malformed record: {0}")]
     Record(conn_core::ring::RecordError),

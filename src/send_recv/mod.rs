@@ -31,7 +31,7 @@
 
 mod config;
 mod error;
-mod index;
+pub(crate) mod index;
 mod link;
 mod links;
 mod listener;

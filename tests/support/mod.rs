@@ -4,6 +4,7 @@
 
 pub mod raw;
 pub mod tally;
+pub mod write;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -50,8 +50,6 @@ pub enum ToldError {
         /// What it says.
         taken: u64,
     },
-    /// It goes on after it has stopped.
-    AfterStop,
 }
 
 impl fmt::Display for ToldError {
@@ -59,7 +57,6 @@ impl fmt::Display for ToldError {
         match self {
             Self::Head(e) => e.fmt(f),
             Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} immediates"),
-            Self::AfterStop => f.write_str("the peer receives on after it has stopped"),
         }
     }
 }
@@ -129,7 +126,7 @@ pub struct Push {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 // Invariant: head <= pushed <= tail <= head + capacity; taken <= immediates, and no more
-// than window of them are not taken.
+// than window of them, and the goodbye, are not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteSender {
     ring: Producer,
@@ -145,8 +142,8 @@ pub struct WriteSender {
 
 /// Sending.
 impl WriteSender {
-    /// The sender of an empty ring. `window` is the number of receives that the peer has
-    /// posted, if the tail is told by immediates.
+    /// The sender of an empty ring. If the tail is told by immediates, `window` is the number
+    /// of receives that the peer has posted for them, less one for the goodbye.
     pub const fn new(geometry: Geometry, window: Option<u32>) -> Self {
         Self {
             ring: Producer::new(geometry),
@@ -164,6 +161,11 @@ impl WriteSender {
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         self.ring.geometry()
+    }
+
+    /// Whether the tail is told by immediates.
+    pub fn has_window(&self) -> bool {
+        self.window.is_some()
     }
 
     /// Up to where records are committed.
@@ -228,7 +230,8 @@ impl WriteSender {
     pub fn push(&self) -> Option<Push> {
         let tail = self.ring.tail();
         let says_goodbye = self.is_closing && !self.has_said;
-        if tail == self.pushed && !says_goodbye || !self.may_push() {
+        // One receive more than there are credits waits for the goodbye.
+        if !says_goodbye && (tail == self.pushed || !self.may_push()) {
             return None;
         }
         let pieces = self.pieces(tail);
@@ -260,7 +263,7 @@ impl WriteSender {
     }
 
     /// What lies in the control block: the word of the head, and the count of immediates.
-    /// Returns whether anything is new.
+    /// Returns whether anything is new; nothing is, once the receiver has stopped.
     ///
     /// # Errors
     /// [`ToldError`]: the connection is to be closed. Nothing has changed.
@@ -268,11 +271,8 @@ impl WriteSender {
     pub fn on_told(&mut self, head: u64, taken: u64) -> Result<bool, ToldError> {
         let told = Told::from_word(head);
         let is_old = told.position == self.ring.head() && taken == self.taken;
-        if is_old && told.is_last == self.is_stopped {
+        if self.is_stopped || is_old && !told.is_last {
             return Ok(false);
-        }
-        if self.is_stopped {
-            return Err(ToldError::AfterStop);
         }
         if taken < self.taken || taken > self.immediates {
             return Err(ToldError::Taken { taken });
@@ -312,7 +312,7 @@ pub struct Update {
 /// receiver.mark_told(update);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: that of `Consumer`; told_taken <= immediates <= told_taken + window.
+// Invariant: that of `Consumer`; told_taken <= immediates <= told_taken + window + 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceiver {
     ring: Consumer,
@@ -326,8 +326,8 @@ pub struct WriteReceiver {
 /// What arrives.
 impl WriteReceiver {
     /// The receiver of an empty ring. Freed bytes are told when `head_threshold` of them
-    /// have gathered, or when the sender might be waiting. `window` is the number of receives
-    /// that are posted, if the tail is told by immediates.
+    /// have gathered, or when the sender might be waiting. If the tail is told by immediates,
+    /// `window` is the number of receives that are posted for them, less one for the goodbye.
     pub const fn new(geometry: Geometry, head_threshold: u64, window: Option<u32>) -> Self {
         Self {
             ring: Consumer::new(geometry, ConsumerConfig { head_threshold }),
@@ -383,13 +383,13 @@ impl WriteReceiver {
     /// [`PushedError`]: the connection is to be closed. Nothing has changed.
     #[inline]
     pub fn on_immediate(&mut self, imm: u32) -> Result<u64, PushedError> {
-        let window = self.window.map_or(0, u64::from);
-        if self.immediates - self.told_taken >= window {
-            return Err(PushedError::Uncredited);
-        }
         let told = Told::from_imm(imm, self.ring.tail());
         if self.said_goodbye {
             return Err(PushedError::AfterEnd);
+        }
+        let window = self.window.map_or(0, |window| u64::from(window) + u64::from(told.is_last));
+        if self.immediates - self.told_taken >= window {
+            return Err(PushedError::Uncredited);
         }
         let new = self.on_tail(told)?;
         self.immediates += 1;

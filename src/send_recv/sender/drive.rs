@@ -1,7 +1,5 @@
 //! Driving the device: doorbells, completions, and what they change.
 
-use std::time::{Duration, Instant};
-
 use conn_core::control::Control;
 use conn_core::credit::{CreditWindow, CreditWire};
 use conn_core::wr::WrId;
@@ -9,21 +7,20 @@ use verbs_safe::{Completion, RecvQueue, SendQueue};
 
 use super::{Sender, SenderStats};
 use crate::send_recv::{Ended, SendError, Violation, ended_by};
-use crate::wait::Deadline;
-use crate::wire::Tracker;
+use crate::wire::{Patience, Tracker};
 
 /// Driving the device.
 impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
         self.book();
-        let mut limit = None;
+        let mut limit = Patience::default();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
                 // A full send queue is backpressure: completions make room. Our
                 // own accounting keeps below the depth, so this is rare.
-                Err(e) if e.retry && !has_passed(&mut limit) => {
+                Err(e) if e.retry && !limit.is_over() => {
                     if self.progress()? == 0 {
                         std::thread::yield_now();
                     }
@@ -100,16 +97,6 @@ impl Sender {
         }
         self.ended.get_or_insert(ended).clone().into()
     }
-}
-
-/// How long a device may have no room for what our own accounting has room for. Whatever
-/// is on its way has failed by then.
-const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether the limit, which begins with the first look at it, has passed.
-#[cold]
-fn has_passed(limit: &mut Option<Deadline>) -> bool {
-    limit.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT)).has_passed(Instant::now())
 }
 
 /// What a completion changes.

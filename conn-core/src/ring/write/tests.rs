@@ -63,11 +63,13 @@ fn each_lie_is_named() {
     assert_eq!(sender.on_told(24, 0), Err(beyond), "committed, and not pushed");
     assert_eq!(sender.on_told(4, 0), Err(ToldError::Head(HeadError::Misaligned)));
     assert_eq!(sender.on_told(16, 2), Err(ToldError::Taken { taken: 2 }));
+    assert_eq!(sender.on_told(8, 1), Ok(true));
+    let back = ToldError::Head(HeadError::Backwards { by: 8 });
+    assert_eq!(sender.on_told(0, 1), Err(back));
+    assert_eq!(sender.on_told(8, 0), Err(ToldError::Taken { taken: 0 }));
     assert_eq!(sender.on_told(16 | 1, 1), Ok(true));
     assert!(sender.is_stopped());
-    assert_eq!(sender.on_told(16, 1), Err(ToldError::AfterStop));
-    let back = ToldError::AfterStop;
-    assert_eq!(sender.on_told(8, 1), Err(back));
+    assert_eq!(sender.on_told(8, 9), Ok(false), "whatever follows");
 
     let mut receiver = WriteReceiver::new(geometry, 0, Some(1));
     let told = |position, is_last| Told { position, is_last };

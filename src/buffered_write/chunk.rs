@@ -1,0 +1,152 @@
+//! Private copies of what lay in rings: what messages are made of.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use conn_core::ring::record_bytes;
+
+use super::Peer;
+
+/// A received message: derefs to its bytes.
+///
+/// They are a copy that nobody changes: its place in the ring is the sender's again. Small
+/// messages that came together lie in one copy, which is freed when the last of them is
+/// dropped, by any thread and in any order. A message may outlive its receiver.
+#[derive(Debug, Clone)]
+pub struct Message {
+    chunk: Arc<[u8]>,
+    start: u32,
+    len: u32,
+    peer: Peer,
+}
+
+impl Message {
+    /// Who sent it.
+    #[inline]
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.chunk[self.start as usize..][..self.len as usize]
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Bytes that are copied together at most, where messages are small.
+pub(super) const BULK: u64 = 8 << 10;
+/// Messages from this length on are copied alone: what is cut off of the next one would be
+/// copied twice.
+const LARGE: u64 = 2 << 10;
+
+/// How many bytes to copy, if the first of `available` ones are a record of `record`.
+#[inline]
+pub(super) fn worth_copying(record: u64, available: u64) -> u64 {
+    let wish = if record < LARGE { BULK } else { record };
+    wish.min(available)
+}
+
+/// The copies of one receiver: a few, used again as soon as no message is left of them.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    all: Vec<Arc<[u8]>>,
+    /// The one that is open.
+    open: usize,
+    bytes: usize,
+}
+
+impl Chunks {
+    /// Copies that are kept. Whoever holds messages of more of them makes new ones.
+    const KEPT: usize = 8;
+
+    pub(super) fn new() -> Chunks {
+        Chunks { all: Vec::new(), open: 0, bytes: 0 }
+    }
+
+    /// Every copy is to hold the longest message of a ring.
+    pub(super) fn hold(&mut self, max_payload: u32) {
+        let bytes = record_bytes(max_payload).max(BULK) as usize;
+        if bytes > self.bytes {
+            self.bytes = bytes;
+            self.all.clear();
+        }
+    }
+
+    /// Bytes of a copy.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Opens a copy that nobody has messages of, to be filled.
+    #[inline]
+    pub(super) fn open(&mut self) -> &mut [u8] {
+        if self.all.get_mut(self.open).is_none_or(|chunk| Arc::get_mut(chunk).is_none()) {
+            self.find();
+        }
+        // Found or made a moment ago: nobody else has it.
+        self.all.get_mut(self.open).and_then(Arc::get_mut).unwrap_or_default()
+    }
+
+    #[cold]
+    fn find(&mut self) {
+        let is_free = |chunk: &mut Arc<[u8]>| Arc::get_mut(chunk).is_some();
+        if let Some(free) = self.all.iter_mut().position(is_free) {
+            self.open = free;
+            return;
+        }
+        let fresh = Arc::from(vec![0; self.bytes]);
+        if self.all.len() < Self::KEPT {
+            self.all.push(fresh);
+            self.open = self.all.len() - 1;
+        } else {
+            self.open = (self.open + 1) % Self::KEPT;
+            self.all[self.open] = fresh;
+        }
+    }
+
+    /// The open copy.
+    #[inline]
+    pub(super) fn bytes_of_open(&self) -> &[u8] {
+        self.all.get(self.open).map_or(&[], |chunk| chunk)
+    }
+
+    /// A message out of the open copy.
+    #[inline]
+    pub(super) fn message(&self, start: u32, len: u32, peer: Peer) -> Option<Message> {
+        Some(Message { chunk: self.all.get(self.open)?.clone(), start, len, peer })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_which_messages_are_held_is_not_written_to() {
+        let mut chunks = Chunks::new();
+        chunks.hold(100);
+        let mut held = Vec::new();
+        for round in 0..3 * Chunks::KEPT as u8 {
+            chunks.open()[..4].fill(round);
+            held.push(chunks.message(0, 4, Peer(0)).unwrap());
+        }
+        for (round, message) in held.iter().enumerate() {
+            assert_eq!(**message, [round as u8; 4]);
+        }
+        held.clear();
+        let before = chunks.open().as_ptr();
+        assert_eq!(chunks.open().as_ptr(), before, "a free one is used again");
+    }
+}

@@ -1,0 +1,188 @@
+//! Policies of a Buffered Write connection.
+
+use std::time::Duration;
+
+use conn_core::ring::write::MAX_CAPACITY;
+
+use crate::ring::RingShape;
+use crate::send_recv::{ConfigError, Inline, Transport};
+use crate::wait::WaitStrategy;
+
+/// How the sender tells a receiver how far it has written. The receiving end chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tail {
+    /// With the data, as the immediate of their last WRITE: one request a push, and a
+    /// receiver that sleeps is woken by it.
+    Immediate {
+        /// Receives that are posted for it: pushes that the sender may be ahead.
+        window: u32,
+    },
+    /// By a WRITE of its own behind the data, which the receiver polls: two requests a push,
+    /// and the lowest latency. A receiver that is to sleep naps, and looks again.
+    Written,
+}
+
+/// Policies of one end of a Buffered Write connection. The ends need not agree on them:
+/// what has to fit is exchanged when they connect.
+///
+/// ```
+/// use rdma_conn::buffered_write::{Config, Tail};
+///
+/// let config = Config { batch_bytes: 8192, ..Config::low_latency() };
+/// assert_eq!(config.tail, Tail::Written);
+/// config.validate().unwrap();
+/// assert!(Config { send_queue: 2, ..config }.validate().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// The ring that this end receives in; at most 1 GiB. The peer makes one like it.
+    pub ring: RingShape,
+    /// The largest ring of a peer for which this end makes one like it, in bytes.
+    pub max_peer_ring_bytes: u64,
+    /// How the peer's sender tells this end its tail.
+    pub tail: Tail,
+    /// Gathered bytes that are pushed without being asked to; 0 pushes every message at once.
+    /// What has gathered less than that is pushed by [`flush`](super::Sender::flush), and by
+    /// every call that waits.
+    pub batch_bytes: u32,
+    /// Work requests on their way at most.
+    pub send_queue: u32,
+    /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
+    pub signal_every: u32,
+    /// Which pushes travel inside their work request.
+    pub inline: Inline,
+    /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
+    /// sender that may be waiting is told at once.
+    pub head_threshold: u64,
+    /// Completions polled at a time.
+    pub poll_batch: u32,
+    /// How a waiting thread waits.
+    pub wait: WaitStrategy,
+    /// A wait in which nothing happens for so long (at least a millisecond) asks whether the
+    /// peer's device still answers. Waits that time out before count together.
+    pub keepalive: Duration,
+    /// How long dropping an end may wait for what was accepted to be delivered.
+    pub linger: Duration,
+    /// The transport's behaviour towards a peer that does not answer.
+    pub transport: Transport,
+}
+
+impl Default for Config {
+    /// Immediates, so that receivers may sleep; a ring of 256 KiB; every message is pushed at
+    /// once.
+    fn default() -> Config {
+        Config {
+            ring: RingShape::default(),
+            max_peer_ring_bytes: 64 << 20,
+            tail: Tail::Immediate { window: 64 },
+            batch_bytes: 0,
+            send_queue: 128,
+            signal_every: 0,
+            inline: Inline::Auto,
+            head_threshold: 0,
+            poll_batch: 32,
+            wait: WaitStrategy::Adaptive,
+            keepalive: Duration::from_secs(1),
+            linger: Duration::from_secs(1),
+            transport: Transport::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The smallest send queue: a push takes up to three requests.
+    pub const MIN_SEND_QUEUE: u32 = 4;
+    /// The longest send queue.
+    pub const MAX_SEND_QUEUE: u32 = 16_384;
+
+    /// The tail written and polled, and nobody ever sleeps: for the lowest latency.
+    #[must_use]
+    pub fn low_latency() -> Config {
+        Config { tail: Tail::Written, wait: WaitStrategy::Spin, ..Config::default() }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.ring.geometry()?;
+        let bytes = self.ring.ring_bytes;
+        check("ring_bytes", bytes, bytes <= MAX_CAPACITY, "at most 1073741824")?;
+        if let Tail::Immediate { window } = self.tail {
+            let fits = (1..=Self::MAX_SEND_QUEUE).contains(&window);
+            check("tail.window", window.into(), fits, "1 to 16384")?;
+        }
+        let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
+        check("send_queue", self.send_queue.into(), queue, "4 to 16384")?;
+        let signal = self.signal_every <= self.send_queue;
+        check("signal_every", self.signal_every.into(), signal, "0 (choose) to send_queue")?;
+        let threshold = self.head_threshold <= bytes;
+        check("head_threshold", self.head_threshold, threshold, "0 (choose) to ring_bytes")?;
+        let poll = (1..=1024).contains(&self.poll_batch);
+        check("poll_batch", self.poll_batch.into(), poll, "1 to 1024")?;
+        self.transport.validate()
+    }
+
+    /// `signal_every`, chosen where it was left open.
+    pub(crate) fn signal_interval(&self) -> u32 {
+        match self.signal_every {
+            0 => (self.send_queue / 4).max(1),
+            chosen => chosen,
+        }
+    }
+
+    /// `head_threshold`, chosen where it was left open.
+    pub(crate) fn told_bytes(&self) -> u64 {
+        match self.head_threshold {
+            0 => self.ring.ring_bytes / 4,
+            chosen => chosen,
+        }
+    }
+
+    /// Receives for immediates; 0 where the tail is written.
+    pub(crate) fn window(&self) -> u32 {
+        match self.tail {
+            Tail::Immediate { window } => window,
+            Tail::Written => 0,
+        }
+    }
+}
+
+fn check(field: &'static str, value: u64, ok: bool, rule: &'static str) -> Result<(), ConfigError> {
+    if ok { Ok(()) } else { Err(ConfigError { field, value, rule }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Layout;
+
+    #[test]
+    fn every_field_out_of_range_is_named() {
+        let ok = Config::default();
+        ok.validate().unwrap();
+        let ring = |ring_bytes, message_bytes| {
+            let layout = Layout::Plain;
+            Config { ring: RingShape { ring_bytes, message_bytes, layout }, ..ok }
+        };
+        let cases = [
+            ("ring_bytes", ring(5000, 10)),
+            ("ring_bytes", ring(1 << 31, 10)),
+            ("message_bytes", ring(4096, 2048)),
+            ("tail.window", Config { tail: Tail::Immediate { window: 0 }, ..ok }),
+            ("send_queue", Config { send_queue: 3, ..ok }),
+            ("send_queue", Config { send_queue: 16_385, ..ok }),
+            ("signal_every", Config { signal_every: 129, ..ok }),
+            ("head_threshold", Config { head_threshold: (256 << 10) + 1, ..ok }),
+            ("poll_batch", Config { poll_batch: 0, ..ok }),
+            (
+                "transport.timeout",
+                Config { transport: Transport { timeout: 0, ..ok.transport }, ..ok },
+            ),
+        ];
+        for (field, config) in cases {
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
+    }
+}

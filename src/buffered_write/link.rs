@@ -1,0 +1,314 @@
+//! A receiver's side of one queue pair: ring, heads, end.
+
+use conn_core::ring::Told;
+use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
+use conn_core::ring::write::{PushedError, Update, WriteReceiver};
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{
+    Completion, QpControl, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError,
+};
+
+use super::setup::UPDATE_BYTES;
+use super::{Ended, Peer, Violation};
+use crate::ring::memory::{ControlBlock, remote};
+use crate::send_recv::PROBE;
+use crate::wire::Tracker;
+
+/// One peer of a receiver.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) peer: Peer,
+    control: QpControl,
+    queue: SendQueue,
+    /// Receives for immediates; `None` where the tail is written.
+    recv: Option<RecvQueue<()>>,
+    tracker: Tracker,
+    pub(super) core: WriteReceiver,
+    pub(super) ring: SharedRegion,
+    block: ControlBlock,
+    peer_update: RemoteSpan,
+    /// Why nothing more arrives.
+    ended: Option<Ended>,
+    /// Nothing in the ring can be trusted any more.
+    is_broken: bool,
+    pub(super) is_told: bool,
+    /// Whether it waits in the receiver's list of those that have something.
+    pub(super) is_ready: bool,
+    /// Looks in a row that found nothing.
+    pub(super) empty_looks: u32,
+    /// Whether anything has come since it was last asked after.
+    pub(super) has_spoken: bool,
+    pub(super) updates: u64,
+}
+
+/// What the set-up hands over.
+pub(super) struct LinkParts {
+    pub(super) control: QpControl,
+    pub(super) queue: SendQueue,
+    pub(super) recv: Option<RecvQueue<()>>,
+    pub(super) tracker: Tracker,
+    pub(super) core: WriteReceiver,
+    pub(super) ring: SharedRegion,
+    pub(super) block: ControlBlock,
+    pub(super) peer_block: Place,
+}
+
+/// Making, inspecting.
+impl Link {
+    pub(super) fn new(parts: LinkParts) -> Link {
+        let LinkParts { control, queue, recv, tracker, core, ring, block, peer_block } = parts;
+        Link {
+            peer: Peer(u32::MAX),
+            control,
+            queue,
+            recv,
+            tracker,
+            core,
+            ring,
+            block,
+            peer_update: remote(peer_block, HEAD_AT, UPDATE_BYTES.into()),
+            ended: None,
+            is_broken: false,
+            is_told: false,
+            is_ready: false,
+            empty_looks: 0,
+            has_spoken: true,
+            updates: 0,
+        }
+    }
+
+    pub(super) fn qp_num(&self) -> u32 {
+        self.control.qp_num()
+    }
+
+    /// Whether the tail is written, and so polled.
+    #[inline]
+    pub(super) fn is_polled(&self) -> bool {
+        self.recv.is_none()
+    }
+
+    /// Whether more may arrive.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    /// Whether there is something to hand out.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_broken && self.core.next_header().is_some()
+    }
+
+    /// Why it has ended, if all was handed out and that was not told yet.
+    pub(super) fn untold_end(&self) -> Option<&Ended> {
+        self.ended.as_ref().filter(|_| !self.is_told && !self.has_more())
+    }
+
+    pub(super) fn work_requests(&self) -> u64 {
+        self.queue.posted_total()
+    }
+
+    pub(super) fn registered_bytes(&self) -> u64 {
+        self.ring.len() as u64
+    }
+}
+
+/// What arrives.
+impl Link {
+    /// Looks at the tail that the peer has written; whether something is new.
+    #[inline]
+    pub(super) fn look(&mut self) -> bool {
+        let told = Told::from_word(self.block.observe(TAIL_AT));
+        match self.core.on_tail(told) {
+            Ok(0) if !self.core.has_ended() => false,
+            Ok(_) => {
+                self.hear();
+                true
+            }
+            Err(e) => {
+                self.refuse(e);
+                true
+            }
+        }
+    }
+
+    #[inline]
+    fn hear(&mut self) {
+        (self.has_spoken, self.empty_looks) = (true, 0);
+        self.see_end();
+    }
+
+    /// The peer has said goodbye, and all was handed out.
+    #[inline]
+    pub(super) fn see_end(&mut self) {
+        if self.core.has_ended() {
+            self.ended.get_or_insert(Ended::Closed);
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, error: PushedError) {
+        self.fail(Ended::Protocol(match error {
+            PushedError::Tail(e) => Violation::Tail(e),
+            other => Violation::Pushed(other),
+        }));
+    }
+
+    /// Takes a completion; whether there is something to hand out, or to report.
+    pub(super) fn arrive(&mut self, completion: Completion<'_>) -> bool {
+        if completion.queue_id() == self.queue.queue_id() {
+            return self.retire(&completion);
+        }
+        let Some(recv) = &mut self.recv else { return false };
+        let (imm, is_write) = (completion.imm(), completion.is_write_imm());
+        match recv.take(completion) {
+            Ok(buffer) => recv.put_back(buffer),
+            // An old queue pair's, whose number is in use again.
+            Err(TakeError::Foreign(_)) => return false,
+            Err(TakeError::Failed { error, .. }) => {
+                self.fail(Ended::PeerLost(error));
+                return true;
+            }
+            Err(_) => {
+                self.fail(Ended::Protocol(Violation::Completion));
+                return true;
+            }
+        };
+        let arrived = match imm.filter(|_| is_write) {
+            Some(imm) => self.core.on_immediate(imm),
+            None => Err(PushedError::Uncredited),
+        };
+        match arrived {
+            _ if !self.is_open() => {}
+            Ok(_) => self.hear(),
+            Err(e) => self.refuse(e),
+        }
+        true
+    }
+
+    fn retire(&mut self, completion: &Completion<'_>) -> bool {
+        self.has_spoken = true;
+        if let Some(error) = completion.error() {
+            self.fail(Ended::PeerLost(error));
+            return true;
+        }
+        let retired = self.queue.retire(completion).ok();
+        let known = retired.is_some_and(|n| self.tracker.complete(WrId(n)).is_ok());
+        if !known {
+            self.fail(Ended::Protocol(Violation::Completion));
+        }
+        !known
+    }
+
+    /// Nothing more arrives. What has come before is still to be handed out.
+    #[cold]
+    pub(super) fn fail(&mut self, ended: Ended) {
+        if self.ended.is_some() {
+            return;
+        }
+        if self.is_polled() && matches!(ended, Ended::PeerLost(_)) {
+            // It may have written more before it went.
+            let _ = self.core.on_tail(Told::from_word(self.block.observe(TAIL_AT)));
+        }
+        self.ended = Some(ended);
+        // Or our device would go on answering for us.
+        if let Err(e) = self.control.to_error() {
+            tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
+        }
+    }
+
+    /// What lies in the ring is no record.
+    #[cold]
+    pub(super) fn fail_record(&mut self, error: conn_core::ring::RecordError) {
+        self.is_broken = true;
+        self.fail(Ended::Protocol(Violation::Record(error)));
+    }
+}
+
+/// What the peer is told.
+impl Link {
+    /// Tells the sender how far this end has come, when that is due; whether nothing is due
+    /// any more. Where the send queue is full, it is still due.
+    #[inline]
+    pub(super) fn settle(&mut self) -> bool {
+        match self.core.update_due() {
+            Some(update) if self.is_open() => self.tell(update, WrClass::Data),
+            _ => true,
+        }
+    }
+
+    fn tell(&mut self, update: Update, class: WrClass) -> bool {
+        if let Some(recv) = &mut self.recv
+            && let Err(e) = recv.post_gathered()
+        {
+            // Before the sender hears that it may use them.
+            self.fail(Ended::Device(e.to_string()));
+            return true;
+        }
+        let is_last = update.head.is_last;
+        let planned = match is_last {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        let Ok(planned) = planned else { return false };
+        let Some(slot) = self.queue.next_slot() else { return false };
+        slot[..8].copy_from_slice(&update.head.to_word().to_le_bytes());
+        slot[8..16].copy_from_slice(&update.taken.to_le_bytes());
+        let op = SendOp::Write { len: UPDATE_BYTES, remote: self.peer_update };
+        if let Err(e) = self.queue.stage(op, planned.signalled) {
+            self.fail(Ended::Device(e.to_string()));
+            return true;
+        }
+        self.core.mark_told(update);
+        self.updates += 1;
+        self.post();
+        true
+    }
+
+    fn post(&mut self) {
+        let mut patience = crate::wire::Patience::default();
+        while self.queue.staged() > 0 {
+            match self.queue.post() {
+                Ok(_) => {}
+                // The device has less room than it said; it is not for long.
+                Err(e) if e.retry && !patience.is_over() => std::thread::yield_now(),
+                Err(e) => return self.fail(Ended::Device(e.to_string())),
+            }
+        }
+    }
+
+    /// Asks whether the peer's device still answers.
+    pub(super) fn probe(&mut self) {
+        if !self.is_open() || self.tracker.signalled_outstanding() {
+            return;
+        }
+        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return };
+        match self.queue.stage(PROBE, planned.signalled) {
+            Ok(()) => self.post(),
+            Err(e) => self.fail(Ended::Device(e.to_string())),
+        }
+    }
+
+    /// Asks after a peer that has said nothing since the last time.
+    pub(super) fn probe_if_silent(&mut self) {
+        if !std::mem::take(&mut self.has_spoken) {
+            self.probe();
+        }
+    }
+
+    /// Says STOP, to a sender that has not said goodbye.
+    pub(super) fn stop(&mut self) {
+        if self.is_open() {
+            self.core.stop();
+            let update = self.core.update();
+            if !self.tell(update, WrClass::Control) {
+                tracing::debug!(qp = self.qp_num(), "no room to say that nothing more is taken");
+            }
+        }
+    }
+
+    /// Whether something that was said is not acknowledged.
+    pub(super) fn is_heard(&self) -> bool {
+        !self.is_open() || !self.tracker.signalled_outstanding()
+    }
+}

@@ -1,0 +1,605 @@
+//! The receiving half: one thread, one completion queue, any number of peers.
+
+mod wait;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use conn_core::ring::{RecordError, record_bytes};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue};
+
+use super::chunk::{Chunks, Message, worth_copying};
+use super::link::Link;
+use super::{ConnectError, Ended, Peer, RecvError};
+use crate::send_recv::index::QpIndex;
+use crate::wait::{Deadline, Silence, WaitStrategy};
+
+/// What a receiver has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiverStats {
+    /// Messages handed out.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queues: heads, keepalives.
+    pub work_requests: u64,
+    /// Heads told.
+    pub heads_told: u64,
+}
+
+/// The receiving half of one connection, or of many.
+///
+/// Of many peers, each that has something gets its turn: what of it is copied together is
+/// handed out, and then it is the next one's turn. Those that are idle cost nothing where
+/// tails are told by immediates; where they are written, a peer that was found silent for
+/// long is looked at now and then.
+///
+/// Whatever the receiver owes its peers it does in the calls that receive.
+#[derive(Debug)]
+pub struct Receiver {
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    batch: CompletionBatch,
+    links: Vec<Option<Link>>,
+    /// From the numbers of queue pairs to places.
+    index: QpIndex,
+    joined: u32,
+    open_links: u32,
+    chunks: Chunks,
+    open: Option<Open>,
+    /// Places of links that have something to hand out or to report, each once.
+    ready: VecDeque<u32>,
+    /// Places of links whose tails are polled: those that were not silent for long, and all.
+    hot: Vec<u32>,
+    polled: Vec<u32>,
+    /// Which of the polled ones is looked at next though it is not hot.
+    cold: usize,
+    polls: u32,
+    asked: Option<Instant>,
+    silence: Silence,
+    policy: Policy,
+    stats: ReceiverStats,
+    ended: Option<Ended>,
+}
+
+/// What was copied of one link, and is being handed out.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    place: u32,
+    /// The positions that the copy begins at and ends at.
+    from: u64,
+    until: u64,
+}
+
+/// What of the configuration a receiver needs after it was made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policy {
+    pub(super) wait: WaitStrategy,
+    pub(super) keepalive: Duration,
+    pub(super) linger: Duration,
+    pub(super) poll_batch: u32,
+    pub(super) max_peers: u32,
+    pub(super) window: u32,
+}
+
+/// Making, inspecting.
+impl Receiver {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        channel: Option<CompletionChannel>,
+        policy: Policy,
+    ) -> Receiver {
+        Receiver {
+            cq,
+            channel,
+            batch: CompletionBatch::new(policy.poll_batch as usize),
+            links: Vec::new(),
+            index: QpIndex::default(),
+            joined: 0,
+            open_links: 0,
+            chunks: Chunks::new(),
+            open: None,
+            ready: VecDeque::new(),
+            hot: Vec::new(),
+            polled: Vec::new(),
+            cold: 0,
+            polls: 0,
+            asked: None,
+            silence: Silence::default(),
+            policy,
+            stats: ReceiverStats::default(),
+            ended: None,
+        }
+    }
+
+    /// Senders that are connected now.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.open_links as usize
+    }
+
+    /// What was done so far, for the senders that are connected or were last.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        let mut stats = self.stats;
+        for link in self.links.iter().flatten() {
+            stats.work_requests += link.work_requests();
+            stats.heads_told += link.updates;
+        }
+        stats
+    }
+
+    /// Bytes of rings registered now; both copies of mirrored ones.
+    #[must_use]
+    pub fn registered_bytes(&self) -> u64 {
+        self.links.iter().flatten().map(Link::registered_bytes).sum()
+    }
+
+    pub(super) fn cq(&self) -> &CompletionQueue {
+        &self.cq
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        self.policy.window
+    }
+}
+
+/// Coming and going.
+impl Receiver {
+    /// Makes sure that there is a place for one more: where all are taken, that of a link
+    /// which has ended.
+    pub(super) fn make_place(&mut self) -> Result<(), ConnectError> {
+        let is_vacant = |link: &Option<Link>| link.is_none();
+        if self.links.len() < self.policy.max_peers as usize || self.links.iter().any(is_vacant) {
+            return Ok(());
+        }
+        let has_gone = |link: &Option<Link>| {
+            link.as_ref().is_some_and(|link| !link.is_open() && !link.has_more() && link.is_told)
+        };
+        let place = self.links.iter().position(has_gone);
+        let place = place.ok_or(ConnectError::TooManyPeers(self.policy.max_peers))?;
+        self.bury(place as u32);
+        Ok(())
+    }
+
+    fn bury(&mut self, place: u32) {
+        if self.open.is_some_and(|open| open.place == place) {
+            self.open = None;
+        }
+        // Room in the completion queue is given again: what is in it goes first.
+        while let Ok(1..) = self.poll_completions() {}
+        let Some(link) = self.links[place as usize].take() else { return };
+        self.stats.work_requests += link.work_requests();
+        self.stats.heads_told += link.updates;
+        self.index.remove(link.qp_num());
+        for list in [&mut self.hot, &mut self.polled] {
+            list.retain(|other| *other != place);
+        }
+        self.ready.retain(|other| *other != place);
+    }
+
+    /// Gives a link a place, and its peer a number.
+    pub(super) fn add(&mut self, mut link: Link) -> Peer {
+        let peer = Peer(self.joined);
+        self.joined += 1;
+        self.open_links += 1;
+        let vacant = self.links.iter().position(Option::is_none);
+        let place = vacant.unwrap_or(self.links.len()) as u32;
+        link.peer = peer;
+        self.chunks_hold(&link);
+        self.index.insert(link.qp_num(), place);
+        if link.is_polled() {
+            self.polled.push(place);
+            self.hot.push(place);
+        }
+        match vacant {
+            Some(at) => self.links[at] = Some(link),
+            None => self.links.push(Some(link)),
+        }
+        peer
+    }
+
+    /// What is open stays so: messages are only taken out of copies that were filled.
+    fn chunks_hold(&mut self, link: &Link) {
+        if let Some(open) = self.open.take() {
+            // It is copied again when it is its turn.
+            self.make_ready(open.place);
+        }
+        self.chunks.hold(link.core.geometry().max_payload());
+    }
+}
+
+/// Receiving.
+impl Receiver {
+    /// The next message if there is one; never waits, and so never asks whether a
+    /// silent peer is still there: the calls that wait do.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
+    /// never will be, [`RecvError::Peer`] once for each connection that failed.
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<Message, RecvError> {
+        loop {
+            if let Some((start, len, peer)) = self.next_record()
+                && let Some(message) = self.chunks.message(start, len, peer)
+            {
+                return Ok(message);
+            }
+            if self.open.is_none() {
+                self.go_on()?;
+            }
+        }
+    }
+
+    /// Receives the messages that are there and were copied together, and returns how many:
+    /// `each` is shown who has sent a message, and its bytes. It costs less than
+    /// [`try_recv`](Receiver::try_recv) for each of them. If `each` panics, the messages after
+    /// that one are still to be received.
+    ///
+    /// ```
+    /// use rdma_conn::buffered_write::{Config, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
+    /// for number in 0..100_u8 {
+    ///     a.sender.send_async(&[number])?;
+    /// }
+    /// let mut sum = 0;
+    /// while let Ok(count) = b.receiver.try_recv_each(|_, message| sum += u32::from(message[0])) {
+    ///     assert!(count > 0);
+    /// }
+    /// assert_eq!(sum, 99 * 100 / 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_recv`](Receiver::try_recv).
+    #[inline]
+    pub fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+        let mut count = 0;
+        loop {
+            while let Some((start, len, peer)) = self.next_record() {
+                count += 1;
+                each(peer, &self.chunks.bytes_of_open()[start as usize..][..len as usize]);
+            }
+            if count > 0 {
+                return Ok(count);
+            }
+            if self.open.is_none() {
+                self.go_on()?;
+            }
+        }
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// As [`try_recv`](Receiver::try_recv), without `Empty`; [`RecvError::Closed`] also
+    /// when no sender has joined yet.
+    #[inline]
+    pub fn recv(&mut self) -> Result<Message, RecvError> {
+        match self.try_recv() {
+            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
+            done => done,
+        }
+    }
+
+    /// Waits for the next message, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`RecvError::TimedOut`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
+        match self.try_recv() {
+            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
+            done => done,
+        }
+    }
+
+    /// Tells every sender that this end stops receiving, and ends. Messages that
+    /// were not received are lost: receive until [`RecvError::Closed`] first.
+    pub fn close(mut self) {
+        self.stop();
+    }
+}
+
+/// Handing out.
+impl Receiver {
+    /// The next message of the open copy: where it lies there, and whose it is. The copy is
+    /// closed behind its last one.
+    #[inline]
+    fn next_record(&mut self) -> Option<(u32, u32, Peer)> {
+        let Open { place, from, until } = self.open?;
+        let link = self.links.get_mut(place as usize)?.as_mut()?;
+        let bytes = self.chunks.bytes_of_open();
+        loop {
+            let position = link.core.read_pointer();
+            let at = (position - from) as usize;
+            let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+            let word = word.filter(|_| position < until).map(|word| u64::from_le_bytes(*word));
+            let Some(word) = word else { break };
+            let end = position + record_bytes(word as u32);
+            if end > until {
+                if at == 0 {
+                    // The first one was seen to fit before it was copied.
+                    link.fail_record(RecordError::BeyondTail { by: end - until });
+                }
+                break;
+            }
+            match link.core.take(word) {
+                Ok(None) => {}
+                Err(e) => {
+                    link.fail_record(e);
+                    break;
+                }
+                Ok(Some(record)) => {
+                    let (len, peer) = (record.payload.len, link.peer);
+                    self.stats.messages += 1;
+                    self.stats.bytes += u64::from(len);
+                    if end == until {
+                        self.close_copy(place);
+                    }
+                    return Some((at as u32 + 8, len, peer));
+                }
+            }
+        }
+        self.close_copy(place);
+        None
+    }
+
+    /// All of the copy was handed out: its place in the ring is the sender's again, and the
+    /// next link has its turn.
+    #[inline]
+    fn close_copy(&mut self, place: u32) {
+        self.open = None;
+        let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        link.core.on_freed(link.core.read_pointer());
+        link.see_end();
+        let (is_settled, has_more) = (link.settle(), link.has_more() || !link.is_open());
+        if has_more {
+            self.make_ready(place);
+        }
+        if !is_settled {
+            self.settle_late(place);
+        }
+    }
+
+    /// The send queue was full: completions make room. If there are none yet, it is still
+    /// due, and tried again by the calls that receive.
+    #[cold]
+    fn settle_late(&mut self, place: u32) {
+        // A dead queue is told of by whoever polls next.
+        let _ = self.poll_completions();
+        if let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) {
+            link.settle();
+        }
+        self.polls |= Self::LOOK_NOW;
+    }
+
+    /// Opens a copy of what the next link has, or says why there is none.
+    #[inline(never)]
+    fn go_on(&mut self) -> Result<(), RecvError> {
+        loop {
+            while let Some(place) = self.ready.pop_front() {
+                if self.serve(place)? {
+                    return Ok(());
+                }
+            }
+            if let Some(ended) = &self.ended {
+                return Err(ended.clone().into());
+            }
+            self.poll()?;
+            if self.ready.is_empty() {
+                return Err(self.nothing());
+            }
+        }
+    }
+
+    /// A link's turn: copies what it has, or reports its end; whether a copy is open.
+    fn serve(&mut self, place: u32) -> Result<bool, RecvError> {
+        let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
+        link.is_ready = false;
+        let copied = copy(link, &mut self.chunks);
+        link.see_end();
+        if let Some((from, until)) = copied {
+            self.open = Some(Open { place, from, until });
+            return Ok(true);
+        }
+        let Some(ended) = link.untold_end().cloned() else { return Ok(false) };
+        link.is_told = true;
+        self.open_links -= 1;
+        self.hot.retain(|other| *other != place);
+        self.polled.retain(|other| *other != place);
+        match ended {
+            Ended::Closed => Ok(false),
+            ended => Err(RecvError::Peer { peer: link.peer, ended }),
+        }
+    }
+
+    #[inline]
+    fn make_ready(&mut self, place: u32) {
+        if let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut)
+            && !link.is_ready
+        {
+            link.is_ready = true;
+            self.ready.push_back(place);
+        }
+    }
+
+    /// Why there is nothing: not yet, or never.
+    fn nothing(&self) -> RecvError {
+        if self.open_links > 0 || self.joined == 0 { RecvError::Empty } else { RecvError::Closed }
+    }
+}
+
+/// Copies what a link has, as far as it is worth it: the positions that were copied.
+/// Records that are no messages are skipped.
+fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
+    while link.has_more()
+        && let Some(offset) = link.core.next_header()
+    {
+        // A header lies in the ring, whose memory is at least as long.
+        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
+        let (from, geometry) = (link.core.read_pointer(), *link.core.geometry());
+        let lap = if geometry.is_mirrored() { u64::MAX } else { geometry.capacity() - offset };
+        let available = (link.core.tail() - from).min(chunks.bytes()).min(lap);
+        let record = record_bytes(word as u32);
+        let is_message = word >> 63 == 0;
+        if is_message && record <= available {
+            let bytes = worth_copying(record, available);
+            let copied = chunks
+                .open()
+                .get_mut(..bytes as usize)
+                .map(|to| link.ring.copy_out(offset as usize, to));
+            debug_assert!(matches!(copied, Some(Ok(()))));
+            return Some((from, from + bytes));
+        }
+        // A skip record, or a lie; what is neither does not lie within what was sent.
+        match link.core.take(word) {
+            Ok(None) => {}
+            Ok(Some(_)) => link.fail_record(RecordError::BeyondTail { by: record - available }),
+            Err(e) => link.fail_record(e),
+        }
+    }
+    // What was skipped is the sender's again.
+    link.core.on_freed(link.core.read_pointer());
+    None
+}
+
+/// Looking for more.
+impl Receiver {
+    /// Looks for completions where only tails are polled: every so many polls.
+    const POLLS_PER_LOOK: u32 = 64;
+    /// A count of polls after which the next one looks.
+    const LOOK_NOW: u32 = Self::POLLS_PER_LOOK - 1;
+    /// Links that are looked at in one poll though they were silent for long.
+    const COLD_LOOKS: usize = 4;
+    /// Looks in a row without success after which a link is cold.
+    const COLD_AFTER: u32 = 1024;
+
+    fn poll(&mut self) -> Result<(), RecvError> {
+        self.polls = self.polls.wrapping_add(1);
+        let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
+        if looks {
+            self.look_after();
+        }
+        if looks || self.polled.len() < self.open_links as usize {
+            self.poll_completions()?;
+        }
+        if !self.polled.is_empty() {
+            self.poll_tails();
+        }
+        Ok(())
+    }
+
+    /// Takes completions; returns how many there were.
+    fn poll_completions(&mut self) -> Result<usize, RecvError> {
+        let polled = self.cq.poll(&mut self.batch);
+        let polled = polled.map_err(|e| {
+            RecvError::from(self.ended.get_or_insert(Ended::Device(e.to_string())).clone())
+        })?;
+        while let Some(completion) = self.batch.pop() {
+            let place = self.index.find(completion.qp_num());
+            let link = place.and_then(|at| Some((at, self.links.get_mut(at as usize)?.as_mut()?)));
+            if let Some((place, link)) = link
+                && link.arrive(completion)
+                && !link.is_ready
+            {
+                link.is_ready = true;
+                self.ready.push_back(place);
+            }
+        }
+        Ok(polled)
+    }
+
+    /// Looks at the tails of all who were not silent for long, and of some others.
+    #[inline]
+    fn poll_tails(&mut self) {
+        let (links, ready, mut has_cooled) = (&mut self.links, &mut self.ready, false);
+        for &place in &self.hot {
+            let Some(link) = links.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            if look(link, place, ready) {
+                continue;
+            }
+            link.empty_looks += 1;
+            has_cooled |= link.empty_looks >= Self::COLD_AFTER;
+        }
+        if self.polled.len() > self.hot.len() {
+            self.poll_cold();
+        }
+        // A few are always hot: looking at them costs no more than finding out.
+        if has_cooled && self.polled.len() > Self::COLD_LOOKS {
+            self.cool();
+        }
+    }
+
+    fn poll_cold(&mut self) {
+        for _ in 0..Self::COLD_LOOKS {
+            self.cold = (self.cold + 1) % self.polled.len();
+            let place = self.polled[self.cold];
+            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            if link.empty_looks >= Self::COLD_AFTER && look(link, place, &mut self.ready) {
+                link.empty_looks = 0;
+                self.hot.push(place);
+            }
+        }
+    }
+
+    #[cold]
+    fn cool(&mut self) {
+        let links = &self.links;
+        self.hot.retain(|place| {
+            let link = links.get(*place as usize).and_then(Option::as_ref);
+            link.is_some_and(|link| link.empty_looks < Self::COLD_AFTER)
+        });
+    }
+
+    /// Tells what found no room in a send queue, and now and then asks after those who have
+    /// sent nothing for a keepalive interval.
+    #[cold]
+    fn look_after(&mut self) {
+        for link in self.links.iter_mut().flatten() {
+            link.settle();
+        }
+        let now = Instant::now();
+        let asked = *self.asked.get_or_insert(now);
+        if now.duration_since(asked) >= self.policy.keepalive {
+            self.asked = Some(now);
+            self.ask(Link::probe_if_silent);
+        }
+    }
+
+    /// Asks after peers; those that are found to have failed are reported.
+    fn ask(&mut self, ask: impl Fn(&mut Link)) {
+        for place in 0..self.links.len() as u32 {
+            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            ask(link);
+            if link.untold_end().is_some() {
+                self.make_ready(place);
+            }
+        }
+    }
+}
+
+/// Looks at a link's tail; whether something is new.
+#[inline]
+fn look(link: &mut Link, place: u32, ready: &mut VecDeque<u32>) -> bool {
+    if !link.is_open() || !link.look() {
+        return false;
+    }
+    if !link.is_ready {
+        link.is_ready = true;
+        ready.push_back(place);
+    }
+    true
+}

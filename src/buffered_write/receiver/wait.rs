@@ -1,0 +1,83 @@
+//! Waiting, and ending.
+
+use std::time::Duration;
+
+use super::{Message, Receiver};
+use crate::buffered_write::link::Link;
+use crate::buffered_write::{Ended, RecvError};
+use crate::wait::{Deadline, Idle, NAP, SILENT, Step, WaitStrategy};
+
+impl Receiver {
+    #[cold]
+    pub(super) fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        if self.joined == 0 {
+            // Nobody can join while we wait: a wait would never end.
+            return Err(RecvError::Closed);
+        }
+        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
+        let mut idle = idle.resume(&mut self.silence);
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                done => return done,
+            }
+            match idle.step() {
+                Step::Again => {}
+                Step::Sleep(time) => {
+                    self.look_after();
+                    if let Some(message) = self.sleep(time)? {
+                        return Ok(message);
+                    }
+                }
+                Step::Probe => {
+                    tracing::debug!("{SILENT}");
+                    self.ask(Link::probe);
+                }
+                Step::TimedOut => {
+                    self.silence = idle.silence();
+                    return Err(RecvError::TimedOut);
+                }
+            }
+        }
+    }
+
+    /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us.
+    /// Tails that are written ring nothing: for them it naps.
+    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(None) };
+        let device = |e: &dyn std::fmt::Display| RecvError::Ended(Ended::Device(e.to_string()));
+        self.cq.arm(false).map_err(|e| device(&e))?;
+        self.polls |= Self::LOOK_NOW;
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            done => return done.map(Some),
+        }
+        let time = if self.polled.is_empty() { time } else { time.min(NAP) };
+        channel.wait(Some(time)).map_err(|e| device(&e))?;
+        self.polls |= Self::LOOK_NOW;
+        Ok(None)
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.open = None;
+        // Whoever has said goodbye needs none from us.
+        if self.poll_completions().is_err() {
+            return;
+        }
+        self.links.iter_mut().flatten().for_each(Link::stop);
+        // The goodbyes are on their way; their completions say when they are there.
+        let deadline = Deadline::after(self.policy.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
+        while !self.links.iter().flatten().all(Link::is_heard) {
+            if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,308 @@
+//! Making the halves of a connection.
+
+use conn_core::handshake::{Endpoint, ProtocolId};
+use conn_core::ring::Geometry;
+use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
+use conn_core::ring::write::{MAX_CAPACITY, WriteReceiver, WriteSender};
+use verbs_safe::{
+    CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvSide,
+    RemoteAccess, SharedRegion,
+};
+
+use super::config::Tail;
+use super::link::{Link, LinkParts};
+use super::receiver::{Policy, Receiver};
+use super::sender::{Sender, SenderParts};
+use super::{Config, ConnectError, Peer};
+use crate::device::Device;
+use crate::handshake::{Exchange, Stream};
+use crate::reception::Hello;
+use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
+use crate::ring::setup::{self, Draft, Half, PeerHalf, unfit};
+use crate::send_recv::ConfigError;
+use crate::wire::{Port, Wire, completion_queue, tracker};
+
+/// Send-queue slots of a sender that data cannot take: probes.
+const SENDER_CONTROL: u32 = 2;
+/// Send-queue slots of a receiver: heads that are on their way, and probes.
+const LINK_QUEUE: u32 = 16;
+const LINK_CONTROL: u32 = 2;
+/// Bytes of a head and a count.
+pub(super) const UPDATE_BYTES: u32 = 16;
+/// READs and atomics in flight: none are used, and some devices refuse 0.
+const RD_ATOMIC: u8 = 1;
+
+/// What a peer may do: both the ring and the control blocks are written to.
+const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+/// A sending half whose queue pair waits for its peer.
+struct NewSender {
+    pd: ProtectionDomain,
+    pair: QueuePair<()>,
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    block: ControlBlock,
+    config: Config,
+    psn: u32,
+}
+
+impl NewSender {
+    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let pd = isolated(device)?;
+        let depth = config.send_queue + SENDER_CONTROL;
+        let (cq, channel) = completion_queue(device, depth, config.wait)?;
+        let inline = config.inline.asked_bytes();
+        let pair = pd.create_qp(
+            &QueuePairConfig {
+                port: config.transport.port,
+                access: WRITES,
+                max_send_wr: depth,
+                send_slots: config.send_queue,
+                send_slot_bytes: inline.max(8) as usize,
+                max_inline: inline,
+                ..QueuePairConfig::new(&cq, &cq)
+            },
+            (),
+        );
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        let block = ControlBlock::new(device, &pd, WRITES)?;
+        let psn = verbs_safe::random_psn();
+        Ok(NewSender { pd, pair, cq, channel, block, config: *config, psn })
+    }
+
+    /// The ring and the control block that the peer lets us write to.
+    fn fitting(&self, peer: &PeerHalf) -> Result<(RingOffer, Place), ConnectError> {
+        let HalfOffer { control: Some(control), ring: Some(ring) } = peer.offer else {
+            return Err(unfit("it has no ring to write to"));
+        };
+        let (bytes, most) = (ring.geometry.capacity(), self.config.max_peer_ring_bytes);
+        if bytes > most.min(MAX_CAPACITY) {
+            return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
+        }
+        if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_window == 0 {
+            return Err(unfit("it wants immediates and has no receive for them"));
+        }
+        Ok((ring, control))
+    }
+}
+
+impl Half for NewSender {
+    type Done = Sender;
+
+    fn endpoint(&self) -> Endpoint {
+        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
+        Endpoint { qp_num, psn, recv_window: 0, max_message: 0 }
+    }
+
+    fn offer(&self) -> HalfOffer {
+        HalfOffer { control: Some(self.block.place()), ring: None }
+    }
+
+    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+        let (ring, peer_block) = self.fitting(peer)?;
+        let staging = register_ring(wire.device, &self.pd, &ring.geometry, RemoteAccess::NONE)?;
+        let QueuePair { control, send: mut queue, .. } = self.pair;
+        let attached = queue.attach(&staging);
+        let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
+        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_window);
+        let config = self.config;
+        Ok(Sender::new(SenderParts {
+            control,
+            queue,
+            cq: self.cq,
+            channel: self.channel,
+            tracker: tracker(config.send_queue, SENDER_CONTROL, config.signal_interval()),
+            core: WriteSender::new(ring.geometry, window),
+            staging,
+            staging_id,
+            block: self.block,
+            peer_ring: ring.place,
+            peer_block,
+            config,
+        }))
+    }
+
+    fn abandon(mut sender: Sender) {
+        sender.abandon();
+    }
+}
+
+/// A receiver's side of a queue pair that waits for its peer.
+struct NewLink {
+    pair: QueuePair<()>,
+    ring: SharedRegion,
+    block: ControlBlock,
+    geometry: Geometry,
+    config: Config,
+    psn: u32,
+}
+
+impl NewLink {
+    fn create(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+    ) -> Result<NewLink, ConnectError> {
+        receiver.make_place()?;
+        if config.window() > receiver.window() {
+            let rule = "at most that of the configuration which the receiver was made with";
+            let value = config.window().into();
+            return Err(ConfigError { field: "tail.window", value, rule }.into());
+        }
+        let (pd, geometry) = (isolated(device)?, config.ring.geometry()?);
+        let window = config.window();
+        let recv = match window {
+            0 => RecvSide::None,
+            // One more, for the sender's goodbye.
+            window => RecvSide::Own { slots: window + 1, slot_bytes: 0 },
+        };
+        let pair = pd.create_qp(
+            &QueuePairConfig {
+                port: config.transport.port,
+                access: WRITES,
+                max_send_wr: LINK_QUEUE,
+                send_slots: LINK_QUEUE,
+                send_slot_bytes: UPDATE_BYTES as usize,
+                max_inline: UPDATE_BYTES,
+                recv,
+                ..QueuePairConfig::new(receiver.cq(), receiver.cq())
+            },
+            (),
+        );
+        let mut pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        if let Some(queue) = &mut pair.recv {
+            let all: Vec<u32> = (0..window + 1).collect();
+            queue.post(&all).map_err(|e| device.error("post receives", &e))?;
+        }
+        let ring = register_ring(device, &pd, &geometry, WRITES)?;
+        let block = ControlBlock::new(device, &pd, WRITES)?;
+        let psn = verbs_safe::random_psn();
+        Ok(NewLink { pair, ring, block, geometry, config: *config, psn })
+    }
+}
+
+impl Half for NewLink {
+    type Done = Link;
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            qp_num: self.pair.control.qp_num(),
+            psn: self.psn,
+            recv_window: self.config.window(),
+            max_message: self.geometry.max_payload(),
+        }
+    }
+
+    fn offer(&self) -> HalfOffer {
+        let tail = match self.config.tail {
+            Tail::Immediate { .. } => offer::Tail::Immediate,
+            Tail::Written => offer::Tail::Written,
+        };
+        let ring = RingOffer { place: place(&self.ring), geometry: self.geometry, tail };
+        HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
+    }
+
+    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Link, ConnectError> {
+        let missing = || unfit("it has no place for our head");
+        let peer_block = peer.offer.control.ok_or_else(missing)?;
+        let QueuePair { control, send, recv } = self.pair;
+        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let window = (self.config.window() > 0).then_some(self.config.window());
+        Ok(Link::new(LinkParts {
+            control,
+            queue: send,
+            recv,
+            tracker: tracker(LINK_QUEUE - LINK_CONTROL, LINK_CONTROL, LINK_QUEUE / 4),
+            core: WriteReceiver::new(self.geometry, self.config.told_bytes(), window),
+            ring: self.ring,
+            block: self.block,
+            peer_block,
+        }))
+    }
+
+    fn abandon(_link: Link) {}
+}
+
+fn draft<'a>(
+    device: &'a Device,
+    config: &'a Config,
+    sends: bool,
+    receiver: Option<&mut Receiver>,
+) -> Result<Draft<'a, NewSender, NewLink>, ConnectError> {
+    config.validate()?;
+    let port = Port::of(device, &config.transport)?;
+    let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
+    let link = receiver.map(|receiver| NewLink::create(device, config, receiver)).transpose()?;
+    Ok(Draft {
+        device,
+        transport: &config.transport,
+        protocol: ProtocolId::BUFFERED_WRITE,
+        rd_atomic: RD_ATOMIC,
+        port,
+        sender,
+        receiver: link,
+    })
+}
+
+/// The initiator's part of the set-up.
+pub(crate) fn initiate<S: Stream>(
+    exchange: &mut Exchange<'_, S>,
+    device: &Device,
+    config: &Config,
+    sends: bool,
+    mut receiver: Option<&mut Receiver>,
+    application: &[u8],
+) -> Result<Option<Sender>, ConnectError> {
+    let draft = draft(device, config, sends, receiver.as_deref_mut())?;
+    let (sender, link) = setup::initiate(exchange, draft, application)?;
+    join(receiver, link);
+    Ok(sender)
+}
+
+/// The acceptor's part, after the Hello.
+pub(crate) fn accept<S: Stream>(
+    exchange: &mut Exchange<'_, S>,
+    hello: &Hello,
+    device: &Device,
+    config: &Config,
+    mut receiver: Option<&mut Receiver>,
+    application: &[u8],
+) -> Result<(Option<Sender>, Option<Peer>), ConnectError> {
+    let sends = hello.parameters.acceptor_to_initiator.is_some();
+    let draft = draft(device, config, sends, receiver.as_deref_mut());
+    let (sender, link) = setup::accept(exchange, hello, draft, application)?;
+    Ok((sender, join(receiver, link)))
+}
+
+/// A link whose peer is ready gets its place in the receiver. Not before: a peer that
+/// never gets so far takes no place.
+fn join(receiver: Option<&mut Receiver>, link: Option<Link>) -> Option<Peer> {
+    Some(receiver?.add(link?))
+}
+
+/// An empty receiver for up to `max_peers` senders.
+pub(crate) fn receiver(
+    device: &Device,
+    config: &Config,
+    max_peers: u32,
+) -> Result<Receiver, ConnectError> {
+    config.validate()?;
+    // What each may have outstanding; once more for those that have just gone.
+    let each = LINK_QUEUE.checked_add(config.window() + 1);
+    let entries = each.and_then(|each| each.checked_mul(max_peers)?.checked_add(each));
+    let rule = "at least 1, and few enough for one completion queue";
+    let unfit = || ConfigError { field: "max_peers", value: max_peers.into(), rule };
+    let fits = |n: &u32| max_peers > 0 && *n <= i32::MAX as u32;
+    let entries = entries.filter(fits).ok_or_else(unfit)?;
+    let (cq, channel) = completion_queue(device, entries, config.wait)?;
+    let policy = Policy {
+        wait: config.wait,
+        keepalive: config.keepalive,
+        linger: config.linger,
+        poll_batch: config.poll_batch,
+        max_peers,
+        window: config.window(),
+    };
+    Ok(Receiver::new(cq, channel, policy))
+}

@@ -1,0 +1,357 @@
+//! Buffered Write: every message arrives, whatever its size, in whatever way its tail is
+//! told; and ends come to their end.
+
+mod support;
+
+use std::time::Duration;
+
+use rdma_conn::buffered_write::{
+    Config, Connection, Ended, Full, Peer, RecvError, SendError, Tail, join, pair, receiver,
+};
+use rdma_conn::conn_core::ring::record_bytes;
+use rdma_conn::ring::{Layout, RingShape};
+use support::write::{all, inquisitive, small};
+use support::{NEVER, Random, assert_content, bounded, content, device, seed};
+
+fn connected(config: &Config) -> (Connection, Connection) {
+    pair(&device(), &device(), config).unwrap()
+}
+
+const WRITTEN: Tail = Tail::Written;
+const IMMEDIATE: Tail = Tail::Immediate { window: 16 };
+
+/// Every length from nothing to the most, so that every record begins at every place.
+#[test]
+fn messages_of_all_sizes_arrive_in_order() {
+    for config in all() {
+        bounded(move || {
+            let (mut a, b) = connected(&config);
+            let mut receiver = b.receiver;
+            let lengths = move || (0..=config.ring.message_bytes as usize).step_by(7);
+            let receiving = std::thread::spawn(move || {
+                for (number, bytes) in lengths().enumerate() {
+                    let message = receiver.recv().unwrap();
+                    assert_content(&message, 1, number as u64, bytes);
+                }
+                assert!(matches!(receiver.recv(), Err(RecvError::Closed)));
+                receiver.stats()
+            });
+            for (number, bytes) in lengths().enumerate() {
+                a.sender.send_async(&content(1, number as u64, bytes)).unwrap();
+            }
+            let sent = a.sender.stats();
+            a.sender.close().unwrap();
+            let received = receiving.join().unwrap();
+            assert_eq!((received.messages, received.bytes), (sent.messages, sent.bytes));
+        });
+    }
+}
+
+/// What is gathered goes in one push; a batch is as long as it is made.
+#[test]
+fn what_has_gathered_is_written_in_one_go() {
+    let per_push = [(IMMEDIATE, 1), (WRITTEN, 2)];
+    for (tail, requests) in per_push {
+        let config = Config { batch_bytes: 4096, ..small(Layout::Mirrored, tail) };
+        let (mut a, mut b) = connected(&config);
+        for number in 0..20 {
+            a.sender.send_async(&content(2, number, 16)).unwrap();
+        }
+        assert!(matches!(b.receiver.try_recv(), Err(RecvError::Empty)), "nothing was pushed yet");
+        a.sender.flush().unwrap();
+        let stats = a.sender.stats();
+        assert_eq!((stats.pushes, stats.work_requests), (1, requests));
+        assert_eq!(stats.pushed_bytes, 20 * record_bytes(16));
+        for number in 0..20 {
+            assert_content(&b.receiver.recv().unwrap(), 2, number, 16);
+        }
+    }
+}
+
+#[test]
+fn a_message_that_no_ring_takes_is_refused_with_the_limit() {
+    for layout in [Layout::Mirrored, Layout::Plain] {
+        let (mut a, mut b) = connected(&small(layout, IMMEDIATE));
+        let limit = a.sender.max_message_bytes();
+        assert_eq!(limit, if layout == Layout::Mirrored { 4088 } else { 2040 });
+        let refused = a.sender.send_async(&vec![0; limit + 1]).unwrap_err();
+        assert_eq!(refused, SendError::TooLong { bytes: limit + 1, limit });
+        let refused = a.sender.reserve(usize::MAX).map(drop).unwrap_err();
+        assert_eq!(refused, SendError::TooLong { bytes: usize::MAX, limit });
+        a.sender.send(&content(3, 0, limit)).unwrap();
+        assert_content(&b.receiver.recv().unwrap(), 3, 0, limit);
+    }
+}
+
+/// A full ring is backpressure, and what is freed is heard of.
+#[test]
+fn a_full_ring_takes_more_when_messages_were_received() {
+    for tail in [WRITTEN, IMMEDIATE, Tail::Immediate { window: 1 }] {
+        let (mut a, mut b) = connected(&small(Layout::Mirrored, tail));
+        let mut sent = 0;
+        let full = loop {
+            match a.sender.try_send(&content(4, sent, 100)) {
+                Ok(_) => sent += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(full, SendError::Full(Full::Ring));
+        assert_eq!(sent, 4096 / record_bytes(100));
+        let short = Duration::from_millis(1);
+        let timed_out = a.sender.send_async_timeout(&content(4, sent, 100), short);
+        assert_eq!(timed_out, Err(SendError::TimedOut));
+        let (mut received, mut last) = (0, None);
+        while received < 500 {
+            while let Ok(message) = b.receiver.try_recv() {
+                assert_content(&message, 4, received, 100);
+                received += 1;
+            }
+            while let Ok(ticket) = a.sender.try_send(&content(4, sent, 100)) {
+                (sent, last) = (sent + 1, Some(ticket));
+            }
+            // What found no credit for its tail goes when it is asked after.
+            last.map(|ticket| a.sender.is_sent(ticket).unwrap());
+        }
+    }
+}
+
+/// Messages are private copies: they stay what they are, on any thread, in any order,
+/// however often the ring has gone round, and when the connection is gone.
+#[test]
+fn messages_that_are_held_stay_what_they_are() {
+    for config in [small(Layout::Mirrored, WRITTEN), small(Layout::Plain, IMMEDIATE)] {
+        let (mut a, mut b) = connected(&config);
+        let (mut random, mut held) = (Random::new(seed(5)), Vec::new());
+        for number in 0..2000 {
+            let bytes = random.below(300) as usize;
+            a.sender.send_async(&content(5, number, bytes)).unwrap();
+            let message = b.receiver.recv().unwrap();
+            if random.chance(2) {
+                held.push((number, bytes, message));
+            }
+        }
+        drop((a, b));
+        let half = held.split_off(held.len() / 2);
+        let elsewhere = std::thread::spawn(move || {
+            for (number, bytes, message) in half.into_iter().rev() {
+                assert_content(&message, 5, number, bytes);
+            }
+        });
+        for (number, bytes, message) in held {
+            assert_content(&message, 5, number, bytes);
+        }
+        elsewhere.join().unwrap();
+    }
+}
+
+#[test]
+fn a_message_is_written_in_place_and_sent_when_it_is_committed() {
+    let (mut a, mut b) = connected(&small(Layout::Mirrored, IMMEDIATE));
+    a.sender.reserve(100).unwrap().write(0, b"never sent").unwrap();
+    let mut message = a.sender.reserve(10).unwrap();
+    assert_eq!(message.capacity(), 10);
+    assert!(matches!(message.write(5, b"123456"), Err(SendError::TooLong { bytes: 11, .. })));
+    assert!(matches!(message.write(usize::MAX, b"1"), Err(SendError::TooLong { .. })));
+    message.write(3, b"def").unwrap();
+    message.write(0, b"abc").unwrap();
+    let ticket = message.commit(6).unwrap();
+    a.sender.wait(ticket).unwrap();
+    assert_eq!(&*b.receiver.recv().unwrap(), b"abcdef");
+    let too_much = a.sender.reserve(4).unwrap().commit(5);
+    assert_eq!(too_much, Err(SendError::TooLong { bytes: 5, limit: 4 }));
+    assert!(matches!(b.receiver.try_recv(), Err(RecvError::Empty)));
+}
+
+#[test]
+fn tickets_are_their_senders_own() {
+    let (mut a, mut b) = connected(&small(Layout::Mirrored, IMMEDIATE));
+    let (mut c, _d) = connected(&small(Layout::Mirrored, WRITTEN));
+    let ticket = a.sender.send_async(b"x").unwrap();
+    assert_eq!(c.sender.is_sent(ticket), Err(SendError::UnknownTicket));
+    assert_eq!(c.sender.wait(ticket), Err(SendError::UnknownTicket));
+    a.sender.wait_timeout(ticket, Duration::from_secs(60)).unwrap();
+    assert!(a.sender.is_sent(ticket).unwrap());
+    assert_eq!(&*b.receiver.recv().unwrap(), b"x");
+}
+
+/// Both ways at once, each half on a thread of its own.
+#[test]
+fn both_directions_run_at_once() {
+    for config in all() {
+        bounded(move || {
+            let (a, b) = connected(&config);
+            std::thread::scope(|scope| {
+                for (end, out, back) in [(a, 6, 7), (b, 7, 6)] {
+                    let Connection { mut sender, mut receiver } = end;
+                    scope.spawn(move || {
+                        for number in 0..300 {
+                            let bytes = (number as usize * 37) % 1000;
+                            sender.send_async(&content(out, number, bytes)).unwrap();
+                        }
+                        sender.close().unwrap();
+                    });
+                    scope.spawn(move || {
+                        for number in 0..300 {
+                            let bytes = (number as usize * 37) % 1000;
+                            assert_content(&receiver.recv().unwrap(), back, number, bytes);
+                        }
+                        assert!(matches!(receiver.recv(), Err(RecvError::Closed)));
+                    });
+                }
+            });
+        });
+    }
+}
+
+/// Goodbyes: of a sender, after all it has sent; of a receiver, which ends its sender.
+#[test]
+fn goodbyes_are_heard() {
+    for tail in [WRITTEN, IMMEDIATE, Tail::Immediate { window: 1 }] {
+        bounded(move || {
+            let (mut a, mut b) = connected(&small(Layout::Mirrored, tail));
+            a.sender.send_async(b"last").unwrap();
+            drop(a.sender);
+            assert_eq!(&*b.receiver.recv().unwrap(), b"last");
+            assert!(matches!(b.receiver.try_recv(), Err(RecvError::Closed)));
+            assert!(matches!(b.receiver.recv(), Err(RecvError::Closed)));
+
+            drop(a.receiver);
+            let stopped = loop {
+                match b.sender.send(&[0; 1000]) {
+                    Ok(()) => {}
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!(stopped, SendError::Ended(Ended::PeerStopped));
+            assert_eq!(b.sender.close(), Err(SendError::Ended(Ended::PeerStopped)));
+        });
+    }
+}
+
+/// One receiver, many senders: all that is sent arrives once, in the order of each, and one
+/// that has gone makes place for another.
+#[test]
+fn many_senders_share_a_receiver() {
+    const SENDERS: u64 = 24;
+    for tail in [WRITTEN, Tail::Immediate { window: 8 }] {
+        bounded(move || {
+            let (device, config) = (device(), small(Layout::Mirrored, tail));
+            let mut all = receiver(&device, &config, SENDERS as u32).unwrap();
+            assert!(matches!(all.recv(), Err(RecvError::Closed)), "nobody could join meanwhile");
+            let mut senders: Vec<_> =
+                (0..SENDERS).map(|_| join(&mut all, &device, &device, &config).unwrap()).collect();
+            let full = join(&mut all, &device, &device, &config).unwrap_err();
+            assert!(full.to_string().contains("peers"), "{full}");
+            std::thread::scope(|scope| {
+                for (stream, mut sender) in senders.drain(..).enumerate() {
+                    scope.spawn(move || {
+                        for number in 0..200 {
+                            let message = content(stream as u64, number, 64);
+                            sender.send_async(&message).unwrap();
+                        }
+                        sender.close().unwrap();
+                    });
+                }
+                let mut next = [0; SENDERS as usize];
+                loop {
+                    let got = all.try_recv_each(|Peer(peer), message| {
+                        let number = &mut next[peer as usize];
+                        assert_content(message, peer.into(), *number, 64);
+                        *number += 1;
+                    });
+                    match got {
+                        Ok(_) => {}
+                        Err(RecvError::Empty) => std::thread::yield_now(),
+                        Err(RecvError::Closed) => break,
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                assert_eq!(next, [200; SENDERS as usize]);
+            });
+            let mut late = join(&mut all, &device, &device, &config).unwrap();
+            late.send(b"after the others").unwrap();
+            let message = all.recv().unwrap();
+            assert_eq!(
+                (message.peer(), &*message),
+                (Peer(SENDERS as u32), &b"after the others"[..])
+            );
+            assert_eq!(all.peers(), 1);
+        });
+    }
+}
+
+/// A silent crowd, and one that speaks after the others were found silent for long.
+#[test]
+fn whoever_was_silent_for_long_is_heard() {
+    for tail in [WRITTEN, Tail::Immediate { window: 8 }] {
+        let (device, config) = (device(), small(Layout::Mirrored, tail));
+        let mut all = receiver(&device, &config, 20).unwrap();
+        let mut senders: Vec<_> =
+            (0..20).map(|_| join(&mut all, &device, &device, &config).unwrap()).collect();
+        for round in 0..3 {
+            for _ in 0..3000 {
+                assert!(matches!(all.try_recv(), Err(RecvError::Empty)));
+            }
+            for quiet in [0, 7, 19] {
+                senders[quiet].send(&content(quiet as u64, round, 20)).unwrap();
+                let message = all.recv_timeout(support::PATIENCE).unwrap();
+                assert_eq!(message.peer(), Peer(quiet as u32));
+                assert_content(&message, quiet as u64, round, 20);
+            }
+        }
+    }
+}
+
+/// A receiver that sleeps is woken by an immediate, without a keepalive's help.
+#[test]
+fn a_sleeping_receiver_is_woken() {
+    use rdma_conn::WaitStrategy::Block;
+    for tail in [IMMEDIATE, WRITTEN] {
+        bounded(move || {
+            let config = Config { wait: Block, ..small(Layout::Mirrored, tail) };
+            assert_eq!(config.keepalive, NEVER);
+            let (mut a, b) = connected(&config);
+            let Connection { mut receiver, mut sender } = b;
+            let echo = std::thread::spawn(move || {
+                for _ in 0..200 {
+                    let message = receiver.recv().unwrap();
+                    sender.send(&message).unwrap();
+                }
+            });
+            for number in 0..200 {
+                a.sender.send(&content(8, number, 40)).unwrap();
+                assert_content(&a.receiver.recv().unwrap(), 8, number, 40);
+            }
+            echo.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn ends_that_do_not_fit_are_refused_with_the_reason() {
+    let ring = RingShape { ring_bytes: 1 << 20, message_bytes: 64, layout: Layout::Mirrored };
+    let config = Config { ring, max_peer_ring_bytes: 1 << 19, ..Config::default() };
+    let refused = pair(&device(), &device(), &config).unwrap_err().to_string();
+    assert!(refused.contains("1048576") && refused.contains("524288"), "{refused}");
+    let config = Config { send_queue: 1, ..Config::default() };
+    let refused = pair(&device(), &device(), &config).unwrap_err().to_string();
+    assert!(refused.contains("send_queue is 1"), "{refused}");
+}
+
+/// The transport finds out who is gone, for a sender that waits for room, and for a receiver
+/// that waits for a message.
+#[test]
+fn both_halves_wait_through_keepalives() {
+    for config in all() {
+        bounded(move || {
+            let config = inquisitive(config);
+            let (mut a, mut b) = connected(&config);
+            let silent = Duration::from_millis(70);
+            assert!(matches!(b.receiver.recv_timeout(silent), Err(RecvError::TimedOut)));
+            while a.sender.try_send(&[0; 500]).is_ok() {}
+            let timed_out = a.sender.send_async_timeout(&[0; 500], silent);
+            assert_eq!(timed_out, Err(SendError::TimedOut));
+            assert_eq!(b.receiver.recv().unwrap().len(), 500);
+        });
+    }
+}
