@@ -23,6 +23,8 @@
 //! | [`direct_read::Reads`] | receiver | which READs to post, what to acknowledge |
 //! | [`buffered_read::Source`] | sender | Buffered Read: the ring, and how far the receiver has come |
 //! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
+//! | [`buffered_write::WriteSender`] | sender | Buffered Write: what to write, and may a tail go |
+//! | [`buffered_write::WriteReceiver`] | receiver | Buffered Write: what has come, what to tell, how it ends |
 //! | [`multicast::Member`] | group | what to write to whom, what to deliver, who has failed |
 //! | [`multicast::SendWindow`] | threads | may another message begin |
 //! | [`gate::Gate`] | threads | who reposts |
@@ -84,6 +86,7 @@
 extern crate std;
 
 pub mod buffered_read;
+pub mod buffered_write;
 pub mod control;
 pub mod credit;
 pub mod direct_read;

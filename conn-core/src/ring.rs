@@ -18,8 +18,8 @@
 //! [`free`] finds the head, when records are freed in any order and by any thread.
 //! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the
 //! ring over the network (Buffered Read). [`Told`] is how a head or a tail gets to the other
-//! end, and [`offer`] what both ends tell each other first. [`write`] has both ends of Buffered
-//! Write.
+//! end, and [`offer`] what both ends tell each other first. The ends of connections are in
+//! [`buffered_read`](crate::buffered_read) and [`buffered_write`](crate::buffered_write).
 //!
 //! # Records
 //!
@@ -54,7 +54,6 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 mod told;
-pub mod write;
 
 pub use consumer::{Consumer, ConsumerConfig, Record, RecordError, TailError, Taken};
 pub use producer::{CommitError, Committed, Grant, HeadError, Producer, ReserveError};
@@ -265,6 +264,6 @@ const fn skip_word(position: u64, bytes: u64) -> u64 {
 /// What a header says about the record at `position`: the length of a message, or that
 /// and [`SKIP`]; anything else is the header of something else.
 #[inline]
-const fn claim_of(header: u64, position: u64) -> u64 {
+pub(crate) const fn claim_of(header: u64, position: u64) -> u64 {
     header ^ header_word(position, 0)
 }

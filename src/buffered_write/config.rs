@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use conn_core::ring::write::MAX_CAPACITY;
+use conn_core::buffered_write::MAX_CAPACITY;
 
 use crate::ring::RingShape;
 use crate::send_recv::{ConfigError, Inline, Transport};
@@ -74,7 +74,7 @@ impl Default for Config {
         Config {
             ring: RingShape::default(),
             max_peer_ring_bytes: 64 << 20,
-            tail: Tail::Immediate { window: 64 },
+            tail: Tail::Immediate { window: 256 },
             batch_bytes: 0,
             send_queue: 128,
             signal_every: 0,

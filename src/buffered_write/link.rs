@@ -1,8 +1,8 @@
 //! A receiver's side of one queue pair: ring, heads, end.
 
+use conn_core::buffered_write::{PushedError, Update, WriteReceiver};
 use conn_core::ring::Told;
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
-use conn_core::ring::write::{PushedError, Update, WriteReceiver};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
     Completion, QpControl, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError,

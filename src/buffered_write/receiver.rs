@@ -5,7 +5,7 @@ mod wait;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use conn_core::ring::{RecordError, record_bytes};
+use conn_core::ring::{HEADER_BYTES, Record, RecordError};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue};
 
 use super::chunk::{Chunks, Message, worth_copying};
@@ -309,42 +309,20 @@ impl Receiver {
     /// closed behind its last one.
     #[inline]
     fn next_record(&mut self) -> Option<(u32, u32, Peer)> {
-        let Open { place, from, until } = self.open?;
-        let link = self.links.get_mut(place as usize)?.as_mut()?;
-        let bytes = self.chunks.bytes_of_open();
-        loop {
-            let position = link.core.read_pointer();
-            let at = (position - from) as usize;
-            let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
-            let word = word.filter(|_| position < until).map(|word| u64::from_le_bytes(*word));
-            let Some(word) = word else { break };
-            let end = position + record_bytes(word as u32);
-            if end > until {
-                if at == 0 {
-                    // The first one was seen to fit before it was copied.
-                    link.fail_record(RecordError::BeyondTail { by: end - until });
-                }
-                break;
-            }
-            match link.core.take(word) {
-                Ok(None) => {}
-                Err(e) => {
-                    link.fail_record(e);
-                    break;
-                }
-                Ok(Some(record)) => {
-                    let (len, peer) = (record.payload.len, link.peer);
-                    self.stats.messages += 1;
-                    self.stats.bytes += u64::from(len);
-                    if end == until {
-                        self.close_copy(place);
-                    }
-                    return Some((at as u32 + 8, len, peer));
-                }
-            }
+        let open = self.open?;
+        let link = self.links.get_mut(open.place as usize)?.as_mut()?;
+        let (position, peer) = (link.core.read_pointer(), link.peer);
+        let Some(record) = take_from(link, self.chunks.bytes_of_open(), open) else {
+            self.close_copy(open.place);
+            return None;
+        };
+        let (at, len) = ((position - open.from) as u32 + HEADER_BYTES, record.payload.len);
+        self.stats.messages += 1;
+        self.stats.bytes += u64::from(len);
+        if record.end == open.until {
+            self.close_copy(open.place);
         }
-        self.close_copy(place);
-        None
+        Some((at, len, peer))
     }
 
     /// All of the copy was handed out: its place in the ring is the sender's again, and the
@@ -436,6 +414,26 @@ impl Receiver {
     }
 }
 
+/// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
+/// none, which is then looked at in the ring.
+#[inline]
+fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Record> {
+    let position = link.core.read_pointer();
+    let at = (position - open.from) as usize;
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    let word = u64::from_le_bytes(*word.filter(|_| position < open.until)?);
+    let record = link.core.message_bytes(word);
+    if record.is_some_and(|record| position + record <= open.until) {
+        // Messages that fit the copy lie before the tail.
+        return link.core.take(word).ok().flatten();
+    }
+    if at == 0 {
+        // It was a message that fits when it was looked at: the peer has written again.
+        link.fail_record(RecordError::Mark { position });
+    }
+    None
+}
+
 /// Copies what a link has, as far as it is worth it: the positions that were copied.
 /// Records that are no messages are skipped.
 fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
@@ -444,24 +442,22 @@ fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
     {
         // A header lies in the ring, whose memory is at least as long.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
-        let (from, geometry) = (link.core.read_pointer(), *link.core.geometry());
-        let lap = if geometry.is_mirrored() { u64::MAX } else { geometry.capacity() - offset };
-        let available = (link.core.tail() - from).min(chunks.bytes()).min(lap);
-        let record = record_bytes(word as u32);
-        let is_message = word >> 63 == 0;
-        if is_message && record <= available {
+        let from = link.core.read_pointer();
+        let available = (link.core.contiguous() - from).min(chunks.bytes());
+        let record = link.core.message_bytes(word).filter(|bytes| *bytes <= available);
+        if let Some(record) = record {
             let bytes = worth_copying(record, available);
-            let copied = chunks
-                .open()
-                .get_mut(..bytes as usize)
-                .map(|to| link.ring.copy_out(offset as usize, to));
-            debug_assert!(matches!(copied, Some(Ok(()))));
+            let to = chunks.open().get_mut(..bytes as usize);
+            let copied = to.map(|to| link.ring.copy_out(offset as usize, to));
+            debug_assert!(matches!(copied, Some(Ok(()))), "a piece of the ring fits a copy");
             return Some((from, from + bytes));
         }
-        // A skip record, or a lie; what is neither does not lie within what was sent.
         match link.core.take(word) {
             Ok(None) => {}
-            Ok(Some(_)) => link.fail_record(RecordError::BeyondTail { by: record - available }),
+            // It fits nowhere, but is taken for one: no machine of ours says so.
+            Ok(Some(record)) => {
+                link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
+            }
             Err(e) => link.fail_record(e),
         }
     }

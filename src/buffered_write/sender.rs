@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use conn_core::buffered_write::WriteSender;
 use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT};
-use conn_core::ring::write::WriteSender;
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
 use conn_core::wr::WrId;
 use verbs_safe::{

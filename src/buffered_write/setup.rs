@@ -1,9 +1,9 @@
 //! Making the halves of a connection.
 
+use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
-use conn_core::ring::write::{MAX_CAPACITY, WriteReceiver, WriteSender};
 use verbs_safe::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvSide,
     RemoteAccess, SharedRegion,

@@ -59,10 +59,10 @@ pub enum Violation {
     Tail(conn_core::ring::TailError),
     /// What no receiver of a ring can tell.
     #[error("{0}")]
-    Told(conn_core::ring::write::ToldError),
+    Told(conn_core::buffered_write::ToldError),
     /// What no sender into a ring can tell.
     #[error("{0}")]
-    Pushed(conn_core::ring::write::PushedError),
+    Pushed(conn_core::buffered_write::PushedError),
     /// Something in a ring that is no record.
     #[error("malformed record: {0}")]
     Record(conn_core::ring::RecordError),

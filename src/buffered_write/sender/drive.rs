@@ -1,7 +1,7 @@
 //! Driving the device: pushes, completions, and what the receiver has told.
 
+use conn_core::buffered_write::{Piece, Push, ToldError};
 use conn_core::ring::offer::{HEAD_AT, TAKEN_AT};
-use conn_core::ring::write::{Piece, Push, ToldError};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{SendFlags, SendOp, StageError};
 

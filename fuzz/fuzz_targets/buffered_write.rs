@@ -1,7 +1,7 @@
 //! Histories of a Buffered Write connection, of which either end may lie, against its model.
 #![no_main]
 
-use conn_core::ring::write::oracle::{Op, Shape, run};
+use conn_core::buffered_write::oracle::{Op, Shape, run};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (Shape, Vec<Op>)| {

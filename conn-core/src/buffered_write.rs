@@ -11,7 +11,7 @@
 //! What has gathered since the last push goes with the next one: that batches by itself,
 //! as much as the pushes before it take time. The tail comes behind the records, either as
 //! the immediate of their last write, which takes one of the receiver's posted receives, or
-//! as a write of its own, which the receiver polls ([`Tail`](super::offer::Tail)). Positions
+//! as a write of its own, which the receiver polls ([`Tail`](crate::ring::offer::Tail)). Positions
 //! are the credits for the bytes; for the immediates it is the count of those whose receives
 //! are posted again, which comes with the head.
 //!
@@ -30,11 +30,10 @@ pub mod oracle;
 #[cfg(test)]
 mod tests;
 
-use super::{
-    CommitError, Committed, Consumer, ConsumerConfig, Geometry, Grant, HeadError, Producer,
-    ReserveError, TailError, Taken, Told,
+use crate::ring::{
+    CommitError, Committed, Consumer, ConsumerConfig, Geometry, Grant, HeadError, Producer, Record,
+    RecordError, ReserveError, TailError, Taken, Told, claim_of, record_bytes,
 };
-use super::{Record, RecordError};
 
 /// Bytes of a ring whose pushes are single work requests: their length has 31 bits.
 pub const MAX_CAPACITY: u64 = 1 << 30;
@@ -247,7 +246,7 @@ impl WriteSender {
     #[inline]
     fn pieces(&self, tail: u64) -> [Option<Piece>; 2] {
         let (geometry, len) = (self.ring.geometry(), tail - self.pushed);
-        let left = geometry.left_of_lap(self.pushed);
+        let left = geometry.capacity() - geometry.offset(self.pushed);
         let first = if geometry.is_mirrored() { len } else { len.min(left) };
         let piece = |offset, len| (len > 0).then_some(Piece { offset, len: len as u32 });
         [piece(geometry.offset(self.pushed), first), piece(0, len - first)]
@@ -370,8 +369,7 @@ impl WriteReceiver {
         if self.said_goodbye {
             return Err(PushedError::AfterEnd);
         }
-        let new = self.ring.on_tail(tail.position).map_err(PushedError::Tail)?;
-        self.ring.on_landed(tail.position).map_err(PushedError::Tail)?;
+        let new = self.ring.on_tail_landed(tail.position).map_err(PushedError::Tail)?;
         self.said_goodbye = tail.is_last;
         Ok(new)
     }
@@ -403,6 +401,23 @@ impl WriteReceiver {
     #[inline]
     pub fn next_header(&self) -> Option<u64> {
         self.ring.next_header()
+    }
+
+    /// Bytes of the record at the read pointer, if this is the header of a message; where it
+    /// is not, [`take`](Self::take) skips it, or says what is wrong.
+    #[inline]
+    pub fn message_bytes(&self, header: u64) -> Option<u64> {
+        let claim = claim_of(header, self.ring.read_pointer());
+        let is_message = claim <= u64::from(self.ring.geometry().max_payload());
+        is_message.then(|| record_bytes(claim as u32))
+    }
+
+    /// Up to where bytes from the read pointer on are contiguous.
+    #[inline]
+    pub fn contiguous(&self) -> u64 {
+        let (geometry, read) = (self.ring.geometry(), self.ring.read_pointer());
+        let left = geometry.capacity() - geometry.offset(read);
+        if geometry.is_mirrored() { self.ring.tail() } else { self.ring.tail().min(read + left) }
     }
 
     /// Takes the record whose header was read, or skips what is none: `None`.
