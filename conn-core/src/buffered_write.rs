@@ -108,7 +108,7 @@ pub struct Push {
 /// The sender's end. See the [module](self).
 ///
 /// ```
-/// use conn_core::ring::{Geometry, Told, write::*};
+/// use conn_core::{buffered_write::*, ring::{Geometry, Told}};
 ///
 /// let geometry = Geometry::mirrored(64, 40)?;
 /// let mut sender = WriteSender::new(geometry, None);
@@ -297,7 +297,7 @@ pub struct Update {
 /// The receiver's end. See the [module](self).
 ///
 /// ```
-/// use conn_core::ring::{Geometry, Told, write::*};
+/// use conn_core::{buffered_write::*, ring::{Geometry, Told}};
 ///
 /// let mut receiver = WriteReceiver::new(Geometry::mirrored(64, 40)?, 0, Some(4));
 /// let tail = Told { position: 16, is_last: true };

@@ -23,13 +23,14 @@ use crate::wait::Deadline;
 /// let (device, config) = (rdma_conn::device::soft()?, Config::default());
 /// let listener = Listener::bind("127.0.0.1:0")?;
 /// let address = listener.local_addr();
-/// std::thread::scope(|scope| {
-///     scope.spawn(|| connect(address, &device, &config).unwrap().sender.send(b"hi"));
-///     let mut connection = listener.next()?.accept(&device, &config)?;
-///     assert_eq!(&*connection.receiver.recv()?, b"hi");
-///     Ok(())
-/// })
-/// # .map_err(|e: Box<dyn std::error::Error>| e)
+/// # let there = device.clone();
+/// let client = std::thread::spawn(move || {
+///     connect(address, &there, &config).expect("somebody listens").sender.send(b"hi")
+/// });
+/// let mut connection = listener.next()?.accept(&device, &config)?;
+/// assert_eq!(&*connection.receiver.recv()?, b"hi");
+/// client.join().expect("it does not panic")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Listener(Reception);
