@@ -223,6 +223,14 @@ impl Neighbours {
         departed
     }
 
+    /// Those of a slot, alive or declared dead.
+    fn all_in(&self, slot: u32) -> Vec<Arc<Pair>> {
+        let mut pairs: Vec<_> = self.pair(slot).into_iter().collect();
+        let departed = self.departed();
+        pairs.extend(departed.iter().filter(|pair| pair.slot == slot).cloned());
+        pairs
+    }
+
     /// Lets a queue pair go that is destroyed.
     pub(crate) fn forget(&self, qpn: u32) {
         self.drain.lock().forget(qpn);

@@ -341,9 +341,10 @@ impl Qp {
     }
 
     /// Empties both queues and forgets the connection; completions that nobody has
-    /// polled go, too. Both locks are held.
-    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) {
-        sq.part();
+    /// polled go, too. Both locks are held. The error, `EBUSY`, says that the peer's process
+    /// is inside this one's memory, and does not leave.
+    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
+        let parted = sq.part(self);
         sq.pending.clear();
         sq.requester = Requester::default();
         sq.peer = None;
@@ -353,6 +354,7 @@ impl Qp {
         self.recv_cq.purge(self.num);
         // Relaxed: nobody can post now.
         self.freed.store(0, Ordering::Relaxed);
+        parted
     }
 }
 
@@ -504,7 +506,8 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         let mut sq = object.sq.lock();
         let mut responder = object.responder.lock();
         object.set_state(State::Destroyed);
-        object.clear(&mut sq, &mut responder);
+        // Who does not leave within seconds is stopped; it cannot be waited for.
+        let _ = object.clear(&mut sq, &mut responder);
         core::mem::take(&mut sq.counters)
     };
     *device.retired.lock() += counters;

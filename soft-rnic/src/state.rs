@@ -198,7 +198,8 @@ impl Qp {
             }
             State::Reset => {
                 self.set_state(to);
-                self.clear(sq, responder);
+                // Who does not leave within seconds is stopped; it cannot be waited for.
+                let _ = self.clear(sq, responder);
                 // SAFETY: zero is a valid value of every field.
                 sq.attr = unsafe { core::mem::zeroed() };
                 *responder = Responder {

@@ -14,6 +14,7 @@
 //! An operation on memory is carried out here when nothing before it waits for a reply.
 //! A write with immediate is not: nothing is written before there is a receive request.
 
+use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use verbs_sys::*;
 
 use crate::after::{After, Todo};
 use crate::memory::{Copying, Span, copy_spans};
-use crate::qp::{Qp, State};
+use crate::qp::{Qp, State, Transport};
 use crate::requester::{Line, Outcome, SqParts};
 use crate::responder::Reply;
 use crate::sq::{self, Op, Pending, Sq, Wait};
@@ -102,15 +103,6 @@ impl Remote {
         };
         let reads = || core::iter::once(&*pair.incoming.reads);
         !(0..self.sent).any(is_read_there) || super::wait_for(pair, reads()).is_ok()
-    }
-
-    /// Waits until the peer's process is not inside this one's memory for this
-    /// connection.
-    pub(crate) fn wait_outside(&self, dest_qpn: u32) {
-        if let Some(pair) = &self.pair {
-            // Who does not leave within seconds is stopped; it cannot be waited for.
-            let _ = super::wait_for(pair, core::iter::once(pair.theirs.qp(dest_qpn).inside()));
-        }
     }
 }
 
@@ -499,11 +491,23 @@ impl Remote {
 }
 
 impl Sq {
-    /// The queue pair lets its peer go.
-    pub(crate) fn part(&mut self) {
-        if let Some(remote) = self.remote.take() {
-            let _ = remote.reclaim(&self.pending);
-            remote.wait_outside(self.requester.dest_qpn);
+    /// The queue pair lets its peer go, and waits until nobody in the peer's process is inside
+    /// this one's memory for it; `EBUSY` if somebody stays.
+    pub(crate) fn part(&mut self, qp: &Qp) -> Result<(), c_int> {
+        let neighbours = qp.pd.context.device.neighbours.as_ref();
+        let (Some(remote), Some(neighbours)) = (self.remote.take(), neighbours) else {
+            return Ok(());
+        };
+        let _ = remote.reclaim(&self.pending);
+        if qp.transport == Transport::Uc {
+            // It takes up with anybody.
+            return neighbours.wait_outside();
         }
+        // It may have been met since, or declared dead.
+        let to = self.requester.dest_qpn;
+        let pairs = remote.pair.into_iter().chain(neighbours.all_in(remote.slot));
+        pairs.into_iter().try_for_each(|pair| {
+            super::wait_for(&pair, core::iter::once(pair.theirs.qp(to).inside()))
+        })
     }
 }

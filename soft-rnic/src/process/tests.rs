@@ -413,3 +413,25 @@ fn the_helper_lets_a_program_sleep_that_was_quicker() {
     neighbours.arm();
     assert!(!neighbours.answer(here) && is_armed());
 }
+
+#[test]
+fn a_queue_pair_that_only_receives_waits_for_its_peer_before_it_goes() {
+    let slot = slot(6);
+    let process = Sleeper::new();
+    let peer = Wild::of(slot, process.pid());
+    for is_declared_dead in [false, true] {
+        let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
+        if is_declared_dead {
+            crate::device::default_device().bury(&peer.pair);
+        } else {
+            peer.met();
+        }
+        let clear = || qp.clear(&mut qp.sq.lock(), &mut qp.responder.lock());
+        let inside = peer.directory.qp(far(slot)).enter(false);
+        assert_eq!(clear(), Err(errno::EBUSY));
+        drop(inside);
+        // It is connected no more: nothing is waited for.
+        let _inside = peer.directory.qp(far(slot)).enter(false);
+        assert_eq!(clear(), Ok(()));
+    }
+}
