@@ -2,6 +2,7 @@
 //! and a word of the table. The commands are generic over [`Kind`], so that there is one
 //! path of code for all of them, and no call through a pointer on any message's way.
 
+mod direct_read;
 mod send_recv;
 
 use std::net::{SocketAddr, TcpStream};
@@ -18,6 +19,7 @@ use crate::args::{Common, ConnectionArgs};
 use crate::bench::Shape;
 use crate::outcome::{Outcome, usage};
 use crate::session::Flag;
+pub(crate) use direct_read::DirectRead;
 pub(crate) use send_recv::SendRecv;
 
 /// Makes the table of the connections.
@@ -54,7 +56,7 @@ macro_rules! protocols {
     };
 }
 
-protocols!(SendRecv);
+protocols!(SendRecv, DirectRead);
 
 /// Something to be done with one connection or another.
 pub(crate) trait With {
@@ -273,6 +275,11 @@ pub(crate) struct Room {
 pub(crate) trait Sending: Send {
     /// Sends a message, as soon as there is room for it.
     fn send(&mut self, message: &[u8]) -> Result<()>;
+
+    /// As [`send`](Sending::send), of the message that was sent so before, every time.
+    fn send_again(&mut self, message: &[u8]) -> Result<()> {
+        self.send(message)
+    }
 
     /// As [`send`](Sending::send), and `fill` writes its `bytes` bytes, once.
     fn send_with(&mut self, bytes: usize, fill: impl FnMut(&mut [u8])) -> Result<()>;

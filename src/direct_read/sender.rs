@@ -104,6 +104,9 @@ pub struct Sender<B: Offer = Buffer> {
     counts: Option<Place>,
     /// The pull in flight.
     pull: Option<u64>,
+    /// Pulls that told nothing since one did, and looks since the last one.
+    vain_pulls: u32,
+    looks: u32,
     /// The receiver was asked for a bell, and has not rung.
     bell: bool,
     config: Config,
@@ -154,6 +157,8 @@ impl<B: Offer> Sender<B> {
             seen: 0,
             counts: parts.counts,
             pull: None,
+            vain_pulls: 0,
+            looks: 0,
             bell: false,
             config: parts.config,
             app_limit: parts.app_limit,
@@ -310,6 +315,17 @@ impl<B: Offer> Sender<B> {
         timeout: Duration,
     ) -> Result<Sent<B>, SendError> {
         self.wait_until(ticket, Deadline::after(timeout))
+    }
+
+    /// Waits for the next message that the receiver is done with, in order.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`], [`SendError::UnknownTicket`] when nothing is on offer and
+    /// nothing to be taken.
+    pub fn wait_next(&mut self) -> Result<Sent<B>, SendError> {
+        let first = self.done.front().map(|(number, _)| *number);
+        let number = first.or(self.offers.awaited()).ok_or(SendError::UnknownTicket)?;
+        self.wait(Ticket { sender: self.serial, number })
     }
 
     /// Whether the receiver is done with the message of `ticket`; never waits.

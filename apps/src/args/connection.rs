@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::WaitStrategy;
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
+use rdma_conn::direct_read::{AckMode, SignalAt};
 use rdma_conn::send_recv::{Config, Inline, Preset, Transport};
 
 use super::Common;
@@ -12,7 +13,7 @@ use crate::protocol::Protocol;
 /// Options of a connection, for every command that makes one.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct ConnectionArgs {
-    /// Connection to use: send-recv (verbs without a connection: see --op)
+    /// Connection to use: send-recv, direct-read (verbs without a connection: see --op)
     #[arg(long, value_name = "NAME", default_value = "send-recv", value_parser = super::values::protocol)]
     pub(crate) protocol: Protocol,
     /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
@@ -46,6 +47,13 @@ pub(crate) struct ConnectionArgs {
     /// No flow control: a receiver that falls behind causes RNR events
     #[arg(long)]
     pub(crate) no_credits: bool,
+    /// Of direct-read: how the sender learns that a message was read: fenced-write, write,
+    /// send, cumulative or pull [default: write]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) ack: Option<Ack>,
+    /// Of direct-read: where the signal of a message is, which says so [default: separate]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub(crate) signal_at: Option<Signal>,
     /// How to wait
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: Wait,
@@ -61,6 +69,38 @@ pub(crate) enum Wait {
     /// Poll for 50 µs, then sleep
     #[default]
     Adaptive,
+}
+
+/// How a message that was read is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ack(pub(crate) AckMode);
+
+impl std::str::FromStr for Ack {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ack, String> {
+        let named = AckMode::ALL.into_iter().find(|ack| ack.name() == text);
+        let names = || AckMode::ALL.map(AckMode::name).join(", ");
+        named.map(Ack).ok_or_else(|| format!("there are {}", names()))
+    }
+}
+
+/// Where the signal of a message is.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Behind the message's buffer
+    Tail,
+    /// In memory of its own
+    Separate,
+}
+
+impl Signal {
+    pub(crate) fn place(self) -> SignalAt {
+        match self {
+            Signal::Tail => SignalAt::Tail,
+            Signal::Separate => SignalAt::Separate,
+        }
+    }
 }
 
 impl ConnectionArgs {
@@ -114,6 +154,8 @@ impl ConnectionArgs {
             ("--pack", self.pack.is_some()),
             ("--inline", self.inline.is_some()),
             ("--no-credits", self.no_credits),
+            ("--ack", self.ack.is_some()),
+            ("--signal-at", self.signal_at.is_some()),
         ];
         flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
     }

@@ -301,7 +301,7 @@ fn send_all(
         if load.verify {
             sender.send_with(load.size as usize, |room| payload.fill(room))?;
         } else {
-            sender.send(&plain)?;
+            sender.send_again(&plain)?;
         }
         if load.rate.is_some() {
             sender.flush()?;

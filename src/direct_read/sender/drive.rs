@@ -60,11 +60,17 @@ impl<B: Offer> Sender<B> {
 
 /// Polling.
 impl<B: Offer> Sender<B> {
+    /// After many pulls in vain, one comes in 2 to this power of looks.
+    const RAREST_PULLS: u32 = 8;
+
     /// Takes what has come, and returns how much; with `wanted`, asks for what does not
     /// come by itself.
     pub(super) fn progress(&mut self, wanted: bool) -> Result<usize, SendError> {
         let before = self.offers.acked();
+        let pulling = self.pull.is_some();
         let mut events = self.poll()?;
+        // A pull that tells nothing is nothing that has happened.
+        events -= usize::from(pulling && self.pull.is_none()).min(events);
         if self.ended.is_none() {
             self.look().map_err(|e| self.fail(Ended::Protocol(e)))?;
             if wanted && self.config.ack == AckMode::Pull {
@@ -179,9 +185,13 @@ impl<B: Offer> Sender<B> {
         let (None, Some(counts), Some(_)) = (self.pull, self.counts, self.offers.awaited()) else {
             return Ok(());
         };
-        if self.tracker.available(WrClass::Control) == 0 {
+        // After pulls in vain they become rare: the receiver has other things to do.
+        self.looks += 1;
+        let is_early = self.looks < 1 << self.vain_pulls.min(Self::RAREST_PULLS);
+        if is_early || self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }
+        self.looks = 0;
         let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: 8 };
         let id = self.stage(SendOp::Read { len: 8, remote }, WrClass::Control, true)?;
         self.pull = Some(id.0);
@@ -194,8 +204,11 @@ impl<B: Offer> Sender<B> {
             return Ok(());
         };
         self.pull = None;
+        let before = self.offers.acked();
         let word = self.queue.landed(id).and_then(|bytes| bytes.first_chunk()).copied();
-        word.map_or(Ok(()), |word| self.counted(u64::from_le_bytes(word)))
+        word.map_or(Ok(()), |word| self.counted(u64::from_le_bytes(word)))?;
+        self.vain_pulls = if self.offers.acked() > before { 0 } else { self.vain_pulls + 1 };
+        Ok(())
     }
 
     /// The receiver is done with the oldest messages.
