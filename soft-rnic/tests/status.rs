@@ -3,10 +3,12 @@
 //!
 //! Each row sets one thing wrong. It runs on whatever device
 //! `RDMA_CONN_DEVICE` names; where devices differ, the row lists what each gives
-//! (the first is the software device's, and what the specification asks for).
+//! (the first is the software device's, and what the specification asks for). Between two
+//! processes of the software device the statuses are the same.
 
 mod common;
 
+use common::other::{Other, hear, role, say};
 use common::*;
 use verbs_sys::*;
 
@@ -284,14 +286,18 @@ fn a_datagram_fails_here_or_not_at_all() {
 }
 
 fn check_table(kind: ibv_qp_type, table: &[Row]) {
-    let wrong: Vec<String> = table.iter().filter_map(|row| check(kind, row).err()).collect();
+    let check = |row: &Row| compare(kind, row, run(kind, row.0, row.1)).err();
+    let wrong: Vec<String> = table.iter().filter_map(check).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Runs a row; what it should have given, if it did not.
-fn check(kind: ibv_qp_type, row: &Row) -> Result<(), String> {
+/// What a row should have given, if it did not.
+fn compare(
+    kind: ibv_qp_type,
+    row: &Row,
+    (at_requester, at_responder): (&str, &str),
+) -> Result<(), String> {
     let Row(op, fault, requester, responder) = row;
-    let (at_requester, at_responder) = run(kind, *op, *fault);
     let of = |all: &[&str], got: &str| {
         // The software device gives the first; others may give any.
         if is_soft() { all[0] == got } else { all.contains(&got) }
@@ -312,32 +318,149 @@ fn check(kind: ibv_qp_type, row: &Row) -> Result<(), String> {
 fn run(kind: ibv_qp_type, op: Op, fault: Fault) -> (&'static str, &'static str) {
     let (a, b) = configs(fault);
     let pair = Pair::of(kind, Net::new(), a, b);
-    let case = Case::new(&pair, fault);
+    let case = Case::new(&pair, fault, pair.num(0));
+    let gone = prepare_responder(&pair, &case, fault);
+    if let (true, Some(_)) = (kind == UC, case.other_qp) {
+        reconnect(&pair, case.to.1);
+    }
+    if fault == F::PeerAbsent {
+        reconnect(&pair, ABSENT);
+    }
+    let sent = post(kind, op, fault, &pair, &case);
+    let taken = match sent {
+        "refused" => "-",
+        sent => case.at_responder(kind, &pair, sent, fault, || case.send_later(&pair, pair.num(1))),
+    };
+    check_requester(kind, &pair, sent);
+    check_responder(&pair, sent, taken, gone);
+    case.close(&pair);
+    close(pair, gone);
+    (sent, taken)
+}
+
+/// The number of no queue pair.
+const ABSENT: u32 = 0x00ff_fff0;
+
+/// Posts what there is to be received, and breaks the responder; true if it is destroyed.
+fn prepare_responder(pair: &Pair, case: &Case, fault: Fault) -> bool {
     if posts_receive(fault) {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
-    let gone = break_peer(&pair, fault, case.receive);
+    let gone = break_peer(pair, fault, case.receive);
     if fault == F::WrongPeer {
         assert_eq!(post_recv(pair.qp[1], 1, &mut [case.receive]), 0);
     }
-    if let (Some(other), true) = (case.other_qp, kind == UC) {
-        assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
-        // SAFETY: the queue pair is alive.
-        pair.net.connect(pair.qp[0], unsafe { (*other).qp_num }, Config::default());
-    }
+    gone
+}
+
+/// Connects the requester anew.
+fn reconnect(pair: &Pair, to: u32) {
+    assert_eq!(pair.net.to_state(pair.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
+    pair.net.connect(pair.qp[0], to, Config::default());
+}
+
+/// Posts the request; what came of it.
+fn post(kind: ibv_qp_type, op: Op, fault: Fault, pair: &Pair, case: &Case) -> &'static str {
     let mut sges = [case.local; 4];
     let n = if fault == F::TooLong && kind != UD { 4 } else { 1 };
     let mut wr = case.request(kind, op, &mut sges[..n]);
-    let statuses = if post_send(pair.qp[0], &mut wr) != 0 {
-        ("refused", "-")
-    } else {
-        let sent = at_requester(&pair, op, fault);
-        (sent, case.at_responder(kind, &pair, sent, fault))
+    if post_send(pair.qp[0], &mut wr) != 0 {
+        return "refused";
+    }
+    at_requester(pair, op, fault)
+}
+
+/// Each table, and its transport.
+const TABLES: [(ibv_qp_type, &[Row]); 5] = [
+    (RC, RELIABLE),
+    (UC, UNRELIABLE),
+    (UC, UNRELIABLE_CONNECTION),
+    (UD, UNRELIABLE),
+    (UD, DATAGRAM),
+];
+
+#[test]
+fn every_fault_has_its_status_between_processes() {
+    if !is_soft() {
+        return;
+    }
+    let mut other = Other::start("the_other_process", "responder");
+    let mut wrong = Vec::new();
+    for (t, (kind, table)) in TABLES.iter().enumerate() {
+        for (r, row) in table.iter().enumerate() {
+            other.say(&format!("{t} {r}"));
+            let (sent, taken) = request_from(&mut other, *kind, row);
+            wrong.extend(compare(*kind, row, (sent, &taken)).err());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The requester's side of a row whose responder is in another process.
+fn request_from(other: &mut Other, kind: ibv_qp_type, row: &Row) -> (&'static str, String) {
+    let Row(op, fault, ..) = *row;
+    let pair = Pair::unconnected(kind, Net::new());
+    other.say(&pair.num(0).to_string());
+    let said = other.hear();
+    let far: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+    let (number, named) = (far[0] as u32, far[1] as u32);
+    pair.net.connect(pair.qp[0], number, configs(fault).0);
+    other.say("connected");
+    assert_eq!(other.hear(), "ready");
+    let mut case = Case::of_requester(&pair, fault);
+    case.remote = (far[2], far[3] as u32);
+    case.to.1 = named;
+    if kind == UC && fault == F::OtherTransport {
+        reconnect(&pair, named);
+    }
+    if fault == F::PeerAbsent {
+        reconnect(&pair, ABSENT);
+    }
+    let sent = post(kind, op, fault, &pair, &case);
+    check_requester(kind, &pair, sent);
+    other.say(sent);
+    let mut taken = other.hear();
+    if taken == "later" {
+        case.send_later(&pair, number);
+        taken = other.hear();
+    }
+    case.close(&pair);
+    pair.close();
+    (sent, taken)
+}
+
+#[test]
+fn the_other_process() {
+    if role().is_none() {
+        return;
+    }
+    while let Some(said) = hear() {
+        let at: Vec<usize> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+        let (kind, table) = TABLES[at[0]];
+        respond(kind, table[at[1]].1);
+    }
+}
+
+/// The responder's side of a row.
+fn respond(kind: ibv_qp_type, fault: Fault) {
+    let pair = Pair::unconnected(kind, Net::new());
+    let requester = hear().unwrap().parse().unwrap();
+    pair.net.connect(pair.qp[1], requester, configs(fault).1);
+    let case = Case::new(&pair, fault, requester);
+    let (addr, key) = case.remote;
+    say(&format!("{} {} {addr} {key}", pair.num(1), case.to.1));
+    assert_eq!(hear().as_deref(), Some("connected"));
+    let gone = prepare_responder(&pair, &case, fault);
+    say("ready");
+    let sent = hear().unwrap();
+    let taken = match &*sent {
+        "refused" => "-",
+        sent => case.at_responder(kind, &pair, sent, fault, || say("later")),
     };
-    check_states(kind, &pair, statuses, gone);
+    check_responder(&pair, &sent, taken, gone);
+    say(taken);
     case.close(&pair);
     close(pair, gone);
-    statuses
 }
 
 /// What came of the request.
@@ -355,7 +478,7 @@ fn at_requester(pair: &Pair, op: Op, fault: Fault) -> &'static str {
 
 /// A completion in error takes its queue pair to the error state, or the send queue of
 /// an unreliable one to its own (rxe has none); success leaves it alone.
-fn check_states(kind: ibv_qp_type, pair: &Pair, (sent, taken): (&str, &str), gone: bool) {
+fn check_requester(kind: ibv_qp_type, pair: &Pair, sent: &str) {
     let expected = match sent {
         "SUCCESS" => "RTS",
         "refused" => return,
@@ -363,6 +486,10 @@ fn check_states(kind: ibv_qp_type, pair: &Pair, (sent, taken): (&str, &str), gon
         _ => "ERR",
     };
     assert_eq!(qp_state_name(pair.net.state(pair.qp[0])), expected);
+}
+
+/// And so does one at the responder, or a refusal.
+fn check_responder(pair: &Pair, sent: &str, taken: &str, gone: bool) {
     if (sent.starts_with("REM") || taken.starts_with("LOC")) && !gone {
         assert!(pair.net.reaches(pair.qp[1], ibv_qp_state::IBV_QPS_ERR));
     }
@@ -402,10 +529,9 @@ fn break_peer(pair: &Pair, fault: Fault, receive: ibv_sge) -> bool {
         F::PeerReset => assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0),
         F::PeerErr => assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_ERR), 0),
         F::PeerGone => net.destroy_qp(pair.qp[1]),
-        F::WrongPeer | F::PeerAbsent => {
-            let end = usize::from(fault == F::WrongPeer);
-            assert_eq!(net.to_state(pair.qp[end], S::IBV_QPS_RESET), 0);
-            net.connect(pair.qp[end], 0x00ff_fff0, Config::default());
+        F::WrongPeer => {
+            assert_eq!(net.to_state(pair.qp[1], S::IBV_QPS_RESET), 0);
+            net.connect(pair.qp[1], ABSENT, Config::default());
         }
         _ => {}
     }
@@ -438,13 +564,34 @@ struct Case {
     _memory: Vec<u8>,
 }
 
+/// What a datagram carries.
+fn qkey_of(fault: Fault) -> u32 {
+    match fault {
+        F::Qkey => QKEY + 1,
+        // What the other one would have, if it had one.
+        F::OtherTransport => 0,
+        _ => QKEY,
+    }
+}
+
+/// The immediate of what is sent to find out that nothing came before it.
+const LATER: u32 = 0x1a7e_0000;
 const LEN: u32 = 8;
 const WRONG_KEY: u32 = 0x00ba_dbad;
 /// In front of every datagram.
 const GRH: u32 = 40;
 
 impl Case {
-    fn new(pair: &Pair, fault: Fault) -> Case {
+    /// What the requester alone has of it.
+    fn of_requester(pair: &Pair, fault: Fault) -> Case {
+        let here = if fault == F::OtherTransport { F::None } else { fault };
+        let mut case = Case::new(pair, here, pair.num(0));
+        case.to.2 = qkey_of(fault);
+        case
+    }
+
+    /// `requester` is the number of its queue pair.
+    fn new(pair: &Pair, fault: Fault, requester: u32) -> Case {
         let net = &pair.net;
         let mut memory = vec![0; 4096];
         // SAFETY: the context is open.
@@ -480,7 +627,7 @@ impl Case {
         }
         let other_qp = (fault == F::OtherTransport).then(|| {
             let qp = net.qp(pair.cq[1]);
-            net.connect(qp, pair.num(0), Config::default());
+            net.connect(qp, requester, Config::default());
             assert_eq!(post_recv(qp, 1, &mut [receive]), 0);
             qp
         });
@@ -490,18 +637,12 @@ impl Case {
             _ => core::ptr::null_mut(),
         };
         let number = match (fault, other_qp) {
-            (F::PeerAbsent, _) => 0x00ff_fff0,
+            (F::PeerAbsent, _) => ABSENT,
             // SAFETY: the queue pair is alive.
             (_, Some(other)) => unsafe { (*other).qp_num },
             _ => pair.num(1),
         };
-        let qkey = match fault {
-            F::Qkey => QKEY + 1,
-            // What the other one would have, if it had one.
-            F::OtherTransport => 0,
-            _ => QKEY,
-        };
-        let to = (ah, number, qkey);
+        let to = (ah, number, qkey_of(fault));
         let remote = match fault {
             F::RemoteKey | F::Empty => (pair.addr(1), WRONG_KEY),
             F::RemoteBounds => (pair.addr(1) + end as u64 + 7, pair.key(1)),
@@ -521,6 +662,7 @@ impl Case {
         pair: &Pair,
         sent: &str,
         fault: Fault,
+        send_later: impl FnOnce(),
     ) -> &'static str {
         let (net, cq) = (&pair.net, pair.cq[1]);
         let out_of_reach =
@@ -539,14 +681,18 @@ impl Case {
             return wc.status;
         }
         // Nothing tells of what is dropped, but what is sent after it.
-        const LATER: u32 = 0x1a7e_0000;
         assert_eq!(post_recv(pair.qp[1], 9, &mut [sge(pair.mr[1], 1024, GRH)]), 0);
-        let mut wr = datagram_wr(9, &mut [], SIGNALED, (self.to.0, pair.num(1), QKEY));
+        send_later();
+        let first = net.poll(cq, 1)[0];
+        if first.imm == Some(LATER) { "-" } else { first.status }
+    }
+
+    /// Sends what finds the responder, `to`, whatever was dropped.
+    fn send_later(&self, pair: &Pair, to: u32) {
+        let mut wr = datagram_wr(9, &mut [], SIGNALED, (self.to.0, to, QKEY));
         wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
         wr.__bindgen_anon_1.imm_data = LATER.to_be();
         assert_eq!(post_send(pair.qp[0], &mut wr), 0);
-        let first = net.poll(cq, 1)[0];
-        if first.imm == Some(LATER) { "-" } else { first.status }
     }
 
     fn request(&self, kind: ibv_qp_type, op: Op, sges: &mut [ibv_sge]) -> ibv_send_wr {
@@ -595,7 +741,7 @@ fn a_responder_error_is_told_by_an_event_where_no_completion_tells_it() {
     for (fault, event) in [(F::RemoteKey, "QP_ACCESS_ERR"), (F::QpAccess, "QP_REQ_ERR")] {
         let (a, b) = configs(fault);
         let pair = Pair::with(Net::new(), a, b);
-        let case = Case::new(&pair, fault);
+        let case = Case::new(&pair, fault, pair.num(0));
         let mut sges = [case.local];
         let mut wr = case.request(RC, Write, &mut sges);
         assert_eq!(post_send(pair.qp[0], &mut wr), 0);

@@ -538,14 +538,19 @@ impl Pair {
 
     /// [`Pair::with`] of a transport.
     pub fn of(kind: ibv_qp_type, net: Net, a: Config, b: Config) -> Pair {
+        let pair = Pair::unconnected(kind, net);
+        pair.net.connect(pair.qp[0], pair.num(1), a);
+        pair.net.connect(pair.qp[1], pair.num(0), b);
+        pair
+    }
+
+    /// Two queue pairs of a transport, in RESET.
+    pub fn unconnected(kind: ibv_qp_type, net: Net) -> Pair {
         let cq = [net.cq(256), net.cq(256)];
         let qp = [net.qp_of(kind, cq[0]), net.qp_of(kind, cq[1])];
         let mut buf = [vec![0; 1 << 16], vec![0; 1 << 16]];
         let mr = [net.mr(&mut buf[0], RW), net.mr(&mut buf[1], RW)];
-        let pair = Pair { net, cq, qp, mr, buf };
-        pair.net.connect(pair.qp[0], pair.num(1), a);
-        pair.net.connect(pair.qp[1], pair.num(0), b);
-        pair
+        Pair { net, cq, qp, mr, buf }
     }
 
     pub fn num(&self, end: usize) -> u32 {
