@@ -32,8 +32,20 @@
 //! then on. (`process` tells how.) Memory is reached fastest if it lies in a memory file
 //! that is sealed against shrinking; any other by cross-memory attach, if the system
 //! permits it. Where it does not, operations on such memory end with `REM_OP`, and
-//! messages of over 8 KiB from it with `LOC_PROT`. A process that dies, or does not keep
-//! the rules, is `RETRY_EXC` to whoever has something under way to it.
+//! messages of over 8 KiB from it with `LOC_PROT`; [`refused_memory`] says why.
+//!
+//! A process that dies, runs another program (`exec`), or does not keep the rules is
+//! `RETRY_EXC` to whoever has something under way to it. What it has acknowledged and
+//! sent before it ended has arrived. **One that is stopped** (SIGSTOP, a debugger) is not
+//! dead: its memory is written and read as ever, and messages wait until it goes on, for as
+//! long as that takes. A card would go on acknowledging them into the receive requests that
+//! are posted; this device is part of the process, stops with it, and cannot. It does not
+//! give up instead, whatever `timeout` and `retry_cnt` say: they are for networks that lose
+//! things and for peers that do not answer, and a queue pair that fails because somebody
+//! has looked at its peer with a debugger would be the worse surprise. Who must not wait
+//! bounds the wait himself, and takes the queue pair to ERR. (Memory that is being read or
+//! written by a process which is stopped in the middle of it is not given back:
+//! deregistration fails with `EBUSY` after five seconds.)
 //!
 //! Only processes of the same user find each other. A program that goes through the
 //! device reaches what was registered with the right flags, with a key that cannot be
@@ -99,6 +111,7 @@
 //! | UC, UD: request failed here | SQE | rxe: ERR |
 //! | datagram longer than the MTU | `LOC_LEN` (as cards) | rxe, and the specification: completes, and nothing is sent |
 //! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent as it is |
+//! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
 //! | multicast groups | not offered | cards have them |
 //! | on-demand paging, memory windows, resizing a shared queue | not offered | cards have them |
 //!
@@ -155,6 +168,6 @@ mod verbs;
 
 pub use counters::{Counters, counters};
 pub use network::{NetworkFaults, set_network_faults};
-pub use process::crosses_processes;
+pub use process::{crosses_processes, refused_memory};
 pub use sim::{Faults, Simulation};
 pub use verbs::table;

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::other::*;
 use common::*;
 use verbs_sys::ibv_wr_opcode as W;
@@ -33,6 +35,9 @@ fn the_other_process() {
         Some("limited") => be_limited(),
         Some("without barriers") => be_without_barriers(),
         Some("aside") => be_asked_aside(),
+        Some("refused before") => be_refused(true),
+        Some("refused after") => be_refused(false),
+        Some("refused receiver") => be_refused_as_receiver(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -163,6 +168,45 @@ fn become_another_program() {
     panic!("{error}");
 }
 
+const ATTACH: [libc::c_long; 2] = [libc::SYS_process_vm_readv, libc::SYS_process_vm_writev];
+
+/// May not attach to others, from the beginning or since it has met one.
+fn be_refused(before: bool) {
+    if before {
+        refuse(&ATTACH);
+    }
+    let end = End::new(RC);
+    let far = join_as_other(&end, patient());
+    if !before {
+        assert_eq!(soft_rnic::refused_memory(), None);
+        refuse(&ATTACH);
+    }
+    let local = end.local(HEAP, 0, 8);
+    for (op, memory) in [
+        (W::IBV_WR_RDMA_WRITE, SHARED),
+        (W::IBV_WR_RDMA_READ, SHARED),
+        (W::IBV_WR_ATOMIC_FETCH_AND_ADD, HEAP),
+        (W::IBV_WR_SEND, HEAP),
+        (W::IBV_WR_RDMA_READ, HEAP),
+    ] {
+        match op {
+            W::IBV_WR_SEND => end.send(end.local(HEAP, 0, 64)),
+            _ => end.post_rdma(op, local, far.memory[memory]),
+        }
+        say(end.net.poll(end.cq, 1)[0].status);
+    }
+    say(&soft_rnic::refused_memory().unwrap());
+    assert_eq!(hear(), None);
+}
+
+fn be_refused_as_receiver() {
+    refuse(&ATTACH);
+    let end = End::new(RC);
+    assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 0, BYTES as u32)]), 0);
+    join_as_other(&end, patient());
+    assert_eq!(hear(), None);
+}
+
 /// The system executes no barriers of others for it any more.
 fn be_without_barriers() {
     let end = End::new(RC);
@@ -250,6 +294,28 @@ fn memory_of_a_stopped_process_is_written_and_read() {
     other.signal(libc::SIGCONT);
     other.say(&(1 << 19).to_string());
     assert_eq!(other.hear(), "10 0");
+    end.close();
+}
+
+#[test]
+fn a_message_waits_for_a_stopped_process_and_arrives_when_that_goes_on() {
+    if !is_soft() {
+        // Elsewhere the device answers for it.
+        return;
+    }
+    let mut other = start("passive");
+    let end = End::new(RC);
+    // It would be over within a millisecond.
+    let hasty = Config { timeout: 1, retry_cnt: 0, ..patient() };
+    join(&end, &mut other, hasty);
+    other.signal(libc::SIGSTOP);
+    end.send(end.local(HEAP, 0, 8));
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        assert!(end.net.poll_now(end.cq).is_empty(), "it has not waited");
+    }
+    other.signal(libc::SIGCONT);
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
     end.close();
 }
 
@@ -406,6 +472,33 @@ fn a_channel_is_readable_for_events_and_nothing_else() {
         assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
     }
     assert_eq!(other.hear(), "done");
+    end.close();
+}
+
+#[test]
+fn memory_that_the_system_refuses_is_refused_with_the_reason() {
+    if !is_soft() {
+        return;
+    }
+    for role in ["refused before", "refused after"] {
+        let mut other = start(role);
+        let end = End::new(RC);
+        assert_eq!(post_recv(end.qp, 1, &mut [end.local(HEAP, 64, 64)]), 0);
+        join(&end, &mut other, patient());
+        // What is mapped is reached, and so is what this process does for the other.
+        for status in ["SUCCESS", "SUCCESS", "SUCCESS", "SUCCESS", "REM_OP"] {
+            assert_eq!(other.hear(), status, "{role}");
+        }
+        let why = other.hear();
+        let me = format!("memory of process {} ", std::process::id());
+        assert!(why.starts_with(&me) && why.contains("not permitted"), "{why}");
+        end.close();
+    }
+    let mut other = start("refused receiver");
+    let end = End::new(RC);
+    join(&end, &mut other, patient());
+    end.send(end.local(HEAP, 0, 9_000));
+    assert_eq!(end.net.poll(end.cq, 1)[0].status, "LOC_PROT");
     end.close();
 }
 

@@ -262,6 +262,7 @@ impl Lobby {
         let ours = known.ours.take()?;
         self.known.remove(&slot);
         let proof = told.words.proof;
+        let attaches = proof.check(told.pid).map_err(|e| memory::note_refusal(told.pid, e)).is_ok();
         Some(Parts {
             slot,
             pid: told.pid,
@@ -272,7 +273,7 @@ impl Lobby {
             doorbell: told.doorbell,
             socket: ours.socket,
             accepted,
-            attaches: proof.holds(told.pid),
+            attaches,
             proof,
         })
     }

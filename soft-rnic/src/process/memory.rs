@@ -1,5 +1,6 @@
 //! Memory of another process that cannot be mapped: cross-memory attach.
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::limits::MAX_SGE;
@@ -80,8 +81,7 @@ fn pieces(to: &mut [libc::iovec], here: &[Span], skip: usize, len: usize) -> usi
 /// (`/proc/sys/kernel/yama/ptrace_scope` is 1). It takes one name; for a second
 /// process there is only "whoever else may", that is, all of this user's.
 pub(crate) fn permit(pid: i32, is_first: bool) {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    if scope.is_ok_and(|scope| scope.trim() == "1") {
+    if ptrace_scope().as_deref() == Some("1") {
         const ANY: libc::c_ulong = libc::c_ulong::MAX;
         let who = if is_first { pid as libc::c_ulong } else { ANY };
         // SAFETY: it changes who may attach, and nothing else.
@@ -99,9 +99,50 @@ pub(crate) struct Proof {
 
 impl Proof {
     pub(crate) fn holds(&self, pid: i32) -> bool {
+        self.check(pid).is_ok()
+    }
+
+    /// [`holds`](Self::holds), or why not: `EFAULT` if something else is there.
+    pub(crate) fn check(&self, pid: i32) -> Result<(), Errno> {
         let mut seen = 0_u64;
         let here = [Span { ptr: (&raw mut seen).cast(), len: 8 }];
         // SAFETY: our own eight bytes.
-        unsafe { attach(pid, Way::From, &here, self.addr, 8) }.is_ok() && seen == self.value
+        unsafe { attach(pid, Way::From, &here, self.addr, 8) }?;
+        if seen == self.value { Ok(()) } else { Err(Errno::FAULT) }
     }
+}
+
+/// The process that was refused last, and what the system said.
+static REFUSED: Mutex<Option<(i32, Errno)>> = Mutex::new(None);
+
+/// The system does not let us attach to a process.
+#[cold]
+pub(crate) fn note_refusal(pid: i32, error: Errno) {
+    *REFUSED.lock() = Some((pid, error));
+}
+
+/// Why memory of another process was refused, if it was: the system permits no
+/// cross-memory attach to it. Operations on memory there that lies in no sealed memory file
+/// end with `REM_OP`, and long messages from it with `LOC_PROT`; this is the reason, of the
+/// process that was refused last.
+///
+/// ```
+/// if let Some(reason) = soft_rnic::refused_memory() {
+///     eprintln!("{reason}");
+/// }
+/// ```
+pub fn refused_memory() -> Option<String> {
+    let (pid, error) = (*REFUSED.lock())?;
+    let scope = ptrace_scope().map(|scope| format!("; {YAMA} is {scope}"));
+    Some(format!(
+        "memory of process {pid} that lies in no sealed memory file is out of reach: the system \
+         refuses process_vm_readv and process_vm_writev ({error}){}",
+        scope.unwrap_or_default()
+    ))
+}
+
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+
+fn ptrace_scope() -> Option<String> {
+    std::fs::read_to_string(YAMA).ok().map(|scope| scope.trim().to_owned())
 }

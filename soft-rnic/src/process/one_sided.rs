@@ -19,7 +19,7 @@ use crate::responder::Reply;
 use crate::sq::{self, Op};
 
 use super::directory::{QpEntry, Told};
-use super::memory::{Way, attach};
+use super::memory::{Way, attach, note_refusal};
 use super::out::Out;
 use super::pair::Pair;
 use super::region::Window;
@@ -138,7 +138,10 @@ impl Qp {
             // It is dying, or runs another program: its memory goes before the kernel says so.
             Err(Errno::SRCH) => Access::Ended(self.lost(parts, len)),
             Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(parts, len)),
-            Err(_) => Access::Ended(self.unattached(parts, pair, len)),
+            Err(error) => {
+                note_refusal(pair.pid, error);
+                Access::Ended(self.unattached(parts, pair, len))
+            }
         }
     }
 
