@@ -13,7 +13,7 @@ use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Protocol;
-pub(crate) use connection::{ConnectionArgs, Wait};
+pub(crate) use connection::{ConnectionArgs, Tail, Wait};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -99,6 +99,18 @@ pub(crate) enum Command {
         rdma-conn bench --op send --transport ud --size 1024\n  \
         rdma-conn bench --op send --transport ud --peers 3 --messages 5000 --recv-window 16384 --faults loss=0.01,seed=7")]
     Bench(Bench),
+    /// Send a stream of bytes to another process: standard input of the end that connects,
+    /// standard output of the end that listens
+    #[command(after_help = "Both ends compare the checksum at the end. Whatever ends the stream \
+        early (a signal, an end that vanishes, a reader that leaves) is a failure at both: exit \
+        status 1.\n\n\
+        With --json the listening end prints its result on standard error: its standard output \
+        is the stream.\n\n\
+        Examples:\n  \
+        rdma-conn pipe --listen 0.0.0.0:4711 > FILE\n  \
+        rdma-conn pipe --connect HOST:4711 < FILE\n  \
+        tar c DIRECTORY | rdma-conn pipe --connect HOST")]
+    Pipe(Pipe),
 }
 
 /// Two ends: in this process, or in two.
@@ -267,6 +279,24 @@ pub(crate) struct Pingpong {
 }
 
 #[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Pipe {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    /// Bytes of a piece of the stream, at most
+    #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = values::piece)]
+    pub(crate) size: u32,
+}
+
+impl Pipe {
+    /// The connection that was asked for, or Buffered Read.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.connection.protocol.unwrap_or(Protocol::BufferedRead)
+    }
+}
+
+#[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
@@ -400,7 +430,7 @@ impl Bench {
 
     /// Whether nothing was asked for: the demonstration.
     pub(crate) fn is_demonstration(&self) -> bool {
-        let asked = self.connection.protocol != Protocol::SendRecv || !self.given().is_empty();
+        let asked = self.connection.protocol() != Protocol::SendRecv || !self.given().is_empty();
         let shaped = self.threads > 1 || self.senders > 1;
         let ended = self.ends.listen.is_some() || self.ends.connect.is_some();
         let time = self.messages.is_some() || self.seconds.is_some() || self.rate.is_some();

@@ -28,9 +28,10 @@ use run::Measured;
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     if let Some(op) = options.raw.op {
+        options.connection.check_raw()?;
         return crate::raw::bench(common, options, op);
     }
-    let protocol = options.connection.protocol;
+    let protocol = options.connection.protocol();
     protocol.check_flags(&options.given())?;
     let device = session::open_device(common, &options.ends)?;
     if options.is_demonstration() {

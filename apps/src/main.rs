@@ -9,6 +9,7 @@ mod bench;
 mod devices;
 mod note;
 mod pingpong;
+mod pipe;
 mod progress;
 mod protocol;
 mod raw;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Devices => devices::run(&args.common),
         Command::Pingpong(options) => pingpong::run(&args.common, options),
         Command::Bench(options) => bench::run(&args.common, options),
+        Command::Pipe(options) => pipe::run(&args.common, options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

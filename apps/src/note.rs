@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -29,6 +30,8 @@ pub(crate) enum Note {
     Sent { messages: u64, work: Work },
     /// What has arrived of all that all processes have sent, with the work of all ends. Of a file: whether what arrived is equal to it.
     Arrived { messages: u64, work: Work, equal: Option<bool> },
+    /// All of a stream was sent: its bytes, their checksum, and the work that it took.
+    Streamed { bytes: u64, crc32: u32, work: Work },
     /// What a measurement has come to, for the end that did not measure.
     Latency(Box<crate::pingpong::Line>),
     /// Something failed.
@@ -55,6 +58,12 @@ pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
     Ok(sockopt::set_socket_keepalive(stream, true)?)
 }
 
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 const GONE: &str = "the other end has gone";
 
 impl Wire {
@@ -65,6 +74,14 @@ impl Wire {
     pub(crate) fn new(stream: TcpStream) -> std::io::Result<Wire> {
         notice_death(&stream)?;
         Ok(Wire(stream))
+    }
+
+    /// Another hand on the same stream.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Wire> {
+        self.0.try_clone().map(Wire)
     }
 
     /// Says something.

@@ -64,16 +64,21 @@ pub(crate) fn as_usage(error: impl std::fmt::Display) -> Failure {
 
 /// A configuration that cannot be, by the flags that it comes from.
 pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
+    let bounds = [
+        ("unacked", config.unacked.into()),
+        ("recv_window", config.recv_window.into()),
+        ("message_bytes", config.message_bytes.into()),
+    ];
+    by_flag_within(error, &bounds)
+}
+
+/// As [`by_flag`], for whichever configuration; the rule may speak of these of its fields.
+pub(crate) fn by_flag_within(error: &ConfigError, bounds: &[(&str, u64)]) -> Failure {
     let flag = |field: &str| match field {
         "message_bytes" => "--size".to_owned(),
         "pack_bytes" => "--pack".to_owned(),
         field => format!("--{}", field.replace('_', "-")),
     };
-    let bounds = [
-        ("unacked", config.unacked),
-        ("recv_window", config.recv_window),
-        ("message_bytes", config.message_bytes),
-    ];
     let rule = bounds.iter().fold(error.rule.to_owned(), |rule, (field, value)| {
         rule.replace(field, &format!("{} ({value})", flag(field)))
     });

@@ -58,12 +58,13 @@ struct Measured {
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     if let Some(op) = options.raw.op {
+        options.connection.check_raw()?;
         return crate::raw::pingpong(common, options, op);
     }
     if let Some(Compat::IbvRcPingpong) = options.compat {
         return crate::raw::ibv_rc_pingpong(common, options);
     }
-    let protocol = options.connection.protocol;
+    let protocol = options.connection.protocol();
     protocol.check_flags(&options.connection.given())?;
     let device = session::open_device(common, &options.ends)?;
     protocol.with(Task { common, options, device: &device })

@@ -17,6 +17,19 @@ pub(crate) fn bar(length: u64, json: bool) -> ProgressBar {
     bar
 }
 
+/// What has gone by of a stream, of `length` bytes where that is known, with its rate.
+pub(crate) fn stream(length: Option<u64>, json: bool) -> ProgressBar {
+    if let Some(length) = length {
+        return bytes(length, json);
+    }
+    let spinner = bar(0, json);
+    let template = "{spinner} {bytes} {binary_bytes_per_sec}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        spinner.set_style(style);
+    }
+    spinner
+}
+
 /// A bar of `bytes`, with their rate.
 pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
     let bar = bar(bytes, json);

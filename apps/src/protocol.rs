@@ -2,7 +2,10 @@
 //! and a word of the table. The commands are generic over [`Kind`], so that there is one
 //! path of code for all of them, and no call through a pointer on any message's way.
 
+mod buffered_read;
+mod buffered_write;
 mod direct_read;
+mod ring;
 mod send_recv;
 
 use std::net::{SocketAddr, TcpStream};
@@ -19,6 +22,8 @@ use crate::args::{Common, ConnectionArgs};
 use crate::bench::Shape;
 use crate::outcome::{Outcome, usage};
 use crate::session::Flag;
+pub(crate) use buffered_read::BufferedRead;
+pub(crate) use buffered_write::BufferedWrite;
 pub(crate) use direct_read::DirectRead;
 pub(crate) use send_recv::SendRecv;
 
@@ -56,7 +61,7 @@ macro_rules! protocols {
     };
 }
 
-protocols!(SendRecv, DirectRead);
+protocols!(SendRecv, BufferedRead, BufferedWrite, DirectRead);
 
 /// Something to be done with one connection or another.
 pub(crate) trait With {
@@ -97,6 +102,8 @@ pub(crate) enum Purpose {
     Throughput,
     /// There and back, one at a time.
     Latency,
+    /// A stream of bytes, in pieces.
+    Stream,
 }
 
 /// What one end or both have done.
@@ -179,6 +186,7 @@ pub(crate) trait Kind: Sized + 'static {
         common: &Common,
         args: &ConnectionArgs,
         purpose: Purpose,
+        size: u32,
         wish: &Self::Wish,
     ) -> Self::Config;
 
@@ -283,6 +291,20 @@ pub(crate) trait Sending: Send {
 
     /// As [`send`](Sending::send), and `fill` writes its `bytes` bytes, once.
     fn send_with(&mut self, bytes: usize, fill: impl FnMut(&mut [u8])) -> Result<()>;
+
+    /// Sends what `fill` writes into room for as many bytes as `scratch` has, unless it
+    /// writes nothing; how many bytes. The room may be `scratch`.
+    fn send_up_to(
+        &mut self,
+        scratch: &mut [u8],
+        mut fill: impl FnMut(&mut [u8]) -> Result<usize>,
+    ) -> Result<usize> {
+        let bytes = fill(scratch)?;
+        if bytes > 0 {
+            self.send(&scratch[..bytes])?;
+        }
+        Ok(bytes)
+    }
 
     /// Lets nothing wait for more.
     fn flush(&mut self) -> Result<()>;

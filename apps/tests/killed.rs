@@ -1,4 +1,4 @@
-//! `kill -9` in the middle of a transfer, in every mode of the Send/Receive connection:
+//! `kill -9` in the middle of a transfer, in every mode of the connections:
 //! the other end fails within the transport's timeout, in one line that says why.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

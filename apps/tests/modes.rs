@@ -1,4 +1,4 @@
-//! Every mode of the Send/Receive connection between processes: what both ends print, and
+//! Every mode of the connections between processes: what both ends print, and
 //! what they claim.
 
 use serde_json::Value;
@@ -24,14 +24,20 @@ fn session(mode: &Mode, more: &[&str]) -> (Vec<Value>, Vec<Vec<Value>>) {
 /// Both ends say the same of what they have measured together.
 #[track_caller]
 fn assert_agree(mode: &Mode, near: &Value, far: &Value) {
-    let same = ["protocol", "device", "transport", "size_bytes", "unacked", "batch", "verified"];
-    for field in same {
+    let is_ring = !mode.protocol.is_empty();
+    let settings = if is_ring { ["ring_bytes"; 2] } else { ["unacked", "batch"] };
+    let same = ["protocol", "device", "transport", "size_bytes", "verified"];
+    for field in same.into_iter().chain(settings) {
         assert!(!near[field].is_null(), "{mode:?}: no {field} in {near}");
         assert_eq!(near[field], far[field], "{mode:?}: {field}");
     }
     let operations = |line: &Value| line["rdma_ops_per_message"].as_f64();
     assert_eq!(operations(near), operations(far), "{mode:?}");
-    let least = if mode.connecting.contains(&"--pack") { 0.0 } else { 1.0 };
+    let transfer = |line: &Value| line["mean_transfer_bytes"].as_f64();
+    assert_eq!(transfer(near), transfer(far), "{mode:?}");
+    assert_eq!(transfer(near).is_some_and(|bytes| bytes >= 16.0), is_ring, "{mode:?}: {near}");
+    let gathers = is_ring || mode.connecting.contains(&"--pack");
+    let least = if gathers { 0.0 } else { 1.0 };
     assert!(operations(near).is_some_and(|n| n > 0.0 && n >= least), "{mode:?}: {near}");
     for line in [near, far] {
         for (field, says) in mode.says {
@@ -120,6 +126,8 @@ fn a_file_arrives_with_its_checksum() {
         (&[], &["--size", "1000", "--pack", "4096"], BYTES.div_ceil(1000)),
         (&[], &["--size", "4096", "--preset", "sequential"], BYTES.div_ceil(4096)),
         (&["--wait", "block"], &["--size", "512"], BYTES.div_ceil(512)),
+        (&["--protocol", "buffered-read"], &[], BYTES.div_ceil(65_536)),
+        (&["--protocol", "buffered-write"], &["--size", "900"], BYTES.div_ceil(900)),
     ] {
         let (listener, address) = Running::listener(&[&["bench"], both].concat());
         let address = address.to_string();

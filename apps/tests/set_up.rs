@@ -7,9 +7,11 @@ mod support;
 use support::processes::{Running, connects_processes, is_of_the_kernel};
 use support::{device, tally};
 
-const COMMANDS: [&[&str]; 3] = [
+const COMMANDS: [&[&str]; 5] = [
     &["bench", "--size", "16", "--messages", "10"],
     &["pingpong", "--size", "16", "--iterations", "10"],
+    &["bench", "--protocol", "buffered-read", "--size", "16", "--messages", "10"],
+    &["bench", "--protocol", "buffered-write", "--size", "16", "--messages", "10"],
     &["bench", "--op", "send", "--size", "16", "--messages", "10"],
 ];
 
@@ -98,7 +100,8 @@ fn a_link_without_an_address_or_down_is_told_apart() {
     // Without an address there is a link-local GID, which will do within the machine.
     for command in COMMANDS {
         assert_eq!(Running::command(&[command, &on_it].concat()).results().len(), 1);
-        let (listener, address) = Running::listener(&[&on_it, &command[..1]].concat());
+        let told = if command.contains(&"--protocol") { 3 } else { 1 };
+        let (listener, address) = Running::listener(&[&on_it, &command[..told]].concat());
         let (address, mut args) = (address.to_string(), [&on_it, command].concat());
         if command.contains(&"--op") {
             continue; // The listener is told nothing of it.

@@ -12,9 +12,13 @@ use support::processes::{
 };
 
 /// The languages of the command: what both ends are told, and the connecting end besides.
-const LANGUAGES: [(&[&str], &[&str]); 4] = [
+const LANGUAGES: [(&[&str], &[&str]); 8] = [
     (&["bench"], &["--size", "16", "--messages", "50"]),
     (&["pingpong"], &["--size", "16", "--iterations", "20"]),
+    (&["bench", "--protocol", "buffered-read"], &["--size", "16", "--messages", "50"]),
+    (&["bench", "--protocol", "buffered-write"], &["--size", "16", "--messages", "50"]),
+    (&["pingpong", "--protocol", "buffered-write"], &["--size", "16", "--iterations", "20"]),
+    (&["pingpong", "--protocol", "buffered-read"], &["--size", "16", "--iterations", "20"]),
     (&["bench", "--op", "send"], &["--size", "16", "--messages", "50"]),
     (&["pingpong", "--compat", PROGRAM, "--iterations", "20"], &[]),
 ];

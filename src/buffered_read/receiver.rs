@@ -6,7 +6,7 @@ use super::link::{Link, Work};
 use super::{Config, Message};
 use crate::ring::turns::Turns;
 use crate::send_recv::{ConnectError, Ended, Peer, RecvError};
-use crate::wait::{Deadline, Idle, Nap, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, Nap, SILENT, Step, WaitStrategy};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -240,7 +240,6 @@ impl Receiver {
             // Nobody can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        // Nobody needs to be asked after: to look at a tail is to ask.
         let mut idle = Idle::new(self.wait, deadline, self.keepalive);
         let mut nap = Nap::new();
         loop {
@@ -249,7 +248,9 @@ impl Receiver {
                 done => return done,
             }
             match idle.step() {
-                Step::Again | Step::Probe => {}
+                Step::Again => {}
+                // To look at a tail is to ask.
+                Step::Probe => tracing::debug!("{SILENT}"),
                 Step::Sleep(time) => {
                     self.links.iter_mut().flatten().for_each(|link| link.tell_all());
                     nap.take(time);

@@ -10,12 +10,16 @@ use super::Common;
 use crate::outcome::{Outcome, usage};
 use crate::protocol::Protocol;
 
+/// Where the help has what only connections with rings have.
+const RINGS: &str = "Buffered Read and Buffered Write";
+
 /// Options of a connection, for every command that makes one.
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct ConnectionArgs {
-    /// Connection to use: send-recv, direct-read (verbs without a connection: see --op)
-    #[arg(long, value_name = "NAME", default_value = "send-recv", value_parser = super::values::protocol)]
-    pub(crate) protocol: Protocol,
+    /// Connection to use: send-recv, buffered-read, buffered-write or direct-read (verbs
+    /// without a connection: see --op) [default: send-recv; of pipe: buffered-read]
+    #[arg(long, value_name = "NAME", value_parser = super::values::protocol)]
+    pub(crate) protocol: Option<Protocol>,
     /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
     /// batched (256, 8 to a doorbell)
     #[arg(long, value_name = "NAME")]
@@ -54,9 +58,42 @@ pub(crate) struct ConnectionArgs {
     /// Of direct-read: where the signal of a message is, which says so [default: separate]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) signal_at: Option<Signal>,
+    /// Bytes of the ring, a power of two [default: 256 KiB, or more for long messages]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
+    pub(crate) ring_bytes: Option<u32>,
+    /// Freed bytes that are worth telling the sender; 0: a quarter of the ring [default: 0]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
+    pub(crate) head_threshold: Option<u32>,
+    /// Buffered Read: READs of data in flight at once
+    #[arg(long, value_name = "N", help_heading = RINGS)]
+    pub(crate) reads: Option<u32>,
+    /// Buffered Read: the longest READ
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
+    pub(crate) max_read_bytes: Option<u32>,
+    /// Buffered Read: read on only when all messages were handed out
+    #[arg(long, help_heading = RINGS)]
+    pub(crate) no_reads_ahead: bool,
+    /// Buffered Write: how the sender tells how far it has written: with the data, as an
+    /// immediate, which wakes a receiver; or behind them, to be polled, which is faster
+    /// [default: immediate; of pingpong: written, unless there is --wait block]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = RINGS)]
+    pub(crate) tail: Option<Tail>,
+    /// Buffered Write: gathered bytes that are worth a transfer; 0: each message has one
+    /// [default: chosen]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
+    pub(crate) batch_bytes: Option<u32>,
     /// How to wait
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: Wait,
+}
+
+/// How Buffered Write tells its tail.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// As the immediate of the last WRITE
+    Immediate,
+    /// By a WRITE of its own
+    Written,
 }
 
 /// How a thread waits.
@@ -104,6 +141,11 @@ impl Signal {
 }
 
 impl ConnectionArgs {
+    /// The connection that was asked for, or Send/Receive.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol.unwrap_or(Protocol::SendRecv)
+    }
+
     /// The configuration of Send/Receive for messages of `message_bytes`, from the preset and what
     /// overrules it.
     pub(crate) fn send_recv(&self, common: &Common, preset: Preset, message_bytes: u32) -> Config {
@@ -156,11 +198,36 @@ impl ConnectionArgs {
             ("--no-credits", self.no_credits),
             ("--ack", self.ack.is_some()),
             ("--signal-at", self.signal_at.is_some()),
+            ("--ring-bytes", self.ring_bytes.is_some()),
+            ("--head-threshold", self.head_threshold.is_some()),
+            ("--reads", self.reads.is_some()),
+            ("--max-read-bytes", self.max_read_bytes.is_some()),
+            ("--no-reads-ahead", self.no_reads_ahead),
+            ("--tail", self.tail.is_some()),
+            ("--batch-bytes", self.batch_bytes.is_some()),
         ];
         flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
     }
 
-    fn inline_policy(&self) -> Inline {
+    /// Refuses flags that mean nothing to a verb without a connection.
+    pub(crate) fn check_raw(&self) -> Outcome {
+        let of_rings = [
+            "--ring-bytes",
+            "--head-threshold",
+            "--reads",
+            "--max-read-bytes",
+            "--no-reads-ahead",
+            "--tail",
+            "--batch-bytes",
+        ];
+        match self.given().into_iter().find(|flag| of_rings.contains(flag)) {
+            Some(flag) => Err(usage(format!("{flag} means nothing to --op: leave it out"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What may travel inside work requests.
+    pub(crate) fn inline_policy(&self) -> Inline {
         match self.inline {
             None => Inline::Auto,
             Some(0) => Inline::Never,

@@ -16,6 +16,11 @@ pub(super) fn byte_count(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "bytes, e.g. 4096 or 64k".into())
 }
 
+/// A number of bytes that is not 0.
+pub(super) fn piece(text: &str) -> Result<u32, String> {
+    byte_count(text).and_then(|bytes| (bytes > 0).then_some(bytes).ok_or("at least 1".into()))
+}
+
 /// An address or the name of a host, and its port; without one, the port that rdma-core's
 /// programs use.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {

@@ -159,7 +159,7 @@ impl<K: Kind> Host<'_, K> {
             srq_buffers: traffic.srq_buffers,
         };
         let (common, args) = (self.common, &self.options.connection);
-        let config = K::hosted(common, args, Purpose::Throughput, &traffic.wish);
+        let config = K::hosted(common, args, Purpose::Throughput, traffic.size, &traffic.wish);
         let sides = Some(Sides::receiving(self.device, &config, shape)?);
         Ok(Party { session: session.clone(), config, shape, sides, processes: Vec::new() })
     }

@@ -114,8 +114,8 @@ fn serve<K: Kind>(
             continue;
         }
         let Guest { incoming, session: accepted, mut wire } = guest;
-        let (args, wish) = (&options.connection, &accepted.traffic.wish);
-        let config = K::hosted(common, args, Purpose::Latency, wish);
+        let (args, traffic) = (&options.connection, &accepted.traffic);
+        let config = K::hosted(common, args, Purpose::Latency, traffic.size, &traffic.wish);
         let from = incoming.from();
         match incoming.accept(device, &config) {
             Ok(far) => {

@@ -81,7 +81,9 @@ impl Kind for DirectRead {
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2) as u32;
         let window = match purpose {
-            Purpose::Throughput => direct_read::Config::default().window.min(fits),
+            Purpose::Throughput | Purpose::Stream => {
+                direct_read::Config::default().window.min(fits)
+            }
             Purpose::Latency => 1,
         };
         Config::new(common, args, size, args.unacked.unwrap_or(window))
@@ -107,7 +109,7 @@ impl Kind for DirectRead {
         flags.into_iter().flatten().collect()
     }
 
-    fn hosted(common: &Common, args: &ConnectionArgs, _: Purpose, wish: &Wanted) -> Config {
+    fn hosted(common: &Common, args: &ConnectionArgs, _: Purpose, _: u32, wish: &Wanted) -> Config {
         let own = Config::new(common, args, wish.message_bytes, wish.unacked);
         let (ack, signal_at) = (wish.mode(), wish.place());
         Config { policies: direct_read::Config { ack, signal_at, ..own.policies }, ..own }

@@ -31,7 +31,7 @@ const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
 /// The preset for what it is for, where none is asked for.
 fn preset(purpose: Purpose) -> Preset {
     match purpose {
-        Purpose::Throughput => Preset::Batched,
+        Purpose::Throughput | Purpose::Stream => Preset::Batched,
         Purpose::Latency => Preset::Sequential,
     }
 }
@@ -88,7 +88,7 @@ impl Kind for SendRecv {
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let config = args.send_recv(common, preset(purpose), size);
         match purpose {
-            Purpose::Throughput => shrink(config, args, size),
+            Purpose::Throughput | Purpose::Stream => shrink(config, args, size),
             Purpose::Latency => shrink_window(config, args),
         }
     }
@@ -126,7 +126,13 @@ impl Kind for SendRecv {
         flags.into_iter().flatten().collect()
     }
 
-    fn hosted(common: &Common, args: &ConnectionArgs, purpose: Purpose, wish: &Wanted) -> Config {
+    fn hosted(
+        common: &Common,
+        args: &ConnectionArgs,
+        purpose: Purpose,
+        _: u32,
+        wish: &Wanted,
+    ) -> Config {
         let own = args.send_recv(common, preset(purpose), wish.message_bytes);
         Config {
             message_bytes: wish.message_bytes,

@@ -1,9 +1,11 @@
-//! Every mode of the Send/Receive connection between processes.
+//! Every mode of the connections between processes.
 
 /// What the ends are told.
 #[derive(Debug)]
 pub struct Mode {
     pub command: &'static str,
+    /// What both ends are told.
+    pub protocol: &'static [&'static str],
     /// What only the listening end is told.
     pub listening: &'static [&'static str],
     pub connecting: &'static [&'static str],
@@ -15,8 +17,15 @@ pub struct Mode {
     pub says: &'static [(&'static str, &'static str)],
 }
 
-const BENCH: Mode =
-    Mode { command: "bench", listening: &[], connecting: &[], processes: 1, senders: 1, says: &[] };
+const BENCH: Mode = Mode {
+    command: "bench",
+    protocol: &[],
+    listening: &[],
+    connecting: &[],
+    processes: 1,
+    senders: 1,
+    says: &[],
+};
 const PINGPONG: Mode = Mode { command: "pingpong", ..BENCH };
 
 /// `bench` of one process.
@@ -26,6 +35,28 @@ const fn bench(
     says: &'static [(&'static str, &'static str)],
 ) -> Mode {
     Mode { connecting, senders, says, ..BENCH }
+}
+
+const READ: &[&str] = &["--protocol", "buffered-read"];
+
+/// `bench` over Buffered Read.
+const fn read(
+    connecting: &'static [&'static str],
+    senders: u64,
+    says: &'static [(&'static str, &'static str)],
+) -> Mode {
+    Mode { protocol: READ, ..bench(connecting, senders, says) }
+}
+
+const WRITE: &[&str] = &["--protocol", "buffered-write"];
+
+/// `bench` over Buffered Write.
+const fn write(
+    connecting: &'static [&'static str],
+    senders: u64,
+    says: &'static [(&'static str, &'static str)],
+) -> Mode {
+    Mode { protocol: WRITE, ..bench(connecting, senders, says) }
 }
 
 /// `bench` of three processes that send to one.
@@ -57,6 +88,32 @@ pub const MODES: &[Mode] = &[
         2,
         &[("srq", "\"combining\""), ("single_receiver", "true")],
     ),
+    read(&[], 1, &[("reads_ahead", "true")]),
+    read(&["--reads", "1", "--no-reads-ahead"], 1, &[("reads", "1"), ("reads_ahead", "false")]),
+    read(&["--ring-bytes", "4096", "--max-read-bytes", "512"], 1, &[("ring_bytes", "4096")]),
+    read(&["--head-threshold", "8", "--wait", "spin"], 1, &[("head_threshold", "8")]),
+    read(&["--no-verify"], 1, &[("verified", "false")]),
+    read(&["--senders", "3"], 3, &[("senders", "3"), ("threads", "1")]),
+    read(&["--senders", "3", "--single-receiver"], 3, &[("single_receiver", "true")]),
+    read(&["--threads", "2"], 2, &[("threads", "2")]),
+    Mode { protocol: READ, ..gathered(&["--senders", "3", "--wait", "block"], &[]) },
+    Mode { protocol: READ, ..pingpong(&[], &[]) },
+    Mode { protocol: READ, ..pingpong(&["--wait", "block"], &["--wait", "block"]) },
+    Mode { protocol: READ, ..pingpong(&["--wait", "spin"], &["--wait", "spin"]) },
+    write(&[], 1, &[("tail", "\"immediate\"")]),
+    write(&["--tail", "written"], 1, &[("tail", "\"written\"")]),
+    write(&["--batch-bytes", "0", "--inline", "0"], 1, &[("batch_bytes", "0")]),
+    write(&["--ring-bytes", "4096", "--recv-window", "2"], 1, &[("ring_bytes", "4096")]),
+    write(&["--head-threshold", "8", "--wait", "spin"], 1, &[("head_threshold", "8")]),
+    write(&["--no-verify"], 1, &[("verified", "false")]),
+    write(&["--senders", "3"], 3, &[("senders", "3"), ("threads", "1")]),
+    write(&["--senders", "3", "--single-receiver"], 3, &[("single_receiver", "true")]),
+    write(&["--senders", "2", "--single-receiver", "--tail", "written"], 2, &[]),
+    write(&["--threads", "2"], 2, &[("threads", "2")]),
+    Mode { protocol: WRITE, ..gathered(&["--senders", "3", "--wait", "block"], &[]) },
+    Mode { protocol: WRITE, ..pingpong(&[], &[]) },
+    Mode { protocol: WRITE, ..pingpong(&["--wait", "block"], &["--wait", "block"]) },
+    Mode { protocol: WRITE, ..pingpong(&["--wait", "spin"], &["--wait", "spin"]) },
     gathered(&["--senders", "3"], &[]),
     gathered(&["--threads", "3"], &[]),
     gathered(&["--senders", "3", "--single-receiver", "--wait", "block"], &["--wait", "block"]),
@@ -81,12 +138,12 @@ pub const UNCONTROLLED: &[Mode] = &[
 impl Mode {
     /// What the listening end is told, with this besides.
     pub fn listener<'a>(&self, more: &[&'a str]) -> Vec<&'a str> {
-        [&[self.command], self.listening, more].concat()
+        [&[self.command], self.protocol, self.listening, more].concat()
     }
 
     /// What a connecting end is told.
     pub fn connector<'a>(&self, address: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-        [&[self.command, "--connect", address], self.connecting, more].concat()
+        [&[self.command, "--connect", address], self.protocol, self.connecting, more].concat()
     }
 
     /// Whether a receiver that is slow costs the sender nothing but time.

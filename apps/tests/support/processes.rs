@@ -92,11 +92,19 @@ impl Running {
 
     /// Any program.
     pub fn new(command: &mut Command) -> Running {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::between(command, Stdio::null(), Stdio::piped())
+    }
+
+    /// Any program, with its standard input and output. What is no pipe of ours is not read.
+    pub fn between(command: &mut Command, input: Stdio, output: Stdio) -> Running {
+        command.stdin(input).stdout(output).stderr(Stdio::piped());
         let what = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
-        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        Running { child, out: lines(out), err: lines(err), heard: Vec::new(), what }
+        // Or else our own copies of its streams stay open.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let out = child.stdout.take().map_or_else(|| channel().1, lines);
+        let err = lines(child.stderr.take().unwrap());
+        Running { child, out, err, heard: Vec::new(), what }
     }
 
     /// A listener, and where it listens.
@@ -123,6 +131,16 @@ impl Running {
                 Err(e) => panic!("{}: {e} without saying {says}: {:#?}", self.what, self.heard),
             }
         }
+    }
+
+    /// Its standard input, if that is a pipe of ours.
+    pub fn input(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().unwrap()
+    }
+
+    /// As Ctrl-C does it.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
     }
 
     fn signal(&self, signal: Signal) {

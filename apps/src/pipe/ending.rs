@@ -1,0 +1,93 @@
+//! How a stream ends: once, by whoever comes first: the transfer, or a signal.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::early;
+use crate::note::Wire;
+
+/// The end of this process, which a signal may bring about at any time.
+#[derive(Clone)]
+pub(super) struct Ending(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Bytes that have gone by.
+    passed: AtomicU64,
+}
+
+struct State {
+    is_claimed: bool,
+    /// To the other end, once there is one.
+    wire: Option<Wire>,
+    bar: ProgressBar,
+}
+
+impl Ending {
+    /// Has signals end the process from now on, with a word to the other end.
+    pub(super) fn watch() -> Result<Ending> {
+        let state = State { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
+        let shared = Shared { state: Mutex::new(state), passed: AtomicU64::new(0) };
+        let ending = Ending(Arc::new(shared));
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("no way to hear of signals")?;
+        let told = ending.clone();
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(move || signals.forever().for_each(|signal| told.interrupt(signal)))
+            .context("no thread for signals")?;
+        Ok(ending)
+    }
+
+    /// The other end is there: it is told, too.
+    pub(super) fn join(&self, wire: Wire, bar: &ProgressBar) {
+        let mut state = self.lock();
+        (state.wire, state.bar) = (Some(wire), bar.clone());
+    }
+
+    /// Bytes that have gone by.
+    pub(super) fn passed(&self, bytes: u64) {
+        // Relaxed: a number for people.
+        self.0.passed.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The transfer has come to its end by itself; a signal finds nothing to do any more.
+    pub(super) fn claim(&self) {
+        self.lock().is_claimed = true;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Each of its parts is whole, whoever has panicked.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the process, unless it ends already.
+    fn interrupt(&self, signal: i32) {
+        let mut state = self.lock();
+        if state.is_claimed {
+            return;
+        }
+        state.bar.finish_and_clear();
+        let name = match signal {
+            SIGINT => "SIGINT",
+            SIGTERM => "SIGTERM",
+            _ => "SIGHUP",
+        };
+        let why = anyhow!("interrupted by {name}");
+        match &mut state.wire {
+            None => eprintln!("rdma-conn: {why} before the other end was there"),
+            Some(wire) => {
+                wire.give_up(&why);
+                let passed = self.0.passed.load(Ordering::Relaxed);
+                eprintln!("rdma-conn: {:#}", early(why, passed));
+            }
+        }
+        // The state stays locked: whoever else comes to an end now has nothing to say.
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the connections with rings have in common: their set-up, and how their messages are
+//! taken, by the same names in both.
+
+use rdma_conn::ring::RingShape;
+use rdma_conn::send_recv::ConfigError;
+
+use crate::args::ConnectionArgs;
+use crate::outcome::{Failure, by_flag_within};
+
+/// A ring for messages of `size` bytes: of the size that was asked for, or of 256 KiB, or
+/// so large that it holds several of them.
+pub(super) fn shape(args: &ConnectionArgs, size: u32) -> RingShape {
+    let shape = RingShape::default();
+    let several = (4 * (u64::from(size) + 8)).next_power_of_two();
+    let ring_bytes = args.ring_bytes.map_or(shape.ring_bytes.max(several), u64::from);
+    RingShape { ring_bytes, message_bytes: size.max(1), ..shape }
+}
+
+/// A configuration that cannot be, by the flags that it comes from.
+pub(super) fn by_flag(error: &ConfigError, shape: RingShape) -> Failure {
+    let field = if error.field == "tail.window" { "recv_window" } else { error.field };
+    by_flag_within(&ConfigError { field, ..*error }, &[("ring_bytes", shape.ring_bytes)])
+}
+
+/// Shows messages to `each`, as [`Receiving::take`](super::Receiving::take) does it.
+macro_rules! take_each {
+    ($receiver:expr, $time:expr, $each:expr) => {{
+        let (receiver, mut each) = ($receiver, $each);
+        let mut shown = Ok(());
+        let mut show = |peer: Peer, message: &[u8]| {
+            if shown.is_ok() {
+                shown = each(peer.0, message);
+            }
+        };
+        let count = match (receiver.try_recv_each(&mut show), $time) {
+            (Err(RecvError::Empty), Some(time)) => receiver.recv_timeout(time).map(|message| {
+                show(message.peer(), &message);
+                1
+            }),
+            (other, _) => other,
+        };
+        shown?;
+        match count {
+            Ok(count) => Ok(Taken::Some(count as u64)),
+            Err(RecvError::Empty | RecvError::TimedOut) => Ok(Taken::Nothing),
+            Err(RecvError::Closed) => Ok(Taken::Closed),
+            Err(e) => Err(e.into()),
+        }
+    }};
+}
+pub(super) use take_each;
+
+/// The set-up of connection `$kind`, which is module `$module`.
+macro_rules! ring_set_up {
+    ($kind:ident, $module:ident) => {
+        impl From<$module::Connection> for Duplex<$kind> {
+            fn from(made: $module::Connection) -> Duplex<$kind> {
+                Duplex { sender: made.sender.into(), receiver: made.receiver }
+            }
+        }
+
+        impl Listening for $module::Listener {
+            type Incoming = $module::Incoming;
+
+            fn bind(address: SocketAddr) -> Result<Self, ConnectError> {
+                $module::Listener::bind(address)
+            }
+
+            fn address(&self) -> SocketAddr {
+                self.local_addr()
+            }
+
+            fn next(&self, time: Duration) -> Result<Option<Self::Incoming>, ConnectError> {
+                self.next_timeout(time)
+            }
+        }
+
+        impl Arriving<$kind> for $module::Incoming {
+            fn from(&self) -> Option<SocketAddr> {
+                $module::Incoming::from(self)
+            }
+
+            fn stream(&self) -> &TcpStream {
+                $module::Incoming::stream(self)
+            }
+
+            fn application(&self) -> &[u8] {
+                $module::Incoming::application(self)
+            }
+
+            fn refuse(self, why: &str) {
+                $module::Incoming::refuse(self, why);
+            }
+
+            fn accept(
+                self,
+                device: &Device,
+                config: &$module::Config,
+            ) -> Result<Duplex<$kind>, ConnectError> {
+                $module::Incoming::accept(self, device, config).map(Into::into)
+            }
+
+            fn accept_into(
+                self,
+                receiver: &mut $module::Receiver,
+                _: Option<&SharedPool>,
+                device: &Device,
+                config: &$module::Config,
+            ) -> Result<(), ConnectError> {
+                $module::Incoming::accept_into(self, receiver, device, config).map(drop)
+            }
+        }
+    };
+}
+pub(super) use ring_set_up;

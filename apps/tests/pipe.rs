@@ -1,0 +1,229 @@
+//! `pipe`: what goes in comes out, and whatever ends it early is a failure at both ends.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+mod support;
+
+use support::processes::{Running, connects_processes};
+use support::{Scratch, device};
+
+const PROTOCOLS: [&str; 3] = ["send-recv", "buffered-read", "buffered-write"];
+
+/// What is logged when the first piece has come.
+const UNDER_WAY: &str = "the first message has come";
+/// What both ends say of a stream that has ended early.
+const A_PART: &str = "what has arrived is a part only";
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    command.args(["--device", &device(), "-v", "pipe"]).args(args);
+    command
+}
+
+/// The listening end, and where it listens.
+fn listener(args: &[&str], output: impl Into<Stdio>) -> (Running, SocketAddr) {
+    let mut command = command(&[&["--listen", "127.0.0.1:0"], args].concat());
+    let mut running = Running::between(&mut command, Stdio::null(), output.into());
+    let said = running.wait_for("listening on ");
+    (running, said.trim().rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+fn connector(args: &[&str], address: SocketAddr, input: impl Into<Stdio>) -> Running {
+    let address = address.to_string();
+    let mut command = command(&[&["--connect", &address], args].concat());
+    Running::between(&mut command, input.into(), Stdio::piped())
+}
+
+/// Pipes a file of so many bytes; what both ends print as JSON.
+#[track_caller]
+fn piped(name: &str, bytes: usize, args: &[&str]) -> [Value; 2] {
+    let (source, copy) = (Scratch::new(name, bytes), Scratch::new(&format!("{name}.copy"), 1));
+    let args = [args, &["--json"]].concat();
+    let (listener, address) = listener(&args, File::create(&copy.0).unwrap());
+    let connected = connector(&args, address, File::open(&source.0).unwrap()).results();
+    let listened = listener.ended();
+    assert!(listened.status.success(), "{args:?}: {listened:#?}");
+    let (sent, came) = (std::fs::read(&source.0).unwrap(), std::fs::read(&copy.0).unwrap());
+    assert!(sent == came, "{args:?}: {} bytes were sent, {} came", sent.len(), came.len());
+    let checksum = format!("{:08x}", crc32fast::hash(&sent));
+    let is_json = |line: &&String| line.starts_with('{');
+    let said = listened.err.iter().find(is_json).unwrap_or_else(|| panic!("{listened:#?}"));
+    let lines = [connected[0].clone(), serde_json::from_str(said).unwrap()];
+    for line in &lines {
+        assert_eq!(line["bytes"], bytes, "{args:?}: {line}");
+        assert_eq!(line["equal"], true, "{args:?}: {line}");
+        assert_eq!(line["checksum_crc32"], checksum, "{args:?}: {line}");
+    }
+    lines
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    if !connects_processes() {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let lines = piped(protocol, 30_000_001, &["--protocol", protocol]);
+        for line in &lines {
+            assert_eq!(line["protocol"], protocol);
+            assert!(line["bytes_per_s"].as_f64().is_some_and(|n| n > 0.0), "{line}");
+            assert!(line["rdma_ops_per_message"].as_f64().is_some_and(|n| n > 0.0), "{line}");
+        }
+        assert_eq!(lines[0]["rdma_ops_per_message"], lines[1]["rdma_ops_per_message"]);
+        piped(&format!("{protocol}.small"), 100_003, &["--protocol", protocol, "--size", "777"]);
+        piped(&format!("{protocol}.empty"), 0, &["--protocol", protocol]);
+        piped(&format!("{protocol}.slept"), 500_000, &["--protocol", protocol, "--wait", "block"]);
+    }
+}
+
+#[test]
+fn pieces_arrive_while_more_are_to_come() {
+    if !connects_processes() {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let (mut reader, output) = std::io::pipe().unwrap();
+        let args = ["--protocol", protocol];
+        let (listener, address) = listener(&args, output);
+        let mut connector = connector(&args, address, Stdio::piped());
+        let mut input = connector.input();
+        for piece in ["one", "another", "the last"] {
+            input.write_all(piece.as_bytes()).unwrap();
+            let mut came = vec![0; piece.len()];
+            reader.read_exact(&mut came).unwrap();
+            assert_eq!(came, piece.as_bytes(), "{protocol}");
+        }
+        drop(input);
+        assert!(connector.ended().status.success(), "{protocol}");
+        assert!(listener.ended().status.success(), "{protocol}");
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{protocol}");
+    }
+}
+
+/// A stream under way that does not end by itself: both ends, the way in, and the way out.
+#[track_caller]
+fn under_way(protocol: &str) -> (Running, Running, std::process::ChildStdin, std::io::PipeReader) {
+    let args = ["--protocol", protocol];
+    let (mut reader, output) = std::io::pipe().unwrap();
+    let (mut listener, address) = listener(&args, output);
+    let mut connector = connector(&args, address, Stdio::piped());
+    let mut input = connector.input();
+    input.write_all(b"the first piece").unwrap();
+    listener.wait_for(UNDER_WAY);
+    reader.read_exact(&mut [0; 15]).unwrap();
+    (listener, connector, input, reader)
+}
+
+#[test]
+fn an_end_that_is_killed_is_missed_at_the_other() {
+    if !connects_processes() {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        // Nothing more is on its way: it is missed all the same.
+        let (listener, connector, _input, _reader) = under_way(protocol);
+        listener.kill();
+        connector.ended().assert_failed(1, &["the other end", "(after 15 B)", A_PART]);
+        let (listener, connector, _input, mut reader) = under_way(protocol);
+        connector.kill();
+        listener.ended().assert_failed(1, &["the other end", "(after 15 B)", A_PART]);
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "{protocol}: and writes nothing more");
+    }
+}
+
+#[test]
+fn an_end_that_is_interrupted_says_so_at_both() {
+    if !connects_processes() {
+        return;
+    }
+    let says = ["interrupted by SIGINT", "(after ", A_PART];
+    for protocol in PROTOCOLS {
+        for is_listener in [true, false] {
+            let (listener, connector, _input, _reader) = under_way(protocol);
+            if is_listener { &listener } else { &connector }.interrupt();
+            for end in [listener, connector] {
+                end.ended().assert_failed(1, &says);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_the_other_end_can_be_interrupted() {
+    let (listener, _) = listener(&[], Stdio::piped());
+    listener.interrupt();
+    listener.ended().assert_failed(1, &["interrupted by SIGINT before the other end was there"]);
+}
+
+/// Nobody reads what comes out, until nothing more goes in.
+#[test]
+fn who_waits_for_a_slow_reader_can_be_interrupted() {
+    if !connects_processes() {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        for is_listener in [true, false] {
+            let (listener, connector, mut input, reader) = under_way(protocol);
+            let flood = std::thread::spawn(move || {
+                // Until the process goes.
+                while input.write_all(&[7; 1 << 16]).is_ok() {}
+            });
+            // The pipe behind it fills, and the rings behind the pipe.
+            while rustix::io::ioctl_fionread(&reader).unwrap() < 1 << 15 {
+                std::thread::yield_now();
+            }
+            if is_listener { &listener } else { &connector }.interrupt();
+            let (first, second) =
+                if is_listener { (listener, connector) } else { (connector, listener) };
+            first.ended().assert_failed(1, &["interrupted by SIGINT (after", A_PART]);
+            // The other one notices as soon as it is not held up by the reader.
+            let drained =
+                std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
+            second.ended().assert_failed(1, &["the other end: interrupted by SIGINT", A_PART]);
+            flood.join().unwrap();
+            drained.join().unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_at_both_ends() {
+    if !connects_processes() {
+        return;
+    }
+    for protocol in PROTOCOLS {
+        let (listener, connector, mut input, reader) = under_way(protocol);
+        drop(reader);
+        // It shows with the next piece.
+        input.write_all(b"one more").unwrap();
+        for end in [listener, connector] {
+            end.ended().assert_failed(1, &["nobody reads standard output any more", A_PART]);
+        }
+    }
+}
+
+#[test]
+fn others_are_refused_meanwhile_and_other_flags_by_name() {
+    if !connects_processes() {
+        return;
+    }
+    let args = ["--protocol", "buffered-read"];
+    let (reader, output) = std::io::pipe().unwrap();
+    let (mut listener, address) = listener(&[&args[..], &["--reads", "2"]].concat(), output);
+    let other = connector(&args, address, Stdio::null()).ended();
+    other.assert_failed(1, &["--reads", "this end 2"]);
+    let other = connector(&["--protocol", "send-recv"], address, Stdio::null()).ended();
+    other.assert_failed(1, &["--protocol"]);
+    let fits = [&args[..], &["--reads", "2"]].concat();
+    let mut first = connector(&fits, address, Stdio::piped());
+    first.input().write_all(b"a piece").unwrap();
+    listener.wait_for(UNDER_WAY);
+    drop(reader);
+    assert!(first.ended().status.success());
+    assert!(listener.ended().status.success());
+}
