@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rdma_conn::direct_read;
 use rdma_conn::send_recv::{Ended, RecvError, SendError};
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
@@ -196,23 +197,42 @@ pub(crate) fn cause<'w>(
     }
 }
 
+/// Why a sending half has ended, of whichever connection, if that is what has failed.
+pub(crate) fn sender_ended(failure: &Failure) -> Option<&Ended> {
+    match (failure.downcast_ref(), failure.downcast_ref()) {
+        (Some(SendError::Ended(ended)), _) => Some(ended),
+        (_, Some(direct_read::SendError::Ended(ended))) => Some(ended),
+        _ => None,
+    }
+}
+
+/// Why a receiving half has lost a peer, of whichever connection, if that is what has failed.
+fn receiver_ended(failure: &Failure) -> Option<&Ended> {
+    use direct_read::{NotReadReason, RecvError as Direct};
+    if let Some(RecvError::Peer { ended, .. }) = failure.downcast_ref() {
+        return Some(ended);
+    }
+    match (failure.downcast_ref(), failure.downcast_ref()) {
+        (Some(Direct::Peer { ended, .. } | Direct::Unread { ended, .. }), _) => Some(ended),
+        (_, Some(NotReadReason::Ended(ended))) => Some(ended),
+        _ => None,
+    }
+}
+
 /// Whether the other end has brought this about, and told it.
 fn is_told(failure: &Failure) -> bool {
-    matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
+    sender_ended(failure) == Some(&Ended::PeerStopped)
 }
 
 /// Whether a failure may have its cause at another end.
 fn may_be_theirs(failure: &Failure) -> bool {
-    let by_sending = failure.downcast_ref().is_some_and(|e| match e {
-        SendError::Ended(Ended::PeerStopped) => true,
+    let by_sending = sender_ended(failure).is_some_and(|ended| match ended {
+        Ended::PeerStopped => true,
         // A receiver that is there and falls behind is no mystery.
-        SendError::Ended(Ended::PeerLost(e)) => e.status != WcStatus::RNR_RETRY_EXC,
+        Ended::PeerLost(e) => e.status != WcStatus::RNR_RETRY_EXC,
         _ => false,
     });
-    let by_receiving = failure
-        .downcast_ref()
-        .is_some_and(|e| matches!(e, RecvError::Peer { ended: Ended::PeerLost(_), .. }));
-    by_sending || by_receiving
+    by_sending || matches!(receiver_ended(failure), Some(Ended::PeerLost(_)))
 }
 
 /// A read that has come to its limit would have blocked; one that has timed out is the

@@ -12,7 +12,7 @@ mod support;
 use support::processes::{Running, connects_processes};
 use support::{Scratch, device};
 
-const PROTOCOLS: [&str; 3] = ["send-recv", "buffered-read", "buffered-write"];
+const PROTOCOLS: [&str; 4] = ["send-recv", "buffered-read", "buffered-write", "direct-read"];
 
 /// What is logged when the first piece has come.
 const UNDER_WAY: &str = "the first message has come";

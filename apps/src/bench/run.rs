@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{ConnectError, Ended, SendError, SharedPool};
+use rdma_conn::send_recv::{ConnectError, Ended, SharedPool};
 use rdma_conn::verbs_safe::WcStatus;
 
 use super::load::{self, Load, Pacer, Shape};
+use crate::note::sender_ended;
 use crate::protocol::{Kind, Receiving, Sending, Taken, Work};
 use crate::verify::Payload;
 
@@ -174,8 +175,8 @@ pub(crate) fn measure<K: Kind>(
 
 /// What to do about a failure that the command line can avoid.
 fn advise(failure: anyhow::Error) -> anyhow::Error {
-    match failure.downcast_ref::<SendError>() {
-        Some(SendError::Ended(Ended::PeerLost(e))) if e.status == WcStatus::RNR_RETRY_EXC => failure
+    match sender_ended(&failure) {
+        Some(Ended::PeerLost(e)) if e.status == WcStatus::RNR_RETRY_EXC => failure
             .context("the receiver fell behind for longer than retries last; use credits, a lower --rate or a larger --recv-window"),
         _ => failure,
     }
@@ -264,8 +265,7 @@ impl Side {
 
 /// Whether a thread failed only because its receiver did, or another thread.
 fn is_consequence(failure: &anyhow::Error) -> bool {
-    failure.is::<GivenUp>()
-        || matches!(failure.downcast_ref(), Some(SendError::Ended(Ended::PeerStopped)))
+    failure.is::<GivenUp>() || sender_ended(failure) == Some(&Ended::PeerStopped)
 }
 
 fn send<K: Kind>(outlet: Outlet<K>, load: &Load, together: &Together) -> Result<Side> {
@@ -407,6 +407,8 @@ impl<R: Receiving> Taker<R> {
 
 #[cfg(test)]
 mod tests {
+    use rdma_conn::send_recv::SendError;
+
     use super::*;
 
     fn side(sent: u64, received: u64) -> Side {

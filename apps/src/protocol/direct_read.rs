@@ -393,7 +393,7 @@ impl Taking {
             match self.receiver.try_next_request() {
                 Ok(request) => match request.read_into(buffer) {
                     Ok(reading) => self.readings.push_back(reading),
-                    Err(e) => anyhow::bail!("{}", e.why),
+                    Err(e) => return Err(e.why.into()),
                 },
                 Err(e) => {
                     self.free.push(buffer);
