@@ -1,6 +1,7 @@
 //! The command line.
 
 mod connection;
+mod multicast;
 mod values;
 
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::Protocol;
 pub(crate) use connection::{ConnectionArgs, Tail, Wait};
+pub(crate) use multicast::Multicast;
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -111,6 +113,16 @@ pub(crate) enum Command {
         rdma-conn pipe --connect HOST:4711 < FILE\n  \
         tar c DIRECTORY | rdma-conn pipe --connect HOST")]
     Pipe(Pipe),
+    /// Send small messages to all members of a group, in one order
+    #[command(after_help = "A message is delivered when all members have received it. With \
+        --push every:1, that takes (n-1)(n+2) RDMA operations; with every:K, messages share \
+        them, and the last ones wait for the deadline.\n\n\
+        Examples:\n  \
+        rdma-conn multicast\n  \
+        rdma-conn multicast --members 2,3,5,8 --push every:1,every:25,every:250,opportunistic,opportunistic-null\n  \
+        rdma-conn multicast --senders 3 --slow 1000 --push opportunistic,opportunistic-null\n  \
+        rdma-conn multicast --rate 1000 --push every:1,every:250,opportunistic   # latency of a lone message")]
+    Multicast(Multicast),
 }
 
 /// Two ends: in this process, or in two.

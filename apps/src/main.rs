@@ -7,6 +7,7 @@ mod outcome;
 mod args;
 mod bench;
 mod devices;
+mod multicast;
 mod note;
 mod pingpong;
 mod pipe;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Command::Pingpong(options) => pingpong::run(&args.common, options),
         Command::Bench(options) => bench::run(&args.common, options),
         Command::Pipe(options) => pipe::run(&args.common, options),
+        Command::Multicast(options) => multicast::run(&args.common, options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -74,6 +74,7 @@ use core::fmt;
 
 mod accept;
 mod agreement;
+mod card;
 mod config;
 mod lie;
 mod member;
@@ -90,6 +91,7 @@ mod stream;
 mod tests;
 mod window;
 
+pub use card::{Card, CardError, Contact, MAX_CARD_BYTES, Place, TERMS_BYTES, Terms};
 pub use config::{Config, ConfigError, MAX_WINDOW, Policy, writes_per_multicast};
 pub use lie::{Lie, Reason};
 pub use member::{CopyIn, Counts, Delivery, Member, Status};

@@ -6,6 +6,9 @@ use conn_core::multicast::{Config as CoreConfig, ConfigError, Members, Policy, R
 
 use crate::raw::Link;
 
+/// Bytes of a ring from which on it is mapped twice in a row: whole pages of any system.
+const MIRRORED: u64 = 64 << 10;
+
 /// A group: all members are made with the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -69,14 +72,16 @@ impl Config {
     /// As the protocol has it, at one member.
     pub(super) fn core(&self, rank: Rank) -> CoreConfig {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let needed = || CoreConfig::capacity_for(self.window, self.message_bytes);
+        let needed = || CoreConfig::capacity_for(self.window, self.message_bytes).max(MIRRORED);
+        let capacity = self.ring_bytes.unwrap_or_else(needed);
         CoreConfig {
             members: self.members,
             rank,
             senders: Members::first(self.senders),
             window: self.window,
             max_message: self.message_bytes,
-            capacity: self.ring_bytes.unwrap_or_else(needed),
+            capacity,
+            is_mirrored: capacity >= MIRRORED,
             policy: self.policy,
             deadline_ns: ns(self.deadline),
             health_ns: ns(self.health),

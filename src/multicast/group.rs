@@ -12,7 +12,7 @@ use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, Share
 
 use super::Config;
 use super::error::GroupError;
-use super::memory::{Private, region};
+use super::memory::{Private, region, ring};
 use super::peer::{Address, DEPTH, Peer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
@@ -53,7 +53,7 @@ impl Group {
         let core = config.core(rank);
         let began = Instant::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
-        let own = region(device, core.capacity as usize, RemoteAccess::NONE)?;
+        let own = ring(device, &core, RemoteAccess::NONE)?;
         let area = RepairHeader::BYTES + core.repair_bytes() as usize;
         let repair = region(device, area, RemoteAccess::NONE)?;
         let entries = DEPTH * u32::from(core.members - 1);
@@ -207,15 +207,15 @@ impl Group {
         while let Some(copy) = machine.next_copy() {
             match &peers[copy.of.index()] {
                 Some(peer) => {
-                    private[copy.of.index()].copy(copy, &peer.region, peer.layout().ring);
+                    private[copy.of.index()].copy(copy, &peer.slots);
                 }
-                None => private[copy.of.index()].copy(copy, slots.region(), 0),
+                None => private[copy.of.index()].copy(copy, slots.region()),
             }
         }
         let area = |from: Rank| peers[from.index()].as_ref().expect("a peer");
         while let Some(copy) = machine.next_repair(|from, word| area(from).repair_word(word)) {
             let peer = area(copy.from);
-            private[copy.of.index()].repair(copy, &peer.region, peer.layout().repair);
+            private[copy.of.index()].repair(copy, &peer.rows, peer.layout().repair);
         }
     }
 

@@ -1,21 +1,20 @@
 //! Whose memory is where.
 //!
-//! Of each peer a region that the peer writes, and nobody else is told the key of: its row,
-//! its repair area, its slot ring. Of this member the own ring, which peers cannot reach.
+//! Of each peer two regions that the peer writes, and nobody else is told the keys of: its
+//! row with its repair area, and its slot ring. Of this member the own ring, which peers cannot reach.
 //! And private memory for each sender, where what arrived is looked at.
 
 use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
-use verbs_safe::{Mapping, RemoteAccess, SharedRegion, SharedRegionConfig};
+use verbs_safe::{Backing, Mapping, Mirrored, RemoteAccess, SharedRegion, SharedRegionConfig};
 
 use crate::device::Device;
 use crate::send_recv::ConnectError;
 
-/// Where things are in the region that a peer writes.
+/// Where things are in the region beside the ring that a peer writes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     /// The repair area; the row is at 0.
     pub(super) repair: usize,
-    pub(super) ring: usize,
     pub(super) bytes: usize,
 }
 
@@ -23,8 +22,7 @@ impl Layout {
     pub(super) fn of(config: &Config) -> Layout {
         let repair = (ROW_WORDS * 8).next_multiple_of(64);
         let area = RepairHeader::BYTES + config.repair_bytes() as usize;
-        let ring = repair + area.next_multiple_of(64);
-        Layout { repair, ring, bytes: ring + config.capacity as usize }
+        Layout { repair, bytes: repair + area }
     }
 }
 
@@ -35,8 +33,30 @@ pub(super) fn region(
     access: RemoteAccess,
 ) -> Result<SharedRegion, ConnectError> {
     let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
+    register(device, mapping, access)
+}
+
+/// Registers a slot ring.
+pub(super) fn ring(
+    device: &Device,
+    config: &Config,
+    access: RemoteAccess,
+) -> Result<SharedRegion, ConnectError> {
+    let bytes = config.capacity as usize;
+    if !config.is_mirrored {
+        return region(device, bytes, access);
+    }
+    let mirrored = Mirrored::new(bytes).map_err(|e| device.error("map memory twice", &e))?;
+    register(device, mirrored, access)
+}
+
+fn register(
+    device: &Device,
+    backing: impl Into<Backing>,
+    access: RemoteAccess,
+) -> Result<SharedRegion, ConnectError> {
     let config = SharedRegionConfig { access, on_demand: false };
-    let region = device.pd().register_shared(mapping, config);
+    let region = device.pd().register_shared(backing, config);
     region.map_err(|e| device.error("register memory", &e).into())
 }
 
@@ -76,8 +96,8 @@ impl Private {
 
     /// Copies what has arrived in a ring.
     #[inline]
-    pub(super) fn copy(&mut self, copy: CopyIn, from: &SharedRegion, ring: usize) {
-        self.take(from, ring + copy.span.offset as usize, copy.span);
+    pub(super) fn copy(&mut self, copy: CopyIn, from: &SharedRegion) {
+        self.take(from, copy.span.offset as usize, copy.span);
     }
 
     /// Copies what has arrived in a repair area.

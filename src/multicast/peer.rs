@@ -23,18 +23,21 @@ const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
 pub(super) struct Address {
     pub(super) endpoint: verbs_safe::Endpoint,
     pub(super) mtu_bytes: u32,
-    pub(super) span: RemoteSpan,
+    pub(super) rows: RemoteSpan,
+    pub(super) slots: RemoteSpan,
 }
 
 /// One peer: the memory that it writes, and the queue pair by which it is written to.
 #[derive(Debug)]
 pub(super) struct Peer {
     end: RawEnd,
-    /// What the peer writes.
-    pub(super) region: SharedRegion,
+    /// What the peer writes: its row and its repair area.
+    pub(super) rows: SharedRegion,
+    /// And its slots.
+    pub(super) slots: SharedRegion,
     layout: Layout,
-    /// Where it is written to, once that is known.
-    remote: Option<RemoteSpan>,
+    /// Where it is written to, once that is known: the same two.
+    remote: Option<(RemoteSpan, RemoteSpan)>,
     /// The own ring and the own repair area, as the queue knows them.
     ring: RegionId,
     repair: RegionId,
@@ -49,7 +52,7 @@ impl Peer {
         own: (&SharedRegion, &SharedRegion),
         link: Link,
     ) -> Result<Peer, ConnectError> {
-        let layout = Layout::of(config);
+        let (layout, core) = (Layout::of(config), config);
         let writable = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let config = QueuePairConfig {
             access: writable,
@@ -60,27 +63,31 @@ impl Peer {
             ..QueuePairConfig::new(cq, cq)
         };
         let mut end = RawEnd::new(device, &config, link)?;
-        let region = region(device, layout.bytes, writable)?;
+        let rows = region(device, layout.bytes, writable)?;
+        let slots = super::memory::ring(device, core, writable)?;
         let mut attach = |region| {
             let attached = end.queues.send.attach(region);
             attached.map_err(|e| device.error("attach a region", &e))
         };
         let (ring, repair) = (attach(own.0)?, attach(own.1)?);
-        Ok(Peer { end, region, layout, remote: None, ring, repair, is_broken: false })
+        Ok(Peer { end, rows, slots, layout, remote: None, ring, repair, is_broken: false })
     }
 
     /// What the peer has to know.
     pub(super) fn address(&self, device: &Device) -> Result<Address, ConnectError> {
-        let span = self.region.remote(0, self.layout.bytes);
-        let span = span.map_err(|e| device.error("name a region", &e))?;
+        let name = |region: &SharedRegion| {
+            let span = region.remote(0, region.len());
+            span.map_err(|e| device.error("name a region", &e))
+        };
+        let (rows, slots) = (name(&self.rows)?, name(&self.slots)?);
         let mtu_bytes = self.end.mtu_bytes();
-        Ok(Address { endpoint: self.end.endpoint(), mtu_bytes, span })
+        Ok(Address { endpoint: self.end.endpoint(), mtu_bytes, rows, slots })
     }
 
     /// Joins the queue pair to the peer's.
     pub(super) fn join(&mut self, peer: &Address) -> Result<(), ConnectError> {
         self.end.join(&peer.endpoint, peer.mtu_bytes)?;
-        self.remote = Some(peer.span);
+        self.remote = Some((peer.rows, peer.slots));
         Ok(())
     }
 
@@ -106,14 +113,14 @@ impl Peer {
     #[inline]
     pub(super) fn row(&self, members: u8) -> Row {
         Row::load(members, |word| {
-            let word = self.region.observe_arrival(usize::from(word) * 8);
+            let word = self.rows.observe_arrival(usize::from(word) * 8);
             u64::from_le(word.expect("the row is inside"))
         })
     }
 
     /// A word of the header of the peer's repair area.
     pub(super) fn repair_word(&self, word: u8) -> u64 {
-        let word = self.region.load_u64(self.layout.repair + usize::from(word) * 8);
+        let word = self.rows.load_u64(self.layout.repair + usize::from(word) * 8);
         u64::from_le(word.expect("the repair area is inside"))
     }
 
@@ -125,9 +132,15 @@ impl Peer {
 /// Writes, which go out with the next `post`.
 impl Peer {
     #[inline]
-    fn remote(&self, offset: usize, len: u32) -> Option<RemoteSpan> {
-        let remote = self.remote.filter(|_| !self.is_broken)?;
-        Some(RemoteSpan { addr: remote.addr + offset as u64, len: len.into(), ..remote })
+    fn rows_at(&self, offset: usize, len: u32) -> Option<RemoteSpan> {
+        let (rows, _) = self.remote.filter(|_| !self.is_broken)?;
+        Some(part(rows, offset, len))
+    }
+
+    #[inline]
+    fn slots_at(&self, offset: usize, len: u32) -> Option<RemoteSpan> {
+        let (_, slots) = self.remote.filter(|_| !self.is_broken)?;
+        Some(part(slots, offset, len))
     }
 
     #[inline]
@@ -140,7 +153,7 @@ impl Peer {
     /// Bytes of the own slot ring.
     #[inline]
     pub(super) fn write_slots(&mut self, offset: usize, len: u32) -> Result<(), StageError> {
-        let Some(remote) = self.remote(self.layout.ring + offset, len) else { return Ok(()) };
+        let Some(remote) = self.slots_at(offset, len) else { return Ok(()) };
         let flags = self.flags(false);
         self.end.queues.send.stage_at(self.ring, offset, SendOp::Write { len, remote }, flags)
     }
@@ -154,7 +167,7 @@ impl Peer {
         last: bool,
     ) -> Result<(), StageError> {
         let len = words.len() as u32 * 8;
-        let Some(remote) = self.remote(usize::from(first) * 8, len) else { return Ok(()) };
+        let Some(remote) = self.rows_at(usize::from(first) * 8, len) else { return Ok(()) };
         let flags = self.flags(last);
         let queue = &mut self.end.queues.send;
         let slot = queue.next_slot().ok_or(StageError::NoSlot)?;
@@ -166,7 +179,7 @@ impl Peer {
 
     /// The own repair area.
     pub(super) fn write_repair(&mut self, len: u32) -> Result<(), StageError> {
-        let Some(remote) = self.remote(self.layout.repair, len) else { return Ok(()) };
+        let Some(remote) = self.rows_at(self.layout.repair, len) else { return Ok(()) };
         let flags = self.flags(false);
         self.end.queues.send.stage_at(self.repair, 0, SendOp::Write { len, remote }, flags)
     }
@@ -197,4 +210,11 @@ impl Peer {
     pub(super) fn give_up(&mut self) {
         self.is_broken = true;
     }
+}
+
+/// A part of a peer's memory. What the peer has told of it need not be so: its device
+/// judges.
+#[inline]
+fn part(span: RemoteSpan, offset: usize, len: u32) -> RemoteSpan {
+    RemoteSpan { addr: span.addr.wrapping_add(offset as u64), len: len.into(), ..span }
 }

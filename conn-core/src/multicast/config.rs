@@ -59,6 +59,9 @@ pub struct Config {
     /// Bytes of a slot ring: a power of two that holds a window of the longest messages
     /// ([`capacity_for`](Self::capacity_for)).
     pub capacity: u64,
+    /// Whether the rings lie in memory that is mapped twice in a row, at all members: what
+    /// crosses the end is written at once, and not in two pieces.
+    pub is_mirrored: bool,
     /// When counters are pushed.
     pub policy: Policy,
     /// How long a push may be inhibited, in nanoseconds.

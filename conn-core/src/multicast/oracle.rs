@@ -222,7 +222,9 @@ impl Group {
         let node = &self.nodes[by];
         let landing = match push.write {
             Write::Slots(span) => {
-                Landing::Slots(span.offset, node.rings[by][span.range()].to_vec())
+                let capacity = node.machine.config().capacity;
+                let bytes = span.range().map(|at| node.rings[by][at % capacity as usize]);
+                Landing::Slots(span.offset, bytes.collect())
             }
             Write::Row(words) => {
                 let mut out = [0; ROW_WORDS];
@@ -251,7 +253,10 @@ impl Group {
             let node = &mut self.nodes[to];
             match landing {
                 Landing::Slots(offset, bytes) => {
-                    node.rings[from][offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                    let capacity = node.rings[from].len();
+                    for (at, byte) in (offset as usize..).zip(bytes) {
+                        node.rings[from][at % capacity] = byte;
+                    }
                 }
                 Landing::Row(first, words) => {
                     node.rows[from][usize::from(first)..][..words.len()].copy_from_slice(&words);

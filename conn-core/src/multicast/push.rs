@@ -6,7 +6,8 @@ use super::{Member, Members, Policy, Rank, Span, Words};
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// These bytes of the own slot ring, to the same offset of the copies at the others.
+    /// These bytes of the own slot ring, to the same offset of the copies at the others. Where
+    /// the rings are mirrored, they may reach beyond the end.
     Slots(Span),
     /// These words of the own row ([`Member::row_words`]), as they are *now*: a device that
     /// fetches them later must not see newer ones, which belong to slots that are not
@@ -126,7 +127,11 @@ impl Member {
         let writes = u64::from(to.len());
         let pushing = &mut self.pushing;
         let write = if pushing.written < pushing.target {
-            let span = Span::of_lap(pushing.written, pushing.target, self.config.capacity);
+            let (from, to, capacity) = (pushing.written, pushing.target, self.config.capacity);
+            let span = match self.config.is_mirrored {
+                true => Span { offset: from & (capacity - 1), len: to - from },
+                false => Span::of_lap(from, to, capacity),
+            };
             pushing.written += span.len;
             self.counts.slot_writes += writes;
             Write::Slots(span)

@@ -14,6 +14,7 @@ fn config(members: u8, window: u32, policy: Policy) -> Config {
         window,
         max_message: 40,
         capacity: Config::capacity_for(window, 40),
+        is_mirrored: members.is_multiple_of(2),
         policy,
         deadline_ns: 150_000,
         health_ns: 1 << 40,
@@ -199,4 +200,65 @@ fn nulls_take_the_turns_of_whoever_has_nothing_to_send() {
     let before = group.writes;
     (0..3).for_each(|_| round(&mut group, 3, 0));
     assert_eq!(group.writes, before, "nulls are not answered by nulls");
+}
+
+#[test]
+fn terms_and_cards_come_out_as_they_went_in() {
+    for policy in [Policy::Every(3), Policy::Opportunistic, Policy::OpportunisticWithNulls] {
+        let terms = Terms(Config { rank: Rank(2), ..config(4, 8, policy) });
+        assert_eq!(Terms::decode(&terms.encode()), Ok(terms));
+    }
+    let place = |at: u64| Place { addr: at << 30, len: at, rkey: at as u32 };
+    let contact = |at: u32| Contact {
+        qp_num: at,
+        psn: at + 1,
+        rows: place(at.into()),
+        slots: place(u64::from(at) + 7),
+    };
+    let mut contacts = [Contact::default(); MAX_MEMBERS];
+    contacts.iter_mut().zip(1..).take(5).for_each(|(to, at)| *to = contact(at));
+    let card = Card { rank: Rank(1), members: 5, lid: 3, mtu_bytes: 4096, gid: [9; 16], contacts };
+    let mut bytes = [0; MAX_CARD_BYTES];
+    let len = card.encode(&mut bytes);
+    assert_eq!(Card::decode(&bytes[..len], Rank(1), 5), Ok(card));
+    assert_eq!(Card::decode(&bytes[..len], Rank(2), 5), Err(CardError::Stranger));
+    let short = CardError::Length { found: len - 1, expected: len };
+    assert_eq!(Card::decode(&bytes[..len - 1], Rank(1), 5), Err(short));
+    bytes[27] = 1; // a queue pair number of 25 bits
+    assert_eq!(Card::decode(&bytes[..len], Rank(1), 5), Err(CardError::Contact(Rank(0))));
+}
+
+/// A member that may write whatever it likes gets no further than being cut off.
+#[test]
+fn whoever_lies_is_cut_off_with_the_reason() {
+    let base = config(3, 4, Policy::Opportunistic);
+    let says = |change: fn(&mut Row)| {
+        let mut member = Member::new(base, 0).expect("a group");
+        let mut row = Row { health: 1, ..Row::default() };
+        member.on_row(Rank(1), &row, 0);
+        change(&mut row);
+        member.on_row(Rank(1), &row, 0);
+        (member.reason(Rank(1)), member.reason(Rank(2)))
+    };
+    let lied = |lie| (Some(Reason::Lied(lie)), None);
+    assert_eq!(says(|_| {}), (None, None));
+    assert_eq!(says(|row| row.health = 0), lied(Lie::Backwards));
+    assert_eq!(says(|row| row.sent = 1 << 20), lied(Lie::BeyondWindow));
+    assert_eq!(says(|row| row.sent = 4), lied(Lie::BeyondWindow));
+    assert_eq!(says(|row| row.received[0] = 1), lied(Lie::NotSent));
+    assert_eq!(says(|row| row.received[2] = 5), lied(Lie::NotSent));
+    assert_eq!(says(|row| row.suspected = Members::first(8)), lied(Lie::NoMember));
+    let slots = |word: u64, sent: u64| {
+        let mut member = Member::new(base, 0).expect("a group");
+        member.on_row(Rank(1), &Row { sent, ..Row::default() }, 0);
+        while member.next_copy().is_some() {}
+        while member.next_push(0, |_, _| word).is_some() {}
+        member.reason(Rank(1))
+    };
+    let is = |lie| Some(Reason::Lied(lie));
+    assert_eq!(slots(header(Record::Message(8), 0), 16), None);
+    assert_eq!(slots(header(Record::Message(41), 0), 16), is(Lie::TooLong { claimed: 41 }));
+    assert_eq!(slots(header(Record::Message(40), 0), 16), is(Lie::PartOfRecord));
+    assert_eq!(slots(header(Record::Message(8), 8), 16), is(Lie::NoRecord));
+    assert_eq!(slots(header(Record::Nulls(5), 0), 8), is(Lie::NoRecord));
 }

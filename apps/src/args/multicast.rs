@@ -1,0 +1,66 @@
+//! The flags of `multicast`.
+
+use clap::Args as ClapArgs;
+use rdma_conn::multicast::Policy;
+
+use super::{Ends, values};
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Multicast {
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    /// Members of the group, 2 to 16; with commas in between, one run for each
+    #[arg(long, value_name = "N", default_value = "3", value_delimiter = ',')]
+    pub(crate) members: Vec<u8>,
+    /// How many of them send
+    #[arg(long, value_name = "M", default_value_t = 1)]
+    pub(crate) senders: u8,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES", default_value = "100", value_parser = values::byte_count)]
+    pub(crate) size: u32,
+    /// Messages that a sender may have under way
+    #[arg(long, value_name = "W", default_value_t = 1000)]
+    pub(crate) window: u32,
+    /// Bytes of a slot ring, a power of two [default: what the window needs]
+    #[arg(long, value_name = "BYTES", value_parser = values::byte_count)]
+    pub(crate) ring: Option<u32>,
+    /// When counters are pushed: every:K, opportunistic, opportunistic-null; with commas in
+    /// between, one run for each
+    #[arg(long, value_name = "POLICY", default_value = "every:1", value_delimiter = ',', value_parser = policy)]
+    pub(crate) push: Vec<Policy>,
+    /// How long a push may be inhibited, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 150)]
+    pub(crate) deadline_us: u64,
+    /// Each sender flushes after so many messages
+    #[arg(long, value_name = "MESSAGES")]
+    pub(crate) flush_every: Option<u64>,
+    /// Messages per second of each sender [default: as many as go]
+    #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
+    pub(crate) rate: Option<f64>,
+    /// Messages per second of the last sender alone
+    #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
+    pub(crate) slow: Option<f64>,
+    /// How long the senders send
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = positive)]
+    pub(crate) seconds: f64,
+    /// How many messages each sender sends, instead of for how long
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub(crate) messages: Option<u64>,
+    /// Do not look at what is delivered
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    match text.split_once(':') {
+        Some(("every", k)) => k.parse().map(Policy::Every).map_err(|_| "every:K, K from 1".into()),
+        None if text == "opportunistic" => Ok(Policy::Opportunistic),
+        None if text == "opportunistic-null" => Ok(Policy::OpportunisticWithNulls),
+        _ => Err("there are every:K, opportunistic and opportunistic-null".into()),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+    number.ok_or_else(|| "a number above 0".into())
+}

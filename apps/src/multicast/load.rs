@@ -1,0 +1,144 @@
+//! What the senders send, and what is looked at on delivery.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rdma_conn::multicast::{Message, SendError, Sender};
+
+use crate::args::Multicast;
+
+/// Bytes of a message that tell when it was sent, and which it is; of a shorter one, less
+/// is known.
+const STAMP: usize = 8;
+
+/// A sender's messages.
+pub(super) struct Load {
+    sender: Sender,
+    bytes: Vec<u8>,
+    began: Instant,
+    /// Between two messages, if there is a pace.
+    pace: Option<Duration>,
+    limit: Option<u64>,
+    flush_every: Option<u64>,
+    pub(super) sent: u64,
+    until_flush: u64,
+}
+
+impl Load {
+    pub(super) fn new(sender: Sender, options: &Multicast, last: bool, began: Instant) -> Load {
+        let rate = options.slow.filter(|_| last).or(options.rate);
+        Load {
+            sender,
+            bytes: vec![0; options.size as usize],
+            began,
+            pace: rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
+            limit: options.messages,
+            flush_every: options.flush_every,
+            sent: 0,
+            until_flush: options.flush_every.unwrap_or(0),
+        }
+    }
+
+    /// Sends what is due at `now` and has room; at most `most` messages.
+    pub(super) fn send(&mut self, now: Instant, most: u64) -> Result<(), SendError> {
+        let due = self.due(now).min(self.sent + most);
+        while self.sent < due {
+            match self.one(now) {
+                Err(SendError::WindowFull) => break,
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, now: Instant) -> Result<(), SendError> {
+        if self.flush_every.is_some() && self.until_flush == 0 {
+            self.sender.flush()?;
+            self.until_flush = self.flush_every.unwrap_or(0);
+        }
+        stamp(&mut self.bytes, self.sent, now - self.began);
+        self.sender.try_send(&self.bytes)?;
+        self.sent += 1;
+        self.until_flush = self.until_flush.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Messages that are to be sent until `now`.
+    fn due(&self, now: Instant) -> u64 {
+        let paced = |pace: Duration| {
+            let since = now.saturating_duration_since(self.began);
+            (since.as_nanos() / pace.as_nanos().max(1)) as u64 + 1
+        };
+        self.pace.map_or(u64::MAX, paced).min(self.limit.unwrap_or(u64::MAX))
+    }
+
+    /// Whether all have been sent that are to be.
+    pub(super) fn is_done(&self) -> bool {
+        self.limit.is_some_and(|limit| self.sent >= limit)
+    }
+}
+
+/// The time in the first 8 bytes, and the number in the next 8, as far as they go; what
+/// follows depends on the number.
+fn stamp(bytes: &mut [u8], number: u64, since: Duration) {
+    let time = (since.as_nanos() as u64).to_le_bytes();
+    if let Some(front) = bytes.get_mut(..STAMP) {
+        front.copy_from_slice(&time);
+    }
+    for (at, byte) in bytes.iter_mut().enumerate().skip(STAMP).step_by(8) {
+        *byte = pattern(number, at);
+    }
+}
+
+/// A byte that tells the message and the place.
+fn pattern(number: u64, at: usize) -> u8 {
+    (number ^ (number >> 8)).wrapping_add(at as u64 / 8) as u8
+}
+
+/// What one member has delivered.
+pub(super) struct Delivered {
+    /// Of each sender.
+    pub(super) counts: Vec<u64>,
+    pub(super) latency: Histogram<u64>,
+    /// The first that was not what it should have been: of whom, and its number.
+    pub(super) wrong: Option<(u8, u64)>,
+    began: Instant,
+    verify: bool,
+}
+
+impl Delivered {
+    pub(super) fn new(senders: u8, options: &Multicast, began: Instant) -> Delivered {
+        let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3);
+        Delivered {
+            counts: vec![0; senders.into()],
+            latency: latency.expect("the bounds are in order"),
+            wrong: None,
+            began,
+            verify: !options.no_verify,
+        }
+    }
+
+    /// A message was delivered in a pass that began at `now`.
+    pub(super) fn take(&mut self, message: Message<'_>, now: Instant) {
+        let count = &mut self.counts[message.from.index()];
+        let number = *count;
+        *count += 1;
+        if let Some(time) = message.bytes.first_chunk() {
+            let sent = Duration::from_nanos(u64::from_le_bytes(*time));
+            let took = (now - self.began).saturating_sub(sent);
+            self.latency.saturating_record(took.as_nanos() as u64);
+        }
+        if self.verify && !is_right(message.bytes, number) {
+            self.wrong.get_or_insert((message.from.0, number));
+        }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+fn is_right(bytes: &[u8], number: u64) -> bool {
+    let mut places = bytes.iter().enumerate().skip(STAMP).step_by(8);
+    places.all(|(at, byte)| *byte == pattern(number, at))
+}

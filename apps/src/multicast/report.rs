@@ -1,0 +1,161 @@
+//! Results: a table for people, or one JSON object a line.
+
+use anyhow::Result;
+use comfy_table::Table;
+use rdma_conn::device::Device;
+use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
+use serde::Serialize;
+
+use super::within::Measured;
+use crate::args::Multicast;
+use crate::bench::{bytes, rate, right_aligned};
+
+/// One line of `--json`. A figure that was not measured is absent.
+#[derive(Serialize)]
+struct Line<'a> {
+    protocol: &'static str,
+    device: &'a str,
+    transport: &'static str,
+    size_bytes: u32,
+    members: u8,
+    senders: u8,
+    window: u32,
+    push_policy: String,
+    deadline_us: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flush_every: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_per_sender: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_of_last_sender: Option<f64>,
+    messages: u64,
+    messages_per_s: f64,
+    bytes_per_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns_p50: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency_ns_p99: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rdma_ops_per_message: Option<f64>,
+    /// What a push of its own for every message takes, for the policies that have a k:
+    /// divided by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    formula_ops_per_message: Option<f64>,
+    forced_pushes: u64,
+    verified: bool,
+    build: String,
+}
+
+/// Gathers results, and prints them.
+pub(super) struct Report {
+    json: bool,
+    title: Option<String>,
+    table: Table,
+}
+
+impl Report {
+    pub(super) fn new(json: bool) -> Report {
+        let header = [
+            "members",
+            "push",
+            "messages/s",
+            "bytes/s",
+            "latency p50",
+            "p99",
+            "RDMA ops/message",
+            "formula",
+            "forced",
+        ];
+        Report { json, title: None, table: right_aligned(&header) }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        device: &Device,
+        options: &Multicast,
+        config: &Config,
+        measured: &Measured,
+    ) -> Result<()> {
+        let line = Line::new(device, options, config, measured);
+        if self.json {
+            say!("{}", serde_json::to_string(&line)?);
+            return Ok(());
+        }
+        self.title.get_or_insert_with(|| line.title());
+        let us = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
+        let ops = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.4}"));
+        self.table.add_row([
+            line.members.to_string(),
+            line.push_policy.clone(),
+            rate(line.messages_per_s),
+            format!("{}/s", bytes(line.bytes_per_s as u64)),
+            us(line.latency_ns_p50),
+            us(line.latency_ns_p99),
+            ops(line.rdma_ops_per_message),
+            ops(line.formula_ops_per_message),
+            line.forced_pushes.to_string(),
+        ]);
+        Ok(())
+    }
+
+    pub(super) fn finish(self) {
+        if let Some(title) = self.title {
+            say!("{title}");
+            say!("{}", self.table);
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    fn new(
+        device: &'a Device,
+        options: &Multicast,
+        config: &Config,
+        measured: &Measured,
+    ) -> Line<'a> {
+        let per_s = measured.messages as f64 / measured.elapsed.as_secs_f64();
+        let latency =
+            |q| (!measured.latency.is_empty()).then(|| measured.latency.value_at_quantile(q));
+        let ops = measured.work_requests as f64 / measured.messages as f64;
+        let formula = |k: u32| f64::from(writes_per_multicast(config.members)) / f64::from(k);
+        Line {
+            protocol: "multicast",
+            device: device.name(),
+            transport: "rc",
+            size_bytes: options.size,
+            members: config.members,
+            senders: config.senders,
+            window: config.window,
+            push_policy: config.policy.to_string(),
+            deadline_us: options.deadline_us,
+            flush_every: options.flush_every,
+            rate_per_sender: options.rate,
+            rate_of_last_sender: options.slow,
+            messages: measured.messages,
+            messages_per_s: per_s,
+            bytes_per_s: per_s * f64::from(options.size),
+            latency_ns_p50: latency(0.5),
+            latency_ns_p99: latency(0.99),
+            rdma_ops_per_message: (measured.messages > 0).then_some(ops),
+            formula_ops_per_message: match config.policy {
+                Policy::Every(k) => Some(formula(k)),
+                _ => None,
+            },
+            forced_pushes: measured.forced,
+            verified: !options.no_verify,
+            build: rdma_conn::build::summary(),
+        }
+    }
+
+    fn title(&self) -> String {
+        format!(
+            "multicast on {}: {} senders, {} a message, window {}, deadline {} µs; latency from \
+             sending to delivery, at all members",
+            self.device,
+            self.senders,
+            bytes(u64::from(self.size_bytes)),
+            self.window,
+            self.deadline_us,
+        )
+    }
+}

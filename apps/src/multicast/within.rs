@@ -1,0 +1,149 @@
+//! All members in this process, driven by one thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use hdrhistogram::Histogram;
+use rdma_conn::device::Device;
+use rdma_conn::multicast::{Config, Counts, Group, in_process};
+
+use super::load::{Delivered, Load};
+use crate::args::Multicast;
+
+/// Messages of one sender between two passes.
+const BURST: u64 = 250;
+/// What is not delivered after so long waits for turns of others that do not come.
+const STILL: Duration = Duration::from_millis(50);
+/// No group takes longer to come to its end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was measured.
+pub(super) struct Measured {
+    /// Messages delivered at every member.
+    pub(super) messages: u64,
+    pub(super) elapsed: Duration,
+    pub(super) latency: Histogram<u64>,
+    /// Work requests, as the device has counted them; or as the members have, where it
+    /// counts none.
+    pub(super) work_requests: u64,
+    /// Pushes that went at their deadline.
+    pub(super) forced: u64,
+}
+
+struct Run {
+    members: Vec<Group>,
+    delivered: Vec<Delivered>,
+    loads: Vec<Load>,
+}
+
+pub(super) fn measure(device: &Device, options: &Multicast, config: &Config) -> Result<Measured> {
+    let members = in_process(device, config)?;
+    let before = device.counters().ok();
+    let began = Instant::now();
+    let load = |rank: u8| {
+        let last = rank + 1 == config.senders;
+        Load::new(members[usize::from(rank)].sender(), options, last, began)
+    };
+    let loads = (0..config.senders).map(load).collect();
+    let delivered = members.iter().map(|_| Delivered::new(config.senders, options, began));
+    let delivered = delivered.collect();
+    let mut run = Run { members, delivered, loads };
+    run.send(options, began)?;
+    run.settle()?;
+    let elapsed = began.elapsed();
+    let counted = before.zip(device.counters().ok());
+    let counted = counted.and_then(|(before, after)| after.since(&before).work_requests);
+    let work_requests = counted.unwrap_or_else(|| run.count(Counts::writes));
+    let forced = run.count(|counts| counts.forced);
+    run.finish()?;
+    run.result(elapsed, work_requests, forced)
+}
+
+impl Run {
+    /// One pass of all members; how many messages they delivered.
+    fn pass(&mut self) -> usize {
+        let mut count = 0;
+        for (member, delivered) in self.members.iter_mut().zip(&mut self.delivered) {
+            let now = Instant::now();
+            count += member.poll(now, |message| delivered.take(message, now));
+        }
+        count
+    }
+
+    fn send(&mut self, options: &Multicast, began: Instant) -> Result<()> {
+        let time = Duration::from_secs_f64(options.seconds);
+        loop {
+            let now = Instant::now();
+            let is_over = options.messages.is_none() && now - began >= time;
+            if is_over || self.loads.iter().all(Load::is_done) {
+                return Ok(());
+            }
+            for load in &mut self.loads {
+                load.send(now, BURST)?;
+            }
+            self.pass();
+            self.check()?;
+        }
+    }
+
+    /// Until all is delivered that can be, and acknowledged.
+    fn settle(&mut self) -> Result<()> {
+        let sent: u64 = self.loads.iter().map(|load| load.sent).sum();
+        let mut last = Instant::now();
+        while self.delivered.iter().any(|delivered| delivered.total() < sent) {
+            if self.pass() > 0 {
+                last = Instant::now();
+            }
+            self.check()?;
+            if last.elapsed() > STILL {
+                break;
+            }
+        }
+        for _ in 0..3 {
+            self.pass();
+        }
+        self.check()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.members.iter().for_each(|member| member.sender().end());
+        let end = Instant::now() + PATIENCE;
+        while self.members.iter().any(|member| !member.is_finished()) {
+            self.pass();
+            self.check()?;
+            if Instant::now() > end {
+                bail!("the group does not come to its end");
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.members.iter().find_map(Group::error) {
+            Some(error) => bail!("the group has failed: {error}"),
+            None => Ok(()),
+        }
+    }
+
+    fn count(&self, what: impl Fn(&Counts) -> u64) -> u64 {
+        self.members.iter().map(|member| what(member.counts())).sum()
+    }
+
+    fn result(self, elapsed: Duration, work_requests: u64, forced: u64) -> Result<Measured> {
+        let sent: Vec<u64> = self.loads.iter().map(|load| load.sent).collect();
+        let mut latency = self.delivered[0].latency.clone();
+        latency.reset();
+        for (rank, delivered) in self.delivered.iter().enumerate() {
+            if let Some((from, number)) = delivered.wrong {
+                bail!("message {number} of member {from} is not what was sent, at member {rank}");
+            }
+            if delivered.counts != sent {
+                let counts = &delivered.counts;
+                bail!("member {rank} has delivered {counts:?} messages, {sent:?} were sent");
+            }
+            latency.add(&delivered.latency)?;
+        }
+        let messages = sent.iter().sum();
+        Ok(Measured { messages, elapsed, latency, work_requests, forced })
+    }
+}
