@@ -94,6 +94,7 @@ fn protocol_name(number: u8) -> String {
         ProtocolId::BUFFERED_READ => "Buffered Read".into(),
         ProtocolId::BUFFERED_WRITE => "Buffered Write".into(),
         ProtocolId::DIRECT_READ => "Direct Read".into(),
+        ProtocolId::MULTICAST => "multicast".into(),
         ProtocolId::RAW => "raw queue pairs".into(),
         _ => format!("protocol {number}"),
     }

@@ -6,7 +6,7 @@
 //! and how many messages share a write is a matter of [`Policy`].
 //!
 //! 1. All members are made with the same [`Config`]: [`in_process`] for all of them in one
-//!    process.
+//!    process; a [`Leader`], and others that [`join`], between processes.
 //! 2. [`Group::sender`] sends, from any thread: [`try_send`](Sender::try_send), or
 //!    [`get_buffer`](Sender::get_buffer) and [`Buffer::send`].
 //! 3. [`Group::poll`] makes progress and delivers, as often as possible; or
@@ -43,6 +43,7 @@
 mod config;
 mod error;
 mod group;
+mod join;
 mod memory;
 mod peer;
 mod sender;
@@ -54,6 +55,7 @@ pub use conn_core::multicast::{
 };
 pub use error::{GroupError, JoinError, SendError};
 pub use group::{Group, Message};
+pub use join::{GATHERING, Joined, Leader, join};
 pub use sender::{Buffer, Sender, Ticket};
 pub use thread::Running;
 
@@ -67,12 +69,13 @@ pub fn in_process(device: &Device, config: &Config) -> Result<Vec<Group>, JoinEr
     config.validate()?;
     let ranks = || (0..config.members).map(Rank);
     let members: Result<Vec<Group>, _> =
-        ranks().map(|rank| Group::new(device, config, rank)).collect();
+        ranks().map(|rank| Group::new(device, config.core(rank), config.link)).collect();
     let mut members = members?;
-    for (a, b) in ranks().flat_map(|a| ranks().map(move |b| (a, b))).filter(|(a, b)| a != b) {
-        let address = members[b.index()].address(a)?;
-        members[a.index()].join(b, &address)?;
+    let cards: Result<Vec<_>, _> = members.iter().map(Group::card).collect();
+    let cards = cards?;
+    for member in &mut members {
+        member.join_all(&cards)?;
+        member.begin();
     }
-    members.iter_mut().for_each(Group::begin);
     Ok(members)
 }

@@ -1,5 +1,6 @@
 //! `rdma-conn multicast`: small messages to all members of a group, in one order.
 
+mod between;
 mod load;
 mod report;
 mod within;
@@ -14,6 +15,33 @@ use crate::outcome::{Outcome, as_usage};
 use crate::progress;
 use crate::session;
 use report::Report;
+use serde::{Deserialize, Serialize};
+
+/// What is sent: of all members' concern.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Traffic {
+    size: u32,
+    seconds: f64,
+    messages: Option<u64>,
+    rate: Option<f64>,
+    slow: Option<f64>,
+    flush_every: Option<u64>,
+    verify: bool,
+}
+
+impl Traffic {
+    fn of(options: &Multicast) -> Traffic {
+        Traffic {
+            size: options.size,
+            seconds: options.seconds,
+            messages: options.messages,
+            rate: options.rate,
+            slow: options.slow,
+            flush_every: options.flush_every,
+            verify: !options.no_verify,
+        }
+    }
+}
 
 pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
     let configs: Vec<Config> = configs(common, options).collect();
@@ -22,11 +50,17 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
     }
     let device = session::open_device(common, &options.ends)?;
     let mut report = Report::new(common.json);
+    if options.ends.listen.is_some() || options.ends.connect.is_some() {
+        between::run(common, options, &configs, &device, &mut report)?;
+        report.finish();
+        return Ok(());
+    }
+    let traffic = Traffic::of(options);
     let bar = progress::bar(configs.len() as u64, common.json);
     for config in &configs {
         bar.set_message(format!("{} members, {}", config.members, config.policy));
-        let measured = within::measure(&device, options, config)?;
-        report.add(&device, options, config, &measured)?;
+        let measured = within::measure(&device, &traffic, config)?;
+        report.add(&device, &traffic, config, &measured)?;
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -107,6 +107,8 @@ impl ProtocolId {
     pub const BUFFERED_WRITE: Self = Self(3);
     /// Direct Read ([`direct_read`](crate::direct_read)).
     pub const DIRECT_READ: Self = Self(4);
+    /// Multicast: a group of members.
+    pub const MULTICAST: Self = Self(5);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).
     pub const RAW: Self = Self(255);
 }

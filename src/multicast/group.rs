@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conn_core::multicast::{
-    Config as CoreConfig, Counts, Delivery, Member, Members, Push, ROW_WORDS, Rank, RepairHeader,
-    Status, Write,
+    Card, Config as CoreConfig, Contact, Counts, Delivery, MAX_MEMBERS, Member, Members, Push,
+    ROW_WORDS, Rank, RepairHeader, Status, Write,
 };
 use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, SharedRegion};
 
-use super::Config;
 use super::error::GroupError;
 use super::memory::{Private, region, ring};
-use super::peer::{Address, DEPTH, Peer};
+use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
+use crate::raw::Link;
 use crate::send_recv::ConnectError;
 
 /// A message, lent until the group is asked for the next.
@@ -49,8 +49,12 @@ pub struct Group {
 /// Set-up.
 impl Group {
     /// A member whose peers do not know it yet.
-    pub(super) fn new(device: &Device, config: &Config, rank: Rank) -> Result<Group, ConnectError> {
-        let core = config.core(rank);
+    pub(super) fn new(
+        device: &Device,
+        core: CoreConfig,
+        link: Link,
+    ) -> Result<Group, ConnectError> {
+        let rank = core.rank;
         let began = Instant::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
         let own = ring(device, &core, RemoteAccess::NONE)?;
@@ -61,7 +65,7 @@ impl Group {
         let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
         let peer = |other| {
             let is_peer = Rank(other) != rank;
-            let new = || Peer::new(device, &core, &cq, (&own, &repair), config.link);
+            let new = || Peer::new(device, &core, &cq, (&own, &repair), link);
             is_peer.then(new).transpose()
         };
         let peers = (0..core.members).map(peer).collect::<Result<_, _>>()?;
@@ -79,14 +83,35 @@ impl Group {
         })
     }
 
-    /// What `peer` has to know, to write to this member.
-    pub(super) fn address(&self, peer: Rank) -> Result<Address, ConnectError> {
-        self.peers[peer.index()].as_ref().expect("a peer").address(&self.device)
+    /// What the others have to know, to write to this member.
+    pub(super) fn card(&self) -> Result<Card, ConnectError> {
+        let config = self.machine.config();
+        let mut card = Card {
+            rank: config.rank,
+            members: config.members,
+            lid: 0,
+            mtu_bytes: 0,
+            gid: [0; 16],
+            contacts: [Contact::default(); MAX_MEMBERS],
+        };
+        for (contact, peer) in card.contacts.iter_mut().zip(&self.peers) {
+            let Some(peer) = peer else { continue };
+            let endpoint = peer.endpoint();
+            (card.lid, card.gid, card.mtu_bytes) = (endpoint.lid, endpoint.gid, peer.mtu_bytes());
+            *contact = peer.contact(&self.device)?;
+        }
+        Ok(card)
     }
 
-    /// Joins this member to a peer.
-    pub(super) fn join(&mut self, peer: Rank, address: &Address) -> Result<(), ConnectError> {
-        self.peers[peer.index()].as_mut().expect("a peer").join(address)
+    /// Joins this member to all others, by their cards in the order of ranks.
+    pub(super) fn join_all(&mut self, cards: &[Card]) -> Result<(), ConnectError> {
+        let me = self.rank().index();
+        for (peer, card) in self.peers.iter_mut().zip(cards) {
+            if let Some(peer) = peer {
+                peer.join(card, &card.contacts[me])?;
+            }
+        }
+        Ok(())
     }
 
     /// Time begins when all are there.

@@ -1,9 +1,9 @@
 //! The way to one peer.
 
-use conn_core::multicast::{Config, Row};
+use conn_core::multicast::{Card, Config, Contact, Place, Row};
 use verbs_safe::{
-    CompletionQueue, QueueId, QueuePairConfig, RegionId, RemoteAccess, RemoteSpan, SendFlags,
-    SendOp, SharedRegion, StageError,
+    CompletionQueue, Endpoint, QueueId, QueuePairConfig, RegionId, RemoteAccess, RemoteSpan,
+    SendFlags, SendOp, SharedRegion, StageError,
 };
 
 use super::memory::{Layout, region};
@@ -17,15 +17,6 @@ pub(super) const DEPTH: u32 = 256;
 const SIGNAL_EVERY: u64 = 32;
 /// Bytes of a slot for words of the row; as much is asked for inline.
 const SLOT_BYTES: usize = conn_core::multicast::ROW_WORDS * 8;
-
-/// What a member tells a peer, for it to write to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) endpoint: verbs_safe::Endpoint,
-    pub(super) mtu_bytes: u32,
-    pub(super) rows: RemoteSpan,
-    pub(super) slots: RemoteSpan,
-}
 
 /// One peer: the memory that it writes, and the queue pair by which it is written to.
 #[derive(Debug)]
@@ -73,21 +64,33 @@ impl Peer {
         Ok(Peer { end, rows, slots, layout, remote: None, ring, repair, is_broken: false })
     }
 
-    /// What the peer has to know.
-    pub(super) fn address(&self, device: &Device) -> Result<Address, ConnectError> {
-        let name = |region: &SharedRegion| {
-            let span = region.remote(0, region.len());
-            span.map_err(|e| device.error("name a region", &e))
-        };
-        let (rows, slots) = (name(&self.rows)?, name(&self.slots)?);
-        let mtu_bytes = self.end.mtu_bytes();
-        Ok(Address { endpoint: self.end.endpoint(), mtu_bytes, rows, slots })
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.end.endpoint()
     }
 
-    /// Joins the queue pair to the peer's.
-    pub(super) fn join(&mut self, peer: &Address) -> Result<(), ConnectError> {
-        self.end.join(&peer.endpoint, peer.mtu_bytes)?;
-        self.remote = Some((peer.rows, peer.slots));
+    pub(super) fn mtu_bytes(&self) -> u32 {
+        self.end.mtu_bytes()
+    }
+
+    /// How the peer reaches this member.
+    pub(super) fn contact(&self, device: &Device) -> Result<Contact, ConnectError> {
+        let name = |region: &SharedRegion| {
+            let span = region.remote(0, region.len());
+            let span = span.map_err(|e| device.error("name a region", &e))?;
+            Ok::<_, ConnectError>(Place { addr: span.addr, len: span.len, rkey: span.rkey })
+        };
+        let (rows, slots) = (name(&self.rows)?, name(&self.slots)?);
+        let Endpoint { qp_num, psn, .. } = self.end.endpoint();
+        Ok(Contact { qp_num, psn, rows, slots })
+    }
+
+    /// Joins the queue pair to the peer's, as its card has it.
+    pub(super) fn join(&mut self, card: &Card, contact: &Contact) -> Result<(), ConnectError> {
+        let Contact { qp_num, psn, rows, slots } = *contact;
+        let endpoint = Endpoint { qp_num, psn, lid: card.lid, gid: card.gid };
+        self.end.join(&endpoint, card.mtu_bytes)?;
+        let span = |place: Place| RemoteSpan { addr: place.addr, rkey: place.rkey, len: place.len };
+        self.remote = Some((span(rows), span(slots)));
         Ok(())
     }
 

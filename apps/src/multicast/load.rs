@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rdma_conn::multicast::{Message, SendError, Sender};
 
-use crate::args::Multicast;
+use super::Traffic;
 
 /// Bytes of a message that tell when it was sent, and which it is; of a shorter one, less
 /// is known.
@@ -25,17 +25,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(sender: Sender, options: &Multicast, last: bool, began: Instant) -> Load {
-        let rate = options.slow.filter(|_| last).or(options.rate);
+    pub(super) fn new(sender: Sender, traffic: &Traffic, last: bool, began: Instant) -> Load {
+        let rate = traffic.slow.filter(|_| last).or(traffic.rate);
         Load {
             sender,
-            bytes: vec![0; options.size as usize],
+            bytes: vec![0; traffic.size as usize],
             began,
             pace: rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
-            limit: options.messages,
-            flush_every: options.flush_every,
+            limit: traffic.messages,
+            flush_every: traffic.flush_every,
             sent: 0,
-            until_flush: options.flush_every.unwrap_or(0),
+            until_flush: traffic.flush_every.unwrap_or(0),
         }
     }
 
@@ -104,17 +104,20 @@ pub(super) struct Delivered {
     pub(super) wrong: Option<(u8, u64)>,
     began: Instant,
     verify: bool,
+    /// Whose messages tell how long they took, if not all: those of the own clock.
+    pub(super) timed: Option<u8>,
 }
 
 impl Delivered {
-    pub(super) fn new(senders: u8, options: &Multicast, began: Instant) -> Delivered {
+    pub(super) fn new(senders: u8, traffic: &Traffic, began: Instant) -> Delivered {
         let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Delivered {
             counts: vec![0; senders.into()],
             latency: latency.expect("the bounds are in order"),
             wrong: None,
             began,
-            verify: !options.no_verify,
+            verify: traffic.verify,
+            timed: None,
         }
     }
 
@@ -123,7 +126,8 @@ impl Delivered {
         let count = &mut self.counts[message.from.index()];
         let number = *count;
         *count += 1;
-        if let Some(time) = message.bytes.first_chunk() {
+        let is_timed = self.timed.is_none_or(|rank| rank == message.from.0);
+        if let Some(time) = message.bytes.first_chunk().filter(|_| is_timed) {
             let sent = Duration::from_nanos(u64::from_le_bytes(*time));
             let took = (now - self.began).saturating_sub(sent);
             self.latency.saturating_record(took.as_nanos() as u64);

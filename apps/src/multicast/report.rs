@@ -6,8 +6,8 @@ use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Policy, writes_per_multicast};
 use serde::Serialize;
 
+use super::Traffic;
 use super::within::Measured;
-use crate::args::Multicast;
 use crate::bench::{bytes, rate, right_aligned};
 
 /// One line of `--json`. A figure that was not measured is absent.
@@ -72,11 +72,11 @@ impl Report {
     pub(super) fn add(
         &mut self,
         device: &Device,
-        options: &Multicast,
+        traffic: &Traffic,
         config: &Config,
         measured: &Measured,
     ) -> Result<()> {
-        let line = Line::new(device, options, config, measured);
+        let line = Line::new(device, traffic, config, measured);
         if self.json {
             say!("{}", serde_json::to_string(&line)?);
             return Ok(());
@@ -109,7 +109,7 @@ impl Report {
 impl<'a> Line<'a> {
     fn new(
         device: &'a Device,
-        options: &Multicast,
+        traffic: &Traffic,
         config: &Config,
         measured: &Measured,
     ) -> Line<'a> {
@@ -122,18 +122,18 @@ impl<'a> Line<'a> {
             protocol: "multicast",
             device: device.name(),
             transport: "rc",
-            size_bytes: options.size,
+            size_bytes: traffic.size,
             members: config.members,
             senders: config.senders,
             window: config.window,
             push_policy: config.policy.to_string(),
-            deadline_us: options.deadline_us,
-            flush_every: options.flush_every,
-            rate_per_sender: options.rate,
-            rate_of_last_sender: options.slow,
+            deadline_us: config.deadline.as_micros() as u64,
+            flush_every: traffic.flush_every,
+            rate_per_sender: traffic.rate,
+            rate_of_last_sender: traffic.slow,
             messages: measured.messages,
             messages_per_s: per_s,
-            bytes_per_s: per_s * f64::from(options.size),
+            bytes_per_s: per_s * f64::from(traffic.size),
             latency_ns_p50: latency(0.5),
             latency_ns_p99: latency(0.99),
             rdma_ops_per_message: (measured.messages > 0).then_some(ops),
@@ -142,7 +142,7 @@ impl<'a> Line<'a> {
                 _ => None,
             },
             forced_pushes: measured.forced,
-            verified: !options.no_verify,
+            verified: traffic.verify,
             build: rdma_conn::build::summary(),
         }
     }

@@ -7,14 +7,14 @@ use hdrhistogram::Histogram;
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Counts, Group, in_process};
 
+use super::Traffic;
 use super::load::{Delivered, Load};
-use crate::args::Multicast;
 
 /// Messages of one sender between two passes.
 const BURST: u64 = 250;
 /// What is not delivered after so long waits for turns of others that do not come.
 const STILL: Duration = Duration::from_millis(50);
-/// No group takes longer to come to its end.
+/// No group that comes to its end delivers nothing for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was measured.
@@ -30,25 +30,26 @@ pub(super) struct Measured {
     pub(super) forced: u64,
 }
 
-struct Run {
-    members: Vec<Group>,
-    delivered: Vec<Delivered>,
-    loads: Vec<Load>,
+/// Members that this process has.
+pub(super) struct Run {
+    pub(super) members: Vec<Group>,
+    pub(super) delivered: Vec<Delivered>,
+    pub(super) loads: Vec<Load>,
 }
 
-pub(super) fn measure(device: &Device, options: &Multicast, config: &Config) -> Result<Measured> {
+pub(super) fn measure(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
     let members = in_process(device, config)?;
     let before = device.counters().ok();
     let began = Instant::now();
     let load = |rank: u8| {
         let last = rank + 1 == config.senders;
-        Load::new(members[usize::from(rank)].sender(), options, last, began)
+        Load::new(members[usize::from(rank)].sender(), traffic, last, began)
     };
     let loads = (0..config.senders).map(load).collect();
-    let delivered = members.iter().map(|_| Delivered::new(config.senders, options, began));
+    let delivered = members.iter().map(|_| Delivered::new(config.senders, traffic, began));
     let delivered = delivered.collect();
     let mut run = Run { members, delivered, loads };
-    run.send(options, began)?;
+    run.send(traffic, began)?;
     run.settle()?;
     let elapsed = began.elapsed();
     let counted = before.zip(device.counters().ok());
@@ -70,11 +71,11 @@ impl Run {
         count
     }
 
-    fn send(&mut self, options: &Multicast, began: Instant) -> Result<()> {
-        let time = Duration::from_secs_f64(options.seconds);
+    pub(super) fn send(&mut self, traffic: &Traffic, began: Instant) -> Result<()> {
+        let time = Duration::from_secs_f64(traffic.seconds);
         loop {
             let now = Instant::now();
-            let is_over = options.messages.is_none() && now - began >= time;
+            let is_over = traffic.messages.is_none() && now - began >= time;
             if is_over || self.loads.iter().all(Load::is_done) {
                 return Ok(());
             }
@@ -105,11 +106,13 @@ impl Run {
         self.check()
     }
 
-    fn finish(&mut self) -> Result<()> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         self.members.iter().for_each(|member| member.sender().end());
-        let end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + PATIENCE;
         while self.members.iter().any(|member| !member.is_finished()) {
-            self.pass();
+            if self.pass() > 0 {
+                end = Instant::now() + PATIENCE;
+            }
             self.check()?;
             if Instant::now() > end {
                 bail!("the group does not come to its end");
@@ -125,7 +128,7 @@ impl Run {
         }
     }
 
-    fn count(&self, what: impl Fn(&Counts) -> u64) -> u64 {
+    pub(super) fn count(&self, what: impl Fn(&Counts) -> u64) -> u64 {
         self.members.iter().map(|member| what(member.counts())).sum()
     }
 
