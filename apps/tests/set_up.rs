@@ -61,6 +61,17 @@ fn a_limit_of_locked_memory_is_named() {
     }
 }
 
+#[test]
+fn what_keeps_soft0_within_its_process_is_named() {
+    is_of_the_kernel();
+    let limited = ["-c", "ulimit -f 1 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rdma-conn")];
+    let output = Command::new("sh").args(limited).arg("devices").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let says = ["soft0 does not reach other processes: ", "sealed memory files", "ulimit -f"];
+    assert!(says.iter().all(|part| said.contains(part)), "{said}");
+}
+
 /// A device on a network interface without an address, for as long as it lives.
 struct Bare;
 

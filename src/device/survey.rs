@@ -74,6 +74,7 @@ pub fn survey() -> Survey {
             Err(e) => obstacles.push(obstacle(e.to_string(), "see the kernel's log")),
         }
     }
+    obstacles.extend(soft_obstacle());
     obstacles.extend(kernel_obstacles(&devices));
     obstacles.extend(memlock_obstacle());
     for device in &devices {
@@ -102,6 +103,16 @@ fn port(device: &Device, number: u8) -> Option<PortReport> {
     let gids = device.context().gid_table(number).unwrap_or_default();
     let chosen_gid = device.context().choose_gid(number, None).ok().map(|gid| gid.index);
     Some(PortReport { attr, gids, chosen_gid })
+}
+
+/// What keeps soft0 within its process.
+fn soft_obstacle() -> Option<Obstacle> {
+    let why = soft_rnic::crosses_processes().err()?;
+    Some(obstacle(
+        format!("soft0 does not reach other processes: {why}"),
+        "let this process have memory files (memfd_create; of 64 MiB, see ulimit -f), abstract \
+         sockets, and /proc, as a user that is not 65534",
+    ))
 }
 
 /// What of the kernel is missing.
