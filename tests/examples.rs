@@ -38,4 +38,5 @@ examples! {
     srq_classes "../examples/srq_classes.rs"
     write_imm "../examples/write_imm.rs"
     datagrams "../examples/datagrams.rs"
+    replicated "../examples/replicated.rs"
 }

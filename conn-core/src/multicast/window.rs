@@ -48,13 +48,21 @@ impl SendWindow {
     #[inline]
     pub fn try_take(&self, turns: u32) -> bool {
         let limit = self.limit.load(SEE);
-        let fits = |taken: u64| {
-            // A closed window has no turns: what was taken lies beyond any limit.
+        // Relaxed, all of it: what a turn permits is ordered by the limit.
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        loop {
+            // Of a closed window, what was taken lies beyond any limit.
             let next = taken + u64::from(turns);
-            (next <= limit).then_some(next)
-        };
-        // Relaxed: what a turn permits is ordered by the limit.
-        self.taken.try_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+            if next > limit {
+                return false;
+            }
+            let swapped =
+                self.taken.compare_exchange_weak(taken, next, Ordering::Relaxed, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return true,
+                Err(now) => taken = now,
+            }
+        }
     }
 
     /// Turns that were taken and not used.

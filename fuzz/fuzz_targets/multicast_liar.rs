@@ -1,0 +1,91 @@
+//! Whatever rows, slots and repairs the other members write: it is refused or delivered, and
+//! never more is looked at than was copied.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use conn_core::multicast::{Config, Member, Members, Policy, ROW_WORDS, Rank, Row};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+enum Lie {
+    /// A word of a member's row becomes this; small numbers are the likely ones.
+    Word(u8, u8, u16),
+    /// Any value.
+    Wild(u8, u8, u64),
+    /// A word of a member's slots.
+    Slot(u8, u8, u64),
+    /// A good header of a message at a place of a member's slots.
+    Message(u8, u8, u8),
+    /// The header of a member's repair area.
+    Repair(u8, u8, u16, u16),
+    /// Some time passes.
+    Pass(u16),
+}
+
+const MEMBERS: u8 = 3;
+const CAPACITY: u64 = 512;
+
+fuzz_target!(|lies: Vec<Lie>| {
+    let config = Config {
+        members: MEMBERS,
+        rank: Rank(0),
+        senders: Members::from_bits(0b110),
+        window: 8,
+        max_message: 40,
+        capacity: CAPACITY,
+        is_mirrored: false,
+        policy: Policy::Every(3),
+        deadline_ns: 1000,
+        health_ns: 100_000,
+        suspect_ns: 1_000_000,
+    };
+    let mut member = Member::new(config, 0).unwrap();
+    let mut rows = [[0u64; ROW_WORDS]; MEMBERS as usize];
+    let mut rings = [[0u64; (CAPACITY / 8) as usize]; MEMBERS as usize];
+    let mut private = rings;
+    let mut areas = [[0u64; 3]; MEMBERS as usize];
+    let mut now = 0;
+    let words = usize::from(MEMBERS) + 7;
+    let who = |by: u8| usize::from(1 + by % (MEMBERS - 1));
+    for lie in lies.into_iter().take(300) {
+        match lie {
+            Lie::Word(by, at, value) => rows[who(by)][usize::from(at) % words] = value.into(),
+            Lie::Wild(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
+            Lie::Slot(by, at, value) => rings[who(by)][usize::from(at) % rings[0].len()] = value,
+            Lie::Message(by, at, len) => {
+                let at = u64::from(at) * 8;
+                let record = conn_core::multicast::Record::Message(u32::from(len) % 48);
+                let word = conn_core::multicast::header(record, at);
+                rings[who(by)][(at % CAPACITY / 8) as usize] = word;
+            }
+            Lie::Repair(by, of, position, len) => {
+                areas[who(by)] = [of.into(), u64::from(position) * 8, u64::from(len) * 8];
+            }
+            Lie::Pass(after) => now += u64::from(after),
+        }
+        for from in member.reachable().iter() {
+            let row = Row::load(MEMBERS, |at| rows[from.index()][usize::from(at)]);
+            member.on_row(from, &row, now);
+        }
+        member.on_tail(0, now);
+        while let Some(copy) = member.next_copy() {
+            let range = copy.span.range();
+            let words = range.start / 8..range.end / 8;
+            private[copy.of.index()][words.clone()].copy_from_slice(&rings[copy.of.index()][words]);
+        }
+        let area = |from: Rank, word: u8| areas[from.index()][usize::from(word)];
+        while let Some(copy) = member.next_repair(area) {
+            assert!(copy.at + copy.span.len <= config.repair_bytes());
+            assert!(copy.span.range().end <= CAPACITY as usize);
+        }
+        let header = |of: Rank, at: u64| private[of.index()][(at / 8) as usize];
+        let mut pushes = 0;
+        while member.next_push(now, header).is_some() {
+            pushes += 1;
+            assert!(pushes < 1000, "pushes without end");
+        }
+        while let Some(delivery) = member.next_delivery(header) {
+            assert!(delivery.span.len <= 40 && delivery.span.offset <= CAPACITY);
+        }
+    }
+});

@@ -1,0 +1,151 @@
+//! The replicated example, in processes of its own, one of which is killed.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rdma_conn::device;
+
+#[allow(dead_code, reason = "its main belongs to the example")]
+#[path = "../examples/replicated.rs"]
+mod replicated;
+
+const ARGUMENTS: &str = "REPLICATED_ARGUMENTS";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Not a test by itself: what the other ones start.
+#[test]
+fn member() {
+    if let Ok(arguments) = std::env::var(ARGUMENTS) {
+        println!(); // the harness has begun a line
+        replicated::run(&arguments.split(' ').collect::<Vec<_>>()).unwrap();
+    }
+}
+
+struct Member {
+    child: Child,
+    input: ChildStdin,
+    output: Receiver<String>,
+}
+
+impl Member {
+    fn start(arguments: &str) -> Member {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["member", "--exact", "--nocapture", "--test-threads=1"])
+            .env(ARGUMENTS, arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, output) = channel();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        let input = child.stdin.take().unwrap();
+        Member { child, input, output }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    /// The next line that begins so.
+    fn hear(&self, prefix: &str) -> String {
+        loop {
+            let line = self.output.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|e| panic!("{prefix:?} was not said: {e}"));
+            if line.starts_with(prefix) {
+                return line;
+            }
+        }
+    }
+
+    fn dump(&mut self) -> BTreeMap<String, String> {
+        self.say("dump");
+        let mut all = BTreeMap::new();
+        loop {
+            let line = self.output.recv_timeout(PATIENCE).expect("a dump");
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["have", key, value] => drop(all.insert(key.into(), value.into())),
+                ["end"] => return all,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free, and the one above it.
+fn address() -> String {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = first.local_addr().unwrap();
+        if TcpListener::bind(("127.0.0.1", address.port().wrapping_add(1))).is_ok() {
+            return address.to_string();
+        }
+    }
+}
+
+/// Kills the member of rank `victim` in the middle of its own messages and the others'.
+fn nothing_acknowledged_is_lost(victim: usize) {
+    if !device::of_environment().unwrap().crosses_processes() {
+        return;
+    }
+    let address = address();
+    let mut members = vec![Member::start(&format!("lead {address} 3"))];
+    // Which of them gets which rank does not matter.
+    members.extend((0..2).map(|_| Member::start(&format!("join {address}"))));
+    for (rank, member) in members.iter_mut().enumerate() {
+        member.say(&format!("set first{rank} 1"));
+    }
+    for (rank, member) in members.iter().enumerate() {
+        member.hear(&format!("ok first{rank}"));
+    }
+    for number in 0..300 {
+        for (rank, member) in members.iter_mut().enumerate() {
+            member.say(&format!("set key{rank}x{number} {number}"));
+        }
+    }
+    let mut dead = members.remove(victim);
+    dead.hear(&format!("ok key{victim}x40"));
+    dead.child.kill().unwrap(); // SIGKILL
+    dead.child.wait().unwrap();
+    let acknowledged: Vec<String> = std::iter::from_fn(|| dead.output.recv().ok())
+        .filter_map(|line| line.strip_prefix("ok ").map(str::to_owned))
+        .collect();
+    for member in &mut members {
+        member.hear("met");
+        member.say("set last 1");
+        member.hear("ok last");
+    }
+    let stores: Vec<_> = members.iter_mut().map(Member::dump).collect();
+    let missing = |key: &String| !stores[0].contains_key(key);
+    assert!(!acknowledged.iter().any(missing), "what the dead one has acknowledged is there");
+    let survivors = (0..3).filter(|rank| *rank != victim);
+    for (rank, number) in survivors.flat_map(|rank| (0..300).map(move |number| (rank, number))) {
+        assert_eq!(stores[0].get(&format!("key{rank}x{number}")), Some(&number.to_string()));
+    }
+    assert_eq!(stores[0], stores[1], "the survivors have the same");
+}
+
+#[test]
+fn a_member_is_killed_and_nothing_acknowledged_is_lost() {
+    nothing_acknowledged_is_lost(2);
+}
+
+#[test]
+fn the_leader_is_killed_and_nothing_acknowledged_is_lost() {
+    nothing_acknowledged_is_lost(0);
+}
