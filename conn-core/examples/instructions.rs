@@ -1,5 +1,6 @@
 //! The whole path of a message through the machines of one end, as often as asked, for
-//! `instructions.sh` to count: `instructions send 1000`, `instructions receive 1000`.
+//! `instructions.sh` to count: `instructions send 1000`, `instructions receive 1000`, and
+//! `instructions ring 1000` for a record through a ring.
 //!
 //! The figures of the `batched` preset: 256 messages under way, signalled every 32nd,
 //! reposted and granted in 32s. What the driver would do in between (post, poll) is an
@@ -11,6 +12,7 @@ use conn_core::{
     control::Control,
     credit::{CreditGrantor, CreditWindow},
     pool::{BufferPool, PoolConfig, PoolSlot},
+    ring::{Consumer, ConsumerConfig, Geometry, Producer, Taken},
     wr::{SendTracker, SendTrackerConfig, WrClass},
 };
 
@@ -25,12 +27,13 @@ type Outcome = Result<(), Box<dyn Error>>;
 fn main() -> Outcome {
     let arguments: Vec<String> = env::args().collect();
     let [_, way, messages] = &arguments[..] else {
-        return Err("usage: instructions send|receive MESSAGES".into());
+        return Err("usage: instructions send|receive|ring MESSAGES".into());
     };
     match way.as_str() {
         "send" => send(messages.parse()?),
         "receive" => receive(messages.parse()?),
-        other => Err(format!("neither send nor receive: {other}").into()),
+        "ring" => ring(messages.parse()?),
+        other => Err(format!("not send, receive or ring: {other}").into()),
     }
 }
 
@@ -87,5 +90,39 @@ fn receive(messages: u64) -> Outcome {
         }
     }
     assert!(black_box(grantor).received() >= messages);
+    Ok(())
+}
+
+/// Records of 16 bytes are reserved, committed, taken and freed, as many at a time as a
+/// poll finds messages; the head is told when it is due. What is written to the ring's
+/// memory and read from it passes through.
+#[inline(never)]
+fn ring(messages: u64) -> Outcome {
+    let geometry = Geometry::mirrored(1 << 16, 1 << 13)?;
+    let mut sender = black_box(Producer::new(geometry));
+    let config = ConsumerConfig { head_threshold: geometry.capacity() / 4 };
+    let mut receiver = black_box(Consumer::new(geometry, config));
+    for _ in 0..messages.div_ceil(POLLED as u64) {
+        let mut words = [0; POLLED];
+        for word in &mut words {
+            let len = black_box(16);
+            let grant = sender.reserve(len)?;
+            black_box(grant.payload());
+            *word = sender.commit(grant, len)?.header.word;
+        }
+        receiver.on_tail_landed(black_box(sender.tail()))?;
+        for word in black_box(words) {
+            black_box(receiver.next_header());
+            if let Taken::Record(record) = receiver.take(word)? {
+                black_box(record.payload);
+            }
+            receiver.on_all_freed();
+        }
+        if let Some(head) = receiver.head_due() {
+            receiver.mark_told(head);
+            sender.on_head(black_box(head))?;
+        }
+    }
+    assert_eq!(black_box(receiver).read_pointer(), sender.tail());
     Ok(())
 }

@@ -158,14 +158,20 @@ pub struct Consumer {
 impl Consumer {
     /// The receiver of an empty ring.
     pub const fn new(geometry: Geometry, config: ConsumerConfig) -> Self {
-        // 0 tells every free, and so does 1.
-        let head_threshold = if config.head_threshold == 0 { 1 } else { config.head_threshold };
+        let ConsumerConfig { head_threshold } = config;
+        // 0 tells every free, and so does 1; a capacity gathers only when the sender waits.
+        let capacity = geometry.capacity();
+        let head_threshold = match head_threshold {
+            0 => 1,
+            _ if head_threshold > capacity => capacity,
+            _ => head_threshold,
+        };
         Self {
             geometry,
             head_threshold,
             told: 0,
-            limit: geometry.capacity(),
-            scarce_beyond: geometry.capacity() - geometry.most_needed(),
+            limit: capacity,
+            scarce_beyond: capacity - geometry.most_needed(),
             due_at: head_threshold,
             head: 0,
             read: 0,
@@ -288,12 +294,15 @@ impl Consumer {
         }
         let (len, claim) = (header as u32, claim_of(header, self.read));
         let end = self.read + record_bytes(len);
-        if claim > u64::from(self.geometry.max_payload) || end > self.until {
+        // Two questions with two answers, which costs less than one of both.
+        if claim > u64::from(self.geometry.max_payload) {
             cold_path();
-            match self.look_closer(header)? {
-                Closer::Whole => {}
-                Closer::Skipped => return Ok(Taken::Skipped),
-                Closer::Partial => return Ok(Taken::Partial),
+            let is_skipped = self.skip(header)?;
+            return Ok(if is_skipped { Taken::Skipped } else { Taken::Partial });
+        } else if end > self.until {
+            cold_path();
+            if !self.is_whole(header)? {
+                return Ok(Taken::Partial);
             }
         }
         let offset = self.geometry.offset(self.read) + u64::from(HEADER_BYTES);
@@ -301,29 +310,32 @@ impl Consumer {
         Ok(Taken::Record(Record { payload: Span { offset, len }, end }))
     }
 
-    /// Once in a lap, or when it is no whole message.
+    /// Something to be skipped, if it has landed as a whole, or a lie.
     #[cold]
-    fn look_closer(&mut self, header: u64) -> Result<Closer, RecordError> {
+    fn skip(&mut self, header: u64) -> Result<bool, RecordError> {
         let reach = (self.landed, self.tail);
-        let closer = match parse(&self.geometry, self.read, header, reach)? {
-            Parsed::Record(_) => Closer::Whole,
-            Parsed::Skipped { end } => {
-                self.read = end;
-                Closer::Skipped
-            }
-            Parsed::Partial => Closer::Partial,
+        let Parsed::Skipped { end } = parse(&self.geometry, self.read, header, reach)? else {
+            return Ok(false);
         };
+        self.read = end;
+        self.begin_lap();
+        Ok(true)
+    }
+
+    /// A message that ends behind the lap, once in each, or has not landed as a whole.
+    #[cold]
+    fn is_whole(&mut self, header: u64) -> Result<bool, RecordError> {
+        self.begin_lap();
+        let reach = (self.landed, self.tail);
+        let parsed = parse(&self.geometry, self.read, header, reach)?;
+        Ok(matches!(parsed, Parsed::Record(_)))
+    }
+
+    /// The read pointer may be in the next lap.
+    fn begin_lap(&mut self) {
         self.lap_end = self.geometry.contiguous_until(self.read);
         self.until = self.landed.min(self.lap_end);
-        Ok(closer)
     }
-}
-
-/// What a second look has found.
-enum Closer {
-    Whole,
-    Skipped,
-    Partial,
 }
 
 impl Consumer {
@@ -431,11 +443,12 @@ impl Consumer {
     /// When it was never due: a bug of the driver.
     #[inline]
     pub fn mark_told(&mut self, head: u64) {
-        assert!(self.told <= head && head <= self.head, "told what was not freed");
+        let new = head.wrapping_sub(self.told);
+        assert!(new <= self.head - self.told, "told what was not freed");
         self.told = head;
-        self.limit = head + self.geometry.capacity();
-        self.scarce_beyond = self.limit - self.geometry.most_needed();
+        self.limit += new;
+        self.scarce_beyond += new;
         let worth = if self.tail > self.scarce_beyond { 1 } else { self.head_threshold };
-        self.due_at = head.saturating_add(worth);
+        self.due_at = head + worth;
     }
 }

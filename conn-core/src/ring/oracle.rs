@@ -66,6 +66,7 @@ pub struct Shape {
 /// Both ends, their memory, and the messages on their way.
 #[derive(Clone, Debug)]
 pub struct Ring {
+    head_threshold: u64,
     sender: Producer,
     receiver: Consumer,
     fetch: Fetch,
@@ -92,6 +93,7 @@ impl Ring {
         let Shape { head_threshold, max_read_bytes, reads, .. } = shape;
         let memory = vec![0xa5; capacity as usize];
         Some(Self {
+            head_threshold,
             sender: Producer::new(geometry),
             receiver: Consumer::new(geometry, ConsumerConfig { head_threshold }),
             fetch: Fetch::new(geometry, FetchConfig { max_read_bytes, reads }).ok()?,
@@ -112,7 +114,12 @@ impl Ring {
         let reserved = u32::from(len) + u32::from(spare);
         let most = self.geometry().max_payload();
         let (before, needed) = (self.sender.clone(), naive_need(&self.sender, reserved));
-        let grant = match self.sender.reserve(reserved) {
+        let mut in_one = self.sender.clone();
+        let pushed = in_one.push(reserved);
+        assert!(pushed.is_ok() || in_one == before, "a failed push changes nothing");
+        let reserved_now = self.sender.reserve(reserved);
+        assert_eq!(pushed.err(), reserved_now.as_ref().err().copied());
+        let grant = match reserved_now {
             Ok(grant) => grant,
             Err(ReserveError::TooLong { most: limit }) => {
                 assert!(reserved > most && limit == most);
@@ -129,8 +136,11 @@ impl Ring {
         self.sent = self.sent.wrapping_add(1);
         let content = vec![self.sent; len.into()];
         let span = grant.payload();
-        let Committed { header, skip } =
-            self.sender.commit(grant, len.into()).expect("what was granted");
+        let committed = self.sender.commit(grant, len.into()).expect("what was granted");
+        if spare == 0 {
+            assert_eq!((pushed, in_one), (Ok((span, committed)), self.sender.clone()));
+        }
+        let Committed { header, skip } = committed;
         let is_plain = !self.geometry().is_mirrored();
         assert!(!is_plain || span.offset + u64::from(span.len) <= self.geometry().capacity());
         write(&mut self.sender_memory, span.offset, &content);
@@ -188,6 +198,15 @@ impl Ring {
         false
     }
 
+    fn look_at_tail(&mut self) {
+        let tail = self.sender.tail();
+        let (mut in_one, mut both) = (self.receiver.clone(), self.receiver.clone());
+        let new = self.receiver.on_tail(tail).expect("an honest sender");
+        assert_eq!(in_one.on_tail_landed(tail), Ok(new));
+        assert_eq!((both.on_tail(tail), both.on_landed(tail)), (Ok(new), Ok(())));
+        assert_eq!(in_one, both);
+    }
+
     fn free(&mut self, at: usize) {
         if let Some(held) = self.held.iter_mut().filter(|held| !held.is_freed).nth(at) {
             held.is_freed = true;
@@ -195,6 +214,21 @@ impl Ring {
         while self.held.front().is_some_and(|held| held.is_freed) {
             self.receiver.on_freed(self.held.pop_front().expect("it is there").end);
         }
+        if self.held.is_empty() {
+            let (mut all, mut up_to) = (self.receiver.clone(), self.receiver.clone());
+            all.on_all_freed();
+            up_to.on_freed(up_to.read_pointer());
+            assert_eq!(all, up_to);
+        }
+    }
+
+    /// The head is due when there is news, and enough of it, or the sender might wait.
+    fn check_due(&self) {
+        let (receiver, told) = (&self.receiver, self.sender.head());
+        let (freed, room) = (receiver.head() - told, told + self.geometry().capacity());
+        let might_wait = room - receiver.tail() < self.geometry().most_needed();
+        let is_due = freed > 0 && (freed >= self.head_threshold || might_wait);
+        assert_eq!(receiver.head_due(), is_due.then_some(receiver.head()));
     }
 
     fn tell_head(&mut self) {
@@ -256,9 +290,7 @@ impl Ring {
     fn step(&mut self, op: Op) {
         match op {
             Op::Send { len, spare } => self.send(len, spare),
-            Op::LookAtTail => {
-                self.receiver.on_tail(self.sender.tail()).expect("an honest sender");
-            }
+            Op::LookAtTail => self.look_at_tail(),
             Op::Fetch => self.fetch(),
             Op::Land => self.land(),
             Op::Take => drop(self.take()),
@@ -282,6 +314,7 @@ impl Pair for Ring {
         assert!(self.fetch.landed() <= self.fetch.requested());
         assert!(self.fetch.requested() <= receiver.tail());
         assert!(receiver.tail() <= sender.tail());
+        self.check_due();
         self.check_liveness();
     }
 }

@@ -180,19 +180,22 @@ impl Producer {
     /// there never is.
     #[inline]
     pub fn reserve(&self, len: u32) -> Result<Grant, ReserveError> {
-        let mut skipped = 0;
-        if self.tail + record_bytes(len) > self.until || len > self.geometry.max_payload {
+        let mut start = self.tail;
+        // Two questions with two answers, which costs less than one of both.
+        if start + record_bytes(len) > self.until {
             cold_path();
-            skipped = self.skip_for(len)?;
+            start = self.start_beyond(len)?;
+        } else if len > self.geometry.max_payload {
+            cold_path();
+            return Err(ReserveError::TooLong { most: self.geometry.max_payload });
         }
-        let start = self.tail + skipped;
         let offset = self.geometry.offset(start) + u64::from(HEADER_BYTES);
         Ok(Grant { tail: self.tail, start, payload: Span { offset, len } })
     }
 
-    /// Once in a lap, or when there is no room: what has to be skipped.
+    /// Once in a lap, or when there is no room: where the record begins.
     #[cold]
-    fn skip_for(&self, len: u32) -> Result<u64, ReserveError> {
+    fn start_beyond(&self, len: u32) -> Result<u64, ReserveError> {
         if len > self.geometry.max_payload {
             return Err(ReserveError::TooLong { most: self.geometry.max_payload });
         }
@@ -202,7 +205,7 @@ impl Producer {
         if needed > free {
             return Err(ReserveError::Full { needed, free });
         }
-        Ok(skipped)
+        Ok(self.tail + skipped)
     }
 
     /// Makes a record of the first `len` bytes of what was granted. What is returned has
@@ -216,27 +219,62 @@ impl Producer {
             return Err(CommitError);
         }
         let end = grant.start + record_bytes(len);
-        let skip =
-            if end <= self.until { None } else { self.begin_lap(grant.tail, grant.start, end)? };
+        let mut skip = None;
+        if end > self.until {
+            cold_path();
+            if end > self.limit {
+                return Err(CommitError);
+            }
+            skip = self.begin_lap(grant.start);
+        }
         self.tail = end;
         let offset = grant.payload.offset - u64::from(HEADER_BYTES);
         Ok(Committed { header: Header { offset, word: header_word(grant.start, len) }, skip })
     }
 
-    /// The record lies in the next lap, where it begins or behind what is skipped.
-    #[cold]
-    fn begin_lap(
-        &mut self,
-        tail: u64,
-        start: u64,
-        end: u64,
-    ) -> Result<Option<Header>, CommitError> {
-        if end > self.limit {
-            return Err(CommitError);
+    /// Makes a record of `len` bytes: [`reserve`](Self::reserve) and
+    /// [`commit`](Self::commit) in one, where the length is known. Returns where the
+    /// payload is to be written; it has to be in memory, with the headers, before the
+    /// [tail](Self::tail) is published.
+    ///
+    /// ```
+    /// use conn_core::ring::*;
+    ///
+    /// let mut ring = Producer::new(Geometry::mirrored(64, 40)?);
+    /// let (payload, Committed { header, skip }) = ring.push(5)?;
+    /// assert_eq!((payload, header.offset, skip), (Span { offset: 8, len: 5 }, 0, None));
+    /// assert_eq!(ring.tail(), 16);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`reserve`](Self::reserve).
+    #[inline]
+    pub fn push(&mut self, len: u32) -> Result<(Span, Committed), ReserveError> {
+        let (mut start, mut skip) = (self.tail, None);
+        if start + record_bytes(len) > self.until {
+            cold_path();
+            start = self.start_beyond(len)?;
+            skip = self.begin_lap(start);
+        } else if len > self.geometry.max_payload {
+            cold_path();
+            return Err(ReserveError::TooLong { most: self.geometry.max_payload });
         }
+        self.tail = start + record_bytes(len);
+        let offset = self.geometry.offset(start);
+        let header = Header { offset, word: header_word(start, len) };
+        let payload = Span { offset: offset + u64::from(HEADER_BYTES), len };
+        Ok((payload, Committed { header, skip }))
+    }
+
+    /// The record at `start` ends in the next lap, where it begins or behind what is
+    /// skipped.
+    #[cold]
+    fn begin_lap(&mut self, start: u64) -> Option<Header> {
         self.until = self.limit.min(self.geometry.contiguous_until(start));
-        let offset = self.geometry.offset(tail);
-        Ok((start > tail).then(|| Header { offset, word: skip_word(tail, start - tail) }))
+        let skipped = start - self.tail;
+        let offset = self.geometry.offset(self.tail);
+        (skipped > 0).then(|| Header { offset, word: skip_word(self.tail, skipped) })
     }
 
     /// The receiver has told its head. Returns the bytes that this frees.

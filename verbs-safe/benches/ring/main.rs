@@ -1,10 +1,11 @@
 //! A message through a ring in the memory of one process: conn-core's, and the crates
-//! that one would take instead. Each message is of a length that is known at run time
-//! only, is copied in, handed out as one slice, looked at, and freed.
+//! that one would take instead. All take messages of up to 8 KiB. Each message is of a
+//! length that is known at run time only, is copied in, handed out as one slice, looked
+//! at, and freed.
 //!
 //! `cargo bench -p verbs-safe --bench ring` measures times, in one thread and between
-//! two. `… --bench ring -- count RING SIZE MESSAGES` only passes messages: that is what
-//! `instructions.sh` counts.
+//! two. `… --bench ring -- count WAY RING SIZE MESSAGES` only passes messages: that is
+//! what `instructions.sh` counts, beside this file.
 
 mod ours;
 mod peers;
@@ -18,8 +19,10 @@ use criterion::{BenchmarkId, Criterion};
 
 /// Bytes of each ring.
 const CAPACITY: usize = 1 << 16;
+/// Bytes of the longest message.
+const LONGEST: usize = 8192;
 /// Message sizes, in bytes.
-const SIZES: [usize; 3] = [16, 512, 8192];
+const SIZES: [usize; 3] = [16, 512, LONGEST];
 
 /// One way of passing messages of at most `MOST` bytes.
 trait Ring<const MOST: usize> {
@@ -46,48 +49,48 @@ fn look(message: &[u8]) {
     black_box((message[0], message[message.len() - 1]));
 }
 
+/// Passes as many messages of a size.
+type Pass<S, R> = fn(&mut (S, R), usize, u64);
+
 /// One message in, one out, and so on.
 #[inline(never)]
-fn alternate<const MOST: usize, R: Ring<MOST>>(
-    (sender, receiver): &mut (R::Sender, R::Receiver),
-    messages: u64,
-) {
-    let message = [7; MOST];
+fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
+    let message = [7; LONGEST];
     for _ in 0..messages {
-        let sent = sender.send(&message[..black_box(MOST)]);
+        let sent = sender.send(&message[..black_box(size)]);
         let received = receiver.receive(look);
-        assert!(sent && received, "{} holds one message", R::NAME);
+        assert!(sent && received, "it holds one message");
     }
 }
 
 /// As many in as a sixteenth of the ring holds, then as many out.
 #[inline(never)]
-fn in_runs<const MOST: usize, R: Ring<MOST>>(
-    (sender, receiver): &mut (R::Sender, R::Receiver),
-    messages: u64,
-) {
-    let message = [7; MOST];
-    let run = (CAPACITY / 16 / MOST).clamp(2, 32) as u64;
+fn in_runs<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
+    let message = [7; LONGEST];
+    let run = (CAPACITY / 16 / size).clamp(2, 32) as u64;
     for _ in 0..messages.div_ceil(run) {
         for _ in 0..run {
-            assert!(sender.send(&message[..black_box(MOST)]), "{} holds a run", R::NAME);
+            assert!(sender.send(&message[..black_box(size)]), "it holds a run");
         }
         for _ in 0..run {
-            assert!(receiver.receive(look), "{} holds a run", R::NAME);
+            assert!(receiver.receive(look), "it holds a run");
         }
     }
 }
 
 /// A thread that sends, and one that receives; the time from when both are there.
-fn between_threads<const MOST: usize, R: Ring<MOST>>(messages: u64) -> Duration {
-    let (mut sender, mut receiver) = R::new();
+fn between_threads<S: Sender, R: Receiver>(
+    (mut sender, mut receiver): (S, R),
+    size: usize,
+    messages: u64,
+) -> Duration {
     let both = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let message = [7; MOST];
+            let message = [7; LONGEST];
             both.wait();
             for _ in 0..messages {
-                while !sender.send(&message[..black_box(MOST)]) {
+                while !sender.send(&message[..black_box(size)]) {
                     std::hint::spin_loop();
                 }
             }
@@ -105,64 +108,74 @@ fn between_threads<const MOST: usize, R: Ring<MOST>>(messages: u64) -> Duration 
 
 /// What is done with each ring at each size.
 trait Visit {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self);
+    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize);
 }
 
-fn each_ring<const MOST: usize>(visitor: &mut impl Visit) {
-    visitor.visit::<MOST, ours::Plain>();
-    visitor.visit::<MOST, ours::Mirrored>();
-    visitor.visit::<MOST, ours::AnyOrder>();
-    visitor.visit::<MOST, peers::Bbqueue>();
-    visitor.visit::<MOST, peers::Rtrb>();
-    visitor.visit::<MOST, peers::Ringbuf>();
-    visitor.visit::<MOST, peers::Heapless>();
-}
-
-fn each_size(visitor: &mut impl Visit) {
-    each_ring::<16>(visitor);
-    each_ring::<512>(visitor);
-    each_ring::<8192>(visitor);
+fn each_ring(size: usize, visitor: &mut impl Visit) {
+    visitor.visit::<LONGEST, ours::Plain>(size);
+    visitor.visit::<LONGEST, ours::Mirrored>(size);
+    visitor.visit::<LONGEST, ours::AnyOrder>(size);
+    visitor.visit::<LONGEST, peers::Bbqueue>(size);
+    visitor.visit::<LONGEST, peers::Rtrb>(size);
+    visitor.visit::<LONGEST, peers::Ringbuf>(size);
+    visitor.visit::<LONGEST, peers::Heapless>(size);
+    // Beside the contest: it takes no messages that are longer.
+    match size {
+        16 => visitor.visit::<16, peers::HeaplessOfSize>(size),
+        512 => visitor.visit::<512, peers::HeaplessOfSize>(size),
+        _ => visitor.visit::<LONGEST, peers::HeaplessOfSize>(size),
+    }
 }
 
 /// Criterion's measurements.
 struct Measure(Criterion);
 
+impl Measure {
+    fn measure(
+        &mut self,
+        way: &str,
+        ring: &str,
+        size: usize,
+        mut pass: impl FnMut(u64) -> Duration,
+    ) {
+        let mut group = self.0.benchmark_group(format!("{way}, {size} B"));
+        group.bench_function(BenchmarkId::from_parameter(ring), |b| b.iter_custom(&mut pass));
+        group.finish();
+    }
+}
+
 impl Visit for Measure {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self) {
-        let mut measure = |way: &str, mut pass: Box<dyn FnMut(u64) -> Duration>| {
-            let mut group = self.0.benchmark_group(format!("{way}, {MOST} B"));
-            group.bench_function(BenchmarkId::from_parameter(R::NAME), |b| {
-                b.iter_custom(&mut pass);
-            });
-            group.finish();
-        };
-        let timed = |pass: fn(&mut (R::Sender, R::Receiver), u64)| {
+    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize) {
+        let ways: [(&str, Pass<R::Sender, R::Receiver>); 2] =
+            [("one by one", one_by_one), ("in runs", in_runs)];
+        for (way, pass) in ways {
             let mut ring = R::new();
-            move |messages| {
+            self.measure(way, R::NAME, size, |messages| {
                 let start = Instant::now();
-                pass(&mut ring, messages);
+                pass(&mut ring, size, messages);
                 start.elapsed()
-            }
-        };
-        measure("one by one", Box::new(timed(alternate::<MOST, R>)));
-        measure("in runs", Box::new(timed(in_runs::<MOST, R>)));
-        measure("between threads", Box::new(between_threads::<MOST, R>));
+            });
+        }
+        self.measure("between threads", R::NAME, size, |messages| {
+            between_threads(R::new(), size, messages)
+        });
     }
 }
 
 /// Passes messages and does nothing else.
 struct Count<'a> {
+    way: &'a str,
     ring: &'a str,
-    size: usize,
     messages: u64,
     is_found: bool,
 }
 
 impl Visit for Count<'_> {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self) {
-        if R::NAME == self.ring && MOST == self.size {
+    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize) {
+        if R::NAME == self.ring {
             self.is_found = true;
-            alternate::<MOST, R>(&mut R::new(), self.messages);
+            let pass = if self.way == "one-by-one" { one_by_one } else { in_runs };
+            pass(&mut R::new(), size, self.messages);
         }
     }
 }
@@ -171,7 +184,7 @@ impl Visit for Count<'_> {
 struct Names;
 
 impl Visit for Names {
-    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self) {
+    fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, _: usize) {
         println!("{}", R::NAME);
     }
 }
@@ -180,22 +193,22 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["count", ring, size, messages, ..] => {
-            let number = |text: &str| text.parse::<u64>().expect("a number");
-            let (size, messages) = (number(size) as usize, number(messages));
-            let mut count = Count { ring, size, messages, is_found: false };
-            each_size(&mut count);
-            assert!(count.is_found, "no ring {ring}, or not one of {SIZES:?} bytes");
+        ["count", way @ ("one-by-one" | "in-runs"), ring, size, messages, ..] => {
+            let (size, messages) =
+                (size.parse().expect("bytes"), messages.parse().expect("a count"));
+            let mut count = Count { way, ring, messages, is_found: false };
+            each_ring(size, &mut count);
+            assert!(count.is_found, "no ring is called {ring}");
         }
-        ["names", ..] => each_ring::<16>(&mut Names),
+        ["names", ..] => each_ring(LONGEST, &mut Names),
         _ => {
             let criterion = Criterion::default()
                 .sample_size(10)
                 .warm_up_time(Duration::from_millis(100))
-                .measurement_time(Duration::from_millis(400))
+                .measurement_time(Duration::from_millis(300))
                 .configure_from_args();
             let mut measure = Measure(criterion);
-            each_size(&mut measure);
+            SIZES.into_iter().for_each(|size| each_ring(size, &mut measure));
             measure.0.final_summary();
         }
     }

@@ -55,11 +55,11 @@ pub(crate) struct Sender {
 impl Sender {
     /// No room, as far as was known.
     #[cold]
-    fn reserve_again(&mut self, len: u32) -> Option<Grant> {
+    fn push_again(&mut self, len: u32) -> Option<(Span, Committed)> {
         // Acquire: the receiver has read what lies there.
         let head = self.shared.counters.head.0.load(Ordering::Acquire);
         self.ring.on_head(head).expect("an honest head");
-        self.ring.reserve(len).ok()
+        self.ring.push(len).ok()
     }
 }
 
@@ -67,23 +67,22 @@ impl super::Sender for Sender {
     #[inline(always)]
     fn send(&mut self, message: &[u8]) -> bool {
         let len = message.len() as u32;
-        let grant = match self.ring.reserve(len) {
-            Ok(grant) => grant,
-            Err(_) => match self.reserve_again(len) {
-                Some(grant) => grant,
+        let (payload, Committed { header, skip }) = match self.ring.push(len) {
+            Ok(pushed) => pushed,
+            Err(_) => match self.push_again(len) {
+                Some(pushed) => pushed,
                 None => return false,
             },
         };
-        let payload = self.shared.payload(grant.payload());
-        // SAFETY: granted, and not published.
-        unsafe { message.as_ptr().copy_to_nonoverlapping(payload.cast(), message.len()) };
-        let Committed { header, skip } = self.ring.commit(grant, len).expect("what was granted");
-        // SAFETY: as above.
+        // SAFETY: not published.
         unsafe { self.shared.header(header.offset).write(header.word.to_le()) };
         if let Some(skip) = skip {
             // SAFETY: as above.
             unsafe { self.shared.header(skip.offset).write(skip.word.to_le()) };
         }
+        let payload = self.shared.payload(payload);
+        // SAFETY: as above; it has the message's length.
+        unsafe { message.as_ptr().copy_to_nonoverlapping(payload.cast(), message.len()) };
         // Release: the record is written.
         self.shared.counters.tail.0.store(self.ring.tail(), Ordering::Release);
         true
@@ -171,7 +170,7 @@ impl super::Receiver for AnyOrderReceiver {
 
 fn ends(geometry: Geometry, memory: NonNull<u8>) -> (Sender, Receiver) {
     let shared = Shared { memory, counters: Arc::default() };
-    let config = ConsumerConfig { head_threshold: geometry.capacity() / 8 };
+    let config = ConsumerConfig { head_threshold: geometry.capacity() / 4 };
     let receiver = Receiver { ring: Consumer::new(geometry, config), shared: shared.clone() };
     (Sender { ring: Producer::new(geometry), shared }, receiver)
 }

@@ -191,9 +191,23 @@ impl<const MOST: usize> Ring<MOST> for Heapless {
     type Receiver = HeaplessReceiver<MOST>;
 
     fn new() -> (HeaplessSender<MOST>, HeaplessReceiver<MOST>) {
-        // As many slots of the longest message as the others' rings hold.
+        // More memory than the others have, for runs to fit.
+        split::<MOST, 64>()
+    }
+}
+
+/// The same with slots for messages of one size: what messages of any size cost above
+/// that.
+pub(crate) struct HeaplessOfSize;
+
+impl<const MOST: usize> Ring<MOST> for HeaplessOfSize {
+    const NAME: &'static str = "heapless-of-size";
+    type Sender = HeaplessSender<MOST>;
+    type Receiver = HeaplessReceiver<MOST>;
+
+    fn new() -> (HeaplessSender<MOST>, HeaplessReceiver<MOST>) {
         match MOST {
-            16 => split::<MOST, 4096>(),
+            16 => split::<MOST, 2048>(),
             512 => split::<MOST, 128>(),
             _ => split::<MOST, 8>(),
         }
