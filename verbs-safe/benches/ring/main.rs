@@ -49,13 +49,18 @@ fn look(message: &[u8]) {
     black_box((message[0], message[message.len() - 1]));
 }
 
+/// Bytes of which the compiler knows nothing: it would set them where they are copied.
+fn message() -> Vec<u8> {
+    black_box(vec![7; LONGEST])
+}
+
 /// Passes as many messages of a size.
 type Pass<S, R> = fn(&mut (S, R), usize, u64);
 
 /// One message in, one out, and so on.
 #[inline(never)]
 fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
-    let message = [7; LONGEST];
+    let message = message();
     for _ in 0..messages {
         let sent = sender.send(&message[..black_box(size)]);
         let received = receiver.receive(look);
@@ -66,7 +71,7 @@ fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usi
 /// As many in as a sixteenth of the ring holds, then as many out.
 #[inline(never)]
 fn in_runs<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
-    let message = [7; LONGEST];
+    let message = message();
     let run = (CAPACITY / 16 / size).clamp(2, 32) as u64;
     for _ in 0..messages.div_ceil(run) {
         for _ in 0..run {
@@ -87,7 +92,7 @@ fn between_threads<S: Sender, R: Receiver>(
     let both = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let message = [7; LONGEST];
+            let message = message();
             both.wait();
             for _ in 0..messages {
                 while !sender.send(&message[..black_box(size)]) {
