@@ -46,6 +46,8 @@ use core::fmt;
 pub mod consumer;
 pub mod fetch;
 pub mod free;
+#[cfg(test)]
+mod liveness;
 pub mod offer;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;

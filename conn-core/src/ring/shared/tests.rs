@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::*;
 use crate::exhaustive::{Pair, every_history};
+use crate::ring::{Consumer, ConsumerConfig, Taken};
 
 #[test]
 fn every_short_history_agrees_with_the_model() {
@@ -82,4 +83,18 @@ proptest! {
         let mut crowd = Crowd::new(geometry.unwrap(), 1 << slots_log2).unwrap();
         ops.into_iter().for_each(|op| crowd.apply(op));
     }
+}
+
+/// What is skipped is longer than a payload can be, and its length still fits.
+#[test]
+fn the_largest_ring_can_be_skipped_as_a_whole() {
+    let geometry = Geometry::mirrored(1 << 32, u32::MAX - 7).unwrap();
+    let ring = Senders::new(geometry, [const { RecordSlot::new() }; 2]).unwrap();
+    let grant = ring.reserve(u32::MAX - 7).unwrap();
+    let (header, before) = ring.unused(&grant);
+    assert_eq!((header.word, before), (1 << 63 | u64::from(u32::MAX - 7), None));
+    let mut receiver = Consumer::new(geometry, ConsumerConfig { head_threshold: 0 });
+    receiver.on_tail_landed(1 << 32).unwrap();
+    assert_eq!(receiver.take(header.word), Ok(Taken::Skipped));
+    assert_eq!(receiver.read_pointer(), 1 << 32);
 }
