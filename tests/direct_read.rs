@@ -339,6 +339,28 @@ fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffe
 }
 
 #[test]
+fn a_message_without_bytes_needs_no_buffer() {
+    for ack in AckMode::ALL {
+        bounded(move || {
+            let device = device();
+            let config = Config { ack, ..Config::default() };
+            let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
+            let empty = sender.send_async(message(&device, 1, 0, 0), b"a word").unwrap();
+            let full = sender.send_async(message(&device, 1, 1, 1), b"").unwrap();
+            let request = receiver.next_request().unwrap();
+            assert_eq!(request.app(), b"a word");
+            request.take_empty().unwrap();
+            let refused = receiver.next_request().unwrap().take_empty().unwrap_err();
+            assert_eq!(refused.bytes(), 1, "it has bytes");
+            refused.refuse();
+            assert_eq!(sender.wait(empty).unwrap().outcome, Outcome::Read);
+            let refused = Outcome::Refused(Refusal::NotWanted);
+            assert_eq!(sender.wait(full).unwrap().outcome, refused);
+        });
+    }
+}
+
+#[test]
 fn a_timeout_loses_nothing() {
     bounded(|| {
         let device = device();

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod connection;
+mod copy;
 mod multicast;
 mod values;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::Protocol;
 pub(crate) use connection::{ConnectionArgs, Tail, Wait};
+pub(crate) use copy::Copy;
 pub(crate) use multicast::Multicast;
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
@@ -123,6 +125,18 @@ pub(crate) enum Command {
         rdma-conn multicast --senders 3 --slow 1000 --push opportunistic,opportunistic-null\n  \
         rdma-conn multicast --rate 1000 --push every:1,every:250,opportunistic   # latency of a lone message")]
     Multicast(Multicast),
+    /// Replicate files and directories to one or many receivers
+    #[command(
+        after_help = "PATH arrives as DIR/basename, as with cp -r. Each receiver reads the pieces of a file out of \
+        the sender's memory into registered buffers, writes them behind it to a file of another \
+        name, compares checksums, and then gives the file its own. Nothing that exists is \
+        replaced without --force; what is the same is kept. After an interruption, the same \
+        command goes on where it was. Exit status 0: every receiver has everything.\n\n\
+        Examples:\n  \
+        rdma-conn copy --listen 0.0.0.0:18600 --into /data   # on each receiver\n  \
+        rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
+    )]
+    Copy(Copy),
 }
 
 /// Two ends: in this process, or in two.

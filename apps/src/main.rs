@@ -6,6 +6,7 @@ mod outcome;
 
 mod args;
 mod bench;
+mod copy;
 mod devices;
 mod multicast;
 mod note;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&args.common, options),
         Command::Pipe(options) => pipe::run(&args.common, options),
         Command::Multicast(options) => multicast::run(&args.common, options),
+        Command::Copy(options) => copy::run(&args.common, options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

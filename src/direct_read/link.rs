@@ -221,6 +221,12 @@ impl Link {
         self.landings.iter().any(|landing| landing.ticket == ticket)
     }
 
+    /// Decides for a request without bytes.
+    pub(crate) fn take_empty(&mut self) {
+        let taken = self.reads.read(0);
+        debug_assert!(taken.is_ok(), "a request that arrived is undecided");
+    }
+
     pub(crate) fn refuse(&mut self, why: Refusal) {
         let refused = self.reads.refuse(why);
         debug_assert!(refused.is_ok(), "a request that arrived is undecided");

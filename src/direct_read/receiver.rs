@@ -288,6 +288,19 @@ impl Receiver {
         Ok(Reading { ticket })
     }
 
+    /// Acknowledges the oldest request if it has no bytes.
+    pub(super) fn take_empty_oldest(&mut self) -> bool {
+        let Some(arrived) = self.arrived.pop_front_if(|arrived| arrived.len == 0) else {
+            return false;
+        };
+        self.stats.messages += 1;
+        if let Some(link) = self.link(arrived.peer).filter(|link| link.ended.is_none()) {
+            link.take_empty();
+            link.work();
+        }
+        true
+    }
+
     pub(super) fn refuse_oldest(&mut self, why: Refusal) {
         let Some(arrived) = self.arrived.pop_front() else { return };
         self.stats.refused += 1;

@@ -48,6 +48,18 @@ impl<'r> Request<'r> {
         }
     }
 
+    /// Takes a message without bytes, whose application data are all that there is: its
+    /// sender sees it as read.
+    ///
+    /// # Errors
+    /// The request again, which has bytes.
+    pub fn take_empty(self) -> Result<(), Request<'r>> {
+        match self.receiver.take_empty_oldest() {
+            true => Ok(()),
+            false => Err(self),
+        }
+    }
+
     /// Refuses the message: its sender gets its buffer back, and is told.
     pub fn refuse(self) {
         self.refuse_with(Refusal::NotWanted);

@@ -1,0 +1,34 @@
+//! What `copy` is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::{Wait, values};
+
+/// Two ways to be called: as a receiver, and as the sender.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Copy {
+    /// Receive what is sent to an address or a host's name; port 18515 by default
+    #[arg(long, value_name = "ADDRESS[:PORT]", requires = "into", conflicts_with_all = ["to", "paths"], value_parser = values::socket_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The directory that everything received goes into
+    #[arg(long, value_name = "DIR", requires = "listen")]
+    pub(crate) into: Option<PathBuf>,
+    /// Replace files and symbolic links that exist and differ
+    #[arg(long, requires = "listen")]
+    pub(crate) force: bool,
+    /// Receive one copy, and exit with its status
+    #[arg(long, requires = "listen")]
+    pub(crate) once: bool,
+    /// Send to whoever listens there; give it again for each receiver
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
+    pub(crate) to: Vec<SocketAddr>,
+    /// What is sent
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// How to wait
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) wait: Wait,
+}

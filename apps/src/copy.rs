@@ -1,0 +1,231 @@
+//! `rdma-conn copy`: replicates files and directories to one or many receivers.
+//!
+//! Each receiver reads the pieces of a file out of memory of the sender (Direct Read), into
+//! registered buffers that are written out behind it, to a file of another name; when all of
+//! it is there and its checksum is right, the file gets its own.
+
+mod place;
+mod receive;
+mod send;
+mod source;
+mod wire;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{Config, Incoming, Listener};
+use rdma_conn::send_recv::Transport;
+use serde::Serialize;
+
+use crate::args::{Common, Copy, Ends};
+use crate::bench::{bytes, right_aligned};
+use crate::outcome::{Outcome, usage};
+use crate::{progress, session};
+use place::Root;
+use receive::Received;
+use send::{Done, Source};
+use source::Pieces;
+
+/// Pieces on offer to each receiver.
+const WINDOW: u32 = 16;
+
+/// One line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    protocol: &'static str,
+    device: &'a str,
+    /// Who is at the other end.
+    peer: String,
+    entries: u64,
+    /// Bytes that went over, and that were there already.
+    bytes: u64,
+    bytes_present: u64,
+    seconds: f64,
+    bytes_per_s: f64,
+    /// How the destination is written.
+    destination: &'static str,
+    failed: u64,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Registered buffers, written out behind the READs.
+const DESTINATION: &str = "buffers";
+
+pub(crate) fn run(common: &Common, options: &Copy) -> Outcome {
+    let ends = Ends { listen: options.listen, connect: options.to.first().copied() };
+    let device = session::open_device(common, &ends)?;
+    let transport = Transport { gid_index: common.gid_index, ..Transport::default() };
+    let wait = options.wait.strategy();
+    let config = receive::config(Config { window: WINDOW, transport, wait, ..Config::default() });
+    match options.listen {
+        Some(address) => listen(common, options, &device, &config, address),
+        None => send(common, options, &device, &config),
+    }
+}
+
+fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
+    if options.to.is_empty() || options.paths.is_empty() {
+        return Err(usage(
+            "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
+        ));
+    }
+    let entries = source::entries(&options.paths)?;
+    let total: u64 = entries.iter().map(|entry| entry.len).sum();
+    let bar = progress::bytes(total * options.to.len() as u64, common.json);
+    let pieces = Pieces::new(device);
+    let source = Source { device, entries: &entries, pieces: &pieces, config: *config };
+    let start = Instant::now();
+    let ends: Vec<(Result<Done>, Duration)> = std::thread::scope(|scope| {
+        let each = |to: &SocketAddr| {
+            let (to, bar) = (*to, &bar);
+            scope.spawn(move || (send::copy(source, to, bar), start.elapsed()))
+        };
+        let threads: Vec<_> = options.to.iter().map(each).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    bar.finish_and_clear();
+    let mut bad = 0;
+    let mut table = right_aligned(&["receiver", "entries", "sent", "present", "rate", "failed"]);
+    for (to, (end, time)) in options.to.iter().zip(ends) {
+        let (done, error) = match end {
+            Ok(done) => (done, None),
+            Err(e) => (Done::default(), Some(format!("{e:#}"))),
+        };
+        for (at, why) in &done.failed {
+            let name = String::from_utf8_lossy(&entries[*at].name);
+            eprintln!("rdma-conn: {to}: {}: {why}", crate::outcome::printable(&name));
+        }
+        if let Some(error) = &error {
+            eprintln!("rdma-conn: {to}: {error}; the same command goes on from there");
+        }
+        let failed = done.failed.len() as u64;
+        let ok = error.is_none() && failed == 0;
+        bad += u32::from(!ok);
+        let (moved, had) = (done.sent, done.had);
+        let line = line(device, to.to_string(), (done.entries, moved, had), time, failed, error);
+        match common.json {
+            true => say!("{}", serde_json::to_string(&line)?),
+            false => drop(table.add_row(line.row())),
+        }
+    }
+    if !common.json {
+        say!("{table}");
+    }
+    match bad {
+        0 => Ok(()),
+        n => Err(anyhow::anyhow!("{n} of {} receivers have not got everything", options.to.len())),
+    }
+}
+
+fn line(
+    device: &Device,
+    peer: String,
+    (entries, bytes, bytes_present): (u64, u64, u64),
+    time: Duration,
+    failed: u64,
+    error: Option<String>,
+) -> Line<'_> {
+    let seconds = time.as_secs_f64();
+    Line {
+        protocol: "direct-read",
+        device: device.name(),
+        peer,
+        entries,
+        bytes,
+        bytes_present,
+        seconds,
+        bytes_per_s: bytes as f64 / seconds.max(1e-9),
+        destination: DESTINATION,
+        failed,
+        ok: error.is_none() && failed == 0,
+        error,
+    }
+}
+
+impl Line<'_> {
+    fn row(&self) -> [String; 6] {
+        [
+            self.peer.clone(),
+            self.entries.to_string(),
+            bytes(self.bytes),
+            bytes(self.bytes_present),
+            format!("{}/s", bytes(self.bytes_per_s as u64)),
+            self.error.as_ref().map_or(self.failed.to_string(), |_| "all".into()),
+        ]
+    }
+}
+
+fn listen(
+    common: &Common,
+    options: &Copy,
+    device: &Device,
+    config: &Config,
+    address: SocketAddr,
+) -> Outcome {
+    let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
+    let root = Root::open(into)?;
+    let listener = Listener::bind(address)?;
+    eprintln!("listening on {}", listener.local_addr());
+    std::thread::scope(|scope| {
+        loop {
+            let incoming = match listener.next() {
+                Ok(incoming) => incoming,
+                Err(e) => {
+                    eprintln!("rdma-conn: {e}");
+                    continue;
+                }
+            };
+            let serve = {
+                let root = &root;
+                move || serve(common, options, device, config, root, incoming)
+            };
+            if options.once {
+                return serve();
+            }
+            scope.spawn(move || {
+                if let Err(e) = serve() {
+                    eprintln!("rdma-conn: {}", crate::outcome::printable(&format!("{e:#}")));
+                }
+            });
+        }
+    })
+}
+
+fn serve(
+    common: &Common,
+    options: &Copy,
+    device: &Device,
+    config: &Config,
+    root: &Root,
+    incoming: Incoming,
+) -> Outcome {
+    let peer = incoming.from().map_or("?".into(), |from| from.to_string());
+    let start = Instant::now();
+    let received = receive::receive(incoming, device, config, root, options.force);
+    let received = received.with_context(|| format!("the copy from {peer}"))?;
+    let Received { entries, read, had, failed, finished } = received;
+    for (name, why) in &failed {
+        eprintln!("rdma-conn: {}: {why}", crate::outcome::printable(name));
+    }
+    let error = (!finished).then(|| "it has ended before its end".to_owned());
+    let count = failed.len() as u64;
+    let line = line(device, peer, (entries, read, had), start.elapsed(), count, error);
+    if common.json {
+        say!("{}", serde_json::to_string(&line)?);
+    } else {
+        let Line { peer, entries, bytes: moved, bytes_present, .. } = &line;
+        let (moved, had) = (bytes(*moved), bytes(*bytes_present));
+        say!("{peer}: {entries} entries, {moved} read, {had} present, {count} failed");
+    }
+    match line.ok {
+        true => Ok(()),
+        false => Err(anyhow::anyhow!("not everything has arrived")),
+    }
+}

@@ -1,0 +1,250 @@
+//! Where a receiver puts things: below its directory, and nowhere else.
+//!
+//! A path is followed one name at a time, from directory to directory, and never through a
+//! symbolic link: whatever else happens to the tree meanwhile, it does not lead out of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
+    readlinkat, renameat_with, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::wire::hash;
+
+/// The directory that everything goes into.
+#[derive(Debug)]
+pub(super) struct Root(OwnedFd);
+
+/// A name in a directory.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: OwnedFd,
+    name: Vec<u8>,
+}
+
+/// What there is at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    File(u64),
+    Directory,
+    Link,
+    Other,
+}
+
+const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+/// The names of a path, if it stays below where it begins.
+fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
+    ensure!(!path.is_empty(), "an empty name");
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for name in &names {
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        ensure!(!name.is_empty(), "{:?} is not relative, or has an empty name", shown());
+        ensure!(*name != b"." && *name != b"..", "{:?} leaves its directory", shown());
+        ensure!(!name.contains(&0), "a name with a zero byte");
+        ensure!(name.len() <= 255, "a name of {} bytes", name.len());
+    }
+    Ok(names)
+}
+
+impl Root {
+    /// The directory at `path`, made if there is none.
+    pub(super) fn open(path: &Path) -> Result<Root> {
+        std::fs::create_dir_all(path).with_context(|| format!("making {}", path.display()))?;
+        // The user's own path: it may go through links.
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = openat(rustix::fs::CWD, path, flags, Mode::empty());
+        Ok(Root(fd.with_context(|| format!("opening {}", path.display()))?))
+    }
+
+    /// The place of a path; the directories on its way exist.
+    pub(super) fn place(&self, path: &[u8]) -> Result<Place> {
+        let names = names(path)?;
+        let (last, way) = names.split_last().context("an empty name")?;
+        let mut directory = self.0.try_clone().context("the directory")?;
+        for name in way {
+            directory = openat(&directory, *name, DIRECTORY, Mode::empty()).with_context(|| {
+                format!("{:?} is not a directory below it", String::from_utf8_lossy(name))
+            })?;
+        }
+        Ok(Place { directory, name: last.to_vec() })
+    }
+}
+
+impl Place {
+    pub(super) fn found(&self) -> Result<Found> {
+        let stat = match statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(e) => return Err(e).context("looking what is there"),
+        };
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Found::File(u64::try_from(stat.st_size)?),
+            FileType::Directory => Found::Directory,
+            FileType::Symlink => Found::Link,
+            _ => Found::Other,
+        })
+    }
+
+    /// Makes a directory that is ours to fill, whatever its mode will be.
+    pub(super) fn make_directory(&self) -> Result<()> {
+        match self.found()? {
+            Found::Directory => Ok(()),
+            Found::Nothing => {
+                Ok(mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700))?)
+            }
+            _ => bail!("there is something else of this name"),
+        }
+    }
+
+    /// Gives a directory its mode.
+    pub(super) fn set_directory_mode(&self, mode: u32) -> Result<()> {
+        let fd = openat(&self.directory, &*self.name, DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o777))?)
+    }
+
+    /// Makes a symbolic link; one that is there already may be the same.
+    pub(super) fn make_link(&self, target: &[u8], force: bool) -> Result<()> {
+        match self.found()? {
+            Found::Nothing => {}
+            Found::Link
+                if readlinkat(&self.directory, &*self.name, Vec::new())?.to_bytes() == target =>
+            {
+                return Ok(());
+            }
+            Found::Link | Found::File(_) if force => {
+                unlinkat(&self.directory, &*self.name, AtFlags::empty())?;
+            }
+            _ => bail!("there is something of this name: --force replaces files and links"),
+        }
+        Ok(symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name)?)
+    }
+
+    /// The file that is there under its final name, to be compared.
+    pub(super) fn open(&self) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = openat(&self.directory, &*self.name, flags, Mode::empty())?;
+        Ok(File::from(fd))
+    }
+
+    /// The name under which it is gathered: the file's own could be too long for more.
+    fn partial_name(&self) -> String {
+        format!(".{:032x}.rdma-conn-part", hash(&self.name))
+    }
+
+    /// The file in which it is gathered, with what an earlier copy has left there.
+    pub(super) fn open_partial(&self) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let fd = openat(&self.directory, self.partial_name(), flags, mode)?;
+        ensure!(
+            FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile,
+            "what it would be gathered in is no file"
+        );
+        let locked = flock(&fd, FlockOperation::NonBlockingLockExclusive);
+        locked.context("another copy is writing it")?;
+        Ok(File::from(fd))
+    }
+
+    /// Gives what was gathered its mode and its final name, which nothing else has, or
+    /// (`force`) had.
+    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<()> {
+        rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
+        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        let (from, to) = (self.partial_name(), &*self.name);
+        match renameat_with(&self.directory, from, &self.directory, to, flags) {
+            Err(Errno::EXIST) => bail!("there is something of this name: --force replaces it"),
+            other => Ok(other?),
+        }
+    }
+
+    /// Nothing is left of what was gathered.
+    pub(super) fn abandon(&self) {
+        if let Err(e) = unlinkat(&self.directory, self.partial_name(), AtFlags::empty()) {
+            tracing::warn!(error = %e, "a part of a file was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of its own, removed in the end.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_directory() {
+        let bad: [&[u8]; 9] =
+            [b"", b"/", b"/etc/passwd", b"..", b"a/../b", b"a//b", b"a/", b"./a", b"a\0b"];
+        for path in bad {
+            assert!(names(path).is_err(), "{path:?}");
+        }
+        assert!(names(&[b'a'; 256]).is_err());
+        assert_eq!(names(b"a/b..c/...").unwrap(), [&b"a"[..], b"b..c", b"..."]);
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_directory() {
+        let (inside, outside) = (Scratch::new("copy-inside"), Scratch::new("copy-outside"));
+        let root = Root::open(&inside.0).unwrap();
+        // As a sender would make them, or somebody else meanwhile.
+        let target = outside.0.as_os_str().as_bytes();
+        root.place(b"way").unwrap().make_link(target, false).unwrap();
+        assert!(root.place(b"way/file").is_err(), "through a link");
+        let place = root.place(b"file").unwrap();
+        let partial = inside.0.join(place.partial_name());
+        std::os::unix::fs::symlink(outside.0.join("stolen"), &partial).unwrap();
+        assert!(place.open_partial().is_err(), "to where a link leads");
+        assert!(root.place(b"way").unwrap().open().is_err(), "what a link leads to");
+        assert!(root.place(b"way").unwrap().make_directory().is_err());
+        assert!(root.place(b"way").unwrap().set_directory_mode(0o777).is_err());
+        assert_eq!(std::fs::read_dir(&outside.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_gets_its_name_when_nothing_has_it_or_by_force() {
+        let scratch = Scratch::new("copy-names");
+        let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
+        let path = scratch.0.join("file");
+        let gather = |bytes: &[u8], force| {
+            let file = place.open_partial()?;
+            file.set_len(0)?;
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0)?;
+            place.finish(&file, 0o640, force)
+        };
+        gather(b"one", false).unwrap();
+        assert!(gather(b"two", false).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        gather(b"two", true).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let gathered = place.open_partial().unwrap();
+        assert!(place.open_partial().is_err(), "two copies gather it");
+        drop(gathered);
+        place.abandon();
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,274 @@
+//! The sending end: one thread a receiver, none of which waits for another.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::ProgressBar;
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{self, Config, FrozenBuffer, Outcome as Fate, Sender, Sent};
+use rdma_conn::verbs_safe::BufferConfig;
+use rustix::fs::OFlags;
+
+use super::source::{Entry, Pieces};
+use super::wire::{APP_BYTES, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
+
+/// Entries that are begun ahead, so that the receiver looks what it has of them while
+/// others are being sent.
+const AHEAD: usize = 64;
+/// The longest line of a reply.
+const MOST_LINE: u64 = 1 << 16;
+/// How long it is waited for a reply until it is looked whether the receiver lives.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A fifo or a link that has taken the place of a file does not lead elsewhere.
+const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
+
+/// What all receivers are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) device: &'a Device,
+    pub(super) entries: &'a [Entry],
+    pub(super) pieces: &'a Pieces,
+    pub(super) config: Config,
+}
+
+/// What one receiver has come to.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) entries: u64,
+    /// Bytes that were sent, and that were there already.
+    pub(super) sent: u64,
+    pub(super) had: u64,
+    /// What failed: entry, and why.
+    pub(super) failed: Vec<(usize, String)>,
+}
+
+/// Copies everything to one receiver.
+pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Result<Done> {
+    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let sender = direct_read::connect_over(&mut stream, source.device, &source.config, GREETING)?;
+    // The stream is ours now, and a receiver may take its time.
+    stream.set_read_timeout(None)?;
+    let replies = listen(&stream)?;
+    let empty = source.device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
+    let count = source.entries.len();
+    let copying = Copying { source, sender, replies, empty, known: vec![None; count], bar };
+    copying.run()
+}
+
+/// What the receiver says, as it comes.
+fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
+    let (send, replies) = channel();
+    let stream = stream.try_clone()?;
+    std::thread::Builder::new().name("replies".into()).spawn(move || {
+        let mut lines = BufReader::new(stream);
+        loop {
+            let mut line = String::new();
+            let read = std::io::Read::take(&mut lines, MOST_LINE).read_line(&mut line);
+            let reply = read.ok().filter(|n| *n > 0).and_then(|_| serde_json::from_str(&line).ok());
+            // Nobody listens any more, or nothing comes: either way this is the end.
+            let Some(reply) = reply else { return };
+            if send.send(reply).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(replies)
+}
+
+/// How it stands with an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    Have { pieces: u64, hash: Hash },
+    Done,
+    Failed(String),
+}
+
+struct Copying<'a> {
+    source: Source<'a>,
+    sender: Sender<FrozenBuffer>,
+    replies: Replies<Reply>,
+    /// For messages that are words only.
+    empty: FrozenBuffer,
+    known: Vec<Option<Known>>,
+    bar: &'a ProgressBar,
+}
+
+impl Copying<'_> {
+    fn run(mut self) -> Result<Done> {
+        let entries = self.source.entries;
+        let (mut begun, mut done) = (0, Done::default());
+        let mut open = VecDeque::new();
+        for (at, entry) in entries.iter().enumerate() {
+            while begun < entries.len().min(at + AHEAD) {
+                self.begin(begun)?;
+                begun += 1;
+            }
+            if entry.what == super::wire::What::File {
+                self.file(at, &mut done)?;
+            }
+            open.push_back(at);
+        }
+        self.say(&Word::Finish)?;
+        for at in open {
+            match self.fate_of(at)? {
+                Known::Failed(why) => done.failed.push((at, why)),
+                _ => done.entries += 1,
+            }
+        }
+        self.take_back()?;
+        self.sender.wait_all()?;
+        self.take_back()?;
+        for sent in self.sender.close()? {
+            self.source.pieces.take_back(sent.buffer);
+        }
+        Ok(done)
+    }
+
+    fn begin(&mut self, at: usize) -> Result<()> {
+        let Entry { what, name, mode, len, target, .. } = &self.source.entries[at];
+        let (what, mode, len, name) = (*what, *mode, *len, name.clone());
+        let word = Word::Begin { entry: at as u32, what, mode, len, name };
+        if target.is_empty() {
+            return self.say(&word);
+        }
+        let config = BufferConfig::READABLE;
+        let mut buffer = self.source.device.pd().register_buffer(target.len(), config)?;
+        buffer.copy_from_slice(target);
+        let len = target.len();
+        self.send(buffer.freeze(), len, &word)
+    }
+
+    /// Sends what a receiver lacks of a file.
+    fn file(&mut self, at: usize, done: &mut Done) -> Result<()> {
+        let entry = &self.source.entries[at];
+        let known = self.answer(at)?;
+        let Known::Have { pieces: have, hash } = known else { return Ok(()) };
+        let opened = File::options().read(true).custom_flags(FLAGS).open(&entry.path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(e) => return self.abandon(at, format!("{}: {e}", entry.path.display())),
+        };
+        let (mut hashes, total) = (Vec::new(), pieces(entry.len));
+        // What is there already is compared before it is built upon.
+        for piece in 0..have.min(total) {
+            match self.source.pieces.get((at as u32, piece), entry, &file)? {
+                Some(found) => hashes.push(found.hash),
+                None => return self.abandon(at, shrunk(entry)),
+            }
+        }
+        let same = hash_of_hashes(&hashes) == hash && have <= total;
+        let first = if same { have } else { 0 };
+        hashes.truncate(first as usize);
+        let had = (first * super::wire::PIECE as u64).min(entry.len);
+        done.had += had;
+        self.bar.inc(had);
+        for piece in first..total {
+            let Some(found) = self.source.pieces.get((at as u32, piece), entry, &file)? else {
+                return self.abandon(at, shrunk(entry));
+            };
+            if self.has_failed(at)? {
+                return Ok(());
+            }
+            hashes.push(found.hash);
+            let word = Word::Data { entry: at as u32, piece, hash: found.hash };
+            self.send(found.buffer, found.len, &word)?;
+            done.sent += found.len as u64;
+            self.bar.inc(found.len as u64);
+        }
+        self.say(&Word::End { entry: at as u32, hash: hash_of_hashes(&hashes) })
+    }
+
+    /// The source has failed: nothing is kept of the file.
+    fn abandon(&mut self, at: usize, why: String) -> Result<()> {
+        self.say(&Word::Abandon { entry: at as u32 })?;
+        self.known[at] = Some(Known::Failed(why));
+        Ok(())
+    }
+
+    fn say(&mut self, word: &Word) -> Result<()> {
+        self.send(self.empty.clone(), 0, word)
+    }
+
+    fn send(&mut self, buffer: FrozenBuffer, len: usize, word: &Word) -> Result<()> {
+        let app = word.encode();
+        ensure!(app.len() <= APP_BYTES as usize, "a name of {} bytes", app.len());
+        if let Err(not_sent) = self.sender.send_part_async(buffer, 0..len, &app) {
+            return Err(not_sent.error.into());
+        }
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Result<()> {
+        while let Some((_, Sent { buffer, outcome })) = self.sender.try_take()? {
+            self.source.pieces.take_back(buffer);
+            ensure!(outcome == Fate::Read, "the receiver has refused a message: {outcome:?}");
+        }
+        Ok(())
+    }
+
+    /// What the receiver has of a file; it has been begun.
+    fn answer(&mut self, at: usize) -> Result<Known> {
+        loop {
+            if let Some(known) = &self.known[at] {
+                return Ok(known.clone());
+            }
+            self.hear()?;
+        }
+    }
+
+    /// Whether the receiver has given an entry up meanwhile.
+    fn has_failed(&mut self, at: usize) -> Result<bool> {
+        while let Ok(reply) = self.replies.try_recv() {
+            self.heard(reply)?;
+        }
+        Ok(matches!(self.known[at], Some(Known::Failed(_))))
+    }
+
+    /// How an entry has ended.
+    fn fate_of(&mut self, at: usize) -> Result<Known> {
+        loop {
+            if let Some(known @ (Known::Done | Known::Failed(_))) = &self.known[at] {
+                return Ok(known.clone());
+            }
+            self.hear()?;
+        }
+    }
+
+    /// Waits for the next reply.
+    fn hear(&mut self) -> Result<()> {
+        let reply = loop {
+            match self.replies.recv_timeout(LOOK) {
+                Ok(reply) => break reply,
+                Err(RecvTimeoutError::Timeout) => self.take_back()?,
+                Err(RecvTimeoutError::Disconnected) => bail!("the receiver has gone"),
+            }
+        };
+        self.heard(reply)
+    }
+
+    fn heard(&mut self, reply: Reply) -> Result<()> {
+        let (entry, known) = match reply {
+            Reply::Have { entry, pieces, hash } => (entry, Known::Have { pieces, hash }),
+            Reply::Done { entry } => (entry, Known::Done),
+            Reply::Failed { entry, why } => (entry, Known::Failed(why)),
+            Reply::Finished => return Ok(()),
+        };
+        let place = self.known.get_mut(entry as usize).context("a reply about nothing")?;
+        // What failed at this end has failed.
+        if !matches!(place, Some(Known::Failed(_))) {
+            *place = Some(known);
+        }
+        Ok(())
+    }
+}
+
+fn shrunk(entry: &Entry) -> String {
+    format!("{} has become shorter while it was copied", entry.path.display())
+}

@@ -1,0 +1,170 @@
+//! What is copied: a list of entries, and pieces of files that all receivers share.
+
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
+
+use super::wire::{Hash, PIECE, What, hash};
+use crate::outcome::usage;
+
+/// Something to be copied.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) what: What,
+    pub(super) path: PathBuf,
+    /// Its path below the receiver's directory.
+    pub(super) name: Vec<u8>,
+    pub(super) mode: u32,
+    pub(super) len: u64,
+    /// Of a link: where it leads.
+    pub(super) target: Vec<u8>,
+}
+
+/// Everything below `paths`, each under its last name, directories before what is in them.
+pub(super) fn entries(paths: &[PathBuf]) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for path in paths {
+        // `.` and `a/..` have names of their own.
+        let real = path.canonicalize();
+        let real = real
+            .with_context(|| format!("{}", path.display()))
+            .map_err(|e| usage(format!("{e:#}")))?;
+        let name = path.file_name().or(real.file_name());
+        let name = name.with_context(|| format!("{} has no name", path.display()))?;
+        walk(&real, name.as_bytes().to_vec(), &mut entries)?;
+    }
+    let mut names: Vec<&[u8]> = entries.iter().map(|entry: &Entry| &*entry.name).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let name = String::from_utf8_lossy(twice[0]);
+        return Err(usage(format!("two things would be copied to {name}")));
+    }
+    Ok(entries)
+}
+
+fn walk(path: &Path, name: Vec<u8>, entries: &mut Vec<Entry>) -> Result<()> {
+    let failed = || format!("{}", path.display());
+    let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
+    let entry = entry(path, name, &metadata).with_context(failed)?;
+    let (below, is_directory) = (entry.name.clone(), entry.what == What::Directory);
+    entries.push(entry);
+    if is_directory {
+        let mut inside: Vec<_> =
+            std::fs::read_dir(path).with_context(failed)?.collect::<Result<_, _>>()?;
+        inside.sort_by_key(std::fs::DirEntry::file_name);
+        for one in inside {
+            let name = [&below, &b"/"[..], one.file_name().as_bytes()].concat();
+            walk(&one.path(), name, entries)?;
+        }
+    }
+    Ok(())
+}
+
+fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
+    let kind = metadata.file_type();
+    let (what, len, target) = match () {
+        () if kind.is_dir() => (What::Directory, 0, Vec::new()),
+        () if kind.is_file() => (What::File, metadata.len(), Vec::new()),
+        () if kind.is_symlink() => {
+            let target = std::fs::read_link(path)?.as_os_str().as_bytes().to_vec();
+            (What::Link, target.len() as u64, target)
+        }
+        () => bail!("neither a file nor a directory nor a symbolic link"),
+    };
+    Ok(Entry { what, path: path.into(), name, mode: metadata.mode() & 0o777, len, target })
+}
+
+/// A piece of a file, in memory that many receivers read.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) buffer: FrozenBuffer,
+    pub(super) len: usize,
+    pub(super) hash: Hash,
+}
+
+/// Pieces that were read lately. Receivers that keep up with each other share them; one
+/// that falls behind reads for itself, and holds nobody up.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    device: Device,
+    shelf: Mutex<Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    recent: VecDeque<((u32, u64), Piece)>,
+    free: Vec<Buffer>,
+}
+
+impl Pieces {
+    /// Pieces that are kept for others.
+    const RECENT: usize = 24;
+
+    pub(super) fn new(device: &Device) -> Pieces {
+        Pieces { device: device.clone(), shelf: Mutex::default() }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // What is on it is whole, whoever has panicked meanwhile.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece of a file that is open: `None` where the file has become shorter.
+    pub(super) fn get(&self, at: (u32, u64), entry: &Entry, file: &File) -> Result<Option<Piece>> {
+        if let Some((_, piece)) = self.shelf().recent.iter().find(|(key, _)| *key == at) {
+            return Ok(Some(piece.clone()));
+        }
+        let mut buffer = self.buffer()?;
+        let offset = at.1 * PIECE as u64;
+        let len = (entry.len - offset).min(PIECE as u64) as usize;
+        match file.read_exact_at(&mut buffer[..len], offset) {
+            Ok(()) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                self.shelf().free.push(buffer);
+                return Ok(None);
+            }
+            Err(e) => return Err(e).with_context(|| entry.path.display().to_string()),
+        }
+        let hash = hash(&buffer[..len]);
+        let piece = Piece { buffer: buffer.freeze(), len, hash };
+        let mut shelf = self.shelf();
+        shelf.recent.push_back((at, piece.clone()));
+        if shelf.recent.len() > Self::RECENT
+            && let Some((_, old)) = shelf.recent.pop_front()
+        {
+            shelf.take_back(old.buffer);
+        }
+        Ok(Some(piece))
+    }
+
+    fn buffer(&self) -> Result<Buffer> {
+        if let Some(buffer) = self.shelf().free.pop() {
+            return Ok(buffer);
+        }
+        let made = self.device.pd().register_buffer(PIECE, BufferConfig::READABLE);
+        made.context("registering memory to be read")
+    }
+
+    /// A receiver is done with it.
+    pub(super) fn take_back(&self, buffer: FrozenBuffer) {
+        self.shelf().take_back(buffer);
+    }
+}
+
+impl Shelf {
+    /// Whoever holds it last gives it back. What is shorter was for one message.
+    fn take_back(&mut self, buffer: FrozenBuffer) {
+        if let Ok(buffer) = buffer.thaw()
+            && buffer.len() == PIECE
+        {
+            self.free.push(buffer);
+        }
+    }
+}

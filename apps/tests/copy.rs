@@ -1,0 +1,217 @@
+//! `rdma-conn copy` between processes: trees that compare equal, receivers that die and go
+//! on, files that are not replaced, sources that shrink.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use support::processes::{PATIENCE, Running, connects_processes};
+
+/// A directory of its own, removed in the end.
+struct Tree(PathBuf);
+
+impl Tree {
+    fn new(name: &str) -> Tree {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Tree(path)
+    }
+
+    /// A tree with something of everything.
+    fn of_everything(name: &str) -> Tree {
+        let tree = Tree::new(name);
+        let at = |name: &str| tree.0.join(name);
+        fs::create_dir_all(at("sub/deeper")).unwrap();
+        fs::create_dir(at("nothing in it")).unwrap();
+        fs::write(at("empty"), b"").unwrap();
+        fs::write(at("one byte"), b"1").unwrap();
+        fs::write(at("sub/exactly one piece"), noise(1 << 20)).unwrap();
+        fs::write(at("sub/deeper/pieces"), noise((3 << 20) + 17)).unwrap();
+        let odd = std::ffi::OsString::from("na\u{fc}ve \u{1f980}");
+        fs::write(tree.0.join(odd), b"crab").unwrap();
+        symlink("sub/deeper/pieces", at("link")).unwrap();
+        symlink("/nowhere", at("sub/dangling")).unwrap();
+        fs::set_permissions(at("one byte"), fs::Permissions::from_mode(0o751)).unwrap();
+        fs::set_permissions(at("sub/deeper"), fs::Permissions::from_mode(0o555)).unwrap();
+        tree
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = fs::set_permissions(self.0.join("sub/deeper"), fs::Permissions::from_mode(0o755));
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// Paths below `root`, with the modes and bytes of what is there.
+fn contents(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(path) = open.pop() {
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let bytes = match metadata.file_type() {
+            kind if kind.is_dir() => {
+                open.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+                b"directory".to_vec()
+            }
+            kind if kind.is_symlink() => {
+                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            }
+            _ => fs::read(&path).unwrap(),
+        };
+        let mode = if metadata.is_symlink() { 0 } else { metadata.permissions().mode() & 0o777 };
+        found.insert(path.strip_prefix(root).unwrap().to_path_buf(), (mode, bytes));
+    }
+    found
+}
+
+#[track_caller]
+fn assert_same(source: &Path, copy: &Path) {
+    let (source, copy) = (contents(source), contents(copy));
+    let names = |tree: &BTreeMap<PathBuf, _>| tree.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&source), names(&copy));
+    assert!(source == copy, "a mode or some bytes differ");
+}
+
+/// A receiver into `tree`, and where it listens.
+fn receiver(tree: &Tree, more: &[&str]) -> (Running, String) {
+    let (running, address) = Running::listener(&[&["copy", "--into", tree.text()], more].concat());
+    (running, address.to_string())
+}
+
+fn sender(source: &Tree, to: &[&str]) -> Running {
+    let to: Vec<&str> = to.iter().flat_map(|to| ["--to", to]).collect();
+    Running::command(&[&["copy"], &to[..], &[source.text()]].concat())
+}
+
+#[test]
+fn trees_compare_equal_at_every_receiver_and_what_is_there_is_not_sent_again() {
+    if !connects_processes() {
+        return;
+    }
+    let source = Tree::of_everything("copy-source");
+    let copies = [Tree::new("copy-one"), Tree::new("copy-two")];
+    let name = source.0.file_name().unwrap();
+    for again in [false, true] {
+        let (one, a) = receiver(&copies[0], &["--once"]);
+        let (two, b) = receiver(&copies[1], &["--once"]);
+        let sent = sender(&source, &[&a, &b]).ended();
+        assert!(sent.status.success(), "{sent:?}");
+        for ended in [one.ended(), two.ended()] {
+            assert!(ended.status.success(), "{ended:?}");
+            let line: serde_json::Value = serde_json::from_str(&ended.out[0]).unwrap();
+            assert_eq!(line["bytes"].as_u64() == Some(0), again, "{line}");
+            assert_eq!((&line["ok"], &line["failed"]), (&true.into(), &0.into()));
+        }
+        for copy in &copies {
+            assert_same(&source.0, &copy.0.join(name));
+        }
+    }
+    for copy in &copies {
+        let _ = fs::set_permissions(
+            copy.0.join(name).join("sub/deeper"),
+            fs::Permissions::from_mode(0o755),
+        );
+    }
+}
+
+#[test]
+fn nothing_that_differs_is_replaced_but_by_force() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-new"), Tree::new("copy-old"));
+    let name = source.0.file_name().unwrap();
+    fs::write(source.0.join("same length"), b"new").unwrap();
+    fs::write(source.0.join("longer"), b"newer").unwrap();
+    fs::write(source.0.join("added"), b"added").unwrap();
+    fs::create_dir(copy.0.join(name)).unwrap();
+    fs::write(copy.0.join(name).join("same length"), b"old").unwrap();
+    fs::write(copy.0.join(name).join("longer"), b"old").unwrap();
+
+    let (receiving, to) = receiver(&copy, &["--once"]);
+    let sent = sender(&source, &[&to]).ended();
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    assert!(sent.err.iter().filter(|line| line.contains("--force")).count() == 2, "{sent:?}");
+    assert_eq!(receiving.ended().status.code(), Some(1));
+    let files = contents(&copy.0.join(name));
+    let bytes = |file: &str| &*files[Path::new(file)].1;
+    assert_eq!(
+        (bytes("same length"), bytes("longer"), bytes("added")),
+        (&b"old"[..], &b"old"[..], &b"added"[..])
+    );
+    assert_eq!(files.len(), 4, "nothing else is left: {:?}", files.keys());
+
+    let (receiving, to) = receiver(&copy, &["--once", "--force"]);
+    assert!(sender(&source, &[&to]).ended().status.success());
+    assert!(receiving.ended().status.success());
+    assert_same(&source.0, &copy.0.join(name));
+}
+
+#[test]
+fn a_receiver_that_is_killed_is_reported_and_goes_on_later_while_others_finish() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, dies, lives) =
+        (Tree::new("copy-large"), Tree::new("copy-dies"), Tree::new("copy-lives"));
+    fs::write(source.0.join("large"), noise(192 << 20)).unwrap();
+    let name = source.0.file_name().unwrap();
+    let (victim, a) = receiver(&dies, &[]);
+    let (other, b) = receiver(&lives, &["--once"]);
+    let sending = sender(&source, &[&a, &b]);
+    // Until a part of the file is there.
+    let begun = Instant::now();
+    let has_part = || {
+        let inside = fs::read_dir(dies.0.join(name)).ok()?;
+        let sizes = inside.filter_map(|e| e.ok()?.metadata().ok()).map(|m| m.len());
+        sizes.max().filter(|bytes| *bytes >= 4 << 20)
+    };
+    while has_part().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nothing has come");
+        std::thread::yield_now();
+    }
+    victim.kill();
+    let sent = sending.ended();
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    assert!(sent.err.iter().any(|line| line.contains(&a)), "{sent:?}");
+    assert!(!dies.0.join(name).join("large").exists(), "half a file under its final name");
+    assert!(other.ended().status.success());
+    assert_same(&source.0, &lives.0.join(name));
+
+    let (again, a) = receiver(&dies, &["--once"]);
+    assert!(sender(&source, &[&a]).ended().status.success());
+    let ended = again.ended();
+    let line: serde_json::Value = serde_json::from_str(&ended.out[0]).unwrap();
+    let bytes = line["bytes"].as_u64().unwrap();
+    assert!((1..=188 << 20).contains(&bytes), "it went on from where it was: {line}");
+    assert_same(&source.0, &dies.0.join(name));
+}
+
+#[test]
+fn a_command_line_that_cannot_be_is_refused() {
+    let refused = support::assert_refused;
+    refused(&["copy"], 2, "--to");
+    refused(&["copy", "--listen", "127.0.0.1:0"], 2, "--into");
+    refused(&["copy", "--to", "127.0.0.1:1", "no such file"], 2, "no such file");
+    refused(&["copy", "--to", "127.0.0.1:1", "src", "src"], 2, "two things");
+}
