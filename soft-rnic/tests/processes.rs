@@ -274,6 +274,7 @@ fn memory_of_a_stopped_process_is_written_and_read() {
     let mut end = End::new(RC);
     let far = join(&end, &mut other, patient());
     other.signal(libc::SIGSTOP);
+    wait_until_all(other.pid(), 'T');
     for (memory, len) in [(SHARED, 8), (HEAP, 8), (SHARED, 100_001), (HEAP, 100_001)] {
         let (addr, key) = far.memory[memory];
         fill(&mut end.heap[..len], len as u8);
@@ -309,6 +310,7 @@ fn a_message_waits_for_a_stopped_process_and_arrives_when_that_goes_on() {
     let hasty = Config { timeout: 1, retry_cnt: 0, ..patient() };
     join(&end, &mut other, hasty);
     other.signal(libc::SIGSTOP);
+    wait_until_all(other.pid(), 'T');
     end.send(end.local(HEAP, 0, 8));
     let until = Instant::now() + Duration::from_millis(100);
     while Instant::now() < until {
@@ -557,12 +559,17 @@ fn a_receiver_that_sleeps_is_woken_and_does_not_spin() {
 
 /// Until all threads of a process sleep, twice in a row.
 fn wait_until_asleep(pid: i32) {
+    wait_until_all(pid, 'S');
+}
+
+/// Until all threads of a process are in a state, twice in a row.
+fn wait_until_all(pid: i32, state: char) {
     let mut seen = 0;
     while seen < 2 {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let sleeps = |entry: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(state))
         };
         let all = threads.filter_map(Result::ok).all(sleeps);
         seen = if all { seen + 1 } else { 0 };

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::device::Device;
@@ -43,6 +43,7 @@ const ROUNDS: u32 = 64;
 
 const DOORBELL: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
+const NUDGE: u64 = u64::MAX - 2;
 
 /// The thread, and what it knows.
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub(crate) struct Helper {
     started: Mutex<bool>,
     /// What it waits for; there once it was started.
     epoll: OnceLock<OwnedFd>,
+    /// Wakes it, and nobody else as the doorbell does.
+    nudge: OnceLock<OwnedFd>,
     /// The program has polled since the last look.
     polled: AtomicBool,
     /// Polls since the process was armed.
@@ -95,8 +98,9 @@ impl Neighbours {
             && helper.polls.fetch_add(1, Ordering::Relaxed) < POLLS;
         if !sleeps {
             here.directory.armed.store(0, Ordering::Relaxed);
-            // The helper looks from time to time from now on.
-            ring(&here.doorbell);
+            // The helper looks from time to time from now on. Other threads that wait need
+            // not: who polls takes what comes for all.
+            self.poke();
         }
     }
 
@@ -116,7 +120,7 @@ impl Neighbours {
         let knew = has_failed();
         if here.directory.armed.swap(number, Ordering::Relaxed) == 0 && !heavy() && !knew {
             // Or neither: then the helper looks from time to time, and has to know that.
-            ring(&here.doorbell);
+            self.poke();
         }
     }
 
@@ -143,8 +147,8 @@ impl Neighbours {
     /// Lets the helper look at once.
     #[cold]
     pub(super) fn poke(&self) {
-        if let Some(here) = self.told() {
-            ring(&here.doorbell);
+        if let Some(nudge) = self.helper.nudge.get() {
+            ring(nudge);
         }
     }
 
@@ -225,7 +229,7 @@ pub(crate) fn before_waiting(
         }
     }
     // Others never stop: it need not wait.
-    neighbours.poke();
+    ring(&here.doorbell);
 }
 
 /// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
@@ -252,7 +256,16 @@ impl Device {
             return Ok(());
         }
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (fd, event) in [(&here.doorbell, DOORBELL), (&here.listener, LISTENER)] {
+        let nudge = match neighbours.helper.nudge.get() {
+            Some(nudge) => nudge,
+            None => {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                let new = eventfd(0, flags)?;
+                neighbours.helper.nudge.get_or_init(|| new)
+            }
+        };
+        let watched = [(&here.doorbell, DOORBELL), (&here.listener, LISTENER), (nudge, NUDGE)];
+        for (fd, event) in watched {
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;
         }
@@ -276,7 +289,7 @@ impl Device {
     /// Does what has to be done for the helper's events.
     fn serve(self: &Arc<Device>, neighbours: &Neighbours, event: u64) {
         match event {
-            DOORBELL => {}
+            DOORBELL | NUDGE => {}
             LISTENER => self.take_in(),
             slot => {
                 if let Some(pair) = neighbours.pair(slot as u32).filter(|p| p.has_left()) {

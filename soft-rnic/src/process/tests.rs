@@ -435,3 +435,16 @@ fn a_queue_pair_that_only_receives_waits_for_its_peer_before_it_goes() {
         assert_eq!(clear(), Ok(()));
     }
 }
+
+#[test]
+fn who_polls_wakes_nobody_who_waits() {
+    let neighbours = waiting();
+    let here = neighbours.here().unwrap();
+    let is_armed = || here.directory.armed.load(Ordering::Relaxed) != 0;
+    neighbours.saw_poll();
+    assert!(is_armed(), "it looks around before it sleeps");
+    for _ in 0..1_000 {
+        neighbours.saw_poll();
+    }
+    assert!(!is_armed() && !pair::answer(&here.doorbell));
+}
