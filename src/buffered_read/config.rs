@@ -17,7 +17,7 @@ use crate::wait::WaitStrategy;
 /// ```
 /// use rdma_conn::{buffered_read::Config, ring::RingShape};
 ///
-/// let ring = RingShape { ring_bytes: 1 << 20, ..RingShape::default() };
+/// let ring = RingShape { ring_bytes: 8 << 20, ..RingShape::default() };
 /// let config = Config { ring, reads: 8, ..Config::default() };
 /// config.validate()?;
 /// assert!(Config { reads: 0, ..config }.validate().is_err());
@@ -45,6 +45,10 @@ pub struct Config {
     pub head_threshold: u64,
     /// Looks at the tail in vain until the sender is told all that it does not know yet.
     pub patience: u32,
+    /// Bytes that are worth a READ of their own while the sender goes on sending: fewer are
+    /// left to gather until a look at the tail finds that it has paused. Each READ of a line
+    /// of memory that is being filled holds the sender up. 0 reads whatever there is.
+    pub gather_bytes: u64,
     /// Messages of one peer from the oldest that is held to the newest, at most: a power of
     /// two; beyond it, the next one is received when the oldest was freed. 0 chooses one for
     /// each 16 bytes of the ring.
@@ -67,17 +71,19 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A mirrored ring of 256 KiB, READs of at most 64 KiB, up to 4 of them at once.
+    /// A mirrored ring of 1 MiB, READs of at most 64 KiB, up to 4 of them at once. (With a
+    /// ring of 256 KiB, both ends soon work on the same lines of memory.)
     fn default() -> Config {
         Config {
-            ring: RingShape::default(),
+            ring: RingShape { ring_bytes: 1 << 20, ..RingShape::default() },
             pages: Pages::Normal,
             peer_ring_bytes: 64 << 20,
             max_read_bytes: 64 << 10,
             reads: 4,
             ahead: true,
             head_threshold: 0,
-            patience: 8,
+            patience: 32,
+            gather_bytes: 4096,
             lendable: 0,
             idle_rounds: 64,
             wait: WaitStrategy::Adaptive,
@@ -133,8 +139,10 @@ impl Config {
             chosen => chosen,
         };
         let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
+        // A sender that waits for room has paused; it need not wait for that to be seen.
+        let gather = self.gather_bytes.min(geometry.capacity() / 8);
         let (is_ahead, patience) = (self.ahead, self.patience);
-        ReaderConfig { head_threshold, fetch, is_ahead, patience }
+        ReaderConfig { head_threshold, fetch, is_ahead, patience, gather }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A receiver's side of one queue pair: what it reads, where it lands, how it ends.
 
+use std::hint::spin_loop;
+
 use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words};
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT};
 use conn_core::ring::{Record, Taken};
@@ -81,6 +83,9 @@ impl Link {
     /// Rounds of posting and polling in one look: the tail, the data, and what came with
     /// them, where the device is that fast.
     const ROUNDS: u32 = 3;
+
+    /// Pauses of the processor between two looks at a tail: each look holds the sender up.
+    const PAUSES: u32 = 16;
 
     pub(super) fn new(parts: LinkParts) -> Link {
         let LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block } = parts;
@@ -185,7 +190,7 @@ impl Link {
     /// Reads on, and tells the sender what it is to know. Whether there may be something to
     /// hand out.
     pub(super) fn drive(&mut self) -> bool {
-        for _ in 0..Self::ROUNDS {
+        for round in 0..Self::ROUNDS {
             self.collect();
             if self.ended.is_some() {
                 return false;
@@ -195,6 +200,7 @@ impl Link {
             let is_hungry = !has_landed || self.is_partial();
             if is_hungry {
                 self.reader.look_again();
+                self.pause(round);
             }
             let posted = self.post();
             if !is_hungry {
@@ -205,6 +211,14 @@ impl Link {
             }
         }
         false
+    }
+
+    /// Leaves the sender alone for a moment, before a tail is looked at again that goes on,
+    /// or has just been looked at in vain.
+    fn pause(&self, round: u32) {
+        if self.reader.is_gathering() || round > 0 && self.reader.vain_looks() > 0 {
+            (0..Self::PAUSES).for_each(|_| spin_loop());
+        }
     }
 
     /// Whether of the record that comes next only a part has landed. (One that is whole, or

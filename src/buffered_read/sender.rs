@@ -128,7 +128,11 @@ impl Sender {
     /// [`SendError::Full`] when there is none: nothing was sent, try again later.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        self.try_send_with(message.len(), |room| room.copy_from_slice(message))
+        let grant = self.grant(message.len())?;
+        match self.ring.copy_in(grant.payload().offset as usize, message) {
+            Ok(()) => self.commit(grant, message.len() as u32),
+            Err(_) => Err(self.misjudged()),
+        }
     }
 
     /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly `bytes`
@@ -337,6 +341,9 @@ impl std::ops::DerefMut for Reserved<'_> {
 
 /// Accepting a message.
 impl Sender {
+    /// How far ahead the ring's lines are asked for, in bytes.
+    const AHEAD: usize = 1024;
+
     /// Room for a message; looks at the receiver's words only when there seems to be none.
     #[inline]
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
@@ -371,6 +378,7 @@ impl Sender {
         }
         let tail = self.source.tail_word();
         self.block.publish(TAIL_AT, tail.to_le());
+        self.ring.will_fill(header.offset as usize + Self::AHEAD);
         self.stats.messages += 1;
         self.stats.bytes += u64::from(len);
         Ok(Ticket { sender: self.number, end: tail })

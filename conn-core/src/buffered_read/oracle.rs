@@ -59,6 +59,8 @@ pub struct Shape {
     pub is_ahead: bool,
     /// The reader's.
     pub patience: u32,
+    /// The reader's.
+    pub gather: u64,
 }
 
 /// Both ends, their memory, and what is between them.
@@ -94,6 +96,7 @@ impl Connection {
             fetch: FetchConfig { max_read_bytes, reads },
             is_ahead: shape.is_ahead,
             patience: shape.patience,
+            gather: shape.gather,
         };
         let memory = vec![0xa5; capacity as usize];
         Some(Self {

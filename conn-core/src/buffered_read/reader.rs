@@ -23,6 +23,9 @@ pub struct ReaderConfig {
     /// Looks at the tail in vain, one after the other, until the sender is told all that
     /// it has not been told.
     pub patience: u32,
+    /// Bytes that are worth a READ of their own while the sender goes on: fewer are left to
+    /// gather until a look finds that it has paused. 0 reads all at once.
+    pub gather: u64,
 }
 
 /// What is to be posted, in this order, with one doorbell. Each completes visibly.
@@ -92,7 +95,7 @@ enum Kind {
 /// use conn_core::ring::{Geometry, fetch::{FetchConfig, Read}};
 ///
 /// let fetch = FetchConfig { max_read_bytes: 4096, reads: 4 };
-/// let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 8 };
+/// let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 8, gather: 0 };
 /// let mut reader = Reader::new(Geometry::mirrored(1 << 16, 1 << 12)?, config)?;
 ///
 /// reader.look_again(); // there is nothing to hand out
@@ -118,6 +121,8 @@ pub struct Reader {
     words: u32,
     /// There was nothing to hand out, and nothing has landed since.
     is_hungry: bool,
+    /// What is there is not yet worth a READ, and the sender goes on.
+    is_gathering: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
     /// Looks at the tail in vain, one after the other.
@@ -148,6 +153,7 @@ impl Reader {
             posted: 0,
             words: 0,
             is_hungry: false,
+            is_gathering: false,
             is_tail_wanted: false,
             is_tail_coming: false,
             vain: 0,
@@ -184,6 +190,9 @@ impl Reader {
     }
 
     fn next_read(&mut self) -> Option<Read> {
+        if self.is_gathering {
+            return None;
+        }
         let may = self.config.is_ahead || self.is_hungry && self.fetch.on_their_way() == 0;
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
     }
@@ -273,10 +282,14 @@ impl Reader {
 
     fn on_tail(&mut self, word: u64) -> Result<(), ReaderError> {
         let new = self.ring.on_tail(word & !LAST).map_err(ReaderError::Tail)?;
-        self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
         if word & LAST != 0 && self.state == State::Open {
             self.state = State::Ending;
         }
+        // One that was idle, and has something now, is read at once.
+        let goes_on = new > 0 && self.vain == 0 && self.state == State::Open;
+        let there = self.ring.tail() - self.fetch.requested();
+        self.is_gathering = goes_on && there < self.config.gather;
+        self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
         Ok(())
     }
 
@@ -296,6 +309,12 @@ impl Reader {
     #[inline]
     pub fn is_over(&self) -> bool {
         self.state == State::Ended && self.ring.next_header().is_none()
+    }
+
+    /// Whether what is there is left to gather: look again a little later.
+    #[inline]
+    pub fn is_gathering(&self) -> bool {
+        self.is_gathering
     }
 
     /// Looks at the tail in vain, one after the other.

@@ -14,6 +14,7 @@ fn shape(is_mirrored: bool, is_ahead: bool) -> Shape {
         reads: 2,
         is_ahead,
         patience: 2,
+        gather: 16,
     }
 }
 
@@ -61,16 +62,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
-    (4..9_u32, any::<bool>(), 0..64_u64, 8..80_u32, 1..5_u32, any::<bool>(), 0..4_u32).prop_map(
-        |(
-            capacity_log2,
-            is_mirrored,
-            head_threshold,
-            max_read_bytes,
-            reads,
-            is_ahead,
-            patience,
-        )| {
+    let reading = (8..80_u32, 1..5_u32, any::<bool>(), 0..64_u64);
+    (4..9_u32, any::<bool>(), 0..64_u64, reading, 0..4_u32).prop_map(
+        |(capacity_log2, is_mirrored, head_threshold, reading, patience)| {
+            let (max_read_bytes, reads, is_ahead, gather) = reading;
             Shape {
                 capacity_log2,
                 is_mirrored,
@@ -79,6 +74,7 @@ fn any_shape() -> impl Strategy<Value = Shape> {
                 reads,
                 is_ahead,
                 patience,
+                gather,
             }
         },
     )
@@ -131,7 +127,7 @@ fn the_tail_comes_with_the_data() {
     use super::{Reader, ReaderConfig, Request};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 1 };
+    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 1, gather: 0 };
     let geometry = crate::ring::Geometry::mirrored(256, 64).unwrap();
     let mut reader = Reader::new(geometry, config).unwrap();
     let posted = |reader: &mut Reader| std::iter::from_fn(|| reader.next_request()).count();
@@ -150,4 +146,34 @@ fn the_tail_comes_with_the_data() {
     reader.on_completion(|| 192).unwrap();
     // Nothing was handed out yet.
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
+}
+
+/// While the sender goes on, little is left to gather; when it pauses, or was idle, all is
+/// read at once.
+#[test]
+fn little_is_left_to_gather_while_the_sender_goes_on() {
+    use super::{Reader, ReaderConfig, Request};
+    use crate::ring::fetch::{FetchConfig, Read};
+    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
+    let config =
+        ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 9, gather: 32 };
+    let geometry = crate::ring::Geometry::mirrored(256, 64).unwrap();
+    let mut reader = Reader::new(geometry, config).unwrap();
+    let look = |reader: &mut Reader, tail: u64| {
+        reader.look_again();
+        assert_eq!(reader.next_request(), Some(Request::Tail));
+        reader.on_completion(|| tail).unwrap();
+    };
+    look(&mut reader, 0);
+    look(&mut reader, 8);
+    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 8 })));
+    assert_eq!(reader.next_request(), Some(Request::Tail));
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| 16).unwrap();
+    assert!(reader.is_gathering());
+    look(&mut reader, 24);
+    assert!(reader.is_gathering());
+    look(&mut reader, 24);
+    assert!(!reader.is_gathering());
+    assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 8, len: 16 })));
 }

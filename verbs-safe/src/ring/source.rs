@@ -80,6 +80,39 @@ impl SourceRing {
         Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 
+    /// Copies all of `from` to `offset`: what [`lend`](Self::lend) and a copy do, but that
+    /// the lines of long messages, which a peer on another processor may have read, are
+    /// asked for ahead of the copy.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn copy_in(&mut self, offset: usize, from: &[u8]) -> Result<(), RegionError> {
+        if from.len() > Self::PIECE {
+            return self.copy_long(offset, from);
+        }
+        self.lend(offset, from.len())?.copy_from_slice(from);
+        Ok(())
+    }
+
+    /// Bytes that are copied at a time, while the lines of the next ones come.
+    const PIECE: usize = 512;
+
+    #[inline(never)]
+    fn copy_long(&mut self, offset: usize, from: &[u8]) -> Result<(), RegionError> {
+        self.lend(offset, from.len())?;
+        for line in (0..2 * Self::PIECE).step_by(64) {
+            self.will_fill(offset + line);
+        }
+        for (at, piece) in (offset..).step_by(Self::PIECE).zip(from.chunks(Self::PIECE)) {
+            for line in (0..Self::PIECE).step_by(64) {
+                self.will_fill(at + 2 * Self::PIECE + line);
+            }
+            self.lend(at, piece.len())?.copy_from_slice(piece);
+        }
+        Ok(())
+    }
+
     /// `len` bytes at `offset`, as they are: no more than the capacity.
     ///
     /// # Errors
@@ -105,6 +138,21 @@ impl SourceRing {
         // SAFETY: as in `lend`; and aligned, as the mapping is.
         unsafe { at.cast::<u64>().write(value.to_le()) };
         Ok(())
+    }
+
+    /// Says that the bytes at `offset` will be filled soon. A hint, whatever the offset: a
+    /// line that a peer on another processor has read takes a while to come back.
+    #[inline(always)]
+    pub fn will_fill(&self, offset: usize) {
+        let line = self.0.base.as_ptr().wrapping_add(offset);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction accesses nothing that the program can see, and ignores
+        // addresses without memory; processors without it skip it.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = line;
     }
 
     #[cold]
