@@ -14,12 +14,12 @@ use super::link::{Link, LinkParts};
 use super::receiver::{Policy, Receiver};
 use super::sender::{Sender, SenderParts};
 use super::{Config, ConnectError, Peer};
-use crate::device::Device;
+use crate::device::{Device, Provider};
 use crate::handshake::{Exchange, Stream};
 use crate::reception::Hello;
 use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
 use crate::ring::setup::{self, Draft, Half, PeerHalf, unfit};
-use crate::send_recv::ConfigError;
+use crate::send_recv::{ConfigError, Inline};
 use crate::wire::{Port, Wire, completion_queue, tracker};
 
 /// Send-queue slots of a sender that data cannot take: probes.
@@ -51,7 +51,7 @@ impl NewSender {
         let pd = isolated(device)?;
         let depth = config.send_queue + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.wait)?;
-        let inline = config.inline.asked_bytes();
+        let inline = inline_bytes(device, config);
         let pair = pd.create_qp(
             &QueuePairConfig {
                 port: config.transport.port,
@@ -125,6 +125,15 @@ impl Half for NewSender {
 
     fn abandon(mut sender: Sender) {
         sender.abandon();
+    }
+}
+
+/// What to ask the device for. A device in software reads the ring no later than it would
+/// read the request.
+fn inline_bytes(device: &Device, config: &Config) -> u32 {
+    match (config.inline, device.provider()) {
+        (Inline::Auto, Provider::Soft) => 0,
+        (inline, _) => inline.asked_bytes(),
     }
 }
 

@@ -11,7 +11,7 @@ use rdma_conn::conn_core::handshake::{
 use rdma_conn::device::Device;
 use rdma_conn::verbs_safe::{
     self, CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, QpControl, QueuePairConfig,
-    RecvQueue, RecvSide, RemoteAccess, SendOp, SendQueue, WcStatus,
+    RecvQueue, RecvSide, RemoteAccess, RemoteSpan, SendOp, SendQueue, WcStatus,
 };
 
 use super::PATIENCE;
@@ -120,6 +120,25 @@ impl RawEnd {
     /// Posts one control message.
     pub fn control(&mut self, imm: u32) {
         self.post(SendOp::SendImm { len: 0, imm });
+    }
+
+    /// Posts a write.
+    pub fn write(&mut self, bytes: &[u8], remote: RemoteSpan) {
+        self.fill(bytes);
+        self.post(SendOp::Write { len: bytes.len() as u32, remote });
+    }
+
+    /// Posts a write with an immediate.
+    pub fn write_imm(&mut self, bytes: &[u8], imm: u32, remote: RemoteSpan) {
+        self.fill(bytes);
+        self.post(SendOp::WriteImm { len: bytes.len() as u32, imm, remote });
+    }
+
+    fn fill(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let slot = self.send.next_slot().expect("a free slot");
+            slot[..bytes.len()].copy_from_slice(bytes);
+        }
     }
 
     fn post(&mut self, op: SendOp) {

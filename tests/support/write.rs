@@ -1,16 +1,26 @@
 //! What the tests of Buffered Write share.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rdma_conn::WaitStrategy;
-use rdma_conn::buffered_write::{Config, Tail};
+use rdma_conn::buffered_write::{self, Config};
+use rdma_conn::conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId, decode};
+use rdma_conn::conn_core::ring::offer::{
+    HEAD_AT, HalfOffer, Offer, Place, RingOffer, TAIL_AT, Tail,
+};
+use rdma_conn::conn_core::ring::{Geometry, Told};
+use rdma_conn::device::Device;
 use rdma_conn::ring::{Layout, RingShape};
+use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
 
 use super::NEVER;
+use super::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
 
 /// A ring of a page, which goes round soon; without a keepalive that could hide a lost
 /// wake-up.
-pub fn small(layout: Layout, tail: Tail) -> Config {
+pub fn small(layout: Layout, tail: buffered_write::Tail) -> Config {
     let message_bytes = if layout == Layout::Mirrored { 4088 } else { 2040 };
     Config {
         ring: RingShape { ring_bytes: 4096, message_bytes, layout },
@@ -24,7 +34,8 @@ pub fn small(layout: Layout, tail: Tail) -> Config {
 pub fn all() -> Vec<Config> {
     let mut all = Vec::new();
     for layout in [Layout::Mirrored, Layout::Plain] {
-        for tail in [Tail::Immediate { window: 2 }, Tail::Immediate { window: 64 }, Tail::Written] {
+        use buffered_write::Tail::{Immediate, Written};
+        for tail in [Immediate { window: 2 }, Immediate { window: 64 }, Written] {
             for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
                 all.push(Config { wait, ..small(layout, tail) });
             }
@@ -36,4 +47,131 @@ pub fn all() -> Vec<Config> {
 /// As [`all`], for peers that die: whoever waits asks after them soon.
 pub fn inquisitive(config: Config) -> Config {
     Config { keepalive: Duration::from_millis(20), transport: super::impatient(), ..config }
+}
+
+/// A hand-made sender that knows its peer's ring and control block.
+pub struct RawSender {
+    pub raw: RawEnd,
+    ring: RingOffer,
+    control: Place,
+    /// Where the peer writes its head.
+    pub block: SharedRegion,
+}
+
+fn region(device: &Device, bytes: usize) -> (SharedRegion, Place) {
+    let access = RemoteAccess { read: false, write: true, atomic: false };
+    let config = SharedRegionConfig { access, on_demand: false };
+    let region = device.pd().register_shared(Mapping::new(bytes).unwrap(), config).unwrap();
+    let span = region.remote(0, 8).unwrap();
+    (region, Place { addr: span.addr, rkey: span.rkey })
+}
+
+fn at(place: Place, offset: u64, len: u64) -> RemoteSpan {
+    RemoteSpan { addr: place.addr + offset, rkey: place.rkey, len }
+}
+
+fn encoded(half: HalfOffer) -> Vec<u8> {
+    let offer = Offer { initiator_to_acceptor: Some(half), acceptor_to_initiator: None, user: b"" };
+    let mut bytes = vec![0; 512];
+    let length = offer.encode(&mut bytes).unwrap();
+    bytes.truncate(length);
+    bytes
+}
+
+fn half_of(frame: &Parameters<'_>) -> HalfOffer {
+    Offer::decode(frame.application).unwrap().initiator_to_acceptor.unwrap()
+}
+
+impl RawSender {
+    /// Connects to a listener of the library.
+    pub fn to(address: SocketAddr, device: &Device) -> RawSender {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let raw = RawEnd::new(device, Shape::default());
+        let (block, place) = region(device, 4096);
+        let application = encoded(HalfOffer { control: Some(place), ring: None });
+        let hello = Parameters {
+            protocol: ProtocolId::BUFFERED_WRITE,
+            initiator_to_acceptor: Some(raw.endpoint()),
+            application: &application,
+            ..parameters(device, Options::NONE)
+        };
+        write_frame(&mut stream, &Frame::Hello(hello));
+        let answer = read_frame(&mut stream).expect("an answer");
+        let Frame::Accept(peer) = decode(&answer).unwrap().frame else { panic!("not accepted") };
+        raw.connect(device, &peer, &peer.initiator_to_acceptor.unwrap());
+        let half = half_of(&peer);
+        write_frame(&mut stream, &Frame::Ready);
+        RawSender { raw, ring: half.ring.unwrap(), control: half.control.unwrap(), block }
+    }
+
+    /// Writes bytes at a place of the ring.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) {
+        self.raw.write(bytes, at(self.ring.place, offset, bytes.len() as u64));
+    }
+
+    /// Writes a record's header as it has to be, and as much of a payload as there is.
+    pub fn put_record(&mut self, position: u64, len: u32, payload: &[u8]) {
+        let word = (position << 29 | u64::from(len)).to_le_bytes();
+        let offset = position % self.ring.geometry.capacity();
+        self.put(offset, &[&word[..], payload].concat());
+    }
+
+    /// Tells a tail, whichever way the peer wants it.
+    pub fn tell(&mut self, position: u64, is_last: bool) {
+        let told = Told { position, is_last };
+        match self.ring.tail {
+            Tail::Written => {
+                let to = at(self.control, TAIL_AT, 8);
+                self.raw.write(&told.to_word().to_le_bytes(), to);
+            }
+            _ => self.tell_imm(told.to_imm()),
+        }
+    }
+
+    /// Sends an immediate.
+    pub fn tell_imm(&mut self, imm: u32) {
+        self.raw.write_imm(b"", imm, at(self.ring.place, 0, 0));
+    }
+}
+
+/// A hand-made receiver: the acceptor of a sender of the library.
+pub struct RawReceiver {
+    pub raw: RawEnd,
+    peer_block: Place,
+    /// Ring and control block.
+    pub ring: SharedRegion,
+    pub block: SharedRegion,
+}
+
+impl RawReceiver {
+    /// Accepts whoever is at the other end, with a ring of a page.
+    pub fn accept(stream: &mut (impl Read + Write), device: &Device, tail: Tail) -> RawReceiver {
+        let hello = read_frame(stream).expect("a Hello");
+        let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
+        let raw = RawEnd::new(device, Shape::default());
+        let ((ring, ring_place), (block, block_place)) =
+            (region(device, 4096), region(device, 4096));
+        let geometry = Geometry::plain(4096, 1000).unwrap();
+        let offer = RingOffer { place: ring_place, geometry, tail };
+        let application = encoded(HalfOffer { control: Some(block_place), ring: Some(offer) });
+        let accept = Parameters {
+            protocol: ProtocolId::BUFFERED_WRITE,
+            initiator_to_acceptor: Some(Endpoint { recv_window: 15, ..raw.endpoint() }),
+            application: &application,
+            ..parameters(device, Options::NONE)
+        };
+        raw.connect(device, &peer, &peer.initiator_to_acceptor.unwrap());
+        write_frame(stream, &Frame::Accept(accept));
+        let ready = read_frame(stream).expect("Ready");
+        assert_eq!(decode(&ready).unwrap().frame, Frame::Ready);
+        let peer_block = half_of(&peer).control.unwrap();
+        RawReceiver { raw, peer_block, ring, block }
+    }
+
+    /// Tells a head, and how many immediates were taken.
+    pub fn tell(&mut self, position: u64, is_last: bool, taken: u64) {
+        let head = Told { position, is_last }.to_word().to_le_bytes();
+        let words = [head, taken.to_le_bytes()].concat();
+        self.raw.write(&words, at(self.peer_block, HEAD_AT, 16));
+    }
 }

@@ -1,5 +1,7 @@
 //! Registered memory that peers can reach at any time.
 
+mod words;
+
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -274,9 +276,10 @@ impl SharedRegion {
         let (head, words, tail) = words_of(offset, to.len());
         let mut rest = to;
         self.load_part(head, &mut rest);
-        for at in words.step_by(8) {
-            push(&mut rest, &self.word_at(at).load(Ordering::Relaxed).to_ne_bytes());
-        }
+        let (middle, last) = rest.split_at_mut(words.len());
+        // SAFETY: the words lie inside, aligned; the slice has as many bytes.
+        unsafe { words::load(middle, self.base.as_ptr().add(words.start)) };
+        rest = last;
         self.load_part(tail, &mut rest);
         Ok(())
     }
@@ -292,10 +295,8 @@ impl SharedRegion {
         let (first, rest) = from.split_at(head.len());
         let (middle, last) = rest.split_at(words.len());
         self.store_part(head, first, Ordering::Relaxed);
-        let (chunks, _) = middle.as_chunks::<8>();
-        for (at, chunk) in words.step_by(8).zip(chunks) {
-            self.word_at(at).store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
-        }
+        // SAFETY: the words lie inside, aligned; the slice has as many bytes.
+        unsafe { words::store(self.base.as_ptr().add(words.start), middle) };
         self.store_part(tail, last, Ordering::Relaxed);
         Ok(())
     }

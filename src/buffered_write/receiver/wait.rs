@@ -8,6 +8,9 @@ use crate::buffered_write::{Ended, RecvError};
 use crate::wait::{Deadline, Idle, NAP, SILENT, Step, WaitStrategy};
 
 impl Receiver {
+    /// Looks between two pauses of a wait: a pause takes as long as a few looks.
+    const TRIES_PER_STEP: u32 = 8;
+
     #[cold]
     pub(super) fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
         if self.joined == 0 {
@@ -17,9 +20,11 @@ impl Receiver {
         let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
         let mut idle = idle.resume(&mut self.silence);
         loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
+            for _ in 0..Self::TRIES_PER_STEP {
+                match self.try_recv() {
+                    Err(RecvError::Empty) => {}
+                    done => return done,
+                }
             }
             match idle.step() {
                 Step::Again => {}
