@@ -8,6 +8,7 @@
 #![no_main]
 
 use conn_core::{
+    buffered_write::{WriteReceiver, WriteSender},
     control::Control,
     credit::{CreditGrantor, CreditWindow},
     direct_read::{
@@ -49,6 +50,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         frees_from_anywhere_are_reposted,
         who_sleeps_is_woken,
         records_go_round_the_ring,
+        records_are_pushed,
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         lies_are_refused,
@@ -228,6 +230,35 @@ fn memory_is_read_and_given_back() -> Option<bool> {
         }
     }
     Some(offers.acked() == 1000 && read == 857 && parts == 17_566)
+}
+
+/// A Buffered Write connection whose two ends share a memory: a push is no copy.
+fn records_are_pushed() -> Option<bool> {
+    let (geometry, mut memory) = (Geometry::mirrored(256, 120).ok()?, [0u8; 256]);
+    let mut sender = WriteSender::new(geometry, Some(2));
+    let mut receiver = WriteReceiver::new(geometry, 64, Some(2));
+    let mut received = 0;
+    for sent in 0..1000u32 {
+        let grant = sender.reserve(sent % 41).ok()?;
+        let Committed { header, .. } = sender.commit(grant, sent % 41).ok()?;
+        let at = header.offset as usize;
+        memory.get_mut(at..at + 8)?.copy_from_slice(&header.word.to_le_bytes());
+        if sent % 2 == 0 {
+            continue;
+        }
+        let push = sender.push()?;
+        sender.mark_pushed(&push);
+        receiver.on_immediate(push.tail.to_imm()).ok()?;
+        while let Some(at) = receiver.next_header() {
+            let word = memory.get(at as usize..)?.first_chunk()?;
+            received += u32::from(receiver.take(u64::from_le_bytes(*word)).ok()?.is_some());
+        }
+        receiver.on_freed(receiver.read_pointer());
+        let update = receiver.update_due()?;
+        receiver.mark_told(update);
+        sender.on_told(update.head.to_word(), update.taken).ok()?;
+    }
+    Some(received == 1000)
 }
 
 fn who_sleeps_is_woken() -> Option<bool> {
