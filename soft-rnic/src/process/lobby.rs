@@ -103,7 +103,7 @@ struct Introduction {
 
 impl Introduction {
     fn is_stale(&self) -> bool {
-        has_gone(&self.pidfd, &[self.socket.as_fd()])
+        has_gone(&self.pidfd, [&self.socket; 2])
     }
 }
 
@@ -435,7 +435,7 @@ mod tests {
         assert!(lobby.take_in(&here).is_empty());
         assert!(lobby.knows(here.slot));
         // It is told so (once no process has a copy that another test has just forked).
-        while !has_gone(&told.pidfd, &[told.socket.as_fd()]) {
+        while !has_gone(&told.pidfd, [&told.socket; 2]) {
             std::thread::yield_now();
         }
         other.kill().unwrap();

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -131,7 +131,7 @@ impl Pair {
     /// Whether the process has gone: it has ended, runs another program, or has let go of
     /// us. It does not access our memory any more, nor write into its rings.
     pub(crate) fn has_gone(&self) -> bool {
-        has_gone(&self.pidfd, &[self.socket.as_fd(), self.accepted.as_fd()])
+        has_gone(&self.pidfd, [&self.socket, &self.accepted])
     }
 
     /// Whether its memory is still that which it has told of, as far as it can be reached:
@@ -214,12 +214,14 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Whether the process behind a descriptor has ended, or has closed one of the connections
 /// to it: by itself, or by running another program.
-pub(crate) fn has_gone(pidfd: &OwnedFd, connections: &[BorrowedFd<'_>]) -> bool {
-    let mut fds: Vec<_> =
-        connections.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::empty())).collect();
-    fds.push(PollFd::new(pidfd, PollFlags::IN));
-    let happened = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::IN | PollFlags::HUP);
-    poll(&mut fds, Some(&NOW)).is_ok() && fds.iter().any(happened)
+pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
+    let hangs_up = PollFlags::empty();
+    let mut fds = [
+        PollFd::new(pidfd, PollFlags::IN),
+        PollFd::new(one, hangs_up),
+        PollFd::new(other, hangs_up),
+    ];
+    poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0)
 }
 
 /// Rings a doorbell. It never waits: its owner, who shares its flags, may have made it
