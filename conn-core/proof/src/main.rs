@@ -8,6 +8,7 @@
 #![no_main]
 
 use conn_core::{
+    buffered_read::{Reader, ReaderConfig, Request, Source, Words},
     buffered_write::{WriteReceiver, WriteSender},
     control::Control,
     credit::{CreditGrantor, CreditWindow},
@@ -45,6 +46,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let steps = [
+        a_ring_is_read,
         messages_flow,
         packed_messages_come_out,
         frees_from_anywhere_are_reposted,
@@ -144,6 +146,39 @@ fn frees_from_anywhere_are_reposted() -> Option<bool> {
         }
     }
     Some(sum == 4950 && queue.is_empty())
+}
+
+/// Both ends of Buffered Read until the sender knows that all was read.
+fn a_ring_is_read() -> Option<bool> {
+    let geometry = Geometry::mirrored(256, 100).ok()?;
+    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
+    let (is_ahead, patience, gather) = (true, 4, 0);
+    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead, patience, gather };
+    let (mut source, mut reader) = (Source::new(geometry), Reader::new(geometry, config).ok()?);
+    let (mut word, mut sent, mut taken) = (0, 0u32, 0u32);
+    while !source.is_seen() {
+        match source.reserve(16) {
+            Ok(grant) if sent < 500 => {
+                word = source.commit(grant, 16).ok()?.header.word;
+                sent += 1;
+            }
+            _ if sent == 500 => source.finish(),
+            _ => {}
+        }
+        reader.look_again();
+        while let Some(request) = reader.next_request() {
+            reader.on_completion(|| source.tail_word()).ok()?;
+            if let Request::Words(Words { head, landed }) = request {
+                source.on_words(Words { head, landed }).ok()?;
+            }
+        }
+        // Each record is taken before the next one is sent, so that its header is the last.
+        if reader.next_header().is_some() && matches!(reader.take(word), Ok(Taken::Record(_))) {
+            taken += 1;
+            reader.on_freed(reader.ring().read_pointer());
+        }
+    }
+    Some(taken == 500 && source.has_landed(source.ring().tail()))
 }
 
 /// Records of every length through a ring of 256 bytes that is read over a network, freed
