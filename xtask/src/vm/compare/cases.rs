@@ -1,6 +1,6 @@
 //! What is compared: a verb, measured by its latency or its rate, in a form (post lists,
-//! inline, shared receive queue, several queue pairs, datagrams), at four sizes. The
-//! Send/Receive connection stands beside perftest's SENDs, for information.
+//! inline, shared receive queue, several queue pairs, datagrams), at four sizes.
+//! Connections stand beside the verb that their messages would need without them.
 
 use anyhow::{Result, bail};
 
@@ -25,7 +25,7 @@ pub(super) enum Verb {
 }
 
 /// One case, at any of its sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     pub(super) verb: Verb,
@@ -38,15 +38,18 @@ pub(super) struct Case {
     pub(super) qps: u32,
     /// Unreliable datagrams.
     pub(super) datagrams: bool,
-    /// On our side not the verb alone, but the connection that is made of it: it has no
-    /// target, since it also keeps account of credits.
-    pub(super) connection: bool,
+    /// On our side not the verb alone, but this connection.
+    pub(super) connection: Option<&'static str>,
+    /// The rate, or the latency, that is meant to be reached, as a multiple of perftest's.
+    pub(super) target: Option<f64>,
+    /// The sizes that it has, in bytes.
+    pub(super) sizes: (u32, u32),
     /// Whether whoever waits sleeps until the completion queue tells; all others poll.
     pub(super) events: bool,
 }
 
 /// One case at one size: a line of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Comparison {
     pub(super) case: Case,
     pub(super) size: u32,
@@ -63,6 +66,9 @@ const MTU: u32 = 4096;
 /// Beyond it a message is not meant to be inline.
 const LONGEST_INLINE: u32 = 512;
 
+/// From there on a message of Buffered Read is a READ of its own.
+const LONG: u32 = 8192;
+
 use Kind::{Latency, Rate};
 use Verb::{Read, Send, Write};
 
@@ -71,8 +77,8 @@ const CASES: &[Case] = &[
     Case { inline: true, ..Case::plain("send-lat-inline", Send, Latency) },
     Case { srq: true, ..Case::plain("send-lat-srq", Send, Latency) },
     Case { datagrams: true, ..Case::plain("send-lat-ud", Send, Latency) },
-    Case { connection: true, ..Case::plain("connection-lat", Send, Latency) },
-    Case { events: true, connection: true, ..Case::plain("connection-lat-events", Send, Latency) },
+    Case::over("send-recv", "connection-lat", Send, Latency),
+    Case { events: true, ..Case::over("send-recv", "connection-lat-events", Send, Latency) },
     Case::plain("write-lat", Write, Latency),
     Case { inline: true, ..Case::plain("write-lat-inline", Write, Latency) },
     Case::plain("read-lat", Read, Latency),
@@ -81,13 +87,25 @@ const CASES: &[Case] = &[
     Case { inline: true, ..Case::plain("send-bw-inline", Send, Rate) },
     Case { qps: QPS, ..Case::plain("send-bw-qps", Send, Rate) },
     Case { srq: true, qps: QPS, ..Case::plain("send-bw-srq", Send, Rate) },
-    Case { connection: true, ..Case::plain("connection-bw", Send, Rate) },
-    Case { events: true, connection: true, ..Case::plain("connection-bw-events", Send, Rate) },
+    Case::over("send-recv", "connection-bw", Send, Rate),
+    Case { events: true, ..Case::over("send-recv", "connection-bw-events", Send, Rate) },
     Case::plain("write-bw", Write, Rate),
     Case { list: LIST, ..Case::plain("write-bw-list", Write, Rate) },
     Case { inline: true, ..Case::plain("write-bw-inline", Write, Rate) },
     Case::plain("read-bw", Read, Rate),
     Case { list: LIST, ..Case::plain("read-bw-list", Read, Rate) },
+    Case {
+        target: Some(20.0),
+        sizes: (16, 16),
+        ..Case::over("buffered-read", "buffered-read-16", Send, Rate)
+    },
+    Case {
+        target: Some(1.0),
+        sizes: (LONG, u32::MAX),
+        ..Case::over("buffered-read", "buffered-read-long", Read, Rate)
+    },
+    Case::over("buffered-write", "buffered-write-lat", Write, Latency),
+    Case::over("buffered-write", "buffered-write-bw", Write, Rate),
 ];
 
 impl Case {
@@ -110,9 +128,23 @@ impl Case {
             srq: false,
             qps: 1,
             datagrams: false,
-            connection: false,
+            connection: None,
+            target: Some(1.0),
+            sizes: (0, u32::MAX),
             events: false,
         }
+    }
+
+    /// A connection, without a target: it also keeps account of what the receiver has room
+    /// for.
+    const fn over(connection: &'static str, name: &'static str, verb: Verb, kind: Kind) -> Case {
+        let case = Case::plain(name, verb, kind);
+        Case { connection: Some(connection), target: None, ..case }
+    }
+
+    /// Whether many messages share a transfer.
+    pub(super) fn gathers(&self) -> bool {
+        self.connection.is_some_and(|connection| connection.starts_with("buffered"))
     }
 
     /// Every so many requests one completion. Perftest wants a post list to end with one.
@@ -127,6 +159,7 @@ impl Case {
     fn has_size(&self, size: u32) -> bool {
         size <= if self.inline { LONGEST_INLINE } else { u32::MAX }
             && size <= if self.datagrams { MTU } else { u32::MAX }
+            && (self.sizes.0..=self.sizes.1).contains(&size)
     }
 }
 
@@ -143,6 +176,12 @@ impl Comparison {
         };
         let all = if self.quick { all / 8 } else { all };
         (all / self.case.qps).next_multiple_of(self.case.signal_every())
+    }
+
+    /// Messages of ours: more of those that share transfers, for it to take as long.
+    pub(super) fn our_messages(&self) -> u32 {
+        let is_many = self.case.gathers() && self.case.kind == Rate && self.size <= 512;
+        self.messages() * if is_many { 32 } else { 1 }
     }
 }
 
@@ -169,7 +208,7 @@ pub(super) fn chosen(wanted: &[String], sizes: &[u32]) -> Result<Vec<Comparison>
     if all.is_empty() {
         bail!(
             "nothing to compare: inline cases have sizes up to {LONGEST_INLINE} bytes, datagrams \
-             up to {MTU}"
+             up to {MTU}, buffered-read-16 only 16, buffered-read-long from {LONG}"
         );
     }
     Ok(all)
@@ -196,7 +235,9 @@ mod tests {
         };
         let found = choose(&["send-bw", "send-bw-inline"], SIZES).unwrap();
         assert_eq!(found.len(), SIZES.len() + 2, "{found:?}");
-        assert_eq!(choose(&[], &[16]).unwrap().len(), CASES.len());
+        let at_16 = CASES.iter().filter(|case| case.has_size(16)).count();
+        assert_eq!(choose(&[], &[16]).unwrap().len(), at_16);
+        assert!(choose(&["buffered-read-long"], &[16]).is_err());
         assert!(choose(&["send"], SIZES).unwrap_err().to_string().contains("send-bw-list"));
         assert!(choose(&["send-bw-inline"], &[8192]).is_err());
         assert!(choose(&["send-lat-ud"], &[8192]).is_err());

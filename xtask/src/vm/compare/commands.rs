@@ -111,19 +111,25 @@ impl Comparison {
             Kind::Rate => ("bench", "messages"),
         };
         let what = match (case.connection, case.datagrams) {
-            (true, _) => "--protocol send-recv".to_owned(),
+            (Some(connection), _) => format!("--protocol {connection}"),
             (_, true) => format!("--op {verb} --transport ud --peers {}", case.qps),
             _ => format!("--op {verb} --qps {}", case.qps),
         };
         let wait = if case.events { "block" } else { "spin" };
         let mut line = format!(
-            "{command} {what} --device {} --size {size} --{amount} {} --wait {wait} --no-verify \
-             --json --signal-every {} --inline {}",
+            "{command} {what} --device {} --size {size} --{amount} {} --wait {wait} --no-verify --json",
             setting.device,
-            self.messages(),
-            case.signal_every(),
-            self.inline_bytes(),
+            self.our_messages(),
         );
+        if case.gathers() {
+            // A long message of Buffered Read is to be one READ, with its header.
+            return match case.verb {
+                Verb::Read => format!("{line} --max-read-bytes {}", size + 8),
+                _ => line,
+            };
+        }
+        line +=
+            &format!(" --signal-every {} --inline {}", case.signal_every(), self.inline_bytes());
         if case.kind == Kind::Rate {
             line += &format!(" --unacked {} --batch {}", Case::DEPTH, case.list);
         }
@@ -201,5 +207,9 @@ mod tests {
         both("send-lat-ud", "-c UD", "--transport ud --peers 1");
         both("connection-bw", "ib_send_bw", "bench --protocol send-recv");
         both("connection-lat-events", " -e", "--wait block");
+        both("buffered-read-16", "ib_send_bw", "bench --protocol buffered-read");
+        both("buffered-write-lat", "ib_write_lat", "pingpong --protocol buffered-write");
+        let (theirs, ours) = lines("buffered-read-long", 8192);
+        assert!(theirs.contains("ib_read_bw") && ours.contains("--max-read-bytes 8200"));
     }
 }

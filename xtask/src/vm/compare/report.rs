@@ -86,9 +86,9 @@ impl Measured {
     /// Whether a target is met, where there is one.
     fn meets_target(&self) -> Option<bool> {
         let case = self.comparison.case;
-        (!case.connection).then(|| match case.kind {
-            Kind::Rate => self.ratio() >= 1.0 - TOLERANCE,
-            Kind::Latency => self.ratio() <= 1.0 + TOLERANCE,
+        case.target.map(|target| match case.kind {
+            Kind::Rate => self.ratio() >= target * (1.0 - TOLERANCE),
+            Kind::Latency => self.ratio() <= target * (1.0 + TOLERANCE),
         })
     }
 
@@ -271,6 +271,8 @@ mod tests {
         assert_eq!(meets("send-lat", 104.0), Some(true));
         assert_eq!(meets("send-lat", 106.0), Some(false));
         assert_eq!(meets("connection-lat", 106.0), None);
+        assert_eq!(meets("buffered-read-16", 1910.0), Some(true));
+        assert_eq!(meets("buffered-read-16", 1890.0), Some(false));
     }
 
     #[test]

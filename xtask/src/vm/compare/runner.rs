@@ -110,7 +110,7 @@ fn our_figure(comparison: &Comparison, output: &str) -> Result<f64> {
     let line: Value = serde_json::from_str(output.trim()).context("it printed no JSON")?;
     ensure!(line["size_bytes"] == comparison.size, "its result is about another size");
     let (inline, case) = (&line["inline"], &comparison.case);
-    let is_told = !case.connection;
+    let is_told = case.connection.is_none();
     ensure!(!is_told || *inline == case.inline, "it was to be inline or not, and is {inline}");
     let field = match comparison.case.kind {
         Kind::Latency => "latency_ns_p50",
