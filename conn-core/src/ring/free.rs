@@ -202,7 +202,8 @@ impl FreeFront {
             // With nothing lent, the first slots serve: they are in the processor's cache.
             (self.first, self.next) = (0, 0);
         }
-        if self.lent() == list.slots() {
+        // More, if the caller came with another list: its slots are not written over.
+        if self.lent() >= list.slots() {
             return Err(TooManyLent);
         }
         let (at, slot) = list.slot(self.next);
