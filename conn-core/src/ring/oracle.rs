@@ -340,15 +340,22 @@ fn copy_out(memory: &[u8], offset: u64, len: u32) -> Vec<u8> {
     (0..len as usize).map(|at| memory[(offset as usize + at) % memory.len()]).collect()
 }
 
-/// Parses `memory`, in which a peer says that all up to `tail` are records, with the
-/// machine and naively; panics when they differ, and returns the payloads before the
-/// first lie.
-pub fn check_parse(geometry: Geometry, memory: &[u8], tail: u64) -> Vec<Span> {
+/// Parses `memory`, in which all up to `head` was freed, and a peer says that all up to
+/// `tail` are records, with the machine and naively; panics when they differ, and returns
+/// the payloads before the first lie. The head is in the first lap, at a multiple of 8.
+pub fn check_parse(geometry: Geometry, memory: &[u8], head: u64, tail: u64) -> Vec<Span> {
     assert_eq!(memory.len() as u64, geometry.capacity());
     let mut consumer = Consumer::new(geometry, ConsumerConfig { head_threshold: 0 });
-    let (mut found, mut position) = (Vec::new(), 0);
+    let (mut found, mut position) = (Vec::new(), head);
+    if head > 0 {
+        consumer.on_tail_landed(head).expect("in the first lap");
+        assert_eq!(consumer.take(skip_word(0, head)), Ok(Taken::Skipped));
+        consumer.on_all_freed();
+        consumer.mark_told(head);
+    }
     if consumer.on_tail(tail).is_err() {
-        assert!(tail > geometry.capacity() || !tail.is_multiple_of(ALIGN));
+        let most = head + geometry.capacity();
+        assert!(tail < head || tail > most || !tail.is_multiple_of(ALIGN));
         return found;
     }
     consumer.on_landed(tail).expect("what was sent");

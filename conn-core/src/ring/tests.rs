@@ -122,12 +122,15 @@ fn lies_are_told_apart() {
     assert_eq!(sender.on_head(12), Err(HeadError::Misaligned));
 }
 
-/// Every ring of 32 bytes whose words are records, skips, or nothing of the kind.
+/// Every ring of 32 bytes whose words are records, skips, or nothing of the kind, with
+/// its head everywhere.
 #[test]
 fn every_small_ring_parses_as_the_model_says() {
     const LENGTHS: [u32; 7] = [0, 1, 8, 9, 16, 24, u32::MAX];
     let mut rings = 0u64;
-    for is_mirrored in [true, false] {
+    for (is_mirrored, head) in
+        [true, false].into_iter().flat_map(|is| [0, 8, 16, 24].map(|h| (is, h)))
+    {
         let most = if is_mirrored { 24 } else { 8 };
         let geometry = Geometry::new(32, most, is_mirrored).unwrap();
         for n in 0..(2 * LENGTHS.len()).pow(4) {
@@ -135,16 +138,22 @@ fn every_small_ring_parses_as_the_model_says() {
             let word = |at: u32| {
                 let len = u64::from(LENGTHS[choice(at) % LENGTHS.len()]);
                 let skip = (choice(at) / LENGTHS.len()) as u64;
-                skip << 63 | u64::from(at) << 32 | len
+                skip << 63 | u64::from(mark(at, head, 4)) << 32 | len
             };
             let memory: Vec<u8> = (0..4).flat_map(|at| word(at).to_le_bytes()).collect();
-            for tail in (0..=32).step_by(8) {
-                let _ = check_parse(geometry, &memory, tail);
+            for tail in (head..=head + 32).step_by(8) {
+                let _ = check_parse(geometry, &memory, head, tail);
                 rings += 1;
             }
         }
     }
     println!("ring: {rings} rings parsed");
+}
+
+/// The mark that belongs where the word `at` lies, in a ring of so many words whose head is
+/// in the first lap.
+fn mark(at: u32, head: u64, words: u32) -> u32 {
+    if u64::from(at) * 8 < head { at + words } else { at }
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -184,14 +193,16 @@ proptest! {
     fn arbitrary_bytes_parse_as_the_model_says(
         is_mirrored: bool,
         words in proptest::collection::vec((any::<bool>(), 0..40u32, any::<u32>()), 16),
+        head in 0..16u64,
         tail in 0..20u64,
     ) {
         let geometry = Geometry::new(128, 40, is_mirrored).unwrap();
         let word = |(at, (is_marked, len, any)): (usize, (bool, u32, u32))| {
-            let mark = if is_marked { at as u32 | any & 1 << 31 } else { any };
+            let here = mark(at as u32, head * 8, 16);
+            let mark = if is_marked { here | any & 1 << 31 } else { any };
             u64::from(mark) << 32 | u64::from(len)
         };
         let memory: Vec<u8> = words.into_iter().enumerate().map(word).flat_map(u64::to_le_bytes).collect();
-        let _ = check_parse(geometry, &memory, tail * 8);
+        let _ = check_parse(geometry, &memory, head * 8, (head + tail) * 8);
     }
 }
