@@ -1,13 +1,14 @@
 //! Speed as ratios: each side of a comparison runs in turn with the other, in one
 //! process run, several rounds; medians are compared.
 //!
-//! `cargo bench --bench ratios` takes about two minutes; with `-- NAME …` only the
-//! named parts run: `connection`, `device`, `shared`. UCX's shared memory is the peer
-//! where `ucx_perftest` is installed (Debian: ucx-utils).
+//! `cargo bench --bench ratios` takes about five minutes; with `-- NAME …` only the
+//! named parts run: `connection`, `device`, `shared`, `processes`. UCX's shared memory is
+//! the peer where `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
 mod connection;
 mod device;
+mod processes;
 mod shared;
 mod ucx;
 
@@ -19,14 +20,19 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 3] =
-    [("connection", connection::run), ("device", device::run), ("shared", shared::run)];
+const PARTS: [Part; 4] = [
+    ("connection", connection::run),
+    ("device", device::run),
+    ("shared", shared::run),
+    ("processes", processes::run),
+];
 
 fn main() {
     // cargo bench passes --bench; everything else names a part.
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     if let Some(unknown) = asked.iter().find(|a| PARTS.iter().all(|(name, _)| name != a)) {
-        eprintln!("ratios: no part is called {unknown}: there are connection, device and shared");
+        let names = PARTS.map(|(name, _)| name).join(", ");
+        eprintln!("ratios: no part is called {unknown}: there are {names}");
         std::process::exit(2);
     }
     println!("{}; {ROUNDS} rounds each, medians", rdma_conn::build::summary());

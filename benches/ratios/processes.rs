@@ -1,0 +1,176 @@
+//! Two processes on `soft0`, each pinned to a core, by the command `rdma-conn`; beside
+//! them UCX's shared memory, and a pipe where it is about being woken.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use super::{ROUNDS, Target, in_turn, line, median, ucx};
+
+const TRIPS: u64 = 100_000;
+/// Trips where each end sleeps until it is woken.
+const WAKES: u64 = 5_000;
+/// To connect.
+const TRIES: usize = 1_000;
+const SECONDS: &str = "1";
+const LARGE: usize = 65_536;
+
+pub(crate) fn run() {
+    println!("Two processes on soft0 : UCX shared memory");
+    let program = build();
+    if ucx::find().is_none() {
+        println!("  ucx_perftest is not installed (Debian: ucx-utils), so only the rest is shown");
+    } else {
+        beside_ucx(&program);
+    }
+    let blocked = || half_trip(&program, WAKES, "--wait block");
+    let (ours, theirs) = in_turn(blocked, pipe_half_trip);
+    let what = "a receiver that sleeps, half a round trip : a pipe";
+    line(what, ours, theirs, "µs", Target::AtMost(1.5));
+    connections(&program);
+}
+
+fn beside_ucx(program: &PathBuf) {
+    let ways = [
+        ("16 B, half a round trip, --op write", "--op write --wait spin", 1.0),
+        ("16 B, half a round trip, --op send", "--op send --wait spin", 1.5),
+        ("16 B, half a round trip, a connection", "--wait spin", 1.5),
+    ];
+    for (what, flags, most) in ways {
+        let ours = || half_trip(program, TRIPS, flags);
+        let (ours, theirs) = in_turn(ours, || ucx::tag_half_trip(16, TRIPS));
+        line(what, ours, theirs, "µs", Target::AtMost(most));
+    }
+    let small = || rate(program, "--preset batched --size 16 --wait spin") / 1e6;
+    let (ours, theirs) = in_turn(small, || ucx::tag_rate(16, 2_000_000) / 1e6);
+    line("16 B, a connection, batched", ours, theirs, "M/s", Target::AtLeast(1.0));
+    // Both ends stay in their caches, as UCX does, which uses one buffer again and again.
+    let large = || rate(program, "--preset batched --unacked 16 --size 65536 --wait spin");
+    let to_gb = |rate: f64| rate * LARGE as f64 / 1e9;
+    let (ours, theirs) = in_turn(|| to_gb(large()), || to_gb(ucx::tag_rate(LARGE, 40_000)));
+    line("64 KiB, a connection, 16 unacknowledged", ours, theirs, "GB/s", Target::AtLeast(1.0));
+}
+
+/// Many connections of one process into one receiving thread of another.
+fn connections(program: &PathBuf) {
+    println!("16 B into one receiver : one connection");
+    flat(program, "queue pairs, one thread", [1, 10, 100, 256], |n| {
+        format!("--op send --batch 8 --wait spin --qps {n}")
+    });
+    flat(program, "connections, a thread each", [1, 10, 100, 1000], |n| {
+        let one_queue = if n > 1 { " --single-receiver" } else { "" };
+        format!("--preset batched --senders {n}{one_queue}")
+    });
+}
+
+fn flat(program: &PathBuf, what: &str, counts: [u32; 4], flags: impl Fn(u32) -> String) {
+    let mut rates = counts.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for (n, rates) in counts.into_iter().zip(&mut rates) {
+            rates.push(rate(program, &flags(n)) / 1e6);
+        }
+    }
+    let rates = rates.map(median);
+    for (n, rate) in counts.into_iter().zip(rates) {
+        line(&format!("{n} {what}"), rate, rates[0], "M/s", Target::AtLeast(0.8));
+    }
+}
+
+/// The command, built as it is shipped; cargo finds it done mostly.
+fn build() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package", "rdma-conn-apps"])
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "rdma-conn is built");
+    // This program is in `deps` beside it.
+    let here = std::env::current_exe().expect("a program knows its path");
+    here.parent().and_then(|deps| deps.parent()).expect("two folders").join("rdma-conn")
+}
+
+/// Half a round trip in µs, the median.
+fn half_trip(program: &PathBuf, trips: u64, flags: &str) -> f64 {
+    let flags = format!("--size 16 --iterations {trips} {flags}");
+    both_ends(program, "pingpong", &flags, "latency_ns_p50") / 1e3
+}
+
+/// Messages per second.
+fn rate(program: &PathBuf, flags: &str) -> f64 {
+    let flags = format!("--seconds {SECONDS} {flags}");
+    both_ends(program, "bench", &flags, "messages_per_s")
+}
+
+/// A figure of a session of two processes.
+fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &str) -> f64 {
+    let address = ucx::free_address();
+    let flags: Vec<&str> = flags.split(' ').collect();
+    // What both ends have to be told; the rest is the connecting one's.
+    let told = |name: &str, n: usize| {
+        flags.iter().position(|flag| *flag == name).map_or(&[][..], |at| &flags[at..at + n])
+    };
+    let listen = [command, "--listen", &address];
+    let shape = [told("--op", 2), told("--senders", 2), told("--single-receiver", 1)].concat();
+    let mut listener = end(program, 0, &[&listen[..], &shape].concat());
+    let mut tries = 0..TRIES;
+    let figure = loop {
+        // The listener needs a moment; until then the other end fails at once.
+        let connect = [command, "--connect", &address, "--no-verify"];
+        let connector = end(program, 1, &[&connect[..], &flags].concat());
+        let output = connector.wait_with_output().expect("rdma-conn ends");
+        if let Some(figure) = number(&String::from_utf8_lossy(&output.stdout), field) {
+            break figure;
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        if tries.next().is_none() || !matches!(listener.try_wait(), Ok(None)) {
+            panic!("rdma-conn {command} {flags:?}: {said}");
+        }
+    };
+    listener.wait().expect("rdma-conn ends");
+    figure
+}
+
+fn end(program: &PathBuf, core: u32, arguments: &[&str]) -> Child {
+    Command::new("taskset")
+        .args(["-c", &core.to_string()])
+        .arg(program)
+        .args(arguments)
+        .args(["--device", "soft0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("taskset (util-linux) and rdma-conn start")
+}
+
+/// The number behind a name in a JSON object.
+fn number(json: &str, field: &str) -> Option<f64> {
+    let (_, value) = json.split_once(&format!("\"{field}\":"))?;
+    value.split([',', '}']).next()?.trim().parse().ok()
+}
+
+/// Half a round trip, in µs, of 16 bytes through two pipes to `cat` on the other core.
+fn pipe_half_trip() -> f64 {
+    let before = rustix::thread::sched_getaffinity(None).expect("a thread has its cores");
+    let mut first = rustix::thread::CpuSet::new();
+    first.set(0);
+    rustix::thread::sched_setaffinity(None, &first).expect("there is a first core");
+    let mut cat = Command::new("taskset")
+        .args(["-c", "1", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("taskset (util-linux) and cat start");
+    let (mut to, mut from) = (cat.stdin.take().expect("piped"), cat.stdout.take().expect("piped"));
+    let mut message = [7; 16];
+    let mut trips: Vec<f64> = Vec::new();
+    for _ in 0..WAKES {
+        let start = Instant::now();
+        to.write_all(&message).expect("cat reads");
+        from.read_exact(&mut message).expect("cat writes");
+        trips.push(start.elapsed().as_secs_f64() * 1e6 / 2.0);
+    }
+    drop(to);
+    cat.wait().expect("cat ends");
+    rustix::thread::sched_setaffinity(None, &before).expect("as it was");
+    median(trips)
+}
