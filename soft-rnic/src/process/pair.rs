@@ -47,6 +47,8 @@ pub(crate) struct Pair {
     pub(crate) spares_barriers: bool,
     /// It has ended, or does not keep the rules.
     dead: AtomicBool,
+    /// The process that has met it.
+    ours: u32,
     pub(crate) requests: Padded<Lock<Requests>>,
     windows: Mutex<Windows>,
     /// Queue pairs whose requests wait for room.
@@ -103,6 +105,7 @@ impl Pair {
             proof,
             spares_barriers,
             dead: AtomicBool::new(false),
+            ours: std::process::id(),
             requests: Padded::default(),
             windows: Mutex::new(windows),
             blocked: Mutex::default(),
@@ -120,7 +123,8 @@ impl Pair {
     /// helper, which buries it. Whether this call was the one that did it.
     pub(crate) fn declare_dead(&self) -> bool {
         let is_news = !self.dead.swap(true, Ordering::AcqRel);
-        if is_news {
+        // A child of fork that thinks so does not speak for its parent.
+        if is_news && std::process::id() == self.ours {
             // They fail if it has gone: then nobody has to be told.
             let _ = shutdown(&self.socket, Shutdown::Write);
             let _ = shutdown(&self.accepted, Shutdown::Read);

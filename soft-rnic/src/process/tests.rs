@@ -352,8 +352,19 @@ fn a_process_that_takes_us_for_dead_has_left() {
 #[test]
 fn who_is_declared_dead_hears_of_it() {
     let peer = Wild::new();
-    peer.pair.declare_dead();
     let [theirs, _] = peer.sockets.as_ref().unwrap();
+    // SAFETY: the child makes a few system calls, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        peer.pair.declare_dead();
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut 0, 0) }, child);
+    let heard = rustix::net::recv(theirs, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT);
+    assert_eq!(heard.err(), Some(Errno::AGAIN), "a child does not speak for its parent");
+    peer.pair.declare_dead();
     assert_eq!(
         rustix::net::recv(theirs, &mut [0; 8], rustix::net::RecvFlags::DONTWAIT).unwrap().1,
         0
