@@ -12,7 +12,7 @@ use rdma_conn::conn_core::handshake::{
 use rdma_conn::device::{self, Device};
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, Ended, Incoming, Outcome, Receiver, RecvError, SendError, Sender,
-    Violation, connect_over, pair, receiver,
+    Violation, connect_over, join, pair, receiver,
 };
 use rdma_conn::verbs_safe::{
     self, CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, Mapping, QueuePair,
@@ -394,6 +394,39 @@ fn an_offer_is_read_only() {
         liar.post(SendOp::Write { len: 8, remote });
     });
     assert!(matches!(ended, Ended::PeerLost(_)), "{ended}");
+}
+
+#[test]
+fn a_sender_that_dies_is_missed_while_another_one_is_busy_or_nobody_is() {
+    for busy in [true, false] {
+        bounded(move || {
+            let device = device();
+            let keepalive = std::time::Duration::from_millis(20);
+            let transport = support::impatient();
+            let config = Config { window: 4, keepalive, transport, ..Config::default() };
+            let mut end = receiver(&device, &config, 2).unwrap();
+            let liar = Liar::as_sender(&device, &mut end, AckMode::Write);
+            let mut honest: Sender = join(&mut end, &device, &device, &config).unwrap();
+            drop(liar);
+            let mut place = plain(&device, 64);
+            let ended = loop {
+                while honest.try_take().unwrap().is_some() {}
+                if busy {
+                    honest.try_send_part(readable(&device, 64), 0..64, b"").ok();
+                }
+                match end.next_request() {
+                    Ok(request) => {
+                        let reading = request.read_into(place).unwrap();
+                        place = end.wait(reading).unwrap().into_buffer();
+                    }
+                    Err(RecvError::Peer { ended, .. }) => break ended,
+                    Err(e) => panic!("{e}"),
+                }
+            };
+            assert!(matches!(ended, Ended::PeerLost(_)), "{ended}");
+            assert_eq!(end.peers(), 1, "the other one is still there");
+        });
+    }
 }
 
 /// Sends messages through one buffer that is changed as soon as it comes back; the number

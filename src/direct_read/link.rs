@@ -49,6 +49,8 @@ pub(crate) struct Link {
     landings: VecDeque<Landing>,
     /// READs in flight, in order.
     posted: VecDeque<WrId>,
+    /// It was heard of since it was last asked after.
+    pub(crate) heard: bool,
     pub(crate) ended: Option<Ended>,
     /// Its end was reported.
     pub(crate) reported: bool,
@@ -105,6 +107,7 @@ impl Link {
             signals: VecDeque::new(),
             landings: VecDeque::new(),
             posted: VecDeque::new(),
+            heard: true,
             ended: None,
             reported: false,
         }
@@ -141,6 +144,7 @@ impl Link {
 impl Link {
     /// A received message: a request, or a notice if it has an immediate.
     pub(crate) fn received(&mut self, imm: Option<u32>, bytes: &[u8]) -> Result<Came, Ended> {
+        self.heard = true;
         let protocol = |violation| Ended::Protocol(violation);
         let Some(imm) = imm else {
             let bad = |e| protocol(Violation::Request(e));

@@ -1,7 +1,7 @@
 //! The receiving half, for one peer or many.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
@@ -97,6 +97,10 @@ pub struct Receiver {
     stats: ReceiverStats,
     /// Work requests of links that are gone.
     past_requests: u64,
+    /// Polls that had something since the clock was looked at, and when silent peers were
+    /// last asked after: others may be busy for long.
+    busy: u32,
+    asked: Option<Instant>,
 }
 
 /// What the set-up hands over.
@@ -112,6 +116,8 @@ pub(crate) struct ReceiverParts {
 /// Making, inspecting.
 impl Receiver {
     const POLL_BATCH: usize = 32;
+    /// Polls that had something between two looks at the clock.
+    const POLLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
         let ReceiverParts { cq, channel, shared, share, max_peers, config } = parts;
@@ -132,6 +138,8 @@ impl Receiver {
             silence: Silence::default(),
             stats: ReceiverStats::default(),
             past_requests: 0,
+            busy: 0,
+            asked: None,
         }
     }
 
@@ -182,6 +190,9 @@ impl Receiver {
         if self.arrived.is_empty() {
             self.progress()?;
         }
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
         if self.arrived.is_empty() {
             return Err(self.report().unwrap_or(RecvError::Empty));
         }
@@ -207,6 +218,10 @@ impl Receiver {
 
     fn request_until(&mut self, deadline: Deadline) -> Result<Request<'_>, RecvError> {
         let mut idle = self.idle(deadline);
+        // While others are busy, too.
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
         while self.arrived.is_empty() {
             if self.progress()? > 0 {
                 idle.reset();
@@ -392,12 +407,32 @@ impl Receiver {
         self.batch = Some(batch);
         let polled = polled.map_err(|e| self.fail(Ended::Device(e.to_string())))?;
         if polled > 0 {
+            self.ask_after_the_silent();
             self.links.iter_mut().for_each(Link::work);
             for at in 0..self.links.len() {
                 self.collect(self.links[at].peer);
             }
         }
         Ok(polled)
+    }
+
+    /// Asks after peers that were silent for a keepalive interval, while others are not.
+    fn ask_after_the_silent(&mut self) {
+        self.busy = self.busy.wrapping_add(1);
+        if !self.busy.is_multiple_of(Self::POLLS_PER_LOOK) {
+            return;
+        }
+        let now = Instant::now();
+        let since = *self.asked.get_or_insert(now);
+        if now.duration_since(since) < self.config.keepalive {
+            return;
+        }
+        self.asked = Some(now);
+        for link in &mut self.links {
+            if !std::mem::take(&mut link.heard) {
+                link.probe();
+            }
+        }
     }
 
     fn fail(&mut self, ended: Ended) -> RecvError {
@@ -471,17 +506,25 @@ impl Receiver {
         }
     }
 
+    /// A peer that has ended with an error which was not told yet: what it has offered
+    /// cannot be read any more.
+    fn failure(&mut self) -> Option<RecvError> {
+        let is_new = |link: &&mut Link| !link.reported && link.ended.is_some();
+        let link = self.links.iter_mut().find(is_new)?;
+        link.reported = true;
+        let (peer, ended) = (link.peer, link.ended.clone()?);
+        self.arrived.retain(|arrived| arrived.peer != peer);
+        Some(RecvError::Peer { peer, ended })
+    }
+
     /// What has ended and was not told yet: a peer with an error, or all of them.
     fn report(&mut self) -> Option<RecvError> {
-        for link in self.links.iter_mut().filter(|link| !link.reported) {
-            if link.ended.is_none() && link.is_over() && link.is_idle() {
-                (link.ended, link.reported) = (Some(Ended::Closed), true);
-            } else if let Some(ended) = link.ended.clone() {
-                link.reported = true;
-                let peer = link.peer;
-                self.arrived.retain(|arrived| arrived.peer != peer);
-                return Some(RecvError::Peer { peer, ended });
-            }
+        if let Some(failure) = self.failure() {
+            return Some(failure);
+        }
+        for link in self.links.iter_mut().filter(|link| link.is_over() && link.is_idle()) {
+            link.ended.get_or_insert(Ended::Closed);
+            link.reported = true;
         }
         self.links.iter().all(|link| link.reported).then_some(RecvError::Closed)
     }

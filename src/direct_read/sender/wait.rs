@@ -82,6 +82,11 @@ impl<B: Offer> Sender<B> {
         if self.progress(false)? > 0 {
             return Ok(());
         }
+        // A pull may have come back in vain: then nothing would wake us but a bell, which
+        // the next round asks for.
+        if !self.will_be_woken() {
+            return Ok(());
+        }
         let Some(channel) = &mut self.channel else { return Ok(()) };
         match channel.wait(Some(time)) {
             Ok(_) => Ok(()),
@@ -89,8 +94,14 @@ impl<B: Offer> Sender<B> {
         }
     }
 
+    /// Whether something completes here when the oldest message is acknowledged.
+    fn will_be_woken(&self) -> bool {
+        let comes = self.bell || self.pull.is_some() || self.config.ack.notifies();
+        comes || self.offers.awaited().is_none()
+    }
+
     fn ask_for_bell(&mut self) -> Result<(), SendError> {
-        if self.bell || self.pull.is_some() || self.config.ack.notifies() {
+        if self.will_be_woken() {
             return Ok(());
         }
         let Some(number) = self.offers.awaited() else { return Ok(()) };

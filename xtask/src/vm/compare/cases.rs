@@ -106,6 +106,12 @@ const CASES: &[Case] = &[
     },
     Case::over("buffered-write", "buffered-write-lat", Write, Latency),
     Case::over("buffered-write", "buffered-write-bw", Write, Rate),
+    // No slower than READs alone, where they are long.
+    Case {
+        target: Some(1.0),
+        sizes: (65_536, u32::MAX),
+        ..Case::over("direct-read", "direct-read-bw", Read, Rate)
+    },
 ];
 
 impl Case {

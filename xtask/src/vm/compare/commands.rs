@@ -128,6 +128,9 @@ impl Comparison {
                 _ => line,
             };
         }
+        if case.connection == Some("direct-read") {
+            return format!("{line} --unacked {}", Case::DEPTH);
+        }
         line +=
             &format!(" --signal-every {} --inline {}", case.signal_every(), self.inline_bytes());
         if case.kind == Kind::Rate {
