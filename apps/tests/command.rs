@@ -47,6 +47,12 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["pipe", "--connect", "127.0.0.1:1", "--size", "0"], "at least 1"),
         (&["pipe", "--connect", "127.0.0.1:1", "--reads", "0"], "--reads 0"),
         (&["pipe", "--listen", "127.0.0.1:0", "--connect", "127.0.0.1:1"], "--connect"),
+        (&["multicast", "--members", "1"], "2 to 16 members"),
+        (&["multicast", "--members", "17"], "2 to 16 members"),
+        (&["multicast", "--senders", "4"], "no sender"),
+        (&["multicast", "--window", "10", "--push", "every:11"], "1 to the window, 10"),
+        (&["multicast", "--ring", "64k"], "it has 65536"),
+        (&["multicast", "--push", "sometimes"], "opportunistic-null"),
         (&["bench", "--size", "-1"], "-1"),
         (&["bench", "--unacked", "0", "--size", "16"], "unacked"),
         (&["bench", "--unacked", "4", "--batch", "5", "--size", "16"], "1 to --unacked (4)"),
@@ -324,4 +330,27 @@ fn a_closed_standard_output_is_no_panic() {
         .output()
         .unwrap();
     assert!(!text(&output.stderr).contains("panicked"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
+    let common = ["multicast", "--members", "3", "--size", "100", "--messages", "20000"];
+    let policies = "every:1,every:25,opportunistic,opportunistic-null";
+    let lines = json(&[&common[..], &["--push", policies]].concat());
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_eq!(line["protocol"], "multicast");
+        assert_eq!((&line["members"], &line["messages"]), (&3.into(), &20000.into()));
+        assert!(line["messages_per_s"].as_f64().unwrap() > 0.0);
+        assert!(line["latency_ns_p50"].as_u64() <= line["latency_ns_p99"].as_u64());
+    }
+    let ops = |at: usize| lines[at]["rdma_ops_per_message"].as_f64().unwrap();
+    if support::device() == "soft0" {
+        assert_eq!(ops(0), 10.0);
+    }
+    // A member that the system holds up for long shows that it lives, by pushes of its own.
+    assert!((ops(0) - 10.0).abs() < 0.05, "{}", ops(0));
+    assert!(ops(1) <= 0.44, "{}", ops(1));
+    let flushed = json(&[&common[..], &["--push", "every:1000", "--flush-every", "50"]].concat());
+    assert_eq!((&flushed[0]["messages"], &flushed[0]["flush_every"]), (&20000.into(), &50.into()));
 }

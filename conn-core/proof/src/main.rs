@@ -20,6 +20,9 @@ use conn_core::{
     handshake::{
         DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
     },
+    multicast::{
+        Config, Member, Members, Policy, ROW_WORDS, Rank, Record, Row, SendWindow, Write, header,
+    },
     pack::{Packer, Unpacker},
     pool::{BufferPool, PoolConfig, PoolSlot},
     repost::{EnqueueError, RepostQueue, RepostWord, words_for},
@@ -51,6 +54,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         packed_messages_come_out,
         frees_from_anywhere_are_reposted,
         who_sleeps_is_woken,
+        a_group_of_two_delivers,
         records_go_round_the_ring,
         records_are_pushed,
         memory_is_read_and_given_back,
@@ -300,6 +304,105 @@ fn who_sleeps_is_woken() -> Option<bool> {
     static SLEEPER: Sleeper = Sleeper::new();
     SLEEPER.announce();
     Some(SLEEPER.should_wake() && !SLEEPER.should_wake() && !SLEEPER.retract())
+}
+
+const RING: usize = Config::capacity_for(8, 8) as usize;
+
+/// What two members can see: the sender's ring, its copy at the other, the private copies
+/// of both, and their rows.
+struct Fabric {
+    ring: [u64; RING / 8],
+    there: [u64; RING / 8],
+    private: [[u64; RING / 8]; 2],
+    rows: [[u64; ROW_WORDS]; 2],
+    delivered: [u64; 2],
+}
+
+impl Fabric {
+    /// One pass of the member `me`.
+    fn pass(&mut self, member: &mut Member, me: usize, now: u64, tail: u64) -> Option<()> {
+        let theirs = self.rows.get(1 - me)?;
+        let row = Row::load(2, |at| *theirs.get(usize::from(at)).unwrap_or(&0));
+        member.on_row(Rank(1 - me as u8), &row, now);
+        member.on_tail(tail, now);
+        while let Some(copy) = member.next_copy() {
+            let words = copy.span.range().start / 8..copy.span.range().end / 8;
+            let from = if me == 0 { &self.ring } else { &self.there };
+            self.private.get_mut(me)?.get_mut(words.clone())?.copy_from_slice(from.get(words)?);
+        }
+        let private = *self.private.get(me)?;
+        let word = |_, at: u64| *private.get(at as usize / 8).unwrap_or(&0);
+        while let Some(push) = member.next_push(now, word) {
+            self.write(member, me, push.write)?;
+        }
+        while let Some(delivery) = member.next_delivery(word) {
+            let at = (delivery.span.offset as usize / 8) % (RING / 8);
+            let delivered = self.delivered.get_mut(me)?;
+            if private.get(at) != Some(delivered) {
+                return None;
+            }
+            *delivered += 1;
+        }
+        Some(())
+    }
+
+    fn write(&mut self, member: &Member, me: usize, write: Write) -> Option<()> {
+        match write {
+            Write::Slots(span) => {
+                let words = span.range().start / 8..span.range().end / 8;
+                self.there.get_mut(words.clone())?.copy_from_slice(self.ring.get(words)?);
+            }
+            Write::Row(words) => {
+                let mut out = [0; ROW_WORDS];
+                let count = member.row_words(words, &mut out);
+                let to = self.rows.get_mut(me)?.get_mut(usize::from(words.first)..)?;
+                to.get_mut(..count)?.copy_from_slice(out.get(..count)?);
+            }
+            Write::Repair(_) => return None,
+        }
+        Some(())
+    }
+}
+
+/// One member sends to the other; both are driven in turns.
+fn a_group_of_two_delivers() -> Option<bool> {
+    let config = Config {
+        members: 2,
+        rank: Rank(0),
+        senders: Members::first(1),
+        window: 8,
+        max_message: 8,
+        capacity: RING as u64,
+        is_mirrored: false,
+        policy: Policy::Every(3),
+        deadline_ns: 100,
+        health_ns: 1_000_000,
+        suspect_ns: 1 << 40,
+    };
+    let mut members =
+        [Member::new(config, 0).ok()?, Member::new(Config { rank: Rank(1), ..config }, 0).ok()?];
+    let window = SendWindow::new(config.window);
+    let mut fabric = Fabric {
+        ring: [0; RING / 8],
+        there: [0; RING / 8],
+        private: [[0; RING / 8]; 2],
+        rows: [[0; ROW_WORDS]; 2],
+        delivered: [0; 2],
+    };
+    let (mut tail, mut sent) = (0, 0u64);
+    for now in 0..4000 {
+        if sent < 500 && window.try_take(1) {
+            let at = (tail % RING as u64 / 8) as usize;
+            *fabric.ring.get_mut(at)? = header(Record::Message(8), tail);
+            *fabric.ring.get_mut((at + 1) % (RING / 8))? = sent;
+            (tail, sent) = (tail + 16, sent + 1);
+        }
+        for (me, member) in members.iter_mut().enumerate() {
+            fabric.pass(member, me, now, tail)?;
+        }
+        window.raise(members.first()?.freed().1 + u64::from(config.window));
+    }
+    Some(fabric.delivered == [500; 2])
 }
 
 fn the_handshake_goes_there_and_back() -> Option<bool> {

@@ -78,7 +78,10 @@ impl Member {
     pub(super) fn on_news(&mut self, from: Rank, row: &Row) {
         let accused = row.suspected.union(row.wedged);
         if accused.contains(self.config.rank) {
-            self.agreement.excluded_by = Some(from);
+            // Who has left is among the suspects of those who stay.
+            if self.pushing.goodbye == 0 {
+                self.agreement.excluded_by = Some(from);
+            }
             return;
         }
         for rank in accused.minus(self.row.suspected).iter() {

@@ -1,6 +1,7 @@
 //! Delivery: round robin over the senders, once stable.
 
 use super::record::Record;
+use super::row::LEFT;
 use super::{Config, Delivery, Member, Rank, Span};
 use crate::ring::HEADER_BYTES;
 
@@ -47,7 +48,8 @@ impl Member {
         if self.order.lent > 0 {
             self.release();
         }
-        if !self.is_running() || self.order.is_finished {
+        // Who leaves has no part in what the others agree on.
+        if !self.is_running() || self.order.is_finished || self.pushing.goodbye == LEFT {
             return None;
         }
         let mut never = 0;

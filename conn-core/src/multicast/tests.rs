@@ -48,6 +48,7 @@ fn failures() -> BoxedStrategy<Op> {
     prop_oneof![
         60 => traffic(),
         1 => any_member().prop_map(Op::End),
+        1 => any_member().prop_map(Op::Leave),
         1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
         3 => (any_member(), any_member()).prop_map(|(by, of)| Op::Notice(by, of)),
     ]
