@@ -456,3 +456,107 @@ fn two_ends_meet_over_tcp() {
         });
     });
 }
+
+#[test]
+fn many_threads_send_into_one_ring() {
+    for layout in [Layout::Mirrored, Layout::Plain] {
+        bounded(move || {
+            let (sender, mut receiver) = connected(&small(layout));
+            let sender = sender.into_shared(4).unwrap();
+            assert_eq!(sender.max_message_bytes(), 1500);
+            let too_long = SendError::TooLong { bytes: 1501, limit: 1500 };
+            assert_eq!(sender.try_send(&[0; 1501]).unwrap_err(), too_long);
+            let (threads, count) = (4_u64, 500_u64);
+            let size = |number: u64| 16 + (number * 7919 % 400) as usize;
+            std::thread::scope(|scope| {
+                let sending: Vec<_> = (0..threads)
+                    .map(|stream| {
+                        let sender = &sender;
+                        scope.spawn(move || {
+                            let mut last = None;
+                            for number in 0..count {
+                                let mut bytes = content(stream, number, size(number));
+                                bytes[0] = stream as u8;
+                                last = Some(sender.send_async(&bytes).unwrap());
+                            }
+                            sender.wait(last.unwrap()).unwrap();
+                        })
+                    })
+                    .collect();
+                let mut next = [0_u64; 4];
+                while next.iter().sum::<u64>() < threads * count {
+                    let message = receiver.recv().unwrap();
+                    let stream = u64::from(message[0]);
+                    let number = next[stream as usize];
+                    next[stream as usize] += 1;
+                    let mut bytes = content(stream, number, size(number));
+                    bytes[0] = stream as u8;
+                    assert_eq!(*message, *bytes, "message {number} of thread {stream}");
+                }
+                // Until all know that their last one has landed.
+                while sending.iter().any(|thread| !thread.is_finished()) {
+                    assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+                }
+            });
+            std::thread::scope(|scope| {
+                scope.spawn(move || sender.close().unwrap());
+                assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+            });
+        });
+    }
+}
+
+#[test]
+fn a_shared_sender_that_is_dropped_says_goodbye_behind_its_last_message() {
+    bounded(|| {
+        let (sender, mut receiver) = connected(&small(Layout::Mirrored));
+        let sender = sender.into_shared(1).unwrap();
+        for number in 0..5_u8 {
+            sender.send_async(&[number]).unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(move || drop(sender));
+            for number in 0..5_u8 {
+                assert_eq!(*receiver.recv().unwrap(), [number]);
+            }
+            assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+        });
+    });
+}
+
+#[test]
+fn threads_that_wait_for_room_hear_that_the_receiver_stops() {
+    bounded(|| {
+        let (sender, receiver) = connected(&small(Layout::Mirrored));
+        let sender = sender.into_shared(8).unwrap();
+        std::thread::scope(|scope| {
+            let sending: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        loop {
+                            if let Err(e) = sender.send_async(&[0; 700]) {
+                                return e;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            drop(receiver);
+            for thread in sending {
+                assert_eq!(thread.join().unwrap(), SendError::Ended(Ended::PeerStopped));
+            }
+        });
+        assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Ended(Ended::PeerStopped));
+    });
+}
+
+#[test]
+fn a_sender_that_has_sent_is_not_shared_any_more() {
+    let (mut sender, mut receiver) = connected(&small(Layout::Mirrored));
+    sender = sender.into_shared(3).unwrap_err();
+    sender.send_async(b"one").unwrap();
+    sender = sender.into_shared(4).unwrap_err();
+    sender.send_async(b"two").unwrap();
+    assert_eq!(&*receiver.recv().unwrap(), b"one");
+    assert_eq!(&*receiver.recv().unwrap(), b"two");
+}

@@ -42,7 +42,7 @@ pub use config::Config;
 pub use listener::{Incoming, Listener};
 pub use message::Message;
 pub use receiver::{Receiver, ReceiverStats};
-pub use sender::{Reserved, Sender, SenderStats, Ticket};
+pub use sender::{Reserved, Sender, SenderStats, SharedSender, Ticket};
 
 use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};

@@ -1,7 +1,9 @@
 //! The sending half.
 
+mod shared;
 mod wait;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use super::Config;
 use crate::ring::memory::ControlBlock;
 use crate::send_recv::{Ended, Full, SendError, Violation};
 use crate::wait::{Deadline, Silence};
+
+pub use shared::SharedSender;
 
 /// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
 /// sender's tickets the later one is the greater one; another sender does not know them.
@@ -57,7 +61,7 @@ pub struct Sender {
     number: u32,
     source: Source,
     ring: SourceRing,
-    block: ControlBlock,
+    block: Arc<ControlBlock>,
     control: QpControl,
     queue: SendQueue,
     cq: CompletionQueue,
@@ -88,7 +92,7 @@ impl Sender {
             number: SENDERS.fetch_add(1, Ordering::Relaxed),
             source,
             ring,
-            block,
+            block: Arc::new(block),
             control,
             queue,
             cq,
@@ -257,11 +261,7 @@ impl Sender {
             // Where that ends it, it is looked at below what has landed before.
             let _ = self.look();
         }
-        match (&self.ended, self.source.has_landed(ticket.end)) {
-            (_, true) => Ok(true),
-            (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) => Ok(false),
-        }
+        self.has_landed(ticket)
     }
 
     /// Waits until the message of `ticket`, and so every earlier one, is acknowledged: it
@@ -402,8 +402,25 @@ impl Sender {
 
     /// Looks at what the receiver has told; whether that is news.
     fn look(&mut self) -> Result<bool, SendError> {
+        self.take_in(self.words())
+    }
+
+    /// Whether the message of `ticket` has landed, as far as was looked at.
+    fn has_landed(&self, ticket: Ticket) -> Result<bool, SendError> {
+        match (&self.ended, self.source.has_landed(ticket.end)) {
+            (_, true) => Ok(true),
+            (Some(ended), false) => Err(ended.clone().into()),
+            (None, false) => Ok(false),
+        }
+    }
+
+    /// What the receiver has told.
+    fn words(&self) -> Words {
         let load = |at| u64::from_le(self.block.observe(at));
-        let words = Words { landed: load(TAKEN_AT), head: load(HEAD_AT) };
+        Words { landed: load(TAKEN_AT), head: load(HEAD_AT) }
+    }
+
+    fn take_in(&mut self, words: Words) -> Result<bool, SendError> {
         let news = self.source.on_words(words).map_err(|e| {
             let violation = match e {
                 WordError::Head(e) | WordError::Landed(e) => Violation::Head(e),

@@ -144,9 +144,10 @@ fn missing_paging(odp: OdpCaps, access: RemoteAccess) -> Option<&'static str> {
 
 impl SharedRegion {
     /// Its base is aligned to 8.
-    pub(crate) fn of(registration: Registration) -> SharedRegion {
+    pub(crate) fn of(registration: impl Into<Arc<Registration>>) -> SharedRegion {
+        let registration = registration.into();
         let (base, len) = (registration.base(), registration.len());
-        SharedRegion { registration: Arc::new(registration), base, len }
+        SharedRegion { registration, base, len }
     }
 
     /// Its length in bytes (of both copies, where it is mirrored).

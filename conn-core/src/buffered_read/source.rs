@@ -95,6 +95,11 @@ impl Source {
         self.ring.commit(grant, len)
     }
 
+    /// Records up to `tail` were committed elsewhere: see [`Producer::catch_up`].
+    pub fn catch_up(&mut self, tail: u64) {
+        self.ring.catch_up(tail);
+    }
+
     /// No more follows.
     pub fn finish(&mut self) {
         self.is_finished = true;

@@ -149,6 +149,16 @@ impl Producer {
         Self { geometry, tail: 0, until: geometry.capacity(), limit: geometry.capacity() }
     }
 
+    /// Records up to `tail` were committed elsewhere: by several threads
+    /// ([`shared`](super::shared)), who reserve for themselves. Nothing happens where that
+    /// cannot be.
+    pub fn catch_up(&mut self, tail: u64) {
+        if self.tail < tail && tail <= self.limit {
+            self.tail = tail;
+            self.until = self.limit.min(self.geometry.contiguous_until(tail));
+        }
+    }
+
     /// The ring's shape.
     #[inline]
     pub fn geometry(&self) -> &Geometry {

@@ -90,7 +90,7 @@ impl Sender {
 
     /// Asks the peer's device whether it is there: a write of no bytes fails when nobody
     /// answers. It is the only request of a sender.
-    fn probe(&mut self) -> Result<(), SendError> {
+    pub(super) fn probe(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
         if self.queue.posted_total() > self.queue.retired_total() {
             return Ok(()); // one is on its way
@@ -101,7 +101,7 @@ impl Sender {
     }
 
     /// Whether an answer is there; only looks if a question is on its way.
-    fn hear_answers(&mut self) -> Result<(), SendError> {
+    pub(super) fn hear_answers(&mut self) -> Result<(), SendError> {
         if self.queue.posted_total() == self.queue.retired_total() {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use verbs_sys::ibv_access_flags;
 use crate::context::ProtectionDomain;
 use crate::error::{RegionError, RegisterError};
 use crate::ring::{RingConfig, RingMemory};
-use crate::shared::RemoteSpan;
+use crate::shared::{RemoteSpan, SharedRegion};
 
 /// A ring that peers may READ, and that nobody else can write to. It has one owner, who
 /// fills it in place.
@@ -138,6 +138,17 @@ impl SourceRing {
         // SAFETY: as in `lend`; and aligned, as the mapping is.
         unsafe { at.cast::<u64>().write(value.to_le()) };
         Ok(())
+    }
+
+    /// Gives the ring over to several threads, who fill it by atomic stores: this lends
+    /// nothing any more. (Peers may read it as before; where it lies they know from
+    /// [`remote`](Self::remote), which is to be asked for first.)
+    #[must_use]
+    pub fn share(&mut self) -> SharedRegion {
+        // No byte lies within a ring of none, so that no slice is made from now on; those
+        // that were made are gone, since they borrowed `self`.
+        self.0.capacity = 0;
+        SharedRegion::of(self.0.registration.clone())
     }
 
     /// Says that the bytes at `offset` will be filled soon. A hint, whatever the offset: a

@@ -216,6 +216,20 @@ fn long_messages_are_copied_as_they_are() {
 }
 
 #[test]
+fn a_ring_that_is_shared_lends_nothing() {
+    let devices = crate::devices(soft_rnic::table()).unwrap();
+    let pd = devices[0].open().unwrap().alloc_pd().unwrap();
+    let mut ring = pd.source_ring(RingConfig::mirrored(4096)).unwrap();
+    ring.lend(8, 5).unwrap().copy_from_slice(b"hello");
+    let shared = ring.share();
+    assert!(ring.lend(8, 1).is_err() && ring.bytes(0, 1).is_err());
+    assert!(ring.store_u64(0, 1).is_err() && ring.copy_in(0, b"x").is_err());
+    let mut bytes = [0; 5];
+    shared.copy_out(4096 + 8, &mut bytes).unwrap();
+    assert_eq!((&bytes, shared.len()), (b"hello", 8192));
+}
+
+#[test]
 fn a_ring_that_cannot_be_says_why() {
     let devices = crate::devices(soft_rnic::table()).unwrap();
     let pd = devices[0].open().unwrap().alloc_pd().unwrap();
