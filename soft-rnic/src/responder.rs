@@ -92,6 +92,12 @@ impl<'a> Session<'a> {
         self.peer.state().receives() && this_one && responder.peer_is_here
     }
 
+    /// Whether the next message from this queue pair will find no receive request.
+    pub(crate) fn has_no_receive(&mut self, from_qpn: u32) -> bool {
+        let expected = self.expects(from_qpn, self.responder.psn);
+        expected && !is_receive_ready(self.peer, &mut self.responder)
+    }
+
     /// Carries one request out.
     #[inline(always)]
     pub(crate) fn deliver(
@@ -118,6 +124,14 @@ impl<'a> Session<'a> {
             self.responder.psn = psn & 0x00ff_ffff;
         }
         reply
+    }
+}
+
+/// Whether a receive request is posted.
+fn is_receive_ready(peer: &Qp, responder: &mut Responder) -> bool {
+    match &peer.srq {
+        None => peer.rq.is_ready(&mut responder.consumer),
+        Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
     }
 }
 
@@ -316,12 +330,7 @@ impl<'a> Delivery<'_, 'a> {
     /// A write that also uses up a receive request. That there is one is known
     /// before anything is written: the way back is then one of the whole request.
     fn write_with_imm(&mut self) -> Reply {
-        let peer = self.peer;
-        let ready = match &peer.srq {
-            None => peer.rq.is_ready(&mut self.responder.consumer),
-            Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
-        };
-        if !ready {
+        if !is_receive_ready(self.peer, self.responder) {
             return Reply::Rnr(self.responder.min_rnr_timer);
         }
         let reply = self.write();

@@ -347,6 +347,10 @@ impl Side {
         if matches!(reading, Some(None)) {
             return (Verdict::Silence, 0);
         }
+        // Nobody fetches what has to be sent again.
+        if reliable && reading.is_some() && session.has_no_receive(request.from) {
+            return (Verdict::Rnr(session.responder.min_rnr_timer), 0);
+        }
         if !self.gather(request, scratch) {
             let status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
             return (Verdict::Refused(status.0 as u8), 0);
@@ -468,8 +472,8 @@ impl Side {
         if !self.pair.attaches || self.pair.has_gone() {
             return false;
         }
-        fetched.clear();
-        fetched.resize(request.len as usize, 0);
+        // What it holds is written over.
+        fetched.resize(fetched.len().max(request.len as usize), 0);
         let mut done = 0;
         for i in 0..n {
             // SAFETY: as in `gather_regions`, which has checked it.

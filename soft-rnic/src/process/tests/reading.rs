@@ -1,6 +1,7 @@
 //! Long messages, which the receiver reads where they lie.
 
 use super::*;
+use crate::process::ring::{Verdict, WANTS_REPLY, reply_at};
 
 /// Posts a message that is not copied before it is received; its region.
 fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
@@ -17,6 +18,27 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
         assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
         mr
     }
+}
+
+#[test]
+fn a_message_without_a_receive_request_is_not_fetched() {
+    let (_process, mut peer, qp) = met(slot(22));
+    {
+        let mut responder = qp.responder.lock();
+        qp.rq.clear(&mut qp.rq.poster.lock(), &mut responder.consumer);
+        responder.min_rnr_timer = 9;
+    }
+    // In regions that there are none of: whoever looks for them says so.
+    peer.directory.qp(far(slot(22))).state.store(State::Rts as u32, Ordering::Relaxed);
+    let kinds = u32::from_le_bytes([0, WANTS_REPLY, 2, 1]);
+    let parties = u64::from(qp.num) | u64::from(far(slot(22))) << 32;
+    let (generation, len) = (qp.responder.lock().generation, 1_u64 << 16);
+    let words = [u64::from(kinds) << 32, parties, generation.into(), len << 32, 0, 1, 0, 0];
+    peer.rings.scribble_request(0, words);
+    let mut after = After::default();
+    peer.drain.run(&crate::device::default_device(), &mut after);
+    let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
+    assert_eq!(reply.verdict, Verdict::Rnr(9));
 }
 
 #[test]
