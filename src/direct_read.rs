@@ -33,7 +33,7 @@
 //! than the device's longest are read in parts.
 //!
 //! A connection is one way, from the initiator to the listener. N:1: one [`Receiver`]
-//! takes many senders ([`receiver`]), with request buffers of each, or shared ones
+//! takes many senders ([`receiver()`]), with request buffers of each, or shared ones
 //! ([`receiver_shared`]). 1:N: a [`FrozenBuffer`] is offered by many senders at a time.
 //!
 //! # What a peer can do
@@ -128,7 +128,7 @@ pub fn receiver(
     setup::receiver(device, config, max_peers, None)
 }
 
-/// As [`receiver`], with a shared receive queue: `request_buffers` of them serve all
+/// As [`receiver()`], with a shared receive queue: `request_buffers` of them serve all
 /// peers. Each peer may use as many as its window and 4 more, which must be there.
 ///
 /// # Errors

@@ -6,7 +6,7 @@
 //! and how many messages share a write is a matter of [`Policy`].
 //!
 //! 1. All members are made with the same [`Config`]: [`in_process`] for all of them in one
-//!    process; a [`Leader`], and others that [`join`], between processes.
+//!    process; a [`Leader`], and others that [`join()`], between processes.
 //! 2. [`Group::sender`] sends, from any thread: [`try_send`](Sender::try_send), or
 //!    [`get_buffer`](Sender::get_buffer) and [`Buffer::send`].
 //! 3. [`Group::poll`] makes progress and delivers, as often as possible; or
