@@ -168,3 +168,25 @@ impl Shelf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_has_become_shorter_is_told_and_one_piece_is_read_once() {
+        let path = std::env::temp_dir().join(format!("copy-shrinks-{}", std::process::id()));
+        std::fs::write(&path, [7; 20]).unwrap();
+        let mut entries = entries(std::slice::from_ref(&path)).unwrap();
+        let entry = entries.pop().unwrap();
+        let pieces = Pieces::new(&rdma_conn::device::soft().unwrap());
+        let file = File::open(&path).unwrap();
+        let piece = pieces.get((0, 0), &entry, &file).unwrap().expect("it is there");
+        assert_eq!((&piece.buffer[..20], piece.hash), (&[7; 20][..], hash(&[7; 20])));
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert!(pieces.get((1, 0), &entry, &file).unwrap().is_none(), "it has become shorter");
+        let again = pieces.get((0, 0), &entry, &file).unwrap().expect("others have read it");
+        assert_eq!(again.buffer.as_ptr(), piece.buffer.as_ptr());
+        std::fs::remove_file(&path).unwrap();
+    }
+}
