@@ -57,6 +57,9 @@ fn message() -> Vec<u8> {
 /// Passes as many messages of a size.
 type Pass<S, R> = fn(&mut (S, R), usize, u64);
 
+/// A name, and how it passes them.
+type Way<S, R> = (&'static str, Pass<S, R>);
+
 /// One message in, one out, and so on.
 #[inline(never)]
 fn one_by_one<S: Sender, R: Receiver>((sender, receiver): &mut (S, R), size: usize, messages: u64) {
@@ -151,7 +154,7 @@ impl Measure {
 
 impl Visit for Measure {
     fn visit<const MOST: usize, R: Ring<MOST>>(&mut self, size: usize) {
-        let ways: [(&str, Pass<R::Sender, R::Receiver>); 2] =
+        let ways: [Way<R::Sender, R::Receiver>; 2] =
             [("one by one", one_by_one), ("in runs", in_runs)];
         for (way, pass) in ways {
             let mut ring = R::new();
