@@ -10,6 +10,7 @@ use rdma_conn::buffered_write::{
 };
 use rdma_conn::conn_core::ring::record_bytes;
 use rdma_conn::ring::{Layout, RingShape};
+use rdma_conn::send_recv::Transport;
 use support::write::{all, inquisitive, small};
 use support::{NEVER, Random, assert_content, bounded, content, device, seed};
 
@@ -224,6 +225,25 @@ fn goodbyes_are_heard() {
             };
             assert_eq!(stopped, SendError::Ended(Ended::PeerStopped));
             assert_eq!(b.sender.close(), Err(SendError::Ended(Ended::PeerStopped)));
+        });
+    }
+}
+
+/// An end that is dropped after its peer's sender said goodbye has nobody to tell anything,
+/// and waits for nobody: the transport would take minutes here to give up.
+#[test]
+fn nobody_waits_for_a_peer_that_has_said_goodbye() {
+    for tail in [WRITTEN, IMMEDIATE] {
+        bounded(move || {
+            let patient = Transport { timeout: 25, ..Transport::default() };
+            let config =
+                Config { linger: NEVER, transport: patient, ..small(Layout::Mirrored, tail) };
+            let (mut a, b) = connected(&config);
+            a.sender.send_async(b"unread").unwrap();
+            a.sender.close().unwrap();
+            drop(b.receiver);
+            drop(b.sender);
+            drop(a.receiver);
         });
     }
 }

@@ -448,6 +448,12 @@ impl WriteReceiver {
         self.said_goodbye && self.ring.read_pointer() == self.ring.tail()
     }
 
+    /// Whether the sender has said goodbye: it needs to hear nothing more.
+    #[inline]
+    pub fn has_heard_goodbye(&self) -> bool {
+        self.said_goodbye
+    }
+
     /// No more is taken: what is told next says STOP.
     pub fn stop(&mut self) {
         self.is_stopping = true;

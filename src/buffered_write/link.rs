@@ -298,7 +298,10 @@ impl Link {
 
     /// Says STOP, to a sender that has not said goodbye.
     pub(super) fn stop(&mut self) {
-        if self.is_open() {
+        if self.is_open() && self.is_polled() {
+            self.look();
+        }
+        if self.is_open() && !self.core.has_heard_goodbye() {
             self.core.stop();
             let update = self.core.update();
             if !self.tell(update, WrClass::Control) {

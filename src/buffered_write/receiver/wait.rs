@@ -65,9 +65,15 @@ impl Receiver {
 
     pub(super) fn stop(&mut self) {
         self.open = None;
-        // Whoever has said goodbye needs none from us.
-        if self.poll_completions().is_err() {
-            return;
+        // Whoever has said goodbye needs none from us. What the queue holds is looked at and
+        // no more: a sender may go on for ever.
+        let mut left = self.cq.capacity() as usize;
+        while left > 0 {
+            match self.poll_completions() {
+                Ok(0) => break,
+                Ok(polled) => left = left.saturating_sub(polled),
+                Err(_) => return,
+            }
         }
         self.links.iter_mut().flatten().for_each(Link::stop);
         // The goodbyes are on their way; their completions say when they are there.
