@@ -56,6 +56,7 @@ fn without_descriptors_a_listener_serves_who_is_in_and_then_all() {
             // What it said may still be under way, and then there is only the error to tell.
             let served = std::iter::repeat_with(|| listener.next()).find_map(Result::ok).unwrap();
             assert_eq!(served.application(), b"in time");
+            drop(served);
             // Of the one that was served, the descriptor is free: take it.
             let _taken = File::open("/dev/null").unwrap();
             for _ in 0..3 {
