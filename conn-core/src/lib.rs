@@ -30,6 +30,7 @@
 //! | [`gate::Gate`] | threads | who reposts |
 //! | [`sleeper::Sleeper`] | threads | whom to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
+//! | [`seal`] | both | was a counter in memory seen half-written |
 //! | [`handshake`] | both | the bytes of connection set-up |
 //! | [`raw`] | both | what raw queue pairs tell each other in it |
 //! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
@@ -101,6 +102,7 @@ pub mod raw;
 pub mod rc_pingpong;
 pub mod repost;
 pub mod ring;
+pub mod seal;
 pub mod sleeper;
 mod sync;
 pub mod wr;
