@@ -39,6 +39,7 @@ pub mod multicast;
 pub mod raw;
 mod reception;
 pub mod ring;
+mod sealed;
 pub mod send_recv;
 mod wait;
 mod wire;

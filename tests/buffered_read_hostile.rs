@@ -18,6 +18,7 @@ use rdma_conn::conn_core::ring::offer::{
     CONTROL_BYTES, HEAD_AT, HalfOffer, Offer, Place, RingOffer, TAIL_AT, Tail,
 };
 use rdma_conn::conn_core::ring::{Geometry, HeadError, Producer, RecordError, TailError};
+use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::Device;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::{Ended, RecvError, SendError, Violation};
@@ -163,7 +164,9 @@ impl Liar {
     }
 
     fn publish(&self, tail: u64) {
-        self.memory.publish_tail(BLOCK + TAIL_AT as usize, tail.to_le()).unwrap();
+        let at = BLOCK + TAIL_AT as usize;
+        self.memory.store_u64(at + 8, seal_of(&[tail]).to_le()).unwrap();
+        self.memory.publish_tail(at, tail.to_le()).unwrap();
     }
 
     /// Writes both words to the sender.
@@ -171,9 +174,10 @@ impl Liar {
         let slot = self.pair.send.next_slot().unwrap();
         slot[..8].copy_from_slice(&head.to_le_bytes());
         slot[8..16].copy_from_slice(&landed.to_le_bytes());
+        slot[16..24].copy_from_slice(&seal_of(&[head, landed]).to_le_bytes());
         let Place { addr, rkey } = self.block.unwrap();
-        let remote = RemoteSpan { addr: addr + HEAD_AT, rkey, len: 16 };
-        self.pair.send.stage(SendOp::Write { len: 16, remote }, true).unwrap();
+        let remote = RemoteSpan { addr: addr + HEAD_AT, rkey, len: 24 };
+        self.pair.send.stage(SendOp::Write { len: 24, remote }, true).unwrap();
         self.pair.send.post().unwrap();
         let mut batch = CompletionBatch::new(16);
         while self.pair.send.retired_total() < self.pair.send.posted_total() {
@@ -253,6 +257,30 @@ fn a_tail_that_goes_back_is_refused() {
         let back = Ended::Protocol(Violation::Tail(TailError::Backwards { by: 16 }));
         let told = all.recv().unwrap_err();
         assert!(matches!(&told, RecvError::Peer { ended, .. } if *ended == back), "{told}");
+    });
+}
+
+/// A device that copies byte by byte reads half a tail: it is no lie, and nothing is new yet.
+#[test]
+fn a_tail_that_is_half_written_is_read_again() {
+    bounded(|| {
+        let mut all = receiver(&config(), 1).unwrap();
+        let liar = Liar::as_sender(&device(), &mut all);
+        let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
+        liar.put(&mut ring, 16);
+        liar.publish(ring.tail());
+        assert_eq!(all.recv().unwrap().len(), 16);
+        for half in [8, 0, u64::MAX] {
+            liar.memory.publish_tail(BLOCK + TAIL_AT as usize, half.to_le()).unwrap();
+            // Until it was read after that.
+            let looks = all.stats().tail_reads;
+            while all.stats().tail_reads < looks + 3 {
+                assert!(matches!(all.try_recv(), Err(RecvError::Empty)), "{half}");
+            }
+        }
+        liar.put(&mut ring, 16);
+        liar.publish(ring.tail());
+        assert_eq!(all.recv().unwrap().len(), 16);
     });
 }
 

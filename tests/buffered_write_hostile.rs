@@ -12,6 +12,7 @@ use rdma_conn::buffered_write::{
 use rdma_conn::conn_core::buffered_write::{PushedError, ToldError};
 use rdma_conn::conn_core::ring::offer;
 use rdma_conn::conn_core::ring::{HeadError, RecordError, TailError};
+use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::Device;
 use rdma_conn::ring::Layout;
 use support::write::{RawReceiver, RawSender, inquisitive, small};
@@ -77,6 +78,29 @@ fn a_tail_that_cannot_be_ends_its_connection_alone() {
     assert_eq!(verdict(WRITTEN, mirrored, told(20, false)), tail(TailError::Misaligned));
     let back = verdict(IMMEDIATE, mirrored, told(8, false));
     assert!(matches!(back, Violation::Tail(TailError::BeyondCapacity { .. })), "{back:?}");
+}
+
+/// A device that copies byte by byte shows half a tail: it is no lie, and nothing is new yet.
+#[test]
+fn a_tail_that_is_half_written_is_waited_for() {
+    bounded(|| {
+        let (device, config) = (device(), small(Layout::Plain, WRITTEN));
+        let (mut victim, _honest, mut liar) = victim_receiver(&device, &config);
+        liar.put_record(0, 0x1f0, b"");
+        liar.put_record(0x1f8, 0x50, b"");
+        liar.tell(0x1f8, false);
+        assert_eq!(victim.recv().unwrap().len(), 0x1f0);
+        // From 0x1f8 to 0x250: the low byte has come, and the rest not yet.
+        for half in [[0x150, seal_of(&[0x1f8])], [0x250, seal_of(&[0x1f8])], [0x3f8, 0]] {
+            liar.write_tail(half);
+            liar.raw.drain();
+            for _ in 0..100 {
+                assert!(matches!(victim.try_recv(), Err(RecvError::Empty)), "{half:x?}");
+            }
+        }
+        liar.tell(0x250, false);
+        assert_eq!(victim.recv().unwrap().len(), 0x50);
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ use rdma_conn::conn_core::direct_read::{
 use rdma_conn::conn_core::handshake::{
     Decoded, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
 };
+use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::{self, Device};
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, Ended, Incoming, Outcome, Receiver, RecvError, SendError, Sender,
@@ -381,6 +382,7 @@ fn acknowledgements_that_cannot_be_are_violations() {
     // A count of messages that were never sent.
     let ended = sentence(AckMode::Pull, |liar, _| {
         liar.memory.store_u64(0, (77_u64 << 16).to_le()).unwrap();
+        liar.memory.store_u64(8, seal_of(&[77 << 16]).to_le()).unwrap();
     });
     assert!(matches!(ended, Ended::Protocol(Violation::Acknowledgement(_))), "{ended}");
 }

@@ -5,6 +5,7 @@ use std::hint::spin_loop;
 use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words};
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT};
 use conn_core::ring::{Record, Taken};
+use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     Completion, CompletionBatch, CompletionQueue, LandingRing, QpControl, RegionId, RemoteSpan,
     RingBytes, SendFlags, SendOp, SendQueue, SharedRegion,
@@ -12,11 +13,12 @@ use verbs_safe::{
 
 use super::WORDS_BYTES;
 use crate::ring::memory::remote;
+use crate::sealed;
 use crate::send_recv::{Ended, Peer, Violation};
 
 const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
 // Both words go with one write.
-const _: () = assert!(TAKEN_AT == HEAD_AT + 8 && WORDS_BYTES == 16);
+const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
 /// What a link has done.
 #[derive(Debug, Clone, Copy, Default)]
@@ -284,7 +286,8 @@ impl Link {
             }
             Request::Tail => {
                 self.work.tail_reads += 1;
-                let read = SendOp::Read { len: 8, remote: remote(self.block, TAIL_AT, 8) };
+                let from = remote(self.block, TAIL_AT, SEALED_BYTES);
+                let read = SendOp::Read { len: SEALED_BYTES as u32, remote: from };
                 let staged = self.queue.stage_at(self.tail_id, 0, read, SIGNALLED);
                 staged.map_err(|e| e.to_string())
             }
@@ -295,8 +298,7 @@ impl Link {
     fn stage_words(&mut self, words: Words) -> Result<(), String> {
         self.work.words_written += 1;
         let slot = self.queue.next_slot().ok_or("no slot for a head")?;
-        slot[..8].copy_from_slice(&words.head.to_le_bytes());
-        slot[8..16].copy_from_slice(&words.landed.to_le_bytes());
+        sealed::put(&[words.head, words.landed], slot).ok_or("no room for a head")?;
         let to: RemoteSpan = remote(self.block, HEAD_AT, WORDS_BYTES.into());
         let write = SendOp::Write { len: WORDS_BYTES, remote: to };
         self.queue.stage_with(write, SIGNALLED).map_err(|e| e.to_string())
@@ -317,8 +319,7 @@ fn take_completion(
     if let Some(error) = completion.error() {
         return Err(Ended::PeerLost(error));
     }
-    let word = || tail.observe_arrival(0).map(u64::from_le).unwrap_or_default();
-    match reader.on_completion(word) {
+    match reader.on_completion(|| sealed::observe(tail, 0).map(|[tail]| tail)) {
         Ok(()) => Ok(()),
         Err(ReaderError::Tail(e)) => Err(Ended::Protocol(Violation::Tail(e))),
         Err(_) => lost,

@@ -48,11 +48,12 @@ use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
 use crate::reception::{dial, within_process};
 use crate::ring::setup::initiate;
+use crate::sealed::sealed_bytes;
 use crate::send_recv::ConnectError;
 use link::Link;
 
-/// What a receiver writes: its head, and how far it has read.
-const WORDS_BYTES: u32 = 16;
+/// What a receiver writes: its head, how far it has read, and the seal of both.
+const WORDS_BYTES: u32 = sealed_bytes(2) as u32;
 
 /// Both halves of one end of a connection. Take it apart to give each half to a thread of
 /// its own.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::buffered_read::{Source, WordError, Words};
-use conn_core::ring::offer::{HEAD_AT, TAIL_AT, TAKEN_AT};
+use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
 use verbs_safe::{CompletionBatch, CompletionQueue, QpControl, SendQueue, SourceRing};
 
@@ -377,7 +377,7 @@ impl Sender {
             return Err(self.misjudged());
         }
         let tail = self.source.tail_word();
-        self.block.publish(TAIL_AT, tail.to_le());
+        self.block.publish_tail(tail);
         self.ring.will_fill(header.offset as usize + Self::AHEAD);
         self.stats.messages += 1;
         self.stats.bytes += u64::from(len);
@@ -414,13 +414,13 @@ impl Sender {
         }
     }
 
-    /// What the receiver has told.
-    fn words(&self) -> Words {
-        let load = |at| u64::from_le(self.block.observe(at));
-        Words { landed: load(TAKEN_AT), head: load(HEAD_AT) }
+    /// What the receiver has told; `None` while it is being written.
+    fn words(&self) -> Option<Words> {
+        self.block.observe(HEAD_AT).map(|[head, landed]| Words { head, landed })
     }
 
-    fn take_in(&mut self, words: Words) -> Result<bool, SendError> {
+    fn take_in(&mut self, words: Option<Words>) -> Result<bool, SendError> {
+        let Some(words) = words else { return Ok(false) };
         let news = self.source.on_words(words).map_err(|e| {
             let violation = match e {
                 WordError::Head(e) | WordError::Landed(e) => Violation::Head(e),

@@ -5,6 +5,7 @@ use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
+use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig, RemoteAccess,
     RingConfig, SharedRegionConfig, SourceRing,
@@ -138,7 +139,7 @@ impl Half for NewLink {
         let mut ring = ring.map_err(|e| device.error("make a ring", &e))?;
         ring.attach(&mut queue).map_err(|e| device.error("use a ring", &e))?;
         let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
-        let mapping = Mapping::new(WORDS_BYTES as usize).map_err(|e| failed(&e))?;
+        let mapping = Mapping::new(SEALED_BYTES as usize).map_err(|e| failed(&e))?;
         let tail = self.pd.register_shared(mapping, SharedRegionConfig::default());
         let tail = tail.map_err(|e| failed(&e))?;
         let tail_id = queue.attach(&tail).map_err(|e| failed(&e))?;

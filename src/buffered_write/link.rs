@@ -11,6 +11,7 @@ use verbs_safe::{
 use super::setup::UPDATE_BYTES;
 use super::{Ended, Peer, Violation};
 use crate::ring::memory::{ControlBlock, remote};
+use crate::sealed;
 use crate::send_recv::PROBE;
 use crate::wire::Tracker;
 
@@ -118,7 +119,7 @@ impl Link {
     /// Looks at the tail that the peer has written; whether something is new.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
-        let told = Told::from_word(self.block.observe(TAIL_AT));
+        let Some(told) = self.told() else { return false };
         match self.core.on_tail(told) {
             Ok(0) if !self.core.has_ended() => false,
             Ok(_) => {
@@ -130,6 +131,12 @@ impl Link {
                 true
             }
         }
+    }
+
+    /// The tail that the peer has written; `None` while it is being written.
+    #[inline]
+    fn told(&self) -> Option<Told> {
+        self.block.observe(TAIL_AT).map(|[word]| Told::from_word(word))
     }
 
     #[inline]
@@ -208,7 +215,7 @@ impl Link {
         }
         if self.is_polled() && matches!(ended, Ended::PeerLost(_)) {
             // It may have written more before it went.
-            let _ = self.core.on_tail(Told::from_word(self.block.observe(TAIL_AT)));
+            let _ = self.told().map(|told| self.core.on_tail(told));
         }
         self.ended = Some(ended);
         // Or our device would go on answering for us.
@@ -252,8 +259,8 @@ impl Link {
         };
         let Ok(planned) = planned else { return false };
         let Some(slot) = self.queue.next_slot() else { return false };
-        slot[..8].copy_from_slice(&update.head.to_word().to_le_bytes());
-        slot[8..16].copy_from_slice(&update.taken.to_le_bytes());
+        let put = sealed::put(&[update.head.to_word(), update.taken], slot);
+        debug_assert!(put.is_some(), "a slot has room for an update");
         let op = SendOp::Write { len: UPDATE_BYTES, remote: self.peer_update };
         if let Err(e) = self.queue.stage(op, planned.signalled) {
             self.fail(Ended::Device(e.to_string()));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use conn_core::buffered_write::WriteSender;
 use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
+use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::WrId;
 use verbs_safe::{
     CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RegionId, RemoteSpan,
@@ -115,7 +116,7 @@ impl Sender {
 
     pub(super) fn new(parts: SenderParts) -> Sender {
         let SenderParts { control, queue, cq, channel, tracker, core, config, .. } = parts;
-        let tail = remote(parts.peer_block, TAIL_AT, 8);
+        let tail = remote(parts.peer_block, TAIL_AT, SEALED_BYTES);
         debug_assert!(TAIL_AT + tail.len <= CONTROL_BYTES);
         Sender {
             // Relaxed: a number, and nothing that it would publish.

@@ -4,6 +4,7 @@ use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
+use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvSide,
     RemoteAccess, SharedRegion,
@@ -19,6 +20,7 @@ use crate::handshake::{Exchange, Stream};
 use crate::reception::Hello;
 use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
 use crate::ring::setup::{self, Draft, Half, PeerHalf, unfit};
+use crate::sealed::sealed_bytes;
 use crate::send_recv::{ConfigError, Inline};
 use crate::wire::{Port, Wire, completion_queue, tracker};
 
@@ -28,7 +30,7 @@ const SENDER_CONTROL: u32 = 2;
 const LINK_QUEUE: u32 = 16;
 const LINK_CONTROL: u32 = 2;
 /// Bytes of a head and a count.
-pub(super) const UPDATE_BYTES: u32 = 16;
+pub(super) const UPDATE_BYTES: u32 = sealed_bytes(2) as u32;
 /// READs and atomics in flight: none are used, and some devices refuse 0.
 const RD_ATOMIC: u8 = 1;
 
@@ -58,7 +60,7 @@ impl NewSender {
                 access: WRITES,
                 max_send_wr: depth,
                 send_slots: config.send_queue,
-                send_slot_bytes: inline.max(8) as usize,
+                send_slot_bytes: inline.max(SEALED_BYTES as u32) as usize,
                 max_inline: inline,
                 ..QueuePairConfig::new(&cq, &cq)
             },

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use conn_core::direct_read::{
     Ack, AckMode, DecodeError, Notice, Part, Place, ReadRequest, Reads, Refusal, Slot,
 };
+use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
     Buffer, Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
@@ -13,6 +14,7 @@ use verbs_safe::{
 
 use super::error::{BadRequest, misjudged};
 use super::{PROBE, Peer};
+use crate::sealed;
 use crate::send_recv::{Ended, Violation};
 use crate::wire::Tracker;
 
@@ -342,11 +344,14 @@ impl Link {
             Ack::Count(word) => {
                 let word = word.encode();
                 if let Some(memory) = &self.memory {
-                    let stored = memory.publish_tail(0, u64::from_le_bytes(word.to_ne_bytes()));
+                    let stored = sealed::publish(memory, 0, word);
                     return stored.map_err(|e| Ended::Device(e.to_string()));
                 }
                 let place = self.counts.unwrap_or(ReadRequest::NOWHERE);
-                self.stage_write(place, &word.to_le_bytes(), false)
+                let mut bytes = [0; SEALED_BYTES as usize];
+                let put = sealed::put(&[word], &mut bytes);
+                debug_assert!(put.is_some());
+                self.stage_write(place, &bytes, false)
             }
         }
     }

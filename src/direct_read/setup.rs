@@ -9,6 +9,7 @@ use conn_core::direct_read::{
 use conn_core::handshake::{
     Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId, Reason,
 };
+use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, Mapping, QueuePair, QueuePairConfig, RecvSide,
     RemoteAccess, SharedRegion, SharedRegionConfig,
@@ -45,7 +46,10 @@ fn shared_memory(
 }
 
 fn place(region: &SharedRegion) -> Option<Place> {
-    region.remote(0, 8).ok().map(|span| Place { addr: span.addr, rkey: span.rkey })
+    region
+        .remote(0, SEALED_BYTES as usize)
+        .ok()
+        .map(|span| Place { addr: span.addr, rkey: span.rkey })
 }
 
 /// READs in flight that the device permits: answered, begun.
@@ -300,8 +304,8 @@ impl NewLink {
                 access: RemoteAccess { read: pull, write: true, atomic: false },
                 max_send_wr: depth,
                 send_slots: depth,
-                send_slot_bytes: 8,
-                max_inline: 8,
+                send_slot_bytes: SEALED_BYTES as usize,
+                max_inline: SEALED_BYTES as u32,
                 recv,
                 ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
             },
@@ -313,7 +317,8 @@ impl NewLink {
             queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
         }
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
-        let memory = pull.then(|| shared_memory(device, 8, read)).transpose()?;
+        let memory =
+            pull.then(|| shared_memory(device, SEALED_BYTES as usize, read)).transpose()?;
         Ok(NewLink { pair, memory, psn: verbs_safe::random_psn(), reads })
     }
 

@@ -1,13 +1,14 @@
 //! Registered memory of a ring connection: rings and control blocks.
 
 use conn_core::ring::Geometry;
-use conn_core::ring::offer::{CONTROL_BYTES, Place};
+use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT};
 use verbs_safe::{
     Backing, Mapping, Mirrored, ProtectionDomain, RemoteAccess, RemoteSpan, SharedRegion,
     SharedRegionConfig,
 };
 
 use crate::device::{Device, DeviceError};
+use crate::sealed;
 
 /// A protection domain for one half alone: whatever a peer learns or guesses, it reaches
 /// no memory of another connection through the queue pairs of its own.
@@ -64,18 +65,17 @@ impl ControlBlock {
         &self.0
     }
 
-    /// The word at `at`, one of those of [`conn_core::ring::offer`]: all that the peer wrote
-    /// before it is there.
+    /// The words at `at`, those of [`conn_core::ring::offer`]: all that the peer wrote before
+    /// them is there. `None` while it is writing them.
     #[inline]
-    pub(crate) fn observe(&self, at: u64) -> u64 {
-        self.0.observe_arrival(at as usize).unwrap_or_default()
+    pub(crate) fn observe<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
+        sealed::observe(&self.0, at as usize)
     }
 
-    /// Stores the word at `at`, for a peer that reads it: all that was stored before it is
-    /// there.
+    /// Stores the tail, for a peer that reads it: all that was stored before it is there.
     #[inline]
-    pub(crate) fn publish(&self, at: u64, word: u64) {
-        let stored = self.0.publish_tail(at as usize, word);
+    pub(crate) fn publish_tail(&self, word: u64) {
+        let stored = sealed::publish(&self.0, TAIL_AT as usize, word);
         debug_assert!(stored.is_ok(), "the words of a control block lie inside");
     }
 }

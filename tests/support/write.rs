@@ -11,6 +11,7 @@ use rdma_conn::conn_core::ring::offer::{
     HEAD_AT, HalfOffer, Offer, Place, RingOffer, TAIL_AT, Tail,
 };
 use rdma_conn::conn_core::ring::{Geometry, Told};
+use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::Device;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
@@ -121,11 +122,17 @@ impl RawSender {
         let told = Told { position, is_last };
         match self.ring.tail {
             Tail::Written => {
-                let to = at(self.control, TAIL_AT, 8);
-                self.raw.write(&told.to_word().to_le_bytes(), to);
+                let word = told.to_word();
+                self.write_tail([word, seal_of(&[word])]);
             }
             _ => self.tell_imm(told.to_imm()),
         }
+    }
+
+    /// Writes a tail and its seal, whatever they are.
+    pub fn write_tail(&mut self, [word, seal]: [u64; 2]) {
+        let to = at(self.control, TAIL_AT, 16);
+        self.raw.write(&[word.to_le_bytes(), seal.to_le_bytes()].concat(), to);
     }
 
     /// Sends an immediate.
@@ -170,8 +177,8 @@ impl RawReceiver {
 
     /// Tells a head, and how many immediates were taken.
     pub fn tell(&mut self, position: u64, is_last: bool, taken: u64) {
-        let head = Told { position, is_last }.to_word().to_le_bytes();
-        let words = [head, taken.to_le_bytes()].concat();
-        self.raw.write(&words, at(self.peer_block, HEAD_AT, 16));
+        let head = Told { position, is_last }.to_word();
+        let words = [head, taken, seal_of(&[head, taken])].map(u64::to_le_bytes).concat();
+        self.raw.write(&words, at(self.peer_block, HEAD_AT, 24));
     }
 }

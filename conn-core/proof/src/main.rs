@@ -171,7 +171,7 @@ fn a_ring_is_read() -> Option<bool> {
         }
         reader.look_again();
         while let Some(request) = reader.next_request() {
-            reader.on_completion(|| source.tail_word()).ok()?;
+            reader.on_completion(|| Some(source.tail_word())).ok()?;
             if let Request::Words(Words { head, landed }) = request {
                 source.on_words(Words { head, landed }).ok()?;
             }

@@ -10,6 +10,9 @@ use crate::exhaustive::Pair;
 use crate::ring::fetch::{FetchConfig, Read};
 use crate::ring::{Geometry, GeometryError, Taken, record_bytes};
 
+/// Of a tail that is read while it is being written.
+pub const HALF_WRITTEN: i8 = i8::MIN;
+
 /// What can happen to a connection.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Op {
@@ -36,7 +39,8 @@ pub enum Op {
     TellAll,
     /// The receiver stops.
     Stop,
-    /// The tail that is read next is so many bytes beside the true one.
+    /// The tail that is read next is so many bytes beside the true one; or, for
+    /// [`HALF_WRITTEN`], none.
     LieTail(i8),
     /// The receiver's words are so many bytes beside the true ones.
     LieWords(i8, i8),
@@ -196,10 +200,12 @@ impl Connection {
 
     fn complete(&mut self, lie: i8) {
         let Some(request) = self.on_their_way.pop_front() else {
-            assert!(self.reader.on_completion(|| 0).is_err());
+            assert!(self.reader.on_completion(|| Some(0)).is_err());
             return;
         };
         let told = self.tail.wrapping_add_signed(lie.into());
+        // One lie stands for what is no lie: it was read while it was being written.
+        let (told, lie) = if lie == HALF_WRITTEN { (None, 0) } else { (Some(told), lie) };
         match request {
             Request::Data(Read { offset, len }) => {
                 let bytes = Self::get(&self.sender_memory, offset, len as usize);

@@ -100,7 +100,7 @@ enum Kind {
 ///
 /// reader.look_again(); // there is nothing to hand out
 /// assert_eq!(reader.next_request(), Some(Request::Tail));
-/// reader.on_completion(|| 24)?; // the tail that was read
+/// reader.on_completion(|| Some(24))?; // the tail that was read
 /// assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 24 })));
 /// assert_eq!(reader.next_request(), Some(Request::Tail)); // behind it
 /// assert_eq!(reader.next_request(), None);
@@ -251,12 +251,13 @@ impl Reader {
 /// What has happened.
 impl Reader {
     /// The oldest request on its way has completed; `tail` loads the word that was read,
-    /// and is called if it was that of the tail.
+    /// and is called if it was that of the tail. `None` if it was read while it was being
+    /// written ([`seal`](crate::seal)): nothing is known to be new.
     ///
     /// # Errors
     /// [`ReaderError`]: the connection is to be closed.
     #[inline]
-    pub fn on_completion(&mut self, tail: impl FnOnce() -> u64) -> Result<(), ReaderError> {
+    pub fn on_completion(&mut self, tail: impl FnOnce() -> Option<u64>) -> Result<(), ReaderError> {
         if self.posted == 0 {
             return Err(ReaderError::NotPosted(NotPosted));
         }
@@ -271,7 +272,8 @@ impl Reader {
             }
             Kind::Tail => {
                 self.is_tail_coming = false;
-                self.on_tail(tail())
+                let known = self.ring.tail(); // not the last one: it would not be asked for
+                self.on_tail(tail().unwrap_or(known))
             }
             Kind::Words => {
                 self.words -= 1;

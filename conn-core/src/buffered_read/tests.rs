@@ -136,14 +136,14 @@ fn the_tail_comes_with_the_data() {
     assert_eq!(reader.next_request(), Some(Request::Tail));
     reader.look_again();
     assert_eq!(posted(&mut reader), 0, "one look at a time");
-    reader.on_completion(|| 96).unwrap();
+    reader.on_completion(|| Some(96)).unwrap();
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 64 })));
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 64, len: 32 })));
     assert_eq!(reader.next_request(), Some(Request::Tail));
     assert_eq!(posted(&mut reader), 0);
     reader.on_completion(|| unreachable!()).unwrap();
     reader.on_completion(|| unreachable!()).unwrap();
-    reader.on_completion(|| 192).unwrap();
+    reader.on_completion(|| Some(192)).unwrap();
     // Nothing was handed out yet.
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
 }
@@ -162,14 +162,14 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     let look = |reader: &mut Reader, tail: u64| {
         reader.look_again();
         assert_eq!(reader.next_request(), Some(Request::Tail));
-        reader.on_completion(|| tail).unwrap();
+        reader.on_completion(|| Some(tail)).unwrap();
     };
     look(&mut reader, 0);
     look(&mut reader, 8);
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 0, len: 8 })));
     assert_eq!(reader.next_request(), Some(Request::Tail));
     reader.on_completion(|| unreachable!()).unwrap();
-    reader.on_completion(|| 16).unwrap();
+    reader.on_completion(|| Some(16)).unwrap();
     assert!(reader.is_gathering());
     look(&mut reader, 24);
     assert!(reader.is_gathering());

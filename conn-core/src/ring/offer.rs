@@ -36,14 +36,16 @@
 //! # The control block
 //!
 //! [`CONTROL_BYTES`] bytes, aligned to as many as a cache line has; each of its two lines is
-//! written by one end only. All words are little-endian u64 and only ever rise:
+//! written by one end only. All words are little-endian u64; tail, head and taken only ever
+//! rise. Words that are told together are followed by their [seal](crate::seal):
 //!
 //! | byte | word | who tells |
 //! |---|---|---|
 //! | [`TAIL_AT`] | the [tail](super::Told); the last one is FIN | the sender |
+//! | 8 | its seal | the sender |
 //! | [`HEAD_AT`] | the [head](super::Told); the last one is STOP | the receiver |
-//! | [`TAKEN_AT`] | immediates taken, whose receives are posted again | the receiver |
-//! | [`BEAT_AT`] | a count that shows that the receiver lives | the receiver |
+//! | [`TAKEN_AT`] | Buffered Write: immediates taken, whose receives are posted again. Buffered Read: up to where it has read | the receiver |
+//! | 80 | the seal of both | the receiver |
 
 use core::fmt;
 
@@ -61,10 +63,8 @@ pub const CONTROL_BYTES: u64 = 128;
 pub const TAIL_AT: u64 = 0;
 /// Where the head lies in a control block: a cache line further.
 pub const HEAD_AT: u64 = 64;
-/// Where the count of immediates lies, right behind the head: one write carries both.
+/// Where what the receiver has taken lies, right behind the head: one write carries both.
 pub const TAKEN_AT: u64 = 72;
-/// Where the receiver's sign of life lies.
-pub const BEAT_AT: u64 = 80;
 
 /// Bytes of the longest offer without the user's data.
 pub const MAX_OFFER_LEN: usize = OFFER_LEN + 2 * HALF_LEN;

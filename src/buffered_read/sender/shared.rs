@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use conn_core::ring::free::RecordSlot;
-use conn_core::ring::offer::TAIL_AT;
 use conn_core::ring::shared::Senders;
 use conn_core::ring::{Header, ReserveError, record_bytes};
 use verbs_safe::SharedRegion;
@@ -107,7 +106,7 @@ impl SharedSender {
         let stored = stored.and_then(|()| skip.map_or(Ok(()), store));
         debug_assert!(stored.is_ok(), "the machine and the ring have different books");
         let end = grant.position() + record_bytes(len);
-        self.senders.publish(grant, |tail| self.block.publish(TAIL_AT, tail.to_le()));
+        self.senders.publish(grant, |tail| self.block.publish_tail(tail));
         Ok(Ticket { sender: self.number, end })
     }
 

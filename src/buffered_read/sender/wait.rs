@@ -1,7 +1,5 @@
 //! Waiting, and ending.
 
-use conn_core::ring::offer::TAIL_AT;
-
 use super::{Sender, Ticket};
 use crate::send_recv::{Ended, PROBE, SendError};
 use crate::wait::{Deadline, Idle, Nap, SILENT, Step};
@@ -125,7 +123,7 @@ impl Sender {
     pub(super) fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.check_alive()?;
         self.source.finish();
-        self.block.publish(TAIL_AT, self.source.tail_word().to_le());
+        self.block.publish_tail(self.source.tail_word());
         self.wait_for(deadline, |sender| {
             sender.look()?;
             Ok(sender.source.is_seen())

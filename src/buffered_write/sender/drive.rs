@@ -1,13 +1,15 @@
 //! Driving the device: pushes, completions, and what the receiver has told.
 
 use conn_core::buffered_write::{Piece, Push, ToldError};
-use conn_core::ring::offer::{HEAD_AT, TAKEN_AT};
+use conn_core::ring::offer::HEAD_AT;
+use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{SendFlags, SendOp, StageError};
 
 use super::Sender;
 use crate::buffered_write::{Ended, SendError, Violation};
 use crate::ring::memory::remote;
+use crate::sealed;
 use crate::send_recv::PROBE;
 
 /// Requests of a push at most: two pieces, and the tail.
@@ -91,8 +93,9 @@ impl Sender {
     fn stage_tail(&mut self, push: &Push, awaited: bool) -> Result<(), StageError> {
         let signalled = self.plan(push.tail.position, awaited)?;
         let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
-        slot[..8].copy_from_slice(&push.tail.to_word().to_le_bytes());
-        self.queue.stage(SendOp::Write { len: 8, remote: self.peer_tail }, signalled)
+        sealed::put(&[push.tail.to_word()], slot).ok_or(StageError::NoSlot)?;
+        let write = SendOp::Write { len: SEALED_BYTES as u32, remote: self.peer_tail };
+        self.queue.stage(write, signalled)
     }
 
     /// Bytes of the ring: out of a slot, and so inline, where the device takes them that way.
@@ -215,7 +218,7 @@ impl Sender {
 
     /// Looks into the control block.
     fn listen(&mut self) -> Result<bool, SendError> {
-        let (head, taken) = (self.block.observe(HEAD_AT), self.block.observe(TAKEN_AT));
+        let Some([head, taken]) = self.block.observe(HEAD_AT) else { return Ok(false) };
         let heard = self.core.on_told(head, taken);
         let heard = heard.map_err(|e| self.fail(Ended::Protocol(violation(e))))?;
         if self.core.is_stopped() && self.ended.is_none() && !self.core.has_said_goodbye() {

@@ -1,12 +1,14 @@
 //! Posting, polling, and what comes of it.
 
 use conn_core::direct_read::{AckMode, Acknowledged, CountWord, Notice, Outcome, SignalAt, Told};
+use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
 
 use super::{OnOffer, Sender, Sent};
 use crate::direct_read::error::misjudged;
 use crate::direct_read::{Offer, SendError};
+use crate::sealed;
 use crate::send_recv::{Ended, Violation};
 
 /// Posting.
@@ -143,8 +145,10 @@ impl<B: Offer> Sender<B> {
             return self.look_at_signals();
         }
         if self.config.ack == AckMode::Cumulative {
-            let word = self.memory.observe_arrival(0).unwrap_or_default();
-            return self.counted(word);
+            return match sealed::observe(&self.memory, 0) {
+                Some([word]) => self.counted(word),
+                None => Ok(()),
+            };
         }
         Ok(())
     }
@@ -192,8 +196,9 @@ impl<B: Offer> Sender<B> {
             return Ok(());
         }
         self.looks = 0;
-        let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: 8 };
-        let id = self.stage(SendOp::Read { len: 8, remote }, WrClass::Control, true)?;
+        let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: SEALED_BYTES };
+        let id =
+            self.stage(SendOp::Read { len: SEALED_BYTES as u32, remote }, WrClass::Control, true)?;
         self.pull = Some(id.0);
         self.post()
     }
@@ -205,8 +210,8 @@ impl<B: Offer> Sender<B> {
         };
         self.pull = None;
         let before = self.offers.acked();
-        let word = self.queue.landed(id).and_then(|bytes| bytes.first_chunk()).copied();
-        word.map_or(Ok(()), |word| self.counted(u64::from_le_bytes(word)))?;
+        let word = self.queue.landed(id).and_then(sealed::get);
+        word.map_or(Ok(()), |[word]| self.counted(word))?;
         self.vain_pulls = if self.offers.acked() > before { 0 } else { self.vain_pulls + 1 };
         Ok(())
     }

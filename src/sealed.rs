@@ -1,0 +1,47 @@
+//! Sealed words ([`conn_core::seal`]) in registered memory, all little-endian.
+
+use conn_core::seal::{opened, seal_of};
+use verbs_safe::{RegionError, SharedRegion};
+
+/// Bytes of `N` words and their seal.
+pub(crate) const fn sealed_bytes(words: usize) -> usize {
+    8 * (words + 1)
+}
+
+/// The words at `at`, if they are whole: all that the peer wrote before them is there. `None`
+/// while they are being written.
+#[inline]
+pub(crate) fn observe<const N: usize>(region: &SharedRegion, at: usize) -> Option<[u64; N]> {
+    let load = |nth| region.observe_arrival(at + 8 * nth).map(u64::from_le);
+    let words = std::array::from_fn(|nth| load(nth).unwrap_or_default());
+    opened(words, load(N).ok()?)
+}
+
+/// The words that a READ has brought.
+pub(crate) fn get<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let (words, _) = bytes.get(..sealed_bytes(N))?.as_chunks::<8>();
+    let (seal, words) = words.split_last()?;
+    opened(std::array::from_fn(|nth| u64::from_le_bytes(words[nth])), u64::from_le_bytes(*seal))
+}
+
+/// Stores the word at `at` for a peer that reads it: all that was stored before it is there.
+///
+/// # Errors
+/// [`RegionError`]: out of bounds, or not aligned to 8.
+#[inline]
+pub(crate) fn publish(region: &SharedRegion, at: usize, word: u64) -> Result<(), RegionError> {
+    region.publish_tail(at, word.to_le())?;
+    region.publish_tail(at + 8, seal_of(&[word]).to_le())
+}
+
+/// The words and their seal, as a peer is to find them; `None` if `out` is too short.
+#[inline]
+pub(crate) fn put(words: &[u64], out: &mut [u8]) -> Option<()> {
+    let out = out.get_mut(..sealed_bytes(words.len()))?.as_chunks_mut::<8>().0;
+    let (seal, out) = out.split_last_mut()?;
+    *seal = seal_of(words).to_le_bytes();
+    for (to, word) in out.iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    Some(())
+}
