@@ -72,9 +72,10 @@ fn a_long_message_that_was_flushed_does_not_arrive_with_what_its_buffer_holds_si
         end.send(end.local(memory, 0, LONG));
         let state = if resets { ibv_qp_state::IBV_QPS_RESET } else { ibv_qp_state::IBV_QPS_ERR };
         assert_eq!(end.net.to_state(end.qp, state), 0);
-        if !resets {
-            assert_eq!(end.net.poll(end.cq, 1)[0].status, "WR_FLUSH");
-        }
+        // A kernel's device may have sent it by now, and its peer's kernel answers although
+        // the process is stopped; then it has arrived.
+        let acknowledged = !resets && end.net.poll(end.cq, 1)[0].status != "WR_FLUSH";
+        assert!(!acknowledged || !is_soft());
         let buffer = if memory == HEAP { &mut end.heap[..] } else { &mut *end.shared.bytes };
         buffer.fill(2);
         // What comes behind it says that it was looked at.
@@ -83,8 +84,9 @@ fn a_long_message_that_was_flushed_does_not_arrive_with_what_its_buffer_holds_si
         assert_eq!(barrier.net.poll(barrier.cq, 1)[0].status, "SUCCESS");
         other.say("what came?");
         let came = other.hear();
-        // Elsewhere it is sent at once, or in time.
-        assert!(came == "nothing" || (!is_soft() && came == "SUCCESS of 1"), "{came}");
+        // Elsewhere it is sent at once, or in time: then with what it held when it was posted.
+        let flushed = came == "nothing" && !acknowledged;
+        assert!(flushed || (!is_soft() && came == "SUCCESS of 1"), "{came}, {acknowledged}");
         end.close();
         barrier.close();
     }
