@@ -109,6 +109,8 @@ pub struct Sender<B: Offer = Buffer> {
     looks: u32,
     /// The receiver was asked for a bell, and has not rung.
     bell: bool,
+    /// The message that a bell was asked for last.
+    bell_for: u64,
     config: Config,
     app_limit: usize,
     ended: Option<Ended>,
@@ -160,6 +162,7 @@ impl<B: Offer> Sender<B> {
             vain_pulls: 0,
             looks: 0,
             bell: false,
+            bell_for: 0,
             config: parts.config,
             app_limit: parts.app_limit,
             ended: None,

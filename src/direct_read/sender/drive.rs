@@ -186,12 +186,15 @@ impl<B: Offer> Sender<B> {
 
     /// Begins to read the receiver's count, if that can tell anything.
     fn start_pull(&mut self) -> Result<(), SendError> {
-        let (None, Some(counts), Some(_)) = (self.pull, self.counts, self.offers.awaited()) else {
+        let (None, Some(counts), Some(number)) = (self.pull, self.counts, self.offers.awaited())
+        else {
             return Ok(());
         };
-        // After pulls in vain they become rare: the receiver has other things to do.
+        // After pulls in vain they become rare: the receiver has other things to do. When it
+        // has rung, the next one is not in vain.
         self.looks += 1;
-        let is_early = self.looks < 1 << self.vain_pulls.min(Self::RAREST_PULLS);
+        let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
+        let is_early = self.looks < rare && !self.has_rung(number);
         if is_early || self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }

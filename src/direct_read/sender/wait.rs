@@ -100,17 +100,22 @@ impl<B: Offer> Sender<B> {
         comes || self.offers.awaited().is_none()
     }
 
+    /// Whether the receiver has told by a bell that this message is acknowledged.
+    pub(super) fn has_rung(&self, number: u64) -> bool {
+        !self.bell && number <= self.bell_for
+    }
+
     fn ask_for_bell(&mut self) -> Result<(), SendError> {
         if self.will_be_woken() {
             return Ok(());
         }
         let Some(number) = self.offers.awaited() else { return Ok(()) };
-        if self.tracker.available(WrClass::Control) == 0 {
+        if self.has_rung(number) || self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }
         let imm = Notice::Bell(Notice::low(number)).encode();
         self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
-        self.bell = true;
+        (self.bell, self.bell_for) = (true, number);
         self.post()
     }
 
