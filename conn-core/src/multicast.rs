@@ -29,14 +29,19 @@
 //!                  turns    delivered <= stable <= received
 //! ```
 //!
+//! A row is looked at while it is being written, perhaps byte by byte. Each group of its
+//! words that one write carries has a [seal](crate::seal) behind it, and is taken when it
+//! fits; so is the header of a repair area. A seal that has not changed tells that its group
+//! has not. Slots need none: they are looked at when the slot counter covers them, which is
+//! written after them; and so the bytes of a repair.
+//!
 //! A sender has at most `window` turns that it has not delivered itself; what it has
 //! delivered, all have received, so that its ring is free there.
 //!
 //! # The drive loop of a [`Member`]
 //!
-//! 1. For each [reachable](Member::reachable) peer, load its row
-//!    ([`Row::load`]) and give it to [`on_row`](Member::on_row); give the end of
-//!    the own ring to [`on_tail`](Member::on_tail).
+//! 1. For each [reachable](Member::reachable) peer, let [`on_row`](Member::on_row) look at
+//!    its row; give the end of the own ring to [`on_tail`](Member::on_tail).
 //! 2. While [`next_copy`](Member::next_copy) gives a [`CopyIn`], copy those bytes. Then
 //!    [`next_repair`](Member::next_repair), while there is one.
 //! 3. While [`next_push`](Member::next_push) gives a [`Push`], post its write to each of
@@ -77,6 +82,7 @@ mod agreement;
 mod card;
 mod config;
 mod lie;
+mod look;
 mod member;
 mod members;
 #[cfg(any(test, feature = "oracle"))]

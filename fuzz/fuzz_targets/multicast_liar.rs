@@ -3,27 +3,41 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use conn_core::multicast::{Config, Member, Members, Policy, ROW_WORDS, Rank, Row};
+use conn_core::multicast::{Config, Member, Members, Policy, ROW_WORDS, Rank, RepairHeader, Words};
+use conn_core::seal::seal_of;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Lie {
-    /// A word of a member's row becomes this; small numbers are the likely ones.
+    /// A word of a member's row becomes this, and the row is sealed; small numbers are the
+    /// likely ones.
     Word(u8, u8, u16),
     /// Any value.
     Wild(u8, u8, u64),
+    /// A word of a member's row, perhaps a seal; the seals stay.
+    Torn(u8, u8, u64),
     /// A word of a member's slots.
     Slot(u8, u8, u64),
     /// A good header of a message at a place of a member's slots.
     Message(u8, u8, u8),
     /// The header of a member's repair area.
-    Repair(u8, u8, u16, u16),
+    Repair(u8, u8, u16, u16, u8),
+    /// A word of that header, perhaps its seal; the seal stays.
+    TornRepair(u8, u8, u64),
     /// Some time passes.
     Pass(u16),
 }
 
 const MEMBERS: u8 = 3;
 const CAPACITY: u64 = 512;
+
+/// As whoever writes whole groups seals them.
+fn seal(row: &mut [u64; ROW_WORDS]) {
+    for group in Words::groups(MEMBERS) {
+        let (first, last) = (usize::from(group.first), usize::from(group.seal()));
+        row[last] = seal_of(&row[first..last]);
+    }
+}
 
 fuzz_target!(|lies: Vec<Lie>| {
     let config = Config {
@@ -43,14 +57,21 @@ fuzz_target!(|lies: Vec<Lie>| {
     let mut rows = [[0u64; ROW_WORDS]; MEMBERS as usize];
     let mut rings = [[0u64; (CAPACITY / 8) as usize]; MEMBERS as usize];
     let mut private = rings;
-    let mut areas = [[0u64; 3]; MEMBERS as usize];
+    let mut areas = [[0u64; RepairHeader::WORDS as usize]; MEMBERS as usize];
     let mut now = 0;
-    let words = usize::from(MEMBERS) + 7;
+    let words = usize::from(Words::whole(MEMBERS).count);
     let who = |by: u8| usize::from(1 + by % (MEMBERS - 1));
     for lie in lies.into_iter().take(300) {
         match lie {
-            Lie::Word(by, at, value) => rows[who(by)][usize::from(at) % words] = value.into(),
-            Lie::Wild(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
+            Lie::Word(by, at, value) => {
+                rows[who(by)][usize::from(at) % words] = value.into();
+                seal(&mut rows[who(by)]);
+            }
+            Lie::Wild(by, at, value) => {
+                rows[who(by)][usize::from(at) % words] = value;
+                seal(&mut rows[who(by)]);
+            }
+            Lie::Torn(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
             Lie::Slot(by, at, value) => rings[who(by)][usize::from(at) % rings[0].len()] = value,
             Lie::Message(by, at, len) => {
                 let at = u64::from(at) * 8;
@@ -58,14 +79,21 @@ fuzz_target!(|lies: Vec<Lie>| {
                 let word = conn_core::multicast::header(record, at);
                 rings[who(by)][(at % CAPACITY / 8) as usize] = word;
             }
-            Lie::Repair(by, of, position, len) => {
-                areas[who(by)] = [of.into(), u64::from(position) * 8, u64::from(len) * 8];
+            Lie::Repair(by, of, position, len, number) => {
+                let header = RepairHeader {
+                    of: Rank(of),
+                    position: u64::from(position) * 8,
+                    len: u64::from(len) * 8,
+                    number: number.into(),
+                    suspected: member.suspected(),
+                };
+                areas[who(by)] = header.words();
             }
+            Lie::TornRepair(by, at, value) => areas[who(by)][usize::from(at % 6)] = value,
             Lie::Pass(after) => now += u64::from(after),
         }
         for from in member.reachable().iter() {
-            let row = Row::load(MEMBERS, |at| rows[from.index()][usize::from(at)]);
-            member.on_row(from, &row, now);
+            member.on_row(from, now, |at| rows[from.index()][usize::from(at)]);
         }
         member.on_tail(0, now);
         while let Some(copy) = member.next_copy() {

@@ -222,10 +222,9 @@ impl Group {
 
     fn take_in(&mut self, now_ns: u64) {
         let Group { machine, peers, private, slots, .. } = self;
-        let members = machine.config().members;
         for from in machine.reachable().iter() {
             if let Some(peer) = &peers[from.index()] {
-                machine.on_row(from, &peer.row(members), now_ns);
+                machine.on_row(from, now_ns, |word| peer.row_word(word));
             }
         }
         machine.on_tail(slots.tail(), now_ns);

@@ -1,6 +1,6 @@
 //! The way to one peer.
 
-use conn_core::multicast::{Card, Config, Contact, Place, Row};
+use conn_core::multicast::{Card, Config, Contact, Place};
 use verbs_safe::{
     CompletionQueue, Endpoint, QueueId, QueuePairConfig, RegionId, RemoteAccess, RemoteSpan,
     SendFlags, SendOp, SharedRegion, StageError,
@@ -111,14 +111,12 @@ impl Peer {
         self.is_broken || queue.staged_total() == queue.retired_total()
     }
 
-    /// Loads the peer's row, the last word first. What a word tells of was written before it,
-    /// by writes of the same queue pair.
+    /// A word of the peer's row. What a word tells of was written before it, by writes of the
+    /// same queue pair.
     #[inline]
-    pub(super) fn row(&self, members: u8) -> Row {
-        Row::load(members, |word| {
-            let word = self.rows.observe_arrival(usize::from(word) * 8);
-            u64::from_le(word.expect("the row is inside"))
-        })
+    pub(super) fn row_word(&self, word: u8) -> u64 {
+        let word = self.rows.observe_arrival(usize::from(word) * 8);
+        u64::from_le(word.expect("the row is inside"))
     }
 
     /// A word of the header of the peer's repair area.

@@ -21,7 +21,7 @@ use conn_core::{
         DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
     },
     multicast::{
-        Config, Member, Members, Policy, ROW_WORDS, Rank, Record, Row, SendWindow, Write, header,
+        Config, Member, Members, Policy, ROW_WORDS, Rank, Record, SendWindow, Write, header,
     },
     pack::{Packer, Unpacker},
     pool::{BufferPool, PoolConfig, PoolSlot},
@@ -322,8 +322,8 @@ impl Fabric {
     /// One pass of the member `me`.
     fn pass(&mut self, member: &mut Member, me: usize, now: u64, tail: u64) -> Option<()> {
         let theirs = self.rows.get(1 - me)?;
-        let row = Row::load(2, |at| *theirs.get(usize::from(at)).unwrap_or(&0));
-        member.on_row(Rank(1 - me as u8), &row, now);
+        let load = |at| *theirs.get(usize::from(at)).unwrap_or(&0);
+        member.on_row(Rank(1 - me as u8), now, load);
         member.on_tail(tail, now);
         while let Some(copy) = member.next_copy() {
             let words = copy.span.range().start / 8..copy.span.range().end / 8;

@@ -2,7 +2,7 @@
 
 use super::repair::RepairHeader;
 use super::row::{FINISHED, LEFT};
-use super::{MAX_MEMBERS, Member, Members, Rank, Reason, Row};
+use super::{MAX_MEMBERS, Member, Members, Rank, Reason};
 
 /// What a member knows of failures.
 #[derive(Clone, Debug)]
@@ -73,9 +73,11 @@ impl Member {
         self.pushing.control_due = true;
     }
 
-    /// A row that says more than counters.
+    /// The row of `from` says more than counters.
     #[cold]
-    pub(super) fn on_news(&mut self, from: Rank, row: &Row) {
+    pub(super) fn on_news(&mut self, from: Rank) {
+        let row = &self.rows[from.index()];
+        let goodbye = row.goodbye;
         let accused = row.suspected.union(row.wedged);
         if accused.contains(self.config.rank) {
             // Who has left is among the suspects of those who stay.
@@ -87,7 +89,7 @@ impl Member {
         for rank in accused.minus(self.row.suspected).iter() {
             self.suspect(rank, Reason::AccusedBy(from));
         }
-        match row.goodbye {
+        match goodbye {
             FINISHED => self.agreement.gone = self.agreement.gone.with(from),
             LEFT => self.suspect(from, Reason::Left),
             _ => {}

@@ -6,7 +6,7 @@ use super::push::Pushing;
 use super::record::Record;
 use super::row::{FINISHED, LEFT};
 use super::stream::Stream;
-use super::{Config, ConfigError, Lie, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
+use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
 
 /// Bytes that are to be copied, from where the sender `of` writes them (or from the own
 /// ring), to private memory at the same offset.
@@ -91,8 +91,9 @@ pub struct Member {
     pub(super) config: Config,
     /// The own row, as it was last pushed.
     pub(super) row: Row,
-    /// The peers' rows, as they were last loaded.
+    /// The peers' rows, as they were last taken, and the seals of their groups.
     pub(super) rows: [Row; MAX_MEMBERS],
+    pub(super) seals: [[u64; 3]; MAX_MEMBERS],
     pub(super) streams: [Stream; MAX_MEMBERS],
     pub(super) pushing: Pushing,
     pub(super) order: Order,
@@ -111,6 +112,7 @@ impl Member {
             config,
             row: Row::default(),
             rows: [Row::default(); MAX_MEMBERS],
+            seals: [[0; 3]; MAX_MEMBERS],
             streams: [Stream::default(); MAX_MEMBERS],
             pushing: Pushing::new(now_ns),
             order: Order::new(&config),
@@ -184,62 +186,6 @@ impl Member {
 
 /// What comes in.
 impl Member {
-    /// The row of `from` was loaded ([`Row::load`]) at the time `now_ns`. A row that lies
-    /// makes its member suspected ([`Reason::Lied`]).
-    #[inline]
-    pub fn on_row(&mut self, from: Rank, row: &Row, now_ns: u64) {
-        if !self.is_running() || !self.reachable().contains(from) {
-            return;
-        }
-        if let Err(lie) = self.check(from, row) {
-            return self.suspect(from, Reason::Lied(lie));
-        }
-        if row.health != self.rows[from.index()].health {
-            self.agreement.heard_ns[from.index()] = now_ns;
-        }
-        let stream = &mut self.streams[from.index()];
-        (stream.published, stream.urgent) = (row.sent, row.urgent);
-        self.rows[from.index()] = *row;
-        if row.suspected.bits() | row.goodbye != 0 {
-            self.on_news(from, row);
-        }
-    }
-
-    #[inline]
-    fn check(&self, from: Rank, row: &Row) -> Result<(), Lie> {
-        let (before, config) = (&self.rows[from.index()], &self.config);
-        let went_back = row.health < before.health
-            || row.sent < before.sent
-            || row.urgent < before.urgent
-            || row.goodbye < before.goodbye
-            || row.repairs < before.repairs
-            || !before.suspected.is_subset(row.suspected)
-            || !before.wedged.is_subset(row.wedged);
-        if went_back {
-            return Err(Lie::Backwards);
-        }
-        // What it has sent beyond, somebody has not received: the least is no more than
-        // what was accepted here.
-        let room = if config.senders.contains(from) { config.capacity } else { 0 };
-        if row.sent > self.streams[from.index()].accepted + room || !row.sent.is_multiple_of(8) {
-            return Err(Lie::BeyondWindow);
-        }
-        for of in 0..usize::from(config.members) {
-            if row.received[of] < before.received[of] {
-                return Err(Lie::Backwards);
-            }
-            let window = if of == self.me() { 0 } else { u64::from(config.window) };
-            if row.received[of] > self.streams[of].received + window {
-                return Err(Lie::NotSent);
-            }
-        }
-        let others = config.all().without(from);
-        if !row.suspected.union(row.wedged).is_subset(others) {
-            return Err(Lie::NoMember);
-        }
-        if row.goodbye > LEFT { Err(Lie::NoMember) } else { Ok(()) }
-    }
-
     /// The own ring's records end at `position`; of the whole pass, it is `now_ns`. To be
     /// called after [`on_row`](Self::on_row) of all peers, so that nobody is taken for
     /// silent because this member was.

@@ -1,8 +1,9 @@
 //! A whole group on a simulated fabric, the operations on it, and what must hold.
 //!
 //! Writes from one member to another arrive in order, as a reliable connection has it;
-//! those of different pairs in any order. A member that has crashed may have posted writes
-//! that never arrive.
+//! those of different pairs in any order. A write that has begun to arrive is seen
+//! half-written: any of its bytes may be there already. A member that has crashed may have
+//! posted writes that never arrive, or of which no more arrives than that.
 
 use std::collections::VecDeque;
 use std::{vec, vec::Vec};
@@ -27,6 +28,9 @@ pub enum Op {
     Poll(u8, u8),
     /// So many writes of the first member to the second one arrive.
     Land(u8, u8, u8),
+    /// The next write of the first member to the second begins to arrive: of its bytes, a
+    /// choice.
+    Begin(u8, u8, u8),
     /// A member crashes; of what it has posted, up to so many writes to each arrive.
     Crash(u8, u8),
     /// The first member finds the second unreachable, if it has crashed.
@@ -37,11 +41,19 @@ pub enum Op {
     Leave(u8),
 }
 
+/// A write on its way: to which memory, the offset there, the bytes.
 #[derive(Clone, Debug)]
-enum Landing {
-    Slots(u64, Vec<u8>),
-    Row(u8, Vec<u64>),
-    Repair(Vec<u8>),
+struct Landing {
+    memory: Memory,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Slots,
+    Row,
+    Area,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +61,7 @@ struct Node {
     machine: Member,
     /// The own ring, and the peers' where they write them.
     rings: Vec<Vec<u8>>,
-    rows: Vec<[u64; ROW_WORDS]>,
+    rows: Vec<Vec<u8>>,
     areas: Vec<Vec<u8>>,
     private: Vec<Vec<u8>>,
     tail: u64,
@@ -81,14 +93,37 @@ fn word(bytes: &[u8], at: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// Which of a write's bytes are there: those before or behind some place, or any.
+fn chosen(choice: u8, at: usize, len: usize) -> bool {
+    let place = len * usize::from(choice / 4) / 64;
+    match choice % 4 {
+        0 => at < place,
+        1 => at >= place,
+        _ => (at as u64 + 1).wrapping_mul(u64::from(choice) << 32 | 0x9e37_79b9) >> 13 & 1 == 1,
+    }
+}
+
 impl Node {
+    /// Bytes of a write arrive, those that are chosen.
+    fn receive(&mut self, from: usize, landing: &Landing, chosen: impl Fn(usize) -> bool) {
+        let memory = match landing.memory {
+            Memory::Slots => &mut self.rings[from],
+            Memory::Row => &mut self.rows[from],
+            Memory::Area => &mut self.areas[from],
+        };
+        let len = memory.len(); // behind a ring's end lies its beginning
+        for (at, byte) in landing.bytes.iter().enumerate().filter(|(at, _)| chosen(*at)) {
+            memory[(landing.offset + at) % len] = *byte;
+        }
+    }
+
     fn new(config: Config) -> Self {
         let (n, ring) = (usize::from(config.members), config.capacity as usize);
         let area = RepairHeader::BYTES + config.repair_bytes() as usize;
         Self {
             machine: Member::new(config, 0).expect("a group"),
             rings: vec![vec![0xee; ring]; n],
-            rows: vec![[0; ROW_WORDS]; n],
+            rows: vec![vec![0; 8 * ROW_WORDS]; n],
             areas: vec![vec![0; area]; n],
             private: vec![vec![0xdd; ring]; n],
             tail: 0,
@@ -199,10 +234,8 @@ impl Group {
 
     fn take_in(&mut self, by: usize, now: u64) {
         let Node { machine, rings, rows, areas, private, tail, .. } = &mut self.nodes[by];
-        let members = machine.config().members;
         for from in machine.reachable().iter() {
-            let words = &rows[from.index()];
-            machine.on_row(from, &Row::load(members, |at| words[usize::from(at)]), now);
+            machine.on_row(from, now, |at| word(&rows[from.index()], 8 * u64::from(at)));
         }
         machine.on_tail(*tail, now);
         while let Some(CopyIn { of, span }) = machine.next_copy() {
@@ -220,25 +253,27 @@ impl Group {
 
     fn post(&mut self, by: usize, push: Push) {
         let node = &self.nodes[by];
+        let ring = |ring: &[u8], from: u64, len: u64| -> Vec<u8> {
+            let capacity = node.machine.config().capacity;
+            (from..from + len).map(|at| ring[(at & (capacity - 1)) as usize]).collect()
+        };
         let landing = match push.write {
-            Write::Slots(span) => {
-                let capacity = node.machine.config().capacity;
-                let bytes = span.range().map(|at| node.rings[by][at % capacity as usize]);
-                Landing::Slots(span.offset, bytes.collect())
+            Write::Slots(Span { offset, len }) => {
+                let bytes = ring(&node.rings[by], offset, len);
+                Landing { memory: Memory::Slots, offset: offset as usize, bytes }
             }
             Write::Row(words) => {
                 let mut out = [0; ROW_WORDS];
                 let count = node.machine.row_words(words, &mut out);
-                Landing::Row(words.first, out[..count].to_vec())
+                let bytes = out[..count].iter().flat_map(|word| word.to_le_bytes()).collect();
+                Landing { memory: Memory::Row, offset: 8 * usize::from(words.first), bytes }
             }
             Write::Repair(repair) => {
+                let header = repair.words();
                 let mut bytes: Vec<u8> =
-                    repair.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-                let (ring, capacity) =
-                    (&node.private[repair.of.index()], node.machine.config().capacity);
-                let range = repair.position..repair.position + repair.len;
-                bytes.extend(range.map(|at| ring[(at & (capacity - 1)) as usize]));
-                Landing::Repair(bytes)
+                    header.iter().flat_map(|word| word.to_le_bytes()).collect();
+                bytes.extend(ring(&node.private[repair.of.index()], repair.position, repair.len));
+                Landing { memory: Memory::Area, offset: 0, bytes }
             }
         };
         for to in push.to.iter() {
@@ -250,19 +285,15 @@ impl Group {
     fn land(&mut self, from: usize, to: usize, count: usize) {
         for _ in 0..count {
             let Some(landing) = self.links[from][to].pop_front() else { return };
-            let node = &mut self.nodes[to];
-            match landing {
-                Landing::Slots(offset, bytes) => {
-                    let capacity = node.rings[from].len();
-                    for (at, byte) in (offset as usize..).zip(bytes) {
-                        node.rings[from][at % capacity] = byte;
-                    }
-                }
-                Landing::Row(first, words) => {
-                    node.rows[from][usize::from(first)..][..words.len()].copy_from_slice(&words);
-                }
-                Landing::Repair(bytes) => node.areas[from][..bytes.len()].copy_from_slice(&bytes),
-            }
+            self.nodes[to].receive(from, &landing, |_| true);
+        }
+    }
+
+    /// The next write begins to arrive, and stays on its way.
+    fn begin(&mut self, from: usize, to: usize, choice: u8) {
+        if let Some(landing) = self.links[from][to].front() {
+            let chosen = |at| chosen(choice, at, landing.bytes.len());
+            self.nodes[to].receive(from, landing, chosen);
         }
     }
 
@@ -417,6 +448,9 @@ impl Pair for Group {
             Op::Poll(by, after_us) => self.poll(self.member(by), u64::from(after_us) * 1000),
             Op::Land(from, to, count) => {
                 self.land(self.member(from), self.member(to), count.into());
+            }
+            Op::Begin(from, to, choice) => {
+                self.begin(self.member(from), self.member(to), choice);
             }
             Op::Crash(by, keep) => self.crash(self.member(by), keep.into()),
             Op::Notice(by, of) => self.notice(self.member(by), self.member(of)),

@@ -1,9 +1,17 @@
 //! Repairs: what a survivor has of a suspect's stream, and others lack.
 
 use super::record::Record;
-use super::{Lie, Member, Rank, Reason, Span};
+use super::{Lie, Member, Members, Rank, Reason, Span};
+use crate::seal::{opened, seal_of};
 
-/// What lies at the beginning of a repair area, before the bytes: three words.
+/// What lies at the beginning of a repair area, before the bytes: its words, in this order,
+/// and their [seal](crate::seal).
+///
+/// An area is written again when all who need the bytes have them; but also when the
+/// survivors have become fewer, which those who are being repaired may not know yet. So a
+/// repair is taken by members that suspect `suspected`, and nobody else: whoever writes it
+/// has seen that all do. And when as many are counted in the row as its `number` says: it is
+/// complete then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairHeader {
     /// Whose stream is repaired.
@@ -12,15 +20,24 @@ pub struct RepairHeader {
     pub position: u64,
     /// How many there are: whole records.
     pub len: u64,
+    /// Which repair of its writer it is, from 1.
+    pub number: u64,
+    /// Whom the survivors suspect that have agreed on it.
+    pub suspected: Members,
 }
 
 impl RepairHeader {
+    /// Words of the header.
+    pub const WORDS: u8 = 6;
     /// Bytes of the header.
-    pub const BYTES: usize = 24;
+    pub const BYTES: usize = 8 * Self::WORDS as usize;
 
     /// The words that lie in the area.
-    pub const fn words(&self) -> [u64; 3] {
-        [self.of.0 as u64, self.position, self.len]
+    pub const fn words(&self) -> [u64; Self::WORDS as usize] {
+        let Self { of, position, len, number, suspected } = *self;
+        let words = [of.0 as u64, position, len, number, suspected.bits()];
+        let [of, position, len, number, suspected] = words;
+        [of, position, len, number, suspected, seal_of(&words)]
     }
 }
 
@@ -96,14 +113,15 @@ impl Member {
             turn += record.turns();
         }
         let position = begin.unwrap_or(at);
-        (RepairHeader { of, position, len: at - position }, turn)
+        let (number, suspected) = (self.row.repairs + 1, self.row.suspected);
+        (RepairHeader { of, position, len: at - position, number, suspected }, turn)
     }
 }
 
 /// Who is repaired.
 impl Member {
     /// The next bytes to be copied out of a repair area; they are taken as copied. `load`
-    /// gives one of the three words at the beginning of a member's area.
+    /// gives one of the words at the beginning of a member's area.
     #[inline]
     pub fn next_repair(&mut self, load: impl FnMut(Rank, u8) -> u64) -> Option<RepairCopy> {
         if self.row.suspected.is_empty() || !self.is_running() || !self.is_agreed() {
@@ -115,10 +133,19 @@ impl Member {
     #[cold]
     fn find_repair(&mut self, mut load: impl FnMut(Rank, u8) -> u64) -> Option<RepairCopy> {
         for from in self.reachable().iter() {
-            if self.rows[from.index()].repairs <= self.agreement.repairs_taken[from.index()] {
+            let repairs = self.rows[from.index()].repairs;
+            if repairs <= self.agreement.repairs_taken[from.index()] {
                 continue;
             }
-            let [of, position, len] = [0, 1, 2].map(|word| load(from, word));
+            let words = [0, 1, 2, 3, 4].map(|word| load(from, word));
+            let seal = load(from, RepairHeader::WORDS - 1);
+            // What is just being written is for later.
+            let Some([of, position, len, number, suspected]) = opened(words, seal) else {
+                continue;
+            };
+            if number != repairs || suspected != self.row.suspected.bits() {
+                continue;
+            }
             match self.take_repair(from, of, position, len) {
                 Ok(Some(copy)) => return Some(copy),
                 Ok(None) => {}

@@ -1,11 +1,12 @@
 //! A member's row: the counters that it writes to all others.
 
 use super::{MAX_MEMBERS, Members};
+use crate::seal::seal_of;
 
 /// Words of the largest row.
 pub const ROW_WORDS: usize = MAX_MEMBERS + OTHERS as usize;
 
-const OTHERS: u8 = 7;
+const OTHERS: u8 = 10;
 
 /// Words of a row that one write carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,29 +18,56 @@ pub struct Words {
 }
 
 impl Words {
+    /// What is received, and health.
     pub(super) const fn received(members: u8) -> Self {
-        Self { first: 0, count: members + 1 }
+        Self { first: 0, count: members + 2 }
     }
 
     pub(super) const fn slots(members: u8) -> Self {
-        Self { first: members + 1, count: 2 }
+        Self { first: members + 2, count: 3 }
     }
 
     pub(super) const fn control(members: u8) -> Self {
-        Self { first: members + 3, count: 4 }
+        Self { first: members + 5, count: 5 }
     }
 
     /// The whole row.
     pub const fn whole(members: u8) -> Self {
         Self { first: 0, count: members + OTHERS }
     }
+
+    /// The groups of a row: words that belong together, the last of which is the seal of
+    /// those before it.
+    ///
+    /// ```
+    /// use conn_core::multicast::Words;
+    /// let [received, slots, control] = Words::groups(3);
+    /// assert_eq!((received.first, received.seal()), (0, 4));
+    /// assert_eq!((slots.first, control.seal()), (5, 12));
+    /// ```
+    pub const fn groups(members: u8) -> [Self; 3] {
+        [Self::received(members), Self::slots(members), Self::control(members)]
+    }
+
+    /// Which word of the row is the last of these: of a group, its seal.
+    #[inline]
+    pub const fn seal(self) -> u8 {
+        self.first + self.count - 1
+    }
+
+    #[inline]
+    fn range(self) -> core::ops::Range<usize> {
+        self.first.into()..(self.first + self.count).into()
+    }
 }
 
-/// The words of a row, in this order; of `received`, as many as there are members.
+/// The words of a row, in this order; of `received`, as many as there are members. Behind
+/// each of `health`, `urgent` and `repairs` lies the [seal](crate::seal) of its group.
 ///
 /// What a word says is only true of what was written before it. So a writer pushes
-/// `received`, `sent` and its slots before `wedged`; and a reader loads the last word first
-/// ([`Row::load`]): what it then sees of the earlier ones is as new at least.
+/// `received`, `sent` and its slots before `wedged`; and a reader looks at the last group
+/// first ([`Member::on_row`](super::Member::on_row)): what it then sees of the earlier ones
+/// is as new at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Row {
     /// Turns that it has received, of each member.
@@ -67,46 +95,36 @@ pub(super) const FINISHED: u64 = 1;
 pub(super) const LEFT: u64 = 2;
 
 impl Row {
-    /// Loads a row, the last word first. `load` gives the word of a number.
-    #[inline]
-    pub fn load(members: u8, mut load: impl FnMut(u8) -> u64) -> Self {
-        let n = members;
-        let mut row = Self {
-            repairs: load(n + 6),
-            goodbye: load(n + 5),
-            wedged: Members::from_bits(load(n + 4)),
-            suspected: Members::from_bits(load(n + 3)),
-            urgent: load(n + 2),
-            sent: load(n + 1),
-            health: load(n),
-            received: [0; MAX_MEMBERS],
-        };
-        for word in (0..n).rev() {
-            row.received[usize::from(word)] = load(word);
-        }
-        row
-    }
-
-    /// Stores `words` of the row to the beginning of `out`, and returns how many.
+    /// Stores `words` of the row, which are a group or all of them, to the beginning of
+    /// `out`, and returns how many.
     #[inline]
     pub fn store(&self, members: u8, words: Words, out: &mut [u64; ROW_WORDS]) -> usize {
-        for (at, word) in (words.first..words.first + words.count).enumerate() {
-            out[at] = self.word(members, word);
+        for group in Words::groups(members) {
+            if !words.range().contains(&group.first.into()) {
+                continue;
+            }
+            let first = usize::from(group.first - words.first);
+            let (group, seal) = (group.range(), first + usize::from(group.count) - 1);
+            for (to, word) in out[first..seal].iter_mut().zip(group) {
+                *to = self.word(members, word as u8);
+            }
+            out[seal] = seal_of(&out[first..seal]);
         }
         words.count.into()
     }
 
+    #[inline]
     fn word(&self, members: u8, word: u8) -> u64 {
         if word < members {
             return self.received[usize::from(word)];
         }
         match word - members {
             0 => self.health,
-            1 => self.sent,
-            2 => self.urgent,
-            3 => self.suspected.bits(),
-            4 => self.wedged.bits(),
-            5 => self.goodbye,
+            2 => self.sent,
+            3 => self.urgent,
+            5 => self.suspected.bits(),
+            6 => self.wedged.bits(),
+            7 => self.goodbye,
             _ => self.repairs,
         }
     }

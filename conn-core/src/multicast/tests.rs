@@ -6,6 +6,8 @@ use super::oracle::*;
 use super::*;
 use crate::exhaustive::{Pair, every_history};
 
+mod torn;
+
 fn config(members: u8, window: u32, policy: Policy) -> Config {
     Config {
         members,
@@ -39,6 +41,7 @@ fn traffic() -> BoxedStrategy<Op> {
         1 => any_member().prop_map(Op::Flush),
         8 => (any_member(), 0..100u8).prop_map(|(by, after)| Op::Poll(by, after)),
         12 => (any_member(), any_member(), 0..9u8).prop_map(|(a, b, n)| Op::Land(a, b, n)),
+        6 => (any_member(), any_member(), any::<u8>()).prop_map(|(a, b, c)| Op::Begin(a, b, c)),
     ]
     .boxed()
 }
@@ -101,6 +104,7 @@ fn every_short_history_of_two_ends_well() {
         Op::Poll(1, 200),
         Op::Land(0, 1, 1),
         Op::Land(1, 0, 2),
+        Op::Begin(0, 1, 133),
         Op::Crash(1, 1),
         Op::Notice(0, 1),
     ];
@@ -233,12 +237,17 @@ fn terms_and_cards_come_out_as_they_went_in() {
 #[test]
 fn whoever_lies_is_cut_off_with_the_reason() {
     let base = config(3, 4, Policy::Opportunistic);
+    let shows = |member: &mut Member, row: &Row| {
+        let mut words = [0; ROW_WORDS];
+        row.store(3, Words::whole(3), &mut words);
+        member.on_row(Rank(1), 0, |at| words[usize::from(at)]);
+    };
     let says = |change: fn(&mut Row)| {
         let mut member = Member::new(base, 0).expect("a group");
         let mut row = Row { health: 1, ..Row::default() };
-        member.on_row(Rank(1), &row, 0);
+        shows(&mut member, &row);
         change(&mut row);
-        member.on_row(Rank(1), &row, 0);
+        shows(&mut member, &row);
         (member.reason(Rank(1)), member.reason(Rank(2)))
     };
     let lied = |lie| (Some(Reason::Lied(lie)), None);
@@ -251,7 +260,7 @@ fn whoever_lies_is_cut_off_with_the_reason() {
     assert_eq!(says(|row| row.suspected = Members::first(8)), lied(Lie::NoMember));
     let slots = |word: u64, sent: u64| {
         let mut member = Member::new(base, 0).expect("a group");
-        member.on_row(Rank(1), &Row { sent, ..Row::default() }, 0);
+        shows(&mut member, &Row { sent, ..Row::default() });
         while member.next_copy().is_some() {}
         while member.next_push(0, |_, _| word).is_some() {}
         member.reason(Rank(1))

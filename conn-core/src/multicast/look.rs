@@ -1,0 +1,126 @@
+//! Looking at the rows of the peers, which may just be being written.
+
+use super::row::LEFT;
+use super::{Lie, Member, Members, ROW_WORDS, Rank, Reason, Words};
+use crate::seal::seal_of;
+
+/// The groups of a row, as [`Words::groups`] has them.
+const RECEIVED: usize = 0;
+const SLOTS: usize = 1;
+
+impl Member {
+    /// Looks at the row of `from`, at the time `now_ns`; `load` gives the word of a number.
+    /// A row that lies makes its member suspected ([`Reason::Lied`]).
+    ///
+    /// Of a group only the seal is loaded, unless it has changed. Words that do not fit their
+    /// seal are just being written: what was known of them stays, and whoever never writes
+    /// any that fit is as silent as whoever writes none.
+    ///
+    /// What a group says is only true of what was written before it. So the seals are
+    /// loaded from the last to the first; and where an earlier group is just being written
+    /// anew, the later ones are not taken: what was known of it may be too old for them.
+    #[inline]
+    pub fn on_row(&mut self, from: Rank, now_ns: u64, mut load: impl FnMut(u8) -> u64) {
+        if !self.is_running() || !self.reachable().contains(from) {
+            return;
+        }
+        let [received, slots, control] = Words::groups(self.config.members).map(Words::seal);
+        let (control, slots, received) = (load(control), load(slots), load(received));
+        let seals = [received, slots, control];
+        if seals != self.seals[from.index()] {
+            self.open(from, now_ns, seals, load);
+        }
+    }
+
+    /// Takes the groups whose seals have changed.
+    #[inline]
+    fn open(&mut self, from: Rank, now_ns: u64, seals: [u64; 3], mut load: impl FnMut(u8) -> u64) {
+        let mut words = [0; ROW_WORDS];
+        for (part, group) in Words::groups(self.config.members).into_iter().enumerate() {
+            if seals[part] == self.seals[from.index()][part] {
+                continue;
+            }
+            let found = &mut words[..usize::from(group.count) - 1];
+            (group.first..).zip(found.iter_mut()).for_each(|(at, word)| *word = load(at));
+            if seal_of(found) != seals[part] {
+                return;
+            }
+            self.seals[from.index()][part] = seals[part];
+            let taken = match part {
+                RECEIVED => self.take_received(from, now_ns, found),
+                SLOTS => self.take_slots(from, found),
+                _ => self.take_control(from, found),
+            };
+            if let Err(lie) = taken {
+                return self.suspect(from, Reason::Lied(lie));
+            }
+        }
+    }
+
+    #[inline]
+    fn take_received(&mut self, from: Rank, now_ns: u64, found: &[u64]) -> Result<(), Lie> {
+        let before = &self.rows[from.index()];
+        let Some((&health, received)) = found.split_last() else { return Ok(()) };
+        if health < before.health {
+            return Err(Lie::Backwards);
+        }
+        for (of, &turns) in received.iter().enumerate() {
+            if turns < before.received[of] {
+                return Err(Lie::Backwards);
+            }
+            let window = if of == self.me() { 0 } else { u64::from(self.config.window) };
+            if turns > self.streams[of].received + window {
+                return Err(Lie::NotSent);
+            }
+        }
+        if health != before.health {
+            self.agreement.heard_ns[from.index()] = now_ns;
+        }
+        let row = &mut self.rows[from.index()];
+        row.received[..received.len()].copy_from_slice(received);
+        row.health = health;
+        Ok(())
+    }
+
+    #[inline]
+    fn take_slots(&mut self, from: Rank, found: &[u64]) -> Result<(), Lie> {
+        let (before, config) = (&self.rows[from.index()], &self.config);
+        let (sent, urgent) = (found[0], found[1]);
+        if sent < before.sent || urgent < before.urgent {
+            return Err(Lie::Backwards);
+        }
+        // What it has sent beyond, somebody has not received: the least is no more than
+        // what was accepted here.
+        let room = if config.senders.contains(from) { config.capacity } else { 0 };
+        let stream = &mut self.streams[from.index()];
+        if sent > stream.accepted + room || !sent.is_multiple_of(8) {
+            return Err(Lie::BeyondWindow);
+        }
+        (stream.published, stream.urgent) = (sent, urgent);
+        let row = &mut self.rows[from.index()];
+        (row.sent, row.urgent) = (sent, urgent);
+        Ok(())
+    }
+
+    #[cold]
+    fn take_control(&mut self, from: Rank, found: &[u64]) -> Result<(), Lie> {
+        let row = &mut self.rows[from.index()];
+        let (suspected, wedged) = (Members::from_bits(found[0]), Members::from_bits(found[1]));
+        let (goodbye, repairs) = (found[2], found[3]);
+        let went_back = goodbye < row.goodbye
+            || repairs < row.repairs
+            || !row.suspected.is_subset(suspected)
+            || !row.wedged.is_subset(wedged);
+        if went_back {
+            return Err(Lie::Backwards);
+        }
+        let others = self.config.all().without(from);
+        if !suspected.union(wedged).is_subset(others) || goodbye > LEFT {
+            return Err(Lie::NoMember);
+        }
+        (row.suspected, row.wedged) = (suspected, wedged);
+        (row.goodbye, row.repairs) = (goodbye, repairs);
+        self.on_news(from);
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Words that are looked at while they are being written.
+
+use super::*;
+
+/// A member 0 of three, two of which it can see.
+fn member() -> Member {
+    Member::new(config(3, 4, Policy::Opportunistic), 0).expect("a group")
+}
+
+fn sealed(row: &Row) -> [u64; ROW_WORDS] {
+    let mut words = [0; ROW_WORDS];
+    row.store(3, Words::whole(3), &mut words);
+    words
+}
+
+fn shows(member: &mut Member, from: u8, words: &[u64; ROW_WORDS]) {
+    member.on_row(Rank(from), 7, |at| words[usize::from(at)]);
+}
+
+/// A counter that goes from 0x1f8 to 0x250, of which the lower byte is there: it seems to go
+/// backwards.
+#[test]
+fn a_counter_that_is_half_there_is_no_lie() {
+    let (mut member, mut row) = (member(), Row { health: 0x1f8, ..Row::default() });
+    shows(&mut member, 1, &sealed(&row));
+    row.health = 0x250;
+    let (whole, mut half) = (sealed(&row), sealed(&row));
+    for (health, seal) in [(0x150, true), (0x2f8, true), (0x250, false), (0x1f8, true)] {
+        half[3] = health;
+        half[4] = if seal { whole[4] } else { whole[4] ^ 1 };
+        shows(&mut member, 1, &half);
+        assert_eq!((member.rows[1].health, member.reason(Rank(1))), (0x1f8, None));
+        assert_eq!(member.agreement.heard_ns[1], 7, "as silent as who writes nothing");
+    }
+    shows(&mut member, 1, &whole);
+    assert_eq!((member.rows[1].health, member.reason(Rank(1))), (0x250, None));
+    row.health = 0x150;
+    shows(&mut member, 1, &sealed(&row));
+    assert_eq!(member.reason(Rank(1)), Some(Reason::Lied(Lie::Backwards)));
+}
+
+/// What is final is said behind the counters that are: with older ones, it would not be true.
+#[test]
+fn a_set_of_suspects_is_not_taken_without_the_counters_before_it() {
+    let mut member = member();
+    member.unreachable(Rank(2));
+    let suspects = Members::NONE.with(Rank(2));
+    let row = Row { received: [0; 16], suspected: suspects, wedged: suspects, ..Row::default() };
+    let mut words = sealed(&Row { health: 1, ..row });
+    let health = core::mem::replace(&mut words[3], 2);
+    shows(&mut member, 1, &words);
+    assert_eq!(member.rows[1].wedged, Members::NONE);
+    words[3] = health;
+    shows(&mut member, 1, &words);
+    assert_eq!((member.rows[1].wedged, member.rows[1].health), (suspects, 1));
+}
+
+/// An area whose last repair is just being overwritten by one for fewer survivors.
+#[test]
+fn a_repair_is_taken_when_it_is_complete_and_for_the_same_survivors() {
+    let mut member = Member::new(config(4, 4, Policy::Opportunistic), 0).expect("a group");
+    member.unreachable(Rank(3));
+    while member.next_push(0, |_, _| 0).is_some() {}
+    let suspects = Members::NONE.with(Rank(3));
+    let says = |repairs| Row { repairs, suspected: suspects, wedged: suspects, ..Row::default() };
+    let takes = |repairs, header: RepairHeader, torn: u64| {
+        let mut member = member.clone();
+        for (from, repairs) in [(1, repairs), (2, 0)] {
+            let mut words = [0; ROW_WORDS];
+            says(repairs).store(4, Words::whole(4), &mut words);
+            shows(&mut member, from, &words);
+        }
+        let mut area = header.words();
+        area[1] ^= torn;
+        let copy = member.next_repair(|_, word| area[usize::from(word)]);
+        assert_eq!(member.suspected(), suspects);
+        copy.map(|copy| copy.span.len)
+    };
+    let header = RepairHeader { of: Rank(3), position: 0, len: 16, number: 2, suspected: suspects };
+    assert_eq!(takes(2, header, 0), Some(16));
+    assert_eq!(takes(2, header, 8), None, "half there");
+    assert_eq!(takes(1, header, 0), None, "not complete");
+    assert_eq!(takes(3, header, 0), None, "an earlier one");
+    let fewer = suspects.with(Rank(2));
+    assert_eq!(takes(2, RepairHeader { suspected: fewer, ..header }, 0), None, "for others");
+}
