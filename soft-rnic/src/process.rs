@@ -44,6 +44,7 @@ mod helper;
 mod incoming;
 mod lobby;
 mod mapped;
+mod maps;
 mod memory;
 mod one_sided;
 mod out;

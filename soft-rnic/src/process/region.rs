@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::directory::{InFile, Told};
+use super::maps::{self, FileId};
 
 /// The memory files behind this process's registrations.
 #[derive(Debug, Default)]
@@ -26,81 +27,11 @@ pub(crate) struct Files {
     open: Mutex<HashMap<u64, (OwnedFd, usize)>>,
 }
 
-/// A line of the list of mappings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Line {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: FileId,
-    is_shared_memory: bool,
-}
-
-/// A file: the device that it is on, and its number there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    fn of(fd: impl AsFd) -> Result<FileId, Errno> {
-        let stat = fstat(fd)?;
-        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
-    }
-}
-
-impl Line {
-    fn parse(line: &str) -> Option<Line> {
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let protection = fields.next()?;
-        let offset = fields.next()?;
-        let (major, minor) = fields.next()?.split_once(':')?;
-        let inode = fields.next()?.parse().ok()?;
-        let name = fields.next().unwrap_or_default();
-        let hex = |text| u64::from_str_radix(text, 16).ok();
-        let device = rustix::fs::makedev(hex(major)? as u32, hex(minor)? as u32);
-        Some(Line {
-            start: hex(start)?,
-            end: hex(end)?,
-            offset: hex(offset)?,
-            file: FileId { device, inode },
-            is_shared_memory: protection == "rw-s" && name.starts_with("/memfd:"),
-        })
-    }
-}
-
-/// Where `addr .. addr + len` lies, if it lies in one memory file, in at most two
-/// pieces (as a ring that is mapped twice does).
-fn locate(maps: &str, addr: u64, len: u64) -> Option<(FileId, InFile)> {
-    let end = addr.checked_add(len)?;
-    let mut pieces: Vec<(u64, u64, FileId)> = Vec::new();
-    let mut at = addr;
-    for line in maps.lines().filter_map(Line::parse) {
-        if line.end <= at || line.start >= end {
-            continue;
-        }
-        if line.start > at || !line.is_shared_memory {
-            return None;
-        }
-        let until = line.end.min(end);
-        pieces.push((line.offset + (at - line.start), until - at, line.file));
-        at = until;
-    }
-    let &(offset, split, file) = pieces.first()?;
-    let second = pieces.get(1).map_or(0, |piece| piece.0);
-    let same = pieces.iter().all(|piece| piece.2 == file);
-    let place = InFile { fd: 0, inode: file.inode, offset, split, second };
-    (at == end && same && pieces.len() <= 2).then_some((file, place))
-}
-
 impl Files {
     /// Where in a memory file a piece of this process's memory lies, if it is
     /// shareable.
     pub(crate) fn find(&self, addr: u64, len: u64) -> Option<InFile> {
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-        let (id, found) = locate(&maps, addr, len)?;
+        let (id, found) = maps::locate(addr, len)?;
         let mut open = self.open.lock();
         if let Some((file, users)) = open.get_mut(&found.inode) {
             *users += 1;
@@ -261,28 +192,6 @@ impl Drop for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MAPS: &str = "\
-1000-3000 rw-p 00000000 00:00 0 [heap]
-4000-8000 rw-s 00010000 00:01 77 /memfd:rdma-ring (deleted)
-8000-c000 rw-s 00010000 00:01 77 /memfd:rdma-ring (deleted)
-c000-d000 rw-s 00000000 00:01 78 /memfd:other (deleted)
-d000-e000 r--s 00000000 00:01 78 /memfd:other (deleted)
-";
-
-    #[test]
-    fn memory_is_found_in_one_piece_or_two_of_one_file() {
-        let find = |addr, len| locate(MAPS, addr, len).map(|(_, f)| (f.offset, f.split, f.second));
-        assert_eq!(find(0x4010, 0x20), Some((0x10010, 0x20, 0)));
-        assert_eq!(find(0x4000, 0x8000), Some((0x10000, 0x4000, 0x10000)));
-        assert_eq!(find(0x1000, 0x10), None, "private");
-        assert_eq!(find(0xb000, 0x2000), None, "two files");
-        assert_eq!(find(0xd000, 0x10), None, "read-only");
-        assert_eq!(find(0x3000, 0x2000), None, "a hole in front");
-        assert_eq!(find(0xdff0, 0x20), None, "ends behind");
-        let file = |addr| locate(MAPS, addr, 1).map(|(file, _)| (file.device, file.inode));
-        assert_eq!(file(0xc000), Some((1, 78)));
-    }
 
     /// A descriptor of this process as a peer would name it.
     fn opened(file: &OwnedFd) -> Result<OwnedFd, Errno> {
