@@ -51,7 +51,7 @@ impl Qp {
                 let session = arrives.then_some(&mut session);
                 self.execute_datagram(parts, session, &mut line, &request, &to)
             });
-            goes_on = self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome);
+            goes_on = self.settle(&mut parts, &mut line, request.wqe, request.len(), outcome);
             if goes_on {
                 pending.pop();
             }
@@ -81,7 +81,7 @@ impl Qp {
             return self.send_abroad(parts, line, request, to, *qkey);
         }
         let message = Message {
-            wqe: &request.wqe,
+            wqe: request.wqe,
             from_qpn: self.num,
             psn: parts.requester.psn,
             packets: 1,

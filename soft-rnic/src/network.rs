@@ -172,7 +172,7 @@ impl Qp {
             }
             Fate::Late(overtakers) => match execute(parts, false) {
                 Outcome::Dropped => {
-                    self.keep_late(parts, request.wqe, to, psn, overtakers);
+                    self.keep_late(parts, *request.wqe, to, psn, overtakers);
                     Outcome::Done
                 }
                 failed => failed,

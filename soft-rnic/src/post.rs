@@ -80,20 +80,21 @@ unsafe fn post_list(
         // SAFETY: a request of the caller's list.
         let current = unsafe { &*wr };
         // SAFETY: as above.
-        let mut request = match unsafe { admit(qp, parts.requester, current) } {
-            Ok(request) => request,
+        let (mut wqe, sges) = match unsafe { admit(qp, parts.requester, current) } {
+            Ok(admitted) => admitted,
             Err(error) => {
                 result = Err((error, wr));
                 break;
             }
         };
         parts.requester.posted = parts.requester.posted.wrapping_add(1);
-        request.wqe.position = parts.requester.posted;
+        wqe.position = parts.requester.posted;
+        let request = Request { wqe: &wqe, sges, to: None };
         let ready = pending.is_empty() && parts.requester.waits.is_none() && !queue_only;
         if qp.state() == State::Rts && ready {
             let outcome =
                 qp.execute(parts.requester, &mut session, &mut line, parts.scratch, &request);
-            if !qp.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome) {
+            if !qp.settle(&mut parts, &mut line, request.wqe, request.len(), outcome) {
                 // SAFETY: inline data were checked by `admit`.
                 unsafe { pending.push(&request) };
             }
@@ -157,17 +158,17 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
         return Err(errno::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let mut request = unsafe { admit(qp, &sq.requester, wr) }?;
+    let (mut wqe, sges) = unsafe { admit(qp, &sq.requester, wr) }?;
     // Other operations have no address there; they fail when they are executed.
-    let to = match (qp.transport, request.wqe.op) {
+    let to = match (qp.transport, wqe.op) {
         // SAFETY: as above.
         (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
         (Transport::Ud, _) => Some(Address::default()),
         _ => None,
     };
     sq.requester.posted = sq.requester.posted.wrapping_add(1);
-    request.wqe.position = sq.requester.posted;
-    request.to = to.as_ref();
+    wqe.position = sq.requester.posted;
+    let request = Request { wqe: &wqe, sges, to: to.as_ref() };
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };
     Ok(())
@@ -188,14 +189,14 @@ unsafe fn wait_or_flush<'a>(
         // An error may have come whose flush has not: what was posted before goes
         // first.
         qp.flush_pending(pending, line);
-        qp.complete(line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+        qp.complete(line, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     } else {
         // SAFETY: the caller's promise.
         unsafe { pending.push(request) };
     }
 }
 
-/// Checks that the send queue can take a request.
+/// Checks that the send queue can take a request; what it says, and its list.
 ///
 /// # Safety
 /// `wr` is valid.
@@ -204,7 +205,7 @@ unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,
     wr: &'a ibv_send_wr,
-) -> Result<Request<'a>, c_int> {
+) -> Result<(Wqe, &'a [ibv_sge]), c_int> {
     // SAFETY: the caller's promise.
     let wqe = unsafe { Wqe::new(wr, qp.sig_all) }?;
     let n = wr.num_sge as u32;
@@ -217,7 +218,7 @@ unsafe fn admit<'a>(
         // SAFETY: the caller's list has `n` entries.
         unsafe { core::slice::from_raw_parts(wr.sg_list, n as usize) }
     };
-    let request = Request { wqe, sges, to: None };
+    let request = Request { wqe: &wqe, sges, to: None };
     if wqe.inline && request.len() > u64::from(qp.cap.max_inline_data) {
         return Err(errno::EINVAL);
     }
@@ -226,7 +227,7 @@ unsafe fn admit<'a>(
     if used >= qp.cap.max_send_wr {
         return Err(errno::ENOMEM);
     }
-    Ok(request)
+    Ok((wqe, sges))
 }
 
 pub(crate) unsafe extern "C" fn post_recv(

@@ -272,7 +272,7 @@ impl Qp {
             sq.counters.retries += 1;
             return true;
         }
-        let Some(head) = sq.pending.front().map(|head| head.wqe) else { return false };
+        let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
         let mut line = Line::new();
         self.fail(&mut line, &head, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
         sq.counters.requests += 1;
@@ -297,7 +297,7 @@ impl Qp {
     /// Completes what waits in the send queue, in order.
     pub(crate) fn flush_pending<'a>(self: &'a Arc<Qp>, pending: &mut Pending, line: &mut Line<'a>) {
         while let Some(request) = pending.front() {
-            self.complete(line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            self.complete(line, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
             pending.pop();
         }
     }

@@ -87,7 +87,7 @@ impl Qp {
             None => Reply::Silence,
             Some(session) => {
                 let message = Message {
-                    wqe: &request.wqe,
+                    wqe: request.wqe,
                     from_qpn: self.num,
                     psn: requester.psn,
                     packets: packets(len, requester.mtu_shift),
@@ -131,7 +131,7 @@ impl Qp {
         len: u64,
         spans: &mut Spans,
     ) -> Result<(), ibv_wc_status> {
-        let wqe = &request.wqe;
+        let wqe = request.wqe;
         if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
             return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
         }
@@ -261,7 +261,7 @@ impl Qp {
         while let Some(request) = pending.front() {
             let state = self.state();
             if state.flushes_sends() {
-                self.complete(&mut line, &request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+                self.complete(&mut line, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
                 pending.pop();
                 continue;
             }
@@ -277,7 +277,7 @@ impl Qp {
                     self.execute(parts.requester, session, &mut line, parts.scratch, &request)
                 })
             };
-            if !self.settle(&mut parts, &mut line, &request.wqe, request.len(), outcome) {
+            if !self.settle(&mut parts, &mut line, request.wqe, request.len(), outcome) {
                 break;
             }
             pending.pop();

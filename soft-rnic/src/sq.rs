@@ -126,7 +126,9 @@ impl Wqe {
 
 /// A request and its gather (or landing) list.
 pub(crate) struct Request<'a> {
-    pub(crate) wqe: Wqe,
+    /// Where it lies: what has just been written in small pieces is read in the same, or the
+    /// processor waits until all stores before it are done, those to another's rings, too.
+    pub(crate) wqe: &'a Wqe,
     pub(crate) sges: &'a [ibv_sge],
     /// Where a datagram goes; connected queue pairs know that.
     pub(crate) to: Option<&'a Address>,
@@ -194,6 +196,7 @@ impl Pending {
     ///
     /// # Safety
     /// Inline data can be read, and are no longer than `max_inline`.
+    #[inline]
     pub(crate) unsafe fn push(&mut self, request: &Request<'_>) {
         let at = self.at(self.tail);
         let mut n = request.sges.len();
@@ -218,11 +221,12 @@ impl Pending {
         if let (Some(place), Some(to)) = (self.to.get_mut(at), request.to) {
             *place = *to;
         }
-        self.wqes[at] = Some(request.wqe);
+        self.wqes[at] = Some(*request.wqe);
         self.tail = self.tail.wrapping_add(1);
     }
 
     /// The oldest request.
+    #[inline]
     pub(crate) fn front(&self) -> Option<Request<'_>> {
         self.nth(0)
     }
@@ -235,7 +239,7 @@ impl Pending {
         }
         let at = self.at(self.head.wrapping_add(n));
         let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
-        self.wqes[at].map(|wqe| Request { wqe, sges, to: self.to.get(at) })
+        self.wqes[at].as_ref().map(|wqe| Request { wqe, sges, to: self.to.get(at) })
     }
 
     /// The request behind `n` others has overtaken them.

@@ -37,7 +37,7 @@ impl Qp {
             return Outcome::Blocked(Wait::Meeting, None);
         }
         parts.requester.advance_psn(1);
-        let sent = self.post_abroad(&request.wqe, parts.scratch.local.as_slice(), to, qkey);
+        let sent = self.post_abroad(request.wqe, parts.scratch.local.as_slice(), to, qkey);
         if sent { Outcome::Done } else { Outcome::Dropped }
     }
 

@@ -160,13 +160,13 @@ struct Kept<'k> {
 }
 
 impl Kept<'_> {
-    fn find(&mut self, number: u32) -> Option<Arc<Qp>> {
+    fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
         let place = &mut self.qps[number as usize % KEPT];
         let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
         if !place.as_ref().is_some_and(known) {
             *place = self.device.qps.get(number);
         }
-        place.clone()
+        place.as_ref()
     }
 }
 
@@ -255,6 +255,7 @@ impl Side {
     }
 
     /// The next request, if it can be answered.
+    #[inline]
     fn next(&mut self) -> Result<Option<Request>, Broken> {
         match request_at(&self.pair.incoming, self.requests)? {
             Some(request) if self.has_room()? => Ok(Some(request)),
@@ -291,8 +292,7 @@ impl Side {
         after: &mut After,
     ) -> Result<Option<Request>, Broken> {
         let to = request.to;
-        let qp = kept.find(to);
-        let mut session = qp.as_ref().map(Session::open);
+        let mut session = kept.find(to).map(Session::open);
         let mut writer = CqWriter::default();
         let mut left = READ_STEP;
         loop {

@@ -55,7 +55,7 @@ fn permits(entry: &QpEntry, op: Op) -> bool {
 /// `at` and `local` are valid memory for the request; programs access it atomically
 /// only.
 unsafe fn access(at: *mut u8, local: &[Span], request: &sq::Request<'_>) -> Access {
-    let wqe = &request.wqe;
+    let wqe = request.wqe;
     let there = [Span { ptr: at, len: request.len() as usize }];
     if wqe.op.is_atomic() {
         if !at.addr().is_multiple_of(8) || !wqe.remote_addr.is_multiple_of(8) {
@@ -177,7 +177,7 @@ impl Remote {
         request: &sq::Request<'_>,
         len: u64,
     ) -> Option<(&Region, u64)> {
-        let wqe = &request.wqe;
+        let wqe = request.wqe;
         let version = pair.theirs.version(wqe.rkey)?;
         let known =
             |(key, region): &(u32, Region)| *key == wqe.rkey && region.told.version == version;

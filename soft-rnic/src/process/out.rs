@@ -28,6 +28,7 @@ impl<'a> Out<'a> {
 
     /// Room for a request of queue pair `qpn`, and where its data go. Without any, it is
     /// called again when there is.
+    #[inline]
     fn room(&mut self, qpn: u32, len: u32) -> Option<u32> {
         self.look_for_room(len).or_else(|| {
             self.pair.block(qpn);
@@ -37,6 +38,7 @@ impl<'a> Out<'a> {
         })
     }
 
+    #[inline]
     fn look_for_room(&mut self, len: u32) -> Option<u32> {
         let pair = self.pair;
         let requests = self.held.get_or_insert_with(|| pair.requests.lock());
@@ -48,6 +50,7 @@ impl<'a> Out<'a> {
     }
 
     /// Puts a request without data; whether there was room.
+    #[inline]
     pub(super) fn put(&mut self, request: Request) -> bool {
         if self.room(request.from, 0).is_none() {
             return false;
@@ -60,6 +63,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which are `local` (and `sges` say where that is);
     /// whether there was room.
+    #[inline]
     pub(super) fn put_message(
         &mut self,
         mut request: Request,

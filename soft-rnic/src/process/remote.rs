@@ -96,7 +96,11 @@ impl Remote {
     /// told that the queue pair sends no more, and the program gets the memory back. Who
     /// does not go on within seconds is stopped, and cannot be waited for: false.
     pub(crate) fn reclaim(&self, pending: &Pending) -> bool {
-        let Some(pair) = &self.pair else { return true };
+        self.reclaim_from(self.pair.as_deref(), pending)
+    }
+
+    fn reclaim_from(&self, pair: Option<&Pair>, pending: &Pending) -> bool {
+        let Some(pair) = pair else { return true };
         let is_read_there = |nth| {
             let request = pending.nth(nth);
             request.is_some_and(|request| request.wqe.takes_receive() && request.len() > COPIED)
@@ -114,7 +118,9 @@ impl Qp {
         let Some(remote) = remote.as_deref_mut() else { return };
         let mut line = Line::new();
         let mut parts = SqParts { requester, counters, scratch };
-        let pair = remote.pair(self);
+        remote.look_up(self);
+        // Lent, not shared: its count of owners lies where all threads of the process look.
+        let pair = remote.pair.take();
         let mut out = pair.as_deref().map(Out::new);
         let network = &self.pd.context.device.network;
         let is_lossy = !self.transport.is_reliable() && network.is_faulty();
@@ -126,7 +132,7 @@ impl Qp {
                 }
                 // What has been completed can be seen meanwhile.
                 after.append(core::mem::replace(&mut line, Line::new()).finish());
-                let _ = remote.reclaim(pending);
+                let _ = remote.reclaim_from(pair.as_deref(), pending);
                 remote.go_back();
                 self.flush_pending(pending, &mut line);
                 break;
@@ -152,8 +158,8 @@ impl Qp {
                     remote.sent += 1;
                 }
                 Step::Ended(outcome) => {
-                    let (wqe, len) = (request.wqe, request.len());
-                    if !self.settle(&mut parts, &mut line, &wqe, len, outcome) {
+                    let len = request.len();
+                    if !self.settle(&mut parts, &mut line, request.wqe, len, outcome) {
                         break;
                     }
                     pending.pop();
@@ -164,6 +170,7 @@ impl Qp {
             }
         }
         drop(out);
+        remote.pair = pair;
         after.append(line.finish());
         self.check_drained(sq);
     }
@@ -191,7 +198,7 @@ impl Qp {
             parts.requester.started = true;
             return Step::Ended(self.judge(parts.requester, Reply::Silence, len));
         }
-        let wqe = &request.wqe;
+        let wqe = request.wqe;
         let to = parts.requester.dest_qpn;
         if wqe.takes_receive() {
             return self.send(parts, remote, out, request);
@@ -246,9 +253,11 @@ impl Qp {
     pub(crate) fn arrive_abroad(&self, sq: &mut Sq, wqe: &sq::Wqe, payload: &[Span]) -> bool {
         let to = sq.requester.dest_qpn;
         let Some(remote) = sq.remote.as_deref_mut() else { return false };
-        let Some(pair) = remote.pair(self).filter(|pair| !pair.is_dead()) else { return false };
+        remote.look_up(self);
+        let pair = remote.pair.clone();
+        let Some(pair) = pair.filter(|pair| !pair.is_dead()) else { return false };
         let len: usize = payload.iter().map(|span| span.len).sum();
-        let request = sq::Request { wqe: *wqe, sges: &[], to: None };
+        let request = sq::Request { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
         let sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
@@ -328,7 +337,7 @@ impl Qp {
         request: &sq::Request<'_>,
         to: u32,
     ) -> Step {
-        let wqe = &request.wqe;
+        let wqe = request.wqe;
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
         let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
         let len = request.len() as u32;
@@ -392,14 +401,14 @@ impl Qp {
                 self.land(&mut parts, &request, reply.value);
             }
             let outcome = self.judge(parts.requester, Reply::Done, len);
-            self.settle(&mut parts, &mut line, &wqe, len, outcome);
+            self.settle(&mut parts, &mut line, wqe, len, outcome);
             pending.pop();
         }
         if let Some(verdict) = verdict
             && let Some(request) = pending.front()
         {
             let (wqe, len) = (request.wqe, request.len());
-            self.answered(&mut parts, remote, verdict, &wqe, len, &mut line);
+            self.answered(&mut parts, remote, verdict, wqe, len, &mut line);
             // An unreliable transport takes any answer for success.
             let ends = !self.transport.is_reliable() || matches!(verdict, Verdict::Refused(_));
             if ends || self.state().flushes_sends() {
@@ -407,8 +416,12 @@ impl Qp {
             }
         }
         parts.requester.started |= remote.sent > 0;
+        let goes_on = remote.sent < pending.len();
         after.append(line.finish());
-        self.run_foreign(&mut guard, after, false);
+        // Mostly all was sent.
+        if goes_on || guard.draining {
+            self.run_foreign(&mut guard, after, false);
+        }
     }
 
     /// The head got another answer than that it is done.
@@ -475,9 +488,9 @@ impl Remote {
         if self.sent > 0 { Step::Later } else { act(self) }
     }
 
-    /// The process at the other end, if it has been met.
-    fn pair(&mut self, qp: &Qp) -> Option<Arc<Pair>> {
-        let neighbours = qp.pd.context.device.neighbours.as_ref()?;
+    /// Finds the process at the other end, if it has been met.
+    fn look_up(&mut self, qp: &Qp) {
+        let Some(neighbours) = &qp.pd.context.device.neighbours else { return };
         let known = self.pair.as_ref().is_some_and(|pair| !pair.is_dead() || self.sent > 0);
         if !known {
             let found = neighbours.pair(self.slot);
@@ -486,7 +499,6 @@ impl Remote {
                 self.pair = found;
             }
         }
-        self.pair.clone()
     }
 }
 
