@@ -146,13 +146,6 @@ fn round(random: &mut u64) -> (u64, &'static str) {
     (traffic.done, traffic.failed.unwrap())
 }
 
-/// The soft device answers for nobody who has died. Kernel drivers take the objects of a
-/// process down one after the other: its memory may be gone while its queue pair still
-/// answers, which then refuses with a status that says so.
-fn is_what_a_death_gives(status: &str) -> bool {
-    status == "RETRY_EXC" || (!is_soft() && ["REM_ACCESS", "REM_OP"].contains(&status))
-}
-
 #[test]
 fn a_kill_at_any_moment_ends_the_peer_in_time_and_leaves_nothing() {
     let rounds = setting("RDMA_CONN_KILLS", ROUNDS);
@@ -160,7 +153,7 @@ fn a_kill_at_any_moment_ends_the_peer_in_time_and_leaves_nothing() {
     let mut left = None;
     for n in 0..rounds {
         let (done, failed) = round(&mut random);
-        assert!(is_what_a_death_gives(failed), "round {n}, after {done} requests: {failed}");
+        assert!(is_end_of_process(failed), "round {n}, after {done} requests: {failed}");
         // The device notices a death by itself; what it keeps until then goes.
         let since = Instant::now();
         while foreign_mappings() > 0 || open_files() > left.unwrap_or(usize::MAX) {

@@ -227,6 +227,13 @@ impl End {
     }
 }
 
+/// The soft device answers for nobody who has died. Kernel drivers take the objects of a
+/// process down one after the other: its memory may be gone while its queue pair still
+/// answers, which then refuses with a status that says so.
+pub fn is_end_of_process(status: &str) -> bool {
+    status == "RETRY_EXC" || (!is_soft() && ["REM_ACCESS", "REM_OP"].contains(&status))
+}
+
 impl Far {
     pub fn parse(said: &str) -> Far {
         let all: Vec<u64> = said.split_whitespace().map(|n| n.parse().unwrap()).collect();
