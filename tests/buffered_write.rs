@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use rdma_conn::buffered_write::{
@@ -11,6 +12,7 @@ use rdma_conn::buffered_write::{
 use rdma_conn::conn_core::ring::record_bytes;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::Transport;
+use rdma_conn::verbs_safe::SharedView;
 use support::write::{all, inquisitive, small};
 use support::{NEVER, Random, assert_content, bounded, content, device, seed};
 
@@ -18,6 +20,7 @@ fn connected(config: &Config) -> (Connection, Connection) {
     pair(&device(), &device(), config).unwrap()
 }
 
+const EXPECTED: &str = "a panic that is asked for";
 const WRITTEN: Tail = Tail::Written;
 const IMMEDIATE: Tail = Tail::Immediate { window: 16 };
 
@@ -44,6 +47,55 @@ fn messages_of_all_sizes_arrive_in_order() {
             a.sender.close().unwrap();
             let received = receiving.join().unwrap();
             assert_eq!((received.messages, received.bytes), (sent.messages, sent.bytes));
+        });
+    }
+}
+
+/// Messages are looked at where they lie, one by one or in between others that are copied;
+/// each is shown once, in order, and its place is given back, also after a panic.
+#[test]
+fn messages_are_received_in_place_and_by_copy() {
+    for config in all() {
+        bounded(move || {
+            let (mut a, b) = connected(&config);
+            let mut receiver = b.receiver;
+            const MESSAGES: u64 = 600;
+            let length = |number: u64| (number as usize * 37) % 700;
+            let sending = std::thread::spawn(move || {
+                for number in 0..MESSAGES {
+                    a.sender.send_async(&content(9, number, length(number))).unwrap();
+                }
+                a.sender.close().unwrap();
+            });
+            let mut random = Random::new(seed(3));
+            for number in 0..MESSAGES {
+                let check = |peer: Peer, view: SharedView<'_>| {
+                    let mut bytes = vec![0; view.len()];
+                    view.copy_out(0, &mut bytes).unwrap();
+                    assert!(view.copy_out(1, &mut bytes).is_err());
+                    assert_eq!((peer, bytes.len()), (Peer(0), length(number)));
+                    let words: Vec<u8> = view.words().flatten().collect();
+                    assert_eq!(words[..bytes.len()], bytes);
+                    assert_content(&bytes, 9, number, bytes.len());
+                };
+                match random.below(4) {
+                    0 => assert_content(&receiver.recv().unwrap(), 9, number, length(number)),
+                    1 => {
+                        let panicked = catch_unwind(AssertUnwindSafe(|| -> Result<(), _> {
+                            receiver.recv_in_place(|peer, view| {
+                                check(peer, view);
+                                resume_unwind(Box::new(EXPECTED))
+                            })
+                        }));
+                        let what = panicked.unwrap_err().downcast::<&str>();
+                        assert_eq!(*what.unwrap(), EXPECTED);
+                    }
+                    _ => receiver.recv_in_place(check).unwrap(),
+                }
+            }
+            assert!(matches!(receiver.recv_in_place(|_, _| ()), Err(RecvError::Closed)));
+            assert_eq!(receiver.stats().messages, MESSAGES);
+            sending.join().unwrap();
         });
     }
 }

@@ -2,12 +2,13 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about five minutes; with `-- NAME …` only the
-//! named parts run: `connection`, `device`, `shared`, `processes`. UCX's shared memory is
+//! named parts run: `connection`, `device`, `shared`, `processes`, `in-place`. UCX's shared memory is
 //! the peer where `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
 mod connection;
 mod device;
+mod in_place;
 mod processes;
 mod shared;
 mod ucx;
@@ -20,11 +21,12 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
+    ("in-place", in_place::run),
 ];
 
 fn main() {

@@ -5,8 +5,8 @@ mod wait;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use conn_core::ring::{HEADER_BYTES, Record, RecordError};
-use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue};
+use conn_core::ring::{HEADER_BYTES, Record, RecordError, Span};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
 
 use super::chunk::{Chunks, Message, worth_copying};
 use super::link::Link;
@@ -70,6 +70,13 @@ struct Open {
     /// The positions that the copy begins at and ends at.
     from: u64,
     until: u64,
+}
+
+/// A message that was taken where it lies in the ring.
+#[derive(Debug, Clone, Copy)]
+struct InPlace {
+    open: Open,
+    payload: Span,
 }
 
 /// What of the configuration a receiver needs after it was made.
@@ -227,7 +234,7 @@ impl Receiver {
                 return Ok(message);
             }
             if self.open.is_none() {
-                self.go_on()?;
+                self.go_on(copy)?;
             }
         }
     }
@@ -267,9 +274,68 @@ impl Receiver {
                 return Ok(count);
             }
             if self.open.is_none() {
-                self.go_on()?;
+                self.go_on(copy)?;
             }
         }
+    }
+
+    /// Receives the next message where it lies in the ring, if there is one now: `read` is
+    /// shown who has sent it, and its bytes; when it returns, their place is the sender's
+    /// again. That spares the copy, and goes through messages one by one: worth it for large
+    /// ones of which little is read, or all of it once.
+    ///
+    /// The sender can write to its place at any time, if it breaks the protocol: so the
+    /// bytes are seen by atomic loads. Whoever trusts the sender has them as a slice, by an
+    /// `unsafe` method of the [view](SharedView).
+    ///
+    /// ```
+    /// use rdma_conn::buffered_write::{Config, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
+    /// a.sender.send(&[1; 1000])?;
+    /// let sum = b.receiver.try_recv_in_place(|_, message| {
+    ///     message.words().map(u64::from_le_bytes).fold(0, u64::wrapping_add)
+    /// })?;
+    /// assert_eq!(sum, 125 * 0x0101_0101_0101_0101);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`try_recv`](Receiver::try_recv).
+    pub fn try_recv_in_place<R>(
+        &mut self,
+        read: impl FnOnce(Peer, SharedView<'_>) -> R,
+    ) -> Result<R, RecvError> {
+        let InPlace { open, payload } = self.next_in_place()?;
+        // It is freed by who receives next, should `read` panic.
+        self.open = Some(open);
+        let link = self.links.get(open.place as usize).and_then(Option::as_ref);
+        let view = link
+            .map(|link| (link.peer, link.ring.view(payload.offset as usize, payload.len as usize)));
+        let Some((peer, Ok(view))) = view else { return Err(RecvError::Empty) };
+        self.stats.messages += 1;
+        self.stats.bytes += u64::from(payload.len);
+        let done = read(peer, view);
+        self.close_copy(open.place);
+        Ok(done)
+    }
+
+    /// Waits for the next message, and receives it as
+    /// [`try_recv_in_place`](Receiver::try_recv_in_place) does.
+    ///
+    /// # Errors
+    /// As [`recv`](Receiver::recv).
+    pub fn recv_in_place<R>(
+        &mut self,
+        read: impl FnOnce(Peer, SharedView<'_>) -> R,
+    ) -> Result<R, RecvError> {
+        let mut read = Some(read);
+        self.recv_with(Deadline::NEVER, |receiver| {
+            receiver.try_recv_in_place(|peer, view| read.take().map(|read| read(peer, view)))
+        })
+        // It is called once, by the one that has succeeded.
+        .and_then(|done| done.ok_or(RecvError::Empty))
     }
 
     /// Waits for the next message.
@@ -280,7 +346,7 @@ impl Receiver {
     #[inline]
     pub fn recv(&mut self) -> Result<Message, RecvError> {
         match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
+            Err(RecvError::Empty) => self.recv_with(Deadline::NEVER, Receiver::try_recv),
             done => done,
         }
     }
@@ -291,7 +357,7 @@ impl Receiver {
     /// Also [`RecvError::TimedOut`].
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
         match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
+            Err(RecvError::Empty) => self.recv_with(Deadline::after(timeout), Receiver::try_recv),
             done => done,
         }
     }
@@ -325,6 +391,26 @@ impl Receiver {
         Some((at, len, peer))
     }
 
+    /// Takes the next message without a copy: of what is open, what is left of it, else of
+    /// the next link.
+    fn next_in_place(&mut self) -> Result<InPlace, RecvError> {
+        if let Some(Open { place, from, until }) = self.open {
+            let link = self.links.get_mut(place as usize).and_then(Option::as_mut);
+            // The rest of a copy lies in the ring, too; it is copied again if need be.
+            let rest = link.filter(|link| (from..until).contains(&link.core.read_pointer()));
+            if let Some(taken) = rest.and_then(|link| take_in_place(link, place)) {
+                return Ok(taken);
+            }
+            self.close_copy(place);
+        }
+        let mut taken = None;
+        self.go_on(|link, _, place| {
+            taken = take_in_place(link, place);
+            taken.map(|taken| taken.open)
+        })?;
+        taken.ok_or(RecvError::Empty)
+    }
+
     /// All of the copy was handed out: its place in the ring is the sender's again, and the
     /// next link has its turn.
     #[inline]
@@ -356,12 +442,15 @@ impl Receiver {
         self.polls |= Self::LOOK_NOW;
     }
 
-    /// Opens a copy of what the next link has, or says why there is none.
+    /// Opens what the next link has, or says why there is none.
     #[inline(never)]
-    fn go_on(&mut self) -> Result<(), RecvError> {
+    fn go_on(
+        &mut self,
+        mut open: impl FnMut(&mut Link, &mut Chunks, u32) -> Option<Open>,
+    ) -> Result<(), RecvError> {
         loop {
             while let Some(place) = self.ready.pop_front() {
-                if self.serve(place)? {
+                if self.serve(place, &mut open)? {
                     return Ok(());
                 }
             }
@@ -375,16 +464,19 @@ impl Receiver {
         }
     }
 
-    /// A link's turn: copies what it has, or reports its end; whether a copy is open.
-    fn serve(&mut self, place: u32) -> Result<bool, RecvError> {
+    /// A link's turn: opens what it has, or reports its end; whether something is open.
+    fn serve(
+        &mut self,
+        place: u32,
+        open: impl FnOnce(&mut Link, &mut Chunks, u32) -> Option<Open>,
+    ) -> Result<bool, RecvError> {
         let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
             return Ok(false);
         };
         link.is_ready = false;
-        let copied = copy(link, &mut self.chunks);
+        self.open = open(link, &mut self.chunks, place);
         link.see_end();
-        if let Some((from, until)) = copied {
-            self.open = Some(Open { place, from, until });
+        if self.open.is_some() {
             return Ok(true);
         }
         let Some(ended) = link.untold_end().cloned() else { return Ok(false) };
@@ -434,9 +526,9 @@ fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Record> {
     None
 }
 
-/// Copies what a link has, as far as it is worth it: the positions that were copied.
-/// Records that are no messages are skipped.
-fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
+/// Copies what a link has, as far as it is worth it. Records that are no messages are
+/// skipped.
+fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<Open> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
@@ -450,7 +542,7 @@ fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
             let to = chunks.open().get_mut(..bytes as usize);
             let copied = to.map(|to| link.ring.copy_out(offset as usize, to));
             debug_assert!(matches!(copied, Some(Ok(()))), "a piece of the ring fits a copy");
-            return Some((from, from + bytes));
+            return Some(Open { place, from, until: from + bytes });
         }
         match link.core.take(word) {
             Ok(None) => {}
@@ -462,6 +554,26 @@ fn copy(link: &mut Link, chunks: &mut Chunks) -> Option<(u64, u64)> {
         }
     }
     // What was skipped is the sender's again.
+    link.core.on_freed(link.core.read_pointer());
+    None
+}
+
+/// Takes the next message of a link where it lies. Records that are no messages are skipped.
+fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
+    while link.has_more()
+        && let Some(offset) = link.core.next_header()
+    {
+        // As in `copy`.
+        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
+        let from = link.core.read_pointer();
+        match link.core.take(word) {
+            Ok(Some(Record { payload, end, .. })) => {
+                return Some(InPlace { open: Open { place, from, until: end }, payload });
+            }
+            Ok(None) => {}
+            Err(e) => link.fail_record(e),
+        }
+    }
     link.core.on_freed(link.core.read_pointer());
     None
 }

@@ -99,7 +99,7 @@ pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
 pub use ring::{LandingRing, RingBytes, RingConfig, SourceRing};
 pub use send::{InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue};
-pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
+pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, SharedView};
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use transport::Transport;
 pub use verbs_sys::Table;

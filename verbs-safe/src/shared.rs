@@ -1,6 +1,9 @@
 //! Registered memory that peers can reach at any time.
 
+mod view;
 mod words;
+
+pub use view::SharedView;
 
 use std::fmt;
 use std::ops::Range;

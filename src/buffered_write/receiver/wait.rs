@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Message, Receiver};
+use super::Receiver;
 use crate::buffered_write::link::Link;
 use crate::buffered_write::{Ended, RecvError};
 use crate::wait::{Deadline, Idle, NAP, SILENT, Step, WaitStrategy};
@@ -12,7 +12,11 @@ impl Receiver {
     const TRIES_PER_STEP: u32 = 8;
 
     #[cold]
-    pub(super) fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+    pub(super) fn recv_with<T>(
+        &mut self,
+        deadline: Deadline,
+        mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
+    ) -> Result<T, RecvError> {
         if self.joined == 0 {
             // Nobody can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
@@ -21,7 +25,7 @@ impl Receiver {
         let mut idle = idle.resume(&mut self.silence);
         loop {
             for _ in 0..Self::TRIES_PER_STEP {
-                match self.try_recv() {
+                match try_recv(self) {
                     Err(RecvError::Empty) => {}
                     done => return done,
                 }
@@ -30,8 +34,8 @@ impl Receiver {
                 Step::Again => {}
                 Step::Sleep(time) => {
                     self.look_after();
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
+                    if let Some(done) = self.sleep(time, &mut try_recv)? {
+                        return Ok(done);
                     }
                 }
                 Step::Probe => {
@@ -48,12 +52,16 @@ impl Receiver {
 
     /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us.
     /// Tails that are written ring nothing: for them it naps.
-    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+    fn sleep<T>(
+        &mut self,
+        time: Duration,
+        mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
+    ) -> Result<Option<T>, RecvError> {
         let Some(channel) = self.channel.clone() else { return Ok(None) };
         let device = |e: &dyn std::fmt::Display| RecvError::Ended(Ended::Device(e.to_string()));
         self.cq.arm(false).map_err(|e| device(&e))?;
         self.polls |= Self::LOOK_NOW;
-        match self.try_recv() {
+        match try_recv(self) {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
         }

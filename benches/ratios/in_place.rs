@@ -1,0 +1,90 @@
+//! Buffered Write: messages that are read where they lie, against messages that are copied
+//! out of the ring first.
+
+use std::time::Instant;
+
+use rdma_conn::buffered_write::{Config, Peer, Receiver, RecvError, pair};
+use rdma_conn::device::{self, Device};
+use rdma_conn::ring::RingShape;
+
+use super::{Target, in_turn, line, rate};
+
+/// Bytes sent in one measurement.
+const BYTES: usize = 64 << 20;
+
+/// How a receiver reads a message.
+#[derive(Clone, Copy)]
+enum Reads {
+    FirstWord,
+    All,
+}
+
+pub(crate) fn run() {
+    println!("Buffered Write, two threads, GB/s: read in place against copied out of the ring");
+    let device = device::soft().expect("soft0 opens");
+    for size in [512, 8 << 10, 64 << 10] {
+        for (reads, name) in [(Reads::FirstWord, "its first word"), (Reads::All, "all of it")] {
+            let (ours, theirs) = in_turn(
+                || run_with(&device, size, |receiver| in_place(receiver, reads)),
+                || run_with(&device, size, |receiver| copied(receiver, reads)),
+            );
+            line(&format!("{size} B, {name} is read"), ours, theirs, "GB/s", Target::AtLeast(1.0));
+        }
+    }
+}
+
+/// A thread sends, and this one receives, until all has arrived.
+fn run_with(
+    device: &Device,
+    size: usize,
+    mut drain: impl FnMut(&mut Receiver) -> Result<usize, RecvError>,
+) -> f64 {
+    let ring =
+        RingShape { ring_bytes: 1 << 20, message_bytes: size as u32, ..RingShape::default() };
+    let (a, b) = pair(device, device, &Config { ring, ..Config::default() }).expect("a pair");
+    let (mut sender, mut receiver, messages) = (a.sender, b.receiver, BYTES / size);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let message = vec![7; size];
+            for _ in 0..messages {
+                sender.send_async(&message).expect("sent");
+            }
+            sender.close().expect("closed");
+        });
+        let (start, mut received) = (Instant::now(), 0);
+        while received < messages {
+            match drain(&mut receiver) {
+                Ok(count) => received += count,
+                Err(RecvError::Empty) => std::hint::spin_loop(),
+                Err(e) => panic!("{e}"),
+            }
+        }
+        rate((messages * size) as u64, start.elapsed()) / 1e9
+    })
+}
+
+fn in_place(receiver: &mut Receiver, reads: Reads) -> Result<usize, RecvError> {
+    receiver.try_recv_in_place(|_, message| {
+        let words = message.words().map(u64::from_ne_bytes);
+        check(reads, message.len(), words);
+        1
+    })
+}
+
+fn copied(receiver: &mut Receiver, reads: Reads) -> Result<usize, RecvError> {
+    receiver.try_recv_each(|_: Peer, message| {
+        let words = message.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        check(reads, message.len(), words);
+    })
+}
+
+fn check(reads: Reads, bytes: usize, mut words: impl Iterator<Item = u64>) {
+    const WORD: u64 = 0x0707_0707_0707_0707;
+    match reads {
+        Reads::FirstWord => assert_eq!(words.next(), Some(WORD)),
+        Reads::All => {
+            let sum = words.fold(0, u64::wrapping_add);
+            assert_eq!(sum, WORD.wrapping_mul(bytes as u64 / 8));
+        }
+    }
+}

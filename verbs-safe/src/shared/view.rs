@@ -1,0 +1,106 @@
+//! Looking at shared memory where it lies.
+
+use super::{RegionError, SharedRegion};
+
+/// A piece of a [`SharedRegion`], looked at where it lies.
+///
+/// A peer may write to it while it is looked at, so it is seen by atomic loads and copies,
+/// as the region itself; only who trusts the peer not to do that can have it as a slice.
+///
+/// ```
+/// # let devices = verbs_safe::devices(soft_rnic::table())?;
+/// # let pd = devices[0].open()?.alloc_pd()?;
+/// use verbs_safe::{Mapping, SharedRegionConfig};
+/// let region = pd.register_shared(Mapping::new(4096)?, SharedRegionConfig::default())?;
+/// region.copy_in(8, b"a message")?;
+/// let view = region.view(8, 9)?;
+/// let mut start = [0; 4];
+/// view.copy_out(0, &mut start)?;
+/// assert_eq!((&start, view.words().count()), (b"a me", 2));
+/// // SAFETY: nobody has the keys of this region, and nobody here writes to it.
+/// assert_eq!(unsafe { view.as_slice() }, b"a message");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct SharedView<'r> {
+    region: &'r SharedRegion,
+    offset: usize,
+    len: usize,
+}
+
+impl SharedRegion {
+    /// `len` bytes at `offset`, to be looked at where they lie.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`].
+    #[inline]
+    pub fn view(&self, offset: usize, len: usize) -> Result<SharedView<'_>, RegionError> {
+        self.span(offset, len)?;
+        Ok(SharedView { region: self, offset, len })
+    }
+}
+
+impl<'r> SharedView<'r> {
+    /// Bytes.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies from `at` into `to`, and fills it.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfBounds`], by the offsets of the view.
+    #[inline]
+    pub fn copy_out(&self, at: usize, to: &mut [u8]) -> Result<(), RegionError> {
+        if at > self.len || to.len() > self.len - at {
+            let (len, region_len) = (to.len(), self.len);
+            return Err(RegionError::OutOfBounds { offset: at, len, region_len });
+        }
+        self.region.copy_out(self.offset + at, to)
+    }
+
+    /// Its bytes in words of eight, the last one filled up with zeros: each is loaded when
+    /// it is asked for, in the order of memory.
+    pub fn words(&self) -> impl Iterator<Item = [u8; 8]> + use<'r> {
+        let Self { region, offset, len } = *self;
+        (0..len).step_by(8).map(move |at| {
+            let mut word = [0; 8];
+            let copied = region.copy_out(offset + at, &mut word[..(len - at).min(8)]);
+            debug_assert!(copied.is_ok(), "a view lies inside of its region");
+            word
+        })
+    }
+
+    /// It as a slice, without a copy.
+    ///
+    /// # Safety
+    /// As long as the slice is used, nobody writes to these bytes: neither this process nor
+    /// a peer that has the keys of the region. Of a peer, that is a promise that no code on
+    /// this side can check: whoever can reach the memory must be trusted as one trusts a
+    /// thread of one's own program.
+    #[inline]
+    #[must_use]
+    pub unsafe fn as_slice(&self) -> &'r [u8] {
+        // SAFETY: the bytes lie inside, are initialised (mappings begin as zeros), live as
+        // long as the region is borrowed, and are not written to: the caller's promise.
+        unsafe {
+            let start = self.region.base.add(self.offset);
+            std::slice::from_raw_parts(start.as_ptr(), self.len)
+        }
+    }
+}
+
+impl std::fmt::Debug for SharedView<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedView").field("offset", &self.offset).field("len", &self.len).finish()
+    }
+}
