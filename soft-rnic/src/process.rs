@@ -40,6 +40,7 @@ mod abroad;
 mod barrier;
 mod directory;
 mod forked;
+mod gather;
 mod helper;
 mod incoming;
 mod lobby;
@@ -49,6 +50,7 @@ mod memory;
 mod one_sided;
 mod out;
 mod pair;
+mod patience;
 mod region;
 mod remote;
 mod ring;
@@ -81,14 +83,13 @@ use directory::Directory;
 use incoming::Drain;
 use lobby::{Here, Lobby};
 use pair::Pair;
+use patience::Patience;
 use region::Files;
 
 /// Whether this process has met another one. Polls look at it, and at nothing else
 /// until then.
 static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
 
-/// How long a datagram waits for a process that has been met and does not answer.
-const PATIENCE: Duration = Duration::from_millis(200);
 /// How long memory is not given back for somebody who is inside and does not go on.
 const INSIDE: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
@@ -105,6 +106,7 @@ pub(crate) struct Neighbours {
     /// Somebody wants that it is looked once more.
     look_again: AtomicBool,
     files: Files,
+    patience: Mutex<Patience>,
     helper: helper::Helper,
 }
 
@@ -297,16 +299,20 @@ impl Device {
 
     /// [`meet`](Self::meet), and waits for a while for the other's answer.
     fn meet_patiently(self: &Arc<Device>, slot: u32) -> bool {
-        let since = Instant::now();
+        let Some(neighbours) = &self.neighbours else { return false };
+        let until = neighbours.patience.lock().until(slot, Instant::now());
         loop {
             match self.meet(slot) {
                 Ok(true) => return true,
                 Err(_) => return false,
-                Ok(false) if since.elapsed() > PATIENCE => return false,
                 Ok(false) => {}
             }
-            let introduced = self.neighbours.as_ref().is_some_and(|n| n.lobby.lock().knows(slot));
-            if !introduced {
+            if !neighbours.lobby.lock().knows(slot) {
+                return false;
+            }
+            let now = Instant::now();
+            if now >= until {
+                neighbours.patience.lock().is_over(slot, now);
                 return false;
             }
             std::thread::yield_now();

@@ -14,9 +14,8 @@ use crate::address::Address;
 use crate::after::After;
 use crate::cq::CqWriter;
 use crate::device::Device;
-use crate::limits::{self, MAX_SGE};
 use crate::lock::Guard;
-use crate::memory::{Span, Spans};
+use crate::memory::Span;
 use crate::qp::{Qp, State, Transport};
 use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
@@ -24,12 +23,12 @@ use crate::sq::{Op, Wqe};
 use super::Neighbours;
 use super::barrier::{has_failed, heavy, light};
 use super::directory::Inside;
-use super::memory::{Way, attach};
+use super::gather::Scratch;
 use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
-    BODY, Broken, DATA, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict,
-    WANTS_REPLY, What, is_reply_at, reply_at, request_at,
+    Broken, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY,
+    What, is_reply_at, reply_at, request_at,
 };
 use super::slot_of;
 
@@ -57,8 +56,8 @@ impl core::fmt::Debug for Drain {
 }
 
 /// What this process reads of one other.
-struct Side {
-    pair: Arc<Pair>,
+pub(super) struct Side {
+    pub(super) pair: Arc<Pair>,
     requests: u32,
     replies_read: u32,
     replies: Replies,
@@ -69,15 +68,7 @@ struct Side {
     /// Replies were written, and the other process was not woken yet.
     said: bool,
     /// Region of the sender that was used last.
-    window: Option<(u32, Arc<Window>)>,
-}
-
-/// Where the pieces of a message are put together.
-struct Scratch {
-    local: Spans,
-    room: Spans,
-    /// Data that had to be fetched from memory that cannot be mapped.
-    fetched: Vec<u8>,
+    pub(super) window: Option<(u32, Arc<Window>)>,
 }
 
 impl Drain {
@@ -126,9 +117,7 @@ impl Drain {
         if qps.is_empty() {
             qps.resize(KEPT, None);
         }
-        let scratch = scratch.get_or_insert_with(|| {
-            Box::new(Scratch { local: Spans::new(), room: Spans::new(), fetched: Vec::new() })
-        });
+        let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         let mut any = false;
         for side in sides.iter_mut().filter(|side| is_wanted(side)) {
             if side.pair.is_dead() {
@@ -144,6 +133,7 @@ impl Drain {
                 }
             }
         }
+        scratch.tidy();
         any
     }
 
@@ -390,115 +380,6 @@ impl Side {
         (verdict, value)
     }
 
-    /// Finds the data of a message. False if they cannot be read.
-    fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> bool {
-        let Scratch { local, fetched, .. } = scratch;
-        local.clear();
-        if !carries_data(request) || request.len == 0 {
-            return true;
-        }
-        let len = request.len as usize;
-        let offset = request.body[0] as usize;
-        match request.place {
-            Place::Body if len <= BODY => {
-                // The request is a copy of ours, and stays where it is.
-                let ptr = request.body.as_ptr().cast::<u8>().cast_mut();
-                local.push(Span { ptr, len });
-                true
-            }
-            Place::Data if offset <= DATA as usize && len <= DATA as usize - offset => {
-                // SAFETY: within the ring of data.
-                let ptr = unsafe { self.pair.incoming.data().add(offset) };
-                local.push(Span { ptr, len });
-                true
-            }
-            Place::Regions => self.gather_regions(request, offset, local, fetched),
-            _ => false,
-        }
-    }
-
-    /// Finds the pieces of a message in the sender's regions.
-    fn gather_regions(
-        &mut self,
-        request: &Request,
-        offset: usize,
-        local: &mut Spans,
-        fetched: &mut Vec<u8>,
-    ) -> bool {
-        let n = request.body[1] as usize;
-        let size = size_of::<ibv_sge>();
-        let room = (DATA as usize).saturating_sub(offset);
-        let fits = n <= MAX_SGE as usize && n * size <= room;
-        if !fits || u64::from(request.len) > limits::MAX_MESSAGE {
-            return false;
-        }
-        let mut total = 0;
-        for i in 0..n {
-            // SAFETY: within the ring of data, and aligned: lists begin at lines.
-            let sge = unsafe {
-                let at = self.pair.incoming.data().add(offset + i * size);
-                at.cast::<ibv_sge>().read_unaligned()
-            };
-            total += u64::from(sge.length);
-            match self.piece(&sge) {
-                Some(ptr) => local.push(Span { ptr, len: sge.length as usize }),
-                None => return self.fetch(request, offset, n, local, fetched),
-            }
-        }
-        total == u64::from(request.len)
-    }
-
-    /// A piece of a region of the sender, mapped here.
-    fn piece(&mut self, sge: &ibv_sge) -> Option<*mut u8> {
-        let told = self.pair.theirs.find(sge.lkey)?;
-        let offset = told.offset(sge.addr, sge.length.into())?;
-        let known =
-            |(key, window): &(u32, Arc<Window>)| *key == sge.lkey && window.version == told.version;
-        if !self.window.as_ref().is_some_and(known) {
-            self.window = Some((sge.lkey, self.pair.window(sge.lkey, &told)?));
-        }
-        self.window.as_ref()?.1.at(offset, sge.length.into())
-    }
-
-    /// Fetches a message that lies in memory which cannot be mapped.
-    fn fetch(
-        &mut self,
-        request: &Request,
-        offset: usize,
-        n: usize,
-        local: &mut Spans,
-        fetched: &mut Vec<u8>,
-    ) -> bool {
-        if !self.pair.attaches || self.pair.has_gone() {
-            return false;
-        }
-        // What it holds is written over.
-        fetched.resize(fetched.len().max(request.len as usize), 0);
-        let mut done = 0;
-        for i in 0..n {
-            // SAFETY: as in `gather_regions`, which has checked it.
-            let sge = unsafe {
-                let at = self.pair.incoming.data().add(offset + i * size_of::<ibv_sge>());
-                at.cast::<ibv_sge>().read_unaligned()
-            };
-            let Some(told) = self.pair.theirs.find(sge.lkey) else { return false };
-            let Some(at) = told.offset(sge.addr, sge.length.into()) else { return false };
-            let len = sge.length as usize;
-            let Some(to) = fetched.get_mut(done..done + len) else { return false };
-            let to = [Span { ptr: to.as_mut_ptr(), len }];
-            // SAFETY: the bytes are ours.
-            let read =
-                unsafe { attach(self.pair.pid, Way::From, &to, told.addr.wrapping_add(at), len) };
-            if read.is_err() {
-                return false;
-            }
-            done += len;
-        }
-        local.clear();
-        local.push(Span { ptr: fetched.as_mut_ptr(), len: done });
-        done == request.len as usize
-    }
-
     /// Replies; one that says "done" may stand for those before it.
     fn reply(&mut self, reply: ReplyEntry, request: Request) {
         let is_atomic = matches!(request.what, What::CompareSwap | What::FetchAdd);
@@ -540,7 +421,7 @@ fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
 }
 
 /// Whether a request is followed by data: it takes a receive request.
-fn carries_data(request: &Request) -> bool {
+pub(super) fn carries_data(request: &Request) -> bool {
     match request.what {
         What::Send | What::Datagram => true,
         What::Write => request.flags & HAS_IMM != 0,
