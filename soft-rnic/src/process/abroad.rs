@@ -52,7 +52,7 @@ impl Qp {
         let Some(pair) = self.pair_of(to) else { return false };
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let classes = u32::from_le_bytes([to.traffic_class, to.hop_limit, 0, 0]);
-        let request = Request {
+        let mut request = Request {
             what: What::Datagram,
             flags: flag(wqe.imm.is_some(), HAS_IMM) | flag(wqe.solicited, SOLICITED),
             place: Place::Data,
@@ -65,6 +65,6 @@ impl Qp {
             len: local.iter().map(|span| span.len as u32).sum(),
             body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
         };
-        Out::new(&pair).put_data(request, local)
+        Out::new(&pair).put_data(&mut request, local)
     }
 }

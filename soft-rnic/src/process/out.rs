@@ -50,8 +50,8 @@ impl<'a> Out<'a> {
     }
 
     /// Puts a request without data; whether there was room.
-    #[inline]
-    pub(super) fn put(&mut self, request: Request) -> bool {
+    #[inline(always)]
+    pub(super) fn put(&mut self, request: &Request) -> bool {
         if self.room(request.from, 0).is_none() {
             return false;
         }
@@ -63,10 +63,12 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which are `local` (and `sges` say where that is);
     /// whether there was room.
-    #[inline]
+    // Always: a request that is moved about is read before it is written, as the
+    // processor sees it (see `sq::Request`).
+    #[inline(always)]
     pub(super) fn put_message(
         &mut self,
-        mut request: Request,
+        request: &mut Request,
         local: &[Span],
         sges: &[ibv_sge],
     ) -> bool {
@@ -88,7 +90,7 @@ impl<'a> Out<'a> {
 
     /// Puts a request and its data, which go into the ring of data; whether there was
     /// room.
-    pub(super) fn put_data(&mut self, mut request: Request, local: &[Span]) -> bool {
+    pub(super) fn put_data(&mut self, request: &mut Request, local: &[Span]) -> bool {
         let len = request.len;
         let Some(at) = self.room(request.from, len) else { return false };
         request.place = Place::Data;
@@ -102,7 +104,7 @@ impl<'a> Out<'a> {
         true
     }
 
-    fn put_list(&mut self, mut request: Request, list: &[ibv_sge]) -> bool {
+    fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {
         let size = size_of_val(list) as u32;
         let Some(at) = self.room(request.from, size) else { return false };
         request.place = Place::Regions;

@@ -230,13 +230,13 @@ impl Qp {
         }
         let Some(out) = out else { return self.unmet(parts, remote, len, line) };
         let to = parts.requester.dest_qpn;
-        let sent =
+        let mut sent =
             Request { len: len as u32, ..self.request(remote, request, to, flags_of(request)) };
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
             _ if request.wqe.takes_receive() => {
                 let fits = len <= u64::from(DATA / 4);
-                let put = fits && out.put_data(sent, parts.scratch.local.as_slice());
+                let put = fits && out.put_data(&mut sent, parts.scratch.local.as_slice());
                 if put { Reply::Done } else { Reply::Silence }
             }
             _ => match self.one_sided(parts, remote, out, request) {
@@ -259,9 +259,9 @@ impl Qp {
         let len: usize = payload.iter().map(|span| span.len).sum();
         let request = sq::Request { wqe, sges: &[], to: None };
         let flags = flags_of(&request);
-        let sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
+        let mut sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
         let fits = len <= DATA as usize / 4;
-        wqe.takes_receive() && fits && Out::new(&pair).put_data(sent, payload)
+        wqe.takes_receive() && fits && Out::new(&pair).put_data(&mut sent, payload)
     }
 
     /// There is no pair: the process has to be met first, or nobody is there.
@@ -318,8 +318,8 @@ impl Qp {
             flags |= WANTS_REPLY;
         }
         let to = parts.requester.dest_qpn;
-        let sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
-        if !out.put_message(sent, parts.scratch.local.as_slice(), request.sges) {
+        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
+        if !out.put_message(&mut sent, parts.scratch.local.as_slice(), request.sges) {
             return Step::Later;
         }
         if waits {
@@ -342,9 +342,10 @@ impl Qp {
         let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
         let len = request.len() as u32;
         let sent = Request { body, len, ..self.request(remote, request, to, flags) };
-        if out.put(sent) { Step::Sent } else { Step::Later }
+        if out.put(&sent) { Step::Sent } else { Step::Later }
     }
 
+    #[inline(always)]
     fn request(&self, remote: &Remote, request: &sq::Request<'_>, to: u32, flags: u8) -> Request {
         let what = match request.wqe.op {
             Op::Send => What::Send,

@@ -127,8 +127,8 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 impl Request {
-    #[inline]
-    fn to_words(self) -> [u64; 8] {
+    #[inline(always)]
+    fn words(&self) -> [u64; 8] {
         let kinds =
             u32::from_le_bytes([self.what as u8, self.flags, self.place as u8, self.incarnation]);
         let [a, b, c, d] = self.body;
@@ -308,14 +308,14 @@ impl Requests {
     }
 
     /// Appends a request, for which there is room, with its data.
-    #[inline]
-    pub(crate) fn put(&mut self, rings: &Rings, request: Request, data: Option<(u32, u32)>) {
+    #[inline(always)]
+    pub(crate) fn put(&mut self, rings: &Rings, request: &Request, data: Option<(u32, u32)>) {
         if let Some((at, len)) = data {
             self.data_tail = at.wrapping_add(len.next_multiple_of(64));
         }
         let index = (self.tail % REQUESTS) as usize;
         self.ends[index] = self.data_tail;
-        let words = request.to_words();
+        let words = request.words();
         let slot = &rings.requests[index];
         // The reader has its line: fetch it before it is needed.
         let ahead = (self.tail.wrapping_add(FETCH) % REQUESTS) as usize;
