@@ -28,7 +28,7 @@ use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
     Broken, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY,
-    What, is_reply_at, reply_at, request_at,
+    What, is_reply_at, read_request, reply_at,
 };
 use super::slot_of;
 
@@ -214,11 +214,12 @@ impl Side {
     ) -> Result<bool, Broken> {
         let first = self.requests;
         let mut published = first;
-        let mut next = self.next()?;
-        while let Some(request) = next {
+        let mut request = Request::default();
+        let mut is_there = self.read(&mut request)?;
+        while is_there {
             // What was said before it was sent, its receiver learns before.
             self.take_replies(kept, after)?;
-            next = self.take_run(request, kept, scratch, after)?;
+            is_there = self.take_run(&mut request, kept, scratch, after)?;
             if self.requests.wrapping_sub(published) >= READ_STEP {
                 published = self.requests;
                 // Release: we are done with them, and with their data.
@@ -244,13 +245,10 @@ impl Side {
         Ok(true)
     }
 
-    /// The next request, if it can be answered.
+    /// Reads the next request, if there is one and it can be answered.
     #[inline]
-    fn next(&mut self) -> Result<Option<Request>, Broken> {
-        match request_at(&self.pair.incoming, self.requests)? {
-            Some(request) if self.has_room()? => Ok(Some(request)),
-            _ => Ok(None),
-        }
+    fn read(&mut self, request: &mut Request) -> Result<bool, Broken> {
+        Ok(read_request(&self.pair.incoming, self.requests, request)? && self.has_room()?)
     }
 
     /// Whether there is room for the held reply and the next one. If not, the other
@@ -273,14 +271,15 @@ impl Side {
         Ok(has_room)
     }
 
-    /// Takes a request, and those that follow for the same queue pair.
+    /// Takes a request, and those that follow for the same queue pair. Whether there is
+    /// another one, which has been read then.
     fn take_run(
         &mut self,
-        mut request: Request,
+        request: &mut Request,
         kept: &mut Kept<'_>,
         scratch: &mut Scratch,
         after: &mut After,
-    ) -> Result<Option<Request>, Broken> {
+    ) -> Result<bool, Broken> {
         let to = request.to;
         let mut session = kept.find(to).map(Session::open);
         let mut writer = CqWriter::default();
@@ -293,22 +292,20 @@ impl Side {
             let (verdict, value) = match &mut session {
                 _ if slot_of(request.from) != self.pair.slot => (Verdict::Silence, 0),
                 None => (Verdict::Silence, 0),
-                Some(session) => self.execute(session, &request, scratch, &mut writer, after),
+                Some(session) => self.execute(session, request, scratch, &mut writer, after),
             };
             self.requests = self.requests.wrapping_add(1);
             if request.flags & WANTS_REPLY != 0 {
-                let Request { from, number, incarnation, .. } = request;
-                self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, request);
+                let Request { from, number, incarnation, what, .. } = *request;
+                self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
             }
             left -= 1;
-            match self.next()? {
-                Some(next) if next.to == to && left > 0 && !self.has_reply() => request = next,
-                other => {
-                    // Before the completions are seen: who answers a message is not heard
-                    // before its sender knows that it has arrived.
-                    self.say_held();
-                    return Ok(other);
-                }
+            let is_there = self.read(request)?;
+            if !is_there || request.to != to || left == 0 || self.has_reply() {
+                // Before the completions are seen: who answers a message is not heard
+                // before its sender knows that it has arrived.
+                self.say_held();
+                return Ok(is_there);
             }
         }
     }
@@ -381,8 +378,9 @@ impl Side {
     }
 
     /// Replies; one that says "done" may stand for those before it.
-    fn reply(&mut self, reply: ReplyEntry, request: Request) {
-        let is_atomic = matches!(request.what, What::CompareSwap | What::FetchAdd);
+    #[inline]
+    fn reply(&mut self, reply: ReplyEntry, what: What) {
+        let is_atomic = matches!(what, What::CompareSwap | What::FetchAdd);
         let merges = |held: &ReplyEntry| {
             held.to == reply.to
                 && held.incarnation == reply.incarnation
@@ -399,9 +397,11 @@ impl Side {
     }
 
     /// Writes the reply that is held, if there is one.
+    #[inline]
     fn say_held(&mut self) {
-        if let Some(reply) = self.held.take() {
+        if let Some(reply) = &self.held {
             self.replies.put(&self.pair.outgoing, reply);
+            self.held = None;
             self.said = true;
         }
     }

@@ -68,9 +68,10 @@ impl Rings {
 }
 
 /// What a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub(crate) enum What {
+    #[default]
     Send,
     /// With an immediate; without one it is only judged.
     Write,
@@ -81,10 +82,11 @@ pub(crate) enum What {
 }
 
 /// Where the data of a message are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub(crate) enum Place {
     /// With the request.
+    #[default]
     Body,
     /// In the ring of data, at the offset that the body says.
     Data,
@@ -99,8 +101,8 @@ pub(crate) const WANTS_REPLY: u8 = 4;
 /// It is only to be judged whether it is permitted: the sender could not.
 pub(crate) const JUDGE: u8 = 8;
 
-/// A request on its way to another process.
-#[derive(Debug, Clone, Copy)]
+/// A request on its way to another process. It is not moved about: see `sq::Request`.
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) what: What,
     pub(crate) flags: u8,
@@ -144,9 +146,10 @@ impl Request {
         ]
     }
 
-    /// `None` for what no process of this version writes.
-    #[inline]
-    fn from_words(words: [u64; 8]) -> Option<Request> {
+    /// Takes the words over, field by field; `Broken` for what no process of this version
+    /// writes.
+    #[inline(always)]
+    fn take_over(&mut self, words: [u64; 8]) -> Result<(), Broken> {
         let [what, flags, place, incarnation] = halves(words[0]).1.to_le_bytes();
         let what = match what {
             0 => What::Send,
@@ -155,30 +158,20 @@ impl Request {
             3 => What::CompareSwap,
             4 => What::FetchAdd,
             5 => What::Datagram,
-            _ => return None,
+            _ => return Err(Broken),
         };
         let place = match place {
             0 => Place::Body,
             1 => Place::Data,
             2 => Place::Regions,
-            _ => return None,
+            _ => return Err(Broken),
         };
-        let ((to, from), (generation, number), (imm, len)) =
-            (halves(words[1]), halves(words[2]), halves(words[3]));
-        let body = [words[4], words[5], words[6], words[7]];
-        Some(Request {
-            what,
-            flags,
-            place,
-            incarnation,
-            to,
-            from,
-            generation,
-            number,
-            imm,
-            len,
-            body,
-        })
+        (self.what, self.flags, self.place, self.incarnation) = (what, flags, place, incarnation);
+        (self.to, self.from) = halves(words[1]);
+        (self.generation, self.number) = halves(words[2]);
+        (self.imm, self.len) = halves(words[3]);
+        self.body = [words[4], words[5], words[6], words[7]];
+        Ok(())
     }
 }
 
@@ -209,7 +202,8 @@ pub(crate) struct ReplyEntry {
 }
 
 impl ReplyEntry {
-    fn to_words(self) -> [u64; 4] {
+    #[inline(always)]
+    fn words(&self) -> [u64; 4] {
         let (kind, code) = match self.verdict {
             Verdict::Done => (0, 0),
             Verdict::Silence => (1, 0),
@@ -364,10 +358,11 @@ impl Replies {
     }
 
     /// Appends a reply; there is room.
-    pub(crate) fn put(&mut self, rings: &Rings, reply: ReplyEntry) {
+    #[inline]
+    pub(crate) fn put(&mut self, rings: &Rings, reply: &ReplyEntry) {
         let slot = &rings.replies[(self.tail % REPLIES) as usize];
         self.tail = self.tail.wrapping_add(1);
-        let words = reply.to_words();
+        let words = reply.words();
         slot[1].store(words[1], Ordering::Relaxed);
         slot[2].store(words[2], Ordering::Relaxed);
         // Release: the entry is complete.
@@ -375,14 +370,18 @@ impl Replies {
     }
 }
 
-/// The request at `index` of another process's ring, if it is there.
-#[inline]
-pub(crate) fn request_at(rings: &Rings, index: u32) -> Result<Option<Request>, Broken> {
+/// Reads the request at `index` of another process's ring; false if it is not there.
+#[inline(always)]
+pub(crate) fn read_request(
+    rings: &Rings,
+    index: u32,
+    request: &mut Request,
+) -> Result<bool, Broken> {
     let slot = &rings.requests[(index % REQUESTS) as usize];
     // Acquire: the rest of the entry was written before.
     let first = slot[0].load(Ordering::Acquire);
     if first as u32 != index.wrapping_add(1) {
-        return Ok(None);
+        return Ok(false);
     }
     let ahead = (index.wrapping_add(FETCH) % REQUESTS) as usize;
     crate::copy::will_read((&raw const rings.requests[ahead]).cast());
@@ -390,7 +389,7 @@ pub(crate) fn request_at(rings: &Rings, index: u32) -> Result<Option<Request>, B
     for i in 1..8 {
         words[i] = slot[i].load(Ordering::Relaxed);
     }
-    Request::from_words(words).map(Some).ok_or(Broken)
+    request.take_over(words).map(|()| true)
 }
 
 /// Whether there is a reply at `index` of another process's ring.
