@@ -1,7 +1,8 @@
 //! Parsing what was copied.
 
-use super::record::{Record, RecordError};
+use super::record::{Record, RecordError, message_len};
 use super::{Lie, Member, Rank, Reason};
+use crate::ring::record_bytes;
 
 impl Member {
     /// Accepts all records that are in private memory; whether there were any.
@@ -9,10 +10,41 @@ impl Member {
     pub(super) fn accept_all(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
         let mut any = false;
         for of in self.config.senders.iter() {
-            while self.accept(of, header).is_some() {
+            loop {
+                any |= self.accept_messages(of, header);
+                if self.accept(of, header).is_none() {
+                    break;
+                }
                 any = true;
             }
         }
+        any
+    }
+
+    /// Accepts the messages at the front that nothing is the matter with, whole and within
+    /// the window; whether there were any. Of all else, [`accept`](Self::accept) judges.
+    #[inline]
+    fn accept_messages(&mut self, of: Rank, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        let config = &self.config;
+        let is_own = of == config.rank;
+        let told = self.row.received[of.index()] + u64::from(config.window);
+        let most = if is_own { u64::MAX } else { told };
+        let stream = &mut self.streams[of.index()];
+        let (mut at, mut received) = (stream.accepted, stream.received);
+        if stream.ended {
+            return false;
+        }
+        while at != stream.copied && received < most {
+            let word = header(of, at & (config.capacity - 1));
+            let Some(len) = message_len(word, at, config) else { break };
+            let end = at + record_bytes(len);
+            if end > stream.copied {
+                break;
+            }
+            (at, received) = (end, received + 1);
+        }
+        let any = at != stream.accepted;
+        (stream.accepted, stream.received) = (at, received);
         any
     }
 

@@ -1,9 +1,9 @@
 //! Delivery: round robin over the senders, once stable.
 
-use super::record::Record;
+use super::record::{Record, message_len};
 use super::row::LEFT;
 use super::{Config, Delivery, Member, Rank, Span};
-use crate::ring::HEADER_BYTES;
+use crate::ring::{HEADER_BYTES, record_bytes};
 
 /// The place in the total order: turn `round` of `rank` comes next.
 #[derive(Clone, Copy, Debug)]
@@ -93,22 +93,28 @@ impl Member {
     /// The record at the front, if it is a message; others are passed.
     #[inline]
     fn take_turn(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> Option<Delivery> {
-        let rank = self.order.rank;
-        let capacity = self.config.capacity;
-        let stream = &mut self.streams[rank.index()];
-        let at = stream.delivered;
-        let word = header(rank, at & (capacity - 1));
-        let Ok(record) = Record::parse(word, at, &self.config) else {
+        let from = self.order.rank;
+        let stream = &self.streams[from.index()];
+        let at = stream.delivered & (self.config.capacity - 1);
+        let word = header(from, at);
+        let Some(len) = message_len(word, stream.delivered, &self.config) else {
+            self.pass_turn(word);
+            return None;
+        };
+        self.order.lent = record_bytes(len);
+        self.counts.delivered += 1;
+        let span = Span { offset: at + u64::from(HEADER_BYTES), len: len.into() };
+        Some(Delivery { from, turn: stream.turn, span })
+    }
+
+    /// Passes the record at the front, whose header this is and which is no message.
+    fn pass_turn(&mut self, word: u64) {
+        let stream = &mut self.streams[self.order.rank.index()];
+        let Ok(record) = Record::parse(word, stream.delivered, &self.config) else {
             unreachable!("what was accepted is a record")
         };
         match record {
-            Record::Message(len) => {
-                self.order.lent = record.bytes();
-                self.counts.delivered += 1;
-                let offset = (at & (capacity - 1)) + u64::from(HEADER_BYTES);
-                let span = Span { offset, len: len.into() };
-                return Some(Delivery { from: rank, turn: stream.turn, span });
-            }
+            Record::Message(_) => unreachable!("it is no message"),
             Record::Nulls(count) => {
                 stream.turn += 1;
                 stream.nulls += 1;
@@ -126,7 +132,6 @@ impl Member {
             // Behind it there is no turn.
             Record::End => stream.delivered += record.bytes(),
         }
-        None
     }
 
     /// The message that was handed out last is not needed any more.
