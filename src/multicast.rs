@@ -44,6 +44,7 @@ mod config;
 mod error;
 mod group;
 mod join;
+mod lull;
 mod memory;
 mod peer;
 mod sender;

@@ -100,6 +100,12 @@ impl Nap {
     }
 }
 
+impl Default for Nap {
+    fn default() -> Nap {
+        Nap::new()
+    }
+}
+
 /// The idle time of one wait.
 #[derive(Debug)]
 pub(crate) struct Idle {

@@ -11,6 +11,7 @@ use conn_core::multicast::{
 use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, SharedRegion};
 
 use super::error::GroupError;
+use super::lull::Lull;
 use super::memory::{Private, region, ring};
 use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
@@ -220,6 +221,22 @@ impl Group {
         }
     }
 
+    /// As [`poll`](Self::poll), by a thread that has nothing else to do: where nothing was
+    /// done it waits, no longer than until something is to be done.
+    pub(super) fn pass(&mut self, lull: &mut Lull, deliver: impl FnMut(Message<'_>)) {
+        let (now, writes, sent) = (Instant::now(), self.counts().writes(), self.slots.tail());
+        let is_quiet = self.poll(now, deliver) == 0
+            && self.counts().writes() == writes
+            && self.slots.tail() == sent;
+        match is_quiet {
+            true => {
+                let wanted = self.began + Duration::from_nanos(self.machine.wants_ns());
+                lull.wait(wanted.saturating_duration_since(now));
+            }
+            false => lull.end(),
+        }
+    }
+
     fn take_in(&mut self, now_ns: u64) {
         let Group { machine, peers, private, slots, .. } = self;
         for from in machine.reachable().iter() {
@@ -394,13 +411,12 @@ impl Group {
         limit: Duration,
         mut deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
-        let end = Instant::now() + limit;
+        let (end, mut lull) = (Instant::now() + limit, Lull::default());
         while Instant::now() < end && !self.may_go() {
-            self.poll(Instant::now(), &mut deliver);
+            self.pass(&mut lull, &mut deliver);
             if early && self.machine.is_delivered(self.slots.tail()) {
                 self.machine.leave();
             }
-            std::thread::yield_now();
         }
         let has_left = self.machine.status() == Status::Left;
         match self.error() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use conn_core::multicast::{Config, Record, SendWindow, header};
 use conn_core::ring::free::RecordSlot;
@@ -11,6 +12,7 @@ use conn_core::ring::{Geometry, ReserveError};
 use verbs_safe::SharedRegion;
 
 use super::error::{GroupError, SendError};
+use super::lull::Lull;
 use super::memory::around;
 
 /// What the senders of a member share with whoever drives it.
@@ -119,8 +121,7 @@ impl Slots {
     fn publish(&self, grant: SharedGrant, record: Record) -> Ticket {
         let position = grant.position();
         let at = position & (self.config.capacity - 1);
-        let word = header(record, position).to_le_bytes();
-        let stored = self.region.copy_in(at as usize, &word);
+        let stored = self.region.store_u64(at as usize, header(record, position).to_le());
         stored.expect("headers lie within the ring");
         // Release: the record is there before it is counted.
         self.ring.publish(grant, |tail| self.tail.store(tail, Ordering::Release));
@@ -131,10 +132,11 @@ impl Slots {
     fn write(&self, grant: &SharedGrant, offset: usize, bytes: &[u8]) {
         let capacity = self.config.capacity;
         let at = (grant.payload().offset + offset as u64) & (capacity - 1);
-        let [(first, split), (second, _)] = around(at, bytes.len(), capacity);
+        let [(first, split), (second, rest)] = around(at, bytes.len(), capacity);
         let (front, back) = bytes.split_at(split);
         let copied = self.region.copy_in(first, front);
-        copied.and_then(|()| self.region.copy_in(second, back)).expect("the grant is inside");
+        let copied = if rest == 0 { copied } else { self.region.copy_in(second, back) };
+        copied.expect("the grant is inside");
     }
 
     /// Ends the stream, when all messages that have begun lie in it; whether it has been. By
@@ -238,14 +240,12 @@ impl Sender {
 
     /// Tries until it is not the window.
     fn patiently<T>(&self, mut what: impl FnMut() -> Result<T, SendError>) -> Result<T, SendError> {
-        let mut tries = 0u32;
+        let mut lull = Lull::default();
         loop {
             match what() {
-                Err(SendError::WindowFull) => {}
+                Err(SendError::WindowFull) => lull.wait(Duration::MAX),
                 other => return other,
             }
-            tries = tries.saturating_add(1);
-            if tries < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::multicast::Counts;
 
 use super::error::GroupError;
 use super::group::{Group, Message};
+use super::lull::Lull;
 use super::sender::Sender;
-
-/// Passes without a message after which the thread lets others run.
-const PATIENCE: u32 = 64;
 
 /// A member that a thread drives. Dropping it makes the member leave.
 #[derive(Debug)]
@@ -26,6 +24,10 @@ type Ended = Result<Counts, GroupError>;
 
 impl Group {
     /// Gives the member a thread that drives it, and hands every message to `deliver`.
+    ///
+    /// The thread looks all the time while there is traffic. When nothing comes for 50 µs it
+    /// sleeps, for a millisecond at most: what comes then is seen so much later. Who needs
+    /// it at once drives the member with [`poll`](Self::poll).
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -42,16 +44,10 @@ impl Group {
 }
 
 fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> Ended {
-    let mut idle = 0;
+    let mut lull = Lull::default();
     // Relaxed: nothing else is told by it.
     while !stop.load(Ordering::Relaxed) && !group.is_finished() {
-        match group.poll(Instant::now(), &mut deliver) {
-            0 => idle += 1,
-            _ => idle = 0,
-        }
-        if idle >= PATIENCE {
-            std::thread::yield_now();
-        }
+        group.pass(&mut lull, &mut deliver);
         if matches!(group.error(), Some(GroupError::Excluded { .. })) {
             break;
         }
