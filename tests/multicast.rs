@@ -73,7 +73,7 @@ fn all_deliver_the_same_whatever_the_policy() {
 }
 
 #[test]
-fn the_device_counts_what_the_formula_says() {
+fn members_count_what_the_formula_says() {
     let device = device();
     for members in [2, 3, 5] {
         let config = Config {
