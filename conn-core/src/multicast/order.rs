@@ -95,6 +95,10 @@ impl Member {
     fn take_turn(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> Option<Delivery> {
         let from = self.order.rank;
         let stream = &self.streams[from.index()];
+        if stream.nulls > 0 {
+            self.pass_null();
+            return None;
+        }
         let at = stream.delivered & (self.config.capacity - 1);
         let word = header(from, at);
         let Some(len) = message_len(word, stream.delivered, &self.config) else {
@@ -107,6 +111,19 @@ impl Member {
         Some(Delivery { from, turn: stream.turn, span })
     }
 
+    /// Passes one of the nulls at the front.
+    #[inline]
+    fn pass_null(&mut self) {
+        let stream = &mut self.streams[self.order.rank.index()];
+        stream.turn += 1;
+        stream.nulls += 1;
+        if stream.nulls == stream.nulls_of {
+            stream.nulls = 0;
+            stream.delivered += record_bytes(0);
+        }
+        self.next_turn();
+    }
+
     /// Passes the record at the front, whose header this is and which is no message.
     fn pass_turn(&mut self, word: u64) {
         let stream = &mut self.streams[self.order.rank.index()];
@@ -116,13 +133,8 @@ impl Member {
         match record {
             Record::Message(_) => unreachable!("it is no message"),
             Record::Nulls(count) => {
-                stream.turn += 1;
-                stream.nulls += 1;
-                if stream.nulls == count {
-                    stream.nulls = 0;
-                    stream.delivered += record.bytes();
-                }
-                self.next_turn();
+                stream.nulls_of = count;
+                self.pass_null();
             }
             Record::Flush | Record::Unused(_) => {
                 stream.turn += 1;

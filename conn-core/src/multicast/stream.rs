@@ -21,6 +21,8 @@ pub(super) struct Stream {
     pub(super) stable: u64,
     /// Turns that were passed of the nulls at the front.
     pub(super) nulls: u32,
+    /// How many nulls these are, while some were passed.
+    pub(super) nulls_of: u32,
     /// Its end was accepted.
     pub(super) ended: bool,
     /// What its sender wants acknowledged at once, and what of that has been.
