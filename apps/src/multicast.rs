@@ -49,7 +49,7 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
         config.validate().map_err(as_usage)?;
     }
     let device = session::open_device(common, &options.ends)?;
-    let mut report = Report::new(common.json);
+    let mut report = Report::new(common.json, options.slow.is_some());
     if options.ends.listen.is_some() || options.ends.connect.is_some() {
         between::run(common, options, &configs, &device, &mut report)?;
         report.finish();

@@ -333,6 +333,23 @@ fn a_closed_standard_output_is_no_panic() {
 }
 
 #[test]
+fn a_slow_sender_is_compared_with_none() {
+    let arguments = "multicast --members 3 --senders 3 --slow 1000 --size 100 --seconds 0.1 --push";
+    let policies = "opportunistic,opportunistic-null";
+    let lines = json(&arguments.split(' ').chain([policies]).collect::<Vec<_>>());
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        let rate = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+        let others = rate("others_messages_per_s");
+        assert!(0.0 < others && others < rate("messages_per_s"), "{line}");
+        assert!(rate("others_messages_per_s_without_slow") > 0.0, "{line}");
+    }
+    let alone = json(&["multicast", "--slow", "1000", "--messages", "3"]);
+    assert_eq!(alone[0]["others_messages_per_s"].as_f64(), Some(0.0));
+    assert!(alone[0].get("others_messages_per_s_without_slow").is_none());
+}
+
+#[test]
 fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
     let common = ["multicast", "--members", "3", "--size", "100", "--messages", "20000"];
     let policies = "every:1,every:25,opportunistic,opportunistic-null";

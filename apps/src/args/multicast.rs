@@ -37,7 +37,8 @@ pub(crate) struct Multicast {
     /// Messages per second of each sender [default: as many as go]
     #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
     pub(crate) rate: Option<f64>,
-    /// Messages per second of the last sender alone
+    /// Messages per second of the last sender alone; the others' rate is compared with that of
+    /// a group in which it does not send
     #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
     pub(crate) slow: Option<f64>,
     /// How long the senders send

@@ -97,7 +97,17 @@ fn measure(joined: Joined, traffic: &Traffic, config: &Config) -> Result<Measure
         bail!("message {number} of member {from} is not what was sent");
     }
     let messages = delivered.total();
-    Ok(Measured { messages, elapsed, latency: delivered.latency, work_requests, forced })
+    let of_others = messages - delivered.counts.last().copied().unwrap_or(0);
+    let (latency, others_alone_per_s) = (delivered.latency, None);
+    Ok(Measured {
+        messages,
+        of_others,
+        others_alone_per_s,
+        elapsed,
+        latency,
+        work_requests,
+        forced,
+    })
 }
 
 /// The work requests of all members: the leader adds them up.

@@ -42,6 +42,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     formula_ops_per_message: Option<f64>,
     forced_pushes: u64,
+    /// Of the senders but the last, where that is a slow one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others_messages_per_s: Option<f64>,
+    /// The same where the slow one does not send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others_messages_per_s_without_slow: Option<f64>,
     verified: bool,
     build: String,
 }
@@ -54,7 +60,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(json: bool) -> Report {
+    pub(super) fn new(json: bool, has_slow: bool) -> Report {
         let header = [
             "members",
             "push",
@@ -66,6 +72,8 @@ impl Report {
             "formula",
             "forced",
         ];
+        let of_slow = ["others' messages/s", "without the slow one", "ratio"];
+        let header = if has_slow { [&header[..], &of_slow].concat() } else { header.to_vec() };
         Report { json, title: None, table: right_aligned(&header) }
     }
 
@@ -84,7 +92,7 @@ impl Report {
         self.title.get_or_insert_with(|| line.title());
         let us = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.1} µs", ns as f64 / 1e3));
         let ops = |n: Option<f64>| n.map_or("-".into(), |n| format!("{n:.4}"));
-        self.table.add_row([
+        let mut row = vec![
             line.members.to_string(),
             line.push_policy.clone(),
             rate(line.messages_per_s),
@@ -94,7 +102,15 @@ impl Report {
             ops(line.rdma_ops_per_message),
             ops(line.formula_ops_per_message),
             line.forced_pushes.to_string(),
-        ]);
+        ];
+        if let Some(others) = line.others_messages_per_s {
+            let alone = line.others_messages_per_s_without_slow;
+            let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+            row.push(rate(others));
+            row.push(or_dash(alone.map(rate)));
+            row.push(or_dash(alone.map(|alone| format!("{:.3}", others / alone))));
+        }
+        self.table.add_row(row);
         Ok(())
     }
 
@@ -142,6 +158,10 @@ impl<'a> Line<'a> {
                 _ => None,
             },
             forced_pushes: measured.forced,
+            others_messages_per_s: traffic
+                .slow
+                .map(|_| measured.of_others as f64 / measured.elapsed.as_secs_f64()),
+            others_messages_per_s_without_slow: measured.others_alone_per_s,
             verified: traffic.verify,
             build: rdma_conn::build::summary(),
         }

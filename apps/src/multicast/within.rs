@@ -21,6 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Measured {
     /// Messages delivered at every member.
     pub(super) messages: u64,
+    /// Those of the senders but the last.
+    pub(super) of_others: u64,
+    /// How many of these a second there are when the last one does not send.
+    pub(super) others_alone_per_s: Option<f64>,
     pub(super) elapsed: Duration,
     pub(super) latency: Histogram<u64>,
     /// Work requests, as the device has counted them; or as the members have, where it
@@ -37,7 +41,23 @@ pub(super) struct Run {
     pub(super) loads: Vec<Load>,
 }
 
+/// One group. Where the last sender is a slow one, it is compared with a group in which that
+/// one does not send, measured before and after.
 pub(super) fn measure(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
+    if traffic.slow.is_none() || config.senders < 2 {
+        return run(device, traffic, config);
+    }
+    let others = Config { senders: config.senders - 1, ..*config };
+    let alone = || {
+        let measured = run(device, &Traffic { slow: None, ..traffic.clone() }, &others)?;
+        anyhow::Ok(measured.messages as f64 / measured.elapsed.as_secs_f64())
+    };
+    let before = alone()?;
+    let measured = run(device, traffic, config)?;
+    Ok(Measured { others_alone_per_s: Some((before + alone()?) / 2.0), ..measured })
+}
+
+fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> {
     let members = in_process(device, config)?;
     let before = device.counters().ok();
     let began = Instant::now();
@@ -147,6 +167,16 @@ impl Run {
             latency.add(&delivered.latency)?;
         }
         let messages = sent.iter().sum();
-        Ok(Measured { messages, elapsed, latency, work_requests, forced })
+        let of_others = messages - sent.last().copied().unwrap_or(0);
+        let others_alone_per_s = None;
+        Ok(Measured {
+            messages,
+            of_others,
+            others_alone_per_s,
+            elapsed,
+            latency,
+            work_requests,
+            forced,
+        })
     }
 }
