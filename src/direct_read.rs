@@ -52,20 +52,23 @@ mod listener;
 mod offer;
 mod receiver;
 mod request;
+mod room;
 mod sender;
 mod setup;
 
 use std::net::ToSocketAddrs;
 
 pub use conn_core::direct_read::{AckMode, Outcome, Refusal, SignalAt};
-pub use verbs_safe::{Buffer, BufferConfig, FrozenBuffer};
+pub use verbs_safe::{Buffer, BufferConfig, FileRegion, FrozenBuffer};
 
 pub use crate::send_recv::{ConnectError, Ended, Transport, Violation};
 pub use config::Config;
-pub use error::{BadRequest, NotRead, NotReadReason, NotSent, RecvError, SendError};
+pub use error::{
+    BadRequest, NotRead, NotReadIntoFile, NotReadReason, NotSent, RecvError, SendError,
+};
 pub use listener::{Incoming, Listener};
 pub use offer::Offer;
-pub use receiver::{Message, Reading, Receiver, ReceiverStats};
+pub use receiver::{FileReading, Message, Reading, Receiver, ReceiverStats};
 pub use request::Request;
 pub use sender::{Sender, SenderStats, Sent, Ticket};
 

@@ -1,9 +1,14 @@
 //! `rdma-conn copy`: replicates files and directories to one or many receivers.
 //!
-//! Each receiver reads the pieces of a file out of memory of the sender (Direct Read), into
-//! registered buffers that are written out behind it, to a file of another name; when all of
-//! it is there and its checksum is right, the file gets its own.
+//! Each receiver reads the pieces of a file out of memory of the sender (Direct Read), to a
+//! file of another name: straight into it, where it can be mapped and registered, or else
+//! into registered buffers that are written out behind it. When all of it is there and its
+//! checksum is right, the file gets its own.
+//!
+//! Nothing here accesses a mapping: what has landed is looked at by reading the file, so
+//! that somebody who cuts it off meanwhile gets an error, and no SIGBUS.
 
+mod gathering;
 mod place;
 mod receive;
 mod send;
@@ -44,16 +49,28 @@ struct Line<'a> {
     bytes_present: u64,
     seconds: f64,
     bytes_per_s: f64,
-    /// How the destination is written.
+    /// How the destination was written: `mapped` (READs have landed in it), `buffers`
+    /// (written out of them), both, or nothing. At the sender: what the receiver says.
     destination: &'static str,
+    bytes_mapped: u64,
+    /// At the receiver: why something was not mapped that is worth it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_mapped: Option<String>,
     failed: u64,
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// Registered buffers, written out behind the READs.
-const DESTINATION: &str = "buffers";
+/// How so many bytes in files themselves, and out of buffers, are called.
+fn destination(mapped: u64, buffered: u64) -> &'static str {
+    match (mapped, buffered) {
+        (0, 0) => "nothing",
+        (_, 0) => "mapped",
+        (0, _) => "buffers",
+        _ => "mapped and buffers",
+    }
+}
 
 pub(crate) fn run(common: &Common, options: &Copy) -> Outcome {
     let ends = Ends { listen: options.listen, connect: options.to.first().copied() };
@@ -92,7 +109,8 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     });
     bar.finish_and_clear();
     let mut bad = 0;
-    let mut table = right_aligned(&["receiver", "entries", "sent", "present", "rate", "failed"]);
+    let mut table =
+        right_aligned(&["receiver", "entries", "sent", "present", "destination", "rate", "failed"]);
     for (to, (end, time)) in options.to.iter().zip(ends) {
         let (done, error) = match end {
             Ok(done) => (done, None),
@@ -109,7 +127,8 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
         let ok = error.is_none() && failed == 0;
         bad += u32::from(!ok);
         let (moved, had) = (done.sent, done.had);
-        let line = line(device, to.to_string(), (done.entries, moved, had), time, failed, error);
+        let counts = Counts { entries: done.entries, moved, had, landed: done.landed };
+        let line = line(device, to.to_string(), counts, time, failed, error);
         match common.json {
             true => say!("{}", serde_json::to_string(&line)?),
             false => drop(table.add_row(line.row())),
@@ -124,15 +143,25 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     }
 }
 
+/// What went over, what was there already, and how it was written, if that is known.
+struct Counts {
+    entries: u64,
+    moved: u64,
+    had: u64,
+    landed: Option<(u64, u64)>,
+}
+
 fn line(
     device: &Device,
     peer: String,
-    (entries, bytes, bytes_present): (u64, u64, u64),
+    counts: Counts,
     time: Duration,
     failed: u64,
     error: Option<String>,
 ) -> Line<'_> {
     let seconds = time.as_secs_f64();
+    let Counts { entries, moved: bytes, had: bytes_present, landed } = counts;
+    let (mapped, buffered) = landed.unwrap_or_default();
     Line {
         protocol: "direct-read",
         device: device.name(),
@@ -142,7 +171,9 @@ fn line(
         bytes_present,
         seconds,
         bytes_per_s: bytes as f64 / seconds.max(1e-9),
-        destination: DESTINATION,
+        destination: landed.map_or("unknown", |_| destination(mapped, buffered)),
+        bytes_mapped: mapped,
+        not_mapped: None,
         failed,
         ok: error.is_none() && failed == 0,
         error,
@@ -150,12 +181,13 @@ fn line(
 }
 
 impl Line<'_> {
-    fn row(&self) -> [String; 6] {
+    fn row(&self) -> [String; 7] {
         [
             self.peer.clone(),
             self.entries.to_string(),
             bytes(self.bytes),
             bytes(self.bytes_present),
+            self.destination.to_owned(),
             format!("{}/s", bytes(self.bytes_per_s as u64)),
             self.error.as_ref().map_or(self.failed.to_string(), |_| "all".into()),
         ]
@@ -210,19 +242,26 @@ fn serve(
     let start = Instant::now();
     let received = receive::receive(incoming, device, config, root, options.force);
     let received = received.with_context(|| format!("the copy from {peer}"))?;
-    let Received { entries, read, had, failed, finished } = received;
+    let Received { entries, read, had, mapped, not_mapped, failed, finished } = received;
     for (name, why) in &failed {
         eprintln!("rdma-conn: {}: {why}", crate::outcome::printable(name));
     }
     let error = (!finished).then(|| "it has ended before its end".to_owned());
     let count = failed.len() as u64;
-    let line = line(device, peer, (entries, read, had), start.elapsed(), count, error);
+    let landed = Some((mapped, read - mapped));
+    let counts = Counts { entries, moved: read, had, landed };
+    let mut line = line(device, peer, counts, start.elapsed(), count, error);
+    line.not_mapped = not_mapped;
     if common.json {
         say!("{}", serde_json::to_string(&line)?);
     } else {
         let Line { peer, entries, bytes: moved, bytes_present, .. } = &line;
         let (moved, had) = (bytes(*moved), bytes(*bytes_present));
-        say!("{peer}: {entries} entries, {moved} read, {had} present, {count} failed");
+        let how = line.destination;
+        say!("{peer}: {entries} entries, {moved} read ({how}), {had} present, {count} failed");
+        if let Some(why) = &line.not_mapped {
+            say!("{peer}: buffers, because: {}", crate::outcome::printable(why));
+        }
     }
     match line.ok {
         true => Ok(()),

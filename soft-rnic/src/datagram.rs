@@ -87,6 +87,7 @@ impl Qp {
             packets: 1,
             len,
             local: parts.scratch.local.as_slice(),
+            on_demand: false,
         };
         parts.requester.advance_psn(1);
         let (room, writer) = (&mut parts.scratch.remote, &mut line.writer);

@@ -18,18 +18,25 @@ pub(crate) struct Span {
 /// The pieces of one message, in order; at most as many as a list has entries.
 pub(crate) struct Spans {
     n: usize,
+    /// They may have gone: only the kernel may access them ([`land`]).
+    pub(crate) on_demand: bool,
     pieces: [MaybeUninit<Span>; MAX_SGE as usize],
 }
 
 impl Spans {
     #[inline]
     pub(crate) fn new() -> Spans {
-        Spans { n: 0, pieces: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
+        Spans {
+            n: 0,
+            on_demand: false,
+            pieces: [const { MaybeUninit::uninit() }; MAX_SGE as usize],
+        }
     }
 
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.n = 0;
+        self.on_demand = false;
     }
 
     #[inline]
@@ -111,6 +118,26 @@ pub(crate) unsafe fn copy_spans(to: &[Span], from: &[Span], how: Copying) {
     }
     // SAFETY: the caller's promise.
     unsafe { copy_pieces(to.iter().copied(), from.iter().copied(), how) }
+}
+
+/// Copies `from`, which is memory of this process, to pieces that may have gone: the file
+/// that they are mapped from has become shorter, or its disk is full. An access of ours
+/// would be SIGBUS then; one of the kernel's is an error.
+///
+/// # Safety
+/// `from` is valid memory, and `to` were; the program accesses both atomically only.
+pub(crate) unsafe fn land(to: &[Span], from: Span) -> Result<(), rustix::io::Errno> {
+    let pid = std::process::id().cast_signed();
+    // SAFETY: the caller's promise; the kernel checks what is mapped.
+    unsafe { crate::process::attach(pid, crate::process::Way::From, to, from.ptr as u64, from.len) }
+}
+
+/// Whether [`land`] does what it says: some sandboxes forbid it.
+pub(crate) fn can_land() -> bool {
+    let (mut to, mut from) = (0_u64, 1_u64);
+    let span = |word: &mut u64| Span { ptr: (&raw mut *word).cast(), len: 8 };
+    // SAFETY: both are our own.
+    unsafe { land(&[span(&mut to)], span(&mut from)) }.is_ok() && to == from
 }
 
 /// The bytes of a message, put together.

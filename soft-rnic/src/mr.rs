@@ -37,6 +37,9 @@ pub(crate) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 pub(crate) const REMOTE_WRITE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
 pub(crate) const REMOTE_READ: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
 pub(crate) const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+/// Memory that may have gone when it is accessed. Whoever does not say that he knows does
+/// not get at it.
+pub(crate) const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 /// A hint about pages; nothing depends on it here.
 const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
@@ -158,8 +161,8 @@ impl MrTable {
         self.view(key, pd, access)?.at(addr, len)
     }
 
-    /// The region with this key, if it is in the domain and has all of `access`.
-    /// It is good as long as the lock of the send queue is held.
+    /// The region with this key, if it is in the domain and has all of `access`; one that
+    /// is on demand only for who asks for [`ON_DEMAND`]. It is good as long as the lock of the send queue is held.
     #[inline]
     pub(crate) fn view(&self, key: u32, pd: u32, access: u32) -> Option<View> {
         let slot = self.slot(key)?;
@@ -168,7 +171,7 @@ impl MrTable {
         if slot.key.load(Ordering::Acquire) != key || key == 0 {
             return None;
         }
-        let allowed = slot.access.load(Ordering::Relaxed) & access == access;
+        let allowed = slot.access.load(Ordering::Relaxed) & (access | ON_DEMAND) == access;
         let ours = slot.pd.load(Ordering::Relaxed) == pd;
         (allowed && ours).then(|| View {
             iova: slot.iova.load(Ordering::Relaxed),
@@ -355,13 +358,14 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 }
 
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
-/// for bits that do not go together, `EOPNOTSUPP` for on-demand paging, `EFAULT`
-/// for addresses without memory.
+/// for bits that do not go together, `EOPNOTSUPP` for on-demand paging of anything but
+/// memory that READs land in, `EFAULT` for addresses without memory.
 fn validate(addr: *mut c_void, length: usize, iova: u64, access: u32) -> Result<u32, c_int> {
-    const KNOWN: u32 =
-        LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | ZERO_BASED | HUGETLB;
+    const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED | HUGETLB | ON_DEMAND;
     let access = access & !ACCESS_OPTIONAL_RANGE;
-    if access & ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 != 0 {
+    let is_for_reads = access & (LOCAL_WRITE | REMOTE) == LOCAL_WRITE;
+    if access & ON_DEMAND != 0 && !(is_for_reads && crate::memory::can_land()) {
         return Err(errno::EOPNOTSUPP);
     }
     let remote_writes = access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;

@@ -268,6 +268,7 @@ impl Qp {
             packets: packets(len as u64, mtu_shift),
             len: len as u64,
             local: &payload[..usize::from(len > 0)],
+            on_demand: false,
         };
         let (room, writer) = (&mut sq.scratch.remote, &mut line.writer);
         let reply = match &late.to {

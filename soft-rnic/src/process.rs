@@ -93,6 +93,7 @@ use crate::sq::{Sq, Wait};
 pub(crate) use directory::{INDEX_BITS, QpEntry, Told, slot_of};
 pub(crate) use helper::{before_waiting, watch_doorbell};
 pub use memory::refused_memory;
+pub(crate) use memory::{Way, attach};
 pub(crate) use remote::Remote;
 
 use directory::Directory;

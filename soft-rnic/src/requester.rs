@@ -18,10 +18,10 @@ use crate::after::{After, Todo};
 use crate::cq::{Completion, CqWriter};
 use crate::limits;
 use crate::memory::{Span, Spans, resolve, resolve_one};
-use crate::mr::LOCAL_WRITE;
+use crate::mr::{LOCAL_WRITE, ON_DEMAND};
 use crate::qp::{Qp, State, Transport};
 use crate::responder::{Message, Reply, Session};
-use crate::sq::{Request, Requester, Sq, Wait, Wqe};
+use crate::sq::{Op, Request, Requester, Sq, Wait, Wqe};
 use crate::timer::{response_timeout_ns, rnr_timer_ns};
 
 /// How an execution ended.
@@ -93,6 +93,7 @@ impl Qp {
                     packets: packets(len, requester.mtu_shift),
                     len,
                     local: scratch.local.as_slice(),
+                    on_demand: scratch.local.on_demand,
                 };
                 session.deliver(&message, &mut scratch.remote, &mut line.writer, &mut line.after)
             }
@@ -143,13 +144,30 @@ impl Qp {
             return Ok(());
         }
         let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
-        if let [sge] = request.sges {
-            return resolve_one(&self.pd.context.device.mrs, self.pd.id, *sge, len, access, spans)
-                .ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        let mrs = &self.pd.context.device.mrs;
+        let found = match request.sges {
+            [sge] => resolve_one(mrs, self.pd.id, *sge, len, access, spans),
+            list => resolve(mrs, self.pd.id, list.iter().copied(), len, access, spans),
+        };
+        match found {
+            Some(()) => Ok(()),
+            None => self.on_demand(request, len, spans),
         }
+    }
+
+    /// Memory that may have gone is for what a READ brings, and for nothing else.
+    #[cold]
+    fn on_demand(
+        &self,
+        request: &Request<'_>,
+        len: u64,
+        spans: &mut Spans,
+    ) -> Result<(), ibv_wc_status> {
+        let (mrs, access) = (&self.pd.context.device.mrs, LOCAL_WRITE | ON_DEMAND);
         let list = request.sges.iter().copied();
-        resolve(&self.pd.context.device.mrs, self.pd.id, list, len, access, spans)
-            .ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+        let found = resolve(mrs, self.pd.id, list, len, access, spans);
+        spans.on_demand = true;
+        found.filter(|()| request.wqe.op == Op::Read).ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
     }
 
     /// Goes on after an execution: completes the request, or lets it wait.

@@ -14,7 +14,7 @@ use crate::after::{After, Todo};
 use crate::cq::{Completion, CqWriter};
 use crate::limits;
 use crate::lock::Guard;
-use crate::memory::{Copying, Span, Spans, copy_spans, resolve, resolve_one};
+use crate::memory::{Copying, Span, Spans, copy_spans, land, resolve, resolve_one};
 use crate::mr::{LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::{Qp, State, Transport};
 use crate::recv_ring::{Consumer, RecvRequest};
@@ -66,6 +66,8 @@ pub(crate) struct Message<'a> {
     pub(crate) len: u64,
     /// The requester's memory: source, or landing place of a response.
     pub(crate) local: &'a [Span],
+    /// That memory may have gone.
+    pub(crate) on_demand: bool,
 }
 
 /// A list's hold on its peer: the lock of the receiving side, and that of its
@@ -359,6 +361,12 @@ impl<'a> Delivery<'_, 'a> {
         };
         self.release_for_long_copy();
         let from = Span { ptr: from, len: len as usize };
+        if self.message.on_demand {
+            // SAFETY: as in `write`.
+            let landed = unsafe { land(self.message.local, from) };
+            return landed
+                .map_or(Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), |()| Reply::Done);
+        }
         // SAFETY: as in `write`; a landing place may be polled, too.
         unsafe { copy_spans(self.message.local, &[from], Copying::Shared) };
         Reply::Done

@@ -1,7 +1,7 @@
 //! What each call may answer.
 
 use conn_core::direct_read::DecodeError;
-use verbs_safe::{Buffer, RegionError, StageError};
+use verbs_safe::{Buffer, FileRegion, RegionError, StageError};
 
 use super::{Peer, Request};
 use crate::send_recv::Ended;
@@ -113,6 +113,18 @@ pub struct NotRead<'r> {
     pub why: NotReadReason,
 }
 
+/// A request was not read into the file; both are here again.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct NotReadIntoFile<'r> {
+    /// The request, still undecided.
+    pub request: Request<'r>,
+    /// The registration of the file.
+    pub region: FileRegion,
+    /// Why.
+    pub why: NotReadReason,
+}
+
 /// Why a request was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -124,6 +136,13 @@ pub enum NotReadReason {
         len: u64,
         /// Bytes for it.
         room: u64,
+    },
+    /// A file takes READs of 4096 bytes or more, and so no message that is shorter, or ends
+    /// in a shorter one.
+    #[error("a message of {len} bytes does not land in a file: it takes a READ of few bytes")]
+    NotForFiles {
+        /// Bytes of the message.
+        len: u64,
     },
     /// The buffer is of another device than the receiver's.
     #[error("the buffer is another device's")]

@@ -8,11 +8,12 @@ use conn_core::direct_read::{
 use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
-    Buffer, Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
+    Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
     SharedRegion, WcError, WcStatus,
 };
 
 use super::error::{BadRequest, misjudged};
+use super::room::Room;
 use super::{PROBE, Peer};
 use crate::sealed;
 use crate::send_recv::{Ended, Violation};
@@ -82,7 +83,7 @@ pub(crate) struct Landed {
     pub(crate) ticket: u64,
     pub(crate) peer: Peer,
     pub(crate) len: u64,
-    pub(crate) buffer: Buffer,
+    pub(crate) room: Room,
     pub(crate) ended: Option<Ended>,
 }
 
@@ -198,28 +199,30 @@ impl Link {
 fn ended_by(error: WcError) -> Ended {
     match error.status {
         WcStatus::REM_ACCESS | WcStatus::REM_INV_REQ | WcStatus::REM_OP => Ended::BadOffer(error),
+        // A file that has become shorter, or a hole in it on a full disk.
+        WcStatus::LOC_PROT => Ended::Device(format!("a READ had no memory to land in: {error}")),
         _ => Ended::PeerLost(error),
     }
 }
 
 /// Deciding.
 impl Link {
-    /// Reads a request that arrived here into a buffer.
-    pub(crate) fn read(
-        &mut self,
-        arrived: &Arrived,
-        buffer: Buffer,
-        ticket: u64,
-    ) -> Result<(), Buffer> {
-        let loan = self.queue.lend(buffer).map_err(|e| e.buffer)?;
+    /// Reads a request that arrived here into a buffer or a file.
+    pub(crate) fn read(&mut self, arrived: &Arrived, room: Room, ticket: u64) -> Result<(), Room> {
+        let loan = room.lend(&mut self.queue)?;
         let Ok(number) = self.reads.read(arrived.len) else {
             debug_assert!(false, "a request that arrived is undecided");
-            return Err(self.queue.reclaim(loan).expect("nothing uses it yet"));
+            return Err(Room::reclaim(loan, &mut self.queue).expect("nothing uses it yet"));
         };
         let Place { addr, rkey } = arrived.memory;
         let remote = RemoteSpan { addr, rkey, len: arrived.len };
         self.landings.push_back(Landing { number, ticket, loan, remote });
         Ok(())
+    }
+
+    /// Bytes of the longest READ.
+    pub(crate) fn max_read(&self) -> u32 {
+        self.reads.config().max_read
     }
 
     /// Whether the message of this ticket is being read here.
@@ -246,12 +249,12 @@ impl Link {
         if !finished && self.ended.is_none() {
             return None;
         }
-        let Some(buffer) = self.queue.reclaim(first.loan) else {
+        let Some(room) = Room::reclaim(first.loan, &mut self.queue) else {
             return self.give_up();
         };
         let Landing { ticket, remote, .. } = self.landings.pop_front()?;
         let ended = self.ended.clone().filter(|_| !finished);
-        Some(Landed { ticket, peer: self.peer, len: remote.len, buffer, ended })
+        Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended })
     }
 }
 

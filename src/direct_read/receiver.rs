@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
-    Buffer, Completion, CompletionBatch, CompletionChannel, CompletionQueue, RecvPoster,
+    Buffer, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion, RecvPoster,
 };
 
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
+use super::room::Room;
 use super::{Config, NotReadReason, Peer, RecvError, Request};
 use crate::send_recv::{Ended, ended_by};
 use crate::wait::{Deadline, Idle, SILENT, Silence, Step};
@@ -16,6 +17,13 @@ use crate::wait::{Deadline, Idle, SILENT, Silence, Step};
 /// A message that is being read, and what to [`wait`](Receiver::wait) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reading {
+    pub(super) ticket: u64,
+}
+
+/// A message that is being read into a file, and what to
+/// [`wait_file`](Receiver::wait_file) for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileReading {
     pub(super) ticket: u64,
 }
 
@@ -276,31 +284,31 @@ impl Receiver {
         self.arrived.front()
     }
 
-    /// Reads the oldest request into a buffer.
-    pub(super) fn read_oldest(
-        &mut self,
-        buffer: Buffer,
-    ) -> Result<Reading, (Buffer, NotReadReason)> {
+    /// Reads the oldest request into a buffer or a file: its ticket.
+    pub(super) fn read_oldest(&mut self, room: Room) -> Result<u64, (Room, NotReadReason)> {
         let Some(arrived) = self.arrived.front() else {
-            return Err((buffer, NotReadReason::Ended(Ended::Closed)));
+            return Err((room, NotReadReason::Ended(Ended::Closed)));
         };
-        let (len, room, ticket) = (arrived.len, buffer.len() as u64, self.tickets + 1);
-        if len > room {
-            return Err((buffer, NotReadReason::TooShort { len, room }));
+        let (len, bytes, ticket) = (arrived.len, room.bytes(), self.tickets + 1);
+        if len > bytes {
+            return Err((room, NotReadReason::TooShort { len, room: bytes }));
         }
         let peer = arrived.peer;
         let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) else {
-            return Err((buffer, NotReadReason::Ended(Ended::Closed)));
+            return Err((room, NotReadReason::Ended(Ended::Closed)));
         };
         if let Some(ended) = link.ended.clone() {
-            return Err((buffer, NotReadReason::Ended(ended)));
+            return Err((room, NotReadReason::Ended(ended)));
         }
-        link.read(arrived, buffer, ticket).map_err(|b| (b, NotReadReason::OtherDevice))?;
+        if !room.takes(len, link.max_read()) {
+            return Err((room, NotReadReason::NotForFiles { len }));
+        }
+        link.read(arrived, room, ticket).map_err(|room| (room, NotReadReason::OtherDevice))?;
         link.work();
         self.tickets = ticket;
         self.arrived.pop_front();
         self.collect(peer);
-        Ok(Reading { ticket })
+        Ok(ticket)
     }
 
     /// Acknowledges the oldest request if it has no bytes.
@@ -349,8 +357,24 @@ impl Receiver {
         self.wait_until(reading, Deadline::after(timeout))
     }
 
-    /// The next message that was read, in the order in which they were finished, if there
-    /// is one; never waits.
+    /// Waits until the message of `reading` is in its file, and gives back the registration:
+    /// what is in the file, its own reading shows.
+    ///
+    /// # Errors
+    /// [`RecvError::Peer`] when it could not be read: there may be a part of it.
+    /// [`RecvError::UnknownTicket`].
+    pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, RecvError> {
+        let Landed { peer, room, ended, .. } =
+            self.landed_until(reading.ticket, Deadline::NEVER)?;
+        match (room, ended) {
+            (_, Some(ended)) => Err(RecvError::Peer { peer, ended }),
+            (Room::File(region), None) => Ok(region),
+            (Room::Buffer(_), None) => Err(RecvError::UnknownTicket),
+        }
+    }
+
+    /// The next message that was read into a buffer, in the order in which they were
+    /// finished, if there is one; never waits.
     ///
     /// # Errors
     /// [`RecvError::Unread`] with the buffer when one could not be read.
@@ -358,22 +382,26 @@ impl Receiver {
         if self.landed.is_empty() {
             self.progress()?;
         }
-        let Some(landed) = self.landed.pop_front() else { return Ok(None) };
+        let next = self.landed.iter().position(|landed| !landed.room.is_file());
+        let Some(landed) = next.and_then(|at| self.landed.remove(at)) else { return Ok(None) };
         let reading = Reading { ticket: landed.ticket };
         message(landed).map(|message| Some((reading, message)))
     }
 
     fn wait_until(&mut self, reading: Reading, deadline: Deadline) -> Result<Message, RecvError> {
-        if reading.ticket > self.tickets {
+        self.landed_until(reading.ticket, deadline).and_then(message)
+    }
+
+    fn landed_until(&mut self, ticket: u64, deadline: Deadline) -> Result<Landed, RecvError> {
+        if ticket > self.tickets {
             return Err(RecvError::UnknownTicket);
         }
         let mut idle = self.idle(deadline);
         loop {
-            if let Some(at) = self.landed.iter().position(|l| l.ticket == reading.ticket) {
-                let landed = self.landed.remove(at).ok_or(RecvError::UnknownTicket)?;
-                return message(landed);
+            if let Some(at) = self.landed.iter().position(|l| l.ticket == ticket) {
+                return self.landed.remove(at).ok_or(RecvError::UnknownTicket);
             }
-            if !self.links.iter().any(|link| link.is_reading(reading.ticket)) {
+            if !self.links.iter().any(|link| link.is_reading(ticket)) {
                 return Err(RecvError::UnknownTicket);
             }
             match self.progress()? {
@@ -385,7 +413,8 @@ impl Receiver {
 }
 
 fn message(landed: Landed) -> Result<Message, RecvError> {
-    let Landed { peer, len, buffer, ended, .. } = landed;
+    let Landed { peer, len, room, ended, .. } = landed;
+    let Room::Buffer(buffer) = room else { return Err(RecvError::UnknownTicket) };
     match ended {
         Some(ended) => Err(RecvError::Unread { buffer, peer, ended }),
         None => Ok(Message { buffer, len: len as usize, peer }),

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use conn_core::direct_read::Refusal;
-use verbs_safe::Buffer;
+use verbs_safe::{Buffer, FileRegion};
 
-use super::{NotRead, Peer, Reading, Receiver};
+use super::room::Room;
+use super::{FileReading, NotRead, NotReadIntoFile, Peer, Reading, Receiver};
 
 /// The oldest message that is offered and not decided: what is known of it before it is
 /// read. Dropping it decides nothing: it stays the oldest one.
@@ -42,9 +43,44 @@ impl<'r> Request<'r> {
     /// # Errors
     /// [`NotRead`] with the buffer and the request, as when the buffer is too short.
     pub fn read_into(self, buffer: Buffer) -> Result<Reading, NotRead<'r>> {
-        match self.receiver.read_oldest(buffer) {
-            Ok(reading) => Ok(reading),
-            Err((buffer, why)) => Err(NotRead { request: Some(self), buffer, why }),
+        match self.receiver.read_oldest(Room::Buffer(buffer)) {
+            Ok(ticket) => Ok(Reading { ticket }),
+            Err((Room::Buffer(buffer), why)) => Err(NotRead { request: Some(self), buffer, why }),
+            Err((Room::File(_), _)) => unreachable!("a buffer was handed over"),
+        }
+    }
+
+    /// Reads the message to the beginning of a piece of a file, where it is seen by nobody
+    /// before it is in the file; does not wait until it is there. Each READ has
+    /// [`MIN_READ_BYTES`](FileRegion::MIN_READ_BYTES) or more.
+    ///
+    /// ```
+    /// use rdma_conn::direct_read::{BufferConfig, Config, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut sender, mut receiver) = pair(&device, &device, &Config::default())?;
+    /// let mut message = device.pd().register_buffer(65_536, BufferConfig::READABLE)?;
+    /// message.fill(7);
+    /// sender.send_async(message, b"").map_err(|e| e.error)?;
+    ///
+    /// let path = std::env::temp_dir().join(format!("message-{}", std::process::id()));
+    /// let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    /// file.set_len(65_536)?;
+    /// let region = device.pd().register_file(&file, 0, 65_536)?;
+    /// let reading = receiver.next_request()?.read_into_file(region).map_err(|e| e.why)?;
+    /// receiver.wait_file(reading)?;
+    /// assert_eq!(std::fs::read(&path)?, [7; 65_536]);
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotReadIntoFile`] with the registration and the request.
+    pub fn read_into_file(self, region: FileRegion) -> Result<FileReading, NotReadIntoFile<'r>> {
+        match self.receiver.read_oldest(Room::File(region)) {
+            Ok(ticket) => Ok(FileReading { ticket }),
+            Err((Room::File(region), why)) => Err(NotReadIntoFile { request: self, region, why }),
+            Err((Room::Buffer(_), _)) => unreachable!("a file was handed over"),
         }
     }
 

@@ -67,6 +67,12 @@ impl Context {
         Ok(Context { inner })
     }
 
+    /// Whether the device is one of the kernel's, and what it registers goes through there.
+    pub(crate) fn is_kernels(&self) -> bool {
+        // SAFETY: the context is open; its descriptor does not change.
+        unsafe { (*self.inner.raw.as_ptr()).cmd_fd >= 0 }
+    }
+
     /// The device's name.
     #[must_use]
     pub fn device_name(&self) -> &str {

@@ -467,6 +467,10 @@ pub enum StageError {
     /// A SEND from a region: SENDs go from slots.
     #[error("a SEND goes from a slot, and not from a region")]
     SendFromRegion,
+    /// A file is for READs of
+    /// [`MIN_READ_BYTES`](crate::FileRegion::MIN_READ_BYTES) or more.
+    #[error("only READs of 4096 bytes or more land in a file")]
+    NotForFiles,
     /// The request reaches over the end of its local region.
     #[error("{len} bytes at {offset} do not fit into a local region of {region_len}")]
     OutsideRegion {

@@ -56,6 +56,7 @@ mod device;
 mod errno;
 mod error;
 mod event;
+mod file;
 mod gid;
 mod grh;
 mod kept;
@@ -89,6 +90,7 @@ pub use device::{Device, devices};
 pub use errno::Errno;
 pub use error::*;
 pub use event::{AsyncEvent, AsyncEventKind, AsyncSource};
+pub use file::FileRegion;
 pub use gid::{Gid, GidEntry, GidKind};
 pub use grh::Grh;
 pub use memory::{Mapping, Pages};
@@ -98,7 +100,9 @@ pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
 pub use ring::{LandingRing, RingBytes, RingConfig, SourceRing};
-pub use send::{InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue};
+pub use send::{
+    FileLoanError, InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue,
+};
 pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, SharedView};
 pub use srq::{SharedReceiveQueue, SrqId};
 pub use transport::Transport;

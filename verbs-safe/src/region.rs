@@ -1,6 +1,7 @@
 //! Registered memory.
 //!
-//! There are two kinds, and no third. A [`LocalRegion`] can be written by work
+//! There are two kinds that code sees, and a third ([`FileRegion`](crate::FileRegion))
+//! that none does. A [`LocalRegion`] can be written by work
 //! that this process posts, and by nothing else: pools and send rings are made of
 //! it, and they know from completions when its bytes are theirs. A
 //! [`SharedRegion`](crate::SharedRegion) can be reached by peers at any time, and
@@ -15,6 +16,7 @@ use verbs_sys::{ibv_access_flags, ibv_mr};
 use crate::context::{PdInner, ProtectionDomain};
 use crate::errno::{Errno, leaked};
 use crate::error::RegisterError;
+use crate::file::FileMapping;
 use crate::memory::Mapping;
 use crate::mirrored::Mirrored;
 
@@ -25,6 +27,9 @@ pub enum Backing {
     Plain(Mapping),
     /// Pages that appear twice in a row.
     Mirrored(Mirrored),
+    /// A piece of a file, as it is of a [`FileRegion`](crate::FileRegion) only.
+    #[doc(hidden)]
+    File(FileMapping),
 }
 
 impl Backing {
@@ -32,6 +37,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.base(),
             Backing::Mirrored(m) => m.base(),
+            Backing::File(m) => m.base(),
         }
     }
 
@@ -39,6 +45,7 @@ impl Backing {
         match self {
             Backing::Plain(m) => m.len(),
             Backing::Mirrored(m) => m.len(),
+            Backing::File(m) => m.len(),
         }
     }
 }

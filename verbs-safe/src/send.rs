@@ -36,7 +36,7 @@ use crate::send::run::Run;
 use crate::transport::OpSet;
 
 pub use crate::send::attach::{PeerId, RegionId};
-pub use crate::send::loan::{LoanError, LoanId};
+pub use crate::send::loan::{FileLoanError, LoanError, LoanId};
 pub use crate::send::op::{SendFlags, SendOp};
 pub use crate::send::run::InRun;
 

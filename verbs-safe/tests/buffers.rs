@@ -143,3 +143,94 @@ fn the_last_holder_of_a_frozen_buffer_can_thaw_it() {
     drop(other);
     assert_eq!(one.thaw().unwrap()[..], [5; 8]);
 }
+
+/// A file without a name, in memory where there is such a place: of those on disks, kernels
+/// do not let devices have the pages.
+fn file(len: u64) -> std::fs::File {
+    let shm = std::path::Path::new("/dev/shm");
+    let place = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = place.join(format!("buffers-{}-{number}", std::process::id()));
+    let options = std::fs::File::options().read(true).write(true).create_new(true).to_owned();
+    let file = options.open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(len).unwrap();
+    file
+}
+
+/// Reads `bytes` bytes of a peer into a piece of a file.
+fn read_file(end: &mut End, into: FileRegion, remote: RemoteSpan) -> (FileRegion, WcStatus) {
+    let loan = end.send.lend_file(into).unwrap();
+    let op = SendOp::Read { len: remote.len as u32, remote };
+    end.send.stage_lent(loan, 0, op, SIGNALLED).unwrap();
+    end.send.post().unwrap();
+    assert!(end.send.reclaim_file(loan).is_none(), "it is posted");
+    let status = end.status_of_one();
+    assert!(end.send.reclaim(loan).is_none(), "it is no buffer");
+    (end.send.reclaim_file(loan).expect("the request is retired"), status)
+}
+
+#[test]
+fn what_is_read_is_in_the_file_and_nothing_else_of_it_has_changed() {
+    let (pd, mut a, _b, mut theirs) = rig(BufferConfig::READABLE, 10_000);
+    theirs.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 ^ (i >> 8) as u8);
+    let file = file(20_000);
+    let region = pd.register_file(&file, 4096, 10_000).unwrap();
+    let (region, status) = read_file(&mut a, region, theirs.remote(0, 9_999).unwrap());
+    assert_eq!(status, WcStatus::SUCCESS);
+    drop(region);
+    let mut found = vec![1; 20_000];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
+    assert_eq!(found[4096..4096 + 9_999], theirs[..9_999]);
+    let (before, behind) = (&found[..4096], &found[4096 + 9_999..]);
+    assert!(before.iter().chain(behind).all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_file_that_is_cut_off_under_its_registration_is_an_error_or_nothing() {
+    for left in [0, 8192] {
+        let (pd, mut a, mut b, theirs) = rig(BufferConfig::READABLE, 1 << 16);
+        let file = file(1 << 16);
+        let region = pd.register_file(&file, 0, 1 << 16).unwrap();
+        file.set_len(left).unwrap();
+        let (region, status) = read_file(&mut a, region, theirs.remote(0, 1 << 16).unwrap());
+        // A device that has the pages writes to them, whosever they are.
+        let has_pages = pd.context().device_name() != "soft0" && status == WcStatus::SUCCESS;
+        assert!(has_pages || status == WcStatus::LOC_PROT, "{status:?}");
+        assert_eq!(file.metadata().unwrap().len(), left);
+        drop(region);
+        b.send(b"");
+        let _ = b.status_of_one();
+    }
+}
+
+#[test]
+fn only_long_reads_land_in_files_and_only_in_what_is_there() {
+    let (pd, mut a, _b, theirs) = rig(BufferConfig::READABLE, 1 << 16);
+    let file = file(8192);
+    let loan = a.send.lend_file(pd.register_file(&file, 0, 8192).unwrap()).unwrap();
+    let remote = theirs.remote(0, 4096).unwrap();
+    for op in [
+        SendOp::Read { len: 4095, remote },
+        SendOp::Write { len: 4096, remote },
+        SendOp::FetchAdd { add: 1, remote },
+    ] {
+        let staged = a.send.stage_lent(loan, 0, op, SIGNALLED);
+        assert_eq!(staged, Err(StageError::NotForFiles), "{op:?}");
+    }
+    let op = SendOp::Read { len: 4096, remote };
+    let outside = a.send.stage_lent(loan, 4097, op, SIGNALLED);
+    assert!(matches!(outside, Err(StageError::OutsideRegion { .. })));
+    assert_eq!(a.send.reclaim_file(loan).map(|region| region.len()), Some(8192));
+    for (offset, len) in [(0, 8193), (4096, 4097), (8192, 1), (100, 100), (0, 0), (u64::MAX, 2)] {
+        let refused = pd.register_file(&file, offset, len).unwrap_err();
+        assert!(matches!(refused, RegisterError::Map(_)), "{offset} {len}: {refused}");
+    }
+    let device = std::fs::File::options().read(true).write(true).open("/dev/zero").unwrap();
+    assert!(pd.register_file(&device, 0, 4096).is_err(), "no file");
+    let stranger = context().alloc_pd().unwrap();
+    let foreign = stranger.register_file(&file, 0, 4096).unwrap();
+    let refused = a.send.lend_file(foreign).unwrap_err();
+    assert!(matches!(refused.reason, AttachError::OtherDomain { .. }));
+}

@@ -1,27 +1,21 @@
 //! The receiving end of one copy.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
-    Buffer, BufferConfig, Config, Incoming, Reading, Receiver, RecvError,
+    Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, Reading, Receiver, RecvError,
 };
 
-use super::place::{Found, Place, Root};
-use super::wire::{
-    APP_BYTES, GREETING, Hash, PIECE, Reply, What, Word, hash, hash_of_hashes, pieces,
-};
-
-/// Why something is not replaced.
-const EXISTS: &str = "it exists and differs: --force at the receiver replaces it";
+use super::gathering::{Gathering, WORTH_MAPPING};
+use super::place::{Place, Root};
+use super::wire::{APP_BYTES, GREETING, Hash, PIECE, Reply, What, Word, hash_of_hashes};
 
 /// Pieces that are read at a time.
-const BUFFERS: usize = 8;
+pub(super) const BUFFERS: usize = 8;
 
 /// What came of a copy.
 #[derive(Debug, Default)]
@@ -30,6 +24,10 @@ pub(super) struct Received {
     /// Bytes that were read, and that were there already.
     pub(super) read: u64,
     pub(super) had: u64,
+    /// Those of the bytes read that have landed in the files themselves, and why the others
+    /// of a size that is worth it have not.
+    pub(super) mapped: u64,
+    pub(super) not_mapped: Option<String>,
     pub(super) failed: Vec<(String, String)>,
     /// The sender has said that this is all.
     pub(super) finished: bool,
@@ -61,6 +59,7 @@ pub(super) fn receive(
         .context("registering memory to read into")?;
     let mut receiving = Receiving {
         receiver,
+        device,
         stream,
         root,
         force,
@@ -80,21 +79,22 @@ enum Step {
     Word(Word),
     /// A message that is being read, with what it is.
     Read(Reading, Word),
+    /// A piece that lands in its file. No more of them are on their way than there are
+    /// buffers: one has to stay for it.
+    Place(FileReading, Piece, Buffer),
 }
 
-/// A file that is being gathered.
-struct Gathering {
-    place: Place,
-    file: File,
-    mode: u32,
-    len: u64,
-    hashes: Vec<Hash>,
-    /// It is here under its name, or will be replaced.
-    whole: bool,
+/// A piece of an entry.
+struct Piece {
+    entry: u32,
+    number: u64,
+    hash: Hash,
+    bytes: u64,
 }
 
 struct Receiving<'a> {
     receiver: Receiver,
+    device: &'a Device,
     stream: TcpStream,
     root: &'a Root,
     force: bool,
@@ -126,10 +126,9 @@ impl Receiving<'_> {
     /// Begins to read all that is offered, as long as there are buffers; whether more may
     /// come.
     fn ask(&mut self) -> Result<bool> {
-        loop {
-            let Some(buffer) = self.buffers.pop() else { return Ok(true) };
-            let request = match self.receiver.try_next_request() {
-                Ok(request) => request,
+        while let Some(buffer) = self.buffers.pop() {
+            let (word, bytes) = match self.receiver.try_next_request() {
+                Ok(request) => (Word::decode(request.app())?, request.bytes()),
                 Err(e) => {
                     self.buffers.push(buffer);
                     return match e {
@@ -139,18 +138,59 @@ impl Receiving<'_> {
                     };
                 }
             };
-            let word = Word::decode(request.app())?;
-            if request.bytes() == 0 {
-                request.take_empty().ok().context("a message without bytes")?;
-                self.buffers.push(buffer);
-                self.steps.push_back(Step::Word(word));
-                continue;
-            }
-            match request.read_into(buffer) {
-                Ok(reading) => self.steps.push_back(Step::Read(reading, word)),
-                Err(not_read) => bail!("{}", not_read.why),
+            self.read(word, bytes, buffer)?;
+        }
+        Ok(true)
+    }
+
+    /// Begins to read the oldest message.
+    fn read(&mut self, word: Word, bytes: u64, buffer: Buffer) -> Result<()> {
+        let (entry, number, hash) = match word {
+            Word::Data { entry, piece, hash } if bytes > 0 => (entry, piece, hash),
+            word => return self.read_word(word, bytes, buffer),
+        };
+        let room = self.prepare(entry, number, bytes)?;
+        let mut request = self.receiver.next_request()?;
+        if let Some(region) = room {
+            match request.read_into_file(region) {
+                Ok(reading) => {
+                    let piece = Piece { entry, number, hash, bytes };
+                    self.steps.push_back(Step::Place(reading, piece, buffer));
+                    return Ok(());
+                }
+                Err(not_read) => request = not_read.request,
             }
         }
+        let reading = request.read_into(buffer).map_err(|e| anyhow!("{}", e.why))?;
+        self.steps.push_back(Step::Read(reading, word));
+        Ok(())
+    }
+
+    fn read_word(&mut self, word: Word, bytes: u64, buffer: Buffer) -> Result<()> {
+        let request = self.receiver.next_request()?;
+        if bytes == 0 {
+            request.take_empty().ok().context("a message without bytes")?;
+            self.buffers.push(buffer);
+            self.steps.push_back(Step::Word(word));
+            return Ok(());
+        }
+        let reading = request.read_into(buffer).map_err(|e| anyhow!("{}", e.why))?;
+        self.steps.push_back(Step::Read(reading, word));
+        Ok(())
+    }
+
+    /// Where a piece of a file may land in the file itself. A file that has failed is told
+    /// at once, and what is still on its way of it is of no use.
+    fn prepare(&mut self, entry: u32, piece: u64, bytes: u64) -> Result<Option<FileRegion>> {
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(None) };
+        if let Err(e) = file.expect(piece, self.force) {
+            return self.give_up(entry, &e).map(|()| None);
+        }
+        if bytes < WORTH_MAPPING {
+            return Ok(None);
+        }
+        let room = file.room(self.device, piece, bytes);
+        Ok(room.map_err(|e| self.received.not_mapped = Some(format!("{e:#}"))).ok())
     }
 
     fn step(&mut self, step: Step) -> Result<()> {
@@ -168,6 +208,7 @@ impl Receiving<'_> {
             Step::Word(Word::Finish) => self.finish(),
             Step::Word(Word::Data { .. }) => bail!("a piece of no bytes"),
             Step::Read(reading, word) => self.landed(reading, word),
+            Step::Place(reading, piece, buffer) => self.placed(reading, &piece, buffer),
         }
     }
 
@@ -187,16 +228,35 @@ impl Receiving<'_> {
         Ok(())
     }
 
-    /// Writes a piece. A file that has failed is told at once, and what is still on its
-    /// way of it is of no use.
+    /// Writes a piece.
     fn piece(&mut self, entry: u32, piece: u64, hash: Hash, bytes: &[u8]) -> Result<()> {
         ensure!(self.names.contains_key(&entry), "a piece of nothing");
         let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
-        let Err(e) = file.write(piece, hash, bytes, self.force) else { return Ok(()) };
+        match file.write(piece, hash, bytes) {
+            Ok(()) => Ok(()),
+            Err(e) => self.give_up(entry, &e),
+        }
+    }
+
+    /// A piece is in its file.
+    fn placed(&mut self, reading: FileReading, piece: &Piece, buffer: Buffer) -> Result<()> {
+        drop(self.receiver.wait_file(reading)?);
+        self.buffers.push(buffer);
+        let Piece { entry, number, hash, bytes } = *piece;
+        self.received.read += bytes;
+        self.received.mapped += bytes;
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
+        match file.landed(number, hash, bytes) {
+            Ok(()) => Ok(()),
+            Err(e) => self.give_up(entry, &e),
+        }
+    }
+
+    fn give_up(&mut self, entry: u32, why: &anyhow::Error) -> Result<()> {
         if let Some(file) = self.files.remove(&entry) {
             file.abandon();
         }
-        self.fail(entry, format!("{e:#}"))
+        self.fail(entry, format!("{why:#}"))
     }
 
     fn begin(
@@ -248,7 +308,8 @@ impl Receiving<'_> {
             }
         }
         self.received.finished = true;
-        self.reply(&Reply::Finished)
+        let Received { read, mapped, .. } = self.received;
+        self.reply(&Reply::Finished { mapped, buffered: read - mapped })
     }
 
     fn done(&mut self, entry: u32) -> Result<()> {
@@ -268,89 +329,4 @@ impl Receiving<'_> {
         line.push(b'\n');
         self.stream.write_all(&line).context("telling the sender")
     }
-}
-
-impl Gathering {
-    /// Looks what there is of a file: under its name, or of an earlier copy.
-    fn new(place: Place, mode: u32, len: u64, force: bool) -> Result<Gathering> {
-        let found = place.found()?;
-        ensure!(
-            matches!(found, Found::Nothing | Found::File(_) | Found::Link),
-            "there is something of this name that is no file"
-        );
-        let whole = found == Found::File(len);
-        ensure!(whole || force || found == Found::Nothing, EXISTS);
-        let file = if whole { place.open()? } else { place.open_partial()? };
-        let there = file.metadata()?.len().min(len);
-        // Only whole pieces are built upon, and the last one of a whole file.
-        let count = if whole { pieces(len) } else { there / PIECE as u64 };
-        let hashes = read_hashes(&file, count, len)?;
-        Ok(Gathering { place, file, mode, len, hashes, whole })
-    }
-
-    fn write(&mut self, piece: u64, expected: Hash, bytes: &[u8], force: bool) -> Result<()> {
-        ensure!(hash(bytes) == expected, "a piece has arrived as something else");
-        if piece == 0 {
-            ensure!(force || !self.whole, EXISTS);
-            self.restart()?;
-        }
-        ensure!(!self.whole, "a piece of a file that is here");
-        ensure!(piece == self.hashes.len() as u64, "a piece out of order");
-        let offset = piece * PIECE as u64;
-        let end = offset + bytes.len() as u64;
-        ensure!(end == self.len.min(offset + PIECE as u64), "a piece of a wrong length");
-        self.file.write_all_at(bytes, offset)?;
-        self.hashes.push(expected);
-        Ok(())
-    }
-
-    /// What was here is of no use.
-    fn restart(&mut self) -> Result<()> {
-        if self.whole {
-            self.file = self.place.open_partial()?;
-            self.whole = false;
-        }
-        self.hashes.clear();
-        Ok(self.file.set_len(0)?)
-    }
-
-    /// Nothing is left of what was gathered; what was here stays.
-    fn abandon(&self) {
-        if !self.whole {
-            self.place.abandon();
-        }
-    }
-
-    /// Verifies it, and gives it its name; whether it was here already.
-    fn end(mut self, expected: Hash, force: bool) -> Result<bool> {
-        if self.len == 0 && !self.whole {
-            self.hashes.clear();
-        }
-        let complete = self.hashes.len() as u64 == pieces(self.len);
-        if !complete || hash_of_hashes(&self.hashes) != expected {
-            self.abandon();
-            bail!("its checksum is another one");
-        }
-        if self.whole {
-            rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
-            return Ok(true);
-        }
-        self.file.set_len(self.len)?;
-        let finished = self.place.finish(&self.file, self.mode, force);
-        finished.inspect_err(|_| self.place.abandon())?;
-        Ok(false)
-    }
-}
-
-/// Hashes of the first pieces of a file.
-fn read_hashes(file: &File, count: u64, len: u64) -> Result<Vec<Hash>> {
-    let mut bytes = vec![0; if count > 0 { PIECE } else { 0 }];
-    (0..count)
-        .map(|piece| {
-            let offset = piece * PIECE as u64;
-            let part = &mut bytes[..(len - offset).min(PIECE as u64) as usize];
-            file.read_exact_at(part, offset)?;
-            Ok(hash(part))
-        })
-        .collect()
 }

@@ -45,6 +45,9 @@ pub(super) struct Done {
     /// Bytes that were sent, and that were there already.
     pub(super) sent: u64,
     pub(super) had: u64,
+    /// Bytes that have landed in the receiver's files themselves, and that it has written
+    /// out of buffers, as it says.
+    pub(super) landed: Option<(u64, u64)>,
     /// What failed: entry, and why.
     pub(super) failed: Vec<(usize, String)>,
 }
@@ -58,7 +61,8 @@ pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Res
     let replies = listen(&stream)?;
     let empty = source.device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
     let count = source.entries.len();
-    let copying = Copying { source, sender, replies, empty, known: vec![None; count], bar };
+    let copying =
+        Copying { source, sender, replies, empty, known: vec![None; count], landed: None, bar };
     copying.run()
 }
 
@@ -97,6 +101,7 @@ struct Copying<'a> {
     /// For messages that are words only.
     empty: FrozenBuffer,
     known: Vec<Option<Known>>,
+    landed: Option<(u64, u64)>,
     bar: &'a ProgressBar,
 }
 
@@ -122,6 +127,10 @@ impl Copying<'_> {
                 _ => done.entries += 1,
             }
         }
+        while self.landed.is_none() {
+            self.hear()?;
+        }
+        done.landed = self.landed;
         self.take_back()?;
         self.sender.wait_all()?;
         self.take_back()?;
@@ -258,7 +267,10 @@ impl Copying<'_> {
             Reply::Have { entry, pieces, hash } => (entry, Known::Have { pieces, hash }),
             Reply::Done { entry } => (entry, Known::Done),
             Reply::Failed { entry, why } => (entry, Known::Failed(why)),
-            Reply::Finished => return Ok(()),
+            Reply::Finished { mapped, buffered } => {
+                self.landed = Some((mapped, buffered));
+                return Ok(());
+            }
         };
         let place = self.known.get_mut(entry as usize).context("a reply about nothing")?;
         // What failed at this end has failed.

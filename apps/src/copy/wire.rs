@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// What the sender says in the handshake.
-pub(super) const GREETING: &[u8] = b"rdma-conn copy 1";
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 2";
 /// Bytes of a piece of a file; the last one may be shorter.
 pub(super) const PIECE: usize = 1 << 20;
 /// Application data of a message: a name of 4 KiB, and more.
@@ -143,7 +143,9 @@ pub(super) enum Reply {
     /// It is not, and why.
     Failed { entry: u32, why: String },
     /// All is done.
-    Finished,
+    /// That was all. Bytes of pieces that have landed in the files themselves, and that were
+    /// written out of buffers.
+    Finished { mapped: u64, buffered: u64 },
 }
 
 #[cfg(test)]

@@ -356,6 +356,7 @@ impl Side {
             packets: 1,
             len: request.len.into(),
             local: scratch.local.as_slice(),
+            on_demand: false,
         };
         let room = &mut scratch.room;
         let reply = if transport == Transport::Ud {

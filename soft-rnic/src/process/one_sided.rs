@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use verbs_sys::*;
 
-use crate::memory::{Copying, Span, copy_spans};
+use crate::memory::{Copying, Span, copy_spans, land};
 use crate::mr::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::Qp;
 use crate::requester::{Outcome, SqParts};
@@ -118,8 +118,14 @@ impl Qp {
         let Some((region, offset)) = remote.region(pair, entry, request, len) else {
             return Access::Judge;
         };
-        let local = parts.scratch.local.as_slice();
+        let (local, on_demand) = (parts.scratch.local.as_slice(), parts.scratch.local.on_demand);
+        let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
         if let Some(at) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
+            if on_demand {
+                // SAFETY: as below.
+                let landed = unsafe { land(local, Span { ptr: at, len: len as usize }) };
+                return landed.map_or(gone, |()| Access::Done);
+            }
             // SAFETY: both were checked, and their owner waits until we have left;
             // programs access them atomically only.
             return unsafe { access(at, local, request) };
@@ -138,6 +144,7 @@ impl Qp {
             // It is dying, or runs another program: its memory goes before the kernel says so.
             Err(Errno::SRCH) => Access::Ended(self.lost(parts, len)),
             Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(parts, len)),
+            Err(Errno::FAULT) if on_demand => gone,
             Err(error) => {
                 note_refusal(pair.pid, error);
                 Access::Ended(self.unattached(parts, pair, len))

@@ -6,13 +6,17 @@ use thiserror::Error;
 
 use crate::buffer::Buffer;
 use crate::error::{AttachError, StageError};
+use crate::file::FileRegion;
 use crate::send::SendQueue;
 use crate::send::attach::RegionId;
 use crate::send::op::{SendFlags, SendOp};
 
-/// A buffer that a send queue was lent. See [`SendQueue::lend`].
+/// A buffer that a send queue was lent, or a file. See [`SendQueue::lend`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LoanId(RegionId);
+pub struct LoanId {
+    region: RegionId,
+    is_file: bool,
+}
 
 /// A buffer was not taken.
 #[derive(Debug, Error)]
@@ -24,9 +28,24 @@ pub struct LoanError {
     pub reason: AttachError,
 }
 
+/// A piece of a file was not taken.
+#[derive(Debug, Error)]
+#[error("{reason}")]
+pub struct FileLoanError {
+    /// The piece.
+    pub region: FileRegion,
+    /// Why.
+    pub reason: AttachError,
+}
+
 /// What a send queue was lent. Nobody sees the bytes of it.
 #[derive(Default)]
-pub(super) struct Loans(Vec<(LoanId, Buffer)>);
+pub(super) struct Loans(Vec<(LoanId, Lent)>);
+
+enum Lent {
+    Buffer(Buffer),
+    File(FileRegion),
+}
 
 impl fmt::Debug for Loans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,11 +98,28 @@ impl SendQueue {
     pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LoanError> {
         match self.attach_registration(buffer.registration()) {
             Ok(region) => {
-                let loan = LoanId(region);
-                self.loans.0.push((loan, buffer));
+                let loan = LoanId { region, is_file: false };
+                self.loans.0.push((loan, Lent::Buffer(buffer)));
                 Ok(loan)
             }
             Err(reason) => Err(LoanError { buffer, reason }),
+        }
+    }
+
+    /// Lends a piece of a file to the queue, for READs of
+    /// [`MIN_READ_BYTES`](FileRegion::MIN_READ_BYTES) or more to land in: as
+    /// [`lend`](Self::lend).
+    ///
+    /// # Errors
+    /// [`FileLoanError`] with the piece, which is another domain's.
+    pub fn lend_file(&mut self, file: FileRegion) -> Result<LoanId, FileLoanError> {
+        match self.attach_registration(file.registration()) {
+            Ok(region) => {
+                let loan = LoanId { region, is_file: true };
+                self.loans.0.push((loan, Lent::File(file)));
+                Ok(loan)
+            }
+            Err(reason) => Err(FileLoanError { region: file, reason }),
         }
     }
 
@@ -100,19 +136,38 @@ impl SendQueue {
         op: SendOp,
         flags: SendFlags,
     ) -> Result<(), StageError> {
-        self.stage_at(loan.0, offset, op, flags)
+        let for_files = matches!(op, SendOp::Read { len, .. } if len >= FileRegion::MIN_READ_BYTES);
+        if loan.is_file && !for_files {
+            return Err(StageError::NotForFiles);
+        }
+        self.stage_at(loan.region, offset, op, flags)
     }
 
     /// Takes a lent buffer back: `None` as long as a request that uses it is staged or in
-    /// flight, and if there is no such loan.
+    /// flight, and if there is no such loan, or it is a file.
     pub fn reclaim(&mut self, loan: LoanId) -> Option<Buffer> {
-        let at = self.loans.0.iter().position(|(id, _)| *id == loan)?;
+        match self.reclaim_lent(loan, false)? {
+            Lent::Buffer(buffer) => Some(buffer),
+            Lent::File(_) => None,
+        }
+    }
+
+    /// Takes a lent piece of a file back, as [`reclaim`](Self::reclaim) a buffer.
+    pub fn reclaim_file(&mut self, loan: LoanId) -> Option<FileRegion> {
+        match self.reclaim_lent(loan, true)? {
+            Lent::Buffer(_) => None,
+            Lent::File(file) => Some(file),
+        }
+    }
+
+    fn reclaim_lent(&mut self, loan: LoanId, is_file: bool) -> Option<Lent> {
+        let at = self.loans.0.iter().position(|(id, _)| *id == loan && id.is_file == is_file)?;
         let retired = self.retired;
-        let place = self.regions.get(loan.0.0)?;
+        let place = self.regions.get(loan.region.0)?;
         if place.last_used > retired {
             return None;
         }
-        self.detach(loan.0);
+        self.detach(loan.region);
         Some(self.loans.0.swap_remove(at).1)
     }
 }

@@ -1,0 +1,202 @@
+//! A file at a receiver, from its first piece until it has its name.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, bail, ensure};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::FileRegion;
+use rustix::fs::{FallocateFlags, fallocate};
+use twox_hash::XxHash3_128;
+
+use super::place::{Found, Place};
+use super::receive::BUFFERS;
+use super::wire::{Hash, PIECE, hash, hash_of_hashes, pieces};
+
+/// Why something is not replaced.
+const EXISTS: &str = "it exists and differs: --force at the receiver replaces it";
+
+const OTHER: &str = "a piece has arrived as something else";
+
+/// The shortest piece that is worth a mapping of its own, in bytes.
+pub(super) const WORTH_MAPPING: u64 = 64 << 10;
+
+/// A file that is being gathered.
+pub(super) struct Gathering {
+    place: Place,
+    file: File,
+    mode: u32,
+    pub(super) len: u64,
+    /// Of the pieces that are here, from the first one on.
+    pub(super) hashes: Vec<Hash>,
+    /// The piece that is to be asked for next; it is not before those that are here.
+    next: u64,
+    /// It is here under its name, or will be replaced.
+    whole: bool,
+}
+
+impl Gathering {
+    /// Looks what there is of a file: under its name, or of an earlier copy.
+    pub(super) fn new(place: Place, mode: u32, len: u64, force: bool) -> Result<Gathering> {
+        let found = place.found()?;
+        ensure!(
+            matches!(found, Found::Nothing | Found::File(_) | Found::Link),
+            "there is something of this name that is no file"
+        );
+        let whole = found == Found::File(len);
+        ensure!(whole || force || found == Found::Nothing, EXISTS);
+        let file = if whole { place.open()? } else { place.open_partial()? };
+        let there = file.metadata()?.len().min(len);
+        // Only whole pieces are built upon, and the last one of a whole file. The last ones
+        // may have been given room, and not have come.
+        let had = (there / PIECE as u64).saturating_sub(BUFFERS as u64);
+        let count = if whole { pieces(len) } else { had };
+        let hashes = read_hashes(&file, count, len)?;
+        Ok(Gathering { place, file, mode, len, hashes, next: count, whole })
+    }
+
+    /// Prepares for a piece that is about to be read.
+    pub(super) fn expect(&mut self, piece: u64, force: bool) -> Result<()> {
+        if piece == 0 {
+            ensure!(force || !self.whole, EXISTS);
+            self.restart()?;
+        }
+        ensure!(!self.whole, "a piece of a file that is here");
+        ensure!(piece == self.next, "a piece out of order");
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Where an expected piece may land in the file itself: it has room there, so that no
+    /// full disk is found out by an access to a mapping.
+    pub(super) fn room(&self, device: &Device, piece: u64, bytes: u64) -> Result<FileRegion> {
+        let (offset, len) = self.span(piece, bytes)?;
+        fallocate(&self.file, FallocateFlags::empty(), offset, bytes).context("making room")?;
+        Ok(device.pd().register_file(&self.file, offset, len)?)
+    }
+
+    /// Where a piece of so many bytes lies, if it is one.
+    fn span(&self, piece: u64, bytes: u64) -> Result<(u64, usize)> {
+        let offset = piece.checked_mul(PIECE as u64).filter(|offset| *offset < self.len);
+        let offset = offset.context("a piece behind the end")?;
+        ensure!(bytes == (self.len - offset).min(PIECE as u64), "a piece of a wrong length");
+        Ok((offset, bytes as usize))
+    }
+
+    pub(super) fn write(&mut self, piece: u64, expected: Hash, bytes: &[u8]) -> Result<()> {
+        ensure!(hash(bytes) == expected, OTHER);
+        let (offset, _) = self.span(piece, bytes.len() as u64)?;
+        self.file.write_all_at(bytes, offset)?;
+        self.has(piece, expected)
+    }
+
+    /// A piece has landed in the file itself. What is there by now is read as everybody
+    /// reads it: that is no access to a mapping, which a file that somebody else cuts off
+    /// would make one to nothing.
+    pub(super) fn landed(&mut self, piece: u64, expected: Hash, bytes: u64) -> Result<()> {
+        let (offset, len) = self.span(piece, bytes)?;
+        ensure!(hash_of_part(&self.file, offset, len)? == expected, OTHER);
+        self.has(piece, expected)
+    }
+
+    fn has(&mut self, piece: u64, hash: Hash) -> Result<()> {
+        ensure!(piece == self.hashes.len() as u64, "a piece out of order");
+        self.hashes.push(hash);
+        Ok(())
+    }
+
+    /// What was here is of no use.
+    fn restart(&mut self) -> Result<()> {
+        if self.whole {
+            self.file = self.place.open_partial()?;
+            self.whole = false;
+        }
+        self.hashes.clear();
+        self.next = 0;
+        Ok(self.file.set_len(0)?)
+    }
+
+    /// Nothing is left of what was gathered; what was here stays.
+    pub(super) fn abandon(&self) {
+        if !self.whole {
+            self.place.abandon();
+        }
+    }
+
+    /// Verifies it, and gives it its name; whether it was here already.
+    pub(super) fn end(mut self, expected: Hash, force: bool) -> Result<bool> {
+        if self.len == 0 && !self.whole {
+            self.hashes.clear();
+        }
+        let complete = self.hashes.len() as u64 == pieces(self.len);
+        if !complete || hash_of_hashes(&self.hashes) != expected {
+            self.abandon();
+            bail!("its checksum is another one");
+        }
+        if self.whole {
+            rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
+            return Ok(true);
+        }
+        self.file.set_len(self.len)?;
+        let finished = self.place.finish(&self.file, self.mode, force);
+        finished.inspect_err(|_| self.place.abandon())?;
+        Ok(false)
+    }
+}
+
+/// Hashes a part of a file, some of it at a time, which stays in the processor's cache.
+fn hash_of_part(file: &File, offset: u64, len: usize) -> Result<Hash> {
+    let mut chunk = [0; 64 << 10];
+    let (mut hasher, mut done) = (XxHash3_128::new(), 0);
+    while done < len {
+        let part = &mut chunk[..(len - done).min(64 << 10)];
+        file.read_exact_at(part, offset + done as u64).context("reading it again")?;
+        hasher.write(part);
+        done += part.len();
+    }
+    Ok(hasher.finish_128())
+}
+
+/// Hashes of the first pieces of a file.
+fn read_hashes(file: &File, count: u64, len: u64) -> Result<Vec<Hash>> {
+    let mut bytes = vec![0; if count > 0 { PIECE } else { 0 }];
+    (0..count)
+        .map(|piece| {
+            let offset = piece * PIECE as u64;
+            let part = &mut bytes[..(len - offset).min(PIECE as u64) as usize];
+            file.read_exact_at(part, offset)?;
+            Ok(hash(part))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::place::Root;
+
+    #[test]
+    fn a_file_that_somebody_else_cuts_off_is_an_error_and_what_is_not_expected_has_no_room() {
+        let device = rdma_conn::device::soft().unwrap();
+        let path = std::env::temp_dir().join(format!("copy-cut-{}", std::process::id()));
+        let place = Root::open(&path).unwrap().place(b"file").unwrap();
+        let len = 2 * PIECE as u64 + 5;
+        let mut file = Gathering::new(place, 0o600, len, false).unwrap();
+        assert!(file.expect(1, false).is_err(), "the first one is not asked for");
+        file.expect(0, false).unwrap();
+        let room = file.room(&device, 0, PIECE as u64).unwrap();
+        assert_eq!((room.len(), file.file.metadata().unwrap().len()), (PIECE, PIECE as u64));
+        for (piece, bytes) in [(0, 5), (2, PIECE as u64), (3, 5), (u64::MAX, 5)] {
+            assert!(file.room(&device, piece, bytes).is_err(), "{piece} {bytes}");
+        }
+        assert!(file.landed(0, hash(&[1; PIECE]), PIECE as u64).is_err(), "it has not come");
+        file.landed(0, hash(&[0; PIECE]), PIECE as u64).unwrap();
+        file.expect(1, false).unwrap();
+        let _room = file.room(&device, 1, PIECE as u64).unwrap();
+        file.file.set_len(PIECE as u64 + 100).unwrap();
+        let cut = file.landed(1, hash(&[0; PIECE]), PIECE as u64).unwrap_err();
+        assert_eq!(cut.to_string(), "reading it again");
+        file.abandon();
+        std::fs::remove_dir(&path).unwrap();
+    }
+}

@@ -1,0 +1,154 @@
+//! Registered memory that is a piece of a file.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use rustix::fs::{FileType, fstat};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use verbs_sys::ibv_access_flags;
+
+use crate::context::ProtectionDomain;
+use crate::errno::{Errno, leaked};
+use crate::error::{MapError, RegisterError};
+use crate::memory::{Maker, keep_out_of_children, page_bytes, round_up};
+use crate::region::{Backing, Registration};
+
+/// A piece of a file that READs of ours can land in: what they bring is in the file, and
+/// was nowhere else before.
+///
+/// Its bytes are not to be seen here. Others may write to the file at any time, or cut it
+/// off, and an access to a mapping of a file that has become shorter ends the process
+/// (SIGBUS). So no code of this process accesses the mapping; the file's own reading and
+/// writing show what is in it, and have errors. What a device does: one of the kernel's has
+/// the pages pinned, and writes to what was the file's where somebody has cut that off;
+/// with on-demand paging, and on `soft0` (where the kernel copies), the request ends with
+/// an error of the local memory (`LOC_PROT`). A provider's library may hand over a few
+/// bytes by the processor, so that there is a [shortest READ](Self::MIN_READ_BYTES).
+///
+/// No peer can reach it. It is [lent](crate::SendQueue::lend_file) to the queue that reads.
+pub struct FileRegion {
+    data: Arc<Registration>,
+    len: usize,
+}
+
+impl FileRegion {
+    /// The shortest READ that may land in a file, in bytes.
+    pub const MIN_READ_BYTES: u32 = 4096;
+
+    /// Bytes of the file that it covers.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn registration(&self) -> &Arc<Registration> {
+        &self.data
+    }
+}
+
+impl fmt::Debug for FileRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileRegion").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl ProtectionDomain {
+    /// Registers `len` bytes at `offset` of a file that is open for reading and writing, to
+    /// be read into. There is room for them in the file already (`fallocate`): a device
+    /// does not write beyond its end, and a hole that the disk has no room for is an error
+    /// of the request.
+    ///
+    /// # Errors
+    /// [`RegisterError::Map`]: it is no file of that length, or `offset` (a multiple of the
+    /// system's pages) or `len` (at least 1) cannot be. [`RegisterError::Refused`]: the
+    /// device, or the kernel, which pins no files on disks for long (Linux 6.5 and later)
+    /// and those in memory (tmpfs) always.
+    ///
+    /// ```
+    /// # let devices = verbs_safe::devices(soft_rnic::table())?;
+    /// # let pd = devices[0].open()?.alloc_pd()?;
+    /// let path = std::env::temp_dir().join(format!("region-{}", std::process::id()));
+    /// let file = std::fs::File::options().read(true).write(true).create(true).truncate(true);
+    /// let file = file.open(&path)?;
+    /// # std::fs::remove_file(&path)?;
+    /// file.set_len(1 << 20)?;
+    /// let region = pd.register_file(&file, 4096, 100_000)?;
+    /// assert_eq!(region.len(), 100_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn register_file(
+        &self,
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+    ) -> Result<FileRegion, RegisterError> {
+        let mapping = Arc::new(Backing::File(FileMapping::new(&file, offset, len)?));
+        let register = |access| Registration::part(self, mapping.clone(), 0, len, access);
+        let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let on_demand = ibv_access_flags(local.0 | ibv_access_flags::IBV_ACCESS_ON_DEMAND.0);
+        let data = match register(on_demand) {
+            // What the kernel registers otherwise, it pins.
+            Err(RegisterError::Refused { .. }) if self.context().is_kernels() => register(local)?,
+            other => other?,
+        };
+        Ok(FileRegion { data: Arc::new(data), len })
+    }
+}
+
+/// A shared mapping of a piece of a file, which nothing here accesses.
+#[derive(Debug)]
+pub struct FileMapping {
+    base: NonNull<u8>,
+    len: usize,
+    maker: Maker,
+}
+
+// SAFETY: the mapping is addresses that this value owns; it has no accessors.
+unsafe impl Send for FileMapping {}
+// SAFETY: as above.
+unsafe impl Sync for FileMapping {}
+
+impl FileMapping {
+    fn new(file: &impl AsFd, offset: u64, len: usize) -> Result<FileMapping, MapError> {
+        let error = |step, errno| MapError { step, bytes: len, errno };
+        let stat = fstat(file).map_err(|e| error("looking at a file", e.into()))?;
+        let end = offset.checked_add(len as u64);
+        let fits = end.is_some_and(|end| stat.st_size >= 0 && end <= stat.st_size as u64);
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || !fits || len == 0 || !offset.is_multiple_of(page_bytes() as u64) {
+            return Err(error("choosing a piece of a file", Errno::EINVAL));
+        }
+        let failed = |errno| error("mapping a file", errno);
+        let whole = round_up(len, page_bytes()).ok_or(failed(Errno::ENOMEM))?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { mmap(null_mut(), whole, protection, MapFlags::SHARED, file, offset) }
+            .map_err(|e| failed(e.into()))?;
+        let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
+        keep_out_of_children(base, whole);
+        Ok(FileMapping { base, len: whole, maker: Maker::this() })
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for FileMapping {
+    fn drop(&mut self) {
+        if !self.maker.is_this() {
+            return;
+        }
+        // SAFETY: the mapping is this value's own; a registration owns its mapping.
+        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
+            leaked("a mapping of a file", errno.into());
+        }
+    }
+}
