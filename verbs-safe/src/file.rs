@@ -71,8 +71,7 @@ impl ProtectionDomain {
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
     /// # let pd = devices[0].open()?.alloc_pd()?;
     /// let path = std::env::temp_dir().join(format!("region-{}", std::process::id()));
-    /// let file = std::fs::File::options().read(true).write(true).create(true).truncate(true);
-    /// let file = file.open(&path)?;
+    /// let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
     /// # std::fs::remove_file(&path)?;
     /// file.set_len(1 << 20)?;
     /// let region = pd.register_file(&file, 4096, 100_000)?;
