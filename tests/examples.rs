@@ -39,4 +39,5 @@ examples! {
     write_imm "../examples/write_imm.rs"
     datagrams "../examples/datagrams.rs"
     replicated "../examples/replicated.rs"
+    direct_read "../examples/direct_read.rs"
 }
