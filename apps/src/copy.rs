@@ -240,7 +240,7 @@ fn serve(
 ) -> Outcome {
     let peer = incoming.from().map_or("?".into(), |from| from.to_string());
     let start = Instant::now();
-    let received = receive::receive(incoming, device, config, root, options.force);
+    let received = receive::receive(incoming, device, config, root, options);
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let Received { entries, read, had, mapped, not_mapped, failed, finished } = received;
     for (name, why) in &failed {

@@ -19,6 +19,9 @@ pub(crate) struct Copy {
     /// Replace files and symbolic links that exist and differ
     #[arg(long, requires = "listen")]
     pub(crate) force: bool,
+    /// Read into buffers and write them out, where files could be mapped, too
+    #[arg(long, requires = "listen")]
+    pub(crate) buffers: bool,
     /// Receive one copy, and exit with its status
     #[arg(long, requires = "listen")]
     pub(crate) once: bool,

@@ -13,6 +13,7 @@ use rdma_conn::direct_read::{
 use super::gathering::{Gathering, WORTH_MAPPING};
 use super::place::{Place, Root};
 use super::wire::{APP_BYTES, GREETING, Hash, PIECE, Reply, What, Word, hash_of_hashes};
+use crate::args::Copy;
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
@@ -44,7 +45,7 @@ pub(super) fn receive(
     device: &Device,
     config: &Config,
     root: &Root,
-    force: bool,
+    options: &Copy,
 ) -> Result<Received> {
     if incoming.application() != GREETING {
         incoming.refuse("this end receives copies: rdma-conn copy --to");
@@ -62,7 +63,8 @@ pub(super) fn receive(
         device,
         stream,
         root,
-        force,
+        force: options.force,
+        maps: !options.buffers,
         buffers,
         steps: VecDeque::new(),
         files: HashMap::new(),
@@ -98,6 +100,8 @@ struct Receiving<'a> {
     stream: TcpStream,
     root: &'a Root,
     force: bool,
+    /// Whether pieces may land in the files themselves.
+    maps: bool,
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, Gathering>,
@@ -186,7 +190,7 @@ impl Receiving<'_> {
         if let Err(e) = file.expect(piece, self.force) {
             return self.give_up(entry, &e).map(|()| None);
         }
-        if bytes < WORTH_MAPPING {
+        if !self.maps || bytes < WORTH_MAPPING {
             return Ok(None);
         }
         let room = file.room(self.device, piece, bytes);
