@@ -246,6 +246,52 @@ fn a_message_longer_than_its_buffer_leaves_the_buffer_alone() {
     });
 }
 
+/// A file without a name, in memory, which every device takes.
+fn file(bytes: u64) -> std::fs::File {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let path = format!("/dev/shm/direct-read-{}-{number}", std::process::id());
+    let mut options = std::fs::File::options();
+    let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
+
+#[test]
+fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
+    bounded(|| {
+        let device = device();
+        let config = Config { max_read_bytes: 8192, ..Config::default() };
+        let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
+        for (number, bytes) in [20_500, 4095, 8192 + 4095, 30_000].into_iter().enumerate() {
+            sender.send_async(message(&device, 1, number as u64, bytes), b"").unwrap();
+        }
+        let file = file(1 << 16);
+        let region = device.pd().register_file(&file, 4096, 20_500).unwrap();
+        let reading = receiver.next_request().unwrap().read_into_file(region).unwrap();
+        let mut region = receiver.wait_file(reading).unwrap();
+        assert!(matches!(receiver.wait_file(reading), Err(RecvError::UnknownTicket)));
+        let mut found = vec![0; 20_500];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 4096).unwrap();
+        support::assert_content(&found, 1, 0, 20_500);
+        for (number, len) in [(1, 4095), (2, 8192 + 4095)] {
+            let request = receiver.next_request().unwrap();
+            let not_read = request.read_into_file(region).unwrap_err();
+            assert_eq!(not_read.why, NotReadReason::NotForFiles { len });
+            region = not_read.region;
+            let place = buffer(&device, len as usize);
+            let reading = not_read.request.read_into(place).unwrap();
+            support::assert_content(&receiver.wait(reading).unwrap(), 1, number, len as usize);
+        }
+        let not_read = receiver.next_request().unwrap().read_into_file(region).unwrap_err();
+        assert_eq!(not_read.why, NotReadReason::TooShort { len: 30_000, room: 20_500 });
+        not_read.request.refuse();
+        assert_eq!(receiver.stats().bytes, 20_500 + 4095 + 8192 + 4095);
+        sender.close().unwrap();
+    });
+}
+
 #[test]
 fn the_smaller_window_holds_and_a_full_one_is_told() {
     for (ours, theirs) in [(3, 8), (8, 3)] {

@@ -207,7 +207,7 @@ fn a_sender_that_is_interrupted_leaves_no_half_file_and_the_next_one_goes_on() {
         return;
     }
     let (source, copy) = (Tree::new("copy-stops"), Tree::new("copy-stopped"));
-    fs::write(source.0.join("large"), noise(192 << 20)).unwrap();
+    fs::write(source.0.join("large"), noise(128 << 20)).unwrap();
     let inside = copy.0.join(source.0.file_name().unwrap());
     let (mut receiving, to) = receiver(&copy, &[]);
     let sending = sender(&source, &[&to]);
