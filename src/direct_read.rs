@@ -49,6 +49,7 @@ mod config;
 mod error;
 mod link;
 mod listener;
+mod message;
 mod offer;
 mod receiver;
 mod request;
@@ -67,8 +68,9 @@ pub use error::{
     BadRequest, NotRead, NotReadIntoFile, NotReadReason, NotSent, RecvError, SendError,
 };
 pub use listener::{Incoming, Listener};
+pub use message::{FileReading, Message, Reading};
 pub use offer::Offer;
-pub use receiver::{FileReading, Message, Reading, Receiver, ReceiverStats};
+pub use receiver::{Receiver, ReceiverStats};
 pub use request::Request;
 pub use sender::{Sender, SenderStats, Sent, Ticket};
 
