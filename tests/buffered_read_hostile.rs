@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rdma_conn::buffered_read::{
-    Config, Listener, Receiver, Sender, connect_sender_over, join, receiver,
+    Config, Listener, Receiver, Sender, Transfers, connect_sender_over, join, receiver,
 };
 use rdma_conn::conn_core::handshake::{
     Decoded, Endpoint, Frame, MAX_APPLICATION, MAX_FRAME, Mtu, Options, Parameters, ProtocolId,
@@ -167,6 +167,12 @@ impl Liar {
         let at = BLOCK + TAIL_AT as usize;
         self.memory.store_u64(at + 8, seal_of(&[tail]).to_le()).unwrap();
         self.memory.publish_tail(at, tail.to_le()).unwrap();
+    }
+
+    /// Up to where its receiver says that all has landed.
+    fn seen_landed(&self) -> u64 {
+        let at = BLOCK + rdma_conn::conn_core::ring::offer::TAKEN_AT as usize;
+        u64::from_le(self.memory.observe_arrival(at).unwrap())
     }
 
     /// Writes both words to the sender.
@@ -446,4 +452,119 @@ fn a_receiver_that_waits_hears_of_a_dead_sender_and_hands_out_what_had_landed() 
         assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
         assert_eq!(first.len(), 16);
     });
+}
+
+/// What each of several threads that receive out of one ring is told of a sender that does
+/// `act`, and how many messages they have received before, all together.
+fn told_to_all(
+    has_transfers: bool,
+    act: impl FnOnce(Liar, &mut Producer) -> Option<Liar> + Send + 'static,
+) -> (usize, Ended) {
+    bounded(move || {
+        let mut one = receiver(&config(), 1).unwrap();
+        let liar = Liar::as_sender(&device(), &mut one);
+        let shared = one.into_shared().unwrap();
+        let transfers = has_transfers.then(|| shared.spawn_transfers().unwrap());
+        let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
+        let (count, all) = std::thread::scope(|scope| {
+            let threads = [(); 3].map(|()| {
+                let shared = shared.clone();
+                scope.spawn(move || {
+                    let mut count = 0;
+                    loop {
+                        match shared.recv() {
+                            Ok(_) => count += 1,
+                            Err(e) => return (count, e),
+                        }
+                    }
+                })
+            });
+            let _liar = act(liar, &mut ring);
+            let told = threads.map(|thread| thread.join().unwrap());
+            (told.iter().map(|(count, _)| count).sum(), told.map(|(_, e)| e))
+        });
+        let RecvError::Peer { ended, .. } = shared.try_recv().unwrap_err() else {
+            panic!("the reason is told each time")
+        };
+        for told in all {
+            assert!(matches!(&told, RecvError::Peer { ended: why, .. } if *why == ended), "{told}");
+        }
+        match transfers.map_or(Err(ended.clone()), Transfers::join) {
+            Err(why) => assert_eq!(why, ended),
+            // It has brought all that there was, which nobody could make sense of.
+            Ok(()) => assert!(matches!(ended, Ended::Protocol(Violation::Record(_))), "{ended}"),
+        }
+        (count, ended)
+    })
+}
+
+#[test]
+fn all_threads_that_receive_hear_of_a_dead_sender_behind_what_had_landed() {
+    for has_transfers in [false, true] {
+        let (count, ended) = told_to_all(has_transfers, |liar, ring| {
+            for _ in 0..3 {
+                liar.put(ring, 16);
+            }
+            liar.publish(ring.tail());
+            // All three have landed, and are claimed, or can be.
+            while liar.seen_landed() < ring.tail() {
+                std::thread::yield_now();
+            }
+            None
+        });
+        assert!(count == 3 && matches!(ended, Ended::PeerLost(_)), "{count}, {ended}");
+    }
+}
+
+#[test]
+fn all_threads_that_receive_hear_of_a_lie_behind_what_was_true() {
+    for has_transfers in [false, true] {
+        let (count, ended) = told_to_all(has_transfers, |liar, ring| {
+            liar.put(ring, 16);
+            let start = liar.put(ring, 16);
+            liar.memory.store_u64(start as usize, u64::MAX).unwrap();
+            liar.publish(ring.tail());
+            Some(liar)
+        });
+        let expected = Ended::Protocol(Violation::Record(RecordError::Mark { position: 24 }));
+        assert_eq!((count, ended), (1, expected));
+
+        let (count, ended) = told_to_all(has_transfers, |liar, ring| {
+            liar.put(ring, 500);
+            liar.publish(ring.tail() - 8);
+            Some(liar)
+        });
+        let beyond = Ended::Protocol(Violation::Record(RecordError::BeyondTail { by: 8 }));
+        assert_eq!((count, ended), (0, beyond));
+
+        let (count, ended) = told_to_all(has_transfers, |liar, _| {
+            liar.publish(CAPACITY + 8);
+            Some(liar)
+        });
+        let beyond = Ended::Protocol(Violation::Tail(TailError::BeyondCapacity { by: 8 }));
+        assert_eq!((count, ended), (0, beyond));
+    }
+}
+
+#[test]
+fn a_ring_that_changes_while_several_threads_receive_does_no_harm() {
+    for seed in 0..10_u64 {
+        let (_, ended) = told_to_all(seed % 2 == 0, move |liar, _| {
+            let (mut random, mut tail) = (support::Random::new(seed), 0);
+            for _ in 0..20 {
+                for at in (0..CAPACITY).step_by(8) {
+                    let lap = tail & !(CAPACITY - 1);
+                    let is_header = random.below(3) > 0;
+                    let header = ((lap + at) / 8) << 32 | random.below(64);
+                    let word = if is_header { header } else { random.next() };
+                    liar.memory.store_u64(at as usize, word.to_le()).unwrap();
+                }
+                tail += random.below(50) * 8;
+                liar.publish(tail);
+            }
+            liar.publish(tail | 1);
+            Some(liar)
+        });
+        assert!(matches!(ended, Ended::Protocol(_)), "{ended}");
+    }
 }

@@ -35,7 +35,7 @@ impl Receiving {
     fn land(&self) {
         self.memory[0].set(1);
         self.memory[1].set(10);
-        self.ring.on_landed(2 * RECORD);
+        self.ring.on_landed(2 * RECORD, 2 * RECORD);
     }
 
     /// What was freed is written again.

@@ -7,11 +7,12 @@ use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT};
 use conn_core::ring::{Record, Taken};
 use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
-    Completion, CompletionBatch, CompletionQueue, LandingRing, QpControl, RegionId, RemoteSpan,
-    RingBytes, SendFlags, SendOp, SendQueue, SharedRegion,
+    Claims, Completion, CompletionBatch, CompletionQueue, LandingRing, QpControl, RegionId,
+    RemoteSpan, RingBytes, SendFlags, SendOp, SendQueue, SharedLandingRing, SharedRegion,
 };
 
 use super::WORDS_BYTES;
+use super::landing::Landing;
 use crate::ring::memory::remote;
 use crate::sealed;
 use crate::send_recv::{Ended, Peer, Violation};
@@ -44,10 +45,10 @@ impl Work {
 
 /// One sender's ring, as its receiver sees it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Link<R = LandingRing> {
     pub(super) peer: Peer,
     reader: Reader,
-    ring: LandingRing,
+    ring: R,
     queue: SendQueue,
     control: QpControl,
     cq: CompletionQueue,
@@ -64,11 +65,11 @@ pub(super) struct Link {
 }
 
 /// What the set-up hands over.
-pub(super) struct LinkParts {
+pub(super) struct LinkParts<R = LandingRing> {
     pub(super) control: QpControl,
     pub(super) queue: SendQueue,
     pub(super) cq: CompletionQueue,
-    pub(super) ring: LandingRing,
+    pub(super) ring: R,
     pub(super) tail: SharedRegion,
     pub(super) tail_id: RegionId,
     pub(super) reader: Reader,
@@ -79,17 +80,39 @@ pub(super) struct LinkParts {
 /// A record to be handed out: the position of its payload, and the record itself.
 type Found = (u64, Record);
 
+/// Completions polled at a time: what a link has on its way.
+const POLL_BATCH: usize = 32;
+/// Rounds of posting and polling in one look: the tail, the data, and what came with
+/// them, where the device is that fast.
+const ROUNDS: u32 = 3;
+/// Pauses of the processor between two looks at a tail: each look holds the sender up.
+const PAUSES: u32 = 16;
+
 impl Link {
-    /// Completions polled at a time: what a link has on its way.
-    const POLL_BATCH: usize = 32;
-    /// Rounds of posting and polling in one look: the tail, the data, and what came with
-    /// them, where the device is that fast.
-    const ROUNDS: u32 = 3;
+    /// Lets several threads receive, if none has received yet.
+    // It is given back whole, as it came.
+    #[allow(clippy::result_large_err)]
+    pub(super) fn share(self) -> Result<(Link<SharedLandingRing>, Claims), Link> {
+        let Link { peer, reader, ring, queue, control, cq, tail, tail_id, source, block, .. } =
+            self;
+        let (ended, work) = (self.ended, self.work);
+        match ring.share(*reader.ring().geometry()) {
+            Ok((ring, claims)) => {
+                let parts =
+                    LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block };
+                Ok((Link { peer, ended, work, ..Link::new(parts) }, claims))
+            }
+            Err(ring) => {
+                let parts =
+                    LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block };
+                Err(Link { peer, ended, work, ..Link::new(parts) })
+            }
+        }
+    }
+}
 
-    /// Pauses of the processor between two looks at a tail: each look holds the sender up.
-    const PAUSES: u32 = 16;
-
-    pub(super) fn new(parts: LinkParts) -> Link {
+impl<R: Landing> Link<R> {
+    pub(super) fn new(parts: LinkParts<R>) -> Link<R> {
         let LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block } = parts;
         Link {
             peer: Peer(u32::MAX),
@@ -98,7 +121,7 @@ impl Link {
             queue,
             control,
             cq,
-            batch: CompletionBatch::new(Self::POLL_BATCH),
+            batch: CompletionBatch::new(POLL_BATCH),
             tail,
             tail_id,
             source,
@@ -188,16 +211,16 @@ impl Link {
 }
 
 /// Driving the device.
-impl Link {
+impl<R: Landing> Link<R> {
     /// Reads on, and tells the sender what it is to know. Whether there may be something to
     /// hand out.
     pub(super) fn drive(&mut self) -> bool {
-        for round in 0..Self::ROUNDS {
+        for round in 0..ROUNDS {
             self.collect();
             if self.ended.is_some() {
                 return false;
             }
-            self.reader.on_freed(self.ring.freed());
+            self.take_in_frees();
             let has_landed = self.ring.landed() > self.reader.ring().read_pointer();
             let is_hungry = !has_landed || self.is_partial();
             if is_hungry {
@@ -215,11 +238,20 @@ impl Link {
         false
     }
 
+    /// What was freed, and before that what was claimed by others.
+    pub(super) fn take_in_frees(&mut self) {
+        let freed = self.ring.freed();
+        if let Some(claimed) = self.ring.claimed() {
+            self.reader.on_claimed(claimed);
+        }
+        self.reader.on_freed(freed);
+    }
+
     /// Leaves the sender alone for a moment, before a tail is looked at again that goes on,
     /// or has just been looked at in vain.
     fn pause(&self, round: u32) {
         if self.reader.is_gathering() || round > 0 && self.reader.vain_looks() > 0 {
-            (0..Self::PAUSES).for_each(|_| spin_loop());
+            (0..PAUSES).for_each(|_| spin_loop());
         }
     }
 
@@ -246,7 +278,7 @@ impl Link {
             let taken = take_completion(reader, queue, tail, &completion);
             failure = failure.or(taken.err());
         }
-        self.ring.land(&self.queue);
+        self.ring.land(&self.queue, self.reader.ring().tail());
         if let Some(ended) = failure {
             self.fail(ended);
         }
@@ -327,7 +359,7 @@ fn take_completion(
 }
 
 /// Ending.
-impl Link {
+impl<R: Landing> Link<R> {
     /// The first reason is kept. Once the sender has said that it is all, and was told that
     /// all was read, it may go before its device has answered us.
     pub(super) fn fail(&mut self, ended: Ended) {
@@ -347,10 +379,32 @@ impl Link {
         }
     }
 
+    /// Why it has failed, if it has.
+    pub(super) fn failure(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Why nothing more will land, if so; what has landed may still be handed out.
+    pub(super) fn end_of_landing(&self) -> Option<Ended> {
+        let is_all = self.reader.state() == State::Ended;
+        self.ended.clone().or_else(|| is_all.then_some(Ended::Closed))
+    }
+
+    /// How far all has landed, and was freed.
+    pub(super) fn progress(&mut self) -> (u64, u64) {
+        (self.ring.landed(), self.ring.freed())
+    }
+
     /// Whether nothing more is on its way, or ever will be.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.collect();
         self.ended.is_some() || self.reader.on_their_way() == 0 && self.queue.staged() == 0
+    }
+
+    /// Has the tail looked at although there is something to hand out, unless it comes with
+    /// data anyway.
+    pub(super) fn look_ahead(&mut self) {
+        self.reader.look_again();
     }
 
     /// Tells the sender all that it does not know, before a sleep.
@@ -361,7 +415,7 @@ impl Link {
     /// Tells the sender that nothing more is read.
     pub(super) fn stop(&mut self) {
         if self.ended.is_none() {
-            self.reader.on_freed(self.ring.freed());
+            self.take_in_frees();
             self.reader.stop();
             self.post();
         }

@@ -21,13 +21,15 @@
 //!
 //! A connection is duplex: two one-way halves, each with a queue pair, a ring and a
 //! completion queue of its own. A [`Receiver`] may have many senders ([`join`]), which take
-//! turns.
+//! turns. Several threads may share an end: [`Sender::into_shared`],
+//! [`Receiver::into_shared`].
 //!
 //! Nothing wakes a receiver: it looks. One that waits for long looks every now and then
 //! (see [`Config::wait`]). Who needs to sleep until a message comes uses
 //! [`send_recv`](crate::send_recv).
 
 mod config;
+mod landing;
 mod link;
 mod listener;
 mod message;
@@ -41,7 +43,7 @@ use std::os::unix::net::UnixStream;
 pub use config::Config;
 pub use listener::{Incoming, Listener};
 pub use message::Message;
-pub use receiver::{Receiver, ReceiverStats};
+pub use receiver::{Receiver, ReceiverStats, SharedMessage, SharedReceiver, Transfers};
 pub use sender::{Reserved, Sender, SenderStats, SharedSender, Ticket};
 
 use crate::device::Device;

@@ -1,5 +1,7 @@
 //! The receiving half: one thread, any number of peers.
 
+mod shared;
+
 use std::time::Duration;
 
 use super::link::{Link, Work};
@@ -7,6 +9,8 @@ use super::{Config, Message};
 use crate::ring::turns::Turns;
 use crate::send_recv::{ConnectError, Ended, Peer, RecvError};
 use crate::wait::{Deadline, Idle, Nap, SILENT, Step, WaitStrategy};
+
+pub use shared::{SharedMessage, SharedReceiver, Transfers};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

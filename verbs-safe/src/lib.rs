@@ -99,7 +99,9 @@ pub use pool::{RecvBuf, RecvPool, RecvRun, Recycle};
 pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
 pub use recv::{RecvPoster, RecvQueue};
 pub use region::Backing;
-pub use ring::{LandingRing, RingBytes, RingConfig, SourceRing};
+pub use ring::{
+    Claim, ClaimedBytes, Claims, LandingRing, RingBytes, RingConfig, SharedLandingRing, SourceRing,
+};
 pub use send::{
     FileLoanError, InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue,
 };

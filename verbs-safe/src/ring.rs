@@ -12,6 +12,7 @@
 //! have landed and are not given up.
 
 mod landing;
+mod shared;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use crate::mirrored::Mirrored;
 use crate::region::{Backing, Registration};
 
 pub use landing::{LandingRing, RingBytes};
+pub use shared::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 pub use source::SourceRing;
 
 /// The memory of a ring.

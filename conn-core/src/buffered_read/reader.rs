@@ -349,6 +349,15 @@ impl Reader {
         self.ring.take(header)
     }
 
+    /// All up to `position` was handed out by others: see [`Consumer::on_claimed`].
+    ///
+    /// # Panics
+    /// When that is less than before, or more than has landed: a bug of the driver.
+    #[inline]
+    pub fn on_claimed(&mut self, position: u64) {
+        self.ring.on_claimed(position);
+    }
+
     /// Whether the record at the read pointer, whose header this is, has not landed as a
     /// whole. (Of what is no record, it is not said.)
     #[inline]

@@ -339,6 +339,19 @@ impl Consumer {
 }
 
 impl Consumer {
+    /// All up to `position` was handed out by others:
+    /// [`Receivers::claimed`](super::shared::Receivers::claimed).
+    ///
+    /// # Panics
+    /// When that is less than before, or more than has landed: a bug of the driver.
+    #[inline]
+    pub fn on_claimed(&mut self, position: u64) {
+        let claimed = position.wrapping_sub(self.read);
+        assert!(claimed <= self.landed - self.read, "claimed what has not landed");
+        self.read = position;
+        self.begin_lap();
+    }
+
     /// Whether the record at the read pointer, whose header this is, has not landed as a
     /// whole. (Of what is no record, it is not said.)
     pub fn is_partial(&self, header: u64) -> bool {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   senders     head <= published <= reserved <= head + capacity
-//!   receivers   head <= claimed <= landed
+//!   receivers   head <= claimed <= landed <= tail
 //! ```
 //!
 //! A claim, of either kind, is one compare-and-swap of a word that holds how far the
@@ -358,7 +358,7 @@ pub enum Taking {
 ///
 /// let ring = Geometry::mirrored(1 << 10, 100)?;
 /// let ring = Receivers::new(ring, [const { RecordSlot::new() }; 8])?;
-/// ring.on_landed(24);
+/// ring.on_landed(24, 24);
 /// let header = |offset| { assert_eq!(offset, 0); 16 }; // loaded from the ring's memory
 /// let Taking::Record(record, claimed) = ring.take(header)? else { panic!() };
 /// assert_eq!(record.payload, Span { offset: 8, len: 16 });
@@ -367,13 +367,15 @@ pub enum Taking {
 /// assert_eq!(ring.head(), 24);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: head <= claimed <= landed <= head + capacity, and as many records lie
+// Invariant: head <= claimed <= landed <= tail <= head + capacity, and as many records lie
 // between head and claimed as the claim counts beyond `freed`, no more than the slots.
 #[derive(Debug)]
 pub struct Receivers<S> {
     geometry: Geometry,
     claimed: AtomicU64,
     landed: AtomicU64,
+    /// Up to where records were sent, as far as was known when the last one landed.
+    tail: AtomicU64,
     /// Written by the thread that tells the head.
     head: AtomicU64,
     freed: AtomicU64,
@@ -393,14 +395,23 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             geometry,
             claimed: AtomicU64::new(0),
             landed: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
             head: AtomicU64::new(0),
             freed: AtomicU64::new(0),
             slots: storage,
         })
     }
 
-    /// Claims the next record that has landed. `header` loads the header at an offset of
-    /// the ring's memory.
+    /// The ring's shape.
+    #[inline]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Claims the next record that has landed as a whole. `header` loads the header at an
+    /// offset of the ring's memory, atomically and with `Acquire`: others may have claimed
+    /// and freed it meanwhile, so that it is being written again; then what was loaded is
+    /// not looked at.
     ///
     /// # Errors
     /// [`RecordError`] when what lies there is no record: the connection is to be closed.
@@ -411,6 +422,8 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             let freed = self.freed.load(FREE_SEE);
             let head = self.head.load(FREE_SEE);
             let landed = self.landed.load(LANDED_SEE);
+            // Relaxed: it is stored before `landed`.
+            let tail = self.tail.load(Ordering::Relaxed);
             let claim = Claim::unpack(word, head, self.geometry.capacity());
             let Some(claim) = claim.filter(|claim| claim.position <= landed) else {
                 word = self.claimed.load(CLAIM_SEE);
@@ -428,11 +441,11 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
                 continue;
             }
             let loaded = header(self.geometry.offset(claim.position));
-            let parsed = parse(&self.geometry, claim.position, loaded, (landed, landed));
+            let parsed = parse(&self.geometry, claim.position, loaded, (landed, tail));
             let (end, records) = match &parsed {
                 Ok(Parsed::Record(record)) => (record.end, 1),
                 Ok(Parsed::Skipped { end }) => (*end, 0),
-                // Only whole records land; or else the claim was an old one.
+                // Not whole yet, or no record; if the claim is not an old one.
                 Ok(Parsed::Partial) | Err(_) => {
                     let now = self.claimed.load(CLAIM_SEE);
                     if now == word {
@@ -463,11 +476,23 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
 
 /// The thread that lets records land, and tells the head.
 impl<S: AsRef<[RecordSlot]>> Receivers<S> {
-    /// All records up to here, as [`Consumer::on_tail`](super::Consumer::on_tail) has
-    /// found to be possible, are in memory, whole.
+    /// All bytes up to `landed` are in memory, and records were sent up to `tail`, as
+    /// [`Consumer::on_landed`](super::Consumer::on_landed) and
+    /// [`on_tail`](super::Consumer::on_tail) have found to be possible.
     #[inline]
-    pub fn on_landed(&self, landed: u64) {
+    pub fn on_landed(&self, landed: u64, tail: u64) {
+        // Relaxed: who sees what has landed sees it.
+        self.tail.store(tail, Ordering::Relaxed);
         self.landed.store(landed, LANDED_PUBLISH);
+    }
+
+    /// Up to where records were claimed; no less than any head that was returned before.
+    #[inline]
+    pub fn claimed(&self) -> u64 {
+        // Relaxed: this thread writes the head, and has seen the claim that made it.
+        let head = self.head.load(Ordering::Relaxed);
+        let word = self.claimed.load(Ordering::Relaxed);
+        Claim::unpack(word, head, self.geometry.capacity()).map_or(head, |claim| claim.position)
     }
 
     /// Moves the head over what was freed, and returns it.

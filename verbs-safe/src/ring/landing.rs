@@ -18,9 +18,9 @@ use crate::send::{RegionId, SendFlags, SendOp, SendQueue};
 use crate::shared::RemoteSpan;
 
 /// What the ring and all that is lent from it hold.
-struct Landing {
-    memory: RingMemory,
-    list: FreeList<Box<[RecordSlot]>>,
+pub(super) struct Landing {
+    pub(super) memory: RingMemory,
+    pub(super) list: FreeList<Box<[RecordSlot]>>,
 }
 
 /// Handles kept for messages to come, at most.
@@ -220,6 +220,10 @@ impl LandingRing {
     #[must_use]
     pub fn landed(&self) -> u64 {
         self.landed
+    }
+
+    pub(super) fn landing(&self) -> &Arc<Landing> {
+        &self.inner
     }
 
     /// Up to where bytes were lent or passed over.

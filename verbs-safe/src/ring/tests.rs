@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::*;
+use conn_core::ring::{Geometry, Producer};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 const CAPACITY: usize = 4096;
 const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
@@ -291,4 +294,98 @@ fn any_history(mut both: Both, seed: u64) {
         }
     }
     held.iter().for_each(|(bytes, copy)| assert_eq!(**bytes, **copy, "seed {seed}"));
+}
+
+#[test]
+fn only_a_ring_of_that_shape_that_has_lent_nothing_is_shared() {
+    let geometry = |capacity| Geometry::mirrored(capacity, 100).unwrap();
+    let mut both = both(RingConfig::mirrored(CAPACITY), 8);
+    both.bring(64, 1);
+    let ring = both.ring.share(geometry(8192)).unwrap_err();
+    let ring = ring.share(Geometry::plain(CAPACITY as u64, 100).unwrap()).unwrap_err();
+    let (ring, claims) = ring.share(geometry(CAPACITY as u64)).unwrap();
+    assert_eq!((ring.landed(), ring.claimed(), claims.max_payload()), (64, 0, 100));
+    let mut both = self::both(RingConfig::mirrored(CAPACITY), 8);
+    both.bring(64, 1);
+    drop(both.ring.lend(0, 8, 16).unwrap());
+    assert_eq!(both.ring.share(geometry(CAPACITY as u64)).unwrap_err().passed(), 16);
+}
+
+/// Records go to whoever claims them, whole, once, and do not change until they are freed,
+/// however READs cut them.
+#[test]
+fn several_threads_claim_what_lands() {
+    for is_mirrored in [true, false] {
+        let config = RingConfig { is_mirrored, ..RingConfig::mirrored(CAPACITY) };
+        let geometry = match is_mirrored {
+            true => Geometry::mirrored(CAPACITY as u64, 300),
+            false => Geometry::plain(CAPACITY as u64, 300),
+        };
+        claimed_by_three(config, geometry.unwrap(), 3000);
+    }
+}
+
+fn claimed_by_three(config: RingConfig, geometry: Geometry, count: u32) {
+    let Both { cq, mut send, mut source, ring, _control } = both(config, 16);
+    let (mut ring, claims) = ring.share(geometry).unwrap();
+    let (is_over, mut sender) = (AtomicBool::new(false), Producer::new(geometry));
+    let sums = std::thread::scope(|scope| {
+        let receive = || {
+            let (mut sum, mut held) = (0, Vec::new());
+            while !is_over.load(Acquire) {
+                match claims.take().unwrap() {
+                    Claim::Bytes(bytes) => {
+                        let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                        sum += u64::from(number);
+                        held.push((bytes, number));
+                    }
+                    Claim::Nothing | Claim::TooMany => std::thread::yield_now(),
+                }
+                let shown = claims.show(|bytes| {
+                    sum += u64::from(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+                });
+                let is_idle = !matches!(shown, Ok(Claim::Bytes(())));
+                if held.len() > 4 || is_idle && !held.is_empty() {
+                    let (bytes, number) = held.swap_remove(sum as usize % held.len());
+                    assert!(bytes[4..].iter().all(|byte| *byte == number as u8), "{number}");
+                }
+            }
+            sum
+        };
+        let threads = [(); 3].map(|()| scope.spawn(receive));
+        let (mut batch, mut sent, mut posted) = (CompletionBatch::new(16), 0, 0);
+        while sent < count || ring.claimed() < sender.tail() {
+            let len = 4 + sent % 290;
+            if sent < count
+                && let Ok(grant) = sender.reserve(len)
+            {
+                let at = grant.payload().offset as usize;
+                let bytes = source.lend(at, len as usize).unwrap();
+                bytes.fill(sent as u8);
+                bytes[..4].copy_from_slice(&sent.to_le_bytes());
+                let committed = sender.commit(grant, len).unwrap();
+                for header in [Some(committed.header), committed.skip].into_iter().flatten() {
+                    source.store_u64(header.offset as usize, header.word).unwrap();
+                }
+                sent += 1;
+            }
+            // Pieces of 200 bytes at most, which cut records, and end with the ring.
+            let offset = posted % CAPACITY as u64;
+            let len = (sender.tail() - posted).min(200).min(CAPACITY as u64 - offset);
+            let all = source.remote();
+            let remote = RemoteSpan { addr: all.addr + offset, len: all.len - offset, ..all };
+            if len > 0 && ring.stage_read(&mut send, len as u32, remote, SIGNALLED).is_ok() {
+                posted += len;
+                send.post().unwrap();
+            }
+            cq.poll(&mut batch).unwrap();
+            batch.drain().for_each(|completion| assert!(send.retire(&completion).is_ok()));
+            ring.land(&send, sender.tail());
+            sender.on_head(ring.freed()).unwrap();
+        }
+        is_over.store(true, Release);
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(sums.iter().sum::<u64>(), u64::from(count) * u64::from(count - 1) / 2);
+    assert_eq!(ring.freed(), sender.tail());
 }

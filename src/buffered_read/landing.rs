@@ -1,0 +1,122 @@
+//! What a link needs of the memory that its READs land in.
+
+use verbs_safe::{LandError, LandingRing, RemoteSpan, SendFlags, SendQueue, SharedLandingRing};
+
+/// A ring that READs land in: of one thread that receives, or of several.
+pub(super) trait Landing {
+    /// See [`LandingRing::stage_read`].
+    fn stage_read(
+        &mut self,
+        queue: &mut SendQueue,
+        len: u32,
+        remote: RemoteSpan,
+        flags: SendFlags,
+    ) -> Result<(), LandError>;
+
+    /// Takes in what has landed, of records that were sent up to `tail`.
+    fn land(&mut self, queue: &SendQueue, tail: u64);
+
+    /// Up to where all has landed.
+    fn landed(&self) -> u64;
+
+    /// Up to where other threads have claimed records, if they do; no less than what was
+    /// freed before.
+    fn claimed(&self) -> Option<u64>;
+
+    /// Up to where all was freed.
+    fn freed(&mut self) -> u64;
+
+    /// The word at a position that has landed and was not freed.
+    fn word(&self, position: u64) -> Option<u64>;
+
+    /// Whether one more record can be handed out.
+    fn can_lend(&mut self) -> bool;
+
+    /// Bytes of the ring.
+    fn capacity(&self) -> usize;
+}
+
+impl Landing for LandingRing {
+    fn stage_read(
+        &mut self,
+        queue: &mut SendQueue,
+        len: u32,
+        remote: RemoteSpan,
+        flags: SendFlags,
+    ) -> Result<(), LandError> {
+        self.stage_read(queue, len, remote, flags)
+    }
+
+    fn land(&mut self, queue: &SendQueue, _: u64) {
+        self.land(queue);
+    }
+
+    #[inline]
+    fn landed(&self) -> u64 {
+        self.landed()
+    }
+
+    #[inline]
+    fn claimed(&self) -> Option<u64> {
+        None
+    }
+
+    #[inline]
+    fn freed(&mut self) -> u64 {
+        self.freed()
+    }
+
+    #[inline]
+    fn word(&self, position: u64) -> Option<u64> {
+        self.word(position)
+    }
+
+    #[inline]
+    fn can_lend(&mut self) -> bool {
+        self.can_lend()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+}
+
+impl Landing for SharedLandingRing {
+    fn stage_read(
+        &mut self,
+        queue: &mut SendQueue,
+        len: u32,
+        remote: RemoteSpan,
+        flags: SendFlags,
+    ) -> Result<(), LandError> {
+        self.stage_read(queue, len, remote, flags)
+    }
+
+    fn land(&mut self, queue: &SendQueue, tail: u64) {
+        self.land(queue, tail);
+    }
+
+    fn landed(&self) -> u64 {
+        self.landed()
+    }
+
+    fn claimed(&self) -> Option<u64> {
+        Some(self.claimed())
+    }
+
+    fn freed(&mut self) -> u64 {
+        self.freed()
+    }
+
+    fn word(&self, position: u64) -> Option<u64> {
+        self.word(position)
+    }
+
+    fn can_lend(&mut self) -> bool {
+        true
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity()
+    }
+}

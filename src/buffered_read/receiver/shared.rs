@@ -1,0 +1,478 @@
+//! Several threads that receive from one ring.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use conn_core::ring::RecordError;
+use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
+
+use super::{Receiver, ReceiverStats};
+use crate::buffered_read::link::{Link, Work};
+use crate::send_recv::{Ended, Peer, RecvError, Violation};
+use crate::wait::{Deadline, Idle, Nap, SILENT, Step, WaitStrategy};
+
+/// A receiving half that several threads use at once: by reference, or each by a clone.
+///
+/// Each claims the next message with one compare-and-swap, and frees what it has claimed
+/// whenever it likes, on whichever thread; so each message goes to one of them. The messages
+/// of one thread come in the order in which they were sent.
+///
+/// What is to be done with the device (reading on, telling heads), one of those does for all
+/// who have found nothing to claim; or a thread of its own
+/// ([`spawn_transfers`](SharedReceiver::spawn_transfers)). Nobody waits for a thread that
+/// has claimed a message: only the sender may, when the ring is full and that message the
+/// oldest in it.
+///
+/// The end, or the failure, of the connection is reported to every thread that receives,
+/// each time, behind the last message that had arrived.
+///
+/// ```
+/// use rdma_conn::buffered_read::{Config, pair};
+/// use rdma_conn::send_recv::RecvError;
+///
+/// let device = rdma_conn::device::soft()?;
+/// let (mut a, b) = pair(&device, &device, &Config::default())?;
+/// let receiver = b.receiver.into_shared().expect("nothing was received yet");
+/// let workers = [(); 3].map(|()| {
+///     let receiver = receiver.clone();
+///     std::thread::spawn(move || {
+///         let mut sum = 0;
+///         while let Ok(message) = receiver.recv() {
+///             sum += u32::from(message[0]);
+///         }
+///         sum
+///     })
+/// });
+/// for number in 0..100_u8 {
+///     a.sender.send_async(&[number])?;
+/// }
+/// a.sender.close()?;
+/// let sums = workers.map(|worker| worker.join().unwrap_or(0));
+/// assert_eq!(sums.iter().sum::<u32>(), 99 * 100 / 2);
+/// assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SharedReceiver {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    claims: Claims,
+    /// Drives the device: whoever has it does so for all.
+    link: Mutex<Link<SharedLandingRing>>,
+    /// Why nothing lands any more.
+    ended: OnceLock<Ended>,
+    /// Whether a thread of its own drives the device.
+    has_transfers: AtomicBool,
+    peer: Peer,
+    wait: WaitStrategy,
+    keepalive: Duration,
+    linger: Duration,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A message that one of several threads has received: derefs to its bytes, which lie where
+/// they have landed, in the receiver's ring.
+///
+/// Dropping it frees them, on any thread and in any order; the sender has their room again
+/// when all that came before is free, too. It may outlive its receiver.
+#[derive(Debug)]
+pub struct SharedMessage {
+    bytes: ClaimedBytes,
+    peer: Peer,
+}
+
+impl SharedMessage {
+    /// Who sent it.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl std::ops::Deref for SharedMessage {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for SharedMessage {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Receiver {
+    /// Gives the half to several threads.
+    ///
+    /// # Errors
+    /// The receiver itself, where messages were received already, or there is not just one
+    /// sender.
+    // It is given back whole, as it came.
+    #[allow(clippy::result_large_err)]
+    pub fn into_shared(mut self) -> Result<SharedReceiver, Receiver> {
+        if self.peers() != 1 || !self.leaving.is_empty() {
+            return Err(self);
+        }
+        let Some(place) = self.links.iter_mut().find(|place| place.is_some()) else {
+            return Err(self);
+        };
+        match place.take().map(|link| link.share()) {
+            Some(Ok((link, claims))) => Ok(self.shared(link, claims)),
+            Some(Err(link)) => {
+                *place = Some(Box::new(link));
+                Err(self)
+            }
+            None => Err(self),
+        }
+    }
+
+    fn shared(&self, link: Link<SharedLandingRing>, claims: Claims) -> SharedReceiver {
+        let inner = Inner {
+            claims,
+            peer: link.peer,
+            ended: OnceLock::new(),
+            link: Mutex::new(link),
+            has_transfers: AtomicBool::new(false),
+            wait: self.wait,
+            keepalive: self.keepalive,
+            linger: self.linger,
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        };
+        SharedReceiver { inner: Arc::new(inner) }
+    }
+}
+
+/// Receiving.
+impl SharedReceiver {
+    /// The next message if there is one; never waits.
+    ///
+    /// # Errors
+    /// [`RecvError::Empty`] when there is none now, or as many are held as
+    /// [`lendable`](crate::buffered_read::Config::lendable) permits; [`RecvError::Closed`]
+    /// when there never will be; [`RecvError::Peer`] when the connection has failed.
+    pub fn try_recv(&self) -> Result<SharedMessage, RecvError> {
+        let bytes = self.inner.obtain(Claims::take)?;
+        self.inner.count(1, bytes.len());
+        Ok(SharedMessage { bytes, peer: self.inner.peer })
+    }
+
+    /// Receives messages that are there, up to 256, and returns how many: `each` is shown
+    /// who has sent a message, and its bytes, and the message is free when `each` returns,
+    /// or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
+    ///
+    /// # Errors
+    /// As [`try_recv`](SharedReceiver::try_recv).
+    pub fn try_recv_each(&self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+        const MOST: usize = 256;
+        let (peer, mut bytes) = (self.inner.peer, 0);
+        let mut show = |message: &[u8]| {
+            bytes += message.len();
+            each(peer, message);
+        };
+        self.inner.obtain(|claims| claims.show(&mut show))?;
+        let mut count = 1;
+        // A record that is none is complained about the next time.
+        while count < MOST && matches!(self.inner.claims.show(&mut show), Ok(Claim::Bytes(()))) {
+            count += 1;
+        }
+        self.inner.count(count, bytes);
+        Ok(count)
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// As [`try_recv`](SharedReceiver::try_recv), without `Empty`.
+    pub fn recv(&self) -> Result<SharedMessage, RecvError> {
+        self.recv_until(Deadline::NEVER)
+    }
+
+    /// Waits for the next message, for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`RecvError::TimedOut`].
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<SharedMessage, RecvError> {
+        self.recv_until(Deadline::after(timeout))
+    }
+
+    fn recv_until(&self, deadline: Deadline) -> Result<SharedMessage, RecvError> {
+        let first = self.try_recv();
+        if !matches!(first, Err(RecvError::Empty)) {
+            return first;
+        }
+        let mut idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
+        let mut nap = Nap::new();
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                done => return done,
+            }
+            match idle.step() {
+                Step::Again => {}
+                // To look at a tail is to ask.
+                Step::Probe => tracing::debug!("{SILENT}"),
+                Step::Sleep(time) => {
+                    self.inner.with_link_if_free(Link::tell_all);
+                    nap.take(time);
+                }
+                Step::TimedOut => return Err(RecvError::TimedOut),
+            }
+        }
+    }
+
+    /// Tells the sender that this end stops receiving, for all threads: they are told
+    /// [`RecvError::Closed`] behind what has arrived. What has not is lost: receive until
+    /// [`RecvError::Closed`] first.
+    pub fn close(self) {
+        let mut link = self.inner.lock();
+        link.stop();
+        // One that has ended by itself has its own reason.
+        let _ = self.inner.ended.set(Ended::Closed);
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> ReceiverStats {
+        let Work { work_requests, reads, read_bytes, tail_reads, words_written } =
+            self.inner.lock().work();
+        ReceiverStats {
+            // Relaxed: they count, and guard nothing.
+            messages: self.inner.messages.load(Ordering::Relaxed),
+            bytes: self.inner.bytes.load(Ordering::Relaxed),
+            work_requests,
+            reads,
+            read_bytes,
+            tail_reads,
+            heads_written: words_written,
+        }
+    }
+
+    /// Bytes of the ring that is registered to receive into.
+    #[must_use]
+    pub fn registered_bytes(&self) -> u64 {
+        self.inner.lock().registered_bytes()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Link<SharedLandingRing>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_link_if_free(&self, act: impl FnOnce(&mut Link<SharedLandingRing>)) {
+        match self.link.try_lock() {
+            Ok(mut link) => act(&mut link),
+            Err(TryLockError::Poisoned(e)) => act(&mut e.into_inner()),
+            // Whoever has it drives for all.
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// A claim; if there is nothing, after a look at the device.
+    #[inline]
+    fn obtain<T>(
+        &self,
+        mut claim: impl FnMut(&Claims) -> Result<Claim<T>, RecordError>,
+    ) -> Result<T, RecvError> {
+        match claim(&self.claims) {
+            Ok(Claim::Bytes(message)) => Ok(message),
+            _ => self.obtain_after_look(claim),
+        }
+    }
+
+    #[cold]
+    fn obtain_after_look<T>(
+        &self,
+        mut claim: impl FnMut(&Claims) -> Result<Claim<T>, RecordError>,
+    ) -> Result<T, RecvError> {
+        // Relaxed: where that one has just ended, somebody looks the next time.
+        if !self.has_transfers.load(Ordering::Relaxed) {
+            self.with_link_if_free(|link| self.drive(link));
+        }
+        // Before the claim: behind the end, nothing lands.
+        let ended = self.ended.get();
+        match claim(&self.claims) {
+            Ok(Claim::Bytes(message)) => Ok(message),
+            Ok(Claim::TooMany) => Err(RecvError::Empty),
+            Ok(Claim::Nothing) => Err(ended.map_or(RecvError::Empty, |why| self.over(why))),
+            Err(e) => Err(self.broken(e)),
+        }
+    }
+
+    /// Reads on, and tells the sender what it is to know.
+    fn drive(&self, link: &mut Link<SharedLandingRing>) {
+        link.drive();
+        // Also behind the end: as many as can be may be held.
+        link.take_in_frees();
+        if let Some(ended) = link.end_of_landing() {
+            let _ = self.ended.set(ended); // the first reason is kept
+        }
+    }
+
+    fn over(&self, ended: &Ended) -> RecvError {
+        match ended {
+            Ended::Closed => RecvError::Closed,
+            ended => RecvError::Peer { peer: self.peer, ended: ended.clone() },
+        }
+    }
+
+    /// What comes next is no record, whoever looks. All are told the same reason.
+    #[cold]
+    fn broken(&self, e: RecordError) -> RecvError {
+        let (mut link, broken) = (self.lock(), Ended::Protocol(Violation::Record(e)));
+        link.fail(broken.clone());
+        // The sender may have said goodbye, and gone, before anybody looked.
+        let ended = match link.failure() {
+            Some(Ended::Closed) | None => broken,
+            Some(first) => first.clone(),
+        };
+        let _ = self.ended.set(ended.clone()); // the first reason is kept
+        self.over(&ended)
+    }
+
+    #[inline]
+    fn count(&self, messages: usize, bytes: usize) {
+        // Relaxed: they count, and guard nothing.
+        self.messages.fetch_add(messages as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let link = self.link.get_mut().unwrap_or_else(PoisonError::into_inner);
+        link.stop();
+        let deadline = Deadline::after(self.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
+        while !link.is_quiet() && idle.step() != Step::TimedOut {}
+    }
+}
+
+/// A thread that does the transfers of a [`SharedReceiver`]. It ends with the connection,
+/// or when nobody can receive any more; dropping this ends it at once, and those who receive
+/// do the transfers again.
+#[derive(Debug)]
+pub struct Transfers {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), Ended>>>,
+}
+
+impl SharedReceiver {
+    /// Has a thread of its own do the transfers, so that those who receive only claim what
+    /// has landed.
+    ///
+    /// ```
+    /// use rdma_conn::buffered_read::{Config, pair};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let (mut a, b) = pair(&device, &device, &Config::default())?;
+    /// let receiver = b.receiver.into_shared().expect("nothing was received yet");
+    /// let transfers = receiver.spawn_transfers()?;
+    /// a.sender.send_async(b"hello")?;
+    /// assert_eq!(&*receiver.recv()?, b"hello");
+    /// a.sender.close()?;
+    /// assert_eq!(transfers.join(), Ok(()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `AlreadyExists`, when there is one; or why the system makes no thread.
+    pub fn spawn_transfers(&self) -> io::Result<Transfers> {
+        // Relaxed: it says who looks at the device, and the lock orders those who do.
+        if self.inner.has_transfers.swap(true, Ordering::Relaxed) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stand_in = StandIn(Arc::downgrade(&self.inner));
+        let told = is_over.clone();
+        let thread = std::thread::Builder::new()
+            .name("transfers".into())
+            .spawn(move || stand_in.transfer(&told))?;
+        Ok(Transfers { is_over, thread: Some(thread) })
+    }
+}
+
+impl Transfers {
+    /// Waits until all that the sender has sent before its goodbye has arrived, or nobody
+    /// can receive any more.
+    ///
+    /// # Errors
+    /// Why the connection has failed.
+    pub fn join(mut self) -> Result<(), Ended> {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err(Ended::Device("the thread of the transfers panicked".into())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Transfers {
+    fn drop(&mut self) {
+        // Relaxed: it is seen soon.
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic is no reason for another one
+        }
+    }
+}
+
+/// Does the transfers while it lives. Then, for whatever reason, those who receive do.
+struct StandIn(Weak<Inner>);
+
+impl StandIn {
+    fn transfer(&self, is_over: &AtomicBool) -> Result<(), Ended> {
+        let (mut waits, mut progress) = (None::<(Idle, Nap)>, (0, 0));
+        loop {
+            let Some(inner) = self.0.upgrade() else { return Ok(()) };
+            // Relaxed: it is seen soon.
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let mut link = inner.lock();
+            // What has landed may wait to be claimed for long: there may be more behind it.
+            link.look_ahead();
+            inner.drive(&mut link);
+            let now = link.progress();
+            drop(link);
+            match inner.ended.get() {
+                Some(Ended::Closed) => return Ok(()),
+                Some(ended) => return Err(ended.clone()),
+                None => {}
+            }
+            if now != progress {
+                (waits, progress) = (None, now);
+                continue;
+            }
+            let idle = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
+            let (idle, nap) = waits.get_or_insert_with(|| (idle(), Nap::new()));
+            if let Step::Sleep(time) = idle.step() {
+                inner.lock().tell_all();
+                // Nobody need wait for it to see that they have gone.
+                drop(inner);
+                nap.take(time);
+            }
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            // Relaxed: as where it was set.
+            inner.has_transfers.store(false, Ordering::Relaxed);
+        }
+    }
+}
