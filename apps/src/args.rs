@@ -356,6 +356,15 @@ pub(crate) struct Bench {
     /// Messages per second of each sender, or auto: the highest rate without RNR events
     #[arg(long, value_name = "R")]
     pub(crate) rate: Option<Rate>,
+    /// Threads that share the sender of one connection, both ends in this process
+    #[arg(long, value_name = "S", conflicts_with_all = NO_CROWD, value_parser = at_least_one())]
+    pub(crate) sending_threads: Option<u32>,
+    /// Threads that share the receiver of one connection, both ends in this process
+    #[arg(long, value_name = "R", conflicts_with_all = NO_CROWD, value_parser = at_least_one())]
+    pub(crate) receiving_threads: Option<u32>,
+    /// The receiving threads only take what a thread of its own has brought
+    #[arg(long, requires = "receiving_threads")]
+    pub(crate) transfer_thread: bool,
     /// Send this file, cut into messages, and compare what arrives with it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["messages", "seconds", "senders", "threads", "rate", "srq", "single_receiver"])]
     pub(crate) input: Option<PathBuf>,
@@ -408,6 +417,10 @@ impl std::str::FromStr for Rate {
     }
 }
 
+/// What does not go with threads that share an end.
+const NO_CROWD: [&str; 8] =
+    ["listen", "connect", "senders", "threads", "single_receiver", "srq", "rate", "input"];
+
 fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..)
 }
@@ -448,6 +461,8 @@ impl Bench {
         given.extend(self.srq.map(|_| "--srq"));
         given.extend(self.srq_buffers.map(|_| "--srq-buffers"));
         given.extend((self.rate == Some(Rate::Auto)).then_some("--rate auto"));
+        given.extend(self.sending_threads.map(|_| "--sending-threads"));
+        given.extend(self.receiving_threads.map(|_| "--receiving-threads"));
         given
     }
 

@@ -1,6 +1,7 @@
 //! `rdma-conn bench`: throughput ("Send Receive", sections Bandwidth,
 //! Multithreading and Single Receiver).
 
+pub(crate) mod crowd;
 mod demonstration;
 mod ends;
 mod gather;
@@ -19,12 +20,11 @@ use crate::outcome::{Outcome, usage};
 use crate::progress;
 use crate::protocol::{Kind, Purpose, With};
 use crate::session;
-use load::Load;
-pub(crate) use load::{End as EndOfLoad, Receiving, Shape};
+pub(crate) use crowd::Crowd;
+pub(crate) use load::{End as EndOfLoad, Load, Receiving, Shape};
 use report::Report;
 pub(crate) use report::{bytes, rate, right_aligned};
-pub(crate) use run::HAS_COME;
-use run::Measured;
+pub(crate) use run::{HAS_COME, Measured};
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     if let Some(op) = options.raw.op {
@@ -85,7 +85,10 @@ impl Task<'_> {
                     }
                     measured
                 }
-                None => run::within_process::<K>(device, &config, Shape::new(options), &load)?,
+                None => match Crowd::asked(options) {
+                    Some(crowd) => K::crowd(device, &config, crowd, &load)?,
+                    None => run::within_process::<K>(device, &config, Shape::new(options), &load)?,
+                },
             };
             let case = report::Case::new::<K>(device, options, &config, &load);
             report.add(case, &measured)?;
@@ -135,6 +138,9 @@ fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome 
                 device.name()
             )));
         }
+    }
+    if let Some(crowd) = Crowd::asked(options) {
+        crowd.check(options)?;
     }
     let shape = Shape::new(options);
     let alone = options.ends.listen.is_none() && options.ends.connect.is_none();

@@ -11,7 +11,7 @@ mod send_recv;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rdma_conn::conn_core::handshake::ProtocolId;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{ConnectError, SharedPool};
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Common, ConnectionArgs};
-use crate::bench::Shape;
+use crate::bench::{Crowd, Load, Measured, Shape};
 use crate::outcome::{Outcome, usage};
 use crate::session::Flag;
 pub(crate) use buffered_read::BufferedRead;
@@ -217,6 +217,17 @@ pub(crate) trait Kind: Sized + 'static {
         device: &Device,
         config: &Self::Config,
     ) -> Result<Self::Sender, ConnectError>;
+
+    /// Measures one connection with ends that several threads share.
+    fn crowd(
+        device: &Device,
+        config: &Self::Config,
+        crowd: Crowd,
+        load: &Load,
+    ) -> Result<Measured> {
+        let _ = (device, config, crowd, load);
+        bail!("no end of {} is shared by several threads", Self::NAME)
+    }
 
     /// Both ends of a connection that goes both ways.
     fn pair(device: &Device, config: &Self::Config) -> Result<(Duplex<Self>, Duplex<Self>)>;

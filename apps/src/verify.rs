@@ -9,7 +9,7 @@
 use anyhow::{Result, bail};
 
 /// Bytes that sequence number and checksum take.
-const FRAME: usize = 12;
+pub(crate) const FRAME: usize = 12;
 /// Bodies are windows into a block of noise, at an offset that the sequence number
 /// chooses, so that a message of the wrong number has the wrong bytes.
 const NOISE: usize = 4096;
@@ -112,7 +112,7 @@ fn short(message: &mut [u8], sequence: u64) {
 }
 
 /// SplitMix64's finaliser: every bit of the input reaches every bit of the result.
-fn mix(seed: u64) -> u64 {
+pub(crate) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -37,6 +37,16 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
             &["bench", "--protocol", "buffered-read", "--ring-bytes", "4096", "--size", "4096"],
             "--size 4096",
         ),
+        (&["bench", "--sending-threads", "2"], "--protocol buffered-read"),
+        (&["bench", "--protocol", "buffered-write", "--receiving-threads", "2"], "buffered-read"),
+        (&["bench", "--sending-threads", "2", "--senders", "2"], "--senders"),
+        (&["bench", "--sending-threads", "2", "--connect", "127.0.0.1:1"], "--connect"),
+        (&["bench", "--transfer-thread"], "--receiving-threads"),
+        (
+            &["bench", "--protocol", "buffered-read", "--sending-threads", "2", "--size", "8"],
+            "--no-verify",
+        ),
+        (&["bench", "--protocol", "buffered-read", "--sending-threads", "1025"], "1 to 1024"),
         (&["bench", "--protocol", "buffered-write", "--reads", "4"], "--protocol buffered-read"),
         (&["bench", "--protocol", "buffered-write", "--tail", "told"], "told"),
         (&["bench", "--protocol", "buffered-write", "--recv-window", "0"], "--recv-window 0"),
@@ -203,6 +213,27 @@ fn bench_prints_one_object_in_every_mode() {
         for (field, expected) in *fields {
             assert_eq!(line[*field], *expected, "{mode:?}: {line}");
         }
+    }
+}
+
+#[test]
+fn threads_share_the_ends_of_one_connection() {
+    let modes: [(&[&str], u64, u64, bool); 4] = [
+        (&["--sending-threads", "3"], 3, 1, false),
+        (&["--receiving-threads", "3"], 1, 3, false),
+        (&["--receiving-threads", "2", "--transfer-thread"], 1, 2, true),
+        (&["--sending-threads", "2", "--receiving-threads", "2", "--no-verify"], 2, 2, false),
+    ];
+    for (mode, sending, receiving, has_thread) in modes {
+        let load = &["bench", "--protocol", "buffered-read", "--size", "16", "--messages", "3000"];
+        let line = one(&[&load[..], mode].concat());
+        assert_eq!(line["messages"], 3000 * sending, "{mode:?}: {line}");
+        assert_eq!(line["sending_threads"], sending, "{mode:?}: {line}");
+        assert_eq!(line["receiving_threads"], receiving, "{mode:?}: {line}");
+        assert_eq!(line["transfer_thread"], has_thread, "{mode:?}: {line}");
+        assert_eq!(line["verified"], !mode.contains(&"--no-verify"), "{mode:?}: {line}");
+        assert_eq!((&line["threads"], &line["senders"]), (&1.into(), &1.into()), "{line}");
+        assert!(line["mean_transfer_bytes"].as_f64().is_some_and(|n| n >= 24.0), "{line}");
     }
 }
 

@@ -6,6 +6,7 @@ use rdma_conn::device::Device;
 use rdma_conn::send_recv::Preset;
 use serde::Serialize;
 
+use super::crowd::Crowd;
 use super::load::{Load, Receiving, Shape};
 use super::run::Measured;
 use crate::args::Bench;
@@ -120,7 +121,10 @@ impl<'a> Case<'a> {
         load: &'a Load,
     ) -> Case<'a> {
         let (preset, shape) = (options.connection.preset, Shape::new(options));
-        let (settings, title) = (K::describe(config), K::title(config));
+        let (mut settings, mut title) = (K::describe(config), K::title(config));
+        if let Some(crowd) = Crowd::asked(options) {
+            crowd.describe(&mut settings, &mut title);
+        }
         Case { device, protocol: K::NAME, settings, title, preset, shape, load }
     }
 

@@ -18,6 +18,7 @@ use super::{
     Work,
 };
 use crate::args::{Common, ConnectionArgs};
+use crate::bench::{Crowd, Load, Measured, crowd};
 use crate::outcome::Outcome;
 use crate::session::{Flag, number, shown, switch};
 
@@ -28,8 +29,15 @@ ring_set_up!(BufferedRead, buffered_read);
 impl Kind for BufferedRead {
     const NAME: &'static str = "buffered-read";
     const NUMBER: ProtocolId = ProtocolId::BUFFERED_READ;
-    const UNDERSTANDS: &'static [&'static str] =
-        &["--ring-bytes", "--head-threshold", "--reads", "--max-read-bytes", "--no-reads-ahead"];
+    const UNDERSTANDS: &'static [&'static str] = &[
+        "--ring-bytes",
+        "--head-threshold",
+        "--reads",
+        "--max-read-bytes",
+        "--no-reads-ahead",
+        "--sending-threads",
+        "--receiving-threads",
+    ];
 
     type Config = Config;
     type Wish = Wanted;
@@ -136,6 +144,10 @@ impl Kind for BufferedRead {
         config: &Config,
     ) -> Result<Sender, ConnectError> {
         buffered_read::join(receiver, device, device, config)
+    }
+
+    fn crowd(device: &Device, config: &Config, crowd: Crowd, load: &Load) -> Result<Measured> {
+        crowd::measure(device, config, crowd, load)
     }
 
     fn pair(device: &Device, config: &Config) -> Result<(Duplex<Self>, Duplex<Self>)> {
