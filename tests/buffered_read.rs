@@ -106,6 +106,7 @@ fn the_longest_message_of_a_ring_goes_through_at_every_place() {
             let most = if layout == Layout::Mirrored { 4088 } else { 2040 };
             let config = Config { ring: shape(4096, most, layout), ..small(layout) };
             let (mut sender, mut receiver) = connected(&config);
+            assert_eq!(sender.layout(), layout);
             for number in 0..600_u64 {
                 let small = number as usize % 50;
                 for (stream, bytes) in [(0, small), (1, most as usize)] {

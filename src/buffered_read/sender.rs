@@ -13,6 +13,7 @@ use conn_core::ring::{Grant, ReserveError};
 use verbs_safe::{CompletionBatch, CompletionQueue, QpControl, SendQueue, SourceRing};
 
 use super::Config;
+use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
 use crate::send_recv::{Ended, Full, SendError, Violation};
 use crate::wait::{Deadline, Silence};
@@ -101,6 +102,16 @@ impl Sender {
             ended: None,
             silence: Silence::default(),
             stats: SenderStats::default(),
+        }
+    }
+
+    /// How its ring lies in memory: [`Layout::Plain`] also where a mirrored one was asked
+    /// for, and there was none to be had.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        match self.source.ring().geometry().is_mirrored() {
+            true => Layout::Mirrored,
+            false => Layout::Plain,
         }
     }
 

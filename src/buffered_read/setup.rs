@@ -7,8 +7,8 @@ use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
 use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
-    CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig, RemoteAccess,
-    RingConfig, SharedRegionConfig, SourceRing,
+    CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig, RegisterError,
+    RemoteAccess, RingConfig, SharedRegionConfig, SourceRing,
 };
 
 use super::link::{Link, LinkParts};
@@ -17,6 +17,7 @@ use super::{Config, WORDS_BYTES};
 use crate::device::Device;
 use crate::ring::memory::{ControlBlock, isolated};
 use crate::ring::setup::{Draft, Half, PeerHalf, unfit};
+use crate::ring::{Layout, RingShape};
 use crate::send_recv::ConnectError;
 use crate::wait::WaitStrategy;
 use crate::wire::{Port, Wire, completion_queue};
@@ -39,9 +40,10 @@ pub(super) struct NewSender {
 
 impl NewSender {
     fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
-        let (pd, geometry) = (isolated(device)?, config.ring.geometry()?);
-        let ring = pd.source_ring(ring_config(&geometry, config));
-        let ring = ring.map_err(|e| device.error("make a ring", &e))?;
+        let (pd, wanted) = (isolated(device)?, config.ring.geometry()?);
+        let make = |geometry: &Geometry| pd.source_ring(ring_config(geometry, config));
+        let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
+            .map_err(|e| device.error("make a ring", &e))?;
         // The peer reads the tail and writes the head.
         let access = RemoteAccess { read: true, write: true, atomic: false };
         let block = ControlBlock::new(device, &pd, access)?;
@@ -136,7 +138,13 @@ impl Half for NewLink {
         let QueuePair { control, send: mut queue, .. } = self.pair;
         let shape = ring_config(&offer.geometry, config);
         let ring = self.pd.landing_ring(shape, config.lendable_of(&offer.geometry));
-        let mut ring = ring.map_err(|e| device.error("make a ring", &e))?;
+        let mut ring = ring.map_err(|e| match e {
+            RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
+                "the receiver has no mirrored memory ({e}): make the layout of the sender's ring \
+                 plain"
+            )),
+            e => device.error("make a ring", &e).into(),
+        })?;
         ring.attach(&mut queue).map_err(|e| device.error("use a ring", &e))?;
         let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
         let mapping = Mapping::new(SEALED_BYTES as usize).map_err(|e| failed(&e))?;
@@ -172,6 +180,26 @@ pub(super) fn draft<'a>(
     })
 }
 
+/// A ring of the geometry that is wanted; or where the system has no mirrored memory, and the
+/// messages of this shape fit, of the same size, and plain.
+fn mirrored_or_plain<R>(
+    wanted: Geometry,
+    shape: RingShape,
+    mut make: impl FnMut(&Geometry) -> Result<R, RegisterError>,
+) -> Result<(R, Geometry), RegisterError> {
+    let refused = match make(&wanted) {
+        Ok(ring) => return Ok((ring, wanted)),
+        Err(refused) => refused,
+    };
+    let plain = RingShape { layout: Layout::Plain, ..shape }.geometry();
+    let is_for_the_mirror = wanted.is_mirrored() && matches!(refused, RegisterError::Map(_));
+    let (true, Ok(plain)) = (is_for_the_mirror, plain) else { return Err(refused) };
+    // Where there is no memory at all, the first reason is as good.
+    let Ok(ring) = make(&plain) else { return Err(refused) };
+    tracing::warn!(why = %refused, "no mirrored memory for a ring: it is plain instead");
+    Ok((ring, plain))
+}
+
 fn ring_config(geometry: &Geometry, config: &Config) -> RingConfig {
     let capacity = usize::try_from(geometry.capacity()).unwrap_or(usize::MAX);
     RingConfig { capacity, is_mirrored: geometry.is_mirrored(), pages: config.pages }
@@ -203,4 +231,43 @@ fn queue_pair(
 
 fn endpoint(pair: &QueuePair<()>, psn: u32, max_message: u32) -> Endpoint {
     Endpoint { qp_num: pair.control.qp_num(), psn, recv_window: 0, max_message }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs_safe::{Errno, MapError};
+
+    use super::*;
+
+    fn no_mirror(bytes: usize) -> RegisterError {
+        MapError { step: "mapping half of a mirror", bytes, errno: Errno::EINVAL }.into()
+    }
+
+    /// A system that maps nothing twice, and so much once.
+    fn made(shape: RingShape, most: u64) -> Result<bool, RegisterError> {
+        let make = |geometry: &Geometry| match geometry.is_mirrored() {
+            true => Err(no_mirror(1)),
+            false if geometry.capacity() > most => Err(no_mirror(2)),
+            false => Ok(()),
+        };
+        mirrored_or_plain(shape.geometry().unwrap(), shape, make)
+            .map(|(_, ring)| ring.is_mirrored())
+    }
+
+    #[test]
+    fn a_ring_is_plain_where_none_can_be_mirrored_and_its_messages_fit() {
+        let shape = RingShape::default();
+        assert_eq!(made(shape, u64::MAX), Ok(false));
+        assert_eq!(made(RingShape { layout: Layout::Plain, ..shape }, u64::MAX), Ok(false));
+        // The reason is that of what was asked for.
+        assert_eq!(made(shape, 4096), Err(no_mirror(1)));
+        let long = RingShape { message_bytes: shape.ring_bytes as u32 - 8, ..shape };
+        assert_eq!(made(long, u64::MAX), Err(no_mirror(1)));
+        let wanted = shape.geometry().unwrap();
+        let refused = RegisterError::Refused { bytes: 1, errno: Errno::ENOMEM };
+        let all_refused = mirrored_or_plain(wanted, shape, |_| Err::<(), _>(refused.clone()));
+        assert_eq!(all_refused.unwrap_err(), refused);
+        let all_made = mirrored_or_plain(wanted, shape, |_| Ok(())).unwrap();
+        assert_eq!(all_made, ((), wanted));
+    }
 }

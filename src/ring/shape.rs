@@ -7,7 +7,9 @@ use crate::send_recv::ConfigError;
 /// How a ring lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
-    /// Its pages are mapped twice in a row, so that every message is contiguous.
+    /// Its pages are mapped twice in a row, so that every message is contiguous. A sender of
+    /// Buffered Read makes a plain ring, and logs a warning, where the system maps no pages
+    /// twice and its messages fit into half the ring.
     #[default]
     Mirrored,
     /// Its pages are mapped once. A message that would cross the end begins at the front, and
