@@ -38,17 +38,18 @@
 //! whoever polls while it works gives it the processor.
 //!
 //! `--example many` counts the instructions of a message of 16 bytes at both ends together,
-//! by callgrind: in lists of 8, 1,530 with 100 queue pairs that send in turn, and 1,650 with
-//! 1,000; one at a time, 2,180 and 2,140. So many queue pairs cost what the caches do: 18
-//! misses of 1 MiB a message with 1,000 that send one at a time, and none with 100. Requests
-//! are read and written where they lie. Moved about as a whole, right after their fields
-//! had been stored, they waited for all stores before them, those to lines among them that
-//! the other process had: a quarter of the sender's time. 1, 100 and 1,000 connections with a
-//! thread each, on two processors, 3.5, 1.3 and 0.9 M/s with that, and 5.4, 2.1 and 1.5 M/s
-//! without, the medians of three in turn while others used the machine; where they hardly did,
-//! 9.9, 10.6 and 2.7 M/s, the best of eight. What is left of the fall is threads that share
-//! a processor. There is one within one process, too (12.8, 5.4 and 2.3 M/s), and none
-//! where one thread has them all: 4.7, 5.6 and 6.5 M/s with 1, 100 and 256 queue pairs.
+//! by callgrind: in lists of 8, 1,530 with 100 queue pairs that send in turn, and 1,650
+//! with 1,000; one at a time, 2,180 and 2,140. So many queue pairs cost what the caches do:
+//! 18 misses of a cache of 2 MiB a message with 1,000 that send one at a time, and none
+//! with 100. Requests are read and written where they lie. Moved about as a whole, right
+//! after their fields had been stored, they waited for all stores before them, those to
+//! lines among them that the other process had: a quarter of the sender's time. 1, 100 and
+//! 1,000 connections with a thread each, on two processors, 3.5, 1.3 and 0.9 M/s with that,
+//! and 5.4, 2.1 and 1.5 M/s without, the medians of three in turn while others used the
+//! machine; where they hardly did, 9.9, 10.6 and 2.7 M/s, the best of eight. What is left
+//! of the fall is threads that share a processor. There is one within one process, too
+//! (12.8, 5.4 and 2.3 M/s), and none where one thread has them all: 4.7, 5.6 and 6.5 M/s
+//! with 1, 100 and 256 queue pairs.
 //!
 //! A thousand connections were set up within 2.5 s of the processor's time at one end and
 //! 2.7 s at the other while each registration read the list of all mappings, and 0.4 s and
