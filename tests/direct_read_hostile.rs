@@ -159,6 +159,16 @@ impl Liar {
         self.send(&bytes[..len]);
     }
 
+    /// Whether all that was posted lies at the other end, or has failed.
+    fn is_settled(&mut self) -> bool {
+        let mut batch = CompletionBatch::new(1);
+        self.cq.poll(&mut batch).unwrap();
+        for completion in batch.drain() {
+            self.pair.send.retire(&completion).unwrap();
+        }
+        self.pair.send.retired_total() == self.pair.send.posted_total()
+    }
+
     /// Waits for the next message from the other end.
     fn receive(&mut self) -> Vec<u8> {
         let mut batch = CompletionBatch::new(1);
@@ -201,6 +211,10 @@ fn verdict(ack: AckMode, lie: impl FnOnce(&Device, &mut Liar) + Send + 'static) 
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, ack);
         lie(&device, &mut liar);
+        // What comes behind a goodbye is looked at together with it, or not at all.
+        while !liar.is_settled() {
+            std::thread::yield_now();
+        }
         let mut place = plain(&device, 4096);
         place.fill(0x77);
         loop {
@@ -319,6 +333,10 @@ fn more_messages_than_the_window_holds_are_a_violation() {
         let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
         for number in 1..=5 {
             liar.request(number, 8, liar.place(0), liar.place(8));
+        }
+        // All of them, before any is decided and makes room for another one.
+        while !liar.is_settled() {
+            end.progress().unwrap();
         }
         // The first four are still there to be seen, until the end is.
         let ended = loop {
