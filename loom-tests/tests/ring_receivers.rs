@@ -6,7 +6,9 @@
 use conn_core::ring::free::RecordSlot;
 use conn_core::ring::shared::{Receivers, Taking};
 use conn_core::ring::{Geometry, Producer};
-use loom::{cell::Cell, sync::Arc, thread};
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::{cell::Cell, thread};
 
 /// Bytes of a record with 8 bytes of payload.
 const RECORD: u64 = 16;
@@ -94,5 +96,91 @@ fn a_record_is_taken_after_it_has_landed_and_overwritten_after_it_was_freed() {
             sum += what;
         }
         assert_eq!((sum, shared.ring.head()), (11, 2 * RECORD));
+    });
+}
+
+/// A ring of two records, three of which are sent; so the third lands where the first was.
+/// Who finds nothing to claim lets the next one land, if nobody else is about to.
+struct Combining {
+    ring: Receivers<Vec<RecordSlot>>,
+    /// What lands, which is read while others may let something land there.
+    headers: [AtomicU64; 2],
+    payloads: [Cell<u64>; 2],
+    /// How many have landed.
+    device: Mutex<u64>,
+    sent: [u64; 3],
+}
+
+impl Combining {
+    fn new() -> Arc<Self> {
+        let geometry = Geometry::mirrored(2 * RECORD, 8).expect("a ring");
+        let mut sender = Producer::new(geometry);
+        let sent = [0, 0, RECORD].map(|head| {
+            sender.on_head(head).expect("an honest receiver");
+            let grant = sender.reserve(8).expect("room");
+            sender.commit(grant, 8).expect("a record").header.word
+        });
+        let slots = (0..2).map(|_| RecordSlot::new()).collect();
+        Arc::new(Self {
+            ring: Receivers::new(geometry, slots).expect("slots"),
+            headers: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
+            payloads: [Cell::new(0), Cell::new(0)],
+            device: Mutex::new(0),
+            sent,
+        })
+    }
+
+    /// Lets the next record land, first its header, where there is room.
+    fn drive(&self) {
+        let Ok(mut landed) = self.device.try_lock() else { return };
+        let (at, end) = ((*landed % 2) as usize, (*landed + 1) * RECORD);
+        if *landed < 3 && end <= self.ring.head() + 2 * RECORD {
+            self.headers[at].store(self.sent[*landed as usize], Ordering::Release);
+            self.ring.on_landed(end - 8, end);
+            self.payloads[at].set(10_u64.pow(*landed as u32));
+            self.ring.on_landed(end, end);
+            *landed += 1;
+        }
+    }
+
+    fn claim(&self) -> Option<u64> {
+        let header = |offset| self.headers[(offset / RECORD) as usize].load(Ordering::Acquire);
+        match self.ring.take(header).expect("records") {
+            Taking::Record(record, claimed) => {
+                let what = self.payloads[(record.payload.offset / RECORD) as usize].replace(0);
+                self.ring.free(claimed);
+                Some(what)
+            }
+            Taking::Nothing => None,
+            Taking::Crowded => None,
+        }
+    }
+
+    fn receive(&self) -> Option<u64> {
+        self.claim().or_else(|| {
+            self.drive();
+            self.claim()
+        })
+    }
+}
+
+#[test]
+fn who_finds_nothing_drives_the_device_for_all_and_nothing_comes_twice() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let shared = Combining::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.receive())
+        };
+        let own = [shared.receive(), shared.receive()];
+        let all = own.into_iter().chain([other.join().expect("a receiver")]);
+        let mut sum: u64 = all.flatten().sum();
+        // One alone gets all that is left.
+        while let Some(what) = shared.receive() {
+            sum += what;
+        }
+        assert_eq!((sum, shared.ring.head()), (111, 3 * RECORD));
     });
 }
