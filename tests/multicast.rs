@@ -1,5 +1,6 @@
 //! A group of members in one process, on the device of the environment.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -267,5 +268,51 @@ fn a_group_finishes_without_an_error() {
     assert_eq!(count, 30);
     for member in members {
         member.finish(LIMIT, |_| {}).expect("a clean end");
+    }
+}
+
+/// Whoever sends or waits in another thread is told when the member goes, however it goes.
+#[test]
+fn senders_are_told_when_their_member_goes() {
+    let ways: [fn(Group); 3] = [
+        drop,
+        |group| {
+            // The others never end.
+            let ended = group.finish(Duration::from_millis(1), |_| {});
+            assert!(matches!(ended, Err(GroupError::TimedOut)), "{ended:?}");
+        },
+        |mut group| {
+            let delivering = AssertUnwindSafe(|| {
+                loop {
+                    group.poll(Instant::now(), |_| resume_unwind(Box::new("asked for")));
+                }
+            });
+            catch_unwind(delivering).unwrap_err();
+        },
+    ];
+    for way in ways {
+        let config = Config { members: 2, senders: 2, window: 4, ..Config::default() };
+        let [mine, other] = <[Group; 2]>::try_from(group(config)).expect("two members");
+        let (sender, mut other) = (mine.sender(), [other]);
+        // The last of them waits for room, or was delivered; nothing is delivered after that.
+        let sending = std::thread::spawn(move || {
+            loop {
+                match sender.send(b"message") {
+                    Ok(ticket) => drop(sender.wait(ticket)),
+                    Err(e) => break e,
+                }
+            }
+        });
+        let end = Instant::now() + LIMIT;
+        std::thread::scope(|scope| {
+            let gone = scope.spawn(|| way(mine));
+            while !gone.is_finished() {
+                other[0].sender().try_send(b"another").ok();
+                other[0].poll(Instant::now(), |_| {});
+                assert!(Instant::now() < end);
+            }
+        });
+        let told = sending.join().unwrap();
+        assert!(matches!(told, SendError::Group(_) | SendError::Ended), "{told}");
     }
 }

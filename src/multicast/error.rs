@@ -22,6 +22,12 @@ pub enum GroupError {
         /// Who said so.
         by: Rank,
     },
+    /// This member has gone: nobody drives it any more.
+    #[error("this member has gone")]
+    Gone,
+    /// There was more to come when the time that it was given was over.
+    #[error("the group has not come to its end in time")]
+    TimedOut,
 }
 
 /// Why a message was not sent.

@@ -382,7 +382,8 @@ impl Group {
     ///
     /// # Errors
     /// [`GroupError`]: the group has failed. What the survivors agree on was delivered, as
-    /// far as that was possible in `limit`.
+    /// far as that was possible in `limit`. Or it has not, and the time was over:
+    /// [`GroupError::TimedOut`].
     pub fn finish(
         self,
         limit: Duration,
@@ -421,7 +422,8 @@ impl Group {
         let has_left = self.machine.status() == Status::Left;
         match self.error() {
             Some(error) if !has_left => Err(error),
-            _ => Ok(*self.counts()),
+            _ if has_left || self.is_finished() => Ok(*self.counts()),
+            _ => Err(GroupError::TimedOut),
         }
     }
 
@@ -432,6 +434,13 @@ impl Group {
         let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::is_idle);
         let is_quiet = self.machine.reachable().iter().all(is_idle);
         is_excluded || (self.machine.has_said_goodbye() && is_quiet)
+    }
+}
+
+/// Who sends, or waits, in another thread hears that nobody delivers any more.
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.slots.fail(self.error().unwrap_or(GroupError::Gone));
     }
 }
 

@@ -229,12 +229,17 @@ impl Sender {
     /// drives the group.
     ///
     /// # Errors
-    /// [`SendError::Group`]: the group has failed. Whether the message is among those that
-    /// are delivered in the end, the deliveries tell.
+    /// [`SendError::Group`]: the group has failed, or its member has gone. Whether the message
+    /// is among those that are delivered in the end, the deliveries tell.
     pub fn wait(&self, ticket: Ticket) -> Result<(), SendError> {
-        self.patiently(|| match self.is_delivered(ticket) {
-            true => Ok(()),
-            false => Err(self.slots.error.get().map_or(SendError::WindowFull, |e| (*e).into())),
+        self.patiently(|| {
+            let error = self.slots.error.get().copied();
+            // What was delivered before it ended is seen after the error is.
+            match (self.is_delivered(ticket), error) {
+                (true, _) => Ok(()),
+                (false, None) => Err(SendError::WindowFull),
+                (false, Some(error)) => Err(error.into()),
+            }
         })
     }
 
