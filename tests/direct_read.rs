@@ -294,6 +294,32 @@ fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
     });
 }
 
+/// A message that has landed in a file, and is not waited for, holds nobody up.
+#[test]
+fn what_landed_in_a_file_leaves_the_way_free_for_buffers() {
+    bounded(|| {
+        let device = device();
+        let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
+        let first = sender.send_async(message(&device, 1, 0, 5000), b"").unwrap();
+        sender.send_async(message(&device, 1, 1, 100), b"").unwrap();
+        let region = device.pd().register_file(file(5000), 0, 5000).unwrap();
+        let in_file = receiver.next_request().unwrap().read_into_file(region).unwrap();
+        // Until it is there: its sender has no more to wait for then.
+        while !sender.is_done(first).unwrap() {
+            receiver.progress().unwrap();
+        }
+        let reading = receiver.request_async(buffer(&device, 100)).unwrap();
+        let taken = loop {
+            if let Some(taken) = receiver.try_take().unwrap() {
+                break taken;
+            }
+        };
+        assert_eq!(taken.0, reading);
+        support::assert_content(&taken.1, 1, 1, 100);
+        receiver.wait_file(in_file).unwrap();
+    });
+}
+
 #[test]
 fn the_smaller_window_holds_and_a_full_one_is_told() {
     for (ours, theirs) in [(3, 8), (8, 3)] {

@@ -398,6 +398,10 @@ impl<R: Landing> Link<R> {
     /// Whether nothing more is on its way, or ever will be.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.collect();
+        // What found no room before: STOP, behind heads that were on their way.
+        if self.ended.is_none() {
+            self.post();
+        }
         self.ended.is_some() || self.reader.on_their_way() == 0 && self.queue.staged() == 0
     }
 

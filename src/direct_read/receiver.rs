@@ -337,11 +337,14 @@ impl Receiver {
     /// # Errors
     /// [`RecvError::Unread`] with the buffer when one could not be read.
     pub fn try_take(&mut self) -> Result<Option<(Reading, Message)>, RecvError> {
-        if self.landed.is_empty() {
+        // What has landed in a file stays until it is waited for.
+        let next = |landed: &VecDeque<Landed>| landed.iter().position(|l| !l.room.is_file());
+        let mut at = next(&self.landed);
+        if at.is_none() {
             self.progress()?;
+            at = next(&self.landed);
         }
-        let next = self.landed.iter().position(|landed| !landed.room.is_file());
-        let Some(landed) = next.and_then(|at| self.landed.remove(at)) else { return Ok(None) };
+        let Some(landed) = at.and_then(|at| self.landed.remove(at)) else { return Ok(None) };
         let reading = Reading { ticket: landed.ticket };
         message(landed).map(|message| Some((reading, message)))
     }

@@ -119,7 +119,7 @@ impl Gathering {
     /// Nothing is left of what was gathered; what was here stays.
     pub(super) fn abandon(&self) {
         if !self.whole {
-            self.place.abandon();
+            self.place.abandon(&self.file);
         }
     }
 
@@ -139,7 +139,7 @@ impl Gathering {
         }
         self.file.set_len(self.len)?;
         let finished = self.place.finish(&self.file, self.mode, force);
-        finished.inspect_err(|_| self.place.abandon())?;
+        finished.inspect_err(|_| self.place.abandon(&self.file))?;
         Ok(false)
     }
 }

@@ -42,6 +42,14 @@ pub(super) enum Found {
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
+/// How the name of a file ends that is being gathered.
+const PARTIAL: &str = ".rdma-conn-part";
+
+/// Whether a file of this name is what a copy that was interrupted has left.
+pub(super) fn is_partial_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
+}
+
 /// The names of a path, if it stays below where it begins.
 fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
     ensure!(!path.is_empty(), "an empty name");
@@ -52,6 +60,8 @@ fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
         ensure!(*name != b"." && *name != b"..", "{:?} leaves its directory", shown());
         ensure!(!name.contains(&0), "a name with a zero byte");
         ensure!(name.len() <= 255, "a name of {} bytes", name.len());
+        // Another file would be gathered in it.
+        ensure!(!is_partial_name(name), "{:?} is a part of a file that was not finished", shown());
     }
     Ok(names)
 }
@@ -138,7 +148,7 @@ impl Place {
 
     /// The name under which it is gathered: the file's own could be too long for more.
     fn partial_name(&self) -> String {
-        format!(".{:032x}.rdma-conn-part", hash(&self.name))
+        format!(".{:032x}{PARTIAL}", hash(&self.name))
     }
 
     /// The file in which it is gathered, with what an earlier copy has left there.
@@ -152,13 +162,28 @@ impl Place {
         );
         let locked = flock(&fd, FlockOperation::NonBlockingLockExclusive);
         locked.context("another copy is writing it")?;
-        Ok(File::from(fd))
+        let file = File::from(fd);
+        // Whoever had it before may have finished it, or given it up, before we had the lock.
+        // From now on the name is ours: nobody takes it away without the lock.
+        ensure!(self.gathers_in(&file)?, "another copy has just finished it");
+        Ok(file)
+    }
+
+    /// Whether the name under which it is gathered is that of this file.
+    fn gathers_in(&self, file: &File) -> Result<bool> {
+        let named = match statat(&self.directory, self.partial_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            named => named?,
+        };
+        let this = fstat(file)?;
+        Ok((named.st_dev, named.st_ino) == (this.st_dev, this.st_ino))
     }
 
     /// Gives what was gathered its mode and its final name, which nothing else has, or
     /// (`force`) had.
     pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<()> {
         rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
+        ensure!(self.gathers_in(file)?, "what was gathered has been taken away");
         let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let (from, to) = (self.partial_name(), &*self.name);
         match renameat_with(&self.directory, from, &self.directory, to, flags) {
@@ -167,9 +192,13 @@ impl Place {
         }
     }
 
-    /// Nothing is left of what was gathered.
-    pub(super) fn abandon(&self) {
-        if let Err(e) = unlinkat(&self.directory, self.partial_name(), AtFlags::empty()) {
+    /// Nothing is left of what was gathered in `file`.
+    pub(super) fn abandon(&self, file: &File) {
+        let removed = self.gathers_in(file).and_then(|is_named| match is_named {
+            true => Ok(unlinkat(&self.directory, self.partial_name(), AtFlags::empty())?),
+            false => Ok(()),
+        });
+        if let Err(e) = removed {
             tracing::warn!(error = %e, "a part of a file was not removed");
         }
     }
@@ -204,6 +233,8 @@ mod tests {
             assert!(names(path).is_err(), "{path:?}");
         }
         assert!(names(&[b'a'; 256]).is_err());
+        let place = Root::open(&Scratch::new("copy-parts").0).unwrap().place(b"file").unwrap();
+        assert!(names(format!("a/{}", place.partial_name()).as_bytes()).is_err());
         assert_eq!(names(b"a/b..c/...").unwrap(), [&b"a"[..], b"b..c", b"..."]);
     }
 
@@ -243,8 +274,16 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"two");
         let gathered = place.open_partial().unwrap();
         assert!(place.open_partial().is_err(), "two copies gather it");
-        drop(gathered);
-        place.abandon();
+        // What was taken away under our hands is neither finished nor given up by name.
+        let (name, aside) = (scratch.0.join(place.partial_name()), scratch.0.join("aside"));
+        std::fs::rename(&name, &aside).unwrap();
+        assert!(place.finish(&gathered, 0o640, true).is_err());
+        std::fs::write(&name, b"another one's").unwrap();
+        assert!(place.finish(&gathered, 0o640, true).is_err());
+        place.abandon(&gathered);
+        assert_eq!(std::fs::read(&name).unwrap(), b"another one's");
+        std::fs::rename(&aside, &name).unwrap();
+        place.abandon(&gathered);
         assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
     }
 }

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
 
+use super::place::is_partial_name;
 use super::wire::{Hash, PIECE, What, hash};
 use crate::outcome::usage;
 
@@ -60,6 +61,10 @@ fn walk(path: &Path, name: Vec<u8>, entries: &mut Vec<Entry>) -> Result<()> {
             std::fs::read_dir(path).with_context(failed)?.collect::<Result<_, _>>()?;
         inside.sort_by_key(std::fs::DirEntry::file_name);
         for one in inside {
+            if is_partial_name(one.file_name().as_bytes()) {
+                tracing::warn!(path = %one.path().display(), "left out: part of an unfinished copy");
+                continue;
+            }
             let name = [&below, &b"/"[..], one.file_name().as_bytes()].concat();
             walk(&one.path(), name, entries)?;
         }
