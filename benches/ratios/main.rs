@@ -67,6 +67,9 @@ fn line(what: &str, ours: f64, theirs: f64, unit: &str, target: Target) {
     let (wanted, met) = match target {
         Target::AtLeast(least) => (format!("at least {least}"), ratio >= least),
         Target::AtMost(most) => (format!("at most {most}"), ratio <= most),
+        Target::None => {
+            return println!("  {what:<58} {ours:>8.2} : {theirs:<8.2} {unit:<6} = {ratio:.2}");
+        }
     };
     let verdict = if met { "met" } else { "NOT met" };
     println!(
@@ -78,4 +81,6 @@ fn line(what: &str, ours: f64, theirs: f64, unit: &str, target: Target) {
 enum Target {
     AtLeast(f64),
     AtMost(f64),
+    /// It is only shown.
+    None,
 }

@@ -282,7 +282,7 @@ impl Receiver {
     /// Receives the next message where it lies in the ring, if there is one now: `read` is
     /// shown who has sent it, and its bytes; when it returns, their place is the sender's
     /// again. That spares the copy, and goes through messages one by one: worth it for large
-    /// ones of which little is read, or all of it once.
+    /// ones of which little is read, or whose sender is trusted.
     ///
     /// The sender can write to its place at any time, if it breaks the protocol: so the
     /// bytes are seen by atomic loads. Whoever trusts the sender has them as a slice, by an

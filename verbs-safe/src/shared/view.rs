@@ -73,6 +73,12 @@ impl<'r> SharedView<'r> {
     pub fn words(&self) -> impl Iterator<Item = [u8; 8]> + use<'r> {
         let Self { region, offset, len } = *self;
         (0..len).step_by(8).map(move |at| {
+            if len - at >= 8
+                && let Ok(word) = region.load_u64(offset + at)
+            {
+                return word.to_ne_bytes();
+            }
+            // The last one, or it is not aligned.
             let mut word = [0; 8];
             let copied = region.copy_out(offset + at, &mut word[..(len - at).min(8)]);
             debug_assert!(copied.is_ok(), "a view lies inside of its region");
