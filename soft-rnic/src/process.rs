@@ -20,15 +20,8 @@
 //!
 //! # Measured
 //!
-//! Two processes on the two processors of a machine, in turn with UCX's shared memory
-//! (`rdma-conn pingpong` and `bench` with `--listen` and `--connect`, `--no-verify`;
-//! `ucx_perftest -t tag_lat` and `tag_bw`): 16 bytes, half a round trip, 0.15 µs by
-//! `--op write`, 0.28 µs by `--op send`, 0.35 µs by a connection, and 0.6 µs; a batched
-//! connection 8.1 M messages/s of 16 bytes, and 7.7 M/s; 64 KiB, 256 of them
-//! unacknowledged, 9.0 GB/s, and 9.9 GB/s, which stay in one buffer; 16 unacknowledged, which
-//! stay in the caches, too, 16.3 GB/s, and 8.6 GB/s in the same run. A receiver that
-//! sleeps (`--wait block`) answers within 13.0 µs, one that reads from a pipe within
-//! 11.8 µs.
+//! `cargo bench --bench ratios -- processes` sets two processes beside UCX's shared memory and a
+//! pipe; docs/ratios.md has its figures.
 //!
 //! `SOFT_RNIC_APART=1 cargo run --release -p soft-rnic --example raw_loop` runs both sides
 //! in one thread: 133 ns for a message of 16 bytes in lists of 8 with a fence for each
@@ -43,13 +36,8 @@
 //! 18 misses of a cache of 2 MiB a message with 1,000 that send one at a time, and none
 //! with 100. Requests are read and written where they lie. Moved about as a whole, right
 //! after their fields had been stored, they waited for all stores before them, those to
-//! lines among them that the other process had: a quarter of the sender's time. 1, 100 and
-//! 1,000 connections with a thread each, on two processors, 3.5, 1.3 and 0.9 M/s with that,
-//! and 5.4, 2.1 and 1.5 M/s without, the medians of three in turn while others used the
-//! machine; where they hardly did, 9.9, 10.6 and 2.7 M/s, the best of eight. What is left
-//! of the fall is threads that share a processor. There is one within one process, too
-//! (12.8, 5.4 and 2.3 M/s), and none where one thread has them all: 4.7, 5.6 and 6.5 M/s
-//! with 1, 100 and 256 queue pairs.
+//! lines among them that the other process had: a quarter of the sender's time. What is left
+//! of the fall with many connections is caches, and threads that share a processor.
 //!
 //! A thousand connections were set up within 2.5 s of the processor's time at one end and
 //! 2.7 s at the other while each registration read the list of all mappings, and 0.4 s and
