@@ -100,6 +100,27 @@ fn messages_are_received_in_place_and_by_copy() {
     }
 }
 
+/// What came together with a message is there after a panic, though nothing more comes.
+#[test]
+fn a_panic_in_place_leaves_what_came_with_the_message() {
+    for tail in [WRITTEN, IMMEDIATE] {
+        let config = Config { batch_bytes: 4096, ..small(Layout::Mirrored, tail) };
+        let (mut a, mut b) = connected(&config);
+        for number in 0..3 {
+            a.sender.send_async(&content(1, number, 16)).unwrap();
+        }
+        a.sender.flush().unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| -> Result<(), _> {
+            b.receiver.recv_in_place(|_, _| resume_unwind(Box::new(EXPECTED)))
+        }));
+        panicked.unwrap_err();
+        for number in 1..3 {
+            let next = b.receiver.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert_content(&next, 1, number, 16);
+        }
+    }
+}
+
 /// What is gathered goes in one push; a batch is as long as it is made.
 #[test]
 fn what_has_gathered_is_written_in_one_go() {

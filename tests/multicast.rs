@@ -312,6 +312,10 @@ fn senders_are_told_when_their_member_goes() {
                 assert!(Instant::now() < end);
             }
         });
+        while !sending.is_finished() {
+            assert!(Instant::now() < end, "nobody has told the sender");
+            std::thread::yield_now();
+        }
         let told = sending.join().unwrap();
         assert!(matches!(told, SendError::Group(_) | SendError::Ended), "{told}");
     }
