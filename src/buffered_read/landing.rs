@@ -1,17 +1,13 @@
 //! What a link needs of the memory that its READs land in.
 
-use verbs_safe::{LandError, LandingRing, RemoteSpan, SendFlags, SendQueue, SharedLandingRing};
+use verbs_safe::{LandError, LandingRing, RemoteSpan, SendQueue, SharedLandingRing};
+
+use super::link::SIGNALLED;
 
 /// A ring that READs land in: of one thread that receives, or of several.
 pub(super) trait Landing {
-    /// See [`LandingRing::stage_read`].
-    fn stage_read(
-        &mut self,
-        queue: &mut SendQueue,
-        len: u32,
-        remote: RemoteSpan,
-        flags: SendFlags,
-    ) -> Result<(), LandError>;
+    /// Stages a READ whose completion is seen: see [`LandingRing::stage_read`].
+    fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError>;
 
     /// Takes in what has landed, of records that were sent up to `tail`.
     fn land(&mut self, queue: &SendQueue, tail: u64);
@@ -37,14 +33,8 @@ pub(super) trait Landing {
 }
 
 impl Landing for LandingRing {
-    fn stage_read(
-        &mut self,
-        queue: &mut SendQueue,
-        len: u32,
-        remote: RemoteSpan,
-        flags: SendFlags,
-    ) -> Result<(), LandError> {
-        self.stage_read(queue, len, remote, flags)
+    fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError> {
+        self.stage_read(queue, len, from, SIGNALLED)
     }
 
     fn land(&mut self, queue: &SendQueue, _: u64) {
@@ -82,14 +72,8 @@ impl Landing for LandingRing {
 }
 
 impl Landing for SharedLandingRing {
-    fn stage_read(
-        &mut self,
-        queue: &mut SendQueue,
-        len: u32,
-        remote: RemoteSpan,
-        flags: SendFlags,
-    ) -> Result<(), LandError> {
-        self.stage_read(queue, len, remote, flags)
+    fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError> {
+        self.stage_read(queue, len, from, SIGNALLED)
     }
 
     fn land(&mut self, queue: &SendQueue, tail: u64) {

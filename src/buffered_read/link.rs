@@ -17,7 +17,8 @@ use crate::ring::memory::remote;
 use crate::sealed;
 use crate::send_recv::{Ended, Peer, Violation};
 
-const SIGNALLED: SendFlags = SendFlags { signalled: true, solicited: false, fence: false };
+pub(super) const SIGNALLED: SendFlags =
+    SendFlags { signalled: true, solicited: false, fence: false };
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
@@ -313,7 +314,7 @@ impl<R: Landing> Link<R> {
                 let from = remote(place, read.offset, bytes - read.offset);
                 self.work.reads += 1;
                 self.work.read_bytes += u64::from(read.len);
-                let staged = self.ring.stage_read(&mut self.queue, read.len, from, SIGNALLED);
+                let staged = self.ring.read(&mut self.queue, read.len, from);
                 staged.map_err(|e| e.to_string())
             }
             Request::Tail => {

@@ -308,8 +308,7 @@ impl Receiver {
         read: impl FnOnce(Peer, SharedView<'_>) -> R,
     ) -> Result<R, RecvError> {
         let InPlace { open, payload } = self.next_in_place()?;
-        // It is freed by who receives next, should `read` panic.
-        self.open = Some(open);
+        // Should `read` panic: what is open is freed by who receives next.
         let link = self.links.get(open.place as usize).and_then(Option::as_ref);
         let view = link
             .map(|link| (link.peer, link.ring.view(payload.offset as usize, payload.len as usize)));
