@@ -250,15 +250,21 @@ fn told_of(lie: impl FnOnce(&Liar, &mut Producer) + Send + 'static) -> Ended {
     })
 }
 
+/// A receiver that has had one honest message of 16 bytes from a liar.
+fn after_one_message() -> (Receiver, Liar, Producer) {
+    let mut all = receiver(&config(), 1).unwrap();
+    let liar = Liar::as_sender(&device(), &mut all);
+    let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
+    liar.put(&mut ring, 16);
+    liar.publish(ring.tail());
+    assert_eq!(all.recv().unwrap().len(), 16);
+    (all, liar, ring)
+}
+
 #[test]
 fn a_tail_that_goes_back_is_refused() {
     bounded(|| {
-        let mut all = receiver(&config(), 1).unwrap();
-        let liar = Liar::as_sender(&device(), &mut all);
-        let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
-        liar.put(&mut ring, 16);
-        liar.publish(ring.tail());
-        assert_eq!(all.recv().unwrap().len(), 16);
+        let (mut all, liar, _) = after_one_message();
         liar.publish(8);
         let back = Ended::Protocol(Violation::Tail(TailError::Backwards { by: 16 }));
         let told = all.recv().unwrap_err();
@@ -270,12 +276,7 @@ fn a_tail_that_goes_back_is_refused() {
 #[test]
 fn a_tail_that_is_half_written_is_read_again() {
     bounded(|| {
-        let mut all = receiver(&config(), 1).unwrap();
-        let liar = Liar::as_sender(&device(), &mut all);
-        let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
-        liar.put(&mut ring, 16);
-        liar.publish(ring.tail());
-        assert_eq!(all.recv().unwrap().len(), 16);
+        let (mut all, liar, mut ring) = after_one_message();
         for half in [8, 0, u64::MAX] {
             liar.memory.publish_tail(BLOCK + TAIL_AT as usize, half.to_le()).unwrap();
             // Until it was read after that.

@@ -9,11 +9,14 @@
 //! one message at a time, each 16th signalled; 64 KiB between two threads, beside
 //! what `memcpy` gives for blocks of that size in the same run.
 
+mod common;
+
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use common::connect;
 use verbs_sys::*;
 
 const DEPTH: usize = 512;
@@ -66,21 +69,6 @@ fn pair(size: u32) -> [End; 2] {
             connect(&verbs, ends[end].qp, (*ends[to].qp).qp_num, gid);
         }
         ends
-    }
-}
-
-/// # Safety
-/// The queue pair is alive.
-unsafe fn connect(verbs: &Verbs, qp: *mut ibv_qp, to: u32, gid: ibv_gid) {
-    let mut attr = ibv_qp_attr { port_num: 1, dest_qp_num: to, ..Default::default() };
-    attr.path_mtu = ibv_mtu::IBV_MTU_4096;
-    (attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry) = (12, 14, 7, 7);
-    (attr.ah_attr.is_global, attr.ah_attr.grh.dgid, attr.ah_attr.port_num) = (1, gid, 1);
-    // The masks of INIT, RTR and RTS of a reliable connection.
-    for (state, mask) in [(1, 0x39), (2, 0x12_9181), (3, 0x1_2e01)] {
-        attr.qp_state = ibv_qp_state(state);
-        // SAFETY: the caller's promise.
-        assert_eq!(unsafe { (verbs.modify_qp)(qp, &mut attr, mask) }, 0);
     }
 }
 
