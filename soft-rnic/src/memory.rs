@@ -132,6 +132,21 @@ pub(crate) unsafe fn land(to: &[Span], from: Span) -> Result<(), rustix::io::Err
     unsafe { crate::process::attach(pid, crate::process::Way::From, to, from.ptr as u64, from.len) }
 }
 
+/// Has the kernel bring the pages of on-demand memory, so that [`land`] does not wait for a
+/// disk with the peer's memory, or its queue pair, in hand. Where it cannot be asked (before
+/// Linux 5.14), or there is nothing to bring, `land` is the judge.
+pub(crate) fn populate(pieces: &[Span]) {
+    let page = rustix::param::page_size();
+    for piece in pieces {
+        let over = piece.ptr.addr() % page;
+        let from = piece.ptr.wrapping_sub(over).cast();
+        let advice = rustix::mm::Advice::LinuxPopulateWrite;
+        // SAFETY: pages that are registered are faulted in, as an access to them would;
+        // what they hold stays as it is.
+        let _ = unsafe { rustix::mm::madvise(from, piece.len + over, advice) };
+    }
+}
+
 /// Whether [`land`] does what it says: some sandboxes forbid it.
 pub(crate) fn can_land() -> bool {
     let (mut to, mut from) = (0_u64, 1_u64);

@@ -308,21 +308,26 @@ impl Device {
     /// [`meet`](Self::meet), and waits for a while for the other's answer.
     fn meet_patiently(self: &Arc<Device>, slot: u32) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
-        let until = neighbours.patience.lock().until(slot, Instant::now());
+        let start = Instant::now();
+        let mut until = None;
         loop {
             match self.meet(slot) {
                 Ok(true) => return true,
                 Err(_) => return false,
                 Ok(false) => {}
             }
-            if !neighbours.lobby.lock().knows(slot) {
-                return false;
-            }
+            let Some(pid) = neighbours.lobby.lock().awaits(slot) else { return false };
+            let mut patience = neighbours.patience.lock();
+            let until = *until.get_or_insert_with(|| patience.until(pid, start));
             let now = Instant::now();
             if now >= until {
-                neighbours.patience.lock().is_over(slot, now);
+                // Who was not waited for has not failed to answer again.
+                if until > start {
+                    patience.is_over(pid, now);
+                }
                 return false;
             }
+            drop(patience);
             std::thread::yield_now();
         }
     }

@@ -17,7 +17,7 @@ use verbs_sys::*;
 use crate::after::{After, Todo};
 use crate::cq::{Completion, CqWriter};
 use crate::limits;
-use crate::memory::{Span, Spans, resolve, resolve_one};
+use crate::memory::{Span, Spans, populate, resolve, resolve_one};
 use crate::mr::{LOCAL_WRITE, ON_DEMAND};
 use crate::qp::{Qp, State, Transport};
 use crate::responder::{Message, Reply, Session};
@@ -167,6 +167,7 @@ impl Qp {
         let list = request.sges.iter().copied();
         let found = resolve(mrs, self.pd.id, list, len, access, spans);
         spans.on_demand = true;
+        populate(spans.as_slice());
         found.filter(|()| request.wqe.op == Op::Read).ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
     }
 

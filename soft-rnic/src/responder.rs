@@ -96,7 +96,8 @@ impl<'a> Session<'a> {
 
     /// Whether the next message from this queue pair will find no receive request.
     pub(crate) fn has_no_receive(&mut self, from_qpn: u32) -> bool {
-        let expected = self.expects(from_qpn, self.responder.psn);
+        let expected =
+            self.peer.transport == Transport::Ud || self.expects(from_qpn, self.responder.psn);
         expected && !is_receive_ready(self.peer, &mut self.responder)
     }
 

@@ -381,7 +381,7 @@ const TABLES: [(ibv_qp_type, &[Row]); 5] = [
 
 #[test]
 fn every_fault_has_its_status_between_processes() {
-    if !is_soft() {
+    if !is_softs_own("the statuses between processes, by what each does") {
         return;
     }
     let mut other = Other::start("the_other_process", "responder");

@@ -18,8 +18,10 @@ use super::ring::{BODY, DATA, Place, Request};
 pub(super) struct Scratch {
     pub(super) local: Spans,
     pub(super) room: Spans,
+    /// A list of pieces, as it was read: its sender can change it at any time.
+    list: [ibv_sge; MAX_SGE as usize],
     /// Data that had to be fetched from memory that cannot be mapped.
-    fetched: Vec<u8>,
+    pub(super) fetched: Vec<u8>,
 }
 
 impl Scratch {
@@ -27,7 +29,9 @@ impl Scratch {
     const KEPT: usize = 4 << 20;
 
     pub(super) fn new() -> Scratch {
-        Scratch { local: Spans::new(), room: Spans::new(), fetched: Vec::new() }
+        let none = ibv_sge { addr: 0, length: 0, lkey: 0 };
+        let list = [none; MAX_SGE as usize];
+        Scratch { local: Spans::new(), room: Spans::new(), list, fetched: Vec::new() }
     }
 
     /// Gives back what only a very long message needed.
@@ -42,7 +46,7 @@ impl Scratch {
 impl Side {
     /// Finds the data of a message. False if they cannot be read.
     pub(super) fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> bool {
-        let Scratch { local, fetched, .. } = scratch;
+        let local = &mut scratch.local;
         local.clear();
         if !carries_data(request) || request.len == 0 {
             return true;
@@ -62,40 +66,46 @@ impl Side {
                 local.push(Span { ptr, len });
                 true
             }
-            Place::Regions => self.gather_regions(request, offset, local, fetched),
+            Place::Regions => self.gather_regions(request, offset, scratch),
             _ => false,
         }
     }
 
     /// Finds the pieces of a message in the sender's regions.
-    fn gather_regions(
-        &mut self,
-        request: &Request,
-        offset: usize,
-        local: &mut Spans,
-        fetched: &mut Vec<u8>,
-    ) -> bool {
-        let n = request.body[1] as usize;
-        let size = size_of::<ibv_sge>();
-        let room = (DATA as usize).saturating_sub(offset);
-        let fits = n <= MAX_SGE as usize && n * size <= room;
-        if !fits || u64::from(request.len) > limits::MAX_MESSAGE {
+    fn gather_regions(&mut self, request: &Request, offset: usize, scratch: &mut Scratch) -> bool {
+        let Scratch { local, list, fetched, .. } = scratch;
+        let Some(list) = self.read_list(offset, request.body[1], list) else { return false };
+        let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
+        // Nothing is fetched, nor room made for it, that is not as it was said to be.
+        if total != u64::from(request.len) || total > limits::MAX_MESSAGE {
             return false;
         }
-        let mut total = 0;
-        for i in 0..n {
-            // SAFETY: within the ring of data, and aligned: lists begin at lines.
-            let sge = unsafe {
-                let at = self.pair.incoming.data().add(offset + i * size);
-                at.cast::<ibv_sge>().read_unaligned()
-            };
-            total += u64::from(sge.length);
-            match self.piece(&sge) {
+        for sge in list {
+            match self.piece(sge) {
                 Some(ptr) => local.push(Span { ptr, len: sge.length as usize }),
-                None => return self.fetch(request, offset, n, local, fetched),
+                None => return self.fetch(list, total as usize, local, fetched),
             }
         }
-        total == u64::from(request.len)
+        true
+    }
+
+    /// Reads a list of pieces, once.
+    fn read_list<'l>(&self, offset: usize, n: u64, to: &'l mut [ibv_sge]) -> Option<&'l [ibv_sge]> {
+        let to = to.get_mut(..usize::try_from(n).ok()?)?;
+        let room = (DATA as usize).checked_sub(offset)?;
+        if size_of_val(to) > room {
+            return None;
+        }
+        // SAFETY: within the ring of data. The sender may write there meanwhile: then it is
+        // any list, as what is judged is the copy.
+        unsafe {
+            let from = self.pair.incoming.data().add(offset).cast::<[u8; size_of::<ibv_sge>()]>();
+            for (i, sge) in to.iter_mut().enumerate() {
+                let bytes = from.add(i).read_volatile();
+                *sge = core::mem::transmute::<[u8; size_of::<ibv_sge>()], ibv_sge>(bytes);
+            }
+        }
+        Some(to)
     }
 
     /// A piece of a region of the sender, mapped here.
@@ -113,41 +123,39 @@ impl Side {
     /// Fetches a message that lies in memory which cannot be mapped.
     fn fetch(
         &mut self,
-        request: &Request,
-        offset: usize,
-        n: usize,
+        list: &[ibv_sge],
+        len: usize,
         local: &mut Spans,
         fetched: &mut Vec<u8>,
     ) -> bool {
-        if !self.pair.attaches || self.pair.has_gone() {
+        if !self.pair.attaches || self.pair.has_gone() || !make_room(fetched, len) {
             return false;
         }
-        // What it holds is written over.
-        if fetched.len() < request.len as usize {
-            *fetched = vec![0; request.len as usize];
-        }
-        let mut done = 0;
-        for i in 0..n {
-            // SAFETY: as in `gather_regions`, which has checked it.
-            let sge = unsafe {
-                let at = self.pair.incoming.data().add(offset + i * size_of::<ibv_sge>());
-                at.cast::<ibv_sge>().read_unaligned()
-            };
+        let mut rest = &mut fetched[..len];
+        for sge in list {
             let Some(told) = self.pair.theirs.find(sge.lkey) else { return false };
             let Some(at) = told.offset(sge.addr, sge.length.into()) else { return false };
-            let len = sge.length as usize;
-            let Some(to) = fetched.get_mut(done..done + len) else { return false };
+            let Some(to) = rest.split_off_mut(..sge.length as usize) else { return false };
+            let (from, len) = (told.addr.wrapping_add(at), to.len());
             let to = [Span { ptr: to.as_mut_ptr(), len }];
             // SAFETY: the bytes are ours.
-            let read =
-                unsafe { attach(self.pair.pid, Way::From, &to, told.addr.wrapping_add(at), len) };
-            if read.is_err() {
+            if unsafe { attach(self.pair.pid, Way::From, &to, from, len) }.is_err() {
                 return false;
             }
-            done += len;
         }
         local.clear();
-        local.push(Span { ptr: fetched.as_mut_ptr(), len: done });
-        done == request.len as usize
+        local.push(Span { ptr: fetched.as_mut_ptr(), len });
+        true
     }
+}
+
+/// Makes a buffer as long as a message, if there is memory for it: its length is what
+/// another process says. What the buffer holds is written over.
+fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
+    let more = len.saturating_sub(buffer.len());
+    if buffer.try_reserve_exact(more).is_err() {
+        return false;
+    }
+    buffer.resize(buffer.len() + more, 0);
+    true
 }

@@ -14,6 +14,7 @@ use crate::address::Address;
 use crate::after::After;
 use crate::cq::CqWriter;
 use crate::device::Device;
+use crate::limits;
 use crate::lock::Guard;
 use crate::memory::Span;
 use crate::qp::{Qp, State, Transport};
@@ -44,7 +45,7 @@ const KEPT: usize = 2_048;
 pub(crate) struct Drain {
     sides: Vec<Side>,
     qps: Vec<Option<Arc<Qp>>>,
-    scratch: Option<Box<Scratch>>,
+    pub(super) scratch: Option<Box<Scratch>>,
     /// A process does not keep the rules: it has to be buried.
     broken: bool,
 }
@@ -334,9 +335,13 @@ impl Side {
         if matches!(reading, Some(None)) {
             return (Verdict::Silence, 0);
         }
-        // Nobody fetches what has to be sent again.
-        if reliable && reading.is_some() && session.has_no_receive(request.from) {
-            return (Verdict::Rnr(session.responder.min_rnr_timer), 0);
+        // Nobody fetches what has to be sent again, or is dropped.
+        if reading.is_some() && session.has_no_receive(request.from) {
+            let rnr = Verdict::Rnr(session.responder.min_rnr_timer);
+            return (if reliable { rnr } else { Verdict::Silence }, 0);
+        }
+        if transport == Transport::Ud && u64::from(request.len) > limits::MTU {
+            return (Verdict::Silence, 0);
         }
         if !self.gather(request, scratch) {
             let status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;

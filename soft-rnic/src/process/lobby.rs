@@ -283,9 +283,9 @@ impl Lobby {
         self.unheard || !self.silent.is_empty()
     }
 
-    /// Whether the process in a slot has been told of this one, and has not answered.
-    pub(crate) fn knows(&self, slot: u32) -> bool {
-        self.known.get(&slot).is_some_and(|known| known.ours.is_some())
+    /// The process in a slot that has been told of this one, and has not answered.
+    pub(crate) fn awaits(&self, slot: u32) -> Option<i32> {
+        self.known.get(&slot)?.ours.as_ref().map(|ours| ours.pid)
     }
 }
 
@@ -433,7 +433,7 @@ mod tests {
         lobby.known.entry(here.slot).or_default().ours = Some(introduction);
         let told = call(&here, here.slot, &mut None).unwrap().unwrap();
         assert!(lobby.take_in(&here).is_empty());
-        assert!(lobby.knows(here.slot));
+        assert!(lobby.awaits(here.slot).is_some());
         // It is told so (once no process has a copy that another test has just forked).
         while !has_gone(&told.pidfd, [&told.socket; 2]) {
             std::thread::yield_now();

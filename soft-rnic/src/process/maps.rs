@@ -26,6 +26,16 @@ impl FileId {
         let stat = fstat(fd)?;
         Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
+
+    pub(super) fn inode(self) -> u64 {
+        self.inode
+    }
+
+    /// The file of the same number on another device.
+    #[cfg(test)]
+    pub(super) fn elsewhere(self) -> FileId {
+        FileId { device: self.device + 1, ..self }
+    }
 }
 
 /// A mapping.
@@ -216,8 +226,9 @@ d000-e000 r--s 00000000 00:01 78 /memfd:other (deleted)
             assert_eq!(listed.is_some_and(|m| m.is_shared_memory), is_shared, "{at:x}");
             match query(&maps, at) {
                 Ok(found) => assert_eq!(found, listed, "{at:x}"),
-                // Older kernels do not know the question.
-                Err(errno) => assert_eq!(errno, Errno::NOTTY),
+                // Older kernels do not know the question, sandboxes do not let it through;
+                // but it is well put.
+                Err(errno) => assert!(![Errno::FAULT, Errno::TOOBIG].contains(&errno), "{errno}"),
             }
         }
     }

@@ -13,21 +13,21 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Who has not answered.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// Slots, and since when.
-    in_vain: BTreeMap<u32, Instant>,
+    /// Processes, and since when.
+    in_vain: BTreeMap<i32, Instant>,
 }
 
 impl Patience {
-    /// Until when an answer of the process in a slot is waited for.
-    pub(super) fn until(&self, slot: u32, now: Instant) -> Instant {
+    /// Until when an answer of a process is waited for.
+    pub(super) fn until(&self, pid: i32, now: Instant) -> Instant {
         let rests = |since: &Instant| now.saturating_duration_since(*since) < PAUSE;
-        if self.in_vain.get(&slot).is_some_and(rests) { now } else { now + LONGEST }
+        if self.in_vain.get(&pid).is_some_and(rests) { now } else { now + LONGEST }
     }
 
     /// It has not answered by now.
-    pub(super) fn is_over(&mut self, slot: u32, now: Instant) {
+    pub(super) fn is_over(&mut self, pid: i32, now: Instant) {
         self.in_vain.retain(|_, since| now.saturating_duration_since(*since) < PAUSE);
-        self.in_vain.entry(slot).or_insert(now);
+        self.in_vain.entry(pid).or_insert(now);
     }
 }
 

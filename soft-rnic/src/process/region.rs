@@ -22,9 +22,10 @@ use super::maps::{self, FileId};
 /// The memory files behind this process's registrations.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// By inode: a descriptor of our own, so that nobody closes it, and how many
-    /// registrations need it.
-    open: Mutex<HashMap<u64, (OwnedFd, usize)>>,
+    /// By inode: which file, a descriptor of our own, so that nobody closes it, and how
+    /// many registrations need it. Of two files on two mounts that have the same number,
+    /// one is known: the other's memory is not shareable meanwhile.
+    open: Mutex<HashMap<u64, (FileId, OwnedFd, usize)>>,
 }
 
 impl Files {
@@ -32,23 +33,28 @@ impl Files {
     /// shareable.
     pub(crate) fn find(&self, addr: u64, len: u64) -> Option<InFile> {
         let (id, found) = maps::locate(addr, len)?;
-        let mut open = self.open.lock();
-        if let Some((file, users)) = open.get_mut(&found.inode) {
-            *users += 1;
-            return Some(InFile { fd: file.as_raw_fd() as u32, ..found });
-        }
-        let file = descriptor_of(id)?;
-        let fd = file.as_raw_fd() as u32;
-        open.insert(found.inode, (file, 1));
+        let fd = self.descriptor(id)? as u32;
         Some(InFile { fd, ..found })
     }
-}
 
-impl Files {
+    /// The number of our descriptor of a file, for one registration more.
+    fn descriptor(&self, id: FileId) -> Option<i32> {
+        let mut open = self.open.lock();
+        if let Some((known, file, users)) = open.get_mut(&id.inode()) {
+            let is_it = *known == id;
+            *users += usize::from(is_it);
+            return is_it.then(|| file.as_raw_fd());
+        }
+        let file = descriptor_of(id)?;
+        let fd = file.as_raw_fd();
+        open.insert(id.inode(), (id, file, 1));
+        Some(fd)
+    }
+
     /// A registration that was found in a file has ended.
     pub(crate) fn release(&self, inode: u64) {
         let mut open = self.open.lock();
-        if let Some((_, users)) = open.get_mut(&inode) {
+        if let Some((.., users)) = open.get_mut(&inode) {
             *users -= 1;
             if *users == 0 {
                 open.remove(&inode);
@@ -196,6 +202,19 @@ mod tests {
     /// A descriptor of this process as a peer would name it.
     fn opened(file: &OwnedFd) -> Result<OwnedFd, Errno> {
         open_in(std::process::id() as i32, file.as_raw_fd() as u32, || true)
+    }
+
+    #[test]
+    fn a_file_is_not_taken_for_one_of_the_same_number() {
+        use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = memfd_create("test", flags).unwrap();
+        fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
+        let (files, id) = (Files::default(), FileId::of(&memory).unwrap());
+        assert!(files.descriptor(id).is_some());
+        assert_eq!(files.descriptor(id.elsewhere()), None);
+        files.release(id.inode());
+        assert!(files.open.lock().is_empty(), "the other one counts for nothing");
     }
 
     #[test]

@@ -32,6 +32,14 @@ pub fn is_soft() -> bool {
     provider().1.starts_with("soft")
 }
 
+/// [`is_soft`], for a case that there is on no other device: says so where it is left out.
+pub fn is_softs_own(case: &str) -> bool {
+    if !is_soft() {
+        tally::skipped(&format!("{case}: on the software device only"));
+    }
+    is_soft()
+}
+
 /// Whether the kernel's software device is under test: it has its own ways, which the
 /// documentation of the crate lists.
 pub fn is_rxe() -> bool {

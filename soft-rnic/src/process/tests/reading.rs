@@ -20,25 +20,60 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
     }
 }
 
-#[test]
-fn a_message_without_a_receive_request_is_not_fetched() {
-    let (_process, mut peer, qp) = met(slot(22));
-    {
-        let mut responder = qp.responder.lock();
-        qp.rq.clear(&mut qp.rq.poster.lock(), &mut responder.consumer);
-        responder.min_rnr_timer = 9;
+/// What becomes of a message of `len` bytes that is said to lie in these pieces of the
+/// sender's regions.
+fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Verdict {
+    let far = far(peer.pair.slot);
+    peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
+    // SAFETY: the list is shorter than the ring of data.
+    unsafe {
+        let to = peer.rings.data().cast::<ibv_sge>();
+        core::ptr::copy_nonoverlapping(list.as_ptr(), to, list.len());
     }
-    // In regions that there are none of: whoever looks for them says so.
-    peer.directory.qp(far(slot(22))).state.store(State::Rts as u32, Ordering::Relaxed);
     let kinds = u32::from_le_bytes([0, WANTS_REPLY, 2, 1]);
-    let parties = u64::from(qp.num) | u64::from(far(slot(22))) << 32;
-    let (generation, len) = (qp.responder.lock().generation, 1_u64 << 16);
-    let words = [u64::from(kinds) << 32, parties, generation.into(), len << 32, 0, 1, 0, 0];
+    let parties = u64::from(qp.num) | u64::from(far) << 32;
+    let generation = qp.responder.lock().generation.into();
+    let n = list.len() as u64;
+    let words = [u64::from(kinds) << 32, parties, generation, len << 32, 0, n, 0, 0];
     peer.rings.scribble_request(0, words);
     let mut after = After::default();
     peer.drain.run(&crate::device::default_device(), &mut after);
-    let reply = reply_at(&peer.pair.outgoing, 0).unwrap().unwrap();
-    assert_eq!(reply.verdict, Verdict::Rnr(9));
+    reply_at(&peer.pair.outgoing, 0).unwrap().unwrap().verdict
+}
+
+/// A piece of a region that there is none of: whoever looks for it says so.
+const NOWHERE: ibv_sge = ibv_sge { addr: 0, length: 1 << 16, lkey: 0 };
+
+fn forget_receives(qp: &Qp) {
+    let mut responder = qp.responder.lock();
+    qp.rq.clear(&mut qp.rq.poster.lock(), &mut responder.consumer);
+    responder.min_rnr_timer = 9;
+}
+
+#[test]
+fn a_message_without_a_receive_request_is_not_fetched() {
+    let (_process, mut peer, qp) = met(slot(22));
+    forget_receives(&qp);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Verdict::Rnr(9));
+}
+
+#[test]
+fn an_unreliable_message_without_a_receive_request_is_not_fetched_but_dropped() {
+    let process = Sleeper::new();
+    let mut peer = Wild::of(slot(23), process.pid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(23)));
+    peer.receive_from(&qp);
+    forget_receives(&qp);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Verdict::Silence);
+}
+
+#[test]
+fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
+    let (_process, mut peer, qp) = met(slot(24));
+    let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR.0 as u8;
+    let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 20);
+    assert_eq!(verdict, Verdict::Refused(refused));
+    assert_eq!(peer.drain.scratch.unwrap().fetched.capacity(), 0);
 }
 
 #[test]
