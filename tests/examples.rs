@@ -40,4 +40,5 @@ examples! {
     datagrams "../examples/datagrams.rs"
     replicated "../examples/replicated.rs"
     direct_read "../examples/direct_read.rs"
+    request_reply "../examples/request_reply.rs"
 }
