@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
-use rdma_conn::send_recv::Transport;
+use rdma_conn::send_recv::{ConnectError, Transport};
 use serde::Serialize;
 
 use crate::args::{Common, Copy, Ends};
@@ -32,9 +32,13 @@ use place::Root;
 use receive::Received;
 use send::{Done, Source};
 use source::Pieces;
+use wire::Finished;
 
 /// Pieces on offer to each receiver.
 const WINDOW: u32 = 16;
+
+/// How long a listener waits until it tries again to accept somebody.
+const LITTLE: Duration = Duration::from_millis(100);
 
 /// One line of `--json`.
 #[derive(Serialize)]
@@ -52,7 +56,10 @@ struct Line<'a> {
     /// How the destination was written: `mapped` (READs have landed in it), `buffers`
     /// (written out of them), both, or nothing. At the sender: what the receiver says.
     destination: &'static str,
-    bytes_mapped: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_mapped: Option<u64>,
+    /// Whether all of it is on the receiver's disk.
+    synced: bool,
     /// At the receiver: why something was not mapped that is worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_mapped: Option<String>,
@@ -127,7 +134,7 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
         let ok = error.is_none() && failed == 0;
         bad += u32::from(!ok);
         let (moved, had) = (done.sent, done.had);
-        let counts = Counts { entries: done.entries, moved, had, landed: done.landed };
+        let counts = Counts { entries: done.entries, moved, had, how: done.finished };
         let line = line(device, to.to_string(), counts, time, failed, error);
         match common.json {
             true => say!("{}", serde_json::to_string(&line)?),
@@ -148,7 +155,7 @@ struct Counts {
     entries: u64,
     moved: u64,
     had: u64,
-    landed: Option<(u64, u64)>,
+    how: Option<Finished>,
 }
 
 fn line(
@@ -160,8 +167,7 @@ fn line(
     error: Option<String>,
 ) -> Line<'_> {
     let seconds = time.as_secs_f64();
-    let Counts { entries, moved: bytes, had: bytes_present, landed } = counts;
-    let (mapped, buffered) = landed.unwrap_or_default();
+    let Counts { entries, moved: bytes, had: bytes_present, how } = counts;
     Line {
         protocol: "direct-read",
         device: device.name(),
@@ -171,8 +177,9 @@ fn line(
         bytes_present,
         seconds,
         bytes_per_s: bytes as f64 / seconds.max(1e-9),
-        destination: landed.map_or("unknown", |_| destination(mapped, buffered)),
-        bytes_mapped: mapped,
+        destination: how.map_or("unknown", |how| destination(how.mapped, how.buffered)),
+        bytes_mapped: how.map(|how| how.mapped),
+        synced: how.is_some_and(|how| how.synced),
         not_mapped: None,
         failed,
         ok: error.is_none() && failed == 0,
@@ -211,6 +218,10 @@ fn listen(
                 Ok(incoming) => incoming,
                 Err(e) => {
                     eprintln!("rdma-conn: {e}");
+                    // Whoever could not be accepted, for want of descriptors say, still waits.
+                    if matches!(e, ConnectError::System { .. }) {
+                        std::thread::sleep(LITTLE);
+                    }
                     continue;
                 }
             };
@@ -242,15 +253,15 @@ fn serve(
     let start = Instant::now();
     let received = receive::receive(incoming, device, config, root, options);
     let received = received.with_context(|| format!("the copy from {peer}"))?;
-    let Received { entries, read, had, mapped, not_mapped, failed, finished } = received;
+    let Received { entries, read, had, mapped, not_mapped, failures, failed, finished } = received;
     for (name, why) in &failed {
         eprintln!("rdma-conn: {}: {why}", crate::outcome::printable(name));
     }
-    let error = (!finished).then(|| "it has ended before its end".to_owned());
-    let count = failed.len() as u64;
-    let landed = Some((mapped, read - mapped));
-    let counts = Counts { entries, moved: read, had, landed };
-    let mut line = line(device, peer, counts, start.elapsed(), count, error);
+    let error = finished.is_none().then(|| "it has ended before its end".to_owned());
+    let landed = Finished { mapped, buffered: read - mapped, synced: false };
+    let how = Some(finished.unwrap_or(landed));
+    let counts = Counts { entries, moved: read, had, how };
+    let mut line = line(device, peer, counts, start.elapsed(), failures, error);
     line.not_mapped = not_mapped;
     if common.json {
         say!("{}", serde_json::to_string(&line)?);
@@ -258,7 +269,7 @@ fn serve(
         let Line { peer, entries, bytes: moved, bytes_present, .. } = &line;
         let (moved, had) = (bytes(*moved), bytes(*bytes_present));
         let how = line.destination;
-        say!("{peer}: {entries} entries, {moved} read ({how}), {had} present, {count} failed");
+        say!("{peer}: {entries} entries, {moved} read ({how}), {had} present, {failures} failed");
         if let Some(why) = &line.not_mapped {
             say!("{peer}: buffers, because: {}", crate::outcome::printable(why));
         }

@@ -22,6 +22,9 @@ pub(crate) struct Copy {
     /// Read into buffers and write them out, where files could be mapped, too
     #[arg(long, requires = "listen")]
     pub(crate) buffers: bool,
+    /// Say that a copy is done before its bytes are on the disk: a power failure may lose some
+    #[arg(long, requires = "listen")]
+    pub(crate) no_sync: bool,
     /// Receive one copy, and exit with its status
     #[arg(long, requires = "listen")]
     pub(crate) once: bool,

@@ -1,7 +1,7 @@
 //! A file at a receiver, from its first piece until it has its name.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_conn::device::Device;
@@ -25,12 +25,16 @@ pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 pub(super) struct Gathering {
     place: Place,
     file: File,
+    /// The number of its file system.
+    disk: u64,
     mode: u32,
     pub(super) len: u64,
     /// Of the pieces that are here, from the first one on.
     pub(super) hashes: Vec<Hash>,
     /// The piece that is to be asked for next; it is not before those that are here.
     next: u64,
+    /// Bytes of the pieces that were here before.
+    had: u64,
     /// It is here under its name, or will be replaced.
     whole: bool,
 }
@@ -46,13 +50,34 @@ impl Gathering {
         let whole = found == Found::File(len);
         ensure!(whole || force || found == Found::Nothing, EXISTS);
         let file = if whole { place.open()? } else { place.open_partial()? };
-        let there = file.metadata()?.len().min(len);
+        let (there, disk) = (file.metadata()?.len().min(len), file.metadata()?.dev());
         // Only whole pieces are built upon, and the last one of a whole file. The last ones
         // may have been given room, and not have come.
         let had = (there / PIECE as u64).saturating_sub(BUFFERS as u64);
         let count = if whole { pieces(len) } else { had };
         let hashes = read_hashes(&file, count, len)?;
-        Ok(Gathering { place, file, mode, len, hashes, next: count, whole })
+        Ok(Gathering {
+            place,
+            file,
+            disk,
+            mode,
+            len,
+            hashes,
+            next: count,
+            had: (count * PIECE as u64).min(len),
+            whole,
+        })
+    }
+
+    /// The number of its file system.
+    pub(super) fn disk(&self) -> u64 {
+        self.disk
+    }
+
+    /// Another way into it, for a test.
+    #[cfg(test)]
+    pub(super) fn set_file(&mut self, file: File) {
+        self.file = file;
     }
 
     /// Prepares for a piece that is about to be read.
@@ -112,7 +137,7 @@ impl Gathering {
             self.whole = false;
         }
         self.hashes.clear();
-        self.next = 0;
+        (self.next, self.had) = (0, 0);
         Ok(self.file.set_len(0)?)
     }
 
@@ -123,8 +148,8 @@ impl Gathering {
         }
     }
 
-    /// Verifies it, and gives it its name; whether it was here already.
-    pub(super) fn end(mut self, expected: Hash, force: bool) -> Result<bool> {
+    /// Verifies it, and gives it its name; how many bytes of it were here already.
+    pub(super) fn end(mut self, expected: Hash, force: bool) -> Result<u64> {
         if self.len == 0 && !self.whole {
             self.hashes.clear();
         }
@@ -135,12 +160,12 @@ impl Gathering {
         }
         if self.whole {
             rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
-            return Ok(true);
+            return Ok(self.had);
         }
         self.file.set_len(self.len)?;
         let finished = self.place.finish(&self.file, self.mode, force);
         finished.inspect_err(|_| self.place.abandon(&self.file))?;
-        Ok(false)
+        Ok(self.had)
     }
 }
 

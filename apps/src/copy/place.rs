@@ -76,6 +76,11 @@ impl Root {
         Ok(Root(fd.with_context(|| format!("opening {}", path.display()))?))
     }
 
+    /// Waits until all that its file system has is on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.0).context("writing to the disk")
+    }
+
     /// The place of a path; the directories on its way exist.
     pub(super) fn place(&self, path: &[u8]) -> Result<Place> {
         let names = names(path)?;

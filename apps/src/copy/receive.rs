@@ -1,6 +1,6 @@
 //! The receiving end of one copy.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::Write;
 use std::net::TcpStream;
 
@@ -9,14 +9,24 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, Reading, Receiver, RecvError,
 };
+use rdma_conn::verbs_safe::RegisterError;
 
 use super::gathering::{Gathering, WORTH_MAPPING};
-use super::place::{Place, Root};
-use super::wire::{APP_BYTES, GREETING, Hash, PIECE, Reply, What, Word, hash_of_hashes};
+use super::place::Root;
+use super::wire::{APP_BYTES, Finished, GREETING, Hash, PIECE, Reply, What, Word, hash_of_hashes};
 use crate::args::Copy;
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
+/// Things to be done that are kept, whatever the sender asks for: words without bytes take
+/// no buffer.
+const STEPS: usize = 64;
+/// Files that are gathered at a time, each of which has a descriptor or two. A sender
+/// begins [`AHEAD`](super::send::AHEAD) of them ahead.
+const FILES: usize = 2 * super::send::AHEAD;
+
+/// Entries that have failed whose names are kept.
+const FAILED: usize = 1000;
 
 /// What came of a copy.
 #[derive(Debug, Default)]
@@ -29,9 +39,11 @@ pub(super) struct Received {
     /// of a size that is worth it have not.
     pub(super) mapped: u64,
     pub(super) not_mapped: Option<String>,
+    /// How many entries have failed, and the first of them, with the reasons.
+    pub(super) failures: u64,
     pub(super) failed: Vec<(String, String)>,
-    /// The sender has said that this is all.
-    pub(super) finished: bool,
+    /// The sender has said that this is all, and so it has become.
+    pub(super) finished: Option<Finished>,
 }
 
 /// Settings of either end.
@@ -54,24 +66,7 @@ pub(super) fn receive(
     let stream = incoming.stream().try_clone()?;
     let receiver = incoming.accept(device, config)?;
     stream.set_write_timeout(None)?;
-    let buffers = (0..BUFFERS)
-        .map(|_| device.pd().register_buffer(PIECE, BufferConfig::default()))
-        .collect::<Result<_, _>>()
-        .context("registering memory to read into")?;
-    let mut receiving = Receiving {
-        receiver,
-        device,
-        stream,
-        root,
-        force: options.force,
-        maps: !options.buffers,
-        buffers,
-        steps: VecDeque::new(),
-        files: HashMap::new(),
-        modes: Vec::new(),
-        names: HashMap::new(),
-        received: Received::default(),
-    };
+    let mut receiving = Receiving::new(receiver, device, stream, root, options)?;
     receiving.run()?;
     Ok(receiving.received)
 }
@@ -102,16 +97,53 @@ struct Receiving<'a> {
     force: bool,
     /// Whether pieces may land in the files themselves.
     maps: bool,
+    /// Whether all that was copied is on its disk before that is said.
+    syncs: bool,
+    /// File systems none of whose files can be registered, by their numbers.
+    refused: HashSet<u64>,
     buffers: Vec<Buffer>,
     steps: VecDeque<Step>,
     files: HashMap<u32, Gathering>,
-    /// Modes of directories, which they get at the end: they have to be filled before.
-    modes: Vec<(Place, u32)>,
+    /// Modes of directories, by their paths, which they get at the end: they have to be
+    /// filled before. No descriptor is kept: there may be more of them than descriptors.
+    modes: BTreeMap<Vec<u8>, u32>,
+    /// Entries that were begun, in order, and the names of those that have not ended.
+    begun: u32,
     names: HashMap<u32, String>,
     received: Received,
 }
 
-impl Receiving<'_> {
+impl<'a> Receiving<'a> {
+    fn new(
+        receiver: Receiver,
+        device: &'a Device,
+        stream: TcpStream,
+        root: &'a Root,
+        options: &Copy,
+    ) -> Result<Receiving<'a>> {
+        let buffers = (0..BUFFERS)
+            .map(|_| device.pd().register_buffer(PIECE, BufferConfig::default()))
+            .collect::<Result<_, _>>()
+            .context("registering memory to read into")?;
+        Ok(Receiving {
+            receiver,
+            device,
+            stream,
+            root,
+            force: options.force,
+            maps: !options.buffers,
+            syncs: !options.no_sync,
+            refused: HashSet::new(),
+            buffers,
+            steps: VecDeque::new(),
+            files: HashMap::new(),
+            modes: BTreeMap::new(),
+            begun: 0,
+            names: HashMap::new(),
+            received: Received::default(),
+        })
+    }
+
     fn run(&mut self) -> Result<()> {
         loop {
             let open = self.ask()?;
@@ -127,10 +159,12 @@ impl Receiving<'_> {
         }
     }
 
-    /// Begins to read all that is offered, as long as there are buffers; whether more may
-    /// come.
+    /// Begins to read all that is offered, as long as there are buffers and not too much is
+    /// to be done; whether more may come.
     fn ask(&mut self) -> Result<bool> {
-        while let Some(buffer) = self.buffers.pop() {
+        while self.steps.len() < STEPS
+            && let Some(buffer) = self.buffers.pop()
+        {
             let (word, bytes) = match self.receiver.try_next_request() {
                 Ok(request) => (Word::decode(request.app())?, request.bytes()),
                 Err(e) => {
@@ -154,19 +188,24 @@ impl Receiving<'_> {
             word => return self.read_word(word, bytes, buffer),
         };
         let room = self.prepare(entry, number, bytes)?;
+        self.read_piece(Piece { entry, number, hash, bytes }, room, buffer)
+    }
+
+    /// Begins to read a piece: the oldest message.
+    fn read_piece(&mut self, piece: Piece, room: Option<FileRegion>, buffer: Buffer) -> Result<()> {
         let mut request = self.receiver.next_request()?;
         if let Some(region) = room {
             match request.read_into_file(region) {
                 Ok(reading) => {
-                    let piece = Piece { entry, number, hash, bytes };
                     self.steps.push_back(Step::Place(reading, piece, buffer));
                     return Ok(());
                 }
                 Err(not_read) => request = not_read.request,
             }
         }
+        let Piece { entry, number: piece, hash, .. } = piece;
         let reading = request.read_into(buffer).map_err(|e| anyhow!("{}", e.why))?;
-        self.steps.push_back(Step::Read(reading, word));
+        self.steps.push_back(Step::Read(reading, Word::Data { entry, piece, hash }));
         Ok(())
     }
 
@@ -190,11 +229,18 @@ impl Receiving<'_> {
         if let Err(e) = file.expect(piece, self.force) {
             return self.give_up(entry, &e).map(|()| None);
         }
-        if !self.maps || bytes < WORTH_MAPPING {
+        let disk = file.disk();
+        if !self.maps || bytes < WORTH_MAPPING || self.refused.contains(&disk) {
             return Ok(None);
         }
-        let room = file.room(self.device, piece, bytes);
-        Ok(room.map_err(|e| self.received.not_mapped = Some(format!("{e:#}"))).ok())
+        let room = file.room(self.device, piece, bytes).map_err(|e| {
+            // What was refused once is refused again, and trying costs more than a copy.
+            if e.is::<RegisterError>() {
+                self.refused.insert(disk);
+            }
+            self.received.not_mapped = Some(format!("{e:#}"));
+        });
+        Ok(room.ok())
     }
 
     fn step(&mut self, step: Step) -> Result<()> {
@@ -234,7 +280,7 @@ impl Receiving<'_> {
 
     /// Writes a piece.
     fn piece(&mut self, entry: u32, piece: u64, hash: Hash, bytes: &[u8]) -> Result<()> {
-        ensure!(self.names.contains_key(&entry), "a piece of nothing");
+        ensure!(entry < self.begun, "a piece of nothing");
         let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
         match file.write(piece, hash, bytes) {
             Ok(()) => Ok(()),
@@ -244,9 +290,10 @@ impl Receiving<'_> {
 
     /// A piece is in its file.
     fn placed(&mut self, reading: FileReading, piece: &Piece, buffer: Buffer) -> Result<()> {
-        drop(self.receiver.wait_file(reading)?);
-        self.buffers.push(buffer);
         let Piece { entry, number, hash, bytes } = *piece;
+        let landed = self.receiver.wait_file(reading);
+        drop(landed.with_context(|| self.cut_off(entry))?);
+        self.buffers.push(buffer);
         self.received.read += bytes;
         self.received.mapped += bytes;
         let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
@@ -254,6 +301,16 @@ impl Receiving<'_> {
             Ok(()) => Ok(()),
             Err(e) => self.give_up(entry, &e),
         }
+    }
+
+    /// What to do about a piece that could not land in its file: the queue pair has ended
+    /// with it.
+    fn cut_off(&self, entry: u32) -> String {
+        let name = self.names.get(&entry).map_or("a file", String::as_str);
+        format!(
+            "writing to {name} itself (if somebody has cut it off, or its disk is full: run the \
+             copy again, which goes on from there; with --buffers only that file fails)"
+        )
     }
 
     fn give_up(&mut self, entry: u32, why: &anyhow::Error) -> Result<()> {
@@ -272,11 +329,14 @@ impl Receiving<'_> {
         name: &[u8],
         target: &[u8],
     ) -> Result<()> {
+        ensure!(self.files.len() < FILES, "more than {FILES} files at a time");
+        ensure!(entry == self.begun, "an entry out of order");
+        self.begun += 1;
         self.names.insert(entry, String::from_utf8_lossy(name).into_owned());
         let begun = self.root.place(name).and_then(|place| match what {
             What::Directory => {
                 place.make_directory()?;
-                self.modes.push((place, mode));
+                self.modes.insert(name.to_vec(), mode);
                 Ok(None)
             }
             What::Link => place.make_link(target, self.force).map(|()| None),
@@ -295,10 +355,9 @@ impl Receiving<'_> {
 
     fn end(&mut self, entry: u32, hash: Hash) -> Result<()> {
         let Some(file) = self.files.remove(&entry) else { return Ok(()) };
-        let had = file.len;
         match file.end(hash, self.force) {
-            Ok(kept) => {
-                self.received.had += if kept { had } else { 0 };
+            Ok(had) => {
+                self.received.had += had;
                 self.done(entry)
             }
             Err(e) => self.fail(entry, format!("{e:#}")),
@@ -306,25 +365,37 @@ impl Receiving<'_> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        for (place, mode) in self.modes.drain(..).rev() {
-            if let Err(e) = place.set_directory_mode(mode) {
-                tracing::warn!(error = %e, "a directory has not got its mode");
+        // What is in a directory comes before it: it may be shut afterwards.
+        for (name, mode) in std::mem::take(&mut self.modes).iter().rev() {
+            let set = self.root.place(name).and_then(|place| place.set_directory_mode(*mode));
+            if let Err(e) = set {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(%name, error = %e, "a directory has not got its mode");
             }
         }
-        self.received.finished = true;
+        if self.syncs {
+            self.root.sync()?;
+        }
         let Received { read, mapped, .. } = self.received;
-        self.reply(&Reply::Finished { mapped, buffered: read - mapped })
+        let finished = Finished { mapped, buffered: read - mapped, synced: self.syncs };
+        self.received.finished = Some(finished);
+        self.reply(&Reply::Finished(finished))
     }
 
     fn done(&mut self, entry: u32) -> Result<()> {
         self.received.entries += 1;
+        self.names.remove(&entry);
         self.reply(&Reply::Done { entry })
     }
 
     fn fail(&mut self, entry: u32, why: String) -> Result<()> {
-        let name = self.names.get(&entry).cloned().unwrap_or_default();
+        // It has failed once, whatever else is said of it.
+        let Some(name) = self.names.remove(&entry) else { return Ok(()) };
         tracing::info!(name, why, "not copied");
-        self.received.failed.push((name, why.clone()));
+        self.received.failures += 1;
+        if self.received.failed.len() < FAILED {
+            self.received.failed.push((name, why.clone()));
+        }
         self.reply(&Reply::Failed { entry, why })
     }
 
@@ -334,3 +405,6 @@ impl Receiving<'_> {
         self.stream.write_all(&line).context("telling the sender")
     }
 }
+
+#[cfg(test)]
+mod tests;

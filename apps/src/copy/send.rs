@@ -16,11 +16,11 @@ use rdma_conn::verbs_safe::BufferConfig;
 use rustix::fs::OFlags;
 
 use super::source::{Entry, Pieces};
-use super::wire::{APP_BYTES, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
+use super::wire::{APP_BYTES, Finished, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
 /// others are being sent.
-const AHEAD: usize = 64;
+pub(super) const AHEAD: usize = 64;
 /// The longest line of a reply.
 const MOST_LINE: u64 = 1 << 16;
 /// How long it is waited for a reply until it is looked whether the receiver lives.
@@ -45,9 +45,8 @@ pub(super) struct Done {
     /// Bytes that were sent, and that were there already.
     pub(super) sent: u64,
     pub(super) had: u64,
-    /// Bytes that have landed in the receiver's files themselves, and that it has written
-    /// out of buffers, as it says.
-    pub(super) landed: Option<(u64, u64)>,
+    /// How it was written, as the receiver says.
+    pub(super) finished: Option<Finished>,
     /// What failed: entry, and why.
     pub(super) failed: Vec<(usize, String)>,
 }
@@ -62,7 +61,7 @@ pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Res
     let empty = source.device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
     let count = source.entries.len();
     let copying =
-        Copying { source, sender, replies, empty, known: vec![None; count], landed: None, bar };
+        Copying { source, sender, replies, empty, known: vec![None; count], finished: None, bar };
     copying.run()
 }
 
@@ -101,7 +100,7 @@ struct Copying<'a> {
     /// For messages that are words only.
     empty: FrozenBuffer,
     known: Vec<Option<Known>>,
-    landed: Option<(u64, u64)>,
+    finished: Option<Finished>,
     bar: &'a ProgressBar,
 }
 
@@ -127,10 +126,10 @@ impl Copying<'_> {
                 _ => done.entries += 1,
             }
         }
-        while self.landed.is_none() {
+        while self.finished.is_none() {
             self.hear()?;
         }
-        done.landed = self.landed;
+        done.finished = self.finished;
         self.take_back()?;
         self.sender.wait_all()?;
         self.take_back()?;
@@ -267,8 +266,8 @@ impl Copying<'_> {
             Reply::Have { entry, pieces, hash } => (entry, Known::Have { pieces, hash }),
             Reply::Done { entry } => (entry, Known::Done),
             Reply::Failed { entry, why } => (entry, Known::Failed(why)),
-            Reply::Finished { mapped, buffered } => {
-                self.landed = Some((mapped, buffered));
+            Reply::Finished(finished) => {
+                self.finished = Some(finished);
                 return Ok(());
             }
         };

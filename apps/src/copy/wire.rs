@@ -142,10 +142,20 @@ pub(super) enum Reply {
     Done { entry: u32 },
     /// It is not, and why.
     Failed { entry: u32, why: String },
-    /// All is done.
-    /// That was all. Bytes of pieces that have landed in the files themselves, and that were
-    /// written out of buffers.
-    Finished { mapped: u64, buffered: u64 },
+    /// That was all.
+    Finished(Finished),
+}
+
+/// What a receiver says of a copy that is done.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Finished {
+    /// Bytes of pieces that have landed in the files themselves, and that were written out
+    /// of buffers.
+    pub(super) mapped: u64,
+    pub(super) buffered: u64,
+    /// Whether all of it is on the disk.
+    #[serde(default)]
+    pub(super) synced: bool,
 }
 
 #[cfg(test)]

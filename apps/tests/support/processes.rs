@@ -110,7 +110,22 @@ impl Running {
     /// A listener, and where it listens.
     #[track_caller]
     pub fn listener(args: &[&str]) -> (Running, SocketAddr) {
-        let mut running = Running::command(&[args, &["--listen", "127.0.0.1:0"]].concat());
+        Running::listening(Running::command(&[args, &["--listen", "127.0.0.1:0"]].concat()))
+    }
+
+    /// A listener that may have so many descriptors.
+    #[track_caller]
+    pub fn listener_limited(descriptors: u32, args: &[&str]) -> (Running, SocketAddr) {
+        let limit = format!("ulimit -n {descriptors} && exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_rdma-conn")]);
+        command.args(["--device", &super::device(), "--json"]);
+        let command = command.args(args).args(["--listen", "127.0.0.1:0"]);
+        Running::listening(Running::new(command))
+    }
+
+    #[track_caller]
+    fn listening(mut running: Running) -> (Running, SocketAddr) {
         let said = running.wait_for("listening on ");
         let address = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
         (running, address)
@@ -159,6 +174,11 @@ impl Running {
             assert!(Instant::now() < end, "{} does not stop", self.what);
             std::thread::yield_now();
         }
+    }
+
+    /// Has it go on after [`stop`](Self::stop).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Kills it, which must not have ended by itself.

@@ -1,0 +1,155 @@
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use rdma_conn::direct_read::{Sender, pair};
+
+use super::*;
+use crate::copy::wire::hash;
+
+/// A command line, for its options.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: Copy,
+}
+
+/// A directory that a receiver fills, and whoever sends to it.
+struct Scratch {
+    path: PathBuf,
+    root: Root,
+    device: Device,
+    /// The senders' end of the streams: connected, and never read.
+    listener: TcpListener,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let root = Root::open(&path).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Scratch { path, root, device: rdma_conn::device::soft().unwrap(), listener }
+    }
+
+    fn ends(&self) -> (Sender<Buffer>, Receiving<'_>) {
+        let base = Config { linger: std::time::Duration::ZERO, ..Config::default() };
+        let (sender, receiver) = pair(&self.device, &self.device, &config(base)).unwrap();
+        let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        let Line { options } = Line::parse_from(["copy"]);
+        let receiving = Receiving::new(receiver, &self.device, stream, &self.root, &options);
+        (sender, receiving.unwrap())
+    }
+
+    fn buffer(&self, bytes: usize) -> Buffer {
+        self.device.pd().register_buffer(bytes, BufferConfig::READABLE).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The only file in a directory.
+fn only_file(inside: &Path) -> PathBuf {
+    let mut files: Vec<_> = std::fs::read_dir(inside).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files.remove(0)
+}
+
+/// A piece of a file that has been begun, offered and seen.
+fn offered(scratch: &Scratch, sender: &mut Sender<Buffer>, receiving: &mut Receiving<'_>) -> Piece {
+    receiving.begin(0, What::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
+    let (entry, number, hash) = (0, 0, hash(&[0; PIECE]));
+    let app = Word::Data { entry, piece: number, hash }.encode();
+    sender.send_async(scratch.buffer(PIECE), &app).unwrap();
+    receiving.receiver.next_request().unwrap();
+    Piece { entry, number, hash, bytes: PIECE as u64 }
+}
+
+#[test]
+fn words_without_bytes_are_not_taken_without_end() {
+    let scratch = Scratch::new("copy-words");
+    let (mut sender, mut receiving) = scratch.ends();
+    for _ in 0..STEPS {
+        // As many as the window takes, each time; what was taken leaves room for more.
+        let app = Word::Abandon { entry: 0 }.encode();
+        while sender.try_send_part(scratch.buffer(0), 0..0, &app).is_ok() {
+            assert!(receiving.ask().unwrap());
+        }
+        while let Ok(Some(_)) = sender.try_take() {}
+    }
+    assert_eq!(receiving.steps.len(), STEPS, "more is kept than is to be done at a time");
+}
+
+#[test]
+fn files_are_not_begun_without_end() {
+    let scratch = Scratch::new("copy-many");
+    let (_sender, mut receiving) = scratch.ends();
+    let mut begin = |entry: u32| {
+        receiving.begin(entry, What::File, 0o600, 1, format!("{entry}").as_bytes(), b"")
+    };
+    (0..FILES as u32).for_each(|entry| begin(entry).unwrap());
+    assert!(begin(FILES as u32).unwrap_err().to_string().contains("at a time"));
+}
+
+/// A file that cannot be mapped is one that was opened for writing only.
+#[test]
+fn where_registration_was_refused_no_other_piece_tries() {
+    let scratch = Scratch::new("copy-refused");
+    let (_sender, mut receiving) = scratch.ends();
+    receiving.begin(0, What::File, 0o600, 3 * PIECE as u64, b"file", b"").unwrap();
+    let path = only_file(&scratch.path);
+    let bytes = || std::fs::metadata(&path).unwrap().len();
+    let opened = |read| {
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        File::options().read(read).write(true).custom_flags(flags).open(&path).unwrap()
+    };
+    receiving.files.get_mut(&0).unwrap().set_file(opened(false));
+    assert!(receiving.prepare(0, 0, PIECE as u64).unwrap().is_none());
+    let why = receiving.received.not_mapped.clone().unwrap();
+    assert!(why.contains("mapping a file"), "{why}");
+    let before = bytes();
+    receiving.files.get_mut(&0).unwrap().set_file(opened(true));
+    assert!(receiving.prepare(0, 1, PIECE as u64).unwrap().is_none(), "it tried again");
+    assert_eq!(bytes(), before, "room was made for nothing");
+    receiving.refused.clear();
+    assert!(receiving.prepare(0, 2, PIECE as u64).unwrap().is_some());
+}
+
+#[test]
+fn a_piece_that_has_no_place_to_land_in_says_what_to_do() {
+    let scratch = Scratch::new("copy-cut-off");
+    let (mut sender, mut receiving) = scratch.ends();
+    let piece = offered(&scratch, &mut sender, &mut receiving);
+    let room = receiving.prepare(0, 0, PIECE as u64).unwrap();
+    assert!(room.is_some());
+    File::options().write(true).open(only_file(&scratch.path)).unwrap().set_len(0).unwrap();
+    let buffer = receiving.buffers.pop().unwrap();
+    receiving.read_piece(piece, room, buffer).unwrap();
+    let step = receiving.steps.pop_front().unwrap();
+    let why = format!("{:#}", receiving.step(step).unwrap_err());
+    for says in ["writing to file itself", "run the copy again", "--buffers", "LOC_PROT"] {
+        assert!(why.contains(says), "{why}");
+    }
+}
+
+#[test]
+fn entries_come_in_order_and_fail_once() {
+    let scratch = Scratch::new("copy-order");
+    let (_sender, mut receiving) = scratch.ends();
+    let mut begin = |entry: u32| receiving.begin(entry, What::Directory, 0o700, 0, b"..", b"");
+    assert!(begin(1).is_err(), "the second one first");
+    begin(0).unwrap();
+    assert!(begin(0).is_err(), "twice");
+    receiving.step(Step::Word(Word::Abandon { entry: 0 })).unwrap();
+    assert_eq!((receiving.received.failures, receiving.received.failed.len()), (1, 1));
+    for entry in 1..=FAILED as u32 {
+        receiving.begin(entry, What::Directory, 0o700, 0, b"..", b"").unwrap();
+    }
+    let Received { failures, failed, .. } = &receiving.received;
+    assert_eq!((*failures, failed.len(), receiving.names.len()), (FAILED as u64 + 1, FAILED, 0));
+}
