@@ -320,6 +320,32 @@ fn what_landed_in_a_file_leaves_the_way_free_for_buffers() {
     });
 }
 
+/// A ticket of another receiver, with a number that this one has given out, too.
+#[test]
+fn a_ticket_of_another_receiver_takes_nothing_away() {
+    bounded(|| {
+        let device = device();
+        let ends = || pair(&device, &device, &Config::default()).unwrap();
+        let ((mut sender, mut receiver), (mut others, mut other)) = (ends(), ends());
+        sender.send_async(message(&device, 1, 0, 5000), b"").unwrap();
+        sender.send_async(message(&device, 1, 1, 100), b"").unwrap();
+        others.send_async(message(&device, 2, 0, 100), b"").unwrap();
+        others.send_async(message(&device, 2, 1, 5000), b"").unwrap();
+        let region = || device.pd().register_file(file(5000), 0, 5000).unwrap();
+        let in_file = receiver.next_request().unwrap().read_into_file(region()).unwrap();
+        let in_buffer = receiver.request_async(buffer(&device, 100)).unwrap();
+        let first = other.request_async(buffer(&device, 100)).unwrap();
+        let second = other.next_request().unwrap().read_into_file(region()).unwrap();
+        assert!(matches!(receiver.wait(first), Err(RecvError::UnknownTicket)), "a file's");
+        assert!(matches!(receiver.wait_file(second), Err(RecvError::UnknownTicket)));
+        assert!(matches!(other.wait(in_buffer), Err(RecvError::UnknownTicket)));
+        receiver.wait_file(in_file).unwrap();
+        support::assert_content(&receiver.wait(in_buffer).unwrap(), 1, 1, 100);
+        support::assert_content(&other.wait(first).unwrap(), 2, 0, 100);
+        other.wait_file(second).unwrap();
+    });
+}
+
 #[test]
 fn the_smaller_window_holds_and_a_full_one_is_told() {
     for (ours, theirs) in [(3, 8), (8, 3)] {

@@ -405,6 +405,30 @@ fn acknowledgements_that_cannot_be_are_violations() {
     assert!(matches!(ended, Ended::Protocol(Violation::Acknowledgement(_))), "{ended}");
 }
 
+/// A sender that sleeps until it is rung, and is rung for nothing, asks again: it sleeps
+/// as long as the liar is silent.
+#[test]
+fn a_bell_without_an_acknowledgement_is_asked_for_again() {
+    for ack in [AckMode::Write, AckMode::Cumulative, AckMode::Pull] {
+        bounded(move || {
+            let device = device();
+            let wait = WaitStrategy::Block;
+            let config = Config { ack, wait, keepalive: NEVER, ..Config::default() };
+            let (mut liar, mut sender) = Liar::as_receiver(&device, &config);
+            let ticket = sender.send_async(readable(&device, 64), b"").unwrap();
+            let waiting = std::thread::spawn(move || sender.wait(ticket).map(drop));
+            liar.receive();
+            for _ in 0..10 {
+                assert!(liar.receive().is_empty(), "a message, where a bell was to be asked for");
+                liar.say(Notice::Bell(1).encode());
+            }
+            liar.say(Notice::Stop.encode());
+            let ended = waiting.join().unwrap();
+            assert_eq!(ended, Err(SendError::Ended(Ended::PeerStopped)), "{ack:?}");
+        });
+    }
+}
+
 #[test]
 fn an_offer_is_read_only() {
     let ended = sentence(AckMode::Write, |liar, request| {

@@ -9,6 +9,8 @@ use super::{Peer, RecvError};
 /// A message that is being read, and what to [`wait`](super::Receiver::wait) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reading {
+    /// The number of its receiver.
+    pub(super) receiver: u32,
     pub(super) ticket: u64,
 }
 
@@ -16,6 +18,8 @@ pub struct Reading {
 /// [`wait_file`](super::Receiver::wait_file) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileReading {
+    /// The number of its receiver.
+    pub(super) receiver: u32,
     pub(super) ticket: u64,
 }
 

@@ -1,6 +1,7 @@
 //! The receiving half, for one peer or many.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use conn_core::direct_read::Refusal;
@@ -29,6 +30,9 @@ pub struct ReceiverStats {
     pub work_requests: u64,
 }
 
+/// Numbers of receivers, so that a ticket tells whose it is.
+static RECEIVERS: AtomicU32 = AtomicU32::new(0);
+
 /// The receiving half of a Direct Read connection: of one sender or of many, on one
 /// completion queue, for one thread.
 ///
@@ -40,6 +44,7 @@ pub struct ReceiverStats {
 /// Dropping a receiver tells its senders that nothing more will be read.
 #[derive(Debug)]
 pub struct Receiver {
+    pub(super) serial: u32,
     pub(super) cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     /// Here but for the time of a poll.
@@ -88,6 +93,8 @@ impl Receiver {
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
         let ReceiverParts { cq, channel, shared, share, max_peers, config } = parts;
         Receiver {
+            // Relaxed: a number, and nothing that it would publish.
+            serial: RECEIVERS.fetch_add(1, Ordering::Relaxed),
             cq,
             channel,
             batch: None,
@@ -322,8 +329,9 @@ impl Receiver {
     /// [`RecvError::Peer`] when it could not be read: there may be a part of it.
     /// [`RecvError::UnknownTicket`].
     pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, RecvError> {
+        let FileReading { receiver, ticket } = reading;
         let Landed { peer, room, ended, .. } =
-            self.landed_until(reading.ticket, Deadline::NEVER)?;
+            self.landed_until(receiver, ticket, Deadline::NEVER)?;
         match (room, ended) {
             (_, Some(ended)) => Err(RecvError::Peer { peer, ended }),
             (Room::File(region), None) => Ok(region),
@@ -345,16 +353,23 @@ impl Receiver {
             at = next(&self.landed);
         }
         let Some(landed) = at.and_then(|at| self.landed.remove(at)) else { return Ok(None) };
-        let reading = Reading { ticket: landed.ticket };
+        let reading = Reading { receiver: self.serial, ticket: landed.ticket };
         message(landed).map(|message| Some((reading, message)))
     }
 
     fn wait_until(&mut self, reading: Reading, deadline: Deadline) -> Result<Message, RecvError> {
-        self.landed_until(reading.ticket, deadline).and_then(message)
+        let Reading { receiver, ticket } = reading;
+        self.landed_until(receiver, ticket, deadline).and_then(message)
     }
 
-    fn landed_until(&mut self, ticket: u64, deadline: Deadline) -> Result<Landed, RecvError> {
-        if ticket > self.tickets {
+    /// Waits for a message by the numbers of its receiver and of itself.
+    fn landed_until(
+        &mut self,
+        receiver: u32,
+        ticket: u64,
+        deadline: Deadline,
+    ) -> Result<Landed, RecvError> {
+        if receiver != self.serial {
             return Err(RecvError::UnknownTicket);
         }
         let mut idle = self.idle(deadline);

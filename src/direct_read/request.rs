@@ -43,8 +43,9 @@ impl<'r> Request<'r> {
     /// # Errors
     /// [`NotRead`] with the buffer and the request, as when the buffer is too short.
     pub fn read_into(self, buffer: Buffer) -> Result<Reading, NotRead<'r>> {
+        let receiver = self.receiver.serial;
         match self.receiver.read_oldest(Room::Buffer(buffer)) {
-            Ok(ticket) => Ok(Reading { ticket }),
+            Ok(ticket) => Ok(Reading { receiver, ticket }),
             Err((Room::Buffer(buffer), why)) => Err(NotRead { request: Some(self), buffer, why }),
             Err((Room::File(_), _)) => unreachable!("a buffer was handed over"),
         }
@@ -77,8 +78,9 @@ impl<'r> Request<'r> {
     /// # Errors
     /// [`NotReadIntoFile`] with the registration and the request.
     pub fn read_into_file(self, region: FileRegion) -> Result<FileReading, NotReadIntoFile<'r>> {
+        let receiver = self.receiver.serial;
         match self.receiver.read_oldest(Room::File(region)) {
-            Ok(ticket) => Ok(FileReading { ticket }),
+            Ok(ticket) => Ok(FileReading { receiver, ticket }),
             Err((Room::File(region), why)) => Err(NotReadIntoFile { request: self, region, why }),
             Err((Room::Buffer(_), _)) => unreachable!("a file was handed over"),
         }

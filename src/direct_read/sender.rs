@@ -111,6 +111,8 @@ pub struct Sender<B: Offer = Buffer> {
     bell: bool,
     /// The message that a bell was asked for last.
     bell_for: u64,
+    /// Looks in vain since the receiver has rung.
+    vain_looks: u32,
     config: Config,
     app_limit: usize,
     ended: Option<Ended>,
@@ -163,6 +165,7 @@ impl<B: Offer> Sender<B> {
             looks: 0,
             bell: false,
             bell_for: 0,
+            vain_looks: 0,
             config: parts.config,
             app_limit: parts.app_limit,
             ended: None,

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use verbs_sys::ibv_access_flags;
 
@@ -63,9 +63,11 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`RegisterError::Map`]: it is no file of that length, or `offset` (a multiple of the
-    /// system's pages) or `len` (at least 1) cannot be. [`RegisterError::Refused`]: the
-    /// device, or the kernel, which pins no files on disks for long (Linux 6.5 and later)
-    /// and those in memory (tmpfs) always.
+    /// system's pages, or of its file system's huge ones) or `len` (at least 1) cannot be. [`RegisterError::Refused`]: the
+    /// device. One of the kernel's that does not page on demand gets files in memory only
+    /// (tmpfs, hugetlbfs), whose pages may be pinned: those of a file on a disk may be
+    /// written out and taken for clean while the device goes on writing to them (Linux 6.5
+    /// and later refuses to pin such).
     ///
     /// ```
     /// # let devices = verbs_safe::devices(soft_rnic::table())?;
@@ -84,13 +86,15 @@ impl ProtectionDomain {
         offset: u64,
         len: usize,
     ) -> Result<FileRegion, RegisterError> {
-        let mapping = Arc::new(Backing::File(FileMapping::new(&file, offset, len)?));
+        let mapping = FileMapping::new(&file, offset, len)?;
+        let may_be_pinned = mapping.in_memory && self.context().is_kernels();
+        let mapping = Arc::new(Backing::File(mapping));
         let register = |access| Registration::part(self, mapping.clone(), 0, len, access);
         let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         let on_demand = ibv_access_flags(local.0 | ibv_access_flags::IBV_ACCESS_ON_DEMAND.0);
         let data = match register(on_demand) {
             // What the kernel registers otherwise, it pins.
-            Err(RegisterError::Refused { .. }) if self.context().is_kernels() => register(local)?,
+            Err(RegisterError::Refused { .. }) if may_be_pinned => register(local)?,
             other => other?,
         };
         Ok(FileRegion { data: Arc::new(data), len })
@@ -102,7 +106,31 @@ impl ProtectionDomain {
 pub struct FileMapping {
     base: NonNull<u8>,
     len: usize,
+    /// It has pages in memory only.
+    in_memory: bool,
     maker: Maker,
+}
+
+/// What a file system says of its files' pages.
+struct Pages {
+    /// They are nowhere but in memory.
+    in_memory: bool,
+    /// Bytes of one, of which mappings consist.
+    bytes: usize,
+}
+
+impl Pages {
+    fn of(file: &impl AsFd) -> Result<Pages, Errno> {
+        const TMPFS: u64 = 0x0102_1994;
+        const HUGETLBFS: u64 = 0x9584_58f6;
+        let stat = fstatfs(file)?;
+        Ok(match stat.f_type as u64 & 0xffff_ffff {
+            TMPFS => Pages { in_memory: true, bytes: page_bytes() },
+            // Its blocks are its pages. Less than a whole one cannot be unmapped.
+            HUGETLBFS => Pages { in_memory: true, bytes: stat.f_bsize as usize },
+            _ => Pages { in_memory: false, bytes: page_bytes() },
+        })
+    }
 }
 
 // SAFETY: the mapping is addresses that this value owns; it has no accessors.
@@ -116,19 +144,21 @@ impl FileMapping {
         let stat = fstat(file).map_err(|e| error("looking at a file", e.into()))?;
         let end = offset.checked_add(len as u64);
         let fits = end.is_some_and(|end| stat.st_size >= 0 && end <= stat.st_size as u64);
+        let pages = Pages::of(file).map_err(|e| error("looking at a file system", e))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if !is_file || !fits || len == 0 || !offset.is_multiple_of(page_bytes() as u64) {
+        if !is_file || !fits || len == 0 || !offset.is_multiple_of(pages.bytes as u64) {
             return Err(error("choosing a piece of a file", Errno::EINVAL));
         }
         let failed = |errno| error("mapping a file", errno);
-        let whole = round_up(len, page_bytes()).ok_or(failed(Errno::ENOMEM))?;
+        let whole = round_up(len, pages.bytes).ok_or(failed(Errno::ENOMEM))?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
         let base = unsafe { mmap(null_mut(), whole, protection, MapFlags::SHARED, file, offset) }
             .map_err(|e| failed(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
         keep_out_of_children(base, whole);
-        Ok(FileMapping { base, len: whole, maker: Maker::this() })
+        let in_memory = pages.in_memory;
+        Ok(FileMapping { base, len: whole, in_memory, maker: Maker::this() })
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -149,5 +179,28 @@ impl Drop for FileMapping {
         if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
             leaked("a mapping of a file", errno.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn files_in_memory_are_told_from_others_and_huge_pages_from_small_ones() {
+        let memory = Pages::of(&memfd_create("small", MemfdFlags::CLOEXEC).unwrap()).unwrap();
+        assert!(memory.in_memory);
+        assert_eq!(memory.bytes, page_bytes());
+        let other = Pages::of(&std::fs::File::open("/proc/self/status").unwrap()).unwrap();
+        assert!(!other.in_memory);
+        // A kernel without huge pages has no such files.
+        let Ok(huge) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else {
+            return;
+        };
+        let huge = Pages::of(&huge).unwrap();
+        assert!(huge.in_memory);
+        assert!(huge.bytes > page_bytes() && huge.bytes.is_power_of_two(), "{}", huge.bytes);
     }
 }

@@ -133,7 +133,7 @@ impl<B: Offer> Sender<B> {
         let told = self.offers.on_notice(notice);
         match told.map_err(|e| Ended::Protocol(Violation::Acknowledgement(e)))? {
             Told::Acknowledged(acknowledged) => self.acknowledged(acknowledged),
-            Told::Bell => self.bell = false,
+            Told::Bell => (self.bell, self.vain_looks) = (false, 0),
             Told::Stopped => return Err(Ended::PeerStopped),
         }
         Ok(())
@@ -215,7 +215,11 @@ impl<B: Offer> Sender<B> {
         let before = self.offers.acked();
         let word = self.queue.landed(id).and_then(sealed::get);
         word.map_or(Ok(()), |[word]| self.counted(word))?;
-        self.vain_pulls = if self.offers.acked() > before { 0 } else { self.vain_pulls + 1 };
+        if self.offers.acked() > before {
+            self.vain_pulls = 0;
+        } else {
+            (self.vain_pulls, self.vain_looks) = (self.vain_pulls + 1, self.vain_looks + 1);
+        }
         Ok(())
     }
 

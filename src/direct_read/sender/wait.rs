@@ -100,9 +100,15 @@ impl<B: Offer> Sender<B> {
         comes || self.offers.awaited().is_none()
     }
 
-    /// Whether the receiver has told by a bell that this message is acknowledged.
+    /// Looks for the acknowledgement that a bell has told of. It comes before the bell, and
+    /// may only be half-written yet.
+    const LOOKS_BEHIND_A_BELL: u32 = 64;
+
+    /// Whether the receiver has told by a bell that this message is acknowledged, and is
+    /// still believed: whoever rings without an acknowledgement is asked again.
     pub(super) fn has_rung(&self, number: u64) -> bool {
-        !self.bell && number <= self.bell_for
+        let is_believed = self.vain_looks < Self::LOOKS_BEHIND_A_BELL;
+        !self.bell && number <= self.bell_for && is_believed
     }
 
     fn ask_for_bell(&mut self) -> Result<(), SendError> {
@@ -110,7 +116,11 @@ impl<B: Offer> Sender<B> {
             return Ok(());
         }
         let Some(number) = self.offers.awaited() else { return Ok(()) };
-        if self.has_rung(number) || self.tracker.available(WrClass::Control) == 0 {
+        if self.has_rung(number) {
+            self.vain_looks += 1;
+            return Ok(());
+        }
+        if self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }
         let imm = Notice::Bell(Notice::low(number)).encode();
