@@ -71,6 +71,14 @@
 //! end. A turn is skipped only behind an end; with fewer survivors the end can only come
 //! nearer, since repairs never take a counter beyond the most of the agreed survivors.
 //!
+//! Who lives, and does not do its part, does not hold up the others for ever. When the end has
+//! come no nearer for `suspect_ns`, whoever is waited for is suspected
+//! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, or does
+//! not acknowledge what it was sent or repaired with; or one that has what others lack, and
+//! does not repair them. (Turns that are missing are to come in sixteenths.) So a member is to
+//! be driven *and* to take its deliveries until it is finished. An end takes at most that time
+//! for each of the members that withhold something.
+//!
 //! There is no quorum: when the network splits the group, each side goes on as survivors.
 //! And a member that tells each of its peers another story, each consistent in itself, is
 //! not found out: lies are noticed one by one.
@@ -92,6 +100,7 @@ mod push;
 mod record;
 mod repair;
 mod row;
+mod standstill;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,9 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
-use conn_core::multicast::{Config, Member, Members, Policy, ROW_WORDS, Rank, RepairHeader, Words};
+use conn_core::multicast::{
+    Config, Member, Members, Policy, ROW_WORDS, Rank, RepairHeader, Status, Words,
+};
 use conn_core::seal::seal_of;
 use libfuzzer_sys::fuzz_target;
 
@@ -30,6 +32,9 @@ enum Lie {
 
 const MEMBERS: u8 = 3;
 const CAPACITY: u64 = 512;
+const SUSPECT_NS: u64 = 1_000_000;
+/// Passes in that time.
+const PARTS: u64 = 16;
 
 /// As whoever writes whole groups seals them.
 fn seal(row: &mut [u64; ROW_WORDS]) {
@@ -51,17 +56,20 @@ fuzz_target!(|lies: Vec<Lie>| {
         policy: Policy::Every(3),
         deadline_ns: 1000,
         health_ns: 100_000,
-        suspect_ns: 1_000_000,
+        suspect_ns: SUSPECT_NS,
     };
     let mut member = Member::new(config, 0).unwrap();
-    let mut rows = [[0u64; ROW_WORDS]; MEMBERS as usize];
-    let mut rings = [[0u64; (CAPACITY / 8) as usize]; MEMBERS as usize];
-    let mut private = rings;
-    let mut areas = [[0u64; RepairHeader::WORDS as usize]; MEMBERS as usize];
+    let mut memory = Memory {
+        rows: [[0; ROW_WORDS]; MEMBERS as usize],
+        rings: [[0; (CAPACITY / 8) as usize]; MEMBERS as usize],
+        private: [[0; (CAPACITY / 8) as usize]; MEMBERS as usize],
+        areas: [[0; RepairHeader::WORDS as usize]; MEMBERS as usize],
+    };
     let mut now = 0;
     let words = usize::from(Words::whole(MEMBERS).count);
     let who = |by: u8| usize::from(1 + by % (MEMBERS - 1));
     for lie in lies.into_iter().take(300) {
+        let Memory { rows, rings, areas, .. } = &mut memory;
         match lie {
             Lie::Word(by, at, value) => {
                 rows[who(by)][usize::from(at) % words] = value.into();
@@ -84,36 +92,65 @@ fuzz_target!(|lies: Vec<Lie>| {
                     of: Rank(of),
                     position: u64::from(position) * 8,
                     len: u64::from(len) * 8,
+                    turns: u64::from(number % 16),
                     number: number.into(),
                     suspected: member.suspected(),
                 };
                 areas[who(by)] = header.words();
             }
-            Lie::TornRepair(by, at, value) => areas[who(by)][usize::from(at % 6)] = value,
+            Lie::TornRepair(by, at, value) => {
+                areas[who(by)][usize::from(at) % areas[0].len()] = value
+            }
             Lie::Pass(after) => now += u64::from(after),
         }
-        for from in member.reachable().iter() {
-            member.on_row(from, now, |at| rows[from.index()][usize::from(at)]);
-        }
-        member.on_tail(0, now);
-        while let Some(copy) = member.next_copy() {
-            let range = copy.span.range();
-            let words = range.start / 8..range.end / 8;
-            private[copy.of.index()][words.clone()].copy_from_slice(&rings[copy.of.index()][words]);
-        }
-        let area = |from: Rank, word: u8| areas[from.index()][usize::from(word)];
-        while let Some(copy) = member.next_repair(area) {
-            assert!(copy.at + copy.span.len <= config.repair_bytes());
-            assert!(copy.span.range().end <= CAPACITY as usize);
-        }
-        let header = |of: Rank, at: u64| private[of.index()][(at / 8) as usize];
-        let mut pushes = 0;
-        while member.next_push(now, header).is_some() {
-            pushes += 1;
-            assert!(pushes < 1000, "pushes without end");
-        }
-        while let Some(delivery) = member.next_delivery(header) {
-            assert!(delivery.span.len <= 40 && delivery.span.offset <= CAPACITY);
-        }
+        pass(&mut member, &mut memory, now);
     }
+    // A failure (who has finished may go) comes to its end, whatever the other one withholds while it lives.
+    member.unreachable(Rank(1));
+    for _ in 0..2 * u64::from(MEMBERS) * PARTS {
+        now += SUSPECT_NS / PARTS;
+        let health = &mut memory.rows[2][usize::from(MEMBERS)];
+        *health = health.saturating_add(1);
+        seal(&mut memory.rows[2]);
+        pass(&mut member, &mut memory, now);
+    }
+    let has_ended = !matches!(member.status(), Status::Open | Status::Failing);
+    let has_failed = !member.suspected().is_empty();
+    assert!(has_ended || !has_failed, "{:?}", member.reason(Rank(2)));
 });
+
+/// What the members write, and what was copied of it.
+struct Memory {
+    rows: [[u64; ROW_WORDS]; MEMBERS as usize],
+    rings: [[u64; (CAPACITY / 8) as usize]; MEMBERS as usize],
+    private: [[u64; (CAPACITY / 8) as usize]; MEMBERS as usize],
+    areas: [[u64; RepairHeader::WORDS as usize]; MEMBERS as usize],
+}
+
+/// The drive loop, once.
+fn pass(member: &mut Member, memory: &mut Memory, now: u64) {
+    let Memory { rows, rings, private, areas } = memory;
+    for from in member.reachable().iter() {
+        member.on_row(from, now, |at| rows[from.index()][usize::from(at)]);
+    }
+    member.on_tail(0, now);
+    while let Some(copy) = member.next_copy() {
+        let range = copy.span.range();
+        let words = range.start / 8..range.end / 8;
+        private[copy.of.index()][words.clone()].copy_from_slice(&rings[copy.of.index()][words]);
+    }
+    let area = |from: Rank, word: u8| areas[from.index()][usize::from(word)];
+    while let Some(copy) = member.next_repair(area) {
+        assert!(copy.at + copy.span.len <= member.config().repair_bytes());
+        assert!(copy.span.range().end <= CAPACITY as usize);
+    }
+    let header = |of: Rank, at: u64| private[of.index()][(at / 8) as usize];
+    let mut pushes = 0;
+    while member.next_push(now, header).is_some() {
+        pushes += 1;
+        assert!(pushes < 1000, "pushes without end");
+    }
+    while let Some(delivery) = member.next_delivery(header) {
+        assert!(delivery.span.len <= 40 && delivery.span.offset <= CAPACITY);
+    }
+}

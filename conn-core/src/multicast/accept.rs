@@ -25,6 +25,9 @@ impl Member {
     /// the window; whether there were any. Of all else, [`accept`](Self::accept) judges.
     #[inline]
     fn accept_messages(&mut self, of: Rank, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
+        if self.row.suspected.contains(of) {
+            return false;
+        }
         let config = &self.config;
         let is_own = of == config.rank;
         let told = self.row.received[of.index()] + u64::from(config.window);
@@ -101,6 +104,10 @@ impl Member {
         }
         if stream.ended {
             return Err(Lie::BehindEnd);
+        }
+        let is_repaired = self.row.suspected.contains(of);
+        if is_repaired && stream.received + record.turns() > self.cut(of) {
+            return Err(Lie::NoRepair);
         }
         // A turn begins when all have received the one a window before it, as they have
         // told.

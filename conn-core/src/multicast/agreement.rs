@@ -2,7 +2,8 @@
 
 use super::repair::RepairHeader;
 use super::row::{FINISHED, LEFT};
-use super::{MAX_MEMBERS, Member, Members, Rank, Reason};
+use super::standstill::Standstill;
+use super::{Lie, MAX_MEMBERS, Member, Members, Rank, Reason};
 
 /// What a member knows of failures.
 #[derive(Clone, Debug)]
@@ -10,6 +11,8 @@ pub(super) struct Agreement {
     pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
     /// When a member's health counter last moved.
     pub(super) heard_ns: [u64; MAX_MEMBERS],
+    /// Since when a group of its row has not fitted its seal.
+    pub(super) unfit_ns: [Option<u64>; MAX_MEMBERS],
     /// Who has said that it is finished, and is not looked at any more: its counters are
     /// complete.
     pub(super) gone: Members,
@@ -23,6 +26,10 @@ pub(super) struct Agreement {
     pub(super) repairs_taken: [u64; MAX_MEMBERS],
     /// Who last repaired a stream.
     pub(super) repairer: [Rank; MAX_MEMBERS],
+    /// The last repair that each member has written for the same survivors: of whom, and the
+    /// turns that all have when it is done.
+    pub(super) shown: [Option<(Rank, u64)>; MAX_MEMBERS],
+    pub(super) standstill: Standstill,
 }
 
 impl Agreement {
@@ -30,6 +37,7 @@ impl Agreement {
         Self {
             reasons: [None; MAX_MEMBERS],
             heard_ns: [now_ns; MAX_MEMBERS],
+            unfit_ns: [None; MAX_MEMBERS],
             gone: Members::NONE,
             excluded_by: None,
             untold: Members::NONE,
@@ -37,6 +45,8 @@ impl Agreement {
             repair_due: None,
             repairs_taken: [0; MAX_MEMBERS],
             repairer: [Rank(0); MAX_MEMBERS],
+            shown: [None; MAX_MEMBERS],
+            standstill: Standstill::new(now_ns),
         }
     }
 }
@@ -54,9 +64,9 @@ impl Member {
     #[cold]
     pub(super) fn suspect(&mut self, rank: Rank, reason: Reason) {
         // Who has finished may go. But another survivor may not have seen that it has, and
-        // gone on without it: all have to name the same suspects.
-        let is_accused = matches!(reason, Reason::AccusedBy(_));
-        let may_go = self.agreement.gone.contains(rank) && !is_accused;
+        // gone on without it: all have to name the same suspects. And it may have lied.
+        let is_going = matches!(reason, Reason::StandsStill | Reason::Unreachable | Reason::Left);
+        let may_go = self.agreement.gone.contains(rank) && is_going;
         let is_known = self.row.suspected.contains(rank) || !self.config.all().contains(rank);
         if rank == self.config.rank || is_known || may_go {
             return;
@@ -70,6 +80,7 @@ impl Member {
         }
         self.agreement.repairing = None;
         self.agreement.repair_due = None;
+        self.agreement.shown = [None; MAX_MEMBERS];
         self.pushing.control_due = true;
     }
 
@@ -90,21 +101,41 @@ impl Member {
             self.suspect(rank, Reason::AccusedBy(from));
         }
         match goodbye {
-            FINISHED => self.agreement.gone = self.agreement.gone.with(from),
+            FINISHED => {
+                self.agreement.gone = self.agreement.gone.with(from);
+                // It has all that any survivor will ever have.
+                if self.config.senders.iter().any(|of| self.lacks(from, of)) {
+                    self.suspect(from, Reason::Lied(Lie::Unfinished));
+                }
+            }
             LEFT => self.suspect(from, Reason::Left),
             _ => {}
         }
     }
 
-    /// Suspects whose health counter stands still.
+    /// Suspects whose health counter stands still, or who write what never fits its seal.
     #[inline]
     pub(super) fn look_for_silence(&mut self, now_ns: u64) {
         for rank in self.reachable().iter() {
             let heard = self.agreement.heard_ns[rank.index()];
-            if now_ns >= heard.saturating_add(self.config.suspect_ns) {
+            let since = self.agreement.unfit_ns[rank.index()].map_or(heard, |at| at.min(heard));
+            if now_ns >= since.saturating_add(self.config.suspect_ns) {
                 self.suspect(rank, Reason::StandsStill);
             }
         }
+    }
+
+    /// Whether `by` lacks turns of `of` that this member has.
+    fn lacks(&self, by: Rank, of: Rank) -> bool {
+        self.received(by, of) < self.streams[of.index()].received
+    }
+
+    /// Where nobody has failed, whoever has finished has received all streams whole.
+    #[cold]
+    pub(super) fn look_for_unfinished(&mut self) {
+        let lying = |by: &Rank| self.config.senders.iter().any(|of| self.lacks(*by, of));
+        let liars: Members = self.agreement.gone.iter().filter(lying).collect();
+        liars.iter().for_each(|by| self.suspect(by, Reason::Lied(Lie::Unfinished)));
     }
 }
 
@@ -117,18 +148,22 @@ impl Member {
     }
 
     #[inline]
-    fn survivors(&self) -> Members {
+    pub(super) fn survivors(&self) -> Members {
         self.config.all().minus(self.row.suspected)
+    }
+
+    /// Whether `rank` shows that it receives nothing more of the same suspects.
+    pub(super) fn agrees(&self, rank: Rank) -> bool {
+        let (row, suspected) = (&self.rows[rank.index()], self.row.suspected);
+        row.wedged == suspected && row.suspected == suspected
     }
 
     /// Whether all survivors show that they receive nothing more of the same suspects.
     pub(super) fn is_agreed(&self) -> bool {
         let suspected = self.row.suspected;
-        let agrees = |rank: Rank| {
-            let row = &self.rows[rank.index()];
-            row.wedged == suspected && row.suspected == suspected
-        };
-        !suspected.is_empty() && self.row.wedged == suspected && self.reachable().iter().all(agrees)
+        !suspected.is_empty()
+            && self.row.wedged == suspected
+            && self.reachable().iter().all(|rank| self.agrees(rank))
     }
 
     /// The turns of `of` that any survivor has. Final when they agree.

@@ -29,6 +29,8 @@ pub enum Lie {
     NoMember,
     /// A repair that is none.
     NoRepair,
+    /// It has finished, and lacks messages that it would have had to deliver.
+    Unfinished,
 }
 
 impl fmt::Display for Lie {
@@ -45,6 +47,7 @@ impl fmt::Display for Lie {
             Self::BehindEnd => "it sends after it has ended its stream",
             Self::NoMember => "it names members that the group does not have",
             Self::NoRepair => "what it repairs is not what is missing",
+            Self::Unfinished => "it has finished before it has received all",
         })
     }
 }
@@ -63,6 +66,8 @@ pub enum Reason {
     Left,
     /// It broke the protocol.
     Lied(Lie),
+    /// It lives, and does not do its part in agreeing on the end.
+    Withholds,
     /// Another member suspects it.
     AccusedBy(Rank),
 }
@@ -74,6 +79,7 @@ impl fmt::Display for Reason {
             Self::Unreachable => f.write_str("it cannot be reached"),
             Self::Left => f.write_str("it has left"),
             Self::Lied(lie) => lie.fmt(f),
+            Self::Withholds => f.write_str("the survivors wait for it in vain to agree on the end"),
             Self::AccusedBy(rank) => write!(f, "{rank} suspects it"),
         }
     }

@@ -13,8 +13,8 @@ impl Member {
     /// A row that lies makes its member suspected ([`Reason::Lied`]).
     ///
     /// Of a group only the seal is loaded, unless it has changed. Words that do not fit their
-    /// seal are just being written: what was known of them stays, and whoever never writes
-    /// any that fit is as silent as whoever writes none.
+    /// seal are just being written: what was known of them stays. Whoever has a group that
+    /// never fits is as silent as whoever writes nothing.
     ///
     /// What a group says is only true of what was written before it. So the seals are
     /// loaded from the last to the first; and where an earlier group is just being written
@@ -29,6 +29,8 @@ impl Member {
         let seals = [received, slots, control];
         if seals != self.seals[from.index()] {
             self.open(from, now_ns, seals, load);
+        } else if self.agreement.unfit_ns[from.index()].is_some() {
+            self.agreement.unfit_ns[from.index()] = None;
         }
     }
 
@@ -43,6 +45,7 @@ impl Member {
             let found = &mut words[..usize::from(group.count) - 1];
             (group.first..).zip(found.iter_mut()).for_each(|(at, word)| *word = load(at));
             if seal_of(found) != seals[part] {
+                self.agreement.unfit_ns[from.index()].get_or_insert(now_ns);
                 return;
             }
             self.seals[from.index()][part] = seals[part];
@@ -55,12 +58,16 @@ impl Member {
                 return self.suspect(from, Reason::Lied(lie));
             }
         }
+        self.agreement.unfit_ns[from.index()] = None;
     }
 
     #[inline]
     fn take_received(&mut self, from: Rank, now_ns: u64, found: &[u64]) -> Result<(), Lie> {
-        let before = &self.rows[from.index()];
         let Some((&health, received)) = found.split_last() else { return Ok(()) };
+        if !self.row.suspected.is_empty() && self.is_agreed() {
+            self.judge_final(received)?;
+        }
+        let before = &self.rows[from.index()];
         if health < before.health {
             return Err(Lie::Backwards);
         }
@@ -82,12 +89,23 @@ impl Member {
         Ok(())
     }
 
+    /// Once all agree, nobody receives more of the suspects than one of them had.
+    #[cold]
+    fn judge_final(&self, received: &[u64]) -> Result<(), Lie> {
+        let is_beyond = |of: Rank| received[of.index()] > self.cut(of);
+        if self.row.suspected.iter().any(is_beyond) { Err(Lie::NotSent) } else { Ok(()) }
+    }
+
     #[inline]
     fn take_slots(&mut self, from: Rank, found: &[u64]) -> Result<(), Lie> {
         let (before, config) = (&self.rows[from.index()], &self.config);
         let (sent, urgent) = (found[0], found[1]);
         if sent < before.sent || urgent < before.urgent {
             return Err(Lie::Backwards);
+        }
+        // Its counters are final when it shows that it is wedged.
+        if sent > before.sent && !before.wedged.is_empty() {
+            return Err(Lie::BehindEnd);
         }
         // What it has sent beyond, somebody has not received: the least is no more than
         // what was accepted here.

@@ -201,6 +201,11 @@ impl Member {
             self.streams[me].published = position;
         }
         self.look_for_silence(now_ns);
+        if !self.row.suspected.is_empty() {
+            self.look_for_standstill(now_ns);
+        } else if !self.agreement.gone.is_empty() {
+            self.look_for_unfinished();
+        }
     }
 
     /// The next bytes to be copied; they are taken as copied.

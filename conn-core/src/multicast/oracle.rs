@@ -39,6 +39,26 @@ pub enum Op {
     Accuse(u8),
     /// A member leaves.
     Leave(u8),
+    /// A member shows that it lives, and from now on withholds something that the others
+    /// need to agree on the end.
+    Withhold(u8, Withheld),
+}
+
+/// What a member that lives withholds from all others, or claims, so that they wait for it.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// It never shows that its counters are final.
+    Wedged,
+    /// It never shows whom it suspects, and so never the same as the others.
+    Suspected,
+    /// It claims so many more turns of each suspect than it has.
+    Turns(u8),
+    /// It counts its repairs, and they are empty.
+    Repairs,
+    /// It acknowledges nothing more.
+    Received,
+    /// It has finished, whatever it has received.
+    Finished,
 }
 
 /// A write on its way: to which memory, the offset there, the bytes.
@@ -72,6 +92,8 @@ struct Node {
     from: Vec<usize>,
     delivered: usize,
     has_crashed: bool,
+    /// What it withholds, and the row that it had shown before.
+    lie: Option<(Withheld, Row)>,
 }
 
 /// A group, its fabric, and the sequence that its members deliver.
@@ -133,7 +155,38 @@ impl Node {
             from: vec![0; n],
             delivered: 0,
             has_crashed: false,
+            lie: None,
         }
+    }
+
+    /// Whether it is there, and does what it should.
+    fn is_honest(&self) -> bool {
+        !self.has_crashed && self.lie.is_none() && self.machine.status() != Status::Left
+    }
+
+    /// The row that it shows. Whoever withholds accuses nobody but the `known` suspects.
+    fn row(&self, known: Members) -> Row {
+        let (mut row, config) = (self.machine.row, self.machine.config());
+        if self.lie.is_some() {
+            let accused = row.suspected.union(row.wedged).minus(known);
+            (row.suspected, row.wedged) = (row.suspected.minus(accused), row.wedged.minus(accused));
+        }
+        match self.lie {
+            Some((Withheld::Wedged, before)) => row.wedged = before.wedged,
+            Some((Withheld::Suspected, before)) => row.suspected = before.suspected,
+            Some((Withheld::Received, before)) => row.received = before.received,
+            Some((Withheld::Finished, _)) => row.goodbye = row::FINISHED,
+            Some((Withheld::Turns(more), _)) => {
+                let claim = u64::from(more) % (u64::from(config.window) + 1);
+                row.suspected.iter().for_each(|of| row.received[of.index()] += claim);
+            }
+            Some((Withheld::Repairs, _)) | None => {}
+        }
+        row
+    }
+
+    fn has_come_to_its_end(&self) -> bool {
+        !matches!(self.machine.status(), Status::Open | Status::Failing)
     }
 
     fn me(&self) -> usize {
@@ -251,6 +304,14 @@ impl Group {
         }
     }
 
+    /// Those who have crashed, and whom an honest member suspects.
+    fn known(&self) -> Members {
+        let ranks = (0..).map(Rank).zip(&self.nodes);
+        let crashed: Members = ranks.filter(|(_, n)| n.has_crashed).map(|(rank, _)| rank).collect();
+        let honest = self.nodes.iter().filter(|node| node.is_honest());
+        honest.map(|node| node.machine.suspected()).fold(crashed, Members::union)
+    }
+
     fn post(&mut self, by: usize, push: Push) {
         let node = &self.nodes[by];
         let ring = |ring: &[u8], from: u64, len: u64| -> Vec<u8> {
@@ -264,11 +325,15 @@ impl Group {
             }
             Write::Row(words) => {
                 let mut out = [0; ROW_WORDS];
-                let count = node.machine.row_words(words, &mut out);
+                let count =
+                    node.row(self.known()).store(node.machine.config().members, words, &mut out);
                 let bytes = out[..count].iter().flat_map(|word| word.to_le_bytes()).collect();
                 Landing { memory: Memory::Row, offset: 8 * usize::from(words.first), bytes }
             }
-            Write::Repair(repair) => {
+            Write::Repair(mut repair) => {
+                if matches!(node.lie, Some((Withheld::Repairs, _))) {
+                    repair.len = 0;
+                }
                 let header = repair.words();
                 let mut bytes: Vec<u8> =
                     header.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -310,13 +375,16 @@ impl Group {
     }
 
     fn check_delivery(&mut self, by: usize, from: Rank, turn: u64, bytes: &[u8]) {
+        if self.nodes[by].lie.is_some() {
+            return; // what it delivers is its own affair
+        }
         let number = self.nodes[by].from[from.index()];
         assert_eq!(&self.nodes[from.index()].sent[number], bytes, "message {number} of {from}");
         let needed = {
             let machine = &self.nodes[by].machine;
             machine.config().all().minus(machine.suspected())
         };
-        for other in needed.iter() {
+        for other in needed.iter().filter(|other| self.nodes[other.index()].lie.is_none()) {
             let has = self.nodes[other.index()].machine.received(other, from);
             assert!(has > turn, "{other} lacks turn {turn} of {from}, delivered at {by}");
         }
@@ -360,6 +428,9 @@ impl Group {
     /// Ends all streams, lets everything arrive, and checks that all who are left have
     /// delivered the same, and all that they could.
     pub fn settle(&mut self) {
+        if self.nodes.iter().any(|node| node.lie.is_some()) {
+            return self.settle_in_time();
+        }
         let n = self.nodes.len();
         for by in 0..n {
             self.end(by);
@@ -381,6 +452,57 @@ impl Group {
             assert!(self.now_ns < 1 << 60);
         }
         self.check_end();
+    }
+
+    /// A member that has failed already, or is the last but one that has not, goes on as it
+    /// is. Whoever withholds suspects nobody for being slow.
+    fn withhold(&mut self, by: usize, what: Withheld) {
+        let honest = self.nodes.iter().filter(|node| node.is_honest()).count();
+        if honest <= 2 || !self.nodes[by].is_honest() || self.was_accused {
+            return;
+        }
+        let node = &mut self.nodes[by];
+        // What it has shown, the others may have seen: counters do not go back.
+        node.lie = Some((what, node.machine.row));
+        node.machine.config.suspect_ns = u64::MAX;
+        self.has_failed = true;
+    }
+
+    /// Ends all streams of a group in which somebody may withhold something, and lets time
+    /// pass: all who are honest come to the same end, and soon.
+    ///
+    /// The group fails by itself when somebody has crashed. Where nobody has, the first who is
+    /// honest gives one up who is not.
+    pub fn settle_in_time(&mut self) {
+        let n = self.nodes.len();
+        let suspect_ns = self.nodes.iter().map(|node| node.machine.config.suspect_ns).min();
+        let suspect_ns = suspect_ns.expect("members");
+        self.begin_end();
+        let step = suspect_ns / 64 / n as u64;
+        // As many suspicions as there are others, each after that time; before that, the
+        // silence of those that have crashed; and a little more for what is on its way.
+        let most = self.now_ns + (n as u64 + 1) * suspect_ns;
+        while self.nodes.iter().any(|node| node.is_honest() && !node.has_come_to_its_end()) {
+            assert!(self.now_ns < most, "too late: {:#?}", self.summary());
+            for by in 0..n {
+                self.end(by);
+                self.poll(by, step);
+                (0..n).for_each(|to| self.land(by, to, usize::MAX));
+            }
+        }
+        self.check_end();
+    }
+
+    /// All hear of the crashes; and without any, of a failure.
+    fn begin_end(&mut self) {
+        let n = self.nodes.len();
+        (0..n * n).for_each(|pair| self.notice(pair / n, pair % n));
+        let liar = self.nodes.iter().position(|node| node.lie.is_some());
+        let crashed = self.nodes.iter().any(|node| node.has_crashed);
+        let by = self.nodes.iter().position(Node::is_honest);
+        if let (Some(liar), Some(by), false) = (liar, by, crashed) {
+            self.nodes[by].machine.unreachable(Rank(liar as u8));
+        }
     }
 
     fn end(&mut self, by: usize) {
@@ -409,11 +531,10 @@ impl Group {
     }
 
     fn check_end(&self) {
-        for node in self.nodes.iter().filter(|node| !node.has_crashed) {
+        for node in self.nodes.iter().filter(|node| node.is_honest()) {
             match node.machine.status() {
                 Status::Finished => {}
                 Status::Excluded { .. } if self.was_accused => continue,
-                Status::Left => continue,
                 other => panic!("{other:?}: {:#?}", self.summary()),
             }
             assert_eq!(node.delivered, self.order.len(), "all deliver all");
@@ -455,6 +576,7 @@ impl Pair for Group {
             Op::Crash(by, keep) => self.crash(self.member(by), keep.into()),
             Op::Notice(by, of) => self.notice(self.member(by), self.member(of)),
             Op::Accuse(of) => self.accuse(self.member(of)),
+            Op::Withhold(by, what) => self.withhold(self.member(by), what),
             Op::Leave(by) => {
                 let by = self.member(by);
                 if !self.was_accused && !self.nodes[by].has_crashed {

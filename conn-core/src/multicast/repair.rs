@@ -20,6 +20,8 @@ pub struct RepairHeader {
     pub position: u64,
     /// How many there are: whole records.
     pub len: u64,
+    /// The turns of that stream up to their end.
+    pub turns: u64,
     /// Which repair of its writer it is, from 1.
     pub number: u64,
     /// Whom the survivors suspect that have agreed on it.
@@ -28,16 +30,16 @@ pub struct RepairHeader {
 
 impl RepairHeader {
     /// Words of the header.
-    pub const WORDS: u8 = 6;
+    pub const WORDS: u8 = 7;
     /// Bytes of the header.
     pub const BYTES: usize = 8 * Self::WORDS as usize;
 
     /// The words that lie in the area.
     pub const fn words(&self) -> [u64; Self::WORDS as usize] {
-        let Self { of, position, len, number, suspected } = *self;
-        let words = [of.0 as u64, position, len, number, suspected.bits()];
-        let [of, position, len, number, suspected] = words;
-        [of, position, len, number, suspected, seal_of(&words)]
+        let Self { of, position, len, turns, number, suspected } = *self;
+        let words = [of.0 as u64, position, len, turns, number, suspected.bits()];
+        let [of, position, len, turns, number, suspected] = words;
+        [of, position, len, turns, number, suspected, seal_of(&words)]
     }
 }
 
@@ -71,10 +73,9 @@ impl Member {
         self.agreement.repairing = None;
         for of in self.row.suspected.iter().filter(|of| self.config.senders.contains(*of)) {
             let (least, cut) = (self.least(of), self.cut(of));
-            let has_all = |by: &Rank| self.received(*by, of) == cut;
-            if least < cut && self.active().iter().find(has_all) == Some(self.config.rank) {
-                let (repair, turns) = self.chunk(of, least, header);
-                self.agreement.repairing = Some((of, turns));
+            if least < cut && self.repairer(of) == Some(self.config.rank) {
+                let repair = self.chunk(of, least, header);
+                self.agreement.repairing = Some((of, repair.turns));
                 self.agreement.repair_due = Some(repair);
                 return true;
             }
@@ -82,19 +83,25 @@ impl Member {
         false
     }
 
+    /// Who repairs the stream of `of`.
+    pub(super) fn repairer(&self, of: Rank) -> Option<Rank> {
+        let cut = self.cut(of);
+        self.active().iter().find(|by| self.received(*by, of) >= cut)
+    }
+
     /// The turns of `of` that all have who are still there.
     fn least(&self, of: Rank) -> u64 {
         self.active().iter().map(|by| self.received(by, of)).min().unwrap_or(0)
     }
 
-    /// As many whole records behind the turn `least` as fit a repair, and the turns up to
-    /// their end. There is one at least, and none was delivered.
+    /// As many whole records behind the turn `least` as fit a repair. There is one at least,
+    /// and none was delivered.
     fn chunk(
         &self,
         of: Rank,
         least: u64,
         header: &mut impl FnMut(Rank, u64) -> u64,
-    ) -> (RepairHeader, u64) {
+    ) -> RepairHeader {
         let stream = &self.streams[of.index()];
         let (mut at, mut turn) = (stream.delivered, stream.turn - u64::from(stream.nulls));
         let (mut begin, most) = (None, self.config.repair_bytes());
@@ -114,7 +121,7 @@ impl Member {
         }
         let position = begin.unwrap_or(at);
         let (number, suspected) = (self.row.repairs + 1, self.row.suspected);
-        (RepairHeader { of, position, len: at - position, number, suspected }, turn)
+        RepairHeader { of, position, len: at - position, turns: turn, number, suspected }
     }
 }
 
@@ -137,16 +144,16 @@ impl Member {
             if repairs <= self.agreement.repairs_taken[from.index()] {
                 continue;
             }
-            let words = [0, 1, 2, 3, 4].map(|word| load(from, word));
+            let words = [0, 1, 2, 3, 4, 5].map(|word| load(from, word));
             let seal = load(from, RepairHeader::WORDS - 1);
             // What is just being written is for later.
-            let Some([of, position, len, number, suspected]) = opened(words, seal) else {
+            let Some([of, position, len, turns, number, suspected]) = opened(words, seal) else {
                 continue;
             };
             if number != repairs || suspected != self.row.suspected.bits() {
                 continue;
             }
-            match self.take_repair(from, of, position, len) {
+            match self.take_repair(from, of, position, len, turns) {
                 Ok(Some(copy)) => return Some(copy),
                 Ok(None) => {}
                 Err(lie) => {
@@ -164,20 +171,29 @@ impl Member {
         of: u64,
         position: u64,
         len: u64,
+        turns: u64,
     ) -> Result<Option<RepairCopy>, Lie> {
         let of = u8::try_from(of).map(Rank).map_err(|_| Lie::NoRepair)?;
         let repaired = self.row.suspected.contains(of) && self.config.senders.contains(of);
         let whole = position.is_multiple_of(8) && len.is_multiple_of(8);
-        if !repaired || !whole || len > self.config.repair_bytes() {
+        let is_possible = whole && len <= self.config.repair_bytes();
+        if !repaired || !is_possible || turns > self.cut(of) {
             return Err(Lie::NoRepair);
         }
+        self.agreement.shown[from.index()] = Some((of, turns));
         let capacity = self.config.capacity;
         let stream = &mut self.streams[of.index()];
         let end = position.checked_add(len).ok_or(Lie::NoRepair)?;
         if position > stream.copied {
             return Err(Lie::NoRepair);
         }
+        if end <= stream.copied && stream.accepted < stream.copied {
+            return Ok(None); // when it has been looked at
+        }
         if end <= stream.copied {
+            if stream.received < turns {
+                return Err(Lie::NoRepair);
+            }
             self.agreement.repairs_taken[from.index()] = self.rows[from.index()].repairs;
             return Ok(None);
         }

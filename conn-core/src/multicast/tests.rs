@@ -7,6 +7,7 @@ use super::*;
 use crate::exhaustive::{Pair, every_history};
 
 mod torn;
+mod withheld;
 
 fn config(members: u8, window: u32, policy: Policy) -> Config {
     Config {
@@ -62,6 +63,27 @@ fn errors() -> BoxedStrategy<Op> {
     prop_oneof![60 => traffic(), 1 => (0..8u8).prop_map(Op::Accuse)].boxed()
 }
 
+fn withholding() -> BoxedStrategy<Op> {
+    let any_member = || 0..8u8;
+    let what = prop_oneof![
+        Just(Withheld::Wedged),
+        Just(Withheld::Suspected),
+        any::<u8>().prop_map(Withheld::Turns),
+        Just(Withheld::Repairs),
+        Just(Withheld::Received),
+        Just(Withheld::Finished),
+    ];
+    prop_oneof![
+        60 => traffic(),
+        1 => any_member().prop_map(Op::End),
+        1 => any_member().prop_map(Op::Leave),
+        1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
+        2 => (any_member(), any_member()).prop_map(|(by, of)| Op::Notice(by, of)),
+        3 => (any_member(), what).prop_map(|(by, what)| Op::Withhold(by, what)),
+    ]
+    .boxed()
+}
+
 fn run(mut group: Group, ops: Vec<Op>) -> Group {
     ops.into_iter().for_each(|op| group.apply(op));
     group.settle();
@@ -92,6 +114,17 @@ proptest! {
         ops in proptest::collection::vec(errors(), 0..400),
     ) {
         run(Group::new(config(members, window, policy)), ops);
+    }
+
+    #[test]
+    fn whoever_withholds_is_cut_off_and_the_others_end_in_time_and_alike(
+        members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
+        ops in proptest::collection::vec(withholding(), 0..400),
+    ) {
+        let (health_ns, suspect_ns) = (1 << 28, 1 << 32);
+        let mut group = Group::new(Config { health_ns, suspect_ns, ..config(members, window, policy) });
+        ops.into_iter().for_each(|op| group.apply(op));
+        group.settle_in_time();
     }
 }
 

@@ -14,7 +14,11 @@ fn sealed(row: &Row) -> [u64; ROW_WORDS] {
 }
 
 fn shows(member: &mut Member, from: u8, words: &[u64; ROW_WORDS]) {
-    member.on_row(Rank(from), 7, |at| words[usize::from(at)]);
+    shows_at(member, from, 7, words);
+}
+
+fn shows_at(member: &mut Member, from: u8, now_ns: u64, words: &[u64; ROW_WORDS]) {
+    member.on_row(Rank(from), now_ns, |at| words[usize::from(at)]);
 }
 
 /// A counter that goes from 0x1f8 to 0x250, of which the lower byte is there: it seems to go
@@ -28,7 +32,7 @@ fn a_counter_that_is_half_there_is_no_lie() {
     for (health, seal) in [(0x150, true), (0x2f8, true), (0x250, false), (0x1f8, true)] {
         half[3] = health;
         half[4] = if seal { whole[4] } else { whole[4] ^ 1 };
-        shows(&mut member, 1, &half);
+        shows_at(&mut member, 1, 8, &half);
         assert_eq!((member.rows[1].health, member.reason(Rank(1))), (0x1f8, None));
         assert_eq!(member.agreement.heard_ns[1], 7, "as silent as who writes nothing");
     }
@@ -76,11 +80,45 @@ fn a_repair_is_taken_when_it_is_complete_and_for_the_same_survivors() {
         assert_eq!(member.suspected(), suspects);
         copy.map(|copy| copy.span.len)
     };
-    let header = RepairHeader { of: Rank(3), position: 0, len: 16, number: 2, suspected: suspects };
+    let header = RepairHeader {
+        of: Rank(3),
+        position: 0,
+        len: 16,
+        turns: 0,
+        number: 2,
+        suspected: suspects,
+    };
     assert_eq!(takes(2, header, 0), Some(16));
     assert_eq!(takes(2, header, 8), None, "half there");
     assert_eq!(takes(1, header, 0), None, "not complete");
     assert_eq!(takes(3, header, 0), None, "an earlier one");
     let fewer = suspects.with(Rank(2));
     assert_eq!(takes(2, RepairHeader { suspected: fewer, ..header }, 0), None, "for others");
+}
+
+/// Its health moves, but what it suspects never fits: nobody would wait for it longer than for
+/// one that stands still.
+#[test]
+fn a_group_that_never_fits_is_silence() {
+    let suspect_ns = member().config().suspect_ns;
+    let looks = |member: &mut Member, torn: u64, health: u64, now_ns: u64| {
+        let mut words = sealed(&Row { health, ..Row::default() });
+        words[usize::from(Words::groups(3)[2].seal())] ^= torn;
+        shows_at(member, 1, now_ns, &words);
+        // The other one is as it should be.
+        shows_at(member, 2, now_ns, &sealed(&Row { health, ..Row::default() }));
+        member.on_tail(0, now_ns);
+        (member.reason(Rank(1)), member.reason(Rank(2)))
+    };
+    let mut never = member();
+    assert_eq!(looks(&mut never, 1, 1, 5), (None, None));
+    assert_eq!(looks(&mut never, 1, 2, suspect_ns + 4), (None, None));
+    let silent = (Some(Reason::StandsStill), None);
+    assert_eq!(looks(&mut never, 1, 3, suspect_ns + 5), silent);
+    // Once in between it fits.
+    let mut late = member();
+    for (at, torn) in [(5, 1), (6, 0), (7, 1), (suspect_ns + 6, 1)] {
+        assert_eq!(looks(&mut late, torn, at, at), (None, None), "at {at}");
+    }
+    assert_eq!(looks(&mut late, 1, suspect_ns + 7, suspect_ns + 7), silent);
 }
