@@ -64,9 +64,9 @@ struct Regions {
     target: Held,
 }
 
-/// A region and its key.
+/// A region and its key. Under the lock that a deregistration waits for.
 #[derive(Default)]
-struct Held {
+pub(crate) struct Held {
     key: u32,
     view: View,
 }
@@ -74,7 +74,7 @@ struct Held {
 impl Held {
     /// The address of a piece of memory that the key permits to access.
     #[inline(always)]
-    fn at(
+    pub(crate) fn at(
         &mut self,
         mrs: &MrTable,
         pd: u32,
@@ -214,7 +214,7 @@ impl Stretch<'_, '_> {
 /// # Safety
 /// The request is valid.
 #[inline(always)]
-unsafe fn plain(request: &ibv_send_wr) -> Option<&ibv_sge> {
+pub(crate) unsafe fn plain(request: &ibv_send_wr) -> Option<&ibv_sge> {
     if request.opcode != ibv_wr_opcode::IBV_WR_SEND || request.num_sge != 1 {
         return None;
     }

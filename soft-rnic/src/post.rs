@@ -61,7 +61,9 @@ unsafe fn post_list(
     }
     if sq.remote.is_some() {
         // SAFETY: the caller's list.
-        return unsafe { post_all(qp, &mut sq, wr, after) };
+        wr = unsafe { crate::process::send_run(qp, &mut sq, wr) };
+        // SAFETY: as above.
+        return if wr.is_null() { Ok(()) } else { unsafe { post_all(qp, &mut sq, wr, after) } };
     }
     qp.resolve_peer(&mut sq);
     let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;

@@ -118,6 +118,27 @@ impl Wqe {
         })
     }
 
+    /// What a plain SEND says ([`plain`](crate::burst::plain)).
+    #[inline(always)]
+    pub(crate) fn plain(wr: &ibv_send_wr, sig_all: bool, position: u32) -> Wqe {
+        let flag = |f: ibv_send_flags| wr.send_flags & f.0 != 0;
+        Wqe {
+            wr_id: wr.wr_id,
+            remote_addr: 0,
+            compare_add: 0,
+            swap: 0,
+            rkey: 0,
+            imm: None,
+            position,
+            op: Op::Send,
+            signaled: sig_all || flag(ibv_send_flags::IBV_SEND_SIGNALED),
+            solicited: flag(ibv_send_flags::IBV_SEND_SOLICITED),
+            inline: flag(ibv_send_flags::IBV_SEND_INLINE),
+            fence: flag(ibv_send_flags::IBV_SEND_FENCE),
+            ahead: false,
+        }
+    }
+
     /// Whether it uses up a receive request of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
         self.op == Op::Send || self.imm.is_some()
@@ -222,6 +243,27 @@ impl Pending {
             *place = *to;
         }
         self.wqes[at] = Some(*request.wqe);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// [`push`](Self::push) of a request with one piece of at least one byte.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn push_one(&mut self, wqe: Wqe, sge: &ibv_sge) {
+        let at = self.at(self.tail);
+        let mut addr = sge.addr;
+        if wqe.inline {
+            let data = &mut self.inline[at * self.max_inline..][..self.max_inline];
+            let from = core::ptr::with_exposed_provenance::<u8>(addr as usize);
+            // SAFETY: the caller's promise.
+            unsafe { crate::copy::owned(data.as_mut_ptr(), from, sge.length as usize) };
+            addr = data.as_mut_ptr().expose_provenance() as u64;
+        }
+        self.sges[at * self.max_sge] = ibv_sge { addr, ..*sge };
+        self.lens[at] = 1;
+        self.wqes[at] = Some(wqe);
         self.tail = self.tail.wrapping_add(1);
     }
 

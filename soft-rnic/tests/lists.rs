@@ -10,7 +10,8 @@ use verbs_sys::*;
 
 /// Requests before the one in the middle, and after it.
 const AROUND: usize = 5;
-const LEN: u32 = 48;
+/// Bytes of a plain message: the short ones travel with their request to another process.
+const LENS: [u32; 4] = [7, 16, 32, 48];
 
 /// What is in the middle of plain messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,19 +83,59 @@ type Seen = (Vec<Wc>, Vec<Wc>, Vec<u8>);
 
 #[test]
 fn a_list_ends_as_its_requests_do_one_by_one() {
-    for odd in ALL {
-        let (list, alone) = (run(odd, true), run(odd, false));
+    for (odd, len) in ALL.into_iter().flat_map(|odd| LENS.map(|len| (odd, len))) {
+        let (list, alone) = (run(odd, len, true), run(odd, len, false));
         let strip =
             |wcs: &[Wc]| wcs.iter().map(|&wc| Wc { qp: 0, src_qp: 0, ..wc }).collect::<Vec<_>>();
         assert_eq!(strip(&list.0), strip(&alone.0), "{odd:?}, sender");
         assert_eq!(strip(&list.1), strip(&alone.1), "{odd:?}, receiver");
         assert!(list.2 == alone.2, "{odd:?}, memory");
-        check(odd, &list);
+        check(odd, len, &list);
     }
 }
 
+/// What a request carries inline is the device's from the post on, however often it is sent.
+#[test]
+fn what_waits_for_a_receive_request_arrives_as_it_was_posted() {
+    let patient = Config { rnr_retry: 7, min_rnr_timer: 1, ..Config::default() };
+    let mut pair = Pair::with(Net::new(), patient, patient);
+    greet(&pair);
+    let n = LENS.len();
+    pair.buf[0].fill(1);
+    let mut sges: Vec<_> = LENS.iter().map(|len| [sge(pair.mr[0], 0, *len); 2]).collect();
+    let mut wrs: Vec<_> = sges.iter_mut().enumerate().map(|(i, s)| plain(i, s)).collect();
+    for i in 0..n {
+        wrs[i].send_flags = SIGNALED.0 | ibv_send_flags::IBV_SEND_INLINE.0;
+        wrs[i].next = if i + 1 < n { &raw mut wrs[i + 1] } else { null_mut() };
+    }
+    assert_eq!(post_send(pair.qp[0], &mut wrs[0]), 0);
+    pair.buf[0].fill(2);
+    assert_eq!(pair.net.poll_now(pair.cq[0]), []);
+    for i in 0..n {
+        assert_eq!(post_recv(pair.qp[1], i as u64, &mut [sge(pair.mr[1], at(i), 4_096)]), 0);
+    }
+    let sent = pair.net.poll(pair.cq[0], n);
+    assert!(sent.iter().all(|wc| wc.status == "SUCCESS"), "{sent:?}");
+    for (i, len) in LENS.into_iter().enumerate() {
+        assert_eq!(pair.buf[1][at(i)..][..len as usize], vec![1; len as usize]);
+    }
+    pair.close();
+}
+
+/// The same, by the way that leads to another process.
+#[test]
+fn so_it_is_between_processes() {
+    if std::env::var_os("SOFT_RNIC_APART").is_some() {
+        return;
+    }
+    let mut same = std::process::Command::new(std::env::current_exe().unwrap());
+    same.args(["--nocapture", "--exact", "a_list_ends_as_its_requests_do_one_by_one"]);
+    same.arg("what_waits_for_a_receive_request_arrives_as_it_was_posted");
+    assert!(same.env("SOFT_RNIC_APART", "1").status().unwrap().success());
+}
+
 /// What is known without a comparison.
-fn check(odd: Odd, (sent, received, memory): &Seen) {
+fn check(odd: Odd, len: u32, (sent, received, memory): &Seen) {
     let of_the_odd = sent.iter().find(|wc| wc.id == AROUND as u64);
     assert_eq!(of_the_odd.map(|wc| wc.status), odd.status(), "{odd:?}");
     let before: Vec<_> = sent.iter().map(|wc| wc.id).filter(|&id| id < AROUND as u64).collect();
@@ -102,7 +143,21 @@ fn check(odd: Odd, (sent, received, memory): &Seen) {
     let ids: Vec<_> = received.iter().map(|wc| wc.id).collect();
     assert!(ids.is_sorted(), "{odd:?}: receive requests are taken in order: {ids:?}");
     for i in 0..AROUND {
-        assert_eq!(memory[at(i)..][..LEN as usize], [i as u8 + 1; LEN as usize], "{odd:?}");
+        let (message, behind) = memory[at(i)..].split_at(len as usize);
+        assert!(message.iter().all(|byte| *byte == i as u8 + 1), "{odd:?}, {len} bytes");
+        assert_eq!(behind[0], 0, "{odd:?}, {len} bytes");
+        assert_eq!(received[i].len, len, "{odd:?}");
+    }
+}
+
+/// Sends one message: the way is known afterwards, and the next ones may take a shorter one.
+fn greet(pair: &Pair) {
+    assert_eq!(post_recv(pair.qp[1], 99, &mut [sge(pair.mr[1], at(15), 8)]), 0);
+    let mut sges = [sge(pair.mr[0], at(15), 8)];
+    let mut wr = send_wr(99, ibv_wr_opcode::IBV_WR_SEND, &mut sges, SIGNALED);
+    assert_eq!(post_send(pair.qp[0], &mut wr), 0);
+    for cq in pair.cq {
+        assert_eq!(pair.net.poll(cq, 1)[0].status, "SUCCESS");
     }
 }
 
@@ -111,14 +166,15 @@ fn at(i: usize) -> usize {
     i * 4_096
 }
 
-fn run(odd: Odd, as_list: bool) -> Seen {
+fn run(odd: Odd, len: u32, as_list: bool) -> Seen {
     let mut pair = Pair::new();
+    greet(&pair);
     let n = 2 * AROUND + 1;
     for i in 0..n {
         pair.buf[0][at(i)..at(i) + 4_096].fill(i as u8 + 1);
     }
-    post_receives(&pair, odd, n);
-    let mut sges: Vec<_> = (0..n).map(|i| [sge(pair.mr[0], at(i), LEN); 2]).collect();
+    post_receives(&pair, odd, len, n);
+    let mut sges: Vec<_> = (0..n).map(|i| [sge(pair.mr[0], at(i), len); 2]).collect();
     let mut wrs: Vec<_> = sges.iter_mut().enumerate().map(|(i, s)| plain(i, s)).collect();
     make_odd(&pair, odd, &mut wrs[AROUND], &mut sges[AROUND]);
     if as_list {
@@ -141,15 +197,15 @@ fn plain(i: usize, sges: &mut [ibv_sge; 2]) -> ibv_send_wr {
     send_wr(i as u64, ibv_wr_opcode::IBV_WR_SEND, &mut sges[..1], flags)
 }
 
-fn post_receives(pair: &Pair, odd: Odd, n: usize) {
+fn post_receives(pair: &Pair, odd: Odd, len: u32, n: usize) {
     let count = if odd == Odd::NoReceive { AROUND } else { n };
     for i in 0..count {
         let mut sges = [sge(pair.mr[1], at(i), 4_096), sge(pair.mr[1], at(i) + 2_048, 2_048)];
         let mut used = 1;
         match odd {
-            Odd::LongerThanBuffer if i == AROUND => sges[0].length = LEN - 1,
+            Odd::LongerThanBuffer if i == AROUND => sges[0].length = len - 1,
             Odd::NoKeyAtReceiver if i == AROUND => sges[0].lkey ^= 1 << 20,
-            Odd::TwoBuffers if i == AROUND => (sges[0].length, used) = (16, 2),
+            Odd::TwoBuffers if i == AROUND => (sges[0].length, used) = (len / 3, 2),
             _ => {}
         }
         assert_eq!(post_recv(pair.qp[1], i as u64, &mut sges[..used]), 0);
@@ -179,6 +235,8 @@ fn make_odd(pair: &Pair, odd: Odd, wr: &mut ibv_send_wr, sges: &mut [ibv_sge; 2]
         Odd::Long => sges[0].length = 4_095,
         Odd::Longest => sges[0].length = 4_096,
         Odd::ForeignKey => sges[0].lkey ^= 1 << 20,
-        Odd::OutsideRegion => sges[0].addr = pair.addr(0) + (1 << 16) - u64::from(LEN) + 1,
+        Odd::OutsideRegion => {
+            sges[0].addr = pair.addr(0) + (1 << 16) - u64::from(sges[0].length) + 1
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! goes on with its own. Requests are executed as if they came from a queue pair of this
 //! process: their data are where the sender has put them, or in its regions.
 
+mod short;
+
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 
@@ -22,16 +24,18 @@ use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
-use super::barrier::{has_failed, heavy, light};
+use super::barrier::{has_failed, heavy, is_asymmetric, light};
 use super::directory::Inside;
 use super::gather::Scratch;
 use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
     Broken, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY,
-    What, is_reply_at, read_request, reply_at,
+    What, is_reply_at, is_request_at, read_request, reply_at,
 };
 use super::slot_of;
+
+use short::is_short;
 
 /// Requests of a process that are executed before others have their turn.
 const AT_ONCE: u32 = 256;
@@ -121,7 +125,7 @@ impl Drain {
         let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
         let mut any = false;
         for side in sides.iter_mut().filter(|side| is_wanted(side)) {
-            if side.pair.is_dead() {
+            if side.has_nothing() || side.pair.is_dead() {
                 continue;
             }
             let mut kept = Kept { device, qps };
@@ -162,6 +166,14 @@ impl Kept<'_> {
 }
 
 impl Side {
+    /// Whether there is nothing to do, as it is mostly.
+    #[inline(always)]
+    fn has_nothing(&self) -> bool {
+        !is_request_at(&self.pair.incoming, self.requests)
+            && !self.has_reply()
+            && !self.pair.has_blocked()
+    }
+
     fn run(
         &mut self,
         kept: &mut Kept<'_>,
@@ -284,8 +296,18 @@ impl Side {
         let to = request.to;
         let mut session = kept.find(to).map(Session::open);
         let mut writer = CqWriter::default();
-        let mut left = READ_STEP;
-        loop {
+        let (mut left, mut is_there) = (READ_STEP, true);
+        // Replies were looked for before the first one.
+        while is_there && request.to == to && left > 0 && (left == READ_STEP || !self.has_reply()) {
+            if let Some(session) = &mut session
+                && is_short(request)
+            {
+                let before = left;
+                is_there = self.take_short(request, session, &mut writer, &mut left)?;
+                if left != before {
+                    continue;
+                }
+            }
             if request.len as usize >= LONG {
                 // What came before is published before it is copied.
                 self.say_held();
@@ -301,14 +323,12 @@ impl Side {
                 self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
             }
             left -= 1;
-            let is_there = self.read(request)?;
-            if !is_there || request.to != to || left == 0 || self.has_reply() {
-                // Before the completions are seen: who answers a message is not heard
-                // before its sender knows that it has arrived.
-                self.say_held();
-                return Ok(is_there);
-            }
+            is_there = self.read(request)?;
         }
+        // Before the completions are seen: who answers a message is not heard before its
+        // sender knows that it has arrived.
+        self.say_held();
+        Ok(is_there)
     }
 
     /// Executes a request; what to reply.
@@ -491,8 +511,8 @@ impl Device {
                 return any;
             };
             any |= self.drain_with(neighbours, drain);
-            // SeqCst: see `drain_or_have_drained`.
-            fence(Ordering::SeqCst);
+            // The other side of the barrier in `drain_or_have_drained`.
+            light(is_asymmetric());
             if !neighbours.look_again.load(Ordering::Relaxed) {
                 return any;
             }
@@ -503,10 +523,17 @@ impl Device {
     /// there was anything, as far as we know.
     pub(super) fn drain_or_have_drained(&self) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
-        // SeqCst, as the look after the lock was let go: either we get the lock, or its
-        // holder sees this.
+        if let Some(drain) = neighbours.drain.try_lock() {
+            let any = self.drain_with(neighbours, drain);
+            return self.drain() || any;
+        }
         neighbours.look_again.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        // Either we get the lock, or its holder sees that he has to look again; or neither, and
+        // the helper looks from time to time.
+        let knew = has_failed();
+        if !heavy() && !knew {
+            neighbours.poke();
+        }
         self.drain()
     }
 

@@ -49,6 +49,18 @@ impl<'a> Out<'a> {
         })
     }
 
+    /// The ring, locked until it is let go, and how many requests without data fit into it.
+    #[inline]
+    pub(super) fn slots(&mut self) -> (&mut Requests, u32) {
+        let pair = self.pair;
+        let requests = self.held.get_or_insert_with(|| pair.requests.lock());
+        let slots = requests.slots(&pair.incoming.requests_read).unwrap_or_else(|_broken| {
+            pair.declare_dead();
+            0
+        });
+        (requests, slots)
+    }
+
     /// Puts a request without data; whether there was room.
     #[inline(always)]
     pub(super) fn put(&mut self, request: &Request) -> bool {

@@ -14,6 +14,8 @@
 //! An operation on memory is carried out here when nothing before it waits for a reply.
 //! A write with immediate is not: nothing is written before there is a receive request.
 
+mod run;
+
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ use super::ring::{
     DATA, HAS_IMM, JUDGE, Place, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY, What,
 };
 use super::slot_of;
+
+pub(crate) use run::send_run;
 
 /// What a send queue knows of a peer in another process.
 #[derive(Debug)]
@@ -394,7 +398,8 @@ impl Qp {
             _ if nth > 0 => return,
             verdict => (0, Some(verdict)),
         };
-        for _ in 0..before {
+        let short = remote.retire_sends(self, &mut parts, pending, &mut line, before);
+        for _ in short..before {
             let Some(request) = pending.front() else { return };
             let (wqe, len) = (request.wqe, request.len());
             remote.sent -= 1;

@@ -266,6 +266,17 @@ impl Requests {
         Ok(self.fit(len))
     }
 
+    /// How many requests without data fit, as far as is known; looks how far the reader has
+    /// come only when the last look says few.
+    #[inline]
+    pub(crate) fn slots(&mut self, read: &AtomicU32) -> Result<u32, Broken> {
+        if self.fit(0).is_none() || self.tail.wrapping_sub(self.read) > REQUESTS / 2 {
+            self.look(read)?;
+        }
+        let slots = REQUESTS - self.tail.wrapping_sub(self.read);
+        Ok(self.fit(0).map_or(0, |_| slots))
+    }
+
     /// Whether there is so much room that it pays to go on.
     pub(crate) fn free(&mut self, read: &AtomicU32) -> Result<bool, Broken> {
         self.look(read)?;
@@ -390,6 +401,14 @@ pub(crate) fn read_request(
         words[i] = slot[i].load(Ordering::Relaxed);
     }
     request.take_over(words).map(|()| true)
+}
+
+/// Whether there is a request at `index` of another process's ring.
+#[inline]
+pub(crate) fn is_request_at(rings: &Rings, index: u32) -> bool {
+    // Relaxed: who takes it looks again.
+    let first = rings.requests[(index % REQUESTS) as usize][0].load(Ordering::Relaxed);
+    first as u32 == index.wrapping_add(1)
 }
 
 /// Whether there is a reply at `index` of another process's ring.
