@@ -5,11 +5,13 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId, decode};
 use rdma_conn::conn_core::multicast::{
-    Card, Contact, MAX_CARD_BYTES, Place, ROW_WORDS, Record, Row, TERMS_BYTES, Terms, Words, header,
+    Card, Contact, MAX_CARD_BYTES, Members, Place, ROW_WORDS, Record, Row, TERMS_BYTES, Terms,
+    Words, header,
 };
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{
@@ -155,10 +157,10 @@ fn note(to: &mut Sequence) -> impl FnMut(Message<'_>) {
 }
 
 /// Two honest members, and the third; each has sent one message, which the two delivered.
-fn group() -> ([Group; 2], [Sequence; 2], RawMember) {
+fn group(config: Config) -> ([Group; 2], [Sequence; 2], RawMember) {
     let device = device();
     let leader = Leader::bind("127.0.0.1:0").unwrap();
-    let (address, config) = (leader.local_addr(), config());
+    let address = leader.local_addr();
     let (first, second, mut liar) = std::thread::scope(|scope| {
         let second = scope.spawn(|| join(address, &device, config.link).unwrap().group);
         let liar = scope.spawn(|| RawMember::join(address, &device));
@@ -206,7 +208,7 @@ fn drive(
 /// the same, and with what they had sent meanwhile.
 fn verdict(lie: impl Fn(&mut RawMember) + Send + 'static) -> Lie {
     bounded(move || {
-        let (mut members, mut sequences, mut liar) = group();
+        let (mut members, mut sequences, mut liar) = group(config());
         let sent = members.each_ref().map(|m| m.sender().try_send(b"meanwhile").unwrap());
         send(&mut members, &mut sequences, 2);
         lie(&mut liar);
@@ -259,7 +261,7 @@ fn slots_that_hold_no_message_are_a_lie() {
 #[test]
 fn a_row_that_is_half_written_is_waited_for() {
     bounded(|| {
-        let (mut members, mut sequences, mut liar) = group();
+        let (mut members, mut sequences, mut liar) = group(config());
         let before = liar.words();
         liar.row.health = 0x200;
         let whole = liar.words();
@@ -285,4 +287,57 @@ fn a_row_that_is_half_written_is_waited_for() {
         drive(&mut members, &mut sequences, |_, sequences| sequences.iter().any(|s| s.len() < 6));
         assert_eq!(sequences[0], sequences[1]);
     });
+}
+
+/// The liar lives, and shows the leader what `change` makes of its row, while the third member
+/// is gone: the leader comes to its end, by itself. Returns why it says that the group failed.
+fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
+    bounded(move || {
+        let config = Config { suspect_after: Duration::from_secs(2), ..config() };
+        let ([mut leader, other], _, mut liar) = group(config);
+        let gone = other.rank();
+        leader.sender().try_send(b"to nobody").unwrap();
+        leader.progress(Instant::now()); // before that, nobody can have received it
+        let (stop, stopped) = channel::<()>();
+        let living = std::thread::spawn(move || {
+            let tick = Duration::from_millis(10);
+            while stopped.recv_timeout(tick) == Err(RecvTimeoutError::Timeout) {
+                liar.row.health += 1;
+                change(&mut liar.row, gone);
+                liar.write_row(0, &liar.words());
+            }
+        });
+        drop(other);
+        let ended = leader.spawn(|_| {}).unwrap().finish();
+        drop(stop);
+        living.join().unwrap();
+        let error = ended.unwrap_err();
+        if let GroupError::CutOff { member, reason } = error
+            && member != gone
+        {
+            assert_eq!(reason, Reason::Withholds);
+        }
+        error
+    })
+}
+
+#[test]
+fn whoever_withholds_does_not_hold_up_the_end() {
+    let agree = |row: &mut Row, gone: Rank| {
+        row.suspected = Members::NONE.with(gone);
+        row.wedged = row.suspected;
+    };
+    let ends: [GroupError; 4] = [
+        end_without(|_, _| {}),
+        end_without(|row, gone| row.suspected = Members::NONE.with(gone)),
+        // It has not what the leader has sent.
+        end_without(agree),
+        // And claims what nobody has.
+        end_without(move |row, gone| {
+            agree(row, gone);
+            row.received[0] = 2;
+            row.received[gone.index()] = 2;
+        }),
+    ];
+    assert!(ends.iter().all(|end| matches!(end, GroupError::CutOff { .. })), "{ends:?}");
 }

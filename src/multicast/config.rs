@@ -66,7 +66,8 @@ impl Config {
         if self.senders > self.members {
             return Err(ConfigError::Ranks);
         }
-        self.core(Rank(0)).check()
+        self.core(Rank(0)).check()?;
+        patient(self.link, self.suspect_after)
     }
 
     /// As the protocol has it, at one member.
@@ -87,5 +88,34 @@ impl Config {
             health_ns: ns(self.health),
             suspect_ns: ns(self.suspect_after),
         }
+    }
+}
+
+/// Whether a member that is gone is found unreachable before it is cut off for its silence: until
+/// then, what is to be written to it holds up what is to be written to the others.
+pub(super) fn patient(link: Link, suspect_after: Duration) -> Result<(), ConfigError> {
+    let once = Duration::from_nanos(4096) * (1 << link.timeout.min(31));
+    let tries = once * (u32::from(link.retry_count) + 1);
+    if link.timeout == 0 || tries >= suspect_after {
+        return Err(ConfigError::Patience);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_gives_up_before_its_peer_is_suspected() {
+        let with = |timeout, retry_count, seconds| {
+            let link = Link { timeout, retry_count, ..Link::default() };
+            let suspect_after = Duration::from_secs(seconds);
+            Config { link, suspect_after, ..Config::default() }.validate()
+        };
+        assert_eq!(Config::default().validate(), Ok(()));
+        assert_eq!(with(18, 6, 5), Err(ConfigError::Patience), "7 times 1.07 s");
+        assert_eq!(with(18, 3, 5), Ok(()));
+        assert_eq!(with(0, 0, 3600), Err(ConfigError::Patience), "for ever");
     }
 }

@@ -12,7 +12,7 @@ use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, Share
 
 use super::error::GroupError;
 use super::lull::Lull;
-use super::memory::{Private, region, ring};
+use super::memory::{Private, region, repair_area, ring};
 use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
 use crate::device::Device;
@@ -59,8 +59,8 @@ impl Group {
         let began = Instant::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
         let own = ring(device, &core, RemoteAccess::NONE)?;
-        let area = RepairHeader::BYTES + core.repair_bytes() as usize;
-        let repair = region(device, area, RemoteAccess::NONE)?;
+        let areas = repair_area(&core) * usize::from(core.members - 1);
+        let repair = region(device, areas, RemoteAccess::NONE)?;
         let entries = DEPTH * u32::from(core.members - 1);
         let cq = device.context().create_cq(CqConfig::new(entries));
         let cq = cq.map_err(|e| device.error("create a completion queue", &e))?;
@@ -224,17 +224,21 @@ impl Group {
     /// As [`poll`](Self::poll), by a thread that has nothing else to do: where nothing was
     /// done it waits, no longer than until something is to be done.
     pub(super) fn pass(&mut self, lull: &mut Lull, deliver: impl FnMut(Message<'_>)) {
-        let (now, writes, sent) = (Instant::now(), self.counts().writes(), self.slots.tail());
-        let is_quiet = self.poll(now, deliver) == 0
-            && self.counts().writes() == writes
-            && self.slots.tail() == sent;
-        match is_quiet {
-            true => {
-                let wanted = self.began + Duration::from_nanos(self.machine.wants_ns());
-                lull.wait(wanted.saturating_duration_since(now));
+        match self.work(deliver) {
+            true => lull.end(),
+            false => {
+                let wants = Duration::from_nanos(self.machine.wants_ns());
+                lull.wait(self.began.checked_add(wants));
             }
-            false => lull.end(),
         }
+    }
+
+    /// As [`poll`](Self::poll); whether anything has happened. What has come in and is
+    /// inhibited is the beginning of a batch: whoever slept on would see its end late.
+    pub(super) fn work(&mut self, deliver: impl FnMut(Message<'_>)) -> bool {
+        let before = (self.counts().writes(), self.machine.accepted());
+        let delivered = self.poll(Instant::now(), deliver);
+        delivered > 0 || (self.counts().writes(), self.machine.accepted()) != before
     }
 
     fn take_in(&mut self, now_ns: u64) {
@@ -289,7 +293,7 @@ impl Group {
     /// Whether each peer can be written to once more; posts and reaps, if that helps.
     #[inline]
     fn have_room(&mut self) -> bool {
-        if self.peers.iter().flatten().all(Peer::has_room) {
+        if self.all_have_room() {
             return true;
         }
         for peer in self.peers.iter_mut().flatten() {
@@ -298,19 +302,26 @@ impl Group {
             }
         }
         self.reap();
-        self.peers.iter().flatten().all(Peer::has_room)
+        self.all_have_room()
+    }
+
+    /// Whoever is cut off is not waited for: its device may try for long.
+    #[inline]
+    fn all_have_room(&self) -> bool {
+        let has_room = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::has_room);
+        self.machine.reachable().iter().all(has_room)
     }
 
     fn stage(&mut self, push: Push) {
         let mut words = [0; ROW_WORDS];
         let mut count = 0;
-        let mut first = 0;
+        let (mut first, mut area) = (0, 0);
         match push.write {
             Write::Row(row) => {
                 first = row.first;
                 count = self.machine.row_words(row, &mut words);
             }
-            Write::Repair(repair) => self.fill_repair(repair),
+            Write::Repair(repair) => area = self.fill_repair(repair),
             Write::Slots(_) => {}
         }
         let last = matches!(self.machine.status(), Status::Finished | Status::Left);
@@ -320,7 +331,7 @@ impl Group {
                 Write::Slots(span) => peer.write_slots(span.offset as usize, span.len as u32),
                 Write::Row(_) => peer.write_row(first, &words[..count], last),
                 Write::Repair(repair) => {
-                    peer.write_repair((RepairHeader::BYTES as u64 + repair.len) as u32)
+                    peer.write_repair(area, (RepairHeader::BYTES as u64 + repair.len) as u32)
                 }
             };
             if staged.is_err() {
@@ -329,12 +340,17 @@ impl Group {
         }
     }
 
-    fn fill_repair(&mut self, repair: RepairHeader) {
+    /// Returns where it lies until it has been written. With more suspects the next may follow
+    /// before a suspect has this one, and devices fetch late, or again: that has a place of its
+    /// own.
+    fn fill_repair(&mut self, repair: RepairHeader) -> usize {
+        let at = repair_area(self.machine.config()) * (repair.suspected.len() as usize - 1);
         let mut bytes: Vec<u8> =
             repair.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         let ring = &self.private[repair.of.index()];
         ring.ring(repair.position, repair.len as usize).iter().for_each(|part| bytes.extend(*part));
-        self.repair.copy_in(0, &bytes).expect("a repair fits its area");
+        self.repair.copy_in(at, &bytes).expect("a repair fits its area");
+        at
     }
 
     /// Takes completions in.

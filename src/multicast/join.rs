@@ -21,7 +21,7 @@ use conn_core::handshake::{
 };
 use conn_core::multicast::{Card, MAX_CARD_BYTES, Rank, TERMS_BYTES, Terms};
 
-use super::config::Config;
+use super::config::{Config, patient};
 use super::error::JoinError;
 use super::group::Group;
 use crate::device::Device;
@@ -172,6 +172,8 @@ pub fn join(address: impl ToSocketAddrs, device: &Device, link: Link) -> Result<
         _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
     })?;
     let Terms(config) = terms;
+    let fits = patient(link, Duration::from_nanos(config.suspect_ns));
+    fits.inspect_err(|e| exchange.refuse(Reason::INTERNAL, &e.to_string()))?;
     let group = Group::new(device, config, link);
     let mut group = group.inspect_err(|e| exchange.refuse(Reason::INTERNAL, &e.to_string()))?;
     exchange.limit(TIME_LIMIT);

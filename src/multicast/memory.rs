@@ -21,9 +21,13 @@ pub(super) struct Layout {
 impl Layout {
     pub(super) fn of(config: &Config) -> Layout {
         let repair = (ROW_WORDS * 8).next_multiple_of(64);
-        let area = RepairHeader::BYTES + config.repair_bytes() as usize;
-        Layout { repair, bytes: repair + area }
+        Layout { repair, bytes: repair + repair_area(config) }
     }
+}
+
+/// Bytes of a repair: its header, and what it brings.
+pub(super) fn repair_area(config: &Config) -> usize {
+    RepairHeader::BYTES + config.repair_bytes() as usize
 }
 
 /// Registers so many zeroed bytes.

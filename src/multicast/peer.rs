@@ -178,11 +178,11 @@ impl Peer {
         queue.stage_with(SendOp::Write { len, remote }, flags)
     }
 
-    /// The own repair area.
-    pub(super) fn write_repair(&mut self, len: u32) -> Result<(), StageError> {
+    /// The own repair, from its place among them.
+    pub(super) fn write_repair(&mut self, at: usize, len: u32) -> Result<(), StageError> {
         let Some(remote) = self.rows_at(self.layout.repair, len) else { return Ok(()) };
         let flags = self.flags(false);
-        self.end.queues.send.stage_at(self.repair, 0, SendOp::Write { len, remote }, flags)
+        self.end.queues.send.stage_at(self.repair, at, SendOp::Write { len, remote }, flags)
     }
 
     /// Posts what is staged; whether the peer can still be written to.

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use conn_core::multicast::{Config, Record, SendWindow, header};
 use conn_core::ring::free::RecordSlot;
@@ -248,7 +247,7 @@ impl Sender {
         let mut lull = Lull::default();
         loop {
             match what() {
-                Err(SendError::WindowFull) => lull.wait(Duration::MAX),
+                Err(SendError::WindowFull) => lull.wait(None),
                 other => return other,
             }
         }

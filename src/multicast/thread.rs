@@ -26,8 +26,9 @@ impl Group {
     /// Gives the member a thread that drives it, and hands every message to `deliver`.
     ///
     /// The thread looks all the time while there is traffic. When nothing comes for 50 µs it
-    /// sleeps, for a millisecond at most: what comes then is seen so much later. Who needs
-    /// it at once drives the member with [`poll`](Self::poll).
+    /// sleeps, for a millisecond at most: what comes then is seen so much later. A deadline ends
+    /// the sleep, later by what the system adds to one (Linux: 50 µs, unless told otherwise). Who
+    /// needs it at once drives the member with [`poll`](Self::poll).
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -98,5 +99,26 @@ impl Drop for Running {
         {
             tracing::error!("the thread of a member has panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use conn_core::multicast::Policy;
+
+    use super::super::{Config, in_process};
+
+    #[test]
+    fn what_is_inhibited_has_happened() {
+        let device = crate::device::soft().expect("a device");
+        let policy = Policy::Every(100);
+        let deadline = std::time::Duration::from_secs(3600);
+        let config = Config { members: 2, policy, deadline, ..Config::default() };
+        let mut members = in_process(&device, &config).expect("a group");
+        assert!(!members[0].work(|_| {}), "nothing was sent");
+        members[0].sender().try_send(b"alone").expect("room");
+        assert!(members[0].work(|_| {}), "a message was");
+        assert_eq!(members[0].counts().writes(), 0);
+        assert!(!members[0].work(|_| {}), "it waits for others");
     }
 }

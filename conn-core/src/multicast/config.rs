@@ -101,6 +101,8 @@ pub enum ConfigError {
     Capacity(u64),
     /// A member would be suspected before it has to show that it lives.
     Suspicion,
+    /// A link to a member that has gone is given up no earlier than the member is suspected.
+    Patience,
 }
 
 impl fmt::Display for ConfigError {
@@ -121,6 +123,9 @@ impl fmt::Display for ConfigError {
             Self::Suspicion => {
                 f.write_str("members are suspected before they have to show that they live")
             }
+            Self::Patience => f.write_str(
+                "a link tries longer than a member may be silent: less time or fewer retries",
+            ),
         }
     }
 }

@@ -261,6 +261,13 @@ impl Member {
         self.streams[self.me()].received
     }
 
+    /// Bytes that have been accepted of all streams: it rises when something has come in, though
+    /// it is not pushed yet.
+    #[inline]
+    pub fn accepted(&self) -> u64 {
+        self.config.senders.iter().map(|of| self.streams[of.index()].accepted).sum()
+    }
+
     /// Whether what was sent up to `position` of the own ring has been delivered here: it is
     /// stable, and lies in the sequence of all survivors.
     #[inline]
