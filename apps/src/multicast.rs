@@ -25,6 +25,8 @@ struct Traffic {
     messages: Option<u64>,
     rate: Option<f64>,
     slow: Option<f64>,
+    /// One message at a time, with such a pause behind it, in microseconds.
+    lone_us: Option<u64>,
     flush_every: Option<u64>,
     verify: bool,
 }
@@ -37,6 +39,8 @@ impl Traffic {
             messages: options.messages,
             rate: options.rate,
             slow: options.slow,
+            // What is inhibited when it is delivered has gone after a deadline.
+            lone_us: options.lone.then_some(2 * options.deadline_us + 100),
             flush_every: options.flush_every,
             verify: !options.no_verify,
         }
@@ -49,7 +53,7 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
         config.validate().map_err(as_usage)?;
     }
     let device = session::open_device(common, &options.ends)?;
-    let mut report = Report::new(common.json, options.slow.is_some());
+    let mut report = Report::new(common.json);
     if options.ends.listen.is_some() || options.ends.connect.is_some() {
         between::run(common, options, &configs, &device, &mut report)?;
         report.finish();

@@ -369,15 +369,38 @@ fn a_slow_sender_is_compared_with_none() {
     let policies = "opportunistic,opportunistic-null";
     let lines = json(&arguments.split(' ').chain([policies]).collect::<Vec<_>>());
     assert_eq!(lines.len(), 2);
-    for line in &lines {
-        let rate = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
-        let others = rate("others_messages_per_s");
-        assert!(0.0 < others && others < rate("messages_per_s"), "{line}");
-        assert!(rate("others_messages_per_s_without_slow") > 0.0, "{line}");
-    }
-    let alone = json(&["multicast", "--slow", "1000", "--messages", "3"]);
+    let others: Vec<f64> = lines
+        .iter()
+        .map(|line| {
+            let rate = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+            assert!(rate("others_messages_per_s_without_slow") > 0.0, "{line}");
+            let others = rate("others_messages_per_s");
+            assert!(0.0 < others && others < rate("messages_per_s"), "{line}");
+            others
+        })
+        .collect();
+    // Without nulls, each of the two others waits for a turn of the slow one; a window and what
+    // is sent at once may be ahead of it.
+    assert!(others[0] <= 2.0 * (1000.0 + 2.0 * 1000.0 / 0.1), "{others:?}");
+    assert!(others[1] > others[0], "what nulls are for: {others:?}");
+    let alone = json(&["multicast", "--slow", "1000", "--seconds", "0.05"]);
     assert_eq!(alone[0]["others_messages_per_s"].as_f64(), Some(0.0));
     assert!(alone[0].get("others_messages_per_s_without_slow").is_none());
+}
+
+#[test]
+fn a_lone_message_waits_for_the_deadline_and_for_nobody_else() {
+    let common = ["multicast", "--lone", "--messages", "20", "--deadline-us", "20000"];
+    let lines = json(&[&common[..], &["--push", "every:1,every:250,opportunistic"]].concat());
+    let p50 = |at: usize| lines[at]["latency_ns_p50"].as_u64().unwrap();
+    for line in &lines {
+        assert_eq!((&line["lone"], &line["messages"]), (&true.into(), &20.into()));
+        // Each takes as many writes as the formula says, whatever the policy.
+        assert!(line["rdma_ops_per_message"].as_f64().unwrap() >= 10.0, "{line}");
+    }
+    assert!(p50(1) >= 20_000_000, "what is inhibited waits: {}", lines[1]);
+    assert_eq!(lines[1]["forced_pushes"], 20);
+    assert_eq!((&lines[0]["forced_pushes"], &lines[2]["forced_pushes"]), (&0.into(), &0.into()));
 }
 
 #[test]

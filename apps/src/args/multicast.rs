@@ -37,9 +37,13 @@ pub(crate) struct Multicast {
     /// Messages per second of each sender [default: as many as go]
     #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
     pub(crate) rate: Option<f64>,
+    /// Each sender sends one message at a time: the next when the last was delivered, and
+    /// nothing is under way any more. What a message takes that has no company
+    #[arg(long, conflicts_with_all = ["rate", "slow"])]
+    pub(crate) lone: bool,
     /// Messages per second of the last sender alone; the others' rate is compared with that of
     /// a group in which it does not send
-    #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
+    #[arg(long, value_name = "PER_SECOND", value_parser = positive, conflicts_with = "messages")]
     pub(crate) slow: Option<f64>,
     /// How long the senders send
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = positive)]

@@ -101,6 +101,7 @@ fn measure(joined: Joined, traffic: &Traffic, config: &Config) -> Result<Measure
     let (latency, others_alone_per_s) = (delivered.latency, None);
     Ok(Measured {
         messages,
+        in_time: messages,
         of_others,
         others_alone_per_s,
         elapsed,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rdma_conn::multicast::{Message, SendError, Sender};
+use rdma_conn::multicast::{Message, SendError, Sender, Ticket};
 
 use super::Traffic;
 
@@ -23,10 +23,31 @@ pub(super) struct Load {
     began: Instant,
     /// Between two messages, if there is a pace.
     pace: Option<Duration>,
+    lone: Option<Lone>,
     limit: Option<u64>,
     flush_every: Option<u64>,
     pub(super) sent: u64,
     until_flush: u64,
+}
+
+/// One message at a time.
+struct Lone {
+    pause: Duration,
+    /// The message that is under way.
+    last: Option<Ticket>,
+    /// When the next may go, once the last was delivered.
+    next: Option<Instant>,
+}
+
+impl Lone {
+    /// Whether the next message may go.
+    fn may(&mut self, sender: &Sender, now: Instant) -> bool {
+        match self.last {
+            None => true,
+            Some(last) if !sender.is_delivered(last) => false,
+            Some(_) => now >= *self.next.get_or_insert(now + self.pause),
+        }
+    }
 }
 
 impl Load {
@@ -37,6 +58,11 @@ impl Load {
             bytes: vec![0; traffic.size as usize],
             began,
             pace: rate.map(|rate| Duration::from_secs_f64(1.0 / rate)),
+            lone: traffic.lone_us.map(|pause| Lone {
+                pause: Duration::from_micros(pause),
+                last: None,
+                next: None,
+            }),
             limit: traffic.messages,
             flush_every: traffic.flush_every,
             sent: 0,
@@ -46,6 +72,12 @@ impl Load {
 
     /// Sends what is due at `now` and has room; at most `most` messages.
     pub(super) fn send(&mut self, now: Instant, most: u64) -> Result<(), SendError> {
+        let is_lone = self.lone.is_some();
+        if self.lone.as_mut().is_some_and(|lone| !lone.may(&self.sender, now)) {
+            return Ok(());
+        }
+        // What has no company is timed to the moment, not to the pass.
+        let (most, now) = if is_lone { (1, Instant::now()) } else { (most, now) };
         let due = self.due(now).min(self.sent + most);
         while self.sent < due {
             match self.one(now) {
@@ -62,7 +94,10 @@ impl Load {
             self.until_flush = self.flush_every.unwrap_or(0);
         }
         stamp(&mut self.bytes, self.sent, now - self.began);
-        self.sender.try_send(&self.bytes)?;
+        let ticket = self.sender.try_send(&self.bytes)?;
+        if let Some(lone) = &mut self.lone {
+            (lone.last, lone.next) = (Some(ticket), None);
+        }
         self.sent += 1;
         self.until_flush = self.until_flush.saturating_sub(1);
         Ok(())
@@ -112,6 +147,7 @@ pub(super) struct Delivered {
     pub(super) wrong: Option<(u8, u64)>,
     began: Instant,
     verify: bool,
+    is_lone: bool,
     /// Whose messages tell how long they took, if not all: those of the own clock.
     pub(super) timed: Option<u8>,
 }
@@ -125,6 +161,7 @@ impl Delivered {
             wrong: None,
             began,
             verify: traffic.verify,
+            is_lone: traffic.lone_us.is_some(),
             timed: None,
         }
     }
@@ -138,6 +175,7 @@ impl Delivered {
         let is_sampled = number < ALL_TIMED || number.is_multiple_of(ONE_TIMED_IN);
         if let Some(time) = message.bytes.first_chunk().filter(|_| is_timed && is_sampled) {
             let sent = Duration::from_nanos(u64::from_le_bytes(*time));
+            let now = if self.is_lone { Instant::now() } else { now };
             let took = (now - self.began).saturating_sub(sent);
             self.latency.saturating_record(took.as_nanos() as u64);
         }

@@ -28,6 +28,9 @@ struct Line<'a> {
     rate_per_sender: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_of_last_sender: Option<f64>,
+    /// One message at a time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    lone: bool,
     messages: u64,
     messages_per_s: f64,
     bytes_per_s: f64,
@@ -56,11 +59,16 @@ struct Line<'a> {
 pub(super) struct Report {
     json: bool,
     title: Option<String>,
-    table: Table,
+    /// Its columns are known with what is sent, which the leader tells.
+    table: Option<Table>,
 }
 
 impl Report {
-    pub(super) fn new(json: bool, has_slow: bool) -> Report {
+    pub(super) fn new(json: bool) -> Report {
+        Report { json, title: None, table: None }
+    }
+
+    fn table(has_slow: bool) -> Table {
         let header = [
             "members",
             "push",
@@ -74,7 +82,7 @@ impl Report {
         ];
         let of_slow = ["others' messages/s", "without the slow one", "ratio"];
         let header = if has_slow { [&header[..], &of_slow].concat() } else { header.to_vec() };
-        Report { json, title: None, table: right_aligned(&header) }
+        right_aligned(&header)
     }
 
     pub(super) fn add(
@@ -110,14 +118,15 @@ impl Report {
             row.push(or_dash(alone.map(rate)));
             row.push(or_dash(alone.map(|alone| format!("{:.3}", others / alone))));
         }
-        self.table.add_row(row);
+        let table = self.table.get_or_insert_with(|| Report::table(traffic.slow.is_some()));
+        table.add_row(row);
         Ok(())
     }
 
     pub(super) fn finish(self) {
-        if let Some(title) = self.title {
+        if let (Some(title), Some(table)) = (self.title, self.table) {
             say!("{title}");
-            say!("{}", self.table);
+            say!("{table}");
         }
     }
 }
@@ -129,7 +138,7 @@ impl<'a> Line<'a> {
         config: &Config,
         measured: &Measured,
     ) -> Line<'a> {
-        let per_s = measured.messages as f64 / measured.elapsed.as_secs_f64();
+        let per_s = measured.per_s();
         let latency =
             |q| (!measured.latency.is_empty()).then(|| measured.latency.value_at_quantile(q));
         let ops = measured.work_requests as f64 / measured.messages as f64;
@@ -147,6 +156,7 @@ impl<'a> Line<'a> {
             flush_every: traffic.flush_every,
             rate_per_sender: traffic.rate,
             rate_of_last_sender: traffic.slow,
+            lone: traffic.lone_us.is_some(),
             messages: measured.messages,
             messages_per_s: per_s,
             bytes_per_s: per_s * f64::from(traffic.size),
@@ -158,9 +168,7 @@ impl<'a> Line<'a> {
                 _ => None,
             },
             forced_pushes: measured.forced,
-            others_messages_per_s: traffic
-                .slow
-                .map(|_| measured.of_others as f64 / measured.elapsed.as_secs_f64()),
+            others_messages_per_s: traffic.slow.map(|_| measured.others_per_s()),
             others_messages_per_s_without_slow: measured.others_alone_per_s,
             verified: traffic.verify,
             build: rdma_conn::build::summary(),

@@ -19,12 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was measured.
 pub(super) struct Measured {
-    /// Messages delivered at every member.
+    /// Messages delivered at every member, in the end.
     pub(super) messages: u64,
-    /// Those of the senders but the last.
+    /// Those that were in `elapsed`; and of these, those of the senders but the last.
+    pub(super) in_time: u64,
     pub(super) of_others: u64,
     /// How many of these a second there are when the last one does not send.
     pub(super) others_alone_per_s: Option<f64>,
+    /// Until the last delivery, but for what waits for turns that do not come.
     pub(super) elapsed: Duration,
     pub(super) latency: Histogram<u64>,
     /// Work requests, as the device has counted them; or as the members have, where it
@@ -32,6 +34,16 @@ pub(super) struct Measured {
     pub(super) work_requests: u64,
     /// Pushes that went at their deadline.
     pub(super) forced: u64,
+}
+
+impl Measured {
+    pub(super) fn per_s(&self) -> f64 {
+        self.in_time as f64 / self.elapsed.as_secs_f64()
+    }
+
+    pub(super) fn others_per_s(&self) -> f64 {
+        self.of_others as f64 / self.elapsed.as_secs_f64()
+    }
 }
 
 /// Members that this process has.
@@ -50,7 +62,7 @@ pub(super) fn measure(device: &Device, traffic: &Traffic, config: &Config) -> Re
     let others = Config { senders: config.senders - 1, ..*config };
     let alone = || {
         let measured = run(device, &Traffic { slow: None, ..traffic.clone() }, &others)?;
-        anyhow::Ok(measured.messages as f64 / measured.elapsed.as_secs_f64())
+        anyhow::Ok(measured.per_s())
     };
     let before = alone()?;
     let measured = run(device, traffic, config)?;
@@ -70,14 +82,14 @@ fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> 
     let delivered = delivered.collect();
     let mut run = Run { members, delivered, loads };
     run.send(traffic, began)?;
-    run.settle()?;
-    let elapsed = began.elapsed();
+    let elapsed = run.settle()? - began;
+    let in_time = run.in_time();
     let counted = before.zip(device.counters().ok());
     let counted = counted.and_then(|(before, after)| after.since(&before).work_requests);
     let work_requests = counted.unwrap_or_else(|| run.count(Counts::writes));
     let forced = run.count(|counts| counts.forced);
     run.finish()?;
-    run.result(elapsed, work_requests, forced)
+    run.result(elapsed, in_time, work_requests, forced)
 }
 
 impl Run {
@@ -107,8 +119,9 @@ impl Run {
         }
     }
 
-    /// Until all is delivered that can be, and acknowledged.
-    fn settle(&mut self) -> Result<()> {
+    /// Until all is delivered that can be, and acknowledged. Returns when that was, to the last
+    /// delivery.
+    fn settle(&mut self) -> Result<Instant> {
         let sent: u64 = self.loads.iter().map(|load| load.sent).sum();
         let mut last = Instant::now();
         while self.delivered.iter().any(|delivered| delivered.total() < sent) {
@@ -123,7 +136,15 @@ impl Run {
         for _ in 0..3 {
             self.pass();
         }
-        self.check()
+        self.check()?;
+        Ok(last)
+    }
+
+    /// Messages of each sender that all members here have delivered.
+    pub(super) fn in_time(&self) -> Vec<u64> {
+        let senders = self.delivered[0].counts.len();
+        let least = |of: usize| self.delivered.iter().map(|at| at.counts[of]).min().unwrap_or(0);
+        (0..senders).map(least).collect()
     }
 
     pub(super) fn finish(&mut self) -> Result<()> {
@@ -152,7 +173,13 @@ impl Run {
         self.members.iter().map(|member| what(member.counts())).sum()
     }
 
-    fn result(self, elapsed: Duration, work_requests: u64, forced: u64) -> Result<Measured> {
+    fn result(
+        self,
+        elapsed: Duration,
+        in_time: Vec<u64>,
+        work_requests: u64,
+        forced: u64,
+    ) -> Result<Measured> {
         let sent: Vec<u64> = self.loads.iter().map(|load| load.sent).collect();
         let mut latency = self.delivered[0].latency.clone();
         latency.reset();
@@ -166,11 +193,12 @@ impl Run {
             }
             latency.add(&delivered.latency)?;
         }
-        let messages = sent.iter().sum();
-        let of_others = messages - sent.last().copied().unwrap_or(0);
+        let (in_time, last) = (in_time.iter().sum(), in_time.last().copied());
+        let of_others = in_time - last.unwrap_or(0);
         let others_alone_per_s = None;
         Ok(Measured {
-            messages,
+            messages: sent.iter().sum(),
+            in_time,
             of_others,
             others_alone_per_s,
             elapsed,
