@@ -113,7 +113,7 @@
 //! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent as it is |
 //! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
 //! | multicast groups | not offered | cards have them |
-//! | on-demand paging | of memory that READs land in and peers do not reach: the kernel writes to it, so that what has gone from under a mapping of a file is `LOC_PROT` and not SIGBUS; not reported as a capability | cards have it for more |
+//! | on-demand paging | of memory that READs land in and peers do not reach: the kernel writes to it, so that what has gone from under a mapping of a file is `LOC_PROT` and not SIGBUS; any other use of it, or a list of both kinds, is `LOC_PROT`; not reported as a capability | cards have it for more |
 //! | memory windows, resizing a shared queue | not offered | cards have them |
 //!
 //! Beside the statuses rxe differs in these (its provider in rdma-core 44, Linux 6.1);
