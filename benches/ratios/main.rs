@@ -2,7 +2,7 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about five minutes; with `-- NAME …` only the
-//! named parts run: `connection`, `device`, `shared`, `processes`, `in-place`. UCX's shared memory is
+//! named parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`. UCX's shared memory is
 //! the peer where `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod in_place;
 mod processes;
 mod shared;
 mod ucx;
+mod wake;
 
 use std::time::Duration;
 
@@ -21,15 +22,19 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
     ("in-place", in_place::run),
+    ("wake", wake::run),
 ];
 
 fn main() {
+    if wake::has_slept() {
+        return;
+    }
     // cargo bench passes --bench; everything else names a part.
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     if let Some(unknown) = asked.iter().find(|a| PARTS.iter().all(|(name, _)| name != a)) {

@@ -1,16 +1,12 @@
 //! Two processes on `soft0`, each pinned to a core, by the command `rdma-conn`; beside
-//! them UCX's shared memory, and a pipe where it is about being woken.
+//! them UCX's shared memory.
 
-use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use super::{ROUNDS, Target, in_turn, line, median, ucx};
 
 const TRIPS: u64 = 100_000;
-/// Trips where each end sleeps until it is woken.
-const WAKES: u64 = 5_000;
 /// To connect.
 const TRIES: usize = 1_000;
 const SECONDS: &str = "1";
@@ -24,10 +20,6 @@ pub(crate) fn run() {
     } else {
         beside_ucx(&program);
     }
-    let blocked = || half_trip(&program, WAKES, "--wait block");
-    let (ours, theirs) = in_turn(blocked, pipe_half_trip);
-    let what = "a receiver that sleeps, half a round trip : a pipe";
-    line(what, ours, theirs, "µs", Target::AtMost(1.5));
     connections(&program);
 }
 
@@ -146,31 +138,4 @@ fn end(program: &PathBuf, core: u32, arguments: &[&str]) -> Child {
 fn number(json: &str, field: &str) -> Option<f64> {
     let (_, value) = json.split_once(&format!("\"{field}\":"))?;
     value.split([',', '}']).next()?.trim().parse().ok()
-}
-
-/// Half a round trip, in µs, of 16 bytes through two pipes to `cat` on the other core.
-fn pipe_half_trip() -> f64 {
-    let before = rustix::thread::sched_getaffinity(None).expect("a thread has its cores");
-    let mut first = rustix::thread::CpuSet::new();
-    first.set(0);
-    rustix::thread::sched_setaffinity(None, &first).expect("there is a first core");
-    let mut cat = Command::new("taskset")
-        .args(["-c", "1", "cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("taskset (util-linux) and cat start");
-    let (mut to, mut from) = (cat.stdin.take().expect("piped"), cat.stdout.take().expect("piped"));
-    let mut message = [7; 16];
-    let mut trips: Vec<f64> = Vec::new();
-    for _ in 0..WAKES {
-        let start = Instant::now();
-        to.write_all(&message).expect("cat reads");
-        from.read_exact(&mut message).expect("cat writes");
-        trips.push(start.elapsed().as_secs_f64() * 1e6 / 2.0);
-    }
-    drop(to);
-    cat.wait().expect("cat ends");
-    rustix::thread::sched_setaffinity(None, &before).expect("as it was");
-    median(trips)
 }

@@ -21,7 +21,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME", value_parser = super::values::protocol)]
     pub(crate) protocol: Option<Protocol>,
     /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
-    /// batched (256, 8 to a doorbell)
+    /// batched (256, 8 to a doorbell) [default: batched; of pingpong: up to 8, one to a doorbell]
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<Preset>,
     /// Unacknowledged messages at most

@@ -49,6 +49,20 @@ fn shrink(config: Config, args: &ConnectionArgs, size: u32) -> Config {
     Config { unacked: fits, batch: config.batch.min(fits), recv_window, ..config }
 }
 
+/// Buffers of a ping-pong at one end, in bytes: so few that they stay in a cache.
+const PINGPONG_BYTES: u64 = 256 << 10;
+
+/// One message is on its way at a time, but its acknowledgement and its credit need not be
+/// waited for before the next one: short messages have some buffers more.
+fn for_latency(config: Config, args: &ConnectionArgs, size: u32) -> Config {
+    let unacked = (PINGPONG_BYTES / u64::from(size.max(1))).clamp(1, 8) as u32;
+    if args.preset.is_some() || args.unacked.is_some() || unacked == 1 {
+        return shrink_window(config, args);
+    }
+    let recv_window = args.recv_window.unwrap_or(2 * unacked);
+    Config { unacked, recv_window, ..config }
+}
+
 /// As [`shrink`], where one message is on its way at a time.
 fn shrink_window(config: Config, args: &ConnectionArgs) -> Config {
     let buffers = u64::from(config.recv_window) + 1 + u64::from(config.unacked);
@@ -89,7 +103,7 @@ impl Kind for SendRecv {
         let config = args.send_recv(common, preset(purpose), size);
         match purpose {
             Purpose::Throughput | Purpose::Stream => shrink(config, args, size),
-            Purpose::Latency => shrink_window(config, args),
+            Purpose::Latency => for_latency(config, args, size),
         }
     }
 

@@ -77,7 +77,7 @@ fn a_contradiction_is_refused_by_name_and_does_not_count() {
         (&["--size", "16,512"], "--size 4096, this end 512"),
         (&["--size", "16"], "2 sizes, this end 1"),
         (&["--preset", "batched"], "--preset sequential, this end batched"),
-        (&["--unacked", "7"], "--unacked 1, this end 7"),
+        (&["--unacked", "7"], "--unacked 8, this end 7"),
         (&["--iterations", "7"], "--iterations 50, this end 7"),
         (&["--no-credits"], "--no-credits off, this end on"),
     ];
