@@ -1,15 +1,18 @@
 //! Speed as ratios: each side of a comparison runs in turn with the other, in one
 //! process run, several rounds; medians are compared.
 //!
-//! `cargo bench --bench ratios` takes about five minutes; with `-- NAME …` only the
-//! named parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`. UCX's shared memory is
-//! the peer where `ucx_perftest` is installed (Debian: ucx-utils).
+//! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
+//! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`,
+//! `ahead`. UCX's shared memory is the peer where `ucx_perftest` is installed (Debian:
+//! ucx-utils).
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod connection;
 mod device;
 mod in_place;
 mod processes;
+mod rings;
 mod shared;
 mod ucx;
 mod wake;
@@ -22,13 +25,15 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 8] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
     ("in-place", in_place::run),
     ("wake", wake::run),
+    ("rings", rings::run),
+    ("ahead", ahead::run),
 ];
 
 fn main() {
@@ -64,6 +69,14 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn in_turn(mut left: impl FnMut() -> f64, mut right: impl FnMut() -> f64) -> (f64, f64) {
     let (lefts, rights) = (0..ROUNDS).map(|_| (left(), right())).unzip();
     (median(lefts), median(rights))
+}
+
+/// Runs both in turn, and returns what the round of the median ratio had: where the machine
+/// is slower for some rounds, it is so for both.
+fn typical_round(mut left: impl FnMut() -> f64, mut right: impl FnMut() -> f64) -> (f64, f64) {
+    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (left(), right())).collect();
+    rounds.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    rounds[ROUNDS / 2]
 }
 
 /// One line: what it is, both figures, the ratio, and what it should be.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::{ROUNDS, Target, in_turn, line, median, ucx};
 
-const TRIPS: u64 = 100_000;
+pub(crate) const TRIPS: u64 = 100_000;
 /// To connect.
 const TRIES: usize = 1_000;
 const SECONDS: &str = "1";
@@ -70,7 +70,7 @@ fn flat(program: &PathBuf, what: &str, counts: [u32; 4], flags: impl Fn(u32) -> 
 }
 
 /// The command, built as it is shipped; cargo finds it done mostly.
-fn build() -> PathBuf {
+pub(crate) fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--release", "--package", "rdma-conn-apps"])
@@ -82,7 +82,7 @@ fn build() -> PathBuf {
 }
 
 /// Half a round trip in µs, the median.
-fn half_trip(program: &PathBuf, trips: u64, flags: &str) -> f64 {
+pub(crate) fn half_trip(program: &PathBuf, trips: u64, flags: &str) -> f64 {
     let flags = format!("--size 16 --iterations {trips} {flags}");
     both_ends(program, "pingpong", &flags, "latency_ns_p50") / 1e3
 }
@@ -94,7 +94,7 @@ fn rate(program: &PathBuf, flags: &str) -> f64 {
 }
 
 /// A figure of a session of two processes.
-fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &str) -> f64 {
+pub(crate) fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &str) -> f64 {
     let address = ucx::free_address();
     let flags: Vec<&str> = flags.split(' ').collect();
     // What both ends have to be told; the rest is the connecting one's.
@@ -102,7 +102,8 @@ fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &str) -> f64 
         flags.iter().position(|flag| *flag == name).map_or(&[][..], |at| &flags[at..at + n])
     };
     let listen = [command, "--listen", &address];
-    let shape = [told("--op", 2), told("--senders", 2), told("--single-receiver", 1)].concat();
+    let kind = [told("--op", 2), told("--protocol", 2)].concat();
+    let shape = [&kind[..], told("--senders", 2), told("--single-receiver", 1)].concat();
     let mut listener = end(program, 0, &[&listen[..], &shape].concat());
     let mut tries = 0..TRIES;
     let figure = loop {

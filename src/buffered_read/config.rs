@@ -71,11 +71,10 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A mirrored ring of 1 MiB, READs of at most 64 KiB, up to 4 of them at once. (With a
-    /// ring of 256 KiB, both ends soon work on the same lines of memory.)
+    /// A mirrored ring of 1 MiB, READs of at most 64 KiB, up to 4 of them at once.
     fn default() -> Config {
         Config {
-            ring: RingShape { ring_bytes: 1 << 20, ..RingShape::default() },
+            ring: RingShape::default(),
             pages: Pages::Normal,
             peer_ring_bytes: 64 << 20,
             max_read_bytes: 64 << 10,

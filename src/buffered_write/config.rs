@@ -68,7 +68,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Immediates, so that receivers may sleep; a ring of 256 KiB; every message is pushed at
+    /// Immediates, so that receivers may sleep; a ring of 1 MiB; every message is pushed at
     /// once.
     fn default() -> Config {
         Config {
@@ -174,7 +174,7 @@ mod tests {
             ("send_queue", Config { send_queue: 3, ..ok }),
             ("send_queue", Config { send_queue: 16_385, ..ok }),
             ("signal_every", Config { signal_every: 129, ..ok }),
-            ("head_threshold", Config { head_threshold: (256 << 10) + 1, ..ok }),
+            ("head_threshold", Config { head_threshold: (1 << 20) + 1, ..ok }),
             ("poll_batch", Config { poll_batch: 0, ..ok }),
             (
                 "transport.timeout",

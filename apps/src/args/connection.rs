@@ -58,7 +58,7 @@ pub(crate) struct ConnectionArgs {
     /// Of direct-read: where the signal of a message is, which says so [default: separate]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) signal_at: Option<Signal>,
-    /// Bytes of the ring, a power of two [default: 256 KiB, or more for long messages]
+    /// Bytes of the ring, a power of two [default: 1 MiB, or more for long messages]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) ring_bytes: Option<u32>,
     /// Freed bytes that are worth telling the sender; 0: a quarter of the ring [default: 0]

@@ -7,8 +7,8 @@ use rdma_conn::send_recv::ConfigError;
 use crate::args::ConnectionArgs;
 use crate::outcome::{Failure, by_flag_within};
 
-/// A ring for messages of `size` bytes: of the size that was asked for, or of 256 KiB, or
-/// so large that it holds several of them.
+/// A ring for messages of `size` bytes: of the size that was asked for, or of 1 MiB, or so
+/// large that it holds several of them.
 pub(super) fn shape(args: &ConnectionArgs, size: u32) -> RingShape {
     let shape = RingShape::default();
     let several = (4 * (u64::from(size) + 8)).next_power_of_two();

@@ -1,0 +1,79 @@
+//! Buffered Read and Buffered Write between two processes on `soft0`, each pinned to a core,
+//! beside UCX's shared memory, Send/Receive on the same device, and memcpy.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::processes::{TRIPS, both_ends, build, half_trip};
+use super::{Target, line, rate, typical_round, ucx};
+
+const SMALL: u64 = 2_000_000;
+/// How long a connection sends.
+const SECONDS: &str = "0.3";
+/// Bytes that UCX and memcpy move in one measurement.
+const BYTES: usize = 2 << 30;
+
+pub(crate) fn run() {
+    println!("Connections with rings, two processes on soft0 : UCX shared memory, and others");
+    let program = build();
+    let has_ucx = ucx::find().is_some();
+    if !has_ucx {
+        println!("  ucx_perftest is not installed (Debian: ucx-utils), so only the rest is shown");
+    }
+    small(&program, has_ucx);
+    for (protocol, name) in
+        [("buffered-read", "Buffered Read"), ("buffered-write", "Buffered Write")]
+    {
+        for size in [8 << 10, 64 << 10] {
+            let flags = format!("--protocol {protocol} --size {size}");
+            let ours = || gigabytes(size, rate_of(&program, &flags));
+            let what = format!("{name}, {size} B");
+            if has_ucx {
+                let ucx = || gigabytes(size, ucx::tag_rate(size, (BYTES / size) as u64));
+                let (ours, theirs) = typical_round(ours, ucx);
+                line(&format!("{what} : UCX"), ours, theirs, "GB/s", Target::AtLeast(1.0));
+            }
+            let (ours, theirs) = typical_round(ours, memcpy);
+            line(&format!("{what} : memcpy of 2 MiB"), ours, theirs, "GB/s", Target::AtLeast(0.8));
+        }
+    }
+}
+
+/// Messages of 16 bytes: the rate of one connection, half a round trip of the other.
+fn small(program: &PathBuf, has_ucx: bool) {
+    let read = || rate_of(program, "--protocol buffered-read --size 16") / 1e6;
+    let batched = || rate_of(program, "--preset batched --size 16") / 1e6;
+    let what = "Buffered Read, 16 B";
+    let (ours, theirs) = typical_round(read, batched);
+    line(&format!("{what} : Send/Receive"), ours, theirs, "M/s", Target::AtLeast(5.0));
+    if !has_ucx {
+        return;
+    }
+    let (ours, theirs) = typical_round(read, || ucx::tag_rate(16, SMALL) / 1e6);
+    line(&format!("{what} : UCX"), ours, theirs, "M/s", Target::AtLeast(5.0));
+    let write = || half_trip(program, TRIPS, "--protocol buffered-write --wait spin");
+    let (ours, theirs) = typical_round(write, || ucx::tag_half_trip(16, TRIPS));
+    line("Buffered Write, 16 B, half a trip : UCX", ours, theirs, "µs", Target::AtMost(1.0));
+}
+
+/// Messages per second.
+pub(crate) fn rate_of(program: &PathBuf, flags: &str) -> f64 {
+    both_ends(program, "bench", &format!("--seconds {SECONDS} {flags}"), "messages_per_s")
+}
+
+fn gigabytes(size: usize, per_s: f64) -> f64 {
+    per_s * size as f64 / 1e9
+}
+
+/// GB/s of copies of 2 MiB from one place to another, again and again.
+fn memcpy() -> f64 {
+    const BLOCK: usize = 2 << 20;
+    let (source, mut target) = (vec![1_u8; BLOCK], vec![0_u8; BLOCK]);
+    let start = Instant::now();
+    for _ in 0..BYTES / BLOCK {
+        target.copy_from_slice(black_box(&source));
+        black_box(&mut target);
+    }
+    rate(BYTES as u64, start.elapsed()) / 1e9
+}
