@@ -17,6 +17,22 @@ pub(crate) fn observe<const N: usize>(region: &SharedRegion, at: usize) -> Optio
     opened(words, load(N).ok()?)
 }
 
+/// Looks until something is there, for as long as it takes to write a few words: where nobody
+/// will look again, what is just being written would be lost.
+#[cold]
+pub(crate) fn last_look<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    (0..LAST_LOOKS).find_map(|_| {
+        let seen = look();
+        if seen.is_none() {
+            std::hint::spin_loop();
+        }
+        seen
+    })
+}
+
+/// Looks of a last one.
+const LAST_LOOKS: u32 = 8;
+
 /// The words that a READ has brought.
 pub(crate) fn get<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let (words, _) = bytes.get(..sealed_bytes(N))?.as_chunks::<8>();
@@ -44,4 +60,22 @@ pub(crate) fn put(words: &[u64], out: &mut [u8]) -> Option<()> {
         *to = word.to_le_bytes();
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_look_sees_what_is_whole_a_moment_later_and_does_not_wait_for_ever() {
+        for torn in 0..2 * LAST_LOOKS {
+            let mut looks = 0;
+            let seen = last_look(|| {
+                looks += 1;
+                (looks > torn).then_some(looks)
+            });
+            assert_eq!(seen, (torn < LAST_LOOKS).then_some(torn + 1));
+            assert!(looks <= LAST_LOOKS);
+        }
+    }
 }

@@ -12,6 +12,8 @@ use rdma_conn::buffered_read::{
 };
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::{ConnectError, Ended, Full, RecvError, SendError};
+use soft_rnic::{Faults, Simulation};
+use support::read::{connected, connected_on};
 use support::{NEVER, Random, assert_content, bounded, content, device, seed};
 
 fn shape(ring_bytes: u64, message_bytes: u32, layout: Layout) -> RingShape {
@@ -28,13 +30,6 @@ fn small(layout: Layout) -> Config {
         keepalive: NEVER,
         ..Config::default()
     }
-}
-
-fn connected(config: &Config) -> (Sender, Receiver) {
-    // One way: the halves of the other way would say goodbye first.
-    let (device, mut receiver) = (device(), receiver(config, 1).unwrap());
-    let sender = join(&mut receiver, &device, &device, config).unwrap();
-    (sender, receiver)
 }
 
 fn sizes(most: u32) -> Vec<usize> {
@@ -352,6 +347,36 @@ fn a_sender_that_waits_for_room_hears_that_the_receiver_stops() {
             assert_eq!(sending.join().unwrap(), SendError::Ended(Ended::PeerStopped));
         });
     });
+}
+
+/// Of a device that takes its time, as many heads are on their way as can be when the receiver
+/// goes: what it has to say waits for room, and arrives.
+#[test]
+fn a_receiver_that_stops_is_heard_behind_all_the_heads_on_their_way() {
+    for seed in 0..40 {
+        let simulation = Simulation::new(seed, Faults { delay: 0.9, ..Faults::default() });
+        let device = rdma_conn::device::open(Some(simulation.name())).unwrap();
+        // Each message that is freed is worth a head.
+        let config =
+            Config { head_threshold: 8, gather_bytes: 0, lendable: 1, ..small(Layout::Mirrored) };
+        let (mut sender, mut receiver) = connected_on(&device, &config);
+        for number in 0..40 {
+            sender.try_send(&content(0, number, 16)).unwrap();
+        }
+        for number in 0..40 {
+            let message = loop {
+                match receiver.try_recv() {
+                    Ok(message) => break message,
+                    Err(e) => assert_eq!(e, RecvError::Empty),
+                }
+            };
+            // No more can be lent: it tells the sender that the last one is free.
+            assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+            assert_content(&message, 0, number, 16);
+        }
+        drop(receiver);
+        assert_eq!(sender.flush().unwrap_err(), SendError::Ended(Ended::PeerStopped), "{seed}");
+    }
 }
 
 #[test]

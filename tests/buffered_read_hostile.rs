@@ -46,6 +46,8 @@ struct Liar {
     pair: QueuePair,
     cq: CompletionQueue,
     memory: SharedRegion,
+    /// Where its ring lies.
+    ring_at: usize,
     gid: verbs_safe::Gid,
     psn: u32,
     /// The peer's control block, if it has one.
@@ -63,7 +65,7 @@ impl Liar {
         let mapping = Mapping::new(BLOCK + CONTROL_BYTES as usize).unwrap();
         let memory = device.pd().register_shared(mapping, shared).unwrap();
         let gid = device.context().choose_gid(1, None).unwrap();
-        Liar { pair, cq, memory, gid, psn: verbs_safe::random_psn(), block: None }
+        Liar { pair, cq, memory, ring_at: 0, gid, psn: verbs_safe::random_psn(), block: None }
     }
 
     fn place(&self, at: usize) -> Place {
@@ -100,9 +102,13 @@ impl Liar {
 
     /// A sender, as one more peer of `receiver`.
     fn as_sender(device: &Device, receiver: &mut Receiver) -> Liar {
-        let liar = Liar::new(device);
+        Liar::new(device).send_to(device, receiver, &config())
+    }
+
+    fn send_to(self, device: &Device, receiver: &mut Receiver, config: &Config) -> Liar {
+        let liar = self;
         let geometry = Geometry::plain(CAPACITY, 1000).unwrap();
-        let ring = RingOffer { place: liar.place(0), geometry, tail: Tail::Read };
+        let ring = RingOffer { place: liar.place(liar.ring_at), geometry, tail: Tail::Read };
         let half = HalfOffer { control: Some(liar.place(BLOCK)), ring: Some(ring) };
         let listener = Listener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
@@ -110,7 +116,7 @@ impl Liar {
         say(&mut stream, |()| Frame::Hello(liar.parameters(offer(half, &mut buffer))));
         std::thread::scope(|scope| {
             let accepting = scope.spawn(|| {
-                listener.next().unwrap().accept_into(receiver, device, &config()).unwrap();
+                listener.next().unwrap().accept_into(receiver, device, config).unwrap();
             });
             hear(&mut stream, |frame| match frame {
                 Frame::Accept(peer) => liar.join(peer),
@@ -158,7 +164,8 @@ impl Liar {
         let start = ring.tail();
         let committed = ring.commit(ring.reserve(bytes).unwrap(), bytes).unwrap();
         for header in [Some(committed.header), committed.skip].into_iter().flatten() {
-            self.memory.store_u64(header.offset as usize, header.word.to_le()).unwrap();
+            let at = self.ring_at + header.offset as usize;
+            self.memory.store_u64(at, header.word.to_le()).unwrap();
         }
         start
     }
@@ -288,6 +295,32 @@ fn a_tail_that_is_half_written_is_read_again() {
         liar.put(&mut ring, 16);
         liar.publish(ring.tail());
         assert_eq!(all.recv().unwrap().len(), 16);
+    });
+}
+
+/// Of a ring that is shorter than its owner has said, the beginning can be read: what has
+/// landed is handed out before the failure is reported, though they became known together.
+#[test]
+fn what_landed_before_a_failure_is_handed_out_first() {
+    bounded(|| {
+        const RECORD: usize = 504;
+        let config = Config { max_read_bytes: RECORD as u32, gather_bytes: 0, ..config() };
+        let mut all = receiver(&config, 1).unwrap();
+        let mut liar = Liar::new(&device());
+        // Two records lie within its memory.
+        liar.ring_at = (liar.memory.len() - 2 * RECORD) & !7;
+        let liar = liar.send_to(&device(), &mut all, &config);
+        let mut ring = Producer::new(Geometry::plain(CAPACITY, 1000).unwrap());
+        for _ in 0..2 {
+            liar.put(&mut ring, RECORD as u32 - 8);
+        }
+        liar.publish(ring.tail() + RECORD as u64);
+        for _ in 0..2 {
+            assert_eq!(all.recv().map(|message| message.len()), Ok(RECORD - 8));
+        }
+        let ended = all.recv().unwrap_err();
+        assert!(matches!(&ended, RecvError::Peer { ended: Ended::PeerLost(_), .. }), "{ended}");
+        assert_eq!(all.recv().unwrap_err(), RecvError::Closed);
     });
 }
 

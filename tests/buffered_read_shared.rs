@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_read::{
-    Config, Receiver, Sender, SharedMessage, SharedReceiver, Transfers, join, receiver,
+    Config, Sender, SharedMessage, SharedReceiver, Transfers, join, receiver,
 };
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::send_recv::{Ended, RecvError, SendError};
+use support::read::connected;
 use support::{NEVER, Random, assert_content, bounded, content, device, seed};
 
 const THREADS: u64 = 4;
@@ -29,12 +30,6 @@ fn small(layout: Layout) -> Config {
         keepalive: NEVER,
         ..Config::default()
     }
-}
-
-fn connected(config: &Config) -> (Sender, Receiver) {
-    let (device, mut receiver) = (device(), receiver(config, 1).unwrap());
-    let sender = join(&mut receiver, &device, &device, config).unwrap();
-    (sender, receiver)
 }
 
 fn shared(config: &Config) -> (Sender, SharedReceiver) {

@@ -448,3 +448,35 @@ fn both_halves_wait_through_keepalives() {
         });
     }
 }
+
+/// One sender has filled its ring before another one, which was silent, sends a message: that
+/// one is received before the backlog is handed out.
+#[test]
+fn a_backlog_keeps_no_other_sender_waiting() {
+    for tail in [WRITTEN, IMMEDIATE] {
+        bounded(move || {
+            const BACKLOG: u64 = 400;
+            let ring = RingShape { ring_bytes: 1 << 16, ..RingShape::default() };
+            let ring = RingShape { message_bytes: 4096, ..ring };
+            let config =
+                Config { ring, tail, batch_bytes: 1 << 16, keepalive: NEVER, ..Config::default() };
+            let device = device();
+            let mut all = receiver(&device, &config, 2).unwrap();
+            let mut busy = join(&mut all, &device, &device, &config).unwrap();
+            let mut other = join(&mut all, &device, &device, &config).unwrap();
+            for number in 0..BACKLOG {
+                busy.try_send(&number.to_le_bytes()).unwrap();
+            }
+            busy.flush().unwrap();
+            let mut received = Vec::new();
+            while received.last() != Some(&1) {
+                let peer = all.recv_in_place(|peer, _| peer.0).unwrap();
+                if received.is_empty() {
+                    other.send(b"one").unwrap(); // the backlog is known by now
+                }
+                received.push(peer);
+            }
+            assert!((received.len() as u64) < BACKLOG / 2, "{}", received.len());
+        });
+    }
+}

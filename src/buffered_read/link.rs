@@ -62,6 +62,8 @@ pub(super) struct Link<R = LandingRing> {
     /// The sender's control block.
     block: Place,
     ended: Option<Ended>,
+    /// Nothing in the ring can be handed out any more.
+    is_broken: bool,
     work: Work,
 }
 
@@ -98,7 +100,9 @@ impl Link {
             self;
         let (ended, work) = (self.ended, self.work);
         match ring.share(*reader.ring().geometry()) {
-            Ok((ring, claims)) => {
+            Ok((mut ring, claims)) => {
+                // What had landed before is known from the beginning.
+                ring.land(&queue, reader.ring().tail());
                 let parts =
                     LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block };
                 Ok((Link { peer, ended, work, ..Link::new(parts) }, claims))
@@ -128,6 +132,7 @@ impl<R: Landing> Link<R> {
             source,
             block,
             ended: None,
+            is_broken: false,
             work: Work::default(),
         }
     }
@@ -188,6 +193,7 @@ impl Link {
                 Ok(Taken::Skipped) => self.ring.pass(self.reader.ring().read_pointer()),
                 Ok(Taken::Partial) => return None,
                 Err(e) => {
+                    self.is_broken = true;
                     self.fail(Ended::Protocol(Violation::Record(e)));
                     return None;
                 }
@@ -200,6 +206,7 @@ impl Link {
     #[cold]
     fn misjudged(&mut self) -> Option<RingBytes> {
         debug_assert!(false, "the ring and the machine have different books");
+        self.is_broken = true;
         self.fail(Ended::Device("a record lies where nothing has landed".into()));
         None
     }
@@ -218,12 +225,12 @@ impl<R: Landing> Link<R> {
     pub(super) fn drive(&mut self) -> bool {
         for round in 0..ROUNDS {
             self.collect();
-            if self.ended.is_some() {
-                return false;
-            }
             self.take_in_frees();
-            let has_landed = self.ring.landed() > self.reader.ring().read_pointer();
-            let is_hungry = !has_landed || self.is_partial();
+            let is_hungry = !self.has_whole();
+            if self.ended.is_some() {
+                // What landed before it failed is handed out first.
+                return !is_hungry && self.ring.can_lend();
+            }
             if is_hungry {
                 self.reader.look_again();
                 self.pause(round);
@@ -256,11 +263,13 @@ impl<R: Landing> Link<R> {
         }
     }
 
-    /// Whether of the record that comes next only a part has landed. (One that is whole, or
-    /// wrong, is there to be handed out, or to be complained about.)
-    fn is_partial(&mut self) -> bool {
-        let header = self.ring.word(self.reader.ring().read_pointer());
-        header.is_some_and(|header| self.reader.is_partial(header))
+    /// Whether a record has landed and not just a part of it: one to be handed out or, if it
+    /// is wrong, to be complained about, but once.
+    fn has_whole(&self) -> bool {
+        let at = self.reader.ring().read_pointer();
+        let is_partial = |header| self.reader.is_partial(header);
+        let has_landed = self.ring.landed() > at && !self.is_broken;
+        has_landed && !self.ring.word(at).is_some_and(is_partial)
     }
 
     /// Takes completions.
@@ -375,6 +384,7 @@ impl<R: Landing> Link<R> {
     /// Why it is over, if it is: handed out is all that there was.
     pub(super) fn end(&self) -> Option<Ended> {
         match &self.ended {
+            Some(_) if self.has_whole() => None,
             Some(ended) => Some(ended.clone()),
             None => self.reader.is_over().then_some(Ended::Closed),
         }
@@ -419,6 +429,8 @@ impl<R: Landing> Link<R> {
 
     /// Tells the sender that nothing more is read.
     pub(super) fn stop(&mut self) {
+        // Heads that have arrived make room for what is to be said.
+        self.collect();
         if self.ended.is_none() {
             self.take_in_frees();
             self.reader.stop();

@@ -244,23 +244,36 @@ impl Receiver {
             // Nobody can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
-        let mut idle = Idle::new(self.wait, deadline, self.keepalive);
-        let mut nap = Nap::new();
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
+        let idle = Idle::new(self.wait, deadline, self.keepalive);
+        let tell_all =
+            |me: &mut Self| me.links.iter_mut().flatten().for_each(|link| link.tell_all());
+        recv_until(self, idle, Receiver::try_recv, tell_all)
+    }
+}
+
+/// Waits for what `try_recv` receives. Nothing wakes who waits: it naps, and before that it
+/// tells the senders all that they do not know.
+fn recv_until<R, T>(
+    receiver: &mut R,
+    mut idle: Idle,
+    try_recv: impl Fn(&mut R) -> Result<T, RecvError>,
+    tell_all: impl Fn(&mut R),
+) -> Result<T, RecvError> {
+    let mut nap = Nap::new();
+    loop {
+        match try_recv(receiver) {
+            Err(RecvError::Empty) => {}
+            done => return done,
+        }
+        match idle.step() {
+            Step::Again => {}
+            // To look at a tail is to ask.
+            Step::Probe => tracing::debug!("{SILENT}"),
+            Step::Sleep(time) => {
+                tell_all(receiver);
+                nap.take(time);
             }
-            match idle.step() {
-                Step::Again => {}
-                // To look at a tail is to ask.
-                Step::Probe => tracing::debug!("{SILENT}"),
-                Step::Sleep(time) => {
-                    self.links.iter_mut().flatten().for_each(|link| link.tell_all());
-                    nap.take(time);
-                }
-                Step::TimedOut => return Err(RecvError::TimedOut),
-            }
+            Step::TimedOut => return Err(RecvError::TimedOut),
         }
     }
 }

@@ -119,7 +119,11 @@ impl Link {
     /// Looks at the tail that the peer has written; whether something is new.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
-        let Some(told) = self.told() else { return false };
+        self.told().is_some_and(|told| self.take_in(told))
+    }
+
+    #[inline]
+    fn take_in(&mut self, told: Told) -> bool {
         match self.core.on_tail(told) {
             Ok(0) if !self.core.has_ended() => false,
             Ok(_) => {
@@ -215,7 +219,7 @@ impl Link {
         }
         if self.is_polled() && matches!(ended, Ended::PeerLost(_)) {
             // It may have written more before it went.
-            let _ = self.told().map(|told| self.core.on_tail(told));
+            let _ = sealed::last_look(|| self.told()).map(|told| self.core.on_tail(told));
         }
         self.ended = Some(ended);
         // Or our device would go on answering for us.
@@ -306,7 +310,7 @@ impl Link {
     /// Says STOP, to a sender that has not said goodbye.
     pub(super) fn stop(&mut self) {
         if self.is_open() && self.is_polled() {
-            self.look();
+            sealed::last_look(|| self.told()).map(|told| self.take_in(told));
         }
         if self.is_open() && !self.core.has_heard_goodbye() {
             self.core.stop();

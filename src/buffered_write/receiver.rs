@@ -56,6 +56,8 @@ pub struct Receiver {
     /// Which of the polled ones is looked at next though it is not hot.
     cold: usize,
     polls: u32,
+    /// Turns that links had.
+    served: u32,
     asked: Option<Instant>,
     silence: Silence,
     policy: Policy,
@@ -112,6 +114,7 @@ impl Receiver {
             polled: Vec::new(),
             cold: 0,
             polls: 0,
+            served: 0,
             asked: None,
             silence: Silence::default(),
             policy,
@@ -441,6 +444,10 @@ impl Receiver {
         self.polls |= Self::LOOK_NOW;
     }
 
+    /// Turns of those that have something until the others are looked at, too: who holds a
+    /// backlog keeps nobody waiting.
+    const SERVES_PER_POLL: u32 = 64;
+
     /// Opens what the next link has, or says why there is none.
     #[inline(never)]
     fn go_on(
@@ -449,6 +456,11 @@ impl Receiver {
     ) -> Result<(), RecvError> {
         loop {
             while let Some(place) = self.ready.pop_front() {
+                self.served = self.served.wrapping_add(1);
+                if self.served.is_multiple_of(Self::SERVES_PER_POLL) {
+                    // A dead queue is told of when nothing is left.
+                    let _ = self.poll();
+                }
                 if self.serve(place, &mut open)? {
                     return Ok(());
                 }

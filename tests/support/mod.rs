@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
 pub mod raw;
+pub mod read;
 pub mod tally;
 pub mod write;
 

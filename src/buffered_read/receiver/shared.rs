@@ -9,10 +9,10 @@ use std::time::Duration;
 use conn_core::ring::RecordError;
 use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 
-use super::{Receiver, ReceiverStats};
+use super::{Receiver, ReceiverStats, recv_until};
 use crate::buffered_read::link::{Link, Work};
 use crate::send_recv::{Ended, Peer, RecvError, Violation};
-use crate::wait::{Deadline, Idle, Nap, SILENT, Step, WaitStrategy};
+use crate::wait::{Deadline, Idle, Nap, Step, WaitStrategy};
 
 /// A receiving half that several threads use at once: by reference, or each by a clone.
 ///
@@ -212,24 +212,9 @@ impl SharedReceiver {
         if !matches!(first, Err(RecvError::Empty)) {
             return first;
         }
-        let mut idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
-        let mut nap = Nap::new();
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => {}
-                // To look at a tail is to ask.
-                Step::Probe => tracing::debug!("{SILENT}"),
-                Step::Sleep(time) => {
-                    self.inner.with_link_if_free(Link::tell_all);
-                    nap.take(time);
-                }
-                Step::TimedOut => return Err(RecvError::TimedOut),
-            }
-        }
+        let idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
+        let tell_all = |me: &mut &Self| me.inner.with_link_if_free(Link::tell_all);
+        recv_until(&mut &*self, idle, |me| me.try_recv(), tell_all)
     }
 
     /// Tells the sender that this end stops receiving, for all threads: they are told

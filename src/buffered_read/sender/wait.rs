@@ -1,6 +1,7 @@
 //! Waiting, and ending.
 
 use super::{Sender, Ticket};
+use crate::sealed;
 use crate::send_recv::{Ended, PROBE, SendError};
 use crate::wait::{Deadline, Idle, Nap, SILENT, Step};
 
@@ -113,7 +114,8 @@ impl Sender {
         }
         let Some(error) = lost else { return Ok(()) };
         // It may have said why before it went.
-        self.look()?;
+        let words = sealed::last_look(|| self.words());
+        self.take_in(words)?;
         Err(self.fail(Ended::PeerLost(error)))
     }
 }

@@ -1,0 +1,17 @@
+//! What the tests of Buffered Read share.
+
+use rdma_conn::buffered_read::{Config, Receiver, Sender, join, receiver};
+use rdma_conn::device::Device;
+
+/// One direction on the device that everything runs on: the halves of the other one would
+/// say goodbye first.
+pub fn connected(config: &Config) -> (Sender, Receiver) {
+    connected_on(&super::device(), config)
+}
+
+/// As [`connected`], on that device.
+pub fn connected_on(device: &Device, config: &Config) -> (Sender, Receiver) {
+    let mut receiver = receiver(config, 1).unwrap();
+    let sender = join(&mut receiver, device, device, config).unwrap();
+    (sender, receiver)
+}
