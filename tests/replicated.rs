@@ -1,5 +1,7 @@
 //! The replicated example, in processes of its own, one of which is killed.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -8,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rdma_conn::device;
+use support::{Random, seed};
 
 #[allow(dead_code, reason = "its main belongs to the example")]
 #[path = "../examples/replicated.rs"]
@@ -98,11 +101,12 @@ fn address() -> String {
     }
 }
 
-/// Kills the member of rank `victim` in the middle of its own messages and the others'.
-fn nothing_acknowledged_is_lost(victim: usize) {
-    if !device::of_environment().unwrap().crosses_processes() {
-        return;
-    }
+/// What each member is asked to set in one round.
+const SETS: u64 = 300;
+
+/// Kills the member of rank `victim` in the middle of its own messages and the others', when
+/// it has acknowledged so many of them.
+fn nothing_acknowledged_is_lost(victim: usize, moment: u64) {
     let address = address();
     let mut members = vec![Member::start(&format!("lead {address} 3"))];
     // Which of them gets which rank does not matter.
@@ -113,39 +117,55 @@ fn nothing_acknowledged_is_lost(victim: usize) {
     for (rank, member) in members.iter().enumerate() {
         member.hear(&format!("ok first{rank}"));
     }
-    for number in 0..300 {
+    for number in 0..SETS {
         for (rank, member) in members.iter_mut().enumerate() {
             member.say(&format!("set key{rank}x{number} {number}"));
         }
     }
     let mut dead = members.remove(victim);
-    dead.hear(&format!("ok key{victim}x40"));
+    dead.hear(&format!("ok key{victim}x{moment}"));
     dead.child.kill().unwrap(); // SIGKILL
     dead.child.wait().unwrap();
-    let acknowledged: Vec<String> = std::iter::from_fn(|| dead.output.recv().ok())
-        .filter_map(|line| line.strip_prefix("ok ").map(str::to_owned))
-        .collect();
+    // It acknowledges in its order: these, and what it has said meanwhile.
+    let said = std::iter::from_fn(|| dead.output.recv().ok());
+    let later = said.filter(|line| line.starts_with("ok ")).count() as u64;
     for member in &mut members {
         member.hear("met");
         member.say("set last 1");
         member.hear("ok last");
     }
     let stores: Vec<_> = members.iter_mut().map(Member::dump).collect();
-    let missing = |key: &String| !stores[0].contains_key(key);
-    assert!(!acknowledged.iter().any(missing), "what the dead one has acknowledged is there");
-    let survivors = (0..3).filter(|rank| *rank != victim);
-    for (rank, number) in survivors.flat_map(|rank| (0..300).map(move |number| (rank, number))) {
-        assert_eq!(stores[0].get(&format!("key{rank}x{number}")), Some(&number.to_string()));
+    let has = |rank: usize, number: u64| {
+        stores[0].get(&format!("key{rank}x{number}")) == Some(&number.to_string())
+    };
+    let lost: Vec<u64> = (0..=moment + later).filter(|number| !has(victim, *number)).collect();
+    assert!(lost.is_empty(), "of {moment} and {later} acknowledged: {lost:?}");
+    for rank in (0..3).filter(|rank| *rank != victim) {
+        assert!((0..SETS).all(|number| has(rank, number)), "the survivors' own");
     }
     assert_eq!(stores[0], stores[1], "the survivors have the same");
 }
 
+/// Several times, at moments that are drawn.
+fn kill_at_any_moment(victim: usize) {
+    if !device::of_environment().unwrap().crosses_processes() {
+        return;
+    }
+    let seed = seed(std::process::id().into());
+    let mut random = Random::new(seed + victim as u64);
+    for _ in 0..12 {
+        let moment = random.below(SETS);
+        println!("RDMA_CONN_SEED={seed}: killed after {moment}");
+        nothing_acknowledged_is_lost(victim, moment);
+    }
+}
+
 #[test]
 fn a_member_is_killed_and_nothing_acknowledged_is_lost() {
-    nothing_acknowledged_is_lost(2);
+    kill_at_any_moment(2);
 }
 
 #[test]
 fn the_leader_is_killed_and_nothing_acknowledged_is_lost() {
-    nothing_acknowledged_is_lost(0);
+    kill_at_any_moment(0);
 }

@@ -213,8 +213,14 @@ impl Group {
     pub fn progress(&mut self, now: Instant) {
         let now_ns = now.saturating_duration_since(self.began).as_nanos() as u64;
         self.take_in(now_ns);
-        self.put_in();
+        self.put_end();
         self.push(now_ns);
+        // What has just been accepted may wait for turns of this member: at once, for with each
+        // pass that they take, more is under way.
+        if self.put_nulls() {
+            self.take_own(now_ns);
+            self.push(now_ns);
+        }
         self.reap();
         if self.machine.suspected().bits() != 0 || self.error().is_some() {
             self.fail();
@@ -242,21 +248,14 @@ impl Group {
     }
 
     fn take_in(&mut self, now_ns: u64) {
-        let Group { machine, peers, private, slots, .. } = self;
+        let Group { machine, peers, .. } = self;
         for from in machine.reachable().iter() {
             if let Some(peer) = &peers[from.index()] {
                 machine.on_row(from, now_ns, |word| peer.row_word(word));
             }
         }
-        machine.on_tail(slots.tail(), now_ns);
-        while let Some(copy) = machine.next_copy() {
-            match &peers[copy.of.index()] {
-                Some(peer) => {
-                    private[copy.of.index()].copy(copy, &peer.slots);
-                }
-                None => private[copy.of.index()].copy(copy, slots.region()),
-            }
-        }
+        self.take_own(now_ns);
+        let Group { machine, peers, private, .. } = self;
         let area = |from: Rank| peers[from.index()].as_ref().expect("a peer");
         while let Some(copy) = machine.next_repair(|from, word| area(from).repair_word(word)) {
             let peer = area(copy.from);
@@ -264,15 +263,33 @@ impl Group {
         }
     }
 
-    /// What the own stream gets from the member itself.
-    fn put_in(&mut self) {
+    /// Takes in what the own ring has, and copies all that has come.
+    fn take_own(&mut self, now_ns: u64) {
+        let Group { machine, peers, private, slots, .. } = self;
+        machine.on_tail(slots.tail(), now_ns);
+        while let Some(copy) = machine.next_copy() {
+            let private = &mut private[copy.of.index()];
+            match &peers[copy.of.index()] {
+                Some(peer) => private.copy(copy, &peer.slots),
+                None => private.copy(copy, slots.region()),
+            }
+        }
+    }
+
+    /// The own stream ends when all that was begun lies in it.
+    fn put_end(&mut self) {
+        if !self.has_ended {
+            self.has_ended = self.slots.put_end(self.machine.sent_turns());
+        }
+    }
+
+    /// The own stream gets the nulls that are due; whether there are any.
+    fn put_nulls(&mut self) -> bool {
         let nulls = self.machine.nulls_due();
         if nulls > 0 {
             self.slots.put_nulls(nulls);
         }
-        if !self.has_ended {
-            self.has_ended = self.slots.put_end(self.machine.sent_turns());
-        }
+        nulls > 0
     }
 
     fn push(&mut self, now_ns: u64) {
