@@ -294,6 +294,10 @@ impl Pending {
 
     pub(crate) fn pop(&mut self) {
         self.head = self.head.wrapping_add(1);
+        if self.head == self.tail {
+            // The first slots are still in a cache, unlike those that come next.
+            (self.head, self.tail) = (0, 0);
+        }
     }
 
     pub(crate) fn clear(&mut self) {
