@@ -79,6 +79,9 @@ const AUTO_INLINE: u32 = 256;
 /// Perftest's depths: what a comparison is most often made with.
 const BENCH_UNACKED: u32 = 128;
 const BENCH_RECV_WINDOW: u32 = 512;
+/// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
+const ALL_UNACKED: u32 = 4096;
+const LEAST_UNACKED: u32 = 16;
 /// Slots begin at multiples of this: no two messages share a cache line.
 pub(super) const SLOT_ALIGN: u64 = 64;
 
@@ -93,7 +96,10 @@ impl Plan {
         srq: bool,
     ) -> Plan {
         let srq = srq || raw.srq_classes;
-        let unacked = connection.unacked.unwrap_or_else(|| default_unacked(task, size));
+        let qps = raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 });
+        // Those that share a receive queue share its window, whatever that is.
+        let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
+        let unacked = connection.unacked.unwrap_or_else(|| default_unacked(task, size, lanes));
         let batch = connection.batch.unwrap_or(1);
         let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
         let (signal_every, recv_window) = match task {
@@ -101,7 +107,8 @@ impl Plan {
             Task::Pingpong => (slack, unacked.saturating_add(slack)),
             Task::Bench => {
                 let budget = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2);
-                let window = BENCH_RECV_WINDOW.max(unacked.saturating_mul(2));
+                let share = BENCH_RECV_WINDOW.min(2 * ALL_UNACKED / lanes);
+                let window = share.max(unacked.saturating_mul(2));
                 let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
                 (signal_every, u64::from(window).min(budget) as u32)
             }
@@ -121,7 +128,7 @@ impl Plan {
             recv_window,
             poll_batch: connection.poll_batch.unwrap_or(32),
             repost_batch: connection.repost_batch.unwrap_or(repost),
-            qps: raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 }),
+            qps,
             srq,
             verify: true,
             assumed_in_order: false,
@@ -405,7 +412,7 @@ pub(super) fn rank_and_number(imm: u32) -> (usize, u32) {
     ((imm >> NUMBER_BITS) as usize, imm & ((1 << NUMBER_BITS) - 1))
 }
 
-fn default_unacked(task: Task, size: u32) -> u32 {
+fn default_unacked(task: Task, size: u32, lanes: u32) -> u32 {
     match task {
         Task::Pingpong => 1,
         Task::Bench => {
@@ -413,7 +420,8 @@ fn default_unacked(task: Task, size: u32) -> u32 {
             let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
             let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };
             let fits = BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3;
-            u64::from(BENCH_UNACKED).min(fits.max(least)) as u32
+            let share = (ALL_UNACKED / lanes).max(LEAST_UNACKED);
+            u64::from(BENCH_UNACKED.min(share)).min(fits.max(least)) as u32
         }
     }
 }
