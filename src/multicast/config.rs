@@ -63,9 +63,6 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: what it is that cannot be.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if self.senders > self.members {
-            return Err(ConfigError::Ranks);
-        }
         self.core(Rank(0)).check()?;
         patient(self.link, self.suspect_after)
     }

@@ -32,7 +32,7 @@ pub(crate) struct Multicast {
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 150)]
     pub(crate) deadline_us: u64,
     /// Each sender flushes after so many messages
-    #[arg(long, value_name = "MESSAGES")]
+    #[arg(long, value_name = "MESSAGES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) flush_every: Option<u64>,
     /// Messages per second of each sender [default: as many as go]
     #[arg(long, value_name = "PER_SECOND", value_parser = positive)]

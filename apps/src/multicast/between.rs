@@ -83,7 +83,7 @@ fn measure(joined: Joined, traffic: &Traffic, config: &Config) -> Result<Measure
     let loads: Vec<Load> = sends.then(load).into_iter().collect();
     let mut delivered = Delivered::new(config.senders, traffic, began);
     delivered.timed = Some(rank);
-    let mut run = Run { members: vec![group], delivered: vec![delivered], loads };
+    let mut run = Run { members: vec![group], delivered: vec![delivered], loads, yields: true };
     run.send(traffic, began)?;
     run.finish()?;
     let elapsed = began.elapsed();

@@ -51,6 +51,8 @@ pub(super) struct Run {
     pub(super) members: Vec<Group>,
     pub(super) delivered: Vec<Delivered>,
     pub(super) loads: Vec<Load>,
+    /// Others are processes of their own, which may want this processor.
+    pub(super) yields: bool,
 }
 
 /// One group. Where the last sender is a slow one, it is compared with a group in which that
@@ -80,7 +82,7 @@ fn run(device: &Device, traffic: &Traffic, config: &Config) -> Result<Measured> 
     let loads = (0..config.senders).map(load).collect();
     let delivered = members.iter().map(|_| Delivered::new(config.senders, traffic, began));
     let delivered = delivered.collect();
-    let mut run = Run { members, delivered, loads };
+    let mut run = Run { members, delivered, loads, yields: false };
     run.send(traffic, began)?;
     let elapsed = run.settle()? - began;
     let in_time = run.in_time();
@@ -99,6 +101,9 @@ impl Run {
         for (member, delivered) in self.members.iter_mut().zip(&mut self.delivered) {
             let now = Instant::now();
             count += member.poll(now, |message| delivered.take(message, now));
+        }
+        if self.yields && count == 0 {
+            std::thread::yield_now();
         }
         count
     }

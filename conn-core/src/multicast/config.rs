@@ -109,7 +109,9 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Members(n) => write!(f, "a group of {n}: it has 2 to {MAX_MEMBERS} members"),
-            Self::Ranks => f.write_str("a rank outside the group, or no sender"),
+            Self::Ranks => {
+                f.write_str("senders and ranks are those of members, and somebody sends")
+            }
             Self::Window(w) => write!(f, "a window of {w}: it has 1 to {MAX_WINDOW} messages"),
             Self::Every { k, window } => {
                 write!(f, "a push every {k} messages: 1 to the window, {window}")
