@@ -339,7 +339,11 @@ fn a_ticket_of_another_receiver_takes_nothing_away() {
         assert!(matches!(receiver.wait(first), Err(RecvError::UnknownTicket)), "a file's");
         assert!(matches!(receiver.wait_file(second), Err(RecvError::UnknownTicket)));
         assert!(matches!(other.wait(in_buffer), Err(RecvError::UnknownTicket)));
+        assert!(matches!(receiver.is_done(first), Err(RecvError::UnknownTicket)));
+        assert!(matches!(receiver.is_file_done(second), Err(RecvError::UnknownTicket)));
+        while !receiver.is_file_done(in_file).unwrap() || !receiver.is_done(in_buffer).unwrap() {}
         receiver.wait_file(in_file).unwrap();
+        assert!(matches!(receiver.is_file_done(in_file), Err(RecvError::UnknownTicket)));
         support::assert_content(&receiver.wait(in_buffer).unwrap(), 1, 1, 100);
         support::assert_content(&other.wait(first).unwrap(), 2, 0, 100);
         other.wait_file(second).unwrap();

@@ -3,13 +3,15 @@
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
 //! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`,
-//! `ahead`. UCX's shared memory is the peer where `ucx_perftest` is installed (Debian:
-//! ucx-utils).
+//! `ahead`, `direct-read`, `copy`, `copy-disk`. UCX's shared memory is the peer where
+//! `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod connection;
+mod copy;
 mod device;
+mod direct_read;
 mod in_place;
 mod processes;
 mod rings;
@@ -25,7 +27,7 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 11] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
@@ -34,10 +36,14 @@ const PARTS: [Part; 8] = [
     ("wake", wake::run),
     ("rings", rings::run),
     ("ahead", ahead::run),
+    ("direct-read", direct_read::run),
+    ("copy", copy::in_memory),
+    ("copy-disk", copy::on_disk),
 ];
 
 fn main() {
-    if wake::has_slept() {
+    // Parts of themselves, in another process.
+    if wake::has_slept() || direct_read::has_offered() {
         return;
     }
     // cargo bench passes --bench; everything else names a part.

@@ -140,3 +140,14 @@ fn number(json: &str, field: &str) -> Option<f64> {
     let (_, value) = json.split_once(&format!("\"{field}\":"))?;
     value.split([',', '}']).next()?.trim().parse().ok()
 }
+
+/// Does something on one core.
+pub(crate) fn on_core<T>(core: usize, what: impl FnOnce() -> T) -> T {
+    let before = rustix::thread::sched_getaffinity(None).expect("a thread has its cores");
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(core);
+    rustix::thread::sched_setaffinity(None, &one).expect("there is this core");
+    let done = what();
+    rustix::thread::sched_setaffinity(None, &before).expect("as it was");
+    done
+}

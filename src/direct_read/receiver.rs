@@ -322,6 +322,24 @@ impl Receiver {
         self.wait_until(reading, Deadline::after(timeout))
     }
 
+    /// Whether the message of `reading` has been read, or cannot be: [`wait`](Self::wait)
+    /// has its end then, and does not wait. Never waits.
+    ///
+    /// # Errors
+    /// [`RecvError::UnknownTicket`].
+    pub fn is_done(&mut self, reading: Reading) -> Result<bool, RecvError> {
+        self.has_landed(reading.receiver, reading.ticket)
+    }
+
+    /// Whether the message of `reading` is in its file, or cannot be, as
+    /// [`is_done`](Self::is_done).
+    ///
+    /// # Errors
+    /// [`RecvError::UnknownTicket`].
+    pub fn is_file_done(&mut self, reading: FileReading) -> Result<bool, RecvError> {
+        self.has_landed(reading.receiver, reading.ticket)
+    }
+
     /// Waits until the message of `reading` is in its file, and gives back the registration:
     /// what is in the file, its own reading shows.
     ///
@@ -360,6 +378,22 @@ impl Receiver {
     fn wait_until(&mut self, reading: Reading, deadline: Deadline) -> Result<Message, RecvError> {
         let Reading { receiver, ticket } = reading;
         self.landed_until(receiver, ticket, deadline).and_then(message)
+    }
+
+    fn has_landed(&mut self, receiver: u32, ticket: u64) -> Result<bool, RecvError> {
+        let is_here = |landed: &VecDeque<Landed>| landed.iter().any(|l| l.ticket == ticket);
+        if receiver != self.serial {
+            return Err(RecvError::UnknownTicket);
+        }
+        if is_here(&self.landed) {
+            return Ok(true);
+        }
+        self.progress()?;
+        let is_reading = self.links.iter().any(|link| link.is_reading(ticket));
+        match is_here(&self.landed) {
+            false if !is_reading => Err(RecvError::UnknownTicket),
+            is_here => Ok(is_here),
+        }
     }
 
     /// Waits for a message by the numbers of its receiver and of itself.

@@ -6,6 +6,12 @@
 //! bookkeeping but what the loop itself needs: raw pointers, prepared work requests,
 //! and counters. In two threads, the sender learns through a shared counter how far
 //! the receiver is, which costs it less than any credit on the wire.
+//!
+//! [`SharedMessages`] is the same for two processes that need no device at all.
+
+mod shared_memory;
+
+pub use shared_memory::SharedMessages;
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -81,6 +81,16 @@ enum Step {
     Place(FileReading, Piece, Buffer),
 }
 
+/// What has come of asking for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Began,
+    /// There is nothing now, or no room for it.
+    Nothing,
+    /// There will be nothing.
+    Closed,
+}
+
 /// A piece of an entry.
 struct Piece {
     entry: u32,
@@ -146,10 +156,14 @@ impl<'a> Receiving<'a> {
 
     fn run(&mut self) -> Result<()> {
         loop {
-            let open = self.ask()?;
+            let asked = self.ask()?;
+            // What is here is dealt with before more comes: it is in the processor's cache.
+            if asked == Asked::Began && !self.is_next_here()? {
+                continue;
+            }
             match self.steps.pop_front() {
                 Some(step) => self.step(step)?,
-                None if !open => return Ok(()),
+                None if asked == Asked::Closed => return Ok(()),
                 // Seen, and taken by the next round.
                 None => match self.receiver.next_request() {
                     Ok(_) | Err(RecvError::Closed) => {}
@@ -159,26 +173,35 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Begins to read all that is offered, as long as there are buffers and not too much is
-    /// to be done; whether more may come.
-    fn ask(&mut self) -> Result<bool> {
-        while self.steps.len() < STEPS
-            && let Some(buffer) = self.buffers.pop()
-        {
-            let (word, bytes) = match self.receiver.try_next_request() {
-                Ok(request) => (Word::decode(request.app())?, request.bytes()),
-                Err(e) => {
-                    self.buffers.push(buffer);
-                    return match e {
-                        RecvError::Empty => Ok(true),
-                        RecvError::Closed => Ok(false),
-                        other => Err(other.into()),
-                    };
-                }
-            };
-            self.read(word, bytes, buffer)?;
+    /// Whether the next step needs no waiting.
+    fn is_next_here(&mut self) -> Result<bool> {
+        Ok(match self.steps.front() {
+            None => false,
+            Some(Step::Word(_)) => true,
+            Some(Step::Read(reading, _)) => self.receiver.is_done(*reading)?,
+            Some(Step::Place(reading, ..)) => self.receiver.is_file_done(*reading)?,
+        })
+    }
+
+    /// Begins to read what is offered next, if there is a buffer and not too much is to be
+    /// done.
+    fn ask(&mut self) -> Result<Asked> {
+        if self.steps.len() >= STEPS {
+            return Ok(Asked::Nothing);
         }
-        Ok(true)
+        let Some(buffer) = self.buffers.pop() else { return Ok(Asked::Nothing) };
+        let (word, bytes) = match self.receiver.try_next_request() {
+            Ok(request) => (Word::decode(request.app())?, request.bytes()),
+            Err(e) => {
+                self.buffers.push(buffer);
+                return match e {
+                    RecvError::Empty => Ok(Asked::Nothing),
+                    RecvError::Closed => Ok(Asked::Closed),
+                    other => Err(other.into()),
+                };
+            }
+        };
+        self.read(word, bytes, buffer).map(|()| Asked::Began)
     }
 
     /// Begins to read the oldest message.

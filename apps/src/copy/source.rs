@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
@@ -100,20 +100,27 @@ pub(super) struct Piece {
 pub(super) struct Pieces {
     device: Device,
     shelf: Mutex<Shelf>,
+    /// A piece that was being read is on the shelf, or will not be.
+    was_read: Condvar,
 }
+
+/// Which piece of which entry.
+type At = (u32, u64);
 
 #[derive(Debug, Default)]
 struct Shelf {
-    recent: VecDeque<((u32, u64), Piece)>,
+    recent: VecDeque<(At, Piece)>,
+    /// Pieces that somebody is reading.
+    reading: Vec<At>,
     free: Vec<Buffer>,
 }
 
 impl Pieces {
     /// Pieces that are kept for others.
-    const RECENT: usize = 24;
+    const RECENT: usize = 32;
 
     pub(super) fn new(device: &Device) -> Pieces {
-        Pieces { device: device.clone(), shelf: Mutex::default() }
+        Pieces { device: device.clone(), shelf: Mutex::default(), was_read: Condvar::new() }
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
@@ -121,13 +128,33 @@ impl Pieces {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece of a file that is open: `None` where the file has become shorter.
-    pub(super) fn get(&self, at: (u32, u64), entry: &Entry, file: &File) -> Result<Option<Piece>> {
-        if let Some((_, piece)) = self.shelf().recent.iter().find(|(key, _)| *key == at) {
-            return Ok(Some(piece.clone()));
+    /// A piece of a file that is open: `None` where the file has become shorter. Who comes
+    /// while another one reads it waits for that one.
+    pub(super) fn get(&self, at: At, entry: &Entry, file: &File) -> Result<Option<Piece>> {
+        let mut shelf = self.shelf();
+        loop {
+            if let Some((_, piece)) = shelf.recent.iter().find(|(key, _)| *key == at) {
+                return Ok(Some(piece.clone()));
+            }
+            if !shelf.reading.contains(&at) {
+                break;
+            }
+            shelf = self.was_read.wait(shelf).unwrap_or_else(PoisonError::into_inner);
         }
+        shelf.reading.push(at);
+        drop(shelf);
+        let reading = Reading { pieces: self, at };
+        let piece = self.read(at.1, entry, file)?;
+        if let Some(piece) = &piece {
+            self.shelf().put(at, piece.clone());
+        }
+        drop(reading);
+        Ok(piece)
+    }
+
+    fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Option<Piece>> {
         let mut buffer = self.buffer()?;
-        let offset = at.1 * PIECE as u64;
+        let offset = number * PIECE as u64;
         let len = (entry.len - offset).min(PIECE as u64) as usize;
         match file.read_exact_at(&mut buffer[..len], offset) {
             Ok(()) => {}
@@ -138,15 +165,7 @@ impl Pieces {
             Err(e) => return Err(e).with_context(|| entry.path.display().to_string()),
         }
         let hash = hash(&buffer[..len]);
-        let piece = Piece { buffer: buffer.freeze(), len, hash };
-        let mut shelf = self.shelf();
-        shelf.recent.push_back((at, piece.clone()));
-        if shelf.recent.len() > Self::RECENT
-            && let Some((_, old)) = shelf.recent.pop_front()
-        {
-            shelf.take_back(old.buffer);
-        }
-        Ok(Some(piece))
+        Ok(Some(Piece { buffer: buffer.freeze(), len, hash }))
     }
 
     fn buffer(&self) -> Result<Buffer> {
@@ -163,7 +182,29 @@ impl Pieces {
     }
 }
 
+/// Whoever reads a piece: in the end nobody waits for it, whatever has come of it.
+struct Reading<'a> {
+    pieces: &'a Pieces,
+    at: At,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.pieces.shelf().reading.retain(|at| *at != self.at);
+        self.pieces.was_read.notify_all();
+    }
+}
+
 impl Shelf {
+    fn put(&mut self, at: At, piece: Piece) {
+        self.recent.push_back((at, piece));
+        if self.recent.len() > Pieces::RECENT
+            && let Some((_, old)) = self.recent.pop_front()
+        {
+            self.take_back(old.buffer);
+        }
+    }
+
     /// Whoever holds it last gives it back. What is shorter was for one message.
     fn take_back(&mut self, buffer: FrozenBuffer) {
         if let Ok(buffer) = buffer.thaw()
@@ -192,6 +233,30 @@ mod tests {
         assert!(pieces.get((1, 0), &entry, &file).unwrap().is_none(), "it has become shorter");
         let again = pieces.get((0, 0), &entry, &file).unwrap().expect("others have read it");
         assert_eq!(again.buffer.as_ptr(), piece.buffer.as_ptr());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// However many threads ask for a piece at a time, one of them reads it.
+    #[test]
+    fn who_comes_while_a_piece_is_read_waits_for_it() {
+        let path = std::env::temp_dir().join(format!("copy-shared-{}", std::process::id()));
+        std::fs::write(&path, vec![7; PIECE]).unwrap();
+        let mut entries = entries(std::slice::from_ref(&path)).unwrap();
+        let (entry, file) = (entries.pop().unwrap(), File::open(&path).unwrap());
+        let pieces = Pieces::new(&rdma_conn::device::soft().unwrap());
+        pieces.shelf().reading.push((0, 0));
+        std::thread::scope(|scope| {
+            let get = || pieces.get((0, 0), &entry, &file).unwrap().expect("it is there").buffer;
+            let both = [scope.spawn(get), scope.spawn(get)];
+            // Whoever was reading has failed: one of them takes that over, and the other one
+            // gets what it has read.
+            drop(Reading { pieces: &pieces, at: (0, 0) });
+            let [one, other] = both.map(|thread| thread.join().unwrap());
+            assert_eq!(one.as_ptr(), other.as_ptr(), "it was read twice");
+        });
+        assert_eq!(pieces.shelf().recent.len(), 1);
+        assert!(pieces.get((1, 0), &entry, &File::open("/proc/self/mem").unwrap()).is_err());
+        assert!(pieces.shelf().reading.is_empty(), "who fails is not waited for");
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -78,7 +78,7 @@ fn words_without_bytes_are_not_taken_without_end() {
         // As many as the window takes, each time; what was taken leaves room for more.
         let app = Word::Abandon { entry: 0 }.encode();
         while sender.try_send_part(scratch.buffer(0), 0..0, &app).is_ok() {
-            assert!(receiving.ask().unwrap());
+            receiving.ask().unwrap();
         }
         while let Ok(Some(_)) = sender.try_take() {}
     }
