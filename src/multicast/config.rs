@@ -30,8 +30,10 @@ pub struct Config {
     pub deadline: Duration,
     /// How long a member pushes nothing before it shows that it lives.
     pub health: Duration,
-    /// How long a member's health counter may stand still before it is cut off. A member
-    /// that is not driven for so long is as good as dead.
+    /// How long a member's health counter may stand still before it is cut off: a member
+    /// that is not driven for so long is as good as dead. And how long the survivors of a
+    /// failure wait for what a member owes them that lives: to agree, to acknowledge, to
+    /// repair. It must be longer than the link tries (`timeout` and `retry_count`).
     pub suspect_after: Duration,
     /// How the queue pairs reach their peers.
     pub link: Link,

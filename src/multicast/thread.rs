@@ -67,7 +67,8 @@ impl Running {
     }
 
     /// Ends the stream of this member, and waits until all streams have ended and all is
-    /// delivered.
+    /// delivered. That is as long as others send; once a member has failed, no longer than the
+    /// survivors wait for one another ([`Config::suspect_after`](super::Config::suspect_after)).
     ///
     /// # Errors
     /// [`GroupError`]: the group has failed, and what the survivors agree on was delivered.
