@@ -485,3 +485,45 @@ impl fmt::Debug for Group {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::multicast::{Config, in_process};
+
+    fn member() -> Group {
+        let device = crate::device::soft().expect("a device");
+        let config = Config { members: 4, ..Config::default() };
+        in_process(&device, &config).expect("a group").swap_remove(0)
+    }
+
+    #[test]
+    fn a_repair_for_fewer_survivors_leaves_the_last_one_alone() {
+        let mut member = member();
+        let suspects = Members::NONE.with(Rank(3));
+        let repair = |suspected, number| {
+            let (of, position) = (Rank(3), 0);
+            RepairHeader { of, position, len: 64, turns: 1, number, suspected }
+        };
+        let (first, second) = (repair(suspects, 1), repair(suspects.with(Rank(2)), 2));
+        let at = [first, second].map(|repair| member.fill_repair(repair));
+        for (at, repair) in at.into_iter().zip([first, second]) {
+            let mut header = [0; RepairHeader::BYTES];
+            member.repair.copy_out(at, &mut header).expect("inside");
+            let words: Vec<u8> = repair.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+            assert_eq!(header[..], words);
+        }
+    }
+
+    #[test]
+    fn whoever_is_cut_off_holds_up_nobody() {
+        let mut member = member();
+        let peer = member.peers[1].as_mut().expect("a peer");
+        while peer.has_room() {
+            peer.write_row(0, &[0; 4], false).expect("it has room");
+        }
+        assert!(!member.all_have_room());
+        member.machine.unreachable(Rank(1));
+        assert!(member.all_have_room());
+    }
+}
