@@ -1,21 +1,19 @@
 //! A group of members in one process, on the device of the environment.
 
+mod support;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rdma_conn::device::{self, Device};
 use rdma_conn::multicast::{
     Config, Group, GroupError, Message, Policy, Rank, SendError, in_process, writes_per_multicast,
 };
+use support::device;
 
 type Sequence = Vec<(u8, Vec<u8>)>;
 
 const LIMIT: Duration = Duration::from_secs(30);
-
-fn device() -> Device {
-    device::of_environment().expect("a device")
-}
 
 fn group(config: Config) -> Vec<Group> {
     in_process(&device(), &config).expect("a group")
