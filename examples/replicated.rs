@@ -14,8 +14,9 @@
 //! cargo run --example replicated join 127.0.0.1:7471
 //! ```
 //!
-//! Each member takes commands line by line, `set KEY VALUE`, `get KEY`, `dump` and `quit`,
-//! and says `ok KEY` when something is set for good. The members of a new group meet at the
+//! Each member takes commands line by line until its input ends: `set KEY VALUE`, `get KEY`,
+//! and `dump`, which says `have KEY VALUE` for each, and `end`. It says `ok KEY` when something
+//! is set for good. The members of a new group meet at the
 //! same host, one port higher, where the lowest of them leads.
 
 use std::collections::{BTreeMap, VecDeque};

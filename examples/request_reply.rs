@@ -13,7 +13,6 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rdma_conn::device::{self, Device};
@@ -59,22 +58,18 @@ fn serve(listener: &Listener, device: &Device, config: &Config) -> Result {
         loop {
             // Who does not speak the protocol, or leaves at once, concerns nobody else.
             let incoming = listener.next()?;
-            let from = incoming.from();
+            let from = incoming.from().map_or("a client".into(), |address| address.to_string());
             match incoming.accept(device, config) {
                 Ok(connection) => {
-                    scope.spawn(move || say_how_it_ended(from, answer(connection)));
+                    scope.spawn(move || match answer(connection) {
+                        Ok(()) => println!("{from} has said goodbye"),
+                        Err(e) => println!("{from}: {e}"),
+                    });
                 }
-                Err(e) => eprintln!("refused {from:?}: {e}"),
+                Err(e) => eprintln!("refused {from}: {e}"),
             }
         }
     })
-}
-
-fn say_how_it_ended(from: Option<SocketAddr>, end: Result) {
-    match end {
-        Ok(()) => println!("{from:?} has said goodbye"),
-        Err(e) => println!("{from:?}: {e}"),
-    }
 }
 
 /// Answers one client. The two halves of a connection share nothing: they could be used by
@@ -117,10 +112,15 @@ fn ask(Connection { mut sender, mut receiver }: Connection) -> Result {
     while !waiting.is_empty() {
         take_reply(&mut receiver, &mut waiting)?;
     }
-    // Says goodbye: without it the server would wait until a keepalive goes unanswered.
-    sender.close()?;
     println!("{REQUESTS} requests in {:?}", start.elapsed());
-    Ok(())
+    // Says goodbye: without it the server would wait until a keepalive goes unanswered. Then
+    // hears the server's: an end that stops receiving before that has failed, for the other.
+    sender.close()?;
+    match receiver.recv_timeout(PATIENCE) {
+        Err(RecvError::Closed) => Ok(()),
+        Ok(_) => Err("a reply to no request".into()),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn take_reply(receiver: &mut Receiver, waiting: &mut VecDeque<u64>) -> Result {

@@ -181,7 +181,8 @@ fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, Open
     open(Some(SOFT))
 }
 
-/// Opens the embedded device.
+/// Opens the embedded device. What is registered with one opening belongs to that alone:
+/// threads that share buffers or connections share a clone of one [`Device`].
 ///
 /// # Errors
 /// When memory or descriptors are short.

@@ -48,7 +48,10 @@ impl Stream for UnixStream {
 pub enum HandshakeError {
     /// The stream failed.
     #[error("the handshake was cut off: {0}")]
-    Stream(#[from] io::Error),
+    Stream(
+        /// How.
+        io::Error,
+    ),
     /// The peer took too long.
     #[error("the peer did not finish the handshake in {0:?}")]
     TimedOut(
@@ -86,6 +89,12 @@ pub enum HandshakeError {
         /// Why.
         String,
     ),
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        HandshakeError::Stream(error)
+    }
 }
 
 fn protocol_name(number: u8) -> String {

@@ -44,6 +44,11 @@ pub mod send_recv;
 mod wait;
 mod wire;
 
+/// The README's program is tested as documentation is.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use conn_core;
 pub use verbs_safe;
 pub use wait::WaitStrategy;

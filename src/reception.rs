@@ -28,7 +28,7 @@ impl Reception {
         address: impl ToSocketAddrs,
         protocol: ProtocolId,
     ) -> Result<Reception, ConnectError> {
-        let system = |source| ConnectError::System { what: "the address to listen on", source };
+        let system = |error| ConnectError::System { what: "the address to listen on", error };
         let tcp = TcpListener::bind(address).map_err(system)?;
         let address = tcp.local_addr().map_err(system)?;
         let door = Door::new(&tcp).map_err(system)?;
@@ -54,7 +54,7 @@ impl Reception {
         &self,
         deadline: Deadline,
     ) -> Result<Option<Caller<TcpStream>>, ConnectError> {
-        let system = |source| ConnectError::System { what: "a connection", source };
+        let system = |error| ConnectError::System { what: "a connection", error };
         loop {
             let now = Instant::now();
             let patience = {
@@ -160,7 +160,7 @@ impl Hello {
 
 /// Connects to whoever listens on `address`.
 pub(crate) fn dial(address: impl ToSocketAddrs) -> Result<TcpStream, ConnectError> {
-    let system = |source| ConnectError::System { what: "the peer's address", source };
+    let system = |error| ConnectError::System { what: "the peer's address", error };
     let stream = TcpStream::connect(address).map_err(system)?;
     stream.set_nodelay(true).map_err(system)?;
     Ok(stream)
@@ -171,7 +171,7 @@ pub(crate) fn within_process<A: Send, B>(
     initiator: impl FnOnce(&mut UnixStream) -> Result<A, ConnectError> + Send,
     acceptor: impl FnOnce(UnixStream) -> Result<B, ConnectError>,
 ) -> Result<(A, B), ConnectError> {
-    let system = |source| ConnectError::System { what: "a socket pair", source };
+    let system = |error| ConnectError::System { what: "a socket pair", error };
     let (mut near, far) = UnixStream::pair().map_err(system)?;
     std::thread::scope(|scope| {
         let initiating = scope.spawn(move || initiator(&mut near));

@@ -47,17 +47,24 @@ struct RawMember {
     row: Row,
 }
 
+const NOBODY: Endpoint = Endpoint { qp_num: 0, psn: 0, recv_window: 0, max_message: 0 };
+
+/// Says that it wants to be a member.
+fn say_hello(address: SocketAddr, device: &Device) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let hello = Parameters {
+        protocol: ProtocolId::MULTICAST,
+        initiator_to_acceptor: Some(NOBODY),
+        acceptor_to_initiator: Some(NOBODY),
+        ..parameters(device, Options::NONE)
+    };
+    write_frame(&mut stream, &Frame::Hello(hello));
+    stream
+}
+
 impl RawMember {
     fn join(address: SocketAddr, device: &Device) -> RawMember {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let nobody = Endpoint { qp_num: 0, psn: 0, recv_window: 0, max_message: 0 };
-        let hello = Parameters {
-            protocol: ProtocolId::MULTICAST,
-            initiator_to_acceptor: Some(nobody),
-            acceptor_to_initiator: Some(nobody),
-            ..parameters(device, Options::NONE)
-        };
-        write_frame(&mut stream, &Frame::Hello(hello));
+        let mut stream = say_hello(address, device);
         let answer = read_frame(&mut stream).expect("an answer");
         let Frame::Accept(told) = decode(&answer).unwrap().frame else { panic!("not accepted") };
         let Terms(terms) = Terms::decode(&told.application[..TERMS_BYTES]).unwrap();
@@ -76,7 +83,7 @@ impl RawMember {
             let Contact { qp_num, psn, .. } = contacts[rank.index()];
             let peer =
                 Parameters { lid: card.lid, gid: card.gid, ..parameters(device, Options::NONE) };
-            end.connect(device, &peer, &Endpoint { qp_num, psn, ..nobody });
+            end.connect(device, &peer, &Endpoint { qp_num, psn, ..NOBODY });
         }
         stream.write_all(b"G").unwrap();
         stream.read_exact(&mut [0]).unwrap();
@@ -340,4 +347,18 @@ fn whoever_withholds_does_not_hold_up_the_end() {
         }),
     ];
     assert!(ends.iter().all(|end| matches!(end, GroupError::CutOff { .. })), "{ends:?}");
+}
+
+#[test]
+fn who_leaves_while_a_group_gathers_makes_room_for_another() {
+    let (device, config) = (device(), config());
+    let leader = Leader::bind("127.0.0.1:0").unwrap();
+    let address = leader.local_addr();
+    // Says that it wants to be a member, and goes.
+    drop(say_hello(address, &device));
+    std::thread::scope(|scope| {
+        let members = [(); 2].map(|()| scope.spawn(|| join(address, &device, config.link)));
+        assert_eq!(leader.gather(&device, &config, b"").unwrap().group.rank(), Rank(0));
+        assert!(members.into_iter().all(|member| member.join().unwrap().is_ok()));
+    });
 }

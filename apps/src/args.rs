@@ -283,7 +283,7 @@ pub(crate) struct Pingpong {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
     /// Round trips for each size [default: 20000; with --compat: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) iterations: Option<u64>,
     /// Be a peer of another program, one end of which listens and the other connects: its
     /// set-up, its messages, its defaults (size 4096, 1000 round trips, 500 receives, path
@@ -332,7 +332,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
     /// Messages of each sender [default: as many as fit into --seconds]
-    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=MOST))]
     pub(crate) messages: Option<u64>,
     /// How long each measurement takes [default: 2]
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -431,6 +431,9 @@ fn mtu(text: &str) -> Result<u32, String> {
         _ => Err("256, 512, 1024, 2048 or 4096".into()),
     }
 }
+
+/// Messages, or round trips, that somebody may live to see the end of.
+pub(crate) const MOST: u64 = 1 << 48;
 
 fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {

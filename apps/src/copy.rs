@@ -210,7 +210,7 @@ fn listen(
 ) -> Outcome {
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
-    let listener = Listener::bind(address)?;
+    let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
     eprintln!("listening on {}", listener.local_addr());
     std::thread::scope(|scope| {
         loop {

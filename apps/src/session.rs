@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::bench::{EndOfLoad, Receiving, Shape};
 use crate::protocol::{Protocol, Purpose, Room, Wish};
 pub(crate) use ends::{
-    Guest, cannot_listen, dial, engaged, explain, listen, next_peer, open_device, refused,
+    Guest, cannot_bind, cannot_listen, dial, engaged, explain, listen, next_peer, open_device,
+    refused,
 };
 
 /// What the buffers of one end may take in all: whoever connects chooses what the

@@ -66,4 +66,12 @@ pub enum JoinError {
     /// The device refused something, or a stream broke.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Too few have come to the leader in time.
+    #[error("{came} of {wanted} other members came within {:?}", super::join::GATHERING)]
+    Missing {
+        /// Who has come, and not left.
+        came: usize,
+        /// Who was waited for.
+        wanted: usize,
+    },
 }

@@ -85,8 +85,8 @@ impl Leader {
     }
 
     /// Waits for the other members, no longer than [`GATHERING`], and sets the group up with
-    /// them. Whoever speaks something else is refused and does not count. `user` is told to
-    /// all of them.
+    /// them. Whoever speaks something else is refused and does not count, nor does who has
+    /// left before all were there. `user` is told to all of them.
     ///
     /// # Errors
     /// [`JoinError`]; the members that had come are told.
@@ -132,16 +132,26 @@ impl Leader {
 
     fn callers(&self, members: u8) -> Result<Vec<Caller<TcpStream>>, JoinError> {
         let deadline = Deadline::after(GATHERING);
-        let mut callers = Vec::new();
-        while callers.len() + 1 < usize::from(members) {
+        let (mut callers, wanted) = (Vec::new(), usize::from(members) - 1);
+        while callers.len() < wanted {
             match self.0.next_until(deadline) {
                 Ok(Some(caller)) => callers.push(caller),
-                Ok(None) => return Err(HandshakeError::TimedOut(GATHERING).into()),
+                Ok(None) => return Err(JoinError::Missing { came: callers.len(), wanted }),
                 Err(e) => tracing::warn!(error = %e, "somebody was refused"),
+            }
+            if callers.len() == wanted {
+                callers.retain(|caller| is_there(&caller.stream));
             }
         }
         Ok(callers)
     }
+}
+
+/// Whether a caller, who has nothing to say now, has not left.
+fn is_there(stream: &TcpStream) -> bool {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let waits = looked.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    waits && stream.set_nonblocking(false).is_ok()
 }
 
 /// Tells a caller its rank, and what the group is like.

@@ -163,8 +163,8 @@ impl Said {
     fn new(parameters: &Parameters<'_>) -> Result<Said, HandshakeError> {
         let unfit = |why: String| Err(HandshakeError::Unfit(why));
         if parameters.protocol != ProtocolId::RAW {
-            let protocol = parameters.protocol.0;
-            return unfit(format!("it wants protocol {protocol}, these are raw queue pairs"));
+            let (theirs, ours) = (parameters.protocol.0, ProtocolId::RAW.0);
+            return Err(HandshakeError::OtherProtocol { theirs, ours });
         }
         let Some(end) = parameters.initiator_to_acceptor else {
             return unfit("raw queue pairs have the direction initiator to acceptor".into());

@@ -189,12 +189,12 @@ pub enum ConnectError {
         u32,
     ),
     /// The operating system refused something that is not a verb.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     System {
         /// What was asked for.
         what: &'static str,
         /// The refusal.
-        source: std::io::Error,
+        error: std::io::Error,
     },
 }
 

@@ -332,7 +332,8 @@ impl<'a, 'r> Draft<'a, 'r> {
 /// Whether we can talk to a peer at all.
 fn fits(ours: &Options, peer: &Parameters<'_>) -> Result<(), ConnectError> {
     if peer.protocol != ProtocolId::SEND_RECV {
-        return Err(unfit(&format!("it wants protocol {}, this is Send/Receive", peer.protocol.0)));
+        let (theirs, ours) = (peer.protocol.0, ProtocolId::SEND_RECV.0);
+        return Err(HandshakeError::OtherProtocol { theirs, ours }.into());
     }
     if let Some(unknown) = peer.options.unknown() {
         return Err(unfit(&format!("it wants options that are unknown here ({unknown:#x})")));
@@ -458,7 +459,7 @@ pub(crate) fn receiver(
     let entries = entries(config, max_peers, shared)?;
     let (cq, channel) = completion_queue(device, entries, config.wait)?;
     let returns = Returns::new(max_peers, config.recv_window + 1)
-        .map_err(|source| ConnectError::System { what: "an event descriptor", source })?;
+        .map_err(|error| ConnectError::System { what: "an event descriptor", error })?;
     let policy = Policy {
         wait: config.wait,
         keepalive: config.keepalive,

@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 
 use super::source::{Entry, Pieces};
 use super::wire::{APP_BYTES, Finished, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
+use crate::session::{dial, explain};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
 /// others are being sent.
@@ -53,8 +54,10 @@ pub(super) struct Done {
 
 /// Copies everything to one receiver.
 pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Result<Done> {
-    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
-    let sender = direct_read::connect_over(&mut stream, source.device, &source.config, GREETING)?;
+    let mut stream = dial(to)?;
+    let (device, config) = (source.device, &source.config);
+    let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
+    let sender = sender.map_err(|e| explain(e, to, "copy"))?;
     // The stream is ours now, and a receiver may take its time.
     stream.set_read_timeout(None)?;
     let replies = listen(&stream)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
-use rdma_conn::multicast::{Config, Counts, Joined, Leader, Members, join};
+use rdma_conn::multicast::{Config, Counts, GATHERING, JoinError, Joined, Leader, Members, join};
 use rdma_conn::raw::Link;
 
 use super::Traffic;
@@ -15,6 +15,7 @@ use super::report::Report;
 use super::within::{Measured, Run};
 use crate::args::{Common, Multicast};
 use crate::outcome::usage;
+use crate::session::{cannot_bind, explain};
 
 /// How long the others may take to say what they have counted.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,11 +30,12 @@ pub(super) fn run(
     let (joined, traffic) = match (options.ends.listen, configs) {
         (Some(address), [config]) => {
             let traffic = Traffic::of(options);
-            let leader = Leader::bind(address)?;
-            if !common.json {
-                let (address, more) = (leader.local_addr(), config.members - 1);
-                eprintln!("listening on {address} for {more} members");
-            }
+            let leader = Leader::bind(address).map_err(|e| match e {
+                JoinError::Connect(e) => cannot_bind(address, e),
+                e => e.into(),
+            })?;
+            let (address, more) = (leader.local_addr(), config.members - 1);
+            eprintln!("listening on {address} for {more} more, for {GATHERING:?} at most");
             let user = serde_json::to_vec(&traffic)?;
             (leader.gather(device, config, &user)?, traffic)
         }
@@ -41,13 +43,18 @@ pub(super) fn run(
         (None, _) => {
             let address = options.ends.connect.expect("one end or the other");
             let link = Link { gid_index: common.gid_index, ..Link::default() };
-            let joined = join(address, device, link)?;
+            eprintln!("joining {address}; the others may take {GATHERING:?} to come");
+            let joined = join(address, device, link).map_err(|e| match e {
+                JoinError::Connect(e) => explain(e, address, "multicast"),
+                e => e.into(),
+            })?;
             let traffic = serde_json::from_slice(&joined.user);
             let traffic = traffic.context("the leader does not say what is sent")?;
             (joined, traffic)
         }
     };
     let config = told(&joined);
+    eprintln!("{} of {} members", joined.group.rank(), config.members);
     let measured = measure(joined, &traffic, &config)?;
     report.add(device, &traffic, &config, &measured)
 }

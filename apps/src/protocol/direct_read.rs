@@ -190,7 +190,7 @@ impl Kind for DirectRead {
 }
 
 fn again(stream: &TcpStream) -> Result<TcpStream, ConnectError> {
-    stream.try_clone().map_err(|source| ConnectError::System { what: "the stream", source })
+    stream.try_clone().map_err(|error| ConnectError::System { what: "the stream", error })
 }
 
 /// Buffers, and how they are acknowledged.

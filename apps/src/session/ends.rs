@@ -62,15 +62,18 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 
 /// Listens, and says where.
 pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<K::Listener> {
-    let listener = K::Listener::bind(address).map_err(|e| {
-        let kind = match &e {
-            ConnectError::System { source, .. } => source.kind(),
-            _ => ErrorKind::Other,
-        };
-        cannot_listen(address, kind, e.into())
-    })?;
+    let listener = K::Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
     eprintln!("listening on {}", listener.address());
     Ok(listener)
+}
+
+/// What to do where a listener could not be made.
+pub(crate) fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
+    let kind = match &error {
+        ConnectError::System { error, .. } => error.kind(),
+        _ => ErrorKind::Other,
+    };
+    cannot_listen(address, kind, error.into())
 }
 
 /// What to do where nobody can listen.
@@ -211,20 +214,29 @@ fn advised(error: &ConnectError) -> String {
 
 /// Dials the listening end.
 pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, DIAL_LIMIT).map_err(|e| match e.kind() {
+    let stream = TcpStream::connect_timeout(&address, DIAL_LIMIT);
+    let stream = stream.map_err(|e| unreachable(address, e))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What to do where nobody was reached.
+fn unreachable(address: SocketAddr, error: std::io::Error) -> Failure {
+    match error.kind() {
         ErrorKind::ConnectionRefused => {
             anyhow!("nobody listens on {address}: start the other end with --listen first")
         }
-        _ => Failure::from(e)
+        _ => Failure::from(error)
             .context(format!("cannot reach {address}: check the address and the network")),
-    })?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+    }
 }
 
 /// What to do when the end at `address` did not let us connect.
 pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -> Failure {
     let start = format!("start `rdma-conn {command} --listen` there");
+    if let ConnectError::System { error, .. } = error {
+        return unreachable(address, error);
+    }
     match &error {
         ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text }) => {
             anyhow!(

@@ -54,13 +54,13 @@ pub(super) struct Sleepers {
 
 impl Inner {
     pub(super) fn new(config: SharedConfig) -> Result<Inner, ConnectError> {
-        let system = |what| move |source| ConnectError::System { what, source };
+        let system = |what| move |error| ConnectError::System { what, error };
         let words = words_for(config.buffers);
         let queue =
             RepostQueue::new((0..words).map(|_| RepostWord::new()).collect(), config.buffers)
                 .map_err(|e| ConnectError::System {
                     what: "a repost queue",
-                    source: std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()),
+                    error: std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()),
                 })?;
         Ok(Inner {
             config,
@@ -183,7 +183,7 @@ pub(super) fn spawn_reposter(inner: &Arc<Inner>) -> Result<JoinHandle<()>, Conne
     std::thread::Builder::new()
         .name("srq-repost".into())
         .spawn(move || repost_until_closed(&inner))
-        .map_err(|source| ConnectError::System { what: "the reposting thread", source })
+        .map_err(|error| ConnectError::System { what: "the reposting thread", error })
 }
 
 fn repost_until_closed(inner: &Inner) {
