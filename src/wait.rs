@@ -35,16 +35,6 @@ impl WaitStrategy {
         }
     }
 
-    /// For a wait for words whose writer may be napping, for lack of what this end was going
-    /// to send. Were both ends to nap, each would sleep for as long as the other one does, and
-    /// so on; this one is awake when the other wakes.
-    pub(crate) fn outlasting_naps(self) -> WaitStrategy {
-        match self {
-            WaitStrategy::Adaptive => WaitStrategy::SpinThenBlock(2 * Nap::LONGEST),
-            chosen => chosen,
-        }
-    }
-
     /// Whether a completion channel is needed.
     pub(crate) fn may_block(self) -> bool {
         self.spin_time().is_some()
@@ -249,18 +239,6 @@ mod tests {
             silence = idle.silence();
         }
         assert_eq!(probes, 3);
-    }
-
-    #[test]
-    fn who_waits_for_a_peer_that_naps_stays_awake_for_longer_than_a_nap() {
-        let mut idle = idle(WaitStrategy::Adaptive.outlasting_naps(), None);
-        let start = Instant::now();
-        assert_eq!(idle.look(start), Step::Again);
-        assert_eq!(idle.look(start + Nap::LONGEST.max(NAP)), Step::Again);
-        assert!(matches!(idle.look(start + 3 * Nap::LONGEST), Step::Sleep(_)));
-        for chosen in [WaitStrategy::Spin, WaitStrategy::Block] {
-            assert_eq!(chosen.outlasting_naps(), chosen);
-        }
     }
 
     #[test]

@@ -57,8 +57,7 @@ pub struct Config {
     /// 0 looks at all of them each time.
     pub idle_rounds: u32,
     /// How a waiting thread waits. No completion wakes anyone here: instead of sleeping on a
-    /// channel, it sleeps for 20 µs to a millisecond at a time. A sender whose strategy is
-    /// `Adaptive` stays awake for two milliseconds, longer than its receiver naps.
+    /// channel, it sleeps for 20 µs to a millisecond at a time.
     pub wait: WaitStrategy,
     /// A sender's wait in which it hears nothing for so long (at least a millisecond) asks
     /// whether the peer's device still answers. That posts a write of no bytes, and is the

@@ -56,8 +56,7 @@ pub struct Config {
     pub head_threshold: u64,
     /// Completions polled at a time.
     pub poll_batch: u32,
-    /// How a waiting thread waits. A sender that waits for room, and whose strategy is
-    /// `Adaptive`, stays awake for two milliseconds, longer than its receiver naps.
+    /// How a waiting thread waits.
     pub wait: WaitStrategy,
     /// A wait in which nothing happens for so long (at least a millisecond) asks whether the
     /// peer's device still answers. Waits that time out before count together.

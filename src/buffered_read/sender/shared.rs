@@ -193,8 +193,7 @@ impl SharedSender {
         &self,
         mut done: impl FnMut() -> Result<Option<T>, SendError>,
     ) -> Result<T, SendError> {
-        let wait = self.config.wait.outlasting_naps();
-        let mut idle = Idle::new(wait, Deadline::NEVER, self.config.keepalive);
+        let mut idle = Idle::new(self.config.wait, Deadline::NEVER, self.config.keepalive);
         let mut nap = Nap::new();
         loop {
             if let Some(done) = done()? {

@@ -57,8 +57,7 @@ impl Sender {
         if is_done(self)? {
             return Ok(());
         }
-        let wait = self.config.wait.outlasting_naps();
-        let idle = Idle::new(wait, deadline, self.config.keepalive);
+        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
         let (mut idle, mut nap) = (idle.resume(&mut self.silence), Nap::new());
         let mut heard = self.heard();
         while !is_done(self)? {

@@ -17,12 +17,8 @@ enum For {
 
 /// Waiting.
 impl Sender {
-    fn idle(&mut self, deadline: Deadline, what: For) -> Idle {
-        let wait = match what {
-            For::Completion => self.config.wait,
-            For::Word => self.config.wait.outlasting_naps(),
-        };
-        let idle = Idle::new(wait, deadline, self.config.keepalive);
+    fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
         idle.resume(&mut self.silence)
     }
 
@@ -59,7 +55,7 @@ impl Sender {
     }
 
     pub(super) fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
-        let (mut idle, mut stalled) = (self.idle(deadline, For::Word), false);
+        let (mut idle, mut stalled) = (self.idle(deadline), false);
         loop {
             match self.grant(bytes) {
                 Err(SendError::Full(Full::Ring)) => stalled = true,
@@ -75,7 +71,7 @@ impl Sender {
     /// Waits until all that was accepted was pushed.
     #[cold]
     pub(super) fn pushed_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline, For::Word);
+        let mut idle = self.idle(deadline);
         loop {
             self.push(false)?;
             if self.core.gathered() == 0 {
@@ -96,7 +92,7 @@ impl Sender {
         if self.acknowledged >= ticket.end {
             return Ok(());
         }
-        let mut idle = self.idle(deadline, For::Completion);
+        let mut idle = self.idle(deadline);
         while !self.is_sent(ticket)? {
             let what = if self.core.pushed() < ticket.end { For::Word } else { For::Completion };
             self.wait_a_little(&mut idle, what)?;
@@ -163,7 +159,7 @@ impl Sender {
     pub(super) fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
         self.drain(deadline)?;
         self.core.close();
-        let mut idle = self.idle(deadline, For::Completion);
+        let mut idle = self.idle(deadline);
         while !self.core.has_said_goodbye() {
             self.push(true)?;
             if !self.core.has_said_goodbye() {
