@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use rustix::fs::{FileType, fstat, fstatfs};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use verbs_sys::ibv_access_flags;
 
 use crate::context::ProtectionDomain;
@@ -157,12 +157,6 @@ impl FileMapping {
             .map_err(|e| failed(e.into()))?;
         let base = NonNull::new(base.cast()).ok_or(failed(Errno::EINVAL))?;
         keep_out_of_children(base, whole);
-        if pages.in_memory {
-            // What has room there is mapped many pages at a time, and not as each is written
-            // to. Where that is not known (before Linux 5.14), they are.
-            // SAFETY: the mapping is ours, and nothing of it is changed.
-            let _ = unsafe { madvise(base.as_ptr().cast(), whole, Advice::LinuxPopulateRead) };
-        }
         let in_memory = pages.in_memory;
         Ok(FileMapping { base, len: whole, in_memory, maker: Maker::this() })
     }

@@ -17,9 +17,9 @@ use twox_hash::XxHash3_128;
 
 /// What the sender says in the handshake.
 pub(super) const GREETING: &[u8] = b"rdma-conn copy 3";
-/// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written
-/// at a time stays in a processor's own cache.
-pub(super) const PIECE: usize = 256 << 10;
+/// Bytes of a piece of a file; the last one may be shorter. Each is mapped and registered for
+/// itself where it lands in its file.
+pub(super) const PIECE: usize = 1 << 20;
 /// Application data of a message: a name of 4 KiB, and more.
 pub(super) const APP_BYTES: u32 = 4200;
 
