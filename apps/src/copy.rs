@@ -97,7 +97,10 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
             "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
         ));
     }
-    let entries = source::entries(&options.paths)?;
+    let source::Tree { entries, left_out } = source::tree(&options.paths)?;
+    for (path, why) in &left_out {
+        eprintln!("rdma-conn: {}: left out: {why:#}", path.display());
+    }
     let total: u64 = entries.iter().map(|entry| entry.len).sum();
     let bar = progress::bytes(total * options.to.len() as u64, common.json);
     let pieces = Pieces::new(device);
@@ -144,9 +147,12 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     if !common.json {
         say!("{table}");
     }
-    match bad {
-        0 => Ok(()),
-        n => Err(anyhow::anyhow!("{n} of {} receivers have not got everything", options.to.len())),
+    match (bad, left_out.len()) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
+        (n, _) => {
+            Err(anyhow::anyhow!("{n} of {} receivers have not got everything", options.to.len()))
+        }
     }
 }
 

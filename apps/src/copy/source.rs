@@ -28,48 +28,69 @@ pub(super) struct Entry {
     pub(super) target: Vec<u8>,
 }
 
+/// What there is to copy.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) entries: Vec<Entry>,
+    /// What cannot be copied, and why; the rest can.
+    pub(super) left_out: Vec<(PathBuf, anyhow::Error)>,
+}
+
 /// Everything below `paths`, each under its last name, directories before what is in them.
-pub(super) fn entries(paths: &[PathBuf]) -> Result<Vec<Entry>> {
-    let mut entries = Vec::new();
+pub(super) fn tree(paths: &[PathBuf]) -> Result<Tree> {
+    let mut tree = Tree::default();
     for path in paths {
-        // `.` and `a/..` have names of their own.
-        let real = path.canonicalize();
-        let real = real
-            .with_context(|| format!("{}", path.display()))
-            .map_err(|e| usage(format!("{e:#}")))?;
+        let real = real(path).with_context(|| format!("{}", path.display()));
+        let real = real.map_err(|e| usage(format!("{e:#}")))?;
         let name = path.file_name().or(real.file_name());
         let name = name.with_context(|| format!("{} has no name", path.display()))?;
-        walk(&real, name.as_bytes().to_vec(), &mut entries)?;
+        tree.walk(&real, name.as_bytes().to_vec());
     }
-    let mut names: Vec<&[u8]> = entries.iter().map(|entry: &Entry| &*entry.name).collect();
+    let mut names: Vec<&[u8]> = tree.entries.iter().map(|entry| &*entry.name).collect();
     names.sort_unstable();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         let name = String::from_utf8_lossy(twice[0]);
         return Err(usage(format!("two things would be copied to {name}")));
     }
-    Ok(entries)
+    Ok(tree)
 }
 
-fn walk(path: &Path, name: Vec<u8>, entries: &mut Vec<Entry>) -> Result<()> {
-    let failed = || format!("{}", path.display());
-    let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
-    let entry = entry(path, name, &metadata).with_context(failed)?;
-    let (below, is_directory) = (entry.name.clone(), entry.what == What::Directory);
-    entries.push(entry);
-    if is_directory {
-        let mut inside: Vec<_> =
-            std::fs::read_dir(path).with_context(failed)?.collect::<Result<_, _>>()?;
-        inside.sort_by_key(std::fs::DirEntry::file_name);
-        for one in inside {
-            if is_partial_name(one.file_name().as_bytes()) {
-                tracing::warn!(path = %one.path().display(), "left out: part of an unfinished copy");
-                continue;
-            }
-            let name = [&below, &b"/"[..], one.file_name().as_bytes()].concat();
-            walk(&one.path(), name, entries)?;
+/// What a path names: itself, if it is a link, but for `.`, `a/..` and `link/`, whose names
+/// are elsewhere.
+fn real(path: &Path) -> std::io::Result<PathBuf> {
+    let names_itself = path.file_name().is_some() && !path.as_os_str().as_bytes().ends_with(b"/");
+    if !names_itself {
+        return path.canonicalize();
+    }
+    std::fs::symlink_metadata(path)?;
+    Ok(path.into())
+}
+
+impl Tree {
+    fn walk(&mut self, path: &Path, name: Vec<u8>) {
+        if let Err(e) = self.add(path, name) {
+            self.left_out.push((path.into(), e));
         }
     }
-    Ok(())
+
+    fn add(&mut self, path: &Path, name: Vec<u8>) -> Result<()> {
+        let entry = entry(path, name, &std::fs::symlink_metadata(path)?)?;
+        let (below, is_directory) = (entry.name.clone(), entry.what == What::Directory);
+        self.entries.push(entry);
+        if is_directory {
+            let mut inside: Vec<_> = std::fs::read_dir(path)?.collect::<Result<_, _>>()?;
+            inside.sort_by_key(std::fs::DirEntry::file_name);
+            for one in inside {
+                if is_partial_name(one.file_name().as_bytes()) {
+                    tracing::warn!(path = %one.path().display(), "left out: part of an unfinished copy");
+                    continue;
+                }
+                let name = [&below, &b"/"[..], one.file_name().as_bytes()].concat();
+                self.walk(&one.path(), name);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
@@ -223,7 +244,7 @@ mod tests {
     fn a_source_that_has_become_shorter_is_told_and_one_piece_is_read_once() {
         let path = std::env::temp_dir().join(format!("copy-shrinks-{}", std::process::id()));
         std::fs::write(&path, [7; 20]).unwrap();
-        let mut entries = entries(std::slice::from_ref(&path)).unwrap();
+        let mut entries = tree(std::slice::from_ref(&path)).unwrap().entries;
         let entry = entries.pop().unwrap();
         let pieces = Pieces::new(&rdma_conn::device::soft().unwrap());
         let file = File::open(&path).unwrap();
@@ -236,12 +257,44 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    #[test]
+    fn a_link_is_itself_and_what_cannot_be_copied_keeps_nothing_else() {
+        let folder = std::env::temp_dir().join(format!("copy-odd-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("sub")).unwrap();
+        std::fs::write(folder.join("sub/file"), b"here").unwrap();
+        let fifo = folder.join("sub/a fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        let links = ["sub", "nowhere"].map(|target| {
+            let link = folder.join(format!("to {target}"));
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            link
+        });
+        let of = |paths: &[PathBuf]| {
+            let tree = tree(paths).unwrap();
+            let entries = tree.entries.iter();
+            let names = entries.map(|e| (String::from_utf8_lossy(&e.name).into_owned(), e.what));
+            (names.collect::<Vec<_>>(), tree.left_out)
+        };
+        let (names, left_out) = of(&links);
+        let expected = [("to sub", What::Link), ("to nowhere", What::Link)];
+        assert!(names.iter().map(|(name, what)| (&**name, *what)).eq(expected), "{names:?}");
+        assert!(left_out.is_empty());
+        // What it leads to is asked for by a slash, as elsewhere.
+        let (names, left_out) = of(&[folder.join("to sub/")]);
+        let expected = [("to sub", What::Directory), ("to sub/file", What::File)];
+        assert!(names.iter().map(|(name, what)| (&**name, *what)).eq(expected), "{names:?}");
+        assert!(left_out.len() == 1 && left_out[0].0.ends_with("a fifo"), "{left_out:?}");
+        assert!(tree(&[folder.join("neither")]).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     /// However many threads ask for a piece at a time, one of them reads it.
     #[test]
     fn who_comes_while_a_piece_is_read_waits_for_it() {
         let path = std::env::temp_dir().join(format!("copy-shared-{}", std::process::id()));
         std::fs::write(&path, vec![7; PIECE]).unwrap();
-        let mut entries = entries(std::slice::from_ref(&path)).unwrap();
+        let mut entries = tree(std::slice::from_ref(&path)).unwrap().entries;
         let (entry, file) = (entries.pop().unwrap(), File::open(&path).unwrap());
         let pieces = Pieces::new(&rdma_conn::device::soft().unwrap());
         pieces.shelf().reading.push((0, 0));
