@@ -45,7 +45,8 @@ struct Node {
 pub(crate) fn main() -> Result {
     let device = device::of_environment()?;
     let mut server = Node::new(device.pd())?;
-    println!("{}: a datagram has {:?} bytes at most", device.name(), server.send.max_datagram());
+    let most = server.send.max_datagram().unwrap_or_default();
+    println!("{}: a datagram has {most} bytes at most", device.name());
     let gid = device.context().choose_gid(1, None)?;
     // Whoever wants to send needs to know the address of the receiver (told outside of
     // RDMA, as always), and makes a handle of it. Nothing is connected.

@@ -376,11 +376,14 @@ fn an_accept_that_does_not_fit_is_refused() {
             }),
             ..good
         };
-        for accept in [backwards, options, protocol, no_credits, no_window] {
+        for accept in [backwards, options, no_credits, no_window] {
             let (error, heard) = answered_with(encoded(&Frame::Accept(accept)));
             assert!(matches!(error, HandshakeError::Unfit(_)), "{error:?}");
             assert_eq!(refusal(&heard.unwrap()).0, Reason::PARAMETERS);
         }
+        let (error, heard) = answered_with(encoded(&Frame::Accept(protocol)));
+        assert!(matches!(error, HandshakeError::OtherProtocol { theirs: 3, ours: 1 }), "{error:?}");
+        assert_eq!(refusal(&heard.unwrap()).0, Reason::PROTOCOL);
     });
 }
 

@@ -15,6 +15,7 @@ mod send;
 mod source;
 mod wire;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -96,6 +97,10 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
         return Err(usage(
             "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
         ));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = options.to.iter().find(|to| !seen.insert(**to)) {
+        return Err(usage(format!("--to {twice} is given twice")));
     }
     let source::Tree { entries, left_out } = source::tree(&options.paths)?;
     for (path, why) in &left_out {

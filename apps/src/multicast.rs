@@ -11,7 +11,7 @@ use rdma_conn::multicast::{Config, Policy};
 use rdma_conn::raw::Link;
 
 use crate::args::{Common, Multicast};
-use crate::outcome::{Outcome, as_usage};
+use crate::outcome::{Outcome, as_usage, usage};
 use crate::progress;
 use crate::session;
 use report::Report;
@@ -51,6 +51,9 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
     let configs: Vec<Config> = configs(common, options).collect();
     for config in &configs {
         config.validate().map_err(as_usage)?;
+    }
+    if options.slow.is_some() && options.senders < 2 {
+        return Err(usage("--slow compares the other senders: it needs --senders 2 or more"));
     }
     let device = session::open_device(common, &options.ends)?;
     let mut report = Report::new(common.json);

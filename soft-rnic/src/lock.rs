@@ -3,20 +3,28 @@
 //! A message posted alone takes five of these locks (send queue, receive side,
 //! completion queue twice, receive queue), all uncontended as a rule. An
 //! uncontended `parking_lot::Mutex` needs two atomic read-modify-writes, this one
-//! needs one and a plain store. Waiters spin briefly and then give the processor
-//! away: what is held across a long copy is a send queue, for which only its own
-//! threads and a deregistration wait.
+//! needs one and a plain store. Waiters spin briefly, then give the processor
+//! away, and sleep in the end: what is held across a long copy is a send queue, for
+//! which only its own threads, the helper with replies for it, and a deregistration
+//! wait.
 //!
 //! The order of the device's locks is in the crate's documentation.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 
 /// Polls of a held lock before the processor is given away: about a microsecond.
 const SPINS: u32 = 64;
+/// Times that it is given away before the waiter sleeps: a copy is under way, and the
+/// processor better used for it.
+const YIELDS: u32 = 64;
+const ASLEEP: u32 = SPINS + YIELDS;
+/// What a waiter sleeps, and looks again.
+const NAP: Duration = Duration::from_micros(20);
 
-/// A mutual-exclusion lock that spins, then yields.
+/// A mutual-exclusion lock that spins, then yields, then naps.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
@@ -58,11 +66,11 @@ impl<T> Lock<T> {
         let mut spins = 0;
         loop {
             while self.held.load(Ordering::Relaxed) {
-                spins += 1;
-                if spins < SPINS {
-                    core::hint::spin_loop();
-                } else {
-                    std::thread::yield_now();
+                spins = ASLEEP.min(spins + 1);
+                match spins {
+                    ..SPINS => core::hint::spin_loop(),
+                    SPINS..ASLEEP => std::thread::yield_now(),
+                    ASLEEP.. => std::thread::sleep(NAP),
                 }
             }
             // Acquire: as in `lock`.

@@ -85,7 +85,7 @@ pub enum Violation {
 #[non_exhaustive]
 pub enum SendError {
     /// Longer than the receiver's buffers; nothing was sent.
-    #[error("the message has {bytes} bytes, the receiver's buffers hold {limit}")]
+    #[error("the message has {bytes} bytes, the receiver takes {limit} at most")]
     TooLong {
         /// Its length.
         bytes: usize,

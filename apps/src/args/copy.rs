@@ -11,28 +11,28 @@ use super::{Wait, values};
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Copy {
     /// Receive what is sent to an address or a host's name; port 18515 by default
-    #[arg(long, value_name = "ADDRESS[:PORT]", requires = "into", conflicts_with_all = ["to", "paths"], value_parser = values::socket_address)]
+    #[arg(long, help_heading = "Receiving", value_name = "ADDRESS[:PORT]", requires = "into", conflicts_with_all = ["to", "paths"], value_parser = values::socket_address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// The directory that everything received goes into
-    #[arg(long, value_name = "DIR", requires = "listen")]
+    /// The directory that everything received goes into; made if there is none
+    #[arg(long, value_name = "DIR", requires = "listen", help_heading = "Receiving")]
     pub(crate) into: Option<PathBuf>,
     /// Replace files and symbolic links that exist and differ
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) force: bool,
-    /// Read into buffers and write them out, where files could be mapped, too
-    #[arg(long, requires = "listen")]
+    /// Read into buffers and write them out, also where pieces could land in the files themselves
+    #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) buffers: bool,
     /// Say that a copy is done before its bytes are on the disk: a power failure may lose some
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) no_sync: bool,
     /// Receive one copy, and exit with its status
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) once: bool,
     /// Send to whoever listens there; give it again for each receiver
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
+    #[arg(long, help_heading = "Sending", value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
     pub(crate) to: Vec<SocketAddr>,
-    /// What is sent
-    #[arg(value_name = "PATH")]
+    /// What is sent: files, directories, and links as such
+    #[arg(help_heading = "Sending", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// How to wait
     #[arg(long, value_enum, default_value_t)]

@@ -59,7 +59,7 @@ pub(crate) struct Multicast {
     #[arg(long, value_name = "N", conflicts_with_all = ["seconds", "connect"], value_parser = clap::value_parser!(u64).range(1..=super::MOST))]
     pub(crate) messages: Option<u64>,
     /// Do not look at what is delivered
-    #[arg(long)]
+    #[arg(long, conflicts_with = "connect")]
     pub(crate) no_verify: bool,
 }
 

@@ -117,7 +117,7 @@ impl Place {
             Found::Nothing => {
                 Ok(mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700))?)
             }
-            _ => bail!("there is something else of this name"),
+            _ => bail!("something that is no directory has this name: remove it at the receiver"),
         }
     }
 

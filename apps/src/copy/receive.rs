@@ -9,6 +9,7 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, Reading, Receiver, RecvError,
 };
+use rdma_conn::send_recv::Ended;
 use rdma_conn::verbs_safe::RegisterError;
 
 use super::gathering::{Gathering, WORTH_MAPPING};
@@ -315,7 +316,7 @@ impl<'a> Receiving<'a> {
     fn placed(&mut self, reading: FileReading, piece: &Piece, buffer: Buffer) -> Result<()> {
         let Piece { entry, number, hash, bytes } = *piece;
         let landed = self.receiver.wait_file(reading);
-        drop(landed.with_context(|| self.cut_off(entry))?);
+        drop(landed.map_err(|e| self.not_placed(entry, e))?);
         self.buffers.push(buffer);
         self.received.read += bytes;
         self.received.mapped += bytes;
@@ -326,14 +327,21 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// What to do about a piece that could not land in its file: the queue pair has ended
-    /// with it.
-    fn cut_off(&self, entry: u32) -> String {
+    /// What to do about a piece that has not landed in its file: the queue pair has ended
+    /// with it, where the memory was no more, or before it.
+    fn not_placed(&self, entry: u32, error: RecvError) -> anyhow::Error {
+        let ended = match &error {
+            RecvError::Peer { ended, .. } | RecvError::Ended(ended) => ended,
+            _ => return error.into(),
+        };
+        if !matches!(ended, Ended::Device(_)) {
+            return error.into();
+        }
         let name = self.names.get(&entry).map_or("a file", String::as_str);
-        format!(
+        anyhow::Error::from(error).context(format!(
             "writing to {name} itself (if somebody has cut it off, or its disk is full: run the \
              copy again, which goes on from there; with --buffers only that file fails)"
-        )
+        ))
     }
 
     fn give_up(&mut self, entry: u32, why: &anyhow::Error) -> Result<()> {

@@ -129,7 +129,9 @@ impl SharedSender {
         let mut sender = self.lock();
         // Where that ends it, it is told below, but for what has landed before.
         let _ = self.look(&mut sender);
-        match sender.is_known(ticket) {
+        // Its message may not be published yet: another thread is still copying one that lies
+        // before it.
+        match ticket.sender == self.number {
             true => sender.has_landed(ticket),
             false => Err(SendError::UnknownTicket),
         }
@@ -224,5 +226,32 @@ impl Drop for SharedSender {
     fn drop(&mut self) {
         // It says goodbye behind the last message.
         self.gather();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffered_read::{Connection, pair};
+
+    #[test]
+    fn a_message_behind_one_that_is_still_copied_is_waited_for() {
+        let device = crate::device::soft().unwrap();
+        let config = Config::default();
+        let connection = || {
+            let (a, b) = pair(&device, &device, &config).unwrap();
+            let Connection { sender, .. } = a;
+            (sender.into_shared(4).unwrap(), b.receiver)
+        };
+        let ((sender, mut receiver), (other, _)) = (connection(), connection());
+        let slow = sender.senders.reserve(8).unwrap();
+        let ticket = sender.try_send(b"in time").unwrap();
+        assert_eq!(sender.is_sent(ticket), Ok(false));
+        assert_eq!(other.is_sent(ticket), Err(SendError::UnknownTicket));
+        let (header, _) = sender.senders.headers(&slow);
+        sender.ring.store_u64(header.offset as usize, header.word.to_le()).unwrap();
+        sender.senders.publish(slow, |tail| sender.block.publish_tail(tail));
+        assert_eq!(receiver.recv().unwrap().len(), 8);
+        assert_eq!(&*receiver.recv().unwrap(), b"in time");
     }
 }
