@@ -244,7 +244,7 @@ fn strangers_are_refused_with_the_reason() {
             p.acceptor_to_initiator = p.initiator_to_acceptor.take();
         };
         let cases: [(Vec<u8>, Reason, &str); 5] = [
-            (hello(connection, &good), Reason::PARAMETERS, "raw queue pairs"),
+            (hello(connection, &good), Reason::PROTOCOL, "raw queue pairs"),
             (hello(backwards, &good), Reason::PARAMETERS, "direction"),
             (hello(|_| {}, b"short"), Reason::PARAMETERS, "5 bytes"),
             (hello(|_| {}, &odd), Reason::PARAMETERS, "transport 9"),

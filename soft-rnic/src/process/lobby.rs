@@ -262,7 +262,15 @@ impl Lobby {
         let ours = known.ours.take()?;
         self.known.remove(&slot);
         let proof = told.words.proof;
-        let attaches = proof.check(told.pid).map_err(|e| memory::note_refusal(told.pid, e)).is_ok();
+        let attaches = match proof.check(told.pid) {
+            Ok(()) => true,
+            // It has ended since, or runs another program: there is nobody to meet.
+            Err(Errno::FAULT | Errno::SRCH) => return None,
+            Err(error) => {
+                memory::note_refusal(told.pid, error);
+                false
+            }
+        };
         Some(Parts {
             slot,
             pid: told.pid,
