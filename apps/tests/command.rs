@@ -431,3 +431,29 @@ fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
     let flushed = json(&[&common[..], &["--push", "every:1000", "--flush-every", "50"]].concat());
     assert_eq!((&flushed[0]["messages"], &flushed[0]["flush_every"]), (&20000.into(), &50.into()));
 }
+
+/// Whoever reads the lines finds each key in their documentation.
+#[test]
+fn every_key_is_documented() {
+    let documentation = include_str!("../../docs/json.md");
+    let rings = "bench --messages 100 --size 64 --protocol buffered-";
+    for arguments in [
+        "bench --messages 100 --size 64 --preset batched --pack 256",
+        "bench --messages 100 --size 64 --senders 2 --srq --rate 100000",
+        &format!("{rings}read --sending-threads 2 --receiving-threads 2 --transfer-thread"),
+        &format!("{rings}write --head-threshold 4096"),
+        "bench --messages 100 --size 4096 --protocol direct-read",
+        "bench --messages 100 --size 64 --op send --transport ud --peers 2",
+        "pingpong --iterations 10 --size 64",
+        "pingpong --iterations 10 --size 64 --op write",
+        "multicast --messages 100 --flush-every 10 --lone",
+        "multicast --senders 2 --slow 1000 --seconds 0.05",
+        "devices",
+    ] {
+        for line in json(&arguments.split(' ').collect::<Vec<_>>()) {
+            let known = |key: &&String| documentation.contains(&format!("`{key}`"));
+            let unknown: Vec<_> = line.as_object().unwrap().keys().filter(|k| !known(k)).collect();
+            assert!(unknown.is_empty(), "{arguments}: {unknown:?}");
+        }
+    }
+}

@@ -266,7 +266,7 @@ fn a_sender_that_is_interrupted_leaves_no_half_file_and_the_next_one_goes_on() {
     let inside = copy.0.join(source.0.file_name().unwrap());
     let (mut receiving, to) = receiver(&copy, &[]);
     let sending = in_the_middle(&source, &[&copy], &receiving, &[&to]);
-    sending.interrupt();
+    sending.terminate();
     let sent = sending.ended();
     receiving.resume();
     assert!(!sent.status.success(), "{sent:?}");

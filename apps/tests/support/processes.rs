@@ -158,6 +158,12 @@ impl Running {
         self.signal(Signal::INT);
     }
 
+    /// As a supervisor does it. (Whoever runs in the background of a shell may be deaf to
+    /// Ctrl-C.)
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
