@@ -445,7 +445,7 @@ fn every_key_is_documented() {
         "bench --messages 100 --size 4096 --protocol direct-read",
         "bench --messages 100 --size 64 --op send --transport ud --peers 2",
         "pingpong --iterations 10 --size 64",
-        "pingpong --iterations 10 --size 64 --op write",
+        "pingpong --iterations 10 --size 64 --op write-imm",
         "multicast --messages 100 --flush-every 10 --lone",
         "multicast --senders 2 --slow 1000 --seconds 0.05",
         "devices",
