@@ -31,7 +31,9 @@
 //! whoever polls while it works gives it the processor.
 //!
 //! `--example many` counts the instructions of a message of 16 bytes at both ends together,
-//! by callgrind, the example's own among them. What was posted went into the send queue, and
+//! by callgrind, the example's own among them (with an eventfd in the place of the descriptor
+//! of a process, which the valgrind at hand did not know: a build for the count alone, so the
+//! command by itself does not repeat it there). What was posted went into the send queue, and
 //! from there by the way of all requests into the ring; at the other end it went the way of
 //! all requests, too. Runs of messages of up to 32 bytes have a way of their own at both ends
 //! now (`remote::run`, `incoming::short`), and a poll that finds nothing looks at two words:

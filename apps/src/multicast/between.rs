@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{Config, Counts, GATHERING, JoinError, Joined, Leader, Members, join};
 use rdma_conn::raw::Link;
+use rdma_conn::send_recv::ConnectError;
 
 use super::Traffic;
 use super::load::{Delivered, Load};
@@ -30,10 +31,8 @@ pub(super) fn run(
     let (joined, traffic) = match (options.ends.listen, configs) {
         (Some(address), [config]) => {
             let traffic = Traffic::of(options);
-            let leader = Leader::bind(address).map_err(|e| match e {
-                JoinError::Connect(e) => cannot_bind(address, e),
-                e => e.into(),
-            })?;
+            let leader = Leader::bind(address);
+            let leader = leader.map_err(|e| advised(e, |e| cannot_bind(address, e)))?;
             let (address, more) = (leader.local_addr(), config.members - 1);
             eprintln!("listening on {address} for {more} more, for {GATHERING:?} at most");
             let user = serde_json::to_vec(&traffic)?;
@@ -44,10 +43,8 @@ pub(super) fn run(
             let address = options.ends.connect.expect("one end or the other");
             let link = Link { gid_index: common.gid_index, ..Link::default() };
             eprintln!("joining {address}; the others may take {GATHERING:?} to come");
-            let joined = join(address, device, link).map_err(|e| match e {
-                JoinError::Connect(e) => explain(e, address, "multicast"),
-                e => e.into(),
-            })?;
+            let joined = join(address, device, link);
+            let joined = joined.map_err(|e| advised(e, |e| explain(e, address, "multicast")))?;
             let traffic = serde_json::from_slice(&joined.user);
             let traffic = traffic.context("the leader does not say what is sent")?;
             (joined, traffic)
@@ -57,6 +54,14 @@ pub(super) fn run(
     eprintln!("{} of {} members", joined.group.rank(), config.members);
     let measured = measure(joined, &traffic, &config)?;
     report.add(device, &traffic, &config, &measured)
+}
+
+/// What to do where there was no connection.
+fn advised(error: JoinError, advice: impl FnOnce(ConnectError) -> Error) -> Error {
+    match error {
+        JoinError::Connect(error) => advice(error),
+        error => error.into(),
+    }
 }
 
 /// The group, as the leader has told it.

@@ -47,10 +47,10 @@ fn traffic() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-fn failures() -> BoxedStrategy<Op> {
+/// What ends a member, and who notices.
+fn endings() -> BoxedStrategy<Op> {
     let any_member = || 0..8u8;
     prop_oneof![
-        60 => traffic(),
         1 => any_member().prop_map(Op::End),
         1 => any_member().prop_map(Op::Leave),
         1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
@@ -59,12 +59,15 @@ fn failures() -> BoxedStrategy<Op> {
     .boxed()
 }
 
+fn failures() -> BoxedStrategy<Op> {
+    prop_oneof![60 => traffic(), 6 => endings()].boxed()
+}
+
 fn errors() -> BoxedStrategy<Op> {
     prop_oneof![60 => traffic(), 1 => (0..8u8).prop_map(Op::Accuse)].boxed()
 }
 
 fn withholding() -> BoxedStrategy<Op> {
-    let any_member = || 0..8u8;
     let what = prop_oneof![
         Just(Withheld::Wedged),
         Just(Withheld::Suspected),
@@ -75,11 +78,8 @@ fn withholding() -> BoxedStrategy<Op> {
     ];
     prop_oneof![
         60 => traffic(),
-        1 => any_member().prop_map(Op::End),
-        1 => any_member().prop_map(Op::Leave),
-        1 => (any_member(), 0..9u8).prop_map(|(by, keep)| Op::Crash(by, keep)),
-        2 => (any_member(), any_member()).prop_map(|(by, of)| Op::Notice(by, of)),
-        3 => (any_member(), what).prop_map(|(by, what)| Op::Withhold(by, what)),
+        5 => endings(),
+        3 => (0..8u8, what).prop_map(|(by, what)| Op::Withhold(by, what)),
     ]
     .boxed()
 }
