@@ -97,6 +97,8 @@ pub(crate) enum Command {
         rdma-conn bench\n  \
         rdma-conn bench --preset batched --size 16\n  \
         rdma-conn bench --senders 4 --single-receiver --srq --size 512 --json\n  \
+        rdma-conn bench --protocol buffered-read --size 16,4096 --json\n  \
+        rdma-conn bench --listen 127.0.0.1    # and in another terminal: rdma-conn bench --connect 127.0.0.1\n  \
         rdma-conn bench --input FILE\n  \
         rdma-conn bench --no-credits --rate auto --size 512\n  \
         rdma-conn bench --op write --batch 8 --signal-every 32 --size 16\n  \
@@ -141,6 +143,7 @@ pub(crate) enum Command {
 
 /// Two ends: in this process, or in two.
 #[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = "Between two processes")]
 pub(crate) struct Ends {
     /// Be the end that others connect to, at an address or a host's name; port 18515 by
     /// default
@@ -272,12 +275,12 @@ fn faults(text: &str) -> Result<Faults, String> {
     Ok(faults)
 }
 
+/// Where the help has what a measurement is of.
+const MEASURED: &str = "What is measured";
+
 #[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = MEASURED)]
 pub(crate) struct Pingpong {
-    #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
-    #[command(flatten)]
-    pub(crate) ends: Ends,
     /// Message sizes in bytes (4096, 4k, 1M), with commas in between
     /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
@@ -301,15 +304,19 @@ pub(crate) struct Pingpong {
     #[arg(long)]
     pub(crate) no_verify: bool,
     #[command(flatten)]
+    pub(crate) ends: Ends,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
     pub(crate) raw: RawArgs,
 }
 
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Pipe {
     #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
-    #[command(flatten)]
     pub(crate) ends: Ends,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
     /// Bytes of a piece of the stream, at most
     #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = values::piece)]
     pub(crate) size: u32,
@@ -323,11 +330,8 @@ impl Pipe {
 }
 
 #[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = MEASURED)]
 pub(crate) struct Bench {
-    #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
-    #[command(flatten)]
-    pub(crate) ends: Ends,
     /// Message sizes in bytes, with commas in between [default: 16]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
@@ -371,6 +375,10 @@ pub(crate) struct Bench {
     /// Do not check the payloads (as other benchmarks do not)
     #[arg(long)]
     pub(crate) no_verify: bool,
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
     #[command(flatten)]
     pub(crate) raw: RawArgs,
 }

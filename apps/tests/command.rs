@@ -31,6 +31,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--reads", "4"], "--reads means nothing to send-recv"),
         (&["pingpong", "--ring-bytes", "4096"], "--protocol buffered-read"),
         (&["bench", "--op", "send", "--reads", "4"], "--reads"),
+        (&["bench", "--op", "send", "--ack", "write"], "--ack means nothing to --op"),
         (&["bench", "--protocol", "buffered-read", "--unacked", "4"], "--protocol send-recv"),
         (&["bench", "--protocol", "buffered-read", "--srq"], "--srq means nothing"),
         (&["bench", "--protocol", "buffered-read", "--rate", "auto"], "--rate auto"),

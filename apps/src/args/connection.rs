@@ -10,53 +10,59 @@ use super::Common;
 use crate::outcome::{Outcome, usage};
 use crate::protocol::Protocol;
 
-/// Where the help has what only connections with rings have.
+/// Where the help has what only some connections have.
+const QUEUES: &str = "Queues of Send/Receive (in part of the others, and of raw verbs)";
 const RINGS: &str = "Buffered Read and Buffered Write";
+const DIRECT_READ: &str = "Direct Read";
 
 /// Options of a connection, for every command that makes one.
 #[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
     /// Connection to use: send-recv, buffered-read, buffered-write or direct-read (verbs
     /// without a connection: see --op) [default: send-recv; of pipe: buffered-read]
     #[arg(long, value_name = "NAME", value_parser = super::values::protocol)]
     pub(crate) protocol: Option<Protocol>,
-    /// Settings to start from: sequential (1 unacknowledged message), unbatched (64) or
+    /// Send/Receive: settings to start from: sequential (1 unacknowledged message), unbatched (64) or
     /// batched (256, 8 to a doorbell) [default: batched; of pingpong: up to 8, one to a doorbell]
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<Preset>,
     /// Unacknowledged messages at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) unacked: Option<u32>,
     /// Messages posted with one doorbell
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) batch: Option<u32>,
+    /// How to wait
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) wait: Wait,
     /// Every so many sends ask for a completion [default: chosen]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) signal_every: Option<u32>,
     /// Receive buffers posted for each sender [default: twice --unacked]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", help_heading = QUEUES)]
     pub(crate) recv_window: Option<u32>,
     /// Completions polled at a time [default: 32]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) poll_batch: Option<u32>,
     /// Receive buffers reposted with one doorbell [default: chosen]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) repost_batch: Option<u32>,
     /// Pack small messages into sends of up to BYTES
-    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count)]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = QUEUES)]
     pub(crate) pack: Option<u32>,
     /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
-    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count)]
+    #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = QUEUES)]
     pub(crate) inline: Option<u32>,
     /// No flow control: a receiver that falls behind causes RNR events
-    #[arg(long)]
+    #[arg(long, help_heading = QUEUES)]
     pub(crate) no_credits: bool,
-    /// Of direct-read: how the sender learns that a message was read: fenced-write, write,
+    /// How the sender learns that a message was read: fenced-write, write,
     /// send, cumulative or pull [default: write]
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", help_heading = DIRECT_READ)]
     pub(crate) ack: Option<Ack>,
-    /// Of direct-read: where the signal of a message is, which says so [default: separate]
-    #[arg(long, value_enum, value_name = "WHERE")]
+    /// Where the signal of a message is, which says so [default: separate]
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = DIRECT_READ)]
     pub(crate) signal_at: Option<Signal>,
     /// Bytes of the ring, a power of two [default: 1 MiB, or more for long messages]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
@@ -82,9 +88,6 @@ pub(crate) struct ConnectionArgs {
     /// [default: chosen]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) batch_bytes: Option<u32>,
-    /// How to wait
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) wait: Wait,
 }
 
 /// How Buffered Write tells its tail.
@@ -211,7 +214,9 @@ impl ConnectionArgs {
 
     /// Refuses flags that mean nothing to a verb without a connection.
     pub(crate) fn check_raw(&self) -> Outcome {
-        let of_rings = [
+        let of_connections = [
+            "--ack",
+            "--signal-at",
             "--ring-bytes",
             "--head-threshold",
             "--reads",
@@ -220,7 +225,7 @@ impl ConnectionArgs {
             "--tail",
             "--batch-bytes",
         ];
-        match self.given().into_iter().find(|flag| of_rings.contains(flag)) {
+        match self.given().into_iter().find(|flag| of_connections.contains(flag)) {
             Some(flag) => Err(usage(format!("{flag} means nothing to --op: leave it out"))),
             None => Ok(()),
         }

@@ -6,9 +6,8 @@ use rdma_conn::multicast::Policy;
 use super::{Ends, values};
 
 #[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = "The group, and what is measured")]
 pub(crate) struct Multicast {
-    #[command(flatten)]
-    pub(crate) ends: Ends,
     /// Members of the group, 2 to 16 (between processes, the leader, who listens, decides this
     /// and all that follows, for all); with commas in between, one run for each
     #[arg(
@@ -61,6 +60,8 @@ pub(crate) struct Multicast {
     /// Do not look at what is delivered
     #[arg(long, conflicts_with = "connect")]
     pub(crate) no_verify: bool,
+    #[command(flatten)]
+    pub(crate) ends: Ends,
 }
 
 fn policy(text: &str) -> Result<Policy, String> {
