@@ -1,5 +1,7 @@
 //! What goes wrong in a group.
 
+use std::time::Duration;
+
 use conn_core::multicast::{ConfigError, Rank, Reason};
 
 use crate::send_recv::ConnectError;
@@ -67,11 +69,13 @@ pub enum JoinError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// Too few have come to the leader in time.
-    #[error("{came} of {wanted} other members came within {:?}", super::join::GATHERING)]
+    #[error("{came} of {wanted} other members came within {within:?}")]
     Missing {
         /// Who has come, and not left.
         came: usize,
         /// Who was waited for.
         wanted: usize,
+        /// How long they were waited for.
+        within: Duration,
     },
 }

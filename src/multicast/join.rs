@@ -99,9 +99,39 @@ impl Leader {
         config: &Config,
         user: &[u8],
     ) -> Result<Joined, JoinError> {
+        self.gather_within(GATHERING, device, config, user)
+    }
+
+    /// [`gather`](Self::gather), but waits no longer than `within` for the others to come. They
+    /// themselves wait no longer than [`GATHERING`] for each other.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_conn::multicast::{Config, JoinError, Leader};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let leader = Leader::bind("127.0.0.1:0")?;
+    /// let config = Config { members: 3, ..Config::default() };
+    /// let nobody = leader.gather_within(Duration::from_millis(1), &device, &config, b"");
+    /// assert!(matches!(nobody, Err(JoinError::Missing { came: 0, wanted: 2, .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of `gather`.
+    ///
+    /// # Panics
+    /// As `gather`.
+    pub fn gather_within(
+        &self,
+        within: Duration,
+        device: &Device,
+        config: &Config,
+        user: &[u8],
+    ) -> Result<Joined, JoinError> {
         assert!(user.len() <= Self::MAX_USER, "too much to tell");
         config.validate()?;
-        let mut callers = self.callers(config.members)?;
+        let mut callers = self.callers(config.members, within)?;
         let group = Group::new(device, config.core(Rank(0)), config.link)?;
         let mut cards = vec![group.card()?];
         for (rank, caller) in (1..).map(Rank).zip(&mut callers) {
@@ -130,13 +160,13 @@ impl Leader {
         Ok(Joined { group, user: user.to_vec(), streams })
     }
 
-    fn callers(&self, members: u8) -> Result<Vec<Caller<TcpStream>>, JoinError> {
-        let deadline = Deadline::after(GATHERING);
+    fn callers(&self, members: u8, within: Duration) -> Result<Vec<Caller<TcpStream>>, JoinError> {
+        let deadline = Deadline::after(within);
         let (mut callers, wanted) = (Vec::new(), usize::from(members) - 1);
         while callers.len() < wanted {
             match self.0.next_until(deadline) {
                 Ok(Some(caller)) => callers.push(caller),
-                Ok(None) => return Err(JoinError::Missing { came: callers.len(), wanted }),
+                Ok(None) => return Err(JoinError::Missing { came: callers.len(), wanted, within }),
                 Err(e) => tracing::warn!(error = %e, "somebody was refused"),
             }
             if callers.len() == wanted {

@@ -454,6 +454,29 @@ mod tests {
         assert_eq!(complete.iter().map(|parts| parts.slot).collect::<Vec<_>>(), [here.slot]);
     }
 
+    /// How many are met when somebody in this process tells of itself with such a proof.
+    fn met(proof: impl Fn(Proof) -> Proof) -> usize {
+        let (here, mut lobby) = (here(), Lobby::default());
+        let words = here.words();
+        let told = Words { proof: proof(words.proof), ..words };
+        let rings: Mapped<Rings> = Mapped::create("test").unwrap();
+        let socket = new_socket().unwrap();
+        connect(&socket, &name(here.slot).unwrap()).unwrap();
+        let files = [here.directory.file().unwrap(), rings.file().unwrap()];
+        let said = [files[0], files[1], here.doorbell.as_fd()];
+        send(&socket, &told.to_bytes(), &said).unwrap();
+        lobby.take_in(&here).len()
+    }
+
+    #[test]
+    fn who_runs_another_program_since_is_not_met() {
+        assert_eq!(met(|proof| proof), 1);
+        // Another program has something else there, or nothing.
+        assert_eq!(met(|proof| Proof { value: !proof.value, ..proof }), 0);
+        assert_eq!(met(|proof| Proof { addr: 8, ..proof }), 0);
+        assert_eq!(memory::refused_memory(), None);
+    }
+
     fn connection() -> (OwnedFd, OwnedFd) {
         let flags = SocketFlags::CLOEXEC;
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
