@@ -67,7 +67,7 @@ pub use config::Config;
 pub use error::{
     BadRequest, NotRead, NotReadIntoFile, NotReadReason, NotSent, RecvError, SendError,
 };
-pub use listener::{Incoming, Listener};
+pub use listener::{DirectRead, Incoming, Listener};
 pub use message::{FileReading, Message, Reading};
 pub use offer::Offer;
 pub use receiver::{Receiver, ReceiverStats};

@@ -35,6 +35,7 @@ pub mod build;
 pub mod device;
 pub mod direct_read;
 pub mod handshake;
+pub mod listener;
 pub mod multicast;
 pub mod raw;
 mod reception;

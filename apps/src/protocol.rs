@@ -8,13 +8,17 @@ mod direct_read;
 mod ring;
 mod send_recv;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use rdma_conn::buffered_read::BufferedRead;
+use rdma_conn::buffered_write::BufferedWrite;
 use rdma_conn::conn_core::handshake::ProtocolId;
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::{ConnectError, SharedPool};
+use rdma_conn::direct_read::DirectRead;
+use rdma_conn::listener::{Incoming, Served};
+use rdma_conn::send_recv::{ConnectError, SendRecv, SharedPool};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +26,6 @@ use crate::args::{Common, ConnectionArgs};
 use crate::bench::{Crowd, Load, Measured, Shape};
 use crate::outcome::{Outcome, usage};
 use crate::session::Flag;
-pub(crate) use buffered_read::BufferedRead;
-pub(crate) use buffered_write::BufferedWrite;
-pub(crate) use direct_read::DirectRead;
-pub(crate) use send_recv::SendRecv;
 
 /// Makes the table of the connections.
 macro_rules! protocols {
@@ -46,7 +46,7 @@ macro_rules! protocols {
 
             /// Its number in the handshake.
             pub(crate) fn number(self) -> ProtocolId {
-                match self { $(Protocol::$kind => <$kind as Kind>::NUMBER),+ }
+                match self { $(Protocol::$kind => <$kind as Served>::PROTOCOL),+ }
             }
 
             fn understands(self) -> &'static [&'static str] {
@@ -148,11 +148,9 @@ impl std::ops::Add for Work {
 pub(crate) type Described = serde_json::Map<String, serde_json::Value>;
 
 /// One connection: its settings, its set-up, and its halves.
-pub(crate) trait Kind: Sized + 'static {
+pub(crate) trait Kind: Served + Sized + 'static {
     /// What people write for it, and what the JSON says.
     const NAME: &'static str;
-    /// Its number in the handshake.
-    const NUMBER: ProtocolId;
     /// The flags that it has a use for, of those that not every connection has.
     const UNDERSTANDS: &'static [&'static str];
 
@@ -160,8 +158,6 @@ pub(crate) trait Kind: Sized + 'static {
     type Wish: Wish;
     type Sender: Sending;
     type Receiver: Receiving;
-    type Listener: Listening<Incoming = Self::Incoming>;
-    type Incoming: Arriving<Self>;
 
     /// The settings for messages of `size` bytes: what was asked for, and what suits.
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Self::Config;
@@ -247,6 +243,22 @@ pub(crate) trait Kind: Sized + 'static {
         config: &Self::Config,
         application: &[u8],
     ) -> Result<Duplex<Self>, ConnectError>;
+
+    /// Accepts a connection that goes both ways.
+    fn accept(
+        incoming: Incoming<Self>,
+        device: &Device,
+        config: &Self::Config,
+    ) -> Result<Duplex<Self>, ConnectError>;
+
+    /// Accepts one more peer of `receiver`.
+    fn accept_into(
+        incoming: Incoming<Self>,
+        receiver: &mut Self::Receiver,
+        pool: Option<&SharedPool>,
+        device: &Device,
+        config: &Self::Config,
+    ) -> Result<(), ConnectError>;
 }
 
 /// Both halves of one end.
@@ -357,42 +369,6 @@ pub(crate) trait Receiving: Send {
 
     /// Bytes of memory that messages are received in.
     fn registered_bytes(&self) -> u64;
-}
-
-/// Where connectors come to.
-pub(crate) trait Listening: Sized + Send + Sync {
-    type Incoming;
-
-    fn bind(address: SocketAddr) -> Result<Self, ConnectError>;
-
-    fn address(&self) -> SocketAddr;
-
-    /// The next one, if one comes within `time`.
-    fn next(&self, time: Duration) -> Result<Option<Self::Incoming>, ConnectError>;
-}
-
-/// Somebody who wants a connection.
-pub(crate) trait Arriving<K: Kind> {
-    fn from(&self) -> Option<SocketAddr>;
-
-    fn stream(&self) -> &TcpStream;
-
-    /// What its program says.
-    fn application(&self) -> &[u8];
-
-    fn refuse(self, why: &str);
-
-    /// A connection that goes both ways.
-    fn accept(self, device: &Device, config: &K::Config) -> Result<Duplex<K>, ConnectError>;
-
-    /// One more peer of `receiver`.
-    fn accept_into(
-        self,
-        receiver: &mut K::Receiver,
-        pool: Option<&SharedPool>,
-        device: &Device,
-        config: &K::Config,
-    ) -> Result<(), ConnectError>;
 }
 
 #[cfg(test)]

@@ -268,8 +268,10 @@ pub(crate) fn other_protocol(number: u8) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rdma_conn::send_recv::SendRecv;
+
     use super::*;
-    use crate::protocol::{Kind, SendRecv};
+    use crate::protocol::Kind;
 
     type Wanted = <SendRecv as Kind>::Wish;
 

@@ -41,7 +41,7 @@ use std::net::ToSocketAddrs;
 use std::os::unix::net::UnixStream;
 
 pub use config::Config;
-pub use listener::{Incoming, Listener};
+pub use listener::{BufferedRead, Incoming, Listener};
 pub use message::Message;
 pub use receiver::{Receiver, ReceiverStats, SharedMessage, SharedReceiver, Transfers};
 pub use sender::{Reserved, Sender, SenderStats, SharedSender, Ticket};
@@ -144,7 +144,7 @@ pub fn pair(
     config: &Config,
 ) -> Result<(Connection, Connection), ConnectError> {
     let initiator = |stream: &mut UnixStream| connect_over(stream, left, config, b"");
-    let acceptor = |stream| Incoming::greet(stream, None, TIME_LIMIT)?.accept(right, config);
+    let acceptor = |stream| Incoming::greet(stream)?.accept(right, config);
     within_process(initiator, acceptor)
 }
 
@@ -159,9 +159,7 @@ pub fn join(
     config: &Config,
 ) -> Result<Sender, ConnectError> {
     let initiator = |stream: &mut UnixStream| connect_sender_over(stream, device, config, b"");
-    let acceptor = |stream| {
-        Incoming::greet(stream, None, TIME_LIMIT)?.accept_into(receiver, receiver_device, config)
-    };
+    let acceptor = |stream| Incoming::greet(stream)?.accept_into(receiver, receiver_device, config);
     Ok(within_process(initiator, acceptor)?.0)
 }
 

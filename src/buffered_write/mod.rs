@@ -49,7 +49,7 @@ use std::os::unix::net::UnixStream;
 
 pub use chunk::Message;
 pub use config::{Config, Tail};
-pub use listener::{Incoming, Listener};
+pub use listener::{BufferedWrite, Incoming, Listener};
 pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Reserved, Sender, SenderStats, Ticket};
 

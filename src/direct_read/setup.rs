@@ -6,9 +6,7 @@
 use conn_core::direct_read::{
     AckMode, Offers, Place, Reads, ReadsConfig, SignalAt, Slot, TERMS_LEN, Terms,
 };
-use conn_core::handshake::{
-    Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId, Reason,
-};
+use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
 use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, Mapping, QueuePair, QueuePairConfig, RecvSide,
@@ -117,8 +115,8 @@ impl Said {
 }
 
 /// What the peer's user said in a Hello.
-pub(super) fn user_data(hello: &Hello) -> &[u8] {
-    Terms::decode(&hello.application).map_or(&[], |(_, user)| user)
+pub(super) fn user_data(said: &[u8]) -> &[u8] {
+    Terms::decode(said).map_or(&[], |(_, user)| user)
 }
 
 /// A sender whose queue pair waits for its peer.
@@ -450,6 +448,3 @@ fn conclude<S: Stream>(
         _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
     })
 }
-
-/// Refuses for a reason of the user's.
-pub(super) const REFUSED: Reason = Reason::PARAMETERS;

@@ -146,8 +146,8 @@ fn fitting<'p>(
 }
 
 /// What the peer's user said in a Hello of this protocol.
-pub(crate) fn user_data(hello: &Hello) -> &[u8] {
-    Offer::decode(&hello.application).map_or(&[], |offer| offer.user)
+pub(crate) fn user_data(said: &[u8]) -> &[u8] {
+    Offer::decode(said).map_or(&[], |offer| offer.user)
 }
 
 /// A peer that does not fit.

@@ -1,23 +1,17 @@
 //! Accepting connections.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::net::TcpStream;
 
-use conn_core::handshake::{ProtocolId, Reason};
+use conn_core::handshake::ProtocolId;
 
 use super::setup::{self, Inbox};
 use super::{Config, ConnectError, Connection, Peer, Receiver, SharedPool, sender_of};
 use crate::device::Device;
 use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
-use crate::reception::{Caller, Reception};
-use crate::wait::Deadline;
+use crate::listener::served::Sealed;
+use crate::listener::{self, Served};
 
 /// Listens for connections on a TCP port.
-///
-/// Whoever speaks something else there is told so and refused; the listener goes on. All
-/// who connect are listened to at the same time, so that one who says nothing holds
-/// nobody up; it is refused after [`HELLO_LIMIT`](crate::handshake::HELLO_LIMIT). Several
-/// threads may wait at once.
 ///
 /// ```
 /// use rdma_conn::send_recv::{Config, Listener, connect};
@@ -35,91 +29,34 @@ use crate::wait::Deadline;
 /// # fn anyhow(e: impl std::error::Error + Send + Sync + 'static) -> Box<dyn std::error::Error + Send + Sync> { Box::new(e) }
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
+pub type Listener = listener::Listener<SendRecv>;
+
+/// Somebody who wants such a connection, and waits for the answer.
+pub type Incoming<S = TcpStream> = listener::Incoming<SendRecv, S>;
+
+/// The Send/Receive connection, as what can be listened for.
 #[derive(Debug)]
-pub struct Listener(Reception);
+pub enum SendRecv {}
 
-/// Somebody who wants a connection, and waits for the answer.
-#[derive(Debug)]
-pub struct Incoming<S: Stream = TcpStream>(Caller<S>);
+impl Served for SendRecv {
+    const PROTOCOL: ProtocolId = ProtocolId::SEND_RECV;
+}
 
-impl Listener {
-    /// Listens on `address`; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// [`ConnectError::System`] when the address cannot be used.
-    pub fn bind(address: impl ToSocketAddrs) -> Result<Listener, ConnectError> {
-        Ok(Listener(Reception::bind(address, ProtocolId::SEND_RECV)?))
-    }
-
-    /// The address that is listened on.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.0.local_addr()
-    }
-
-    /// Waits for the next initiator's Hello. An error concerns one initiator, who was
-    /// told; the listener goes on.
-    ///
-    /// # Errors
-    /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
-    /// something else, or too slowly; [`ConnectError::System`] when the operating system
-    /// has nothing left to accept with (descriptors, mostly), which may change.
-    pub fn next(&self) -> Result<Incoming, ConnectError> {
-        Ok(Incoming(self.0.next()?))
-    }
-
-    /// As [`next`](Listener::next), for at most `timeout`; `None` when nobody came.
-    ///
-    /// # Errors
-    /// As [`next`](Listener::next).
-    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Incoming>, ConnectError> {
-        Ok(self.0.next_until(Deadline::after(timeout))?.map(Incoming))
+impl Sealed for SendRecv {
+    fn user_data(said: &[u8]) -> &[u8] {
+        said
     }
 }
 
 impl<S: Stream> Incoming<S> {
-    /// Reads the Hello of whoever is at the other end of `stream`.
-    pub(super) fn greet(
-        stream: S,
-        from: Option<SocketAddr>,
-        limit: Duration,
-    ) -> Result<Incoming<S>, ConnectError> {
-        Ok(Incoming(Caller::greet(stream, from, limit, ProtocolId::SEND_RECV)?))
-    }
-
-    /// Where it comes from, when that is known.
-    #[must_use]
-    pub fn from(&self) -> Option<SocketAddr> {
-        self.0.from
-    }
-
-    /// The stream that it came by. Once the handshake is over, the stream is the users':
-    /// keep a clone of it for what they have to say to each other.
-    #[must_use]
-    pub fn stream(&self) -> &S {
-        &self.0.stream
-    }
-
-    /// What the initiator's application said, up to 512 bytes.
-    #[must_use]
-    pub fn application(&self) -> &[u8] {
-        &self.0.hello.application
-    }
-
-    /// Whether it wants to send only.
-    #[must_use]
-    pub fn is_one_way(&self) -> bool {
-        self.0.is_one_way()
-    }
-
     /// Accepts a connection that goes both ways.
     ///
     /// # Errors
     /// [`ConnectError`]; the initiator is told.
     pub fn accept(mut self, device: &Device, config: &Config) -> Result<Connection, ConnectError> {
-        self.0.require_both_ways()?;
+        self.caller.require_both_ways()?;
         let made = setup::receiver(device, config, 1, None);
-        let mut receiver = made.inspect_err(|e| self.0.tell(e.reason(), &e.to_string()))?;
+        let mut receiver = made.inspect_err(|e| self.caller.tell(e.reason(), &e.to_string()))?;
         let inbox = Inbox { receiver: &mut receiver, shared: None };
         let (sender, _) = self.accept_inbox(device, config, Some(inbox), b"")?;
         Ok(Connection { sender: sender_of(sender)?, receiver })
@@ -143,15 +80,10 @@ impl<S: Stream> Incoming<S> {
         config: &Config,
     ) -> Result<Peer, ConnectError> {
         let mut incoming = self;
-        incoming.0.require_one_way()?;
+        incoming.caller.require_one_way()?;
         let inbox = Inbox { receiver, shared: pool };
         let (_, peer) = incoming.accept_inbox(device, config, Some(inbox), b"")?;
         peer.ok_or_else(|| HandshakeError::Unfit("it does not send".into()).into())
-    }
-
-    /// Refuses it, with the reason.
-    pub fn refuse(mut self, why: &str) {
-        self.0.tell(Reason::PARAMETERS, why);
     }
 
     pub(super) fn accept_inbox(
@@ -161,8 +93,8 @@ impl<S: Stream> Incoming<S> {
         inbox: Option<Inbox<'_>>,
         application: &[u8],
     ) -> Result<(Option<super::Sender>, Option<Peer>), ConnectError> {
-        let mut exchange = Exchange::new(&mut self.0.stream, TIME_LIMIT);
-        let hello = &self.0.hello.parameters;
+        let mut exchange = Exchange::new(&mut self.caller.stream, TIME_LIMIT);
+        let hello = &self.caller.hello.parameters;
         setup::accept(&mut exchange, hello, device, config, inbox, application)
     }
 }

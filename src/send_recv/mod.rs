@@ -47,7 +47,7 @@ use std::os::unix::net::UnixStream;
 
 pub use config::{Config, ConfigError, Inline, Preset, Transport, UnknownPreset};
 pub use error::{ConnectError, Ended, Full, RecvError, SendError, Violation};
-pub use listener::{Incoming, Listener};
+pub use listener::{Incoming, Listener, SendRecv};
 pub use message::{Message, Peer};
 pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Sender, SenderStats, Ticket};
@@ -195,7 +195,7 @@ fn within_process<T: Send>(
     inbox: Inbox<'_>,
 ) -> Result<(T, Option<Sender>), ConnectError> {
     reception::within_process(initiator, |far| {
-        let incoming = Incoming::greet(far, None, TIME_LIMIT)?;
+        let incoming = Incoming::greet(far)?;
         Ok(incoming.accept_inbox(device, config, Some(inbox), b"")?.0)
     })
 }

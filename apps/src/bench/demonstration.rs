@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rdma_conn::device::Device;
-use rdma_conn::send_recv::Preset;
+use rdma_conn::send_recv::{Preset, SendRecv};
 
 use super::config;
 use super::load::{End, Load, Shape};
@@ -13,7 +13,6 @@ use super::run::{Measured, within_process};
 use crate::args::{Bench, Common};
 use crate::outcome::Outcome;
 use crate::progress;
-use crate::protocol::SendRecv;
 
 const SIZES: [u32; 4] = [16, 512, 8192, 65_536];
 /// Twelve measurements and two more, with set-up: about 20 s.

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
+use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::Reposting;
 
 use super::load::{End, Load, Receiving, Shape};
 use super::run::{Inlet, Measured, Sides, Whole};
 use crate::args::{Bench, Common, Rate};
 use crate::note::{Note, Wire};
-use crate::protocol::{Arriving, Kind, Purpose, Work};
+use crate::protocol::{Kind, Purpose, Work};
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
 /// What whoever comes during a measurement is told.
@@ -27,7 +28,7 @@ pub(super) struct Host<'a, K: Kind> {
     pub(super) common: &'a Common,
     pub(super) options: &'a Bench,
     pub(super) device: &'a Device,
-    pub(super) listener: K::Listener,
+    pub(super) listener: Listener<K>,
 }
 
 /// Who takes part in one measurement.
@@ -242,14 +243,14 @@ impl<K: Kind> Party<K> {
 
     fn accept(
         &mut self,
-        incoming: K::Incoming,
+        incoming: Incoming<K>,
         session: &Session<K::Wish>,
         device: &Device,
     ) -> Result<()> {
         let sides = self.sides.as_mut().context("the session has begun")?;
         let pool = sides.pool.clone();
         let Inlet { receiver, streams } = sides.next_inlet()?;
-        incoming.accept_into(receiver, pool.as_ref(), device, &self.config)?;
+        K::accept_into(incoming, receiver, pool.as_ref(), device, &self.config)?;
         streams.push(session.stream());
         Ok(())
     }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rdma_conn::device::Device;
+use rdma_conn::listener::Listener;
 
 use super::{Line, Measured, Report, follow, hang_up, hang_up_first, lead, line};
 use crate::args::{Common, Pingpong};
 use crate::bench::EndOfLoad;
 use crate::note::{Note, Wire, cause};
 use crate::outcome::Outcome;
-use crate::protocol::{Arriving, Duplex, Kind, Purpose, Work};
+use crate::protocol::{Duplex, Kind, Purpose, Work};
 use crate::session::{self, Flag, Guest, Session, Traffic, contradiction};
 
 /// What whoever comes during a session is told.
@@ -97,7 +98,7 @@ fn serve<K: Kind>(
     common: &Common,
     options: &Pingpong,
     device: &Device,
-    listener: &K::Listener,
+    listener: &Listener<K>,
     report: &mut Report,
 ) -> Outcome {
     let mut session: Option<Session<K::Wish>> = None;
@@ -117,7 +118,7 @@ fn serve<K: Kind>(
         let (args, traffic) = (&options.connection, &accepted.traffic);
         let config = K::hosted(common, args, Purpose::Latency, traffic.size, &traffic.wish);
         let from = incoming.from();
-        match incoming.accept(device, &config) {
+        match K::accept(incoming, device, &config) {
             Ok(far) => {
                 let followed =
                     session::engaged::<K, _>(listener, "pingpong", BUSY, || answer(far, &accepted));

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rdma_conn::listener::{Incoming, Listener};
 
 use super::report::report;
 use super::{Passed, Task, Whole, early};
@@ -14,7 +15,7 @@ use crate::bench::HAS_COME;
 use crate::note::{Note, Wire, cause};
 use crate::outcome::{Failure, Outcome};
 use crate::progress;
-use crate::protocol::{Arriving, Kind, Purpose, Receiving, Taken, Work};
+use crate::protocol::{Kind, Purpose, Receiving, Taken, Work};
 use crate::session::{self, Guest, Session, contradiction};
 
 /// What whoever comes during a stream is told.
@@ -43,7 +44,7 @@ struct Welcomed<K: Kind> {
 }
 
 /// Waits for somebody who can be let in.
-fn welcome<K: Kind>(task: Task<'_>, listener: &K::Listener) -> Result<Welcomed<K>> {
+fn welcome<K: Kind>(task: Task<'_>, listener: &Listener<K>) -> Result<Welcomed<K>> {
     loop {
         let Some(guest) = session::next_peer::<K>(listener, "pipe", WAIT)? else { continue };
         if let Err(why) = judge::<K>(task, &guest.session) {
@@ -69,7 +70,7 @@ fn judge<K: Kind>(task: Task<'_>, session: &Session<K::Wish>) -> Result<(), Stri
 
 fn admit<K: Kind>(
     task: Task<'_>,
-    incoming: K::Incoming,
+    incoming: Incoming<K>,
     session: Session<K::Wish>,
     wire: Wire,
 ) -> Result<Welcomed<K>> {
@@ -84,7 +85,7 @@ fn admit<K: Kind>(
             return Err(e.into());
         }
     };
-    incoming.accept_into(&mut receiver, None, device, &config)?;
+    K::accept_into(incoming, &mut receiver, None, device, &config)?;
     Ok(Welcomed { receiver, wire, config, size: session.traffic.size })
 }
 

@@ -1,34 +1,31 @@
 //! Buffered Read, as the commands use it.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use rdma_conn::buffered_read::{self, Config, Incoming, Listener, Receiver, Sender};
-use rdma_conn::conn_core::handshake::ProtocolId;
+use rdma_conn::buffered_read::{self, BufferedRead, Config, Incoming, Receiver, Sender};
 use rdma_conn::device::Device;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::{ConnectError, Peer, RecvError, SendError, SharedPool, Transport};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::ring::{by_flag, ring_set_up, shape, take_each};
-use super::{
-    Arriving, Described, Duplex, Kind, Listening, Purpose, Receiving, Room, Sending, Taken, Wish,
-    Work,
-};
+use super::ring::{by_flag, shape, take_each};
+use super::{Described, Duplex, Kind, Purpose, Receiving, Room, Sending, Taken, Wish, Work};
 use crate::args::{Common, ConnectionArgs};
 use crate::bench::{Crowd, Load, Measured, crowd};
 use crate::outcome::Outcome;
 use crate::session::{Flag, number, shown, switch};
 
-pub(crate) struct BufferedRead;
-
-ring_set_up!(BufferedRead, buffered_read);
+impl From<buffered_read::Connection> for Duplex<BufferedRead> {
+    fn from(made: buffered_read::Connection) -> Duplex<BufferedRead> {
+        Duplex { sender: made.sender, receiver: made.receiver }
+    }
+}
 
 impl Kind for BufferedRead {
     const NAME: &'static str = "buffered-read";
-    const NUMBER: ProtocolId = ProtocolId::BUFFERED_READ;
     const UNDERSTANDS: &'static [&'static str] = &[
         "--ring-bytes",
         "--head-threshold",
@@ -43,8 +40,6 @@ impl Kind for BufferedRead {
     type Wish = Wanted;
     type Sender = Sender;
     type Receiver = Receiver;
-    type Listener = Listener;
-    type Incoming = Incoming;
 
     fn config(common: &Common, args: &ConnectionArgs, _: Purpose, size: u32) -> Config {
         let base = Config::default();
@@ -171,6 +166,24 @@ impl Kind for BufferedRead {
         application: &[u8],
     ) -> Result<Duplex<Self>, ConnectError> {
         buffered_read::connect_over(stream, device, config, application).map(Into::into)
+    }
+
+    fn accept(
+        incoming: Incoming,
+        device: &Device,
+        config: &Config,
+    ) -> Result<Duplex<BufferedRead>, ConnectError> {
+        incoming.accept(device, config).map(Into::into)
+    }
+
+    fn accept_into(
+        incoming: Incoming,
+        receiver: &mut Receiver,
+        _: Option<&SharedPool>,
+        device: &Device,
+        config: &Config,
+    ) -> Result<(), ConnectError> {
+        incoming.accept_into(receiver, device, config).map(drop)
     }
 }
 

@@ -1,29 +1,27 @@
 //! Buffered Write, as the commands use it.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use rdma_conn::buffered_write::{self, Config, Incoming, Listener, Receiver, Sender, Tail};
-use rdma_conn::conn_core::handshake::ProtocolId;
+use rdma_conn::buffered_write::{self, BufferedWrite, Config, Incoming, Receiver, Sender, Tail};
 use rdma_conn::device::Device;
 use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::{ConnectError, Peer, RecvError, SharedPool, Transport};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::ring::{by_flag, ring_set_up, shape, take_each};
-use super::{
-    Arriving, Described, Duplex, Kind, Listening, Purpose, Receiving, Room, Sending, Taken, Wish,
-    Work,
-};
+use super::ring::{by_flag, shape, take_each};
+use super::{Described, Duplex, Kind, Purpose, Receiving, Room, Sending, Taken, Wish, Work};
 use crate::args::{Common, ConnectionArgs, Tail as TailArg, Wait};
 use crate::outcome::Outcome;
 use crate::session::{Flag, number, shown, switch};
 
-pub(crate) struct BufferedWrite;
-
-ring_set_up!(BufferedWrite, buffered_write);
+impl From<buffered_write::Connection> for Duplex<BufferedWrite> {
+    fn from(made: buffered_write::Connection) -> Duplex<BufferedWrite> {
+        Duplex { sender: made.sender.into(), receiver: made.receiver }
+    }
+}
 
 /// What gathers before it is written where throughput is wanted.
 const BATCH_BYTES: u32 = 8192;
@@ -50,7 +48,6 @@ fn tail_name(tail: Tail) -> &'static str {
 
 impl Kind for BufferedWrite {
     const NAME: &'static str = "buffered-write";
-    const NUMBER: ProtocolId = ProtocolId::BUFFERED_WRITE;
     const UNDERSTANDS: &'static [&'static str] = &[
         "--ring-bytes",
         "--head-threshold",
@@ -66,8 +63,6 @@ impl Kind for BufferedWrite {
     type Wish = Wanted;
     type Sender = Writer;
     type Receiver = Receiver;
-    type Listener = Listener;
-    type Incoming = Incoming;
 
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let base = Config::default();
@@ -200,6 +195,24 @@ impl Kind for BufferedWrite {
         application: &[u8],
     ) -> Result<Duplex<Self>, ConnectError> {
         buffered_write::connect_over(stream, device, config, application).map(Into::into)
+    }
+
+    fn accept(
+        incoming: Incoming,
+        device: &Device,
+        config: &Config,
+    ) -> Result<Duplex<BufferedWrite>, ConnectError> {
+        incoming.accept(device, config).map(Into::into)
+    }
+
+    fn accept_into(
+        incoming: Incoming,
+        receiver: &mut Receiver,
+        _: Option<&SharedPool>,
+        device: &Device,
+        config: &Config,
+    ) -> Result<(), ConnectError> {
+        incoming.accept_into(receiver, device, config).map(drop)
     }
 }
 

@@ -1,29 +1,23 @@
 //! Direct Read, as the commands use it.
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rdma_conn::conn_core::handshake::ProtocolId;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
-    self, AckMode, Buffer, BufferConfig, Incoming, Listener, Outcome as Fate, Reading, Receiver,
+    self, AckMode, Buffer, BufferConfig, DirectRead, Incoming, Outcome as Fate, Reading, Receiver,
     RecvError, SendError, Sender, SignalAt,
 };
 use rdma_conn::send_recv::{ConnectError, SharedPool, Transport};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{
-    Arriving, Described, Duplex, Kind, Listening, Purpose, Receiving, Room, Sending, TURN, Taken,
-    Wish, Work,
-};
+use super::{Described, Duplex, Kind, Purpose, Receiving, Room, Sending, TURN, Taken, Wish, Work};
 use crate::args::{Common, ConnectionArgs};
 use crate::outcome::{Outcome, usage};
 use crate::session::{ENTRY_BYTES, Flag, number, shown};
-
-pub(crate) struct DirectRead;
 
 /// Buffers of a large message are many bytes: without other wishes the window shrinks so
 /// that they stay below this.
@@ -68,15 +62,12 @@ fn place_name(at: SignalAt) -> &'static str {
 
 impl Kind for DirectRead {
     const NAME: &'static str = "direct-read";
-    const NUMBER: ProtocolId = ProtocolId::DIRECT_READ;
     const UNDERSTANDS: &'static [&'static str] = &["--unacked", "--ack", "--signal-at"];
 
     type Config = Config;
     type Wish = Wanted;
     type Sender = Offering;
     type Receiver = Taking;
-    type Listener = Listener;
-    type Incoming = Incoming;
 
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2) as u32;
@@ -186,6 +177,27 @@ impl Kind for DirectRead {
         let sender = Self::connect_sender(stream, device, config, application)?;
         let back = Incoming::greet(again(stream)?)?.accept(device, &config.policies)?;
         Ok(Duplex { sender, receiver: Taking::new(back, device, config, 1) })
+    }
+
+    fn accept(
+        incoming: Incoming,
+        device: &Device,
+        config: &Config,
+    ) -> Result<Duplex<DirectRead>, ConnectError> {
+        let mut stream = again(incoming.stream())?;
+        let receiver = incoming.accept(device, &config.policies)?;
+        let sender = DirectRead::connect_sender(&mut stream, device, config, b"")?;
+        Ok(Duplex { sender, receiver: Taking::new(receiver, device, config, 1) })
+    }
+
+    fn accept_into(
+        incoming: Incoming,
+        receiver: &mut Taking,
+        _: Option<&SharedPool>,
+        device: &Device,
+        _: &Config,
+    ) -> Result<(), ConnectError> {
+        incoming.accept_into(&mut receiver.receiver, device).map(drop)
     }
 }
 
@@ -464,56 +476,5 @@ impl Receiving for Taking {
 
     fn registered_bytes(&self) -> u64 {
         u64::from(self.most) * u64::from(self.config.size)
-    }
-}
-
-impl Listening for Listener {
-    type Incoming = Incoming;
-
-    fn bind(address: SocketAddr) -> Result<Listener, ConnectError> {
-        Listener::bind(address)
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.local_addr()
-    }
-
-    fn next(&self, time: Duration) -> Result<Option<Incoming>, ConnectError> {
-        self.next_timeout(time)
-    }
-}
-
-impl Arriving<DirectRead> for Incoming {
-    fn from(&self) -> Option<SocketAddr> {
-        Incoming::from(self)
-    }
-
-    fn stream(&self) -> &TcpStream {
-        Incoming::stream(self)
-    }
-
-    fn application(&self) -> &[u8] {
-        Incoming::application(self)
-    }
-
-    fn refuse(self, why: &str) {
-        Incoming::refuse(self, why);
-    }
-
-    fn accept(self, device: &Device, config: &Config) -> Result<Duplex<DirectRead>, ConnectError> {
-        let mut stream = again(Incoming::stream(&self))?;
-        let receiver = Incoming::accept(self, device, &config.policies)?;
-        let sender = DirectRead::connect_sender(&mut stream, device, config, b"")?;
-        Ok(Duplex { sender, receiver: Taking::new(receiver, device, config, 1) })
-    }
-
-    fn accept_into(
-        self,
-        receiver: &mut Taking,
-        _: Option<&SharedPool>,
-        device: &Device,
-        _: &Config,
-    ) -> Result<(), ConnectError> {
-        Incoming::accept_into(self, &mut receiver.receiver, device).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! What the connections with rings have in common: their set-up, and how their messages are
+//! What the connections with rings have in common: their shape, and how their messages are
 //! taken, by the same names in both.
 
 use rdma_conn::ring::RingShape;
@@ -49,67 +49,3 @@ macro_rules! take_each {
     }};
 }
 pub(super) use take_each;
-
-/// The set-up of connection `$kind`, which is module `$module`.
-macro_rules! ring_set_up {
-    ($kind:ident, $module:ident) => {
-        impl From<$module::Connection> for Duplex<$kind> {
-            fn from(made: $module::Connection) -> Duplex<$kind> {
-                Duplex { sender: made.sender.into(), receiver: made.receiver }
-            }
-        }
-
-        impl Listening for $module::Listener {
-            type Incoming = $module::Incoming;
-
-            fn bind(address: SocketAddr) -> Result<Self, ConnectError> {
-                $module::Listener::bind(address)
-            }
-
-            fn address(&self) -> SocketAddr {
-                self.local_addr()
-            }
-
-            fn next(&self, time: Duration) -> Result<Option<Self::Incoming>, ConnectError> {
-                self.next_timeout(time)
-            }
-        }
-
-        impl Arriving<$kind> for $module::Incoming {
-            fn from(&self) -> Option<SocketAddr> {
-                $module::Incoming::from(self)
-            }
-
-            fn stream(&self) -> &TcpStream {
-                $module::Incoming::stream(self)
-            }
-
-            fn application(&self) -> &[u8] {
-                $module::Incoming::application(self)
-            }
-
-            fn refuse(self, why: &str) {
-                $module::Incoming::refuse(self, why);
-            }
-
-            fn accept(
-                self,
-                device: &Device,
-                config: &$module::Config,
-            ) -> Result<Duplex<$kind>, ConnectError> {
-                $module::Incoming::accept(self, device, config).map(Into::into)
-            }
-
-            fn accept_into(
-                self,
-                receiver: &mut $module::Receiver,
-                _: Option<&SharedPool>,
-                device: &Device,
-                config: &$module::Config,
-            ) -> Result<(), ConnectError> {
-                $module::Incoming::accept_into(self, receiver, device, config).map(drop)
-            }
-        }
-    };
-}
-pub(super) use ring_set_up;

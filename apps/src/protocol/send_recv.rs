@@ -1,28 +1,22 @@
 //! Send/Receive, as the commands use it.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use rdma_conn::conn_core::handshake::ProtocolId;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    self, Config, ConnectError, Incoming, Listener, Preset, Receiver, RecvError, SendError, Sender,
+    self, Config, ConnectError, Incoming, Preset, Receiver, RecvError, SendError, SendRecv, Sender,
     SharedConfig, SharedPool,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{
-    Arriving, Described, Duplex, Kind, Listening, Purpose, Receiving, Room, Sending, TURN, Taken,
-    Wish, Work,
-};
+use super::{Described, Duplex, Kind, Purpose, Receiving, Room, Sending, TURN, Taken, Wish, Work};
 use crate::args::{Common, ConnectionArgs};
 use crate::bench::Shape;
 use crate::outcome::{Outcome, by_flag};
 use crate::session::{ENTRY_BYTES, Flag, MOST_BUFFER_BYTES, number, shown, switch};
-
-pub(crate) struct SendRecv;
 
 /// Receive and send buffers of a large message are many bytes: without other wishes
 /// the windows shrink so that they stay below this.
@@ -75,7 +69,6 @@ fn shrink_window(config: Config, args: &ConnectionArgs) -> Config {
 
 impl Kind for SendRecv {
     const NAME: &'static str = "send-recv";
-    const NUMBER: ProtocolId = ProtocolId::SEND_RECV;
     const UNDERSTANDS: &'static [&'static str] = &[
         "--preset",
         "--unacked",
@@ -96,8 +89,6 @@ impl Kind for SendRecv {
     type Wish = Wanted;
     type Sender = Sender;
     type Receiver = Receiver;
-    type Listener = Listener;
-    type Incoming = Incoming;
 
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let config = args.send_recv(common, preset(purpose), size);
@@ -233,6 +224,24 @@ impl Kind for SendRecv {
         application: &[u8],
     ) -> Result<Duplex<Self>, ConnectError> {
         send_recv::connect_over(stream, device, config, application).map(Into::into)
+    }
+
+    fn accept(
+        incoming: Incoming,
+        device: &Device,
+        config: &Config,
+    ) -> Result<Duplex<SendRecv>, ConnectError> {
+        incoming.accept(device, config).map(Into::into)
+    }
+
+    fn accept_into(
+        incoming: Incoming,
+        receiver: &mut Receiver,
+        pool: Option<&SharedPool>,
+        device: &Device,
+        config: &Config,
+    ) -> Result<(), ConnectError> {
+        incoming.accept_into(receiver, pool, device, config).map(drop)
     }
 }
 
@@ -375,53 +384,5 @@ impl Receiving for Receiver {
 
     fn registered_bytes(&self) -> u64 {
         Receiver::registered_bytes(self)
-    }
-}
-
-impl Listening for Listener {
-    type Incoming = Incoming;
-
-    fn bind(address: SocketAddr) -> Result<Listener, ConnectError> {
-        Listener::bind(address)
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.local_addr()
-    }
-
-    fn next(&self, time: Duration) -> Result<Option<Incoming>, ConnectError> {
-        self.next_timeout(time)
-    }
-}
-
-impl Arriving<SendRecv> for Incoming {
-    fn from(&self) -> Option<SocketAddr> {
-        Incoming::from(self)
-    }
-
-    fn stream(&self) -> &TcpStream {
-        Incoming::stream(self)
-    }
-
-    fn application(&self) -> &[u8] {
-        Incoming::application(self)
-    }
-
-    fn refuse(self, why: &str) {
-        Incoming::refuse(self, why);
-    }
-
-    fn accept(self, device: &Device, config: &Config) -> Result<Duplex<SendRecv>, ConnectError> {
-        Incoming::accept(self, device, config).map(Into::into)
-    }
-
-    fn accept_into(
-        self,
-        receiver: &mut Receiver,
-        pool: Option<&SharedPool>,
-        device: &Device,
-        config: &Config,
-    ) -> Result<(), ConnectError> {
-        Incoming::accept_into(self, receiver, pool, device, config).map(drop)
     }
 }

@@ -9,13 +9,14 @@ use anyhow::{Context, Result, anyhow};
 use rdma_conn::conn_core::handshake::Reason;
 use rdma_conn::device::{self, Device, OpenError};
 use rdma_conn::handshake::HandshakeError;
+use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
 use super::{Session, other_protocol};
 use crate::args::{Common, Ends};
 use crate::note::Wire;
 use crate::outcome::{Failure, printable, usage};
-use crate::protocol::{Arriving, Kind, Listening};
+use crate::protocol::Kind;
 
 /// How long a connection may take to be made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -61,9 +62,9 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 }
 
 /// Listens, and says where.
-pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<K::Listener> {
-    let listener = K::Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
-    eprintln!("listening on {}", listener.address());
+pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<Listener<K>> {
+    let listener = Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
+    eprintln!("listening on {}", listener.local_addr());
     Ok(listener)
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure
 
 /// Somebody who wants a connection for this command, and may get it.
 pub(crate) struct Guest<K: Kind> {
-    pub(crate) incoming: K::Incoming,
+    pub(crate) incoming: Incoming<K>,
     pub(crate) session: Session<K::Wish>,
     /// The stream that it came by, for notes.
     pub(crate) wire: Wire,
@@ -125,13 +126,13 @@ pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
 /// # Errors
 /// The operating system does not let us accept anybody, for long.
 pub(crate) fn next_peer<K: Kind>(
-    listener: &K::Listener,
+    listener: &Listener<K>,
     command: &str,
     time: Duration,
 ) -> Result<Option<Guest<K>>> {
     let mut failures = 0;
     loop {
-        let incoming = match listener.next(time) {
+        let incoming = match listener.next_timeout(time) {
             Ok(Some(incoming)) => incoming,
             Ok(None) => return Ok(None),
             Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
@@ -165,7 +166,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// Does `work`, and refuses meanwhile whoever comes, with the reason: none would be let in
 /// before the work's end, and none should have to wait to learn that.
 pub(crate) fn engaged<K: Kind, T>(
-    listener: &K::Listener,
+    listener: &Listener<K>,
     command: &str,
     why: &str,
     work: impl FnOnce() -> T,
@@ -196,7 +197,7 @@ impl Drop for Over<'_> {
 }
 
 /// What it wants, and the stream that it came by.
-fn known<K: Kind>(incoming: &K::Incoming, command: &str) -> Result<(Session<K::Wish>, Wire)> {
+fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session<K::Wish>, Wire)> {
     let session = Session::decode(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
     Ok((session, Wire::new(stream)?))

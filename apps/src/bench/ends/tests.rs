@@ -2,12 +2,11 @@
 //! these modules see.
 
 use clap::Parser;
-use rdma_conn::send_recv::Listener;
+use rdma_conn::send_recv::{Listener, SendRecv};
 
 use super::*;
 use crate::args::{Args, Command};
 use crate::bench::{config, sizes};
-use crate::protocol::SendRecv;
 
 fn parse(flags: &[&str]) -> (Common, Bench) {
     let args = [&["rdma-conn", "bench"][..], flags].concat();

@@ -3,12 +3,11 @@
 
 use clap::Parser;
 
-use rdma_conn::send_recv::{Listener, connect_over};
+use rdma_conn::send_recv::{Listener, SendRecv, connect_over};
 
 use super::*;
 use crate::args::{Args, Command};
 use crate::pingpong::config;
-use crate::protocol::SendRecv;
 
 fn parse(flags: &[&str]) -> (Common, Pingpong) {
     let args = [&["rdma-conn", "pingpong"][..], flags].concat();

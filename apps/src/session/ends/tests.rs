@@ -1,10 +1,9 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use rdma_conn::send_recv::{Config, connect_sender_over};
+use rdma_conn::send_recv::{Config, SendRecv, connect_sender_over};
 
 use super::*;
-use crate::protocol::SendRecv;
 
 #[test]
 fn an_address_that_cannot_be_listened_on_is_explained() {
