@@ -63,6 +63,8 @@ unsafe fn post_list(
         // SAFETY: the caller's list.
         wr = unsafe { crate::process::send_run(qp, &mut sq, wr) };
         // SAFETY: as above.
+        wr = unsafe { crate::process::access_run(qp, &mut sq, wr, after) };
+        // SAFETY: as above.
         return if wr.is_null() { Ok(()) } else { unsafe { post_all(qp, &mut sq, wr, after) } };
     }
     qp.resolve_peer(&mut sq);
@@ -203,7 +205,7 @@ unsafe fn wait_or_flush<'a>(
 /// # Safety
 /// `wr` is valid.
 #[inline(always)]
-unsafe fn admit<'a>(
+pub(crate) unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,
     wr: &'a ibv_send_wr,

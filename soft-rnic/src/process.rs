@@ -104,7 +104,7 @@ pub(crate) use directory::{INDEX_BITS, QpEntry, Told, slot_of};
 pub(crate) use helper::{before_waiting, watch_doorbell};
 pub use memory::refused_memory;
 pub(crate) use memory::{Way, attach};
-pub(crate) use remote::{Remote, send_run};
+pub(crate) use remote::{Remote, access_run, send_run};
 
 use directory::Directory;
 use incoming::Drain;

@@ -28,6 +28,7 @@ use super::remote::Remote;
 /// A peer's region, and where it is mapped if it is.
 #[derive(Debug, Clone)]
 pub(super) struct Region {
+    key: u32,
     told: Told,
     window: Option<Arc<Window>>,
 }
@@ -186,14 +187,11 @@ impl Remote {
     ) -> Option<(&Region, u64)> {
         let wqe = request.wqe;
         let version = pair.theirs.version(wqe.rkey)?;
-        let known =
-            |(key, region): &(u32, Region)| *key == wqe.rkey && region.told.version == version;
-        if !self.region.as_ref().is_some_and(known) {
-            let told = pair.theirs.find(wqe.rkey)?;
-            let window = pair.window(wqe.rkey, &told);
-            self.region = Some((wqe.rkey, Region { told, window }));
+        let known = |region: &&Region| region.key == wqe.rkey && region.told.version == version;
+        if !self.regions.iter().flatten().any(|region| known(&region)) {
+            self.learn(pair, wqe.rkey)?;
         }
-        let (_, region) = self.region.as_ref()?;
+        let region = self.regions.iter().flatten().find(known)?;
         let access = match wqe.op {
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
@@ -205,5 +203,15 @@ impl Remote {
             return None;
         }
         region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+    }
+
+    /// Looks a region up, and forgets the one that was learnt before the last.
+    #[cold]
+    fn learn(&mut self, pair: &Pair, key: u32) -> Option<()> {
+        let told = pair.theirs.find(key)?;
+        let window = pair.window(key, &told);
+        self.regions.rotate_right(1);
+        self.regions[0] = Some(Region { key, told, window });
+        Some(())
     }
 }

@@ -15,6 +15,7 @@
 //! A write with immediate is not: nothing is written before there is a receive request.
 
 mod run;
+mod straight;
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -38,6 +39,7 @@ use super::ring::{
 use super::slot_of;
 
 pub(crate) use run::send_run;
+pub(crate) use straight::access_run;
 
 /// What a send queue knows of a peer in another process.
 #[derive(Debug)]
@@ -57,7 +59,8 @@ pub(crate) struct Remote {
     next: u32,
     /// Requests from the head of the queue on that were sent.
     sent: u32,
-    pub(super) region: Option<(u32, Region)>,
+    /// The regions that it named last: data go to one, and what tells of them to another.
+    pub(super) regions: [Option<Region>; 2],
 }
 
 /// What became of a try to send a request.
@@ -79,7 +82,7 @@ impl Remote {
             psn: 0,
             next: 0,
             sent: 0,
-            region: None,
+            regions: [None, None],
         }
     }
 
