@@ -15,7 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use conn_core::handshake::{
-    DecodeError, Decoded, Frame, MAX_FRAME, MAX_TEXT, ProtocolId, Reason, Refusal, decode,
+    DecodeError, Decoded, Frame, MAX_FRAME, MAX_TEXT, Parameters, ProtocolId, Reason, Refusal,
+    decode,
 };
 
 /// A byte stream that a handshake can run over.
@@ -218,6 +219,29 @@ impl<'s, S: Stream> Exchange<'s, S> {
         if let Err(e) = self.send(&Frame::Refuse(Refusal { reason, text })) {
             tracing::debug!(error = %e, "a refusal was not delivered");
         }
+    }
+
+    /// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
+    pub(crate) fn tell(&mut self, error: &HandshakeError) {
+        if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
+            self.refuse(error.reason(), &error.to_string());
+        }
+    }
+
+    /// Accepts, and waits until the initiator is ready; who says something else is told.
+    pub(crate) fn conclude(&mut self, answer: Parameters<'_>) -> Result<(), HandshakeError> {
+        self.send(&Frame::Accept(answer)).inspect_err(|e| self.tell(e))?;
+        self.limit(READY_LIMIT);
+        self.ready()
+    }
+
+    /// Waits until the initiator is ready; who says something else is told.
+    pub(crate) fn ready(&mut self) -> Result<(), HandshakeError> {
+        let ready = self.receive(|frame| match frame {
+            Frame::Ready => Ok(()),
+            _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
+        });
+        ready.inspect_err(|e| self.tell(e))
     }
 
     /// Receives one frame and hands it to `take`. A stream that is silent for too long

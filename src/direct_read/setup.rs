@@ -18,7 +18,7 @@ use super::receiver::{Receiver, ReceiverParts};
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
 use super::{Config, Offer, Peer, Sender};
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
 use crate::reception::Hello;
 use crate::send_recv::{ConfigError, ConnectError};
 use crate::wire::{Port, Wire, completion_queue, tracker};
@@ -403,13 +403,8 @@ pub(super) fn accept<S: Stream>(
     let mut buffer = [0; MAX_APPLICATION];
     let made = link(hello, device, receiver, user, &mut buffer);
     let (parts, answer) = made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    match conclude(exchange, answer) {
-        Ok(()) => Ok(receiver.add(parts)),
-        Err(e) => {
-            tell(exchange, &e);
-            Err(e.into())
-        }
-    }
+    exchange.conclude(answer)?;
+    Ok(receiver.add(parts))
 }
 
 fn link<'b>(
@@ -427,24 +422,4 @@ fn link<'b>(
     let application = application(&new.terms(said.terms.ack), user, buffer)?;
     let answer = parameters(&port, new.endpoint(&config), application);
     Ok((new.finish(&peer, &said, &config, device, &port)?, answer))
-}
-
-/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
-fn tell<S: Stream>(exchange: &mut Exchange<'_, S>, error: &HandshakeError) {
-    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
-        exchange.refuse(error.reason(), &error.to_string());
-    }
-}
-
-/// Accepts, and waits until the initiator is ready.
-fn conclude<S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    answer: Parameters<'_>,
-) -> Result<(), HandshakeError> {
-    exchange.send(&Frame::Accept(answer))?;
-    exchange.limit(READY_LIMIT);
-    exchange.receive(|frame| match frame {
-        Frame::Ready => Ok(()),
-        _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
-    })
 }

@@ -139,10 +139,7 @@ impl Leader {
         }
         let mut streams: Vec<TcpStream> = callers.into_iter().map(|c| c.stream).collect();
         for (rank, stream) in (1..).map(Rank).zip(&mut streams) {
-            Exchange::new(stream, TIME_LIMIT).receive(|frame| match frame {
-                Frame::Ready => Ok(()),
-                _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
-            })?;
+            Exchange::new(stream, TIME_LIMIT).ready()?;
             cards.push(read_card(stream, rank, config.members)?);
         }
         for stream in &mut streams {

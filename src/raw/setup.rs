@@ -45,7 +45,7 @@ impl RawEnd {
             Frame::Accept(parameters) => Said::new(parameters),
             _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
         });
-        let said = said.inspect_err(|e| tell(&mut exchange, e))?;
+        let said = said.inspect_err(|e| exchange.tell(e))?;
         let joined = self.join_said(&said);
         let id = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
         let ready = exchange.send(&Frame::Ready);
@@ -113,7 +113,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
             Frame::Hello(parameters) => Said::new(parameters),
             _ => Err(HandshakeError::OutOfOrder { expected: "Hello" }),
         });
-        let said = said.inspect_err(|e| tell(&mut exchange, e))?;
+        let said = said.inspect_err(|e| exchange.tell(e))?;
         Ok(Incoming { stream, said })
     }
 
@@ -142,13 +142,7 @@ impl<'s, S: Stream> Incoming<'s, S> {
         let answer = end.parameters(offer, &mut buffer);
         let joined = answer.and_then(|answer| Ok((answer, end.join_said(&self.said)?)));
         let (answer, id) = joined.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-        let ready = exchange.send(&Frame::Accept(answer)).and_then(|()| {
-            let ready = exchange.receive(|frame| match frame {
-                Frame::Ready => Ok(()),
-                _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
-            });
-            ready.inspect_err(|e| tell(&mut exchange, e))
-        });
+        let ready = exchange.send(&Frame::Accept(answer)).and_then(|()| exchange.ready());
         ready.inspect_err(|_| end.part_from(id))?;
         Ok(RawPeer { id, ..self.said.peer })
     }
@@ -190,13 +184,6 @@ impl Said {
 
 fn unfit(why: impl std::fmt::Display) -> ConnectError {
     HandshakeError::Unfit(why.to_string()).into()
-}
-
-/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
-fn tell<S: Stream>(exchange: &mut Exchange<'_, S>, error: &HandshakeError) {
-    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
-        exchange.refuse(error.reason(), &error.to_string());
-    }
 }
 
 fn mtu(bytes: u32) -> handshake::Mtu {

@@ -14,7 +14,7 @@ use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters
 use conn_core::ring::offer::{HalfOffer, Offer};
 
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
 use crate::reception::Hello;
 use crate::send_recv::{ConnectError, Transport};
 use crate::wire::{Port, Wire};
@@ -191,12 +191,9 @@ pub(crate) fn accept<S: Half, R: Half, T: Stream>(
         Ok((draft.connect(&peer, false)?, answer))
     });
     let (made, answer) = made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    match conclude(exchange, answer) {
+    match exchange.conclude(answer) {
         Ok(()) => Ok(made),
-        Err(e) => {
-            tell(exchange, &e);
-            Err(abandoned::<S, R>(made, e))
-        }
+        Err(e) => Err(abandoned::<S, R>(made, e)),
     }
 }
 
@@ -205,24 +202,4 @@ fn abandoned<S: Half, R: Half>(made: Made<S, R>, error: HandshakeError) -> Conne
     sender.into_iter().for_each(S::abandon);
     receiver.into_iter().for_each(R::abandon);
     error.into()
-}
-
-/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
-fn tell<T: Stream>(exchange: &mut Exchange<'_, T>, error: &HandshakeError) {
-    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
-        exchange.refuse(error.reason(), &error.to_string());
-    }
-}
-
-/// Accepts, and waits until the initiator is ready.
-fn conclude<T: Stream>(
-    exchange: &mut Exchange<'_, T>,
-    answer: Parameters<'_>,
-) -> Result<(), HandshakeError> {
-    exchange.send(&Frame::Accept(answer))?;
-    exchange.limit(READY_LIMIT);
-    exchange.receive(|frame| match frame {
-        Frame::Ready => Ok(()),
-        _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
-    })
 }

@@ -15,7 +15,7 @@ use super::sender::{Sender, SenderParts};
 use super::shared::{Member, SharedPool};
 use super::{Config, ConnectError};
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
+use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
 use crate::wire::{Port, Wire, completion_queue, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
@@ -389,8 +389,7 @@ pub(crate) fn accept<S: Stream>(
     });
     let ((mut sender, link), answer) =
         made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    if let Err(e) = conclude(exchange, answer) {
-        tell(exchange, &e);
+    if let Err(e) = exchange.conclude(answer) {
         sender.iter_mut().for_each(Sender::abandon);
         if let (Some(inbox), Some(link)) = (inbox, link) {
             inbox.receiver.links.forget(link);
@@ -404,26 +403,6 @@ pub(crate) fn accept<S: Stream>(
 /// never gets so far takes no place.
 fn join(inbox: Option<Inbox<'_>>, link: Option<Link>) -> Option<super::Peer> {
     Some(inbox?.receiver.links.add(link?))
-}
-
-/// Refuses a peer that has made a mistake, unless it has ended the handshake itself.
-fn tell<S: Stream>(exchange: &mut Exchange<'_, S>, error: &HandshakeError) {
-    if !matches!(error, HandshakeError::Refused { .. } | HandshakeError::Stream(_)) {
-        exchange.refuse(error.reason(), &error.to_string());
-    }
-}
-
-/// Accepts, and waits until the initiator is ready.
-fn conclude<S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    answer: Parameters<'_>,
-) -> Result<(), HandshakeError> {
-    exchange.send(&Frame::Accept(answer))?;
-    exchange.limit(READY_LIMIT);
-    exchange.receive(|frame| match frame {
-        Frame::Ready => Ok(()),
-        _ => Err(HandshakeError::OutOfOrder { expected: "Ready" }),
-    })
 }
 
 /// Queue pairs of a shared pool that may wait for their last completions, besides those of
