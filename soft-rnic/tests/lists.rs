@@ -8,8 +8,11 @@ use core::ptr::null_mut;
 use common::*;
 use verbs_sys::*;
 
-/// Requests before the one in the middle, and after it.
-const AROUND: usize = 5;
+/// Requests of a list.
+const N: usize = 11;
+/// How many are before the one in the middle: two short ones may go together, and it is the
+/// first or the second.
+const BEFORE: [usize; 2] = [4, 5];
 /// Bytes of a plain message: the short ones travel with their request to another process.
 const LENS: [u32; 4] = [7, 16, 32, 48];
 
@@ -66,10 +69,10 @@ impl Odd {
 
     /// How many completions the sender gets: of what failed, and of all behind it,
     /// it hears in any case.
-    fn completions(self) -> usize {
+    fn completions(self, before: usize) -> usize {
         let failed = self.status().is_some_and(|status| status != "SUCCESS");
-        let of = |i: usize| if i == AROUND { self.status().is_some() } else { signaled(i) };
-        (0..2 * AROUND + 1).filter(|&i| of(i) || (failed && i > AROUND)).count()
+        let of = |i: usize| if i == before { self.status().is_some() } else { signaled(i) };
+        (0..N).filter(|&i| of(i) || (failed && i > before)).count()
     }
 }
 
@@ -83,14 +86,15 @@ type Seen = (Vec<Wc>, Vec<Wc>, Vec<u8>);
 
 #[test]
 fn a_list_ends_as_its_requests_do_one_by_one() {
-    for (odd, len) in ALL.into_iter().flat_map(|odd| LENS.map(|len| (odd, len))) {
-        let (list, alone) = (run(odd, len, true), run(odd, len, false));
+    let lens = || ALL.into_iter().flat_map(|odd| LENS.map(|len| (odd, len)));
+    for ((odd, len), before) in lens().flat_map(|case| BEFORE.map(|before| (case, before))) {
+        let (list, alone) = (run(odd, len, before, true), run(odd, len, before, false));
         let strip =
             |wcs: &[Wc]| wcs.iter().map(|&wc| Wc { qp: 0, src_qp: 0, ..wc }).collect::<Vec<_>>();
         assert_eq!(strip(&list.0), strip(&alone.0), "{odd:?}, sender");
         assert_eq!(strip(&list.1), strip(&alone.1), "{odd:?}, receiver");
         assert!(list.2 == alone.2, "{odd:?}, memory");
-        check(odd, len, &list);
+        check(odd, len, before, &list);
     }
 }
 
@@ -135,14 +139,15 @@ fn so_it_is_between_processes() {
 }
 
 /// What is known without a comparison.
-fn check(odd: Odd, len: u32, (sent, received, memory): &Seen) {
-    let of_the_odd = sent.iter().find(|wc| wc.id == AROUND as u64);
+fn check(odd: Odd, len: u32, before: usize, (sent, received, memory): &Seen) {
+    let of_the_odd = sent.iter().find(|wc| wc.id == before as u64);
     assert_eq!(of_the_odd.map(|wc| wc.status), odd.status(), "{odd:?}");
-    let before: Vec<_> = sent.iter().map(|wc| wc.id).filter(|&id| id < AROUND as u64).collect();
-    assert_eq!(before, [1, 2, 4], "{odd:?}: those that are signalled");
+    let heard: Vec<_> = sent.iter().map(|wc| wc.id).filter(|&id| id < before as u64).collect();
+    let signalled: Vec<_> = (0..before).filter(|&i| signaled(i)).map(|i| i as u64).collect();
+    assert_eq!(heard, signalled, "{odd:?}: those that are signalled");
     let ids: Vec<_> = received.iter().map(|wc| wc.id).collect();
     assert!(ids.is_sorted(), "{odd:?}: receive requests are taken in order: {ids:?}");
-    for i in 0..AROUND {
+    for i in 0..before {
         let (message, behind) = memory[at(i)..].split_at(len as usize);
         assert!(message.iter().all(|byte| *byte == i as u8 + 1), "{odd:?}, {len} bytes");
         assert_eq!(behind[0], 0, "{odd:?}, {len} bytes");
@@ -166,26 +171,26 @@ fn at(i: usize) -> usize {
     i * 4_096
 }
 
-fn run(odd: Odd, len: u32, as_list: bool) -> Seen {
+fn run(odd: Odd, len: u32, before: usize, as_list: bool) -> Seen {
     let mut pair = Pair::new();
     greet(&pair);
-    let n = 2 * AROUND + 1;
-    for i in 0..n {
+    for i in 0..N {
         pair.buf[0][at(i)..at(i) + 4_096].fill(i as u8 + 1);
     }
-    post_receives(&pair, odd, len, n);
-    let mut sges: Vec<_> = (0..n).map(|i| [sge(pair.mr[0], at(i), len); 2]).collect();
+    post_receives(&pair, odd, len, before);
+    let mut sges: Vec<_> = (0..N).map(|i| [sge(pair.mr[0], at(i), len); 2]).collect();
     let mut wrs: Vec<_> = sges.iter_mut().enumerate().map(|(i, s)| plain(i, s)).collect();
-    make_odd(&pair, odd, &mut wrs[AROUND], &mut sges[AROUND]);
+    wrs[before].send_flags |= SIGNALED.0;
+    make_odd(&pair, odd, &mut wrs[before], &mut sges[before]);
     if as_list {
-        for i in 1..n {
+        for i in 1..N {
             wrs[i - 1].next = &raw mut wrs[i];
         }
         assert_eq!(post_send(pair.qp[0], &mut wrs[0]), 0);
     } else {
         wrs.iter_mut().for_each(|wr| assert_eq!(post_send(pair.qp[0], wr), 0));
     }
-    let sent = pair.net.poll(pair.cq[0], odd.completions());
+    let sent = pair.net.poll(pair.cq[0], odd.completions(before));
     let received = pair.net.poll_now(pair.cq[1]);
     let memory = pair.buf[1].clone();
     pair.close();
@@ -193,19 +198,19 @@ fn run(odd: Odd, len: u32, as_list: bool) -> Seen {
 }
 
 fn plain(i: usize, sges: &mut [ibv_sge; 2]) -> ibv_send_wr {
-    let flags = if signaled(i) || i == AROUND { SIGNALED } else { UNSIGNALED };
+    let flags = if signaled(i) { SIGNALED } else { UNSIGNALED };
     send_wr(i as u64, ibv_wr_opcode::IBV_WR_SEND, &mut sges[..1], flags)
 }
 
-fn post_receives(pair: &Pair, odd: Odd, len: u32, n: usize) {
-    let count = if odd == Odd::NoReceive { AROUND } else { n };
+fn post_receives(pair: &Pair, odd: Odd, len: u32, before: usize) {
+    let count = if odd == Odd::NoReceive { before } else { N };
     for i in 0..count {
         let mut sges = [sge(pair.mr[1], at(i), 4_096), sge(pair.mr[1], at(i) + 2_048, 2_048)];
         let mut used = 1;
         match odd {
-            Odd::LongerThanBuffer if i == AROUND => sges[0].length = len - 1,
-            Odd::NoKeyAtReceiver if i == AROUND => sges[0].lkey ^= 1 << 20,
-            Odd::TwoBuffers if i == AROUND => (sges[0].length, used) = (len / 3, 2),
+            Odd::LongerThanBuffer if i == before => sges[0].length = len - 1,
+            Odd::NoKeyAtReceiver if i == before => sges[0].lkey ^= 1 << 20,
+            Odd::TwoBuffers if i == before => (sges[0].length, used) = (len / 3, 2),
             _ => {}
         }
         assert_eq!(post_recv(pair.qp[1], i as u64, &mut sges[..used]), 0);
@@ -229,7 +234,7 @@ fn make_odd(pair: &Pair, odd: Odd, wr: &mut ibv_send_wr, sges: &mut [ibv_sge; 2]
         Odd::TwoPieces => wr.num_sge = 2,
         Odd::Write => {
             wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-            wr.wr.rdma.remote_addr = pair.addr(1) + at(2 * AROUND + 2) as u64;
+            wr.wr.rdma.remote_addr = pair.addr(1) + at(N + 1) as u64;
             wr.wr.rdma.rkey = pair.key(1);
         }
         Odd::Long => sges[0].length = 4_095,

@@ -64,6 +64,7 @@ impl Qp {
             imm: wqe.imm.unwrap_or(0),
             len: local.iter().map(|span| span.len as u32).sum(),
             body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
+            ..Request::default()
         };
         Out::new(&pair).put_data(&mut request, local)
     }

@@ -41,6 +41,8 @@ use short::is_short;
 const AT_ONCE: u32 = 256;
 /// Requests after which their senders are told that there is room again.
 const READ_STEP: u32 = 64;
+/// Replies that there has to be room for: one that is held, and an entry's.
+const ROOM: u32 = 3;
 /// Queue pairs that are kept at hand.
 const KEPT: usize = 2_048;
 
@@ -238,7 +240,7 @@ impl Side {
                 // Release: we are done with them, and with their data.
                 self.pair.outgoing.requests_read.store(published, Ordering::Release);
             }
-            if self.requests.wrapping_sub(first) >= AT_ONCE {
+            if self.requests.wrapping_sub(first) >= AT_ONCE && !request.is_second() {
                 break;
             }
         }
@@ -264,12 +266,23 @@ impl Side {
         Ok(read_request(&self.pair.incoming, self.requests, request)? && self.has_room()?)
     }
 
-    /// Whether there is room for the held reply and the next one. If not, the other
+    /// The request behind one that was executed, if there is one.
+    #[inline(always)]
+    fn next(&mut self, request: &mut Request) -> Result<bool, Broken> {
+        // There is room to answer both messages of an entry.
+        if request.go_on() {
+            return Ok(true);
+        }
+        self.requests = self.requests.wrapping_add(1);
+        self.read(request)
+    }
+
+    /// Whether there is room for the held reply and those of the next entry. If not, the other
     /// process wakes this one when there is: it may have nothing more to ask for.
     #[inline]
     fn has_room(&mut self) -> Result<bool, Broken> {
         let read = &self.pair.incoming.replies_read;
-        let mut has_room = self.replies.has_room(read, 2)?;
+        let mut has_room = self.replies.has_room(read, ROOM)?;
         if has_room == self.waits_for_room {
             let wants = &self.pair.outgoing.wants_reply_room;
             wants.store(u32::from(!has_room), Ordering::Relaxed);
@@ -278,7 +291,7 @@ impl Side {
                 // Either it sees that we wait, or we see what it has taken; or neither, and the
                 // helper looks from time to time.
                 let _ = heavy();
-                has_room = self.replies.has_room(read, 2)?;
+                has_room = self.replies.has_room(read, ROOM)?;
             }
         }
         Ok(has_room)
@@ -317,13 +330,12 @@ impl Side {
                 None => (Verdict::Silence, 0),
                 Some(session) => self.execute(session, request, scratch, &mut writer, after),
             };
-            self.requests = self.requests.wrapping_add(1);
             if request.flags & WANTS_REPLY != 0 {
                 let Request { from, number, incarnation, what, .. } = *request;
                 self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
             }
             left -= 1;
-            is_there = self.read(request)?;
+            is_there = self.next(request)?;
         }
         // Before the completions are seen: who answers a message is not heard before its
         // sender knows that it has arrived.

@@ -374,6 +374,7 @@ impl Qp {
             len: 0,
             // Of a write with immediate; what else has no data sets its own.
             body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
+            ..Request::default()
         }
     }
 

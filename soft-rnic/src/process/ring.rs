@@ -5,6 +5,9 @@
 //! one expected; it is stored last, so that a writer which dies leaves nothing half
 //! done. Of what is put under one hold of the writer's lock, the oldest request gets its
 //! number last and makes all of them visible.
+//!
+//! What a message of a few bytes costs between two processors is the line of its request,
+//! which goes from one to the other: two such messages of a queue pair share one.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,6 +24,9 @@ const REPLIES: u32 = 2_048;
 pub(crate) const DATA: u32 = 512 << 10;
 /// Bytes that go with the request itself.
 pub(crate) const BODY: usize = 32;
+
+/// Bytes that go with it of each of two messages.
+pub(crate) const HALF: usize = BODY / 2;
 
 /// How many entries ahead a line is fetched.
 const FETCH: u32 = 8;
@@ -92,6 +98,17 @@ pub(crate) enum Place {
     Data,
     /// In regions of the sender; a list of so many pieces is in the ring of data.
     Regions,
+    /// Two messages, each with half of the body; only in the ring.
+    Halves,
+}
+
+/// Which message of an entry a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Part {
+    #[default]
+    Whole,
+    First,
+    Second,
 }
 
 pub(crate) const HAS_IMM: u8 = 1;
@@ -100,6 +117,8 @@ pub(crate) const SOLICITED: u8 = 2;
 pub(crate) const WANTS_REPLY: u8 = 4;
 /// It is only to be judged whether it is permitted: the sender could not.
 pub(crate) const JUDGE: u8 = 8;
+/// Beside the length of the second of two messages.
+const SECOND_SOLICITED: u32 = 1 << 31;
 
 /// A request on its way to another process. It is not moved about: see `sq::Request`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -118,6 +137,8 @@ pub(crate) struct Request {
     pub(crate) imm: u32,
     pub(crate) len: u32,
     pub(crate) body: [u64; 4],
+    /// Of a request that was read.
+    pub(crate) part: Part,
 }
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -164,6 +185,7 @@ impl Request {
             0 => Place::Body,
             1 => Place::Data,
             2 => Place::Regions,
+            3 => Place::Halves,
             _ => return Err(Broken),
         };
         (self.what, self.flags, self.place, self.incarnation) = (what, flags, place, incarnation);
@@ -171,7 +193,48 @@ impl Request {
         (self.generation, self.number) = halves(words[2]);
         (self.imm, self.len) = halves(words[3]);
         self.body = [words[4], words[5], words[6], words[7]];
+        self.part = Part::Whole;
+        if self.place == Place::Halves { self.split() } else { Ok(()) }
+    }
+
+    /// Takes another message into the entry of this one, which is as short: its length, and
+    /// whether it is solicited. It lies in the second half of the body.
+    #[inline(always)]
+    pub(crate) fn join(&mut self, len: u32, solicited: bool) {
+        self.place = Place::Halves;
+        self.imm = len | if solicited { SECOND_SOLICITED } else { 0 };
+    }
+
+    /// The first message of two.
+    #[inline(always)]
+    fn split(&mut self) -> Result<(), Broken> {
+        let plain = self.what == What::Send && self.flags & !SOLICITED == WANTS_REPLY;
+        let is_half = |len: u32| len.wrapping_sub(1) < HALF as u32;
+        if !plain || !is_half(self.len) || !is_half(self.imm & !SECOND_SOLICITED) {
+            return Err(Broken);
+        }
+        (self.part, self.place) = (Part::First, Place::Body);
         Ok(())
+    }
+
+    /// Becomes the second message of its entry, if it is the first of two.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self) -> bool {
+        if self.part != Part::First {
+            return false;
+        }
+        self.part = Part::Second;
+        self.number = self.number.wrapping_add(1);
+        self.len = self.imm & !SECOND_SOLICITED;
+        let solicited = if self.imm == self.len { 0 } else { SOLICITED };
+        self.flags = WANTS_REPLY | solicited;
+        (self.body[0], self.body[1]) = (self.body[2], self.body[3]);
+        true
+    }
+
+    /// The first message of its entry was executed, and this is the other one.
+    pub(crate) fn is_second(&self) -> bool {
+        self.part == Part::Second
     }
 }
 

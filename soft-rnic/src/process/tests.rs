@@ -13,6 +13,7 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
+mod halves;
 mod reading;
 mod room;
 
@@ -152,11 +153,18 @@ impl Wild {
         let lens = [0, 1, 32, 33, 4_096, 8_193, 1 << 20, u64::from(u32::MAX), any];
         let edges = [0, 1, 33, 511 << 10, (512 << 10) - 8, 1 << 40, u64::MAX, random.next()];
         let body = [(); 4].map(|()| pick(random, &edges));
+        let mut kinds = u32::from_le_bytes(kinds);
+        let mut message = pair(random.next() as u32, pick(random, &lens) as u32);
+        if random.below(4) == 0 {
+            kinds = u32::from_le_bytes([0, ring::WANTS_REPLY, ring::Place::Halves as u8, 0]);
+            let len = |random: &mut Random| 1 + random.below(16 + more) as u32;
+            message = pair(len(random), len(random));
+        }
         let words = [
-            pair(0, u32::from_le_bytes(kinds)),
+            pair(0, kinds),
             pair(target, from),
             pair(number(random), number(random)),
-            pair(random.next() as u32, pick(random, &lens) as u32),
+            message,
             body[0],
             body[1],
             body[2],

@@ -62,8 +62,7 @@ impl Side {
             responder.psn = responder.psn.wrapping_add(1) & 0x00ff_ffff;
             responder.number = responder.number.wrapping_add(1);
             self.done(request);
-            self.requests = self.requests.wrapping_add(1);
-            if !self.read(request)? {
+            if !self.next(request)? {
                 return Ok(false);
             }
             let same = request.to == to && request.from == from;

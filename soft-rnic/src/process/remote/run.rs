@@ -18,7 +18,7 @@ use crate::sq::{Op, Pending, Requester, Sq, Wqe};
 
 use super::super::out::Out;
 use super::super::pair::Pair;
-use super::super::ring::{BODY, Place, Request, Requests, SOLICITED, WANTS_REPLY, What};
+use super::super::ring::{HALF, Place, Request, Requests, SOLICITED, WANTS_REPLY, What};
 use super::Remote;
 
 /// Sends the short plain messages at the front of a list, and returns the first request that
@@ -101,33 +101,82 @@ impl Run<'_> {
         let mut left = slots.min(self.qp.cap.max_send_wr.saturating_sub(used));
         let mut region = Held::default();
         while left > 0 && !wr.is_null() {
-            // SAFETY: a request of the caller's list.
-            let request = unsafe { &*wr };
-            // SAFETY: as above.
-            if unsafe { self.message(pair, requests, &mut region, request) }.is_none() {
+            // SAFETY: requests of the caller's list, for which there is room.
+            let Some(rest) = (unsafe { self.entry(pair, requests, &mut region, &*wr, &mut left) })
+            else {
                 break;
-            }
-            left -= 1;
-            wr = request.next;
+            };
+            wr = rest;
         }
         wr
     }
 
-    /// Sends one message, if it is plain and short.
+    /// Sends one message, if it is plain and short, and the next one in the same entry, if
+    /// that holds both. Returns the request behind them; `left` is how many there is room for.
     ///
     /// # Safety
-    /// The request is valid, and there is room for it in both queues.
+    /// The request heads a list of valid ones, and there is room for `left`, at least one, in
+    /// both queues.
     #[inline(always)]
-    unsafe fn message(
+    unsafe fn entry(
         &mut self,
         pair: &Pair,
         requests: &mut Requests,
         region: &mut Held,
         request: &ibv_send_wr,
-    ) -> Option<()> {
-        let qp = self.qp;
+        left: &mut u32,
+    ) -> Option<*mut ibv_send_wr> {
+        let (number, mut body) = (self.remote.next, [0_u64; 4]);
         // SAFETY: the caller's promise.
-        let sge = unsafe { plain(request) }.filter(|sge| sge.length as usize <= BODY)?;
+        let first = unsafe { self.message(region, request, &mut body) }?;
+        let (mut rest, mut second) = (request.next, None);
+        *left -= 1;
+        if first.len <= HALF as u32 && *left > 0 {
+            // SAFETY: NULL, or a request of the caller's list; there is room for another one.
+            if let Some(next) = unsafe { rest.as_ref() }
+                // SAFETY: as above.
+                && let Some(sent) = unsafe { self.message(region, next, &mut body[2..]) }
+            {
+                (rest, second) = (next.next, Some(sent));
+                *left -= 1;
+            }
+        }
+        let mut sent = Request {
+            what: What::Send,
+            flags: WANTS_REPLY | if first.solicited { SOLICITED } else { 0 },
+            place: Place::Body,
+            incarnation: self.remote.incarnation,
+            to: self.requester.dest_qpn,
+            from: self.qp.num,
+            generation: self.remote.generation,
+            number,
+            len: first.len,
+            body,
+            ..Request::default()
+        };
+        if let Some(second) = second {
+            sent.join(second.len, second.solicited);
+        }
+        requests.put(&pair.outgoing, &sent, None);
+        Some(rest)
+    }
+
+    /// Takes one message, if it is plain and short enough for the body, into which it is
+    /// copied: it has been sent when the caller has put that into the ring.
+    ///
+    /// # Safety
+    /// The request is valid, and there is room for it in the send queue.
+    #[inline(always)]
+    unsafe fn message(
+        &mut self,
+        region: &mut Held,
+        request: &ibv_send_wr,
+        body: &mut [u64],
+    ) -> Option<Sent> {
+        let qp = self.qp;
+        let most = size_of_val(body);
+        // SAFETY: the caller's promise.
+        let sge = unsafe { plain(request) }.filter(|sge| sge.length as usize <= most)?;
         let len = sge.length;
         let position = self.requester.posted.wrapping_add(1);
         let wqe = Wqe::plain(request, qp.sig_all, position);
@@ -137,29 +186,21 @@ impl Run<'_> {
         } else {
             region.at(&qp.pd.context.device.mrs, qp.pd.id, sge, len, 0)?
         };
-        let mut body = [0_u64; 4];
-        // SAFETY: the piece was checked, or is the caller's inline data; the body is ours.
+        let sent = Sent { len, solicited: wqe.solicited };
+        // SAFETY: the piece was checked, or is the caller's inline data; the body is ours, and
+        // as long at least.
         unsafe { copy::owned(body.as_mut_ptr().cast(), from, len as usize) };
-        let remote = &mut *self.remote;
-        let sent = Request {
-            what: What::Send,
-            flags: WANTS_REPLY | if wqe.solicited { SOLICITED } else { 0 },
-            place: Place::Body,
-            incarnation: remote.incarnation,
-            to: self.requester.dest_qpn,
-            from: qp.num,
-            generation: remote.generation,
-            number: remote.next,
-            imm: 0,
-            len,
-            body,
-        };
-        requests.put(&pair.outgoing, &sent, None);
         // SAFETY: inline data are no longer than they may be.
         unsafe { self.pending.push_one(wqe, sge) };
-        remote.next = remote.next.wrapping_add(1);
-        remote.sent += 1;
+        self.remote.next = self.remote.next.wrapping_add(1);
+        self.remote.sent += 1;
         (self.requester.posted, self.requester.started) = (position, true);
-        Some(())
+        Some(sent)
     }
+}
+
+/// A message that goes with its request.
+struct Sent {
+    len: u32,
+    solicited: bool,
 }
