@@ -143,10 +143,9 @@ impl Sender {
     /// [`SendError::Full`] when there is none: nothing was sent, try again later.
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        let grant = self.grant(message.len())?;
-        match self.ring.copy_in(grant.payload().offset as usize, message) {
-            Ok(()) => self.commit(grant, message.len() as u32),
-            Err(_) => Err(self.misjudged()),
+        match self.accept(message) {
+            Some(ticket) => Ok(ticket),
+            None => self.try_send_after_look(message),
         }
     }
 
@@ -167,7 +166,7 @@ impl Sender {
             Ok(room) => fill(room),
             Err(_) => return Err(self.misjudged()),
         }
-        self.commit(grant, bytes as u32)
+        self.commit(grant, bytes as u32).ok_or_else(|| self.misjudged())
     }
 
     /// Takes room for a message of up to `bytes` bytes, waiting for it as long as that
@@ -219,9 +218,9 @@ impl Sender {
     /// [`SendError::TooLong`], [`SendError::Ended`].
     #[inline]
     pub fn send_async(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::NEVER),
-            done => done,
+        match self.accept(message) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_slowly(message, Deadline::NEVER),
         }
     }
 
@@ -234,9 +233,9 @@ impl Sender {
         message: &[u8],
         timeout: Duration,
     ) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::after(timeout)),
-            done => done,
+        match self.accept(message) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_slowly(message, Deadline::after(timeout)),
         }
     }
 
@@ -330,7 +329,8 @@ impl Reserved<'_> {
         if bytes > limit {
             return Err(SendError::TooLong { bytes, limit });
         }
-        self.sender.commit(self.grant, bytes as u32)
+        let Reserved { sender, grant } = self;
+        sender.commit(grant, bytes as u32).ok_or_else(|| sender.misjudged())
     }
 }
 
@@ -355,6 +355,40 @@ impl Sender {
     /// How far ahead the ring's lines are asked for, in bytes.
     const AHEAD: usize = 1024;
 
+    /// Accepts a message for which there is room, as far as was looked at.
+    // An answer of few words: one with an error in it would go through memory, from where it
+    // is loaded in wider pieces than it was stored in. A processor does that when all earlier
+    // stores are done, among which are those to lines that the receiver's has.
+    #[inline(always)]
+    fn accept(&mut self, message: &[u8]) -> Option<Ticket> {
+        let len = u32::try_from(message.len()).ok()?;
+        let grant = self.source.reserve(len).ok()?;
+        if self.ended.is_some() {
+            return None;
+        }
+        self.ring.copy_in(grant.payload().offset as usize, message).ok()?;
+        self.commit(grant, len)
+    }
+
+    /// As [`try_send`](Sender::try_send), when there seems to be no room.
+    #[cold]
+    fn try_send_after_look(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        let grant = self.grant_after_look(message.len(), len)?;
+        let copied = self.ring.copy_in(grant.payload().offset as usize, message);
+        let sent = copied.ok().and_then(|()| self.commit(grant, len));
+        sent.ok_or_else(|| self.misjudged())
+    }
+
+    /// Sends a message for which there seems to be no room, when there is.
+    #[cold]
+    fn send_slowly(&mut self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
+        match self.try_send_after_look(message) {
+            Err(SendError::Full(_)) => self.send_when_free(message, deadline),
+            done => done,
+        }
+    }
+
     /// Room for a message; looks at the receiver's words only when there seems to be none.
     #[inline]
     fn grant(&mut self, bytes: usize) -> Result<Grant, SendError> {
@@ -375,24 +409,30 @@ impl Sender {
         })
     }
 
-    /// Publishes the first `len` bytes of what was granted.
-    #[inline]
-    fn commit(&mut self, grant: Grant, len: u32) -> Result<Ticket, SendError> {
-        let Ok(committed) = self.source.commit(grant, len) else { return Err(self.misjudged()) };
-        let header = committed.header;
-        let mut stored = self.ring.store_u64(header.offset as usize, header.word);
-        if let Some(skip) = committed.skip {
-            stored = stored.and(self.ring.store_u64(skip.offset as usize, skip.word));
+    /// Publishes the first `len` bytes of what was granted; `None` if that has ended the half.
+    #[inline(always)]
+    fn commit(&mut self, grant: Grant, len: u32) -> Option<Ticket> {
+        let ticket = self.publish(grant, len);
+        if ticket.is_none() {
+            self.misjudged();
         }
-        if stored.is_err() {
-            return Err(self.misjudged());
+        ticket
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, grant: Grant, len: u32) -> Option<Ticket> {
+        let committed = self.source.commit(grant, len).ok()?;
+        let header = committed.header;
+        self.ring.store_u64(header.offset as usize, header.word).ok()?;
+        if let Some(skip) = committed.skip {
+            self.ring.store_u64(skip.offset as usize, skip.word).ok()?;
         }
         let tail = self.source.tail_word();
         self.block.publish_tail(tail);
         self.ring.will_fill(header.offset as usize + Self::AHEAD);
         self.stats.messages += 1;
         self.stats.bytes += u64::from(len);
-        Ok(Ticket { sender: self.number, end: tail })
+        Some(Ticket { sender: self.number, end: tail })
     }
 
     /// The machine grants what the ring does not have: a bug of ours, after which nothing

@@ -91,7 +91,7 @@ impl SourceRing {
         if from.len() > Self::PIECE {
             return self.copy_long(offset, from);
         }
-        self.lend(offset, from.len())?.copy_from_slice(from);
+        copy_short(self.lend(offset, from.len())?, from);
         Ok(())
     }
 
@@ -169,6 +169,26 @@ impl SourceRing {
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> RegionError {
         RegionError::OutOfBounds { offset, len, region_len: self.0.len() }
+    }
+}
+
+/// Copies a message that is probably short, to as many bytes: of the shortest ones the first
+/// and the last part, which overlap, without a call.
+#[inline]
+fn copy_short(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        8..16 => copy_ends::<8>(to, from),
+        16..=32 => copy_ends::<16>(to, from),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// Copies the first and the last `N` bytes.
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        to.first_chunk_mut::<N>().into_iter().for_each(|to| *to = *first);
+        to.last_chunk_mut::<N>().into_iter().for_each(|to| *to = *last);
     }
 }
 

@@ -203,15 +203,18 @@ fn what_a_failed_read_should_have_brought_never_lands() {
 }
 
 #[test]
-fn long_messages_are_copied_as_they_are() {
+fn messages_are_copied_as_they_are_and_nothing_beside_them() {
     for config in [RingConfig::mirrored(8192), RingConfig::plain(8192)] {
         let devices = crate::devices(soft_rnic::table()).unwrap();
         let mut ring = devices[0].open().unwrap().alloc_pd().unwrap().source_ring(config).unwrap();
-        for len in [0, 1, 511, 512, 513, 1023, 1024, 4000, 8191, 8192] {
+        for len in (0..70).chain([511, 512, 513, 1023, 1024, 4000, 8191, 8192]) {
             let from: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
             let offset = if config.is_mirrored { 5000 } else { 8192 - len };
+            ring.lend(0, 8192).unwrap().fill(0xee);
             ring.copy_in(offset, &from).unwrap();
             assert_eq!(ring.bytes(offset, len).unwrap(), from);
+            let kept = ring.bytes(0, 8192).unwrap().iter().filter(|&&b| b == 0xee).count();
+            assert_eq!(kept, 8192 - len + from.iter().filter(|&&b| b == 0xee).count());
         }
         assert!(ring.copy_in(1, &[0; 8193]).is_err());
         assert!(ring.copy_in(3 * 8192, &[0; 600]).is_err());
