@@ -25,6 +25,7 @@
 
 use core::fmt;
 
+pub mod beside;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
@@ -72,6 +73,11 @@ pub enum PushedError {
     Uncredited,
     /// It goes on after it has said goodbye.
     AfterEnd,
+    /// A record beside its tail that would begin before the last tail.
+    Beside {
+        /// By how many bytes.
+        by: u64,
+    },
 }
 
 impl fmt::Display for PushedError {
@@ -80,6 +86,12 @@ impl fmt::Display for PushedError {
             Self::Tail(e) => e.fmt(f),
             Self::Uncredited => f.write_str("the peer sent an immediate without a credit for it"),
             Self::AfterEnd => f.write_str("the peer sends on after it has said goodbye"),
+            Self::Beside { by } => {
+                write!(
+                    f,
+                    "the record beside the peer's tail begins {by} bytes before the last tail"
+                )
+            }
         }
     }
 }
@@ -311,10 +323,13 @@ pub struct Update {
 /// receiver.mark_told(update);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: that of `Consumer`; told_taken <= immediates <= told_taken + window + 1.
+// Invariant: that of `Consumer`; told_taken <= immediates <= told_taken + window + 1;
+// in_ring <= tail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceiver {
     ring: Consumer,
+    /// Up to where records are known to lie in the ring: the last one may lie beside the tail.
+    in_ring: u64,
     window: Option<u32>,
     immediates: u64,
     told_taken: u64,
@@ -330,6 +345,7 @@ impl WriteReceiver {
     pub const fn new(geometry: Geometry, head_threshold: u64, window: Option<u32>) -> Self {
         Self {
             ring: Consumer::new(geometry, ConsumerConfig { head_threshold }),
+            in_ring: 0,
             window,
             immediates: 0,
             told_taken: 0,
@@ -370,7 +386,24 @@ impl WriteReceiver {
             return Err(PushedError::AfterEnd);
         }
         let new = self.ring.on_tail_landed(tail.position).map_err(PushedError::Tail)?;
+        self.in_ring = tail.position;
         self.said_goodbye = tail.is_last;
+        Ok(new)
+    }
+
+    /// A tail has arrived, with the record [beside] it whose end it is, of `bytes` bytes.
+    /// Returns the bytes that are new.
+    ///
+    /// # Errors
+    /// [`PushedError`]: the connection is to be closed. Nothing has changed.
+    #[inline]
+    pub fn on_tail_beside(&mut self, tail: Told, bytes: u64) -> Result<u64, PushedError> {
+        let (last, begins) = (self.ring.tail(), tail.position.saturating_sub(bytes));
+        if tail.position > last && begins < last {
+            return Err(PushedError::Beside { by: last - begins });
+        }
+        let new = self.on_tail(tail)?;
+        self.in_ring = if new > 0 { begins } else { self.in_ring };
         Ok(new)
     }
 
@@ -403,6 +436,13 @@ impl WriteReceiver {
         self.ring.next_header()
     }
 
+    /// Whether what comes next lies [beside] the tail, and maybe not in the ring yet.
+    #[inline]
+    pub fn is_beside(&self) -> bool {
+        let read = self.ring.read_pointer();
+        read >= self.in_ring && read < self.ring.tail()
+    }
+
     /// Bytes of the record at the read pointer, if this is the header of a message; where it
     /// is not, [`take`](Self::take) skips it, or says what is wrong.
     #[inline]
@@ -412,12 +452,13 @@ impl WriteReceiver {
         is_message.then(|| record_bytes(claim as u32))
     }
 
-    /// Up to where bytes from the read pointer on are contiguous.
+    /// Up to where bytes from the read pointer on lie in the ring, contiguous.
     #[inline]
     pub fn contiguous(&self) -> u64 {
         let (geometry, read) = (self.ring.geometry(), self.ring.read_pointer());
         let left = geometry.capacity() - geometry.offset(read);
-        if geometry.is_mirrored() { self.ring.tail() } else { self.ring.tail().min(read + left) }
+        let end = self.in_ring.max(read);
+        if geometry.is_mirrored() { end } else { end.min(read + left) }
     }
 
     /// Takes the record whose header was read, or skips what is none: `None`.

@@ -3,7 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use conn_core::ring::record_bytes;
+use conn_core::buffered_write::beside::{Beside, MAX_RECORD};
+use conn_core::ring::{HEADER_BYTES, record_bytes};
 
 use super::Peer;
 
@@ -14,13 +15,35 @@ use super::Peer;
 /// dropped, by any thread and in any order. A message may outlive its receiver.
 #[derive(Debug, Clone)]
 pub struct Message {
-    chunk: Arc<[u8]>,
-    start: u32,
+    bytes: Bytes,
     len: u32,
     peer: Peer,
 }
 
+/// Longest message that came beside a tail.
+const SHORT: usize = (MAX_RECORD - HEADER_BYTES as u64) as usize;
+
+/// Where the bytes of a message are.
+#[derive(Debug, Clone)]
+enum Bytes {
+    /// In a copy, from `start` on.
+    Copied { chunk: Arc<[u8]>, start: u32 },
+    /// In the message itself: they lay beside a tail.
+    Short([u8; SHORT]),
+}
+
 impl Message {
+    /// The message of `len` bytes that lay beside a tail.
+    #[inline]
+    pub(super) fn short(record: &Beside, len: u32, peer: Peer) -> Message {
+        let mut bytes = [0; SHORT];
+        let (to, _) = bytes.as_chunks_mut::<8>();
+        for (to, word) in to.iter_mut().zip(&record.words()[1..]) {
+            *to = word.to_le_bytes();
+        }
+        Message { bytes: Bytes::Short(bytes), len, peer }
+    }
+
     /// Who sent it.
     #[inline]
     #[must_use]
@@ -34,7 +57,10 @@ impl Deref for Message {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        &self.chunk[self.start as usize..][..self.len as usize]
+        match &self.bytes {
+            Bytes::Copied { chunk, start } => &chunk[*start as usize..][..self.len as usize],
+            Bytes::Short(bytes) => &bytes[..self.len as usize],
+        }
     }
 }
 
@@ -125,7 +151,8 @@ impl Chunks {
     /// A message out of the open copy.
     #[inline]
     pub(super) fn message(&self, start: u32, len: u32, peer: Peer) -> Option<Message> {
-        Some(Message { chunk: self.all.get(self.open)?.clone(), start, len, peer })
+        let bytes = Bytes::Copied { chunk: self.all.get(self.open)?.clone(), start };
+        Some(Message { bytes, len, peer })
     }
 }
 

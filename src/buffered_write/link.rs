@@ -1,8 +1,9 @@
 //! A receiver's side of one queue pair: ring, heads, end.
 
+use conn_core::buffered_write::beside::{self, Beside};
 use conn_core::buffered_write::{PushedError, Update, WriteReceiver};
 use conn_core::ring::Told;
-use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
+use conn_core::ring::offer::{HEAD_AT, Place};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
     Completion, QpControl, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError,
@@ -27,6 +28,10 @@ pub(super) struct Link {
     pub(super) core: WriteReceiver,
     pub(super) ring: SharedRegion,
     block: ControlBlock,
+    /// The word of the tail that was taken last.
+    seen: u64,
+    /// The record that lay beside it.
+    beside: Option<Beside>,
     peer_update: RemoteSpan,
     /// Why nothing more arrives.
     ended: Option<Ended>,
@@ -40,6 +45,13 @@ pub(super) struct Link {
     /// Whether anything has come since it was last asked after.
     pub(super) has_spoken: bool,
     pub(super) updates: u64,
+}
+
+/// A tail as it was found.
+struct Tail {
+    word: u64,
+    told: Told,
+    beside: Option<Beside>,
 }
 
 /// What the set-up hands over.
@@ -67,6 +79,8 @@ impl Link {
             core,
             ring,
             block,
+            seen: 0,
+            beside: None,
             peer_update: remote(peer_block, HEAD_AT, UPDATE_BYTES.into()),
             ended: None,
             is_broken: false,
@@ -116,15 +130,21 @@ impl Link {
 
 /// What arrives.
 impl Link {
+    /// Whether the peer has written another tail, or is about to.
+    #[inline]
+    pub(super) fn is_news(&self) -> bool {
+        self.block.tail_word() != self.seen
+    }
+
     /// Looks at the tail that the peer has written; whether something is new.
     #[inline]
     pub(super) fn look(&mut self) -> bool {
-        self.told().is_some_and(|told| self.take_in(told))
+        self.is_news() && self.told().is_some_and(|tail| self.take_in(tail))
     }
 
     #[inline]
-    fn take_in(&mut self, told: Told) -> bool {
-        match self.core.on_tail(told) {
+    fn take_in(&mut self, tail: Tail) -> bool {
+        match self.take_tail(tail) {
             Ok(0) if !self.core.has_ended() => false,
             Ok(_) => {
                 self.hear();
@@ -137,10 +157,59 @@ impl Link {
         }
     }
 
+    #[inline]
+    fn take_tail(&mut self, tail: Tail) -> Result<u64, PushedError> {
+        let new = match &tail.beside {
+            Some(record) => self.core.on_tail_beside(tail.told, record.bytes()),
+            None => self.core.on_tail(tail.told),
+        }?;
+        (self.seen, self.beside) = (tail.word, tail.beside);
+        Ok(new)
+    }
+
     /// The tail that the peer has written; `None` while it is being written.
     #[inline]
-    fn told(&self) -> Option<Told> {
-        self.block.observe(TAIL_AT).map(|[word]| Told::from_word(word))
+    fn told(&self) -> Option<Tail> {
+        let line = self.block.tail_line();
+        beside::get(line).map(|(told, beside)| Tail { word: line[0], told, beside })
+    }
+
+    /// Takes the message beside a new tail, if there is nothing else to hand out, and if all
+    /// is as it should be: else [`look`](Self::look) says what it is.
+    #[inline]
+    pub(super) fn take_beside(&mut self) -> Option<(Beside, u32)> {
+        if !self.is_news() || !self.is_open() || self.core.next_header().is_some() {
+            return None;
+        }
+        let tail = self.told()?;
+        let record = tail.beside?;
+        let begins = tail.told.position.checked_sub(record.bytes())?;
+        let bytes = self.core.message_bytes(record.header());
+        if begins != self.core.tail() || bytes != Some(record.bytes()) {
+            return None;
+        }
+        self.take_tail(tail).ok()?;
+        self.hear();
+        // Nothing else is left, and its header is that of a message.
+        let taken = self.core.take(record.header()).ok().flatten()?;
+        Some((record, taken.payload.len))
+    }
+
+    /// The record that comes next, if it lies beside the tail.
+    #[inline]
+    pub(super) fn beside(&self) -> Option<&Beside> {
+        self.beside.as_ref().filter(|_| self.core.is_beside())
+    }
+
+    /// Writes the record that comes next to its place in the ring, if it lies beside the
+    /// tail: the peer writes the same there, sooner or later.
+    pub(super) fn settle_beside(&mut self) {
+        let (Some(record), Some(offset)) = (self.beside(), self.core.next_header()) else { return };
+        for (nth, word) in record.words().iter().enumerate() {
+            // A record lies inside.
+            let stored = self.ring.store_u64(offset as usize + 8 * nth, word.to_le());
+            debug_assert!(stored.is_ok());
+        }
     }
 
     #[inline]
@@ -219,7 +288,7 @@ impl Link {
         }
         if self.is_polled() && matches!(ended, Ended::PeerLost(_)) {
             // It may have written more before it went.
-            let _ = sealed::last_look(|| self.told()).map(|told| self.core.on_tail(told));
+            let _ = sealed::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
         self.ended = Some(ended);
         // Or our device would go on answering for us.
@@ -310,7 +379,7 @@ impl Link {
     /// Says STOP, to a sender that has not said goodbye.
     pub(super) fn stop(&mut self) {
         if self.is_open() && self.is_polled() {
-            sealed::last_look(|| self.told()).map(|told| self.take_in(told));
+            sealed::last_look(|| self.told()).map(|tail| self.take_in(tail));
         }
         if self.is_open() && !self.core.has_heard_goodbye() {
             self.core.stop();

@@ -20,6 +20,10 @@
 //! that is the sender's credit. So messages may have any size up to that of the ring, small
 //! ones share requests without being delayed for it, and nobody is ever told "not ready".
 //!
+//! Where the tail is written, a lone message of up to 40 bytes goes in the cache line of the
+//! tail, and lands in the ring behind it: whoever waits for it waits for one line
+//! ([`beside`](conn_core::buffered_write::beside)).
+//!
 //! The peer can write to the ring at any time, also to what it has told. So messages are
 //! copied first and looked at then, and headers are trusted in the copy only: whatever the
 //! peer does, a message does not change once it was handed out.

@@ -230,6 +230,9 @@ impl Receiver {
     /// never will be, [`RecvError::Peer`] once for each connection that failed.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Message, RecvError> {
+        if let Some(message) = self.take_beside() {
+            return Ok(message);
+        }
         loop {
             if let Some((start, len, peer)) = self.next_record()
                 && let Some(message) = self.chunks.message(start, len, peer)
@@ -373,6 +376,40 @@ impl Receiver {
 
 /// Handing out.
 impl Receiver {
+    /// Where the only link is that has a tail to look at, if nothing else is to be done: it
+    /// waits for its turn only when there are several.
+    #[inline]
+    fn alone(&self) -> Option<u32> {
+        match self.polled[..] {
+            [place] if self.open.is_none() && self.ready.is_empty() => Some(place),
+            _ => None,
+        }
+    }
+
+    /// The message beside the tail of the only link, if it is all that there is: the way of a
+    /// message for which somebody waits.
+    #[inline]
+    fn take_beside(&mut self) -> Option<Message> {
+        let place = self.alone()?;
+        let link = self.links.get_mut(place as usize)?.as_mut()?;
+        let (record, len) = link.take_beside()?;
+        let message = Message::short(&record, len, link.peer);
+        self.stats.messages += 1;
+        self.stats.bytes += u64::from(len);
+        self.close_copy(place);
+        Some(message)
+    }
+
+    /// Looks at the tail of the only link for a while, until it is another one.
+    #[inline]
+    fn await_tail(&self) {
+        const LOOKS: u32 = 16;
+        let link = self.alone().and_then(|place| self.links.get(place as usize)?.as_ref());
+        if let Some(link) = link {
+            let _ = (0..LOOKS).any(|_| link.is_news());
+        }
+    }
+
     /// The next message of the open copy: where it lies there, and whose it is. The copy is
     /// closed behind its last one.
     #[inline]
@@ -543,9 +580,15 @@ fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<Open> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
+        let from = link.core.read_pointer();
+        if let Some(record) = link.beside() {
+            let bytes = record.bytes();
+            let to = chunks.open().get_mut(..bytes as usize)?.as_chunks_mut::<8>().0;
+            to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
+            return Some(Open { place, from, until: from + bytes });
+        }
         // A header lies in the ring, whose memory is at least as long.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
-        let from = link.core.read_pointer();
         let available = (link.core.contiguous() - from).min(chunks.bytes());
         let record = link.core.message_bytes(word).filter(|bytes| *bytes <= available);
         if let Some(record) = record {
@@ -574,6 +617,7 @@ fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
+        link.settle_beside();
         // As in `copy`.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
         let from = link.core.read_pointer();

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::buffered_write::WriteSender;
-use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT};
+use conn_core::buffered_write::beside::LINE_BYTES;
+use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
-use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::WrId;
 use verbs_safe::{
     CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RegionId, RemoteSpan,
@@ -74,6 +74,8 @@ pub struct Sender {
     batch: CompletionBatch,
     tracker: Tracker,
     core: WriteSender,
+    /// Records that were not pushed, skipped ones with them.
+    records: u32,
     /// The ring of this end, and its name in the send queue.
     staging: SharedRegion,
     staging_id: RegionId,
@@ -116,8 +118,8 @@ impl Sender {
 
     pub(super) fn new(parts: SenderParts) -> Sender {
         let SenderParts { control, queue, cq, channel, tracker, core, config, .. } = parts;
-        let tail = remote(parts.peer_block, TAIL_AT, SEALED_BYTES);
-        debug_assert!(TAIL_AT + tail.len <= CONTROL_BYTES);
+        const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
+        let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
         Sender {
             // Relaxed: a number, and nothing that it would publish.
             number: SENDERS.fetch_add(1, Ordering::Relaxed),
@@ -130,6 +132,7 @@ impl Sender {
             tracker,
             by_immediate: core.has_window(),
             core,
+            records: 0,
             staging: parts.staging,
             staging_id: parts.staging_id,
             block: parts.block,
@@ -365,8 +368,10 @@ impl Sender {
             return Err(self.ended.clone().unwrap_or(Ended::Closed).into());
         };
         self.write_header(header);
+        self.records += 1;
         if let Some(skip) = skip {
             self.write_header(skip);
+            self.records += 1;
         }
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;

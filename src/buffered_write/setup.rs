@@ -1,10 +1,10 @@
 //! Making the halves of a connection.
 
+use conn_core::buffered_write::beside::LINE_BYTES;
 use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
 use conn_core::handshake::{Endpoint, ProtocolId};
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
-use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, ProtectionDomain, QueuePair, QueuePairConfig, RecvSide,
     RemoteAccess, SharedRegion,
@@ -60,7 +60,7 @@ impl NewSender {
                 access: WRITES,
                 max_send_wr: depth,
                 send_slots: config.send_queue,
-                send_slot_bytes: inline.max(SEALED_BYTES as u32) as usize,
+                send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
                 max_inline: inline,
                 ..QueuePairConfig::new(&cq, &cq)
             },

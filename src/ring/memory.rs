@@ -72,6 +72,19 @@ impl ControlBlock {
         sealed::observe(&self.0, at as usize)
     }
 
+    /// The word of the tail, which is news only when it differs from the last one.
+    #[inline]
+    pub(crate) fn tail_word(&self) -> u64 {
+        u64::from_le(self.0.observe_arrival(TAIL_AT as usize).unwrap_or_default())
+    }
+
+    /// The line of the tail.
+    #[inline]
+    pub(crate) fn tail_line(&self) -> [u64; 8] {
+        let load = |nth| self.0.observe_arrival(TAIL_AT as usize + 8 * nth);
+        std::array::from_fn(|nth| u64::from_le(load(nth).unwrap_or_default()))
+    }
+
     /// Stores the tail, for a peer that reads it: all that was stored before it is there.
     #[inline]
     pub(crate) fn publish_tail(&self, word: u64) {

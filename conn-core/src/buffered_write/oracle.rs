@@ -50,11 +50,13 @@ pub struct Shape {
     pub window: Option<u32>,
 }
 
-/// A write on its way to the receiver: bytes at places of the ring, and then the tail.
+/// A write on its way to the receiver: bytes at places of the ring, and then the tail, if it
+/// has not gone before them with the record beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     bytes: Vec<(usize, Vec<u8>)>,
-    tail: Told,
+    tail: Option<Told>,
+    beside: Option<Vec<u8>>,
 }
 
 /// Both ends, their memory, and what is on its way.
@@ -65,6 +67,10 @@ pub struct Connection {
     window: Option<u32>,
     sender_memory: Vec<u8>,
     receiver_memory: Vec<u8>,
+    /// What lay beside the tail that arrived last.
+    beside: Vec<u8>,
+    /// Records that have gathered, and were not pushed.
+    gathered: u32,
     there: VecDeque<Written>,
     back: VecDeque<Update>,
     /// Accepted and not handed out.
@@ -88,6 +94,8 @@ impl Connection {
             window,
             sender_memory: memory.clone(),
             receiver_memory: memory,
+            beside: Vec::new(),
+            gathered: 0,
             there: VecDeque::new(),
             back: VecDeque::new(),
             model: VecDeque::new(),
@@ -122,6 +130,7 @@ impl Connection {
                     self.sender_memory[at..at + 8].copy_from_slice(&header.word.to_le_bytes());
                 }
                 self.model.push_back(vec![self.sent; len.into()]);
+                self.gathered += 1 + u32::from(skip.is_some());
             }
         }
     }
@@ -153,19 +162,30 @@ impl Connection {
         }
         assert_eq!(push.tail, Told { position, is_last: self.is_closed });
         self.sender.mark_pushed(&push);
-        self.there.push_back(Written { bytes, tail: push.tail });
+        let goes_beside = self.window.is_none() && core::mem::take(&mut self.gathered) == 1;
+        let tail = Some(push.tail);
+        if goes_beside && gathered <= beside::MAX_RECORD {
+            let record = bytes.iter().flat_map(|(_, byte)| byte.clone()).collect();
+            self.there.push_back(Written { bytes: Vec::new(), tail, beside: Some(record) });
+            self.there.push_back(Written { bytes, tail: None, beside: None });
+        } else {
+            self.there.push_back(Written { bytes, tail, beside: None });
+        }
     }
 
     fn arrive(&mut self) {
-        let Some(Written { bytes, tail }) = self.there.pop_front() else { return };
+        let Some(Written { bytes, tail, beside }) = self.there.pop_front() else { return };
         for (at, content) in bytes {
             self.receiver_memory[at..at + content.len()].copy_from_slice(&content);
         }
+        let Some(tail) = tail else { return };
         let before = self.receiver.tail();
-        let new = match self.window {
-            Some(_) => self.receiver.on_immediate(tail.to_imm()),
-            None => self.receiver.on_tail(Told::from_word(tail.to_word())),
+        let new = match (self.window, &beside) {
+            (Some(_), _) => self.receiver.on_immediate(tail.to_imm()),
+            (None, Some(record)) => self.receiver.on_tail_beside(tail, record.len() as u64),
+            (None, None) => self.receiver.on_tail(Told::from_word(tail.to_word())),
         };
+        self.beside = beside.unwrap_or_default();
         assert_eq!(new, Ok(tail.position - before), "an honest push");
     }
 
@@ -177,16 +197,22 @@ impl Connection {
             return;
         };
         assert!(!self.receiver.has_ended());
+        let is_beside = self.receiver.is_beside();
+        let in_ring = self.receiver.contiguous() - self.receiver.read_pointer();
+        assert_eq!(in_ring == 0, is_beside, "it lies in the ring, or beside the tail");
         let at = self.at(offset);
-        let word = self.receiver_memory[at..at + 8].try_into().expect("8 bytes");
+        let header = if is_beside { &self.beside[..8] } else { &self.receiver_memory[at..at + 8] };
+        let word = header.try_into().expect("8 bytes");
         let Some(record) = self.receiver.take(u64::from_le_bytes(word)).expect("a record") else {
             return;
         };
         let expected = self.model.pop_front().expect("a message that was sent");
         let span = record.payload;
-        let content: Vec<u8> = (0..u64::from(span.len))
-            .map(|i| self.receiver_memory[self.at(span.offset + i)])
-            .collect();
+        let lies = |i| match is_beside {
+            true => self.beside[8 + i as usize],
+            false => self.receiver_memory[self.at(span.offset + i)],
+        };
+        let content: Vec<u8> = (0..u64::from(span.len)).map(lies).collect();
         assert_eq!(content, expected);
     }
 
@@ -268,6 +294,12 @@ impl Connection {
                 let told = receiver.ring.clone();
                 assert!(position <= told.head() + receiver.geometry().capacity());
             }
+            Err(_) => assert_eq!(receiver, self.receiver),
+        }
+        // A record that is as long as this says, beside the same tail.
+        let (mut receiver, bytes) = (self.receiver.clone(), u64::from(by.unsigned_abs()) / 3);
+        match receiver.on_tail_beside(Told { position, is_last }, bytes) {
+            Ok(_) => assert!(receiver.in_ring >= self.receiver.in_ring),
             Err(_) => assert_eq!(receiver, self.receiver),
         }
     }

@@ -82,6 +82,8 @@ fn each_lie_is_named() {
         receiver.on_tail(told(8, false)),
         Err(PushedError::Tail(TailError::Backwards { by: 8 }))
     );
+    let early = PushedError::Beside { by: 8 };
+    assert_eq!(receiver.on_tail_beside(told(32, false), 24), Err(early));
     assert_eq!(receiver.on_tail(told(16, true)), Ok(0));
     assert_eq!(receiver.on_tail(told(24, true)), Err(PushedError::AfterEnd));
     assert_eq!(receiver.on_tail(told(16, false)), Err(PushedError::AfterEnd), "goodbye taken back");

@@ -43,6 +43,7 @@
 //! |---|---|---|
 //! | [`TAIL_AT`] | the [tail](super::Told); the last one is FIN | the sender |
 //! | 8 | its seal | the sender |
+//! | 16 | Buffered Write: maybe a short record [beside](crate::buffered_write::beside) the tail | the sender |
 //! | [`HEAD_AT`] | the [head](super::Told); the last one is STOP | the receiver |
 //! | [`TAKEN_AT`] | Buffered Write: immediates taken, whose receives are posted again. Buffered Read: up to where it has read | the receiver |
 //! | 80 | the seal of both | the receiver |

@@ -26,7 +26,7 @@ impl Receiver {
         loop {
             for _ in 0..Self::TRIES_PER_STEP {
                 match try_recv(self) {
-                    Err(RecvError::Empty) => {}
+                    Err(RecvError::Empty) => self.await_tail(),
                     done => return done,
                 }
             }

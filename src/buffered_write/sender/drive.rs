@@ -1,5 +1,6 @@
 //! Driving the device: pushes, completions, and what the receiver has told.
 
+use conn_core::buffered_write::beside::{self, MAX_RECORD};
 use conn_core::buffered_write::{Piece, Push, ToldError};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::seal::SEALED_BYTES;
@@ -37,6 +38,7 @@ impl Sender {
         let before = self.core.pushed();
         self.stage_push(&push, awaited).map_err(|e| self.fail_device(&e))?;
         self.core.mark_pushed(&push);
+        self.records = 0;
         self.stats.pushes += 1;
         self.stats.pushed_bytes += push.tail.position - before;
         self.post()
@@ -61,6 +63,10 @@ impl Sender {
                 self.stage_last(second, push, awaited)
             }
             _ if self.by_immediate => self.stage_last(Piece { offset: 0, len: 0 }, push, awaited),
+            [Some(piece), None] if self.goes_beside(piece, push) => {
+                self.stage_beside(piece, push, awaited)?;
+                self.stage_piece(piece, push.tail.position)
+            }
             pieces => {
                 for piece in pieces.into_iter().flatten() {
                     self.stage_piece(piece, before)?;
@@ -70,10 +76,10 @@ impl Sender {
         }
     }
 
-    /// A piece that others follow: its completion acknowledges what was pushed `before`.
+    /// A piece whose completion is not waited for, and acknowledges all up to `end`.
     #[inline]
-    fn stage_piece(&mut self, piece: Piece, before: u64) -> Result<(), StageError> {
-        let signalled = self.plan(before, false)?;
+    fn stage_piece(&mut self, piece: Piece, end: u64) -> Result<(), StageError> {
+        let signalled = self.plan(end, false)?;
         let to = remote(self.peer_ring, piece.offset, piece.len.into());
         self.stage_bytes(piece, SendOp::Write { len: piece.len, remote: to }, signalled)
     }
@@ -95,6 +101,31 @@ impl Sender {
         let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
         sealed::put(&[push.tail.to_word()], slot).ok_or(StageError::NoSlot)?;
         let write = SendOp::Write { len: SEALED_BYTES as u32, remote: self.peer_tail };
+        self.queue.stage(write, signalled)
+    }
+
+    /// Whether what is pushed is one short record, which goes with its tail. A goodbye comes
+    /// last: nothing may land when the peer has heard it.
+    #[inline]
+    fn goes_beside(&self, piece: Piece, push: &Push) -> bool {
+        self.records == 1 && u64::from(piece.len) <= MAX_RECORD && !push.tail.is_last
+    }
+
+    /// The tail, and the record beside it: it is in the peer's memory with that, before it
+    /// lands in the ring.
+    #[inline]
+    fn stage_beside(&mut self, piece: Piece, push: &Push, awaited: bool) -> Result<(), StageError> {
+        let signalled = self.plan(push.tail.position, awaited)?;
+        let mut record = [0; MAX_RECORD as usize / 8];
+        let record = &mut record[..piece.len as usize / 8];
+        for (nth, word) in record.iter_mut().enumerate() {
+            // A piece lies in the ring, in whole words.
+            let loaded = self.staging.load_u64(piece.offset as usize + 8 * nth);
+            *word = u64::from_le(loaded.unwrap_or_default());
+        }
+        let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
+        let len = beside::put(push.tail, record, slot).ok_or(StageError::NoSlot)?;
+        let write = SendOp::Write { len: len as u32, remote: self.peer_tail };
         self.queue.stage(write, signalled)
     }
 

@@ -1,0 +1,207 @@
+//! A short record that is told beside the tail, in one write.
+//!
+//! A record and the tail behind it lie in different cache lines, and whoever waits for both
+//! waits for one after the other. So where the tail is written, a push of one short record
+//! writes all of it to the line of the tail, and only then to the ring. Of what it finds
+//! beside a tail, a receiver knows that it is the last record before it, and that the ring
+//! holds all records before that one; the record itself follows there, before any later tail.
+//!
+//! | byte | word |
+//! |---|---|
+//! | 0 | the [tail](Told) with bit 1 set, which positions do not have |
+//! | 8 | the [seal](crate::seal) of all the others |
+//! | 16 | the record's header; its lower half is the payload's length |
+//! | 24 | the payload, in whole words |
+//!
+//! The seal fits when all of it has been written, in whatever order; words of an earlier line
+//! that are behind the record are not looked at. A tail without a record is sealed alone.
+
+use crate::ring::{HEADER_BYTES, Told};
+use crate::seal::{opened, seal_of};
+
+/// Bytes of the line: those before the head in a control block.
+pub const LINE_BYTES: u64 = 64;
+/// Longest record that is told beside a tail, in bytes: a payload of 40.
+pub const MAX_RECORD: u64 = LINE_BYTES - RECORD_AT as u64;
+
+const RECORD_AT: usize = 16;
+const WORDS: usize = (LINE_BYTES as usize - RECORD_AT) / 8;
+/// In the tail's word: a record lies beside it.
+const BESIDE: u64 = 2;
+
+/// A record that was told beside the tail: what a receiver has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    words: [u64; WORDS],
+    used: usize,
+}
+
+impl Beside {
+    /// The record of these words, the header first; `None` if they are no record that fits.
+    #[inline]
+    fn new(words: [u64; WORDS]) -> Option<Self> {
+        let used = (u64::from(words[0] as u32) + u64::from(HEADER_BYTES)).div_ceil(8) as usize;
+        (used <= WORDS).then_some(Self { words, used })
+    }
+
+    /// Its header.
+    #[inline]
+    pub fn header(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// Its bytes in the ring: at most [`MAX_RECORD`].
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        8 * self.used as u64
+    }
+
+    /// Its words, as numbers: the header, and the payload.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.used]
+    }
+
+    #[inline]
+    fn seal(&self, tail: u64) -> u64 {
+        let mut sealed = [tail; WORDS + 1];
+        sealed[1..].copy_from_slice(&self.words);
+        seal_of(&sealed[..=self.used])
+    }
+}
+
+/// Writes a tail, and the record of `words` beside it, as the receiver is to find them; how
+/// many bytes that are. `None` if `out` is too short, or they are no record that fits.
+///
+/// ```
+/// use conn_core::{buffered_write::beside, ring::Told};
+///
+/// let tail = Told { position: 24, is_last: false };
+/// let (mut line, record) = ([0; 64], [9, 0x0706_0504_0302_0100, 0x08]); // of 9 bytes, at 0
+/// assert_eq!(beside::put(tail, &record, &mut line), Some(16 + 24));
+///
+/// let words = std::array::from_fn(|nth| u64::from_le_bytes(line[8 * nth..][..8].try_into().unwrap()));
+/// let (told, record) = beside::get(words).unwrap();
+/// assert_eq!((told, record.unwrap().bytes()), (tail, 24));
+/// ```
+#[inline]
+pub fn put(tail: Told, words: &[u64], out: &mut [u8]) -> Option<usize> {
+    let mut record = [0; WORDS];
+    record.get_mut(..words.len())?.copy_from_slice(words);
+    let record = Beside::new(record).filter(|record| record.used == words.len())?;
+    let word = tail.to_word() | BESIDE;
+    let (to, _) = out.get_mut(..RECORD_AT + 8 * record.used)?.as_chunks_mut::<8>();
+    to[0] = word.to_le_bytes();
+    to[1] = record.seal(word).to_le_bytes();
+    for (to, word) in to[2..].iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    Some(8 * to.len())
+}
+
+/// What the words of a line tell; `None` while they are being written.
+#[inline]
+pub fn get(line: [u64; 8]) -> Option<(Told, Option<Beside>)> {
+    let [tail, seal, words @ ..] = line;
+    if tail & BESIDE == 0 {
+        return opened([tail], seal).map(|[tail]| (Told::from_word(tail), None));
+    }
+    let record = Beside::new(words).filter(|record| record.seal(tail) == seal)?;
+    Some((Told::from_word(tail & !BESIDE), Some(record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words_of(line: &[u8; 64]) -> [u64; 8] {
+        let words = line.as_chunks::<8>().0;
+        core::array::from_fn(|nth| u64::from_le_bytes(words[nth]))
+    }
+
+    /// Writes the line of a record of `len` bytes of `fill` that ends at `position`, or a
+    /// tail alone, over what is there; how many bytes were written.
+    fn write(line: &mut [u8; 64], position: u64, len: Option<u32>, fill: u64) -> usize {
+        let tail = Told { position, is_last: false };
+        let Some(len) = len else {
+            let word = tail.to_word();
+            line[..8].copy_from_slice(&word.to_le_bytes());
+            line[8..16].copy_from_slice(&seal_of(&[word]).to_le_bytes());
+            return 16;
+        };
+        let mut words = [fill; WORDS];
+        words[0] = position << 29 | u64::from(len);
+        let used = 1 + len.div_ceil(8) as usize;
+        put(tail, &words[..used], line).unwrap()
+    }
+
+    #[test]
+    fn every_length_that_fits_comes_back_and_no_other_is_taken() {
+        for len in 0..=64_u32 {
+            let tail = Told { position: 4096, is_last: len % 2 == 1 };
+            let (mut line, mut words) = ([0xa5; 64], [7; 9]);
+            words[0] = 4000 << 29 | u64::from(len);
+            let used = 1 + len.div_ceil(8) as usize;
+            let put = put(tail, &words[..used], &mut line);
+            assert_eq!(put, (len <= 40).then_some(16 + 8 * used), "{len}");
+            if put.is_some() {
+                let (told, record) = get(words_of(&line)).unwrap();
+                let record = record.unwrap();
+                assert_eq!(
+                    (told, record.words(), record.header()),
+                    (tail, &words[..used], words[0])
+                );
+            }
+        }
+        let mut line = [0; 64];
+        let tail = Told { position: 16, is_last: false };
+        assert_eq!(put(tail, &[8], &mut line), None, "less than the header says");
+        assert_eq!(put(tail, &[8, 1], &mut line[..31]), None);
+        assert_eq!(put(tail, &[], &mut line), None);
+        let nothing = Told { position: 0, is_last: false };
+        assert_eq!(get([0; 8]), Some((nothing, None)), "nobody has written");
+    }
+
+    #[test]
+    fn a_length_that_fits_no_line_is_never_followed() {
+        for len in [41, 1 << 29, u32::MAX] {
+            let words = [u64::from(len), 0, 0, 0, 0, 0];
+            for used in 0..=WORDS {
+                let mut sealed = [16 | BESIDE; WORDS + 1];
+                sealed[1..].copy_from_slice(&words);
+                let [a, b, c, d, e, f] = words;
+                let line = [16 | BESIDE, seal_of(&sealed[..=used]), a, b, c, d, e, f];
+                assert_eq!(get(line), None);
+            }
+        }
+    }
+
+    proptest! {
+        /// Some bytes of a line have come, and others not yet: it is the old one, the new
+        /// one, or none.
+        #[test]
+        fn a_mixture_of_two_lines_is_none(
+            from in 0..1_u64 << 40,
+            by in 1..64_u64,
+            lens in any::<[Option<u8>; 2]>(),
+            fills in any::<[u64; 2]>(),
+            mask: u64,
+        ) {
+            let len = |nth: usize| lens[nth].map(|len| u32::from(len % 41));
+            let mut old = [0; 64];
+            write(&mut old, 8 * from, len(0), fills[0]);
+            let mut new = old;
+            let written = write(&mut new, 8 * (from + by), len(1), fills[1]);
+            let mut mixed = old;
+            for byte in (0..written).filter(|byte| mask >> byte & 1 == 1) {
+                mixed[byte] = new[byte];
+            }
+            let found = get(words_of(&mixed));
+            let whole = [get(words_of(&old)), get(words_of(&new))];
+            prop_assert!(found.is_none() || whole.contains(&found));
+            prop_assert!(whole.iter().all(Option::is_some));
+        }
+    }
+}
