@@ -238,7 +238,10 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
             if count == out.len() {
                 break;
             }
-            count += self.drain_summary(s, &mut out[count..]);
+            // Relaxed: a bit that happened before is seen, and nothing is read through it.
+            if self.summary(s).load(Ordering::Relaxed) != 0 {
+                count += self.drain_summary(s, &mut out[count..]);
+            }
         }
         count
     }
@@ -246,10 +249,6 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     /// Empties the leaves under summary word `s`, or as many as fit.
     fn drain_summary(&self, s: usize, out: &mut [u32]) -> usize {
         let summary = self.summary(s);
-        // Relaxed: a bit that happened before is seen, and nothing is read through it.
-        if summary.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
         let (mut pending, mut count) = (summary.swap(0, SUMMARY_TAKE), 0);
         while pending != 0 {
             let leaf = s * 64 + pending.trailing_zeros() as usize;

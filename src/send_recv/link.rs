@@ -33,6 +33,16 @@ enum State {
     Dead,
 }
 
+/// What is still to be done for a link that was settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owed {
+    Nothing,
+    /// To post what has gathered: when there is more of it, or the receiver is idle.
+    Rest,
+    /// More, which no completion will announce.
+    More,
+}
+
 /// How far this end is with its goodbye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Farewell {
@@ -83,6 +93,8 @@ pub(crate) struct Link {
     is_silent: bool,
     /// Whether the receiver has it on its list of links to settle.
     pub(super) marked: bool,
+    /// Whether it is among those that rest until the receiver is idle.
+    pub(super) rests: bool,
     /// Whether it is among those that have ended.
     pub(super) noted: bool,
 }
@@ -144,6 +156,7 @@ impl Link {
             peer: Peer(u32::MAX),
             is_silent: false,
             marked: false,
+            rests: false,
             noted: false,
         }
     }
@@ -415,10 +428,10 @@ impl Link {
         }
     }
 
-    /// Reposts and grants what is due (all that there is when `idle`). Returns
-    /// whether there is more to come without a completion announcing it, be it an error.
+    /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
+    /// owed, be it to tell an error.
     #[inline]
-    pub(crate) fn settle(&mut self, idle: bool) -> bool {
+    pub(crate) fn settle(&mut self, idle: bool) -> Owed {
         self.book();
         if self.state == State::Open {
             // A sender that is out of credits waits for every single buffer, even
@@ -434,24 +447,28 @@ impl Link {
                 Err(ended) => drop(self.fail(ended)),
             }
         }
-        self.marked = match (self.state, &mut self.source) {
+        let owed = match (self.state, &mut self.source) {
             // It waits to be told; and messages may have come before it, since the queue
             // was found empty.
             _ if self.error.is_some() => {
                 self.untold = self.untold.saturating_add(1);
-                true
+                Owed::More
             }
-            (State::Open, Source::Own(own)) => own.waiting() > 0,
-            (State::Open, Source::Shared(member)) => member.has_outstanding(),
-            (_, Source::Own(_)) => false,
+            (State::Open, Source::Own(own)) if own.waiting() == 0 => Owed::Nothing,
+            (State::Open, Source::Own(_)) if !idle => Owed::Rest,
+            (State::Open, Source::Own(_)) => Owed::More,
+            (State::Open, Source::Shared(member)) if !member.has_outstanding() => Owed::Nothing,
+            (State::Open, Source::Shared(_)) => Owed::More,
+            (_, Source::Own(_)) => Owed::Nothing,
             // Once idle, all that had arrived is booked, and the share goes back.
-            (_, Source::Shared(_)) if !idle => true,
+            (_, Source::Shared(_)) if !idle => Owed::More,
             (_, Source::Shared(member)) => {
                 member.leave();
-                false
+                Owed::Nothing
             }
         };
-        self.marked
+        self.marked = owed == Owed::More;
+        owed
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use conn_core::control::Control;
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
 
-use super::link::{Arrival, Link, Work};
+use super::link::{Arrival, Link, Owed, Work};
 use super::links::Links;
 use super::message::{Message, OpenPack, Peer};
 use super::returns::{Returns, SlotReturn};
@@ -58,6 +58,9 @@ pub struct Receiver {
     pub(super) links: Links,
     /// Places of links whose books have changed since they were last looked after.
     dirty: Vec<u32>,
+    /// Places of links that need not be looked after until they are marked again, or the
+    /// receiver is idle: of many peers most have gathered a few buffers.
+    resting: Vec<u32>,
     pub(super) returns: Arc<Returns>,
     freed: Box<[u32]>,
     open_pack: Option<OpenPack>,
@@ -99,6 +102,7 @@ impl Receiver {
             run_of: (Peer(u32::MAX), u32::MAX),
             links: Links::new(policy.max_peers, policy.linger),
             dirty: Vec::with_capacity(policy.max_peers as usize),
+            resting: Vec::new(),
             returns,
             freed: vec![0; 64].into_boxed_slice(),
             open_pack: None,
@@ -475,17 +479,33 @@ impl Receiver {
     /// is reported when all that may have come before was polled, busy or not.
     #[inline]
     fn settle(&mut self, idle: bool) -> Result<(), RecvError> {
+        // The place of a link that has gone may be there once more.
+        if idle || self.resting.len() > 2 * self.policy.max_peers as usize {
+            self.wake_resting();
+        }
         let all = |polls| polls > self.cq.capacity() / self.policy.poll_batch + 1;
-        let (links, mut trouble) = (&mut self.links, None);
+        let (links, resting, mut trouble) = (&mut self.links, &mut self.resting, None);
         self.dirty.retain(|&place| {
             let Some(link) = links.get_mut(place) else { return false };
-            let stays = link.settle(idle);
-            if stays && trouble.is_none() && link.untold().is_some_and(all) {
+            let owed = link.settle(idle);
+            if owed == Owed::Rest && !std::mem::replace(&mut link.rests, true) {
+                resting.push(place);
+            }
+            if owed == Owed::More && trouble.is_none() && link.untold().is_some_and(all) {
                 trouble = report(link);
             }
-            stays
+            owed == Owed::More
         });
         trouble.map_or(Ok(()), Err)
+    }
+
+    fn wake_resting(&mut self) {
+        for place in self.resting.drain(..) {
+            if let Some(link) = self.links.get_mut(place) {
+                link.rests = false;
+                mark(&mut self.dirty, link, place);
+            }
+        }
     }
 
     /// Sleeps until something happens: a completion, or a buffer freed elsewhere.

@@ -140,6 +140,8 @@ pub(super) struct Outbox {
     cq: CompletionQueue,
     batch: CompletionBatch,
     queues: Vec<Sending>,
+    /// Those that there may be room on, each once.
+    ready: Vec<usize>,
     /// By rank.
     routes: Box<[Route]>,
     index: Index,
@@ -163,6 +165,8 @@ struct Sending {
     queue: SendQueue,
     /// Requests since the last one that was signalled.
     unsignalled: u32,
+    /// Whether it is among those that there is room on.
+    is_ready: bool,
 }
 
 impl Sending {
@@ -183,15 +187,43 @@ impl Outbox {
         spin: bool,
     ) -> Outbox {
         let index = Index::new(queues.iter().map(SendQueue::queue_id));
-        let queues = queues.into_iter().map(|queue| Sending { queue, unsignalled: 0 }).collect();
+        let sending = |queue| Sending { queue, unsignalled: 0, is_ready: true };
+        let queues: Vec<Sending> = queues.into_iter().map(sending).collect();
+        let ready = (0..queues.len()).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
         let (routes, watch) = (routes.into(), Watch::new(spin));
-        Outbox { cq, batch, queues, routes, index, signal_every, awaited: 0, watch }
+        Outbox { cq, batch, queues, ready, routes, index, signal_every, awaited: 0, watch }
     }
 
     #[inline]
     fn of(&self, rank: usize) -> &Sending {
         &self.queues[self.routes[rank].queue]
+    }
+
+    /// Whether each rank has a queue of its own, of the same number.
+    pub(super) fn is_one_to_one(&self) -> bool {
+        self.routes.iter().enumerate().all(|(rank, route)| route.queue == rank)
+    }
+
+    /// The queues that there may be room on: of many, most have none. They are to be given
+    /// [back](Self::put_ready).
+    #[inline]
+    pub(super) fn take_ready(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Keeps of those queues that there is still room on; the others are among them again
+    /// when something of theirs has completed.
+    #[inline]
+    pub(super) fn put_ready(&mut self, mut queues: Vec<usize>) {
+        queues.retain(|&at| {
+            let sending = &mut self.queues[at];
+            sending.is_ready = sending.room() > 0;
+            sending.is_ready
+        });
+        // Meanwhile others may have come.
+        queues.append(&mut self.ready);
+        self.ready = queues;
     }
 
     /// Requests to this rank that can be staged now.
@@ -326,6 +358,9 @@ impl Outbox {
             self.awaited = self.awaited.saturating_sub(1);
             let before = sending.queue.retired_total();
             sending.queue.retire(&completion)?;
+            if !std::mem::replace(&mut sending.is_ready, true) {
+                self.ready.push(at);
+            }
             each(at, &sending.queue, before)?;
         }
         Ok(taken)
@@ -358,6 +393,9 @@ pub(super) struct Inbox {
     cq: CompletionQueue,
     batch: CompletionBatch,
     queues: Vec<Receiving>,
+    /// Those that something has arrived on since they were looked after; one may be there
+    /// more than once.
+    touched: Vec<usize>,
     index: Index,
     repost_batch: usize,
     datagrams: bool,
@@ -412,7 +450,8 @@ impl Inbox {
         let queues = queues.into_iter().map(receiving).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
         let (repost_batch, looks) = (repost_batch as usize, Watch::new(spin).looks());
-        Inbox { cq, batch, queues, index, repost_batch, datagrams, looks }
+        let touched = Vec::with_capacity(poll_batch as usize);
+        Inbox { cq, batch, queues, touched, index, repost_batch, datagrams, looks }
     }
 
     /// Shows `each` what has arrived; returns how much.
@@ -431,6 +470,9 @@ impl Inbox {
         for completion in self.batch.drain() {
             let position = self.index.of(completion.queue_id());
             let Some(receiving) = self.queues.get_mut(position) else { continue };
+            if self.touched.last() != Some(&position) {
+                self.touched.push(position);
+            }
             // What was answered in this batch may have been followed by as many messages:
             // they cannot wait until the rest of it is.
             receiving.repost(self.repost_batch)?;
@@ -447,6 +489,7 @@ impl Inbox {
     /// Posts receives again, where enough of them have gathered.
     #[inline]
     pub(super) fn repost(&mut self) -> Result<()> {
-        self.queues.iter_mut().try_for_each(|receiving| receiving.repost(self.repost_batch))
+        let (queues, least) = (&mut self.queues, self.repost_batch);
+        self.touched.drain(..).try_for_each(|position| queues[position].repost(least))
     }
 }

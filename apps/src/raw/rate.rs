@@ -34,6 +34,9 @@ struct Pump<'a> {
     limit: u64,
     /// Whether time is up.
     over: bool,
+    /// Whether each queue pair has a send queue of its own: then those are looked at that
+    /// there may be room on.
+    one_to_one: bool,
 }
 
 /// One queue pair.
@@ -47,7 +50,7 @@ struct Lane {
 }
 
 impl<'a> Pump<'a> {
-    fn new(plan: &'a Plan, limit: u64) -> Pump<'a> {
+    fn new(plan: &'a Plan, limit: u64, one_to_one: bool) -> Pump<'a> {
         let lane = |rank| {
             let size = plan.size_of(rank);
             let back = Payload::new(size as usize, rank as u64);
@@ -58,7 +61,7 @@ impl<'a> Pump<'a> {
             Lane { size, sent: 0, done: false, out, back }
         };
         let lanes = (0..plan.qps as usize).map(lane).collect();
-        Pump { plan, lanes, limit, over: false }
+        Pump { plan, lanes, limit, over: false, one_to_one }
     }
 
     fn is_done(&self) -> bool {
@@ -68,30 +71,46 @@ impl<'a> Pump<'a> {
     /// Posts a list to each queue pair that has room for one; how many messages in all.
     #[inline]
     fn post(&mut self, outbox: &mut Outbox, remote: Option<&Remote>) -> Result<u64> {
-        let plan = self.plan;
-        let mut staged = 0;
-        for (rank, lane) in self.lanes.iter_mut().enumerate() {
-            let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
-            // Where time is up, one more message makes the last ones complete.
-            let count = u64::from(if self.over { room.min(1) } else { room });
-            let count = count.min(self.limit - lane.sent);
-            for _ in 0..count {
-                let op = message(plan, rank, lane.sent, lane.size, remote)?;
-                lane.sent += 1;
-                lane.done = self.over || lane.sent == self.limit;
-                if plan.verify && plan.op != Op::Read {
-                    let size = lane.size as usize;
-                    outbox.stage(rank, op, lane.done, |slot| lane.out.fill(&mut slot[..size]))?;
-                } else {
-                    outbox.stage_unfilled(rank, op, lane.done)?;
-                }
-            }
-            if count > 0 {
-                outbox.post(rank)?;
-            }
-            staged += count;
+        if !self.one_to_one {
+            return (0..self.lanes.len())
+                .try_fold(0, |staged, rank| Ok(staged + self.post_to(rank, outbox, remote)?));
         }
+        let (ready, mut staged) = (outbox.take_ready(), 0);
+        for rank in &ready {
+            staged += self.post_to(*rank, outbox, remote)?;
+        }
+        outbox.put_ready(ready);
         Ok(staged)
+    }
+
+    /// Posts a list to a queue pair, as far as there is room.
+    #[inline]
+    fn post_to(
+        &mut self,
+        rank: usize,
+        outbox: &mut Outbox,
+        remote: Option<&Remote>,
+    ) -> Result<u64> {
+        let (plan, lane) = (self.plan, &mut self.lanes[rank]);
+        let room = if lane.done { 0 } else { outbox.room(rank).min(plan.batch) };
+        // Where time is up, one more message makes the last ones complete.
+        let count = u64::from(if self.over { room.min(1) } else { room });
+        let count = count.min(self.limit - lane.sent);
+        for _ in 0..count {
+            let op = message(plan, rank, lane.sent, lane.size, remote)?;
+            lane.sent += 1;
+            lane.done = self.over || lane.sent == self.limit;
+            if plan.verify && plan.op != Op::Read {
+                let size = lane.size as usize;
+                outbox.stage(rank, op, lane.done, |slot| lane.out.fill(&mut slot[..size]))?;
+            } else {
+                outbox.stage_unfilled(rank, op, lane.done)?;
+            }
+        }
+        if count > 0 {
+            outbox.post(rank)?;
+        }
+        Ok(count)
     }
 
     /// Takes completions, and looks at what READs have brought.
@@ -131,7 +150,8 @@ pub(super) fn send(
         EndOfLoad::After(time) => (u64::MAX, time),
     };
     let End { outbox, remote, .. } = end;
-    let (mut pump, mut watch) = (Pump::new(plan, limit), Watch::new(spin));
+    let mut pump = Pump::new(plan, limit, outbox.is_one_to_one());
+    let mut watch = Watch::new(spin);
     let (start, stride) = (Instant::now(), stride(plan.largest()));
     let mut until_look = stride;
     while !pump.is_done() || outbox.outstanding() > 0 {
