@@ -71,13 +71,14 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A mirrored ring of 1 MiB, READs of at most 64 KiB, up to 4 of them at once.
+    /// A mirrored ring of 2 MiB, READs of at most 256 KiB, up to 4 of them at once. With 1 MiB,
+    /// `soft0` has a sixth less bandwidth, and messages of some kilobytes a fifth less latency.
     fn default() -> Config {
         Config {
-            ring: RingShape::default(),
+            ring: RingShape { ring_bytes: 2 << 20, ..RingShape::default() },
             pages: Pages::Normal,
             peer_ring_bytes: 64 << 20,
-            max_read_bytes: 64 << 10,
+            max_read_bytes: 256 << 10,
             reads: 4,
             ahead: true,
             head_threshold: 0,
@@ -156,7 +157,7 @@ mod tests {
         let small = RingShape { ring_bytes: 100, ..ok.ring };
         let cases = [
             ("ring_bytes", Config { ring: small, ..ok }),
-            ("ring_bytes", Config { pages: Pages::Huge2M, ..ok }),
+            ("ring_bytes", Config { pages: Pages::Huge2M, ring: RingShape::default(), ..ok }),
             ("peer_ring_bytes", Config { peer_ring_bytes: 1, ..ok }),
             ("max_read_bytes", Config { max_read_bytes: 7, ..ok }),
             ("reads", Config { reads: 0, ..ok }),

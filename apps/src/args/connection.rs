@@ -64,7 +64,8 @@ pub(crate) struct ConnectionArgs {
     /// Where the signal of a message is, which says so [default: separate]
     #[arg(long, value_enum, value_name = "WHERE", help_heading = DIRECT_READ)]
     pub(crate) signal_at: Option<Signal>,
-    /// Bytes of the ring, a power of two [default: 1 MiB, or more for long messages]
+    /// Bytes of the ring, a power of two [default: 1 MiB, of Buffered Read 2 MiB, or more
+    /// for long messages]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) ring_bytes: Option<u32>,
     /// Freed bytes that are worth telling the sender; 0: a quarter of the ring [default: 0]

@@ -43,7 +43,7 @@ impl Kind for BufferedRead {
 
     fn config(common: &Common, args: &ConnectionArgs, _: Purpose, size: u32) -> Config {
         let base = Config::default();
-        let ring = shape(args, size);
+        let ring = shape(args, size, base.ring);
         Config {
             ring,
             peer_ring_bytes: base.peer_ring_bytes.max(ring.ring_bytes),

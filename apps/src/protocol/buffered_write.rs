@@ -66,7 +66,7 @@ impl Kind for BufferedWrite {
 
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let base = Config::default();
-        let ring = shape(args, size);
+        let ring = shape(args, size, base.ring);
         let batch_bytes = if purpose == Purpose::Throughput { BATCH_BYTES } else { 0 };
         Config {
             ring,

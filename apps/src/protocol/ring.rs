@@ -7,10 +7,9 @@ use rdma_conn::send_recv::ConfigError;
 use crate::args::ConnectionArgs;
 use crate::outcome::{Failure, by_flag_within};
 
-/// A ring for messages of `size` bytes: of the size that was asked for, or of 1 MiB, or so
+/// A ring for messages of `size` bytes: of the size that was asked for, or like `shape`, or so
 /// large that it holds several of them.
-pub(super) fn shape(args: &ConnectionArgs, size: u32) -> RingShape {
-    let shape = RingShape::default();
+pub(super) fn shape(args: &ConnectionArgs, size: u32, shape: RingShape) -> RingShape {
     let several = (4 * (u64::from(size) + 8)).next_power_of_two();
     let ring_bytes = args.ring_bytes.map_or(shape.ring_bytes.max(several), u64::from);
     RingShape { ring_bytes, message_bytes: size.max(1), ..shape }

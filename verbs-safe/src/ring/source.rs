@@ -80,36 +80,14 @@ impl SourceRing {
         Ok(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
     }
 
-    /// Copies all of `from` to `offset`: what [`lend`](Self::lend) and a copy do, but that
-    /// the lines of long messages, which a peer on another processor may have read, are
-    /// asked for ahead of the copy.
+    /// Copies all of `from` to `offset`: what [`lend`](Self::lend) and a copy do, and for
+    /// short messages without a call.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
     #[inline]
     pub fn copy_in(&mut self, offset: usize, from: &[u8]) -> Result<(), RegionError> {
-        if from.len() > Self::PIECE {
-            return self.copy_long(offset, from);
-        }
         copy_short(self.lend(offset, from.len())?, from);
-        Ok(())
-    }
-
-    /// Bytes that are copied at a time, while the lines of the next ones come.
-    const PIECE: usize = 512;
-
-    #[inline(never)]
-    fn copy_long(&mut self, offset: usize, from: &[u8]) -> Result<(), RegionError> {
-        self.lend(offset, from.len())?;
-        for line in (0..2 * Self::PIECE).step_by(64) {
-            self.will_fill(offset + line);
-        }
-        for (at, piece) in (offset..).step_by(Self::PIECE).zip(from.chunks(Self::PIECE)) {
-            for line in (0..Self::PIECE).step_by(64) {
-                self.will_fill(at + 2 * Self::PIECE + line);
-            }
-            self.lend(at, piece.len())?.copy_from_slice(piece);
-        }
         Ok(())
     }
 
