@@ -166,8 +166,9 @@ pub(crate) struct RawArgs {
     /// Service of the queue pairs
     #[arg(long, value_enum, value_name = "SERVICE", requires = "op", default_value_t)]
     pub(crate) transport: RawTransport,
-    /// Queue pairs at each end, used in turn by one thread [default: 1; with --srq: 4]
-    #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Queue pairs at each end, used in turn by one thread; up to 1024, with --srq, or a
+    /// --transport other than rc, up to 256 [default: 1; with --srq: 4]
+    #[arg(long, value_name = "N", requires = "op", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) qps: Option<u32>,
     /// With --transport ud: queue pairs of the connecting end, which the one of the other
     /// end serves all [default: 1]

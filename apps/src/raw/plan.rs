@@ -81,7 +81,7 @@ const BENCH_UNACKED: u32 = 128;
 const BENCH_RECV_WINDOW: u32 = 512;
 /// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
 const ALL_UNACKED: u32 = 4096;
-const LEAST_UNACKED: u32 = 16;
+const LEAST_UNACKED: u32 = 8;
 /// Slots begin at multiples of this: no two messages share a cache line.
 pub(super) const SLOT_ALIGN: u64 = 64;
 
@@ -173,7 +173,7 @@ impl Plan {
             ("--poll-batch", self.poll_batch, 1, Config::MAX_POLL_BATCH),
             ("--repost-batch", self.repost_batch, 1, self.recv_window),
             ("--size", self.largest(), self.smallest_possible(), Config::MAX_MESSAGE_BYTES),
-            ("--qps", self.qps, if self.large.is_some() { 2 } else { 1 }, MAX_QPS),
+            ("--qps", self.qps, if self.large.is_some() { 2 } else { 1 }, self.most_qps()),
         ] {
             ensure!(
                 (least..=most).contains(&value),
@@ -253,6 +253,11 @@ impl Plan {
     /// it is.
     pub(super) fn numbered(&self) -> bool {
         self.op == Op::Send && (self.srq || !self.is_reliable())
+    }
+
+    /// Queue pairs at most: a message may have to say in its immediate which one it is of.
+    fn most_qps(&self) -> u32 {
+        if self.is_reliable() && !self.srq { MAX_QPS } else { MAX_NUMBERED_QPS }
     }
 
     /// Whether payloads can be checked: not those of WRITEs that go one way, and which
@@ -398,7 +403,8 @@ impl Plan {
 /// The immediate of a numbered message: the low bits of its number, and above them the
 /// rank of its queue pair.
 pub(super) const NUMBER_BITS: u32 = 24;
-const MAX_QPS: u32 = 1 << (32 - NUMBER_BITS);
+const MAX_NUMBERED_QPS: u32 = 1 << (32 - NUMBER_BITS);
+const MAX_QPS: u32 = 1024;
 
 /// The immediate of message `number` of a queue pair.
 #[inline]
@@ -548,6 +554,8 @@ mod tests {
             Plan { repost_batch: 0, ..fine() },
             Plan { qps: 1, ..fine() },
             Plan { qps: 257, ..fine() },
+            Plan { qps: 257, srq: false, transport: RawTransport::Uc, ..fine() },
+            Plan { qps: 1025, srq: false, ..fine() },
             Plan { large: Some(u32::MAX), ..fine() },
             Plan { op: Op::Read, ..fine() },
             Plan { op: Op::Write, srq: false, size: 0, large: None, ..fine() },
