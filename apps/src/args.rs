@@ -130,8 +130,11 @@ pub(crate) enum Command {
     /// Replicate files and directories to one or many receivers
     #[command(
         after_help = "PATH arrives as DIR/basename, as with cp -r. Each receiver reads the pieces of a file out of \
-        the sender's memory into registered buffers, writes them behind it to a file of another \
-        name, compares checksums, and then gives the file its own. Nothing that exists is \
+        the sender's memory to a file of another name, compares checksums, and then gives the file \
+        its own. With a card, pieces land in the file itself where it can be registered (on file \
+        systems in memory; on disks if the card pages on demand), else in buffers that are \
+        written out; the software device reads into buffers, which is faster with it, unless \
+        --mapped asks for files. Each end says which, and the receiver why. Nothing that exists is \
         replaced without --force; what is the same is kept. After an interruption, the same \
         command goes on where it was. Exit status 0: every receiver has everything.\n\n\
         Examples:\n  \

@@ -39,8 +39,8 @@ fn compare(place: &Path, name: &str, is_memory: bool) {
     let program = build();
     let scratch = Scratch::new(place);
     let ways: &[(&str, &[&str])] = match is_memory {
-        true => &[("mapped", &[]), ("--buffers", &["--buffers"])],
-        false => &[("mapped", &[]), ("--buffers", &["--buffers"]), ("--no-sync", &["--no-sync"])],
+        true => &[("buffers", &[]), ("--mapped", &["--mapped"])],
+        false => &[("buffers", &[]), ("--mapped", &["--mapped"]), ("--no-sync", &["--no-sync"])],
     };
     for (what, flags) in ways {
         let syncs = !is_memory && *what != "--no-sync";

@@ -22,6 +22,10 @@ pub(crate) struct Copy {
     /// Read into buffers and write them out, also where pieces could land in the files themselves
     #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) buffers: bool,
+    /// Read straight into the files where those can be registered, also with the software
+    /// device, to which buffers are faster [default with a card]
+    #[arg(long, requires = "listen", conflicts_with = "buffers", help_heading = "Receiving")]
+    pub(crate) mapped: bool,
     /// Say that a copy is done before its bytes are on the disk: a power failure may lose some
     #[arg(long, requires = "listen", help_heading = "Receiving")]
     pub(crate) no_sync: bool,

@@ -21,6 +21,10 @@ const OTHER: &str = "a piece has arrived as something else";
 /// The shortest piece that is worth a mapping of its own, in bytes.
 pub(super) const WORTH_MAPPING: u64 = 64 << 10;
 
+/// Bytes that are hashed and written at a time: to write 1 MiB at once has taken twice as long
+/// on ext4.
+const WRITE: usize = 256 << 10;
+
 /// A file that is being gathered.
 pub(super) struct Gathering {
     place: Place,
@@ -108,10 +112,17 @@ impl Gathering {
         Ok((offset, bytes as usize))
     }
 
+    /// Writes a piece that has come, and looks at it on the way: it is not counted where it
+    /// is another one, and whoever began the file abandons it.
     pub(super) fn write(&mut self, piece: u64, expected: Hash, bytes: &[u8]) -> Result<()> {
-        ensure!(hash(bytes) == expected, OTHER);
-        let (offset, _) = self.span(piece, bytes.len() as u64)?;
-        self.file.write_all_at(bytes, offset)?;
+        let (mut offset, _) = self.span(piece, bytes.len() as u64)?;
+        let mut hasher = XxHash3_128::new();
+        for part in bytes.chunks(WRITE) {
+            hasher.write(part);
+            self.file.write_all_at(part, offset)?;
+            offset += part.len() as u64;
+        }
+        ensure!(hasher.finish_128() == expected, OTHER);
         self.has(piece, expected)
     }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rdma_conn::device::Device;
+use rdma_conn::device::{Device, Provider};
 use rdma_conn::direct_read::{
     Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, Reading, Receiver, RecvError,
 };
@@ -100,6 +100,30 @@ struct Piece {
     bytes: u64,
 }
 
+/// Where pieces of files land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Landing {
+    /// In the files themselves, where those can be registered.
+    Files,
+    /// In buffers, and why.
+    Buffers(&'static str),
+}
+
+impl Landing {
+    /// What is asked for, or is faster: a card writes to a file's pages by itself, and so no
+    /// processor has to copy; the software device is the processor, to which a mapping is more
+    /// work than a write.
+    fn of(options: &Copy, device: &Device) -> Landing {
+        match (options.buffers, options.mapped, device.provider()) {
+            (true, ..) => Landing::Buffers("--buffers was given"),
+            (_, false, Provider::Soft) => Landing::Buffers(
+                "the device is in software, where this is faster (--mapped: into the files)",
+            ),
+            _ => Landing::Files,
+        }
+    }
+}
+
 struct Receiving<'a> {
     receiver: Receiver,
     device: &'a Device,
@@ -107,7 +131,7 @@ struct Receiving<'a> {
     root: &'a Root,
     force: bool,
     /// Whether pieces may land in the files themselves.
-    maps: bool,
+    maps: Landing,
     /// Whether all that was copied is on its disk before that is said.
     syncs: bool,
     /// File systems none of whose files can be registered, by their numbers.
@@ -142,7 +166,7 @@ impl<'a> Receiving<'a> {
             stream,
             root,
             force: options.force,
-            maps: !options.buffers,
+            maps: Landing::of(options, device),
             syncs: !options.no_sync,
             refused: HashSet::new(),
             buffers,
@@ -254,7 +278,11 @@ impl<'a> Receiving<'a> {
             return self.give_up(entry, &e).map(|()| None);
         }
         let disk = file.disk();
-        if !self.maps || bytes < WORTH_MAPPING || self.refused.contains(&disk) {
+        if bytes < WORTH_MAPPING || self.refused.contains(&disk) {
+            return Ok(None);
+        }
+        if let Landing::Buffers(why) = self.maps {
+            self.received.not_mapped = Some(why.to_owned());
             return Ok(None);
         }
         let room = file.room(self.device, piece, bytes).map_err(|e| {

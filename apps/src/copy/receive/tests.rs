@@ -16,6 +16,21 @@ struct Line {
     options: Copy,
 }
 
+#[test]
+fn the_software_device_maps_when_asked_to_and_buffers_are_used_when_asked_for() {
+    let device = rdma_conn::device::soft().unwrap();
+    let landing = |flags: &[&str]| {
+        let line = [&["copy", "--listen", "127.0.0.1:0", "--into", "."], flags].concat();
+        Landing::of(&Line::parse_from(line).options, &device)
+    };
+    assert_eq!(landing(&["--mapped"]), Landing::Files);
+    let why = |flags: &[&str]| match landing(flags) {
+        Landing::Buffers(why) => why,
+        Landing::Files => panic!("{flags:?}: into files"),
+    };
+    assert!(why(&[]).contains("--mapped") && why(&["--buffers"]).contains("--buffers"));
+}
+
 /// A directory that a receiver fills, and whoever sends to it.
 struct Scratch {
     path: PathBuf,
@@ -37,7 +52,8 @@ impl Scratch {
         let base = Config { linger: std::time::Duration::ZERO, ..Config::default() };
         let (sender, receiver) = pair(&self.device, &self.device, &config(base)).unwrap();
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        let Line { options } = Line::parse_from(["copy"]);
+        let Line { options } =
+            Line::parse_from(["copy", "--listen", "127.0.0.1:0", "--into", ".", "--mapped"]);
         let receiving = Receiving::new(receiver, &self.device, stream, &self.root, &options);
         (sender, receiving.unwrap())
     }
