@@ -235,4 +235,20 @@ mod tests {
         file.abandon();
         std::fs::remove_dir(&path).unwrap();
     }
+
+    /// What is written before it is known to be another piece leaves no file.
+    #[test]
+    fn a_piece_that_is_another_one_is_not_counted() {
+        let path = std::env::temp_dir().join(format!("copy-other-{}", std::process::id()));
+        let place = Root::open(&path).unwrap().place(b"file").unwrap();
+        let mut file = Gathering::new(place, 0o600, PIECE as u64, false).unwrap();
+        file.expect(0, false).unwrap();
+        let mut bytes = vec![1; PIECE];
+        let expected = hash(&bytes);
+        bytes[PIECE - 1] = 2;
+        let other = file.write(0, expected, &bytes).unwrap_err();
+        assert_eq!((other.to_string(), file.hashes.len()), (OTHER.to_owned(), 0));
+        assert!(file.end(hash_of_hashes(&[expected]), false).is_err());
+        std::fs::remove_dir(&path).expect("nothing is left in it");
+    }
 }
