@@ -51,6 +51,43 @@ fn messages_of_all_sizes_arrive_in_order() {
     }
 }
 
+/// Long messages that go straight to the peer's ring, among others that gather in the own one
+/// first: told at once, or some together.
+#[test]
+fn long_messages_and_short_ones_arrive_in_order() {
+    const SIZES: [usize; 8] = [70_000, 3, 2_048, 40_000, 2_047, 100_000, 0, 33_000];
+    for (layout, tail) in
+        [(Layout::Mirrored, WRITTEN), (Layout::Plain, WRITTEN), (Layout::Mirrored, IMMEDIATE)]
+    {
+        for batch_bytes in [0, 50_000, 150_000] {
+            let ring = RingShape { ring_bytes: 256 << 10, message_bytes: 100_000, layout };
+            let config = Config { ring, tail, batch_bytes, ..Config::default() };
+            bounded(move || {
+                let (mut a, b) = connected(&config);
+                let mut receiver = b.receiver;
+                let sizes =
+                    || (0..300).map(|number| (number, SIZES[(number * number) as usize % 8]));
+                let receiving = std::thread::spawn(move || {
+                    for (number, bytes) in sizes() {
+                        assert_content(&receiver.recv().unwrap(), 1, number, bytes);
+                    }
+                    assert!(matches!(receiver.recv(), Err(RecvError::Closed)));
+                });
+                for (number, bytes) in sizes() {
+                    let mut message = content(1, number, bytes);
+                    let ticket = a.sender.send_async(&message).unwrap();
+                    message.fill(0);
+                    if number % 50 == 0 {
+                        a.sender.wait(ticket).unwrap();
+                    }
+                }
+                a.sender.close().unwrap();
+                receiving.join().unwrap();
+            });
+        }
+    }
+}
+
 /// Messages are looked at where they lie, one by one or in between others that are copied;
 /// each is shown once, in order, and its place is given back, also after a panic.
 #[test]

@@ -103,6 +103,46 @@ fn a_tail_that_is_half_written_is_waited_for() {
     });
 }
 
+/// What lies beside a tail is taken from there: its place in the ring is not looked at, and
+/// what came before it is in the ring.
+#[test]
+fn a_record_beside_its_tail_is_taken_from_there() {
+    bounded(|| {
+        for layout in [Layout::Mirrored, Layout::Plain] {
+            let (device, config) = (device(), small(layout, WRITTEN));
+            let (mut victim, _honest, mut liar) = victim_receiver(&device, &config);
+            liar.tell_beside(24, 0, b"beside it");
+            liar.raw.drain();
+            assert_eq!(&*victim.recv().unwrap(), b"beside it");
+            // Two that were overtaken, one of which is only in the ring by now.
+            liar.put_record(24, 8, b"in there");
+            liar.tell_beside(56, 40, b"12345678");
+            liar.raw.drain();
+            assert_eq!(&*victim.recv().unwrap(), b"in there");
+            assert_eq!(&*victim.recv().unwrap(), b"12345678");
+            liar.tell_beside(72, 56, b"in place");
+            liar.raw.drain();
+            let word = victim.recv_in_place(|_, view| view.words().next()).unwrap();
+            assert_eq!(word, Some(*b"in place"));
+        }
+    });
+}
+
+#[test]
+fn a_record_beside_its_tail_that_lies_is_not_followed() {
+    let beside =
+        |tail, position| move |liar: &mut RawSender| liar.tell_beside(tail, position, &[1; 40]);
+    for layout in [Layout::Mirrored, Layout::Plain] {
+        // After a record of 16 bytes: it would begin before that one's end.
+        let early = verdict(WRITTEN, layout, beside(32, 16));
+        assert_eq!(early, Violation::Pushed(PushedError::Beside { by: 16 }));
+        let far = verdict(WRITTEN, layout, beside(16 + 4096 + 8, 16));
+        assert_eq!(far, Violation::Tail(TailError::BeyondCapacity { by: 8 }));
+        let elsewhere = verdict(WRITTEN, layout, beside(64, 24));
+        assert_eq!(elsewhere, Violation::Record(RecordError::Mark { position: 16 }));
+    }
+}
+
 #[test]
 fn a_record_that_lies_is_not_followed() {
     use Violation::Record;

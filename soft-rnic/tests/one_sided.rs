@@ -219,3 +219,45 @@ fn observe(p: &Pair, offset: usize, len: usize) {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// Also where it waits for a receive, and where the peer, which cannot read the queue that it
+/// waits in, is in another process.
+#[test]
+fn long_inline_data_are_the_programs_again_when_they_are_posted() {
+    let long = 32 << 10;
+    let net = Net::new();
+    let (cq, mut buf) = (net.cq(64), vec![0_u8; 1 << 16]);
+    let mr = net.mr(&mut buf, RW);
+    let attr = || {
+        let mut attr = net.init_attr(cq);
+        attr.cap.max_inline_data = long;
+        attr
+    };
+    let qp = [net.qp_with(attr()), net.qp_with(attr())];
+    // SAFETY: the queue pairs are alive.
+    let num = |end: usize| unsafe { (*qp[end]).qp_num };
+    net.connect(qp[0], num(1), Config { rnr_retry: 7, ..Config::default() });
+    net.connect(qp[1], num(0), Config::default());
+    // SAFETY: the region is alive.
+    let rkey = unsafe { (*mr).rkey };
+    let inline = SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
+    let send = |opcode, fill: u8| {
+        let mut data = vec![fill; long as usize];
+        let mut sges = [ibv_sge { addr: data.as_mut_ptr() as u64, length: long, lkey: 0 }];
+        let mut wr = send_wr(1, opcode, &mut sges, inline);
+        wr.wr.rdma.remote_addr = buf.as_ptr() as u64;
+        wr.wr.rdma.rkey = rkey;
+        assert_eq!(post_send(qp[0], &mut wr), 0);
+        data.fill(0xee);
+    };
+    send(ibv_wr_opcode::IBV_WR_SEND, 1);
+    send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 2);
+    assert_eq!(post_recv(qp[1], 1, &mut [sge(mr, long as usize, long)]), 0);
+    let seen = net.poll(cq, 3);
+    assert!(seen.iter().all(|completion| completion.status == "SUCCESS"));
+    assert!(buf[..long as usize].iter().all(|byte| *byte == 2), "written");
+    assert!(buf[long as usize..].iter().all(|byte| *byte == 1), "sent");
+    send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 3);
+    assert_eq!(net.poll(cq, 1)[0].status, "SUCCESS");
+    assert!(buf[..long as usize].iter().all(|byte| *byte == 3), "at once");
+}

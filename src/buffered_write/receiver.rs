@@ -1,18 +1,21 @@
 //! The receiving half: one thread, one completion queue, any number of peers.
 
+mod look;
+mod taking;
 mod wait;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use conn_core::ring::{HEADER_BYTES, Record, RecordError, Span};
+use conn_core::ring::{HEADER_BYTES, Span};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
 
-use super::chunk::{Chunks, Message, worth_copying};
+use super::chunk::{Chunks, Message};
 use super::link::Link;
 use super::{ConnectError, Ended, Peer, RecvError};
 use crate::send_recv::index::QpIndex;
 use crate::wait::{Deadline, Silence, WaitStrategy};
+use taking::{copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -552,217 +555,4 @@ impl Receiver {
     fn nothing(&self) -> RecvError {
         if self.open_links > 0 || self.joined == 0 { RecvError::Empty } else { RecvError::Closed }
     }
-}
-
-/// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
-/// none, which is then looked at in the ring.
-#[inline]
-fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Record> {
-    let position = link.core.read_pointer();
-    let at = (position - open.from) as usize;
-    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    let word = u64::from_le_bytes(*word.filter(|_| position < open.until)?);
-    let record = link.core.message_bytes(word);
-    if record.is_some_and(|record| position + record <= open.until) {
-        // Messages that fit the copy lie before the tail.
-        return link.core.take(word).ok().flatten();
-    }
-    if at == 0 {
-        // It was a message that fits when it was looked at: the peer has written again.
-        link.fail_record(RecordError::Mark { position });
-    }
-    None
-}
-
-/// Copies what a link has, as far as it is worth it. Records that are no messages are
-/// skipped.
-fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<Open> {
-    while link.has_more()
-        && let Some(offset) = link.core.next_header()
-    {
-        let from = link.core.read_pointer();
-        if let Some(record) = link.beside() {
-            let bytes = record.bytes();
-            let to = chunks.open().get_mut(..bytes as usize)?.as_chunks_mut::<8>().0;
-            to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
-            return Some(Open { place, from, until: from + bytes });
-        }
-        // A header lies in the ring, whose memory is at least as long.
-        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
-        let available = (link.core.contiguous() - from).min(chunks.bytes());
-        let record = link.core.message_bytes(word).filter(|bytes| *bytes <= available);
-        if let Some(record) = record {
-            let bytes = worth_copying(record, available);
-            let to = chunks.open().get_mut(..bytes as usize);
-            let copied = to.map(|to| link.ring.copy_out(offset as usize, to));
-            debug_assert!(matches!(copied, Some(Ok(()))), "a piece of the ring fits a copy");
-            return Some(Open { place, from, until: from + bytes });
-        }
-        match link.core.take(word) {
-            Ok(None) => {}
-            // It fits nowhere, but is taken for one: no machine of ours says so.
-            Ok(Some(record)) => {
-                link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
-            }
-            Err(e) => link.fail_record(e),
-        }
-    }
-    // What was skipped is the sender's again.
-    link.core.on_freed(link.core.read_pointer());
-    None
-}
-
-/// Takes the next message of a link where it lies. Records that are no messages are skipped.
-fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
-    while link.has_more()
-        && let Some(offset) = link.core.next_header()
-    {
-        link.settle_beside();
-        // As in `copy`.
-        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
-        let from = link.core.read_pointer();
-        match link.core.take(word) {
-            Ok(Some(Record { payload, end, .. })) => {
-                return Some(InPlace { open: Open { place, from, until: end }, payload });
-            }
-            Ok(None) => {}
-            Err(e) => link.fail_record(e),
-        }
-    }
-    link.core.on_freed(link.core.read_pointer());
-    None
-}
-
-/// Looking for more.
-impl Receiver {
-    /// Looks for completions where only tails are polled: every so many polls.
-    const POLLS_PER_LOOK: u32 = 64;
-    /// A count of polls after which the next one looks.
-    const LOOK_NOW: u32 = Self::POLLS_PER_LOOK - 1;
-    /// Links that are looked at in one poll though they were silent for long.
-    const COLD_LOOKS: usize = 4;
-    /// Looks in a row without success after which a link is cold.
-    const COLD_AFTER: u32 = 1024;
-
-    fn poll(&mut self) -> Result<(), RecvError> {
-        self.polls = self.polls.wrapping_add(1);
-        let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
-        if looks {
-            self.look_after();
-        }
-        if looks || self.polled.len() < self.open_links as usize {
-            self.poll_completions()?;
-        }
-        if !self.polled.is_empty() {
-            self.poll_tails();
-        }
-        Ok(())
-    }
-
-    /// Takes completions; returns how many there were.
-    fn poll_completions(&mut self) -> Result<usize, RecvError> {
-        let polled = self.cq.poll(&mut self.batch);
-        let polled = polled.map_err(|e| {
-            RecvError::from(self.ended.get_or_insert(Ended::Device(e.to_string())).clone())
-        })?;
-        while let Some(completion) = self.batch.pop() {
-            let place = self.index.find(completion.qp_num());
-            let link = place.and_then(|at| Some((at, self.links.get_mut(at as usize)?.as_mut()?)));
-            if let Some((place, link)) = link
-                && link.arrive(completion)
-                && !link.is_ready
-            {
-                link.is_ready = true;
-                self.ready.push_back(place);
-            }
-        }
-        Ok(polled)
-    }
-
-    /// Looks at the tails of all who were not silent for long, and of some others.
-    #[inline]
-    fn poll_tails(&mut self) {
-        let (links, ready, mut has_cooled) = (&mut self.links, &mut self.ready, false);
-        for &place in &self.hot {
-            let Some(link) = links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if look(link, place, ready) {
-                continue;
-            }
-            link.empty_looks += 1;
-            has_cooled |= link.empty_looks >= Self::COLD_AFTER;
-        }
-        if self.polled.len() > self.hot.len() {
-            self.poll_cold();
-        }
-        // A few are always hot: looking at them costs no more than finding out.
-        if has_cooled && self.polled.len() > Self::COLD_LOOKS {
-            self.cool();
-        }
-    }
-
-    fn poll_cold(&mut self) {
-        for _ in 0..Self::COLD_LOOKS {
-            self.cold = (self.cold + 1) % self.polled.len();
-            let place = self.polled[self.cold];
-            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if link.empty_looks >= Self::COLD_AFTER && look(link, place, &mut self.ready) {
-                link.empty_looks = 0;
-                self.hot.push(place);
-            }
-        }
-    }
-
-    #[cold]
-    fn cool(&mut self) {
-        let links = &self.links;
-        self.hot.retain(|place| {
-            let link = links.get(*place as usize).and_then(Option::as_ref);
-            link.is_some_and(|link| link.empty_looks < Self::COLD_AFTER)
-        });
-    }
-
-    /// Tells what found no room in a send queue, and now and then asks after those who have
-    /// sent nothing for a keepalive interval.
-    #[cold]
-    fn look_after(&mut self) {
-        for link in self.links.iter_mut().flatten() {
-            link.settle();
-        }
-        let now = Instant::now();
-        let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) >= self.policy.keepalive {
-            self.asked = Some(now);
-            self.ask(Link::probe_if_silent);
-        }
-    }
-
-    /// Asks after peers; those that are found to have failed are reported.
-    fn ask(&mut self, ask: impl Fn(&mut Link)) {
-        for place in 0..self.links.len() as u32 {
-            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            ask(link);
-            if link.untold_end().is_some() {
-                self.make_ready(place);
-            }
-        }
-    }
-}
-
-/// Looks at a link's tail; whether something is new.
-#[inline]
-fn look(link: &mut Link, place: u32, ready: &mut VecDeque<u32>) -> bool {
-    if !link.is_open() || !link.look() {
-        return false;
-    }
-    if !link.is_ready {
-        link.is_ready = true;
-        ready.push_back(place);
-    }
-    true
 }

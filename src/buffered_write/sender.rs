@@ -1,6 +1,7 @@
 //! The sending half.
 
 mod drive;
+mod straight;
 mod wait;
 
 use std::collections::VecDeque;
@@ -76,9 +77,13 @@ pub struct Sender {
     core: WriteSender,
     /// Records that were not pushed, skipped ones with them.
     records: u32,
+    /// Up to where records were written to the receiver's ring, maybe before they are pushed.
+    written: u64,
     /// The ring of this end, and its name in the send queue.
     staging: SharedRegion,
     staging_id: RegionId,
+    /// Bytes that go out of a slot.
+    inline: u32,
     /// Where the receiver writes its head.
     block: ControlBlock,
     /// The ring and the control block of the receiver.
@@ -108,6 +113,7 @@ pub(super) struct SenderParts {
     pub(super) block: ControlBlock,
     pub(super) peer_ring: Place,
     pub(super) peer_block: Place,
+    pub(super) inline: u32,
     pub(super) config: Config,
 }
 
@@ -133,8 +139,10 @@ impl Sender {
             by_immediate: core.has_window(),
             core,
             records: 0,
+            written: 0,
             staging: parts.staging,
             staging_id: parts.staging_id,
+            inline: parts.inline,
             block: parts.block,
             peer_ring: parts.peer_ring,
             peer_tail: tail,
@@ -182,6 +190,9 @@ impl Sender {
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let grant = self.grant(message.len())?;
+        if message.len() >= Self::STRAIGHT_FROM {
+            return self.send_long(grant, message);
+        }
         write_padded(&self.staging, grant.payload(), message);
         self.commit(grant, message.len())
     }
@@ -363,6 +374,28 @@ impl Sender {
     /// Makes a message of the first `bytes` bytes of what was granted.
     #[inline]
     fn commit(&mut self, grant: Grant, bytes: usize) -> Result<Ticket, SendError> {
+        self.accept(grant, bytes)?;
+        if self.is_due() {
+            self.push(false)?;
+        }
+        Ok(self.ticket())
+    }
+
+    /// Whether enough has gathered.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.core.gathered() >= u64::from(self.config.batch_bytes)
+    }
+
+    /// The ticket of the last message.
+    #[inline]
+    fn ticket(&self) -> Ticket {
+        Ticket { sender: self.number, end: self.core.tail() }
+    }
+
+    /// Makes a record of the first `bytes` bytes of what was granted, to be pushed.
+    #[inline]
+    fn accept(&mut self, grant: Grant, bytes: usize) -> Result<(), SendError> {
         let Ok(Committed { header, skip }) = self.core.commit(grant, bytes as u32) else {
             // The grant was given a moment ago, and the ring is not closed while it is lent.
             return Err(self.ended.clone().unwrap_or(Ended::Closed).into());
@@ -375,10 +408,7 @@ impl Sender {
         }
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;
-        if self.core.gathered() >= u64::from(self.config.batch_bytes) {
-            self.push(false)?;
-        }
-        Ok(Ticket { sender: self.number, end: self.core.tail() })
+        Ok(())
     }
 
     #[inline]

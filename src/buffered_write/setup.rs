@@ -31,6 +31,8 @@ const LINK_QUEUE: u32 = 16;
 const LINK_CONTROL: u32 = 2;
 /// Bytes of a head and a count.
 pub(super) const UPDATE_BYTES: u32 = sealed_bytes(2) as u32;
+/// Bytes that go straight in one request.
+const STRAIGHT: u32 = 32 << 10;
 /// READs and atomics in flight: none are used, and some devices refuse 0.
 const RD_ATOMIC: u8 = 1;
 
@@ -46,6 +48,8 @@ struct NewSender {
     block: ControlBlock,
     config: Config,
     psn: u32,
+    /// Bytes that go out of a slot.
+    inline: u32,
 }
 
 impl NewSender {
@@ -53,7 +57,7 @@ impl NewSender {
         let pd = isolated(device)?;
         let depth = config.send_queue + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.wait)?;
-        let inline = inline_bytes(device, config);
+        let (inline, straight) = inline_bytes(device, config);
         let pair = pd.create_qp(
             &QueuePairConfig {
                 port: config.transport.port,
@@ -61,7 +65,7 @@ impl NewSender {
                 max_send_wr: depth,
                 send_slots: config.send_queue,
                 send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
-                max_inline: inline,
+                max_inline: inline.max(straight),
                 ..QueuePairConfig::new(&cq, &cq)
             },
             (),
@@ -69,7 +73,7 @@ impl NewSender {
         let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         let block = ControlBlock::new(device, &pd, WRITES)?;
         let psn = verbs_safe::random_psn();
-        Ok(NewSender { pd, pair, cq, channel, block, config: *config, psn })
+        Ok(NewSender { pd, pair, cq, channel, block, config: *config, psn, inline })
     }
 
     /// The ring and the control block that the peer lets us write to.
@@ -121,6 +125,7 @@ impl Half for NewSender {
             block: self.block,
             peer_ring: ring.place,
             peer_block,
+            inline: self.inline,
             config,
         }))
     }
@@ -130,12 +135,13 @@ impl Half for NewSender {
     }
 }
 
-/// What to ask the device for. A device in software reads the ring no later than it would
-/// read the request.
-fn inline_bytes(device: &Device, config: &Config) -> u32 {
+/// What to ask the device for: bytes of records that go out of a slot, and of payloads that go
+/// straight out of the caller's memory. A device in software reads the ring no later than it
+/// would read the request, and takes as much as one likes.
+fn inline_bytes(device: &Device, config: &Config) -> (u32, u32) {
     match (config.inline, device.provider()) {
-        (Inline::Auto, Provider::Soft) => 0,
-        (inline, _) => inline.asked_bytes(),
+        (Inline::Auto, Provider::Soft) => (0, STRAIGHT),
+        (inline, _) => (inline.asked_bytes(), 0),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_write::{self, Config};
+use rdma_conn::conn_core::buffered_write::beside;
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId, decode};
 use rdma_conn::conn_core::ring::offer::{
     HEAD_AT, HalfOffer, Offer, Place, RingOffer, TAIL_AT, Tail,
@@ -133,6 +134,20 @@ impl RawSender {
     pub fn write_tail(&mut self, [word, seal]: [u64; 2]) {
         let to = at(self.control, TAIL_AT, 16);
         self.raw.write(&[word.to_le_bytes(), seal.to_le_bytes()].concat(), to);
+    }
+
+    /// Writes a tail and a record beside it, whose header is of `position`: nothing of it to
+    /// the ring.
+    pub fn tell_beside(&mut self, tail: u64, position: u64, payload: &[u8]) {
+        let (mut words, mut line) = (vec![position << 29 | payload.len() as u64], [0; 64]);
+        for word in payload.chunks(8) {
+            let mut bytes = [0; 8];
+            bytes[..word.len()].copy_from_slice(word);
+            words.push(u64::from_le_bytes(bytes));
+        }
+        let told = Told { position: tail, is_last: false };
+        let len = beside::put(told, &words, &mut line).expect("a short record");
+        self.raw.write(&line[..len], at(self.control, TAIL_AT, len as u64));
     }
 
     /// Sends an immediate.

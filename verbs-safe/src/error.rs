@@ -542,6 +542,17 @@ pub struct PostSendError {
     pub retry: bool,
 }
 
+/// A request with bytes of the caller was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum PostInlineError {
+    /// It cannot be.
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The device did not take it, or what was staged before it.
+    #[error(transparent)]
+    Post(#[from] PostSendError),
+}
+
 /// A completion that does not belong to the queue it was shown to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a completion of queue {found} was shown to queue {expected}, or is long out of date")]

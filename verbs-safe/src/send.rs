@@ -11,6 +11,7 @@ mod loan;
 mod op;
 mod places;
 mod run;
+mod straight;
 #[cfg(test)]
 mod tests;
 

@@ -23,12 +23,20 @@ impl From<buffered_write::Connection> for Duplex<BufferedWrite> {
     }
 }
 
-/// What gathers before it is written where throughput is wanted.
-const BATCH_BYTES: u32 = 8192;
+/// What gathers before it is told where throughput is wanted: of short messages less than a
+/// core's cache holds, of long ones so much that who reads them is not at the heels of who
+/// writes them.
+fn gathered_bytes(size: u32) -> u32 {
+    if size < LONG { 8 << 10 } else { 128 << 10 }
+}
 
-/// How the tail is told: for latency by a write of its own, unless who waits sleeps.
-fn tail(args: &ConnectionArgs, purpose: Purpose, window: Option<u32>) -> Tail {
-    let is_fast = purpose == Purpose::Latency && args.wait != Wait::Block;
+/// Messages from this size on are written straight from where they are, and hardly ever
+/// gather in a cache.
+const LONG: u32 = 4 << 10;
+
+/// How the tail is told: by a write of its own where that is faster, unless who waits sleeps.
+fn tail(args: &ConnectionArgs, purpose: Purpose, size: u32, window: Option<u32>) -> Tail {
+    let is_fast = (purpose == Purpose::Latency || size >= LONG) && args.wait != Wait::Block;
     let default = if is_fast { TailArg::Written } else { TailArg::Immediate };
     match (args.tail.unwrap_or(default), Config::default().tail) {
         (TailArg::Written, _) => Tail::Written,
@@ -44,6 +52,15 @@ fn tail_name(tail: Tail) -> &'static str {
         Tail::Immediate { .. } => "immediate",
         Tail::Written => "written",
     }
+}
+
+/// A ring: for a stream of long messages one of which both ends' caches hold a part, so that
+/// neither waits for lines that the other one has.
+fn stream_shape(args: &ConnectionArgs, purpose: Purpose, size: u32, base: RingShape) -> RingShape {
+    let shape = shape(args, size, base);
+    let is_stream = purpose == Purpose::Throughput && size >= LONG;
+    let least = if is_stream && args.ring_bytes.is_none() { 4 << 20 } else { 0 };
+    RingShape { ring_bytes: shape.ring_bytes.max(least), ..shape }
 }
 
 impl Kind for BufferedWrite {
@@ -66,12 +83,12 @@ impl Kind for BufferedWrite {
 
     fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let base = Config::default();
-        let ring = shape(args, size, base.ring);
-        let batch_bytes = if purpose == Purpose::Throughput { BATCH_BYTES } else { 0 };
+        let ring = stream_shape(args, purpose, size, base.ring);
+        let batch_bytes = if purpose == Purpose::Throughput { gathered_bytes(size) } else { 0 };
         Config {
             ring,
             max_peer_ring_bytes: base.max_peer_ring_bytes.max(ring.ring_bytes),
-            tail: tail(args, purpose, args.recv_window),
+            tail: tail(args, purpose, size, args.recv_window),
             batch_bytes: args.batch_bytes.unwrap_or(batch_bytes),
             signal_every: args.signal_every.unwrap_or(base.signal_every),
             inline: args.inline_policy(),

@@ -73,8 +73,8 @@ impl<'a> Out<'a> {
         true
     }
 
-    /// Puts a request and its data, which are `local` (and `sges` say where that is);
-    /// whether there was room.
+    /// Puts a request and its data, which are `local` (and `sges` say where that is, if it is
+    /// in regions); whether there was room.
     // Always: a request that is moved about is read before it is written, as the
     // processor sees it (see `sq::Request`).
     #[inline(always)]
@@ -82,7 +82,7 @@ impl<'a> Out<'a> {
         &mut self,
         request: &mut Request,
         local: &[Span],
-        sges: &[ibv_sge],
+        sges: Option<&[ibv_sge]>,
     ) -> bool {
         let len = request.len;
         let is_write = request.what == What::Write;
@@ -92,7 +92,7 @@ impl<'a> Out<'a> {
             unsafe { copy_spans(&[body], local, Copying::Owned) };
             return self.put(request);
         }
-        if u64::from(len) > COPIED {
+        if let Some(sges) = sges.filter(|_| u64::from(len) > COPIED) {
             let list: Vec<ibv_sge> = sges.iter().copied().filter(|sge| sge.length > 0).collect();
             request.body[1] = list.len() as u64;
             return self.put_list(request, &list);

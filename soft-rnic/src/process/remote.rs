@@ -326,7 +326,10 @@ impl Qp {
         }
         let to = parts.requester.dest_qpn;
         let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
-        if !out.put_message(&mut sent, parts.scratch.local.as_slice(), request.sges) {
+        // Inline data lie in the queue, which the peer cannot read: they are copied, however
+        // many they are.
+        let regions = (!request.wqe.inline).then_some(request.sges);
+        if !out.put_message(&mut sent, parts.scratch.local.as_slice(), regions) {
             return Step::Later;
         }
         if waits {

@@ -22,6 +22,7 @@ const REQUESTS: u32 = 2_048;
 const REPLIES: u32 = 2_048;
 /// Bytes of messages that are too long to go with their requests, and that are copied.
 pub(crate) const DATA: u32 = 512 << 10;
+const _: () = assert!(crate::limits::MAX_INLINE <= DATA / 4, "inline data are copied");
 /// Bytes that go with the request itself.
 pub(crate) const BODY: usize = 32;
 

@@ -14,7 +14,7 @@ use crate::sealed;
 use crate::send_recv::PROBE;
 
 /// Requests of a push at most: two pieces, and the tail.
-const PUSH_REQUESTS: u32 = 3;
+pub(super) const PUSH_REQUESTS: u32 = 3;
 
 /// Pushing.
 impl Sender {
@@ -36,9 +36,10 @@ impl Sender {
             }
         }
         let before = self.core.pushed();
-        self.stage_push(&push, awaited).map_err(|e| self.fail_device(&e))?;
+        let rest = self.unwritten(push);
+        self.stage_push(&rest, awaited).map_err(|e| self.fail_device(&e))?;
         self.core.mark_pushed(&push);
-        self.records = 0;
+        (self.records, self.written) = (0, self.core.pushed());
         self.stats.pushes += 1;
         self.stats.pushed_bytes += push.tail.position - before;
         self.post()
@@ -78,7 +79,7 @@ impl Sender {
 
     /// A piece whose completion is not waited for, and acknowledges all up to `end`.
     #[inline]
-    fn stage_piece(&mut self, piece: Piece, end: u64) -> Result<(), StageError> {
+    pub(super) fn stage_piece(&mut self, piece: Piece, end: u64) -> Result<(), StageError> {
         let signalled = self.plan(end, false)?;
         let to = remote(self.peer_ring, piece.offset, piece.len.into());
         self.stage_bytes(piece, SendOp::Write { len: piece.len, remote: to }, signalled)
@@ -108,7 +109,8 @@ impl Sender {
     /// last: nothing may land when the peer has heard it.
     #[inline]
     fn goes_beside(&self, piece: Piece, push: &Push) -> bool {
-        self.records == 1 && u64::from(piece.len) <= MAX_RECORD && !push.tail.is_last
+        let is_one = self.records == 1 && self.written == self.core.pushed();
+        is_one && u64::from(piece.len) <= MAX_RECORD && !push.tail.is_last
     }
 
     /// The tail, and the record beside it: it is in the peer's memory with that, before it
@@ -135,7 +137,7 @@ impl Sender {
         if piece.len == 0 {
             return self.queue.stage(op, signalled);
         }
-        if piece.len <= self.queue.max_inline() {
+        if piece.len <= self.inline {
             let len = piece.len as usize;
             let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
             let slot = slot.get_mut(..len).ok_or(StageError::NoSlot)?;
@@ -151,7 +153,7 @@ impl Sender {
     /// Plans a request whose completion acknowledges all up to `end`; whether it is
     /// signalled.
     #[inline]
-    fn plan(&mut self, end: u64, awaited: bool) -> Result<bool, StageError> {
+    pub(super) fn plan(&mut self, end: u64, awaited: bool) -> Result<bool, StageError> {
         let planned = match awaited {
             true => self.tracker.plan_signalled(WrClass::Data),
             false => self.tracker.plan(WrClass::Data),

@@ -1,0 +1,86 @@
+//! Taking messages of a link: out of a copy, into one, or where they lie.
+
+use conn_core::ring::{Record, RecordError};
+
+use super::{InPlace, Open};
+use crate::buffered_write::chunk::{Chunks, worth_copying};
+use crate::buffered_write::link::Link;
+
+/// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
+/// none, which is then looked at in the ring.
+#[inline]
+pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Record> {
+    let position = link.core.read_pointer();
+    let at = (position - open.from) as usize;
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    let word = u64::from_le_bytes(*word.filter(|_| position < open.until)?);
+    let record = link.core.message_bytes(word);
+    if record.is_some_and(|record| position + record <= open.until) {
+        // Messages that fit the copy lie before the tail.
+        return link.core.take(word).ok().flatten();
+    }
+    if at == 0 {
+        // It was a message that fits when it was looked at: the peer has written again.
+        link.fail_record(RecordError::Mark { position });
+    }
+    None
+}
+
+/// Copies what a link has, as far as it is worth it. Records that are no messages are
+/// skipped.
+pub(super) fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<Open> {
+    while link.has_more()
+        && let Some(offset) = link.core.next_header()
+    {
+        let from = link.core.read_pointer();
+        if let Some(record) = link.beside() {
+            let bytes = record.bytes();
+            let to = chunks.open().get_mut(..bytes as usize)?.as_chunks_mut::<8>().0;
+            to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
+            return Some(Open { place, from, until: from + bytes });
+        }
+        // A header lies in the ring, whose memory is at least as long.
+        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
+        let available = (link.core.contiguous() - from).min(chunks.bytes());
+        let record = link.core.message_bytes(word).filter(|bytes| *bytes <= available);
+        if let Some(record) = record {
+            let bytes = worth_copying(record, available);
+            let to = chunks.open().get_mut(..bytes as usize);
+            let copied = to.map(|to| link.ring.copy_out(offset as usize, to));
+            debug_assert!(matches!(copied, Some(Ok(()))), "a piece of the ring fits a copy");
+            return Some(Open { place, from, until: from + bytes });
+        }
+        match link.core.take(word) {
+            Ok(None) => {}
+            // It fits nowhere, but is taken for one: no machine of ours says so.
+            Ok(Some(record)) => {
+                link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
+            }
+            Err(e) => link.fail_record(e),
+        }
+    }
+    // What was skipped is the sender's again.
+    link.core.on_freed(link.core.read_pointer());
+    None
+}
+
+/// Takes the next message of a link where it lies. Records that are no messages are skipped.
+pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
+    while link.has_more()
+        && let Some(offset) = link.core.next_header()
+    {
+        link.settle_beside();
+        // As in `copy`.
+        let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
+        let from = link.core.read_pointer();
+        match link.core.take(word) {
+            Ok(Some(Record { payload, end, .. })) => {
+                return Some(InPlace { open: Open { place, from, until: end }, payload });
+            }
+            Ok(None) => {}
+            Err(e) => link.fail_record(e),
+        }
+    }
+    link.core.on_freed(link.core.read_pointer());
+    None
+}
