@@ -47,7 +47,7 @@ fn beside_ucx(program: &PathBuf) {
 /// Many connections of one process into one receiving thread of another.
 fn connections(program: &PathBuf) {
     println!("16 B into one receiver : one connection");
-    flat(program, "queue pairs, one thread", [1, 10, 100, 256], |n| {
+    flat(program, "queue pairs, one thread", [1, 10, 100, 256, 1000], |n| {
         format!("--op send --batch 8 --wait spin --qps {n}")
     });
     flat(program, "connections, a thread each", [1, 10, 100, 1000], |n| {
@@ -56,7 +56,12 @@ fn connections(program: &PathBuf) {
     });
 }
 
-fn flat(program: &PathBuf, what: &str, counts: [u32; 4], flags: impl Fn(u32) -> String) {
+fn flat<const N: usize>(
+    program: &PathBuf,
+    what: &str,
+    counts: [u32; N],
+    flags: impl Fn(u32) -> String,
+) {
     let mut rates = counts.map(|_| Vec::new());
     for _ in 0..ROUNDS {
         for (n, rates) in counts.into_iter().zip(&mut rates) {
