@@ -210,3 +210,16 @@ fn credits_cost_few_work_requests() {
         assert!(stats.work_requests >= stats.credits_sent, "{stats:?}");
     });
 }
+
+#[test]
+fn a_receiver_that_gets_idle_posts_the_few_buffers_that_have_gathered() {
+    let (mut sender, mut receiver) = connected(&strict(64));
+    let before = receiver.stats().buffers_posted;
+    for round in 1..=3 {
+        sender.send(&content(0, 0, 16)).unwrap();
+        let message = receiver.recv().unwrap();
+        receiver.free(message);
+        assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
+        assert_eq!(receiver.stats().buffers_posted, before + round);
+    }
+}
