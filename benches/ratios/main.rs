@@ -2,14 +2,16 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
-//! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`,
-//! `ahead`, `direct-read`, `copy`, `copy-disk`. UCX's shared memory is the peer where
+//! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`
+//! (or one of `rings/small`, `rings/read`, `rings/write`), `ahead`, `direct-read`, `copy`,
+//! `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod connection;
 mod copy;
+mod cores;
 mod device;
 mod direct_read;
 mod in_place;
@@ -27,14 +29,16 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 13] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
     ("in-place", in_place::run),
     ("wake", wake::run),
-    ("rings", rings::run),
+    ("rings/small", rings::small),
+    ("rings/read", rings::read),
+    ("rings/write", rings::write),
     ("ahead", ahead::run),
     ("direct-read", direct_read::run),
     ("copy", copy::in_memory),
@@ -48,17 +52,22 @@ fn main() {
     }
     // cargo bench passes --bench; everything else names a part.
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    if let Some(unknown) = asked.iter().find(|a| PARTS.iter().all(|(name, _)| name != a)) {
+    if let Some(unknown) = asked.iter().find(|a| PARTS.iter().all(|(name, _)| !names(a, name))) {
         let names = PARTS.map(|(name, _)| name).join(", ");
         eprintln!("ratios: no part is called {unknown}: there are {names}");
         std::process::exit(2);
     }
     println!("{}; {ROUNDS} rounds each, medians", rdma_conn::build::summary());
     for (name, part) in PARTS {
-        if asked.is_empty() || asked.iter().any(|a| a == name) {
+        if asked.is_empty() || asked.iter().any(|a| names(a, name)) {
             part();
         }
     }
+}
+
+/// Whether that is the part's name, or that of what it is a part of.
+fn names(asked: &str, part: &str) -> bool {
+    asked == part || part.split_once('/').is_some_and(|(whole, _)| asked == whole)
 }
 
 /// Messages per second.

@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::cores::{as_neighbours, tell_repeated};
 use super::processes::{TRIPS, both_ends, build, half_trip};
 use super::{Target, line, rate, typical_round, ucx};
 
@@ -14,47 +15,62 @@ const SECONDS: &str = "0.3";
 /// Bytes that UCX and memcpy move in one measurement.
 const BYTES: usize = 2 << 30;
 
-pub(crate) fn run() {
-    println!("Connections with rings, two processes on soft0 : UCX shared memory, and others");
+pub(crate) fn small() {
+    println!(
+        "Connections with rings, two processes on soft0, 16 B : UCX shared memory, and others"
+    );
     let program = build();
-    let has_ucx = ucx::find().is_some();
-    if !has_ucx {
-        println!("  ucx_perftest is not installed (Debian: ucx-utils), so only the rest is shown");
+    let read = || as_neighbours(|| rate_of(&program, "--protocol buffered-read --size 16") / 1e6);
+    let batched = as_neighbours(|| rate_of(&program, "--preset batched --size 16") / 1e6);
+    let what = "Buffered Read, 16 B";
+    let (ours, theirs) = typical_round(read(), batched);
+    line(&format!("{what} : Send/Receive"), ours, theirs, "M/s", Target::AtLeast(5.0));
+    if has_ucx() {
+        let rate = as_neighbours(|| ucx::tag_rate(16, SMALL) / 1e6);
+        let (ours, theirs) = typical_round(read(), rate);
+        line(&format!("{what} : UCX"), ours, theirs, "M/s", Target::AtLeast(5.0));
+        let trip = || half_trip(&program, TRIPS, "--protocol buffered-write --wait spin");
+        let theirs = as_neighbours(|| ucx::tag_half_trip(16, TRIPS));
+        let (ours, theirs) = typical_round(as_neighbours(trip), theirs);
+        line("Buffered Write, 16 B, half a trip : UCX", ours, theirs, "µs", Target::AtMost(1.0));
     }
-    small(&program, has_ucx);
-    for (protocol, name) in
-        [("buffered-read", "Buffered Read"), ("buffered-write", "Buffered Write")]
-    {
-        for size in [8 << 10, 64 << 10] {
-            let flags = format!("--protocol {protocol} --size {size}");
-            let ours = || gigabytes(size, rate_of(&program, &flags));
-            let what = format!("{name}, {size} B");
-            if has_ucx {
-                let ucx = || gigabytes(size, ucx::tag_rate(size, (BYTES / size) as u64));
-                let (ours, theirs) = typical_round(ours, ucx);
-                line(&format!("{what} : UCX"), ours, theirs, "GB/s", Target::AtLeast(1.0));
-            }
-            let (ours, theirs) = typical_round(ours, memcpy);
-            line(&format!("{what} : memcpy of 2 MiB"), ours, theirs, "GB/s", Target::AtLeast(0.8));
-        }
-    }
+    tell_repeated();
 }
 
-/// Messages of 16 bytes: the rate of one connection, half a round trip of the other.
-fn small(program: &PathBuf, has_ucx: bool) {
-    let read = || rate_of(program, "--protocol buffered-read --size 16") / 1e6;
-    let batched = || rate_of(program, "--preset batched --size 16") / 1e6;
-    let what = "Buffered Read, 16 B";
-    let (ours, theirs) = typical_round(read, batched);
-    line(&format!("{what} : Send/Receive"), ours, theirs, "M/s", Target::AtLeast(5.0));
-    if !has_ucx {
-        return;
+pub(crate) fn read() {
+    bandwidth("buffered-read", "Buffered Read");
+}
+
+pub(crate) fn write() {
+    bandwidth("buffered-write", "Buffered Write");
+}
+
+fn bandwidth(protocol: &str, name: &str) {
+    println!("{name}, two processes on soft0 : UCX shared memory, and memcpy");
+    let program = build();
+    let has_ucx = has_ucx();
+    for size in [8 << 10, 64 << 10] {
+        let flags = format!("--protocol {protocol} --size {size}");
+        let ours = || as_neighbours(|| gigabytes(size, rate_of(&program, &flags)));
+        let what = format!("{name}, {size} B");
+        if has_ucx {
+            let messages = (BYTES / size) as u64;
+            let ucx = as_neighbours(|| gigabytes(size, ucx::tag_rate(size, messages)));
+            let (ours, theirs) = typical_round(ours(), ucx);
+            line(&format!("{what} : UCX"), ours, theirs, "GB/s", Target::AtLeast(1.0));
+        }
+        let (ours, theirs) = typical_round(ours(), memcpy);
+        line(&format!("{what} : memcpy of 2 MiB"), ours, theirs, "GB/s", Target::AtLeast(0.8));
     }
-    let (ours, theirs) = typical_round(read, || ucx::tag_rate(16, SMALL) / 1e6);
-    line(&format!("{what} : UCX"), ours, theirs, "M/s", Target::AtLeast(5.0));
-    let write = || half_trip(program, TRIPS, "--protocol buffered-write --wait spin");
-    let (ours, theirs) = typical_round(write, || ucx::tag_half_trip(16, TRIPS));
-    line("Buffered Write, 16 B, half a trip : UCX", ours, theirs, "µs", Target::AtMost(1.0));
+    tell_repeated();
+}
+
+fn has_ucx() -> bool {
+    let is_there = ucx::find().is_some();
+    if !is_there {
+        println!("  ucx_perftest is not installed (Debian: ucx-utils), so only the rest is shown");
+    }
+    is_there
 }
 
 /// Messages per second.
