@@ -72,7 +72,7 @@ pub struct Config {
 
 impl Default for Config {
     /// A mirrored ring of 2 MiB, READs of at most 256 KiB, up to 4 of them at once. With 1 MiB,
-    /// `soft0` has a sixth less bandwidth, and messages of some kilobytes a fifth less latency.
+    /// `soft0` has a fifth less bandwidth, and messages of some kilobytes a fifth less latency.
     fn default() -> Config {
         Config {
             ring: RingShape { ring_bytes: 2 << 20, ..RingShape::default() },
