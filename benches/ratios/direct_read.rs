@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use rdma_conn::verbs_safe::yardstick::SharedMessages;
 
+use super::cores::{as_neighbours, tell_repeated};
 use super::processes::{both_ends, build, on_core};
-use super::{ROUNDS, Target, in_turn, line, median, rate};
+use super::{ROUNDS, Target, line, median, rate, typical_round};
 
 const SIZE: usize = 65_536;
 /// Unacknowledged messages, at both ends, of the connection and of the yardstick.
@@ -28,10 +29,12 @@ pub(crate) fn run() {
         ("cumulative", Target::None),
     ] {
         let ours = || both_ends(&program, "bench", &flags(ack), "bytes_per_s") / 1e9;
-        let (ours, theirs) = in_turn(ours, || yardstick.gigabytes_per_s());
+        let theirs = || yardstick.gigabytes_per_s();
+        let (ours, theirs) = typical_round(as_neighbours(ours), as_neighbours(theirs));
         let fence = if ack == "write" { ", unfenced" } else { "" };
         line(&format!("--ack {ack}{fence} : memcpy"), ours, theirs, "GB/s", target);
     }
+    tell_repeated();
     for ack in ["write", "fenced-write"] {
         let flags = format!("--protocol direct-read --size 65536 --ack {ack} --wait spin");
         let trip = || both_ends(&program, "pingpong", &flags, "latency_ns_p50") / 1e3;
@@ -42,7 +45,7 @@ pub(crate) fn run() {
 
 fn flags(ack: &str) -> String {
     format!(
-        "--protocol direct-read --size 65536 --ack {ack} --unacked {WINDOW} --wait spin --seconds 1"
+        "--protocol direct-read --size 65536 --ack {ack} --unacked {WINDOW} --wait spin --seconds 0.3"
     )
 }
 
