@@ -65,7 +65,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_enum, value_name = "WHERE", help_heading = DIRECT_READ)]
     pub(crate) signal_at: Option<Signal>,
     /// Bytes of the ring, a power of two [default: 1 MiB, of Buffered Read 2 MiB, or more
-    /// for long messages]
+    /// for long messages: bench has 4 MiB for Buffered Write's from 4 KiB on]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) ring_bytes: Option<u32>,
     /// Freed bytes that are worth telling the sender; 0: a quarter of the ring [default: 0]
@@ -82,7 +82,8 @@ pub(crate) struct ConnectionArgs {
     pub(crate) no_reads_ahead: bool,
     /// Buffered Write: how the sender tells how far it has written: with the data, as an
     /// immediate, which wakes a receiver; or behind them, to be polled, which is faster
-    /// [default: immediate; of pingpong: written, unless there is --wait block]
+    /// [default: immediate; of pingpong, and of messages from 4 KiB on: written, unless there is
+    /// --wait block]
     #[arg(long, value_enum, value_name = "HOW", help_heading = RINGS)]
     pub(crate) tail: Option<Tail>,
     /// Buffered Write: gathered bytes that are worth a transfer; 0: each message has one
