@@ -143,6 +143,32 @@ fn a_record_beside_its_tail_that_lies_is_not_followed() {
     }
 }
 
+/// Where memory ends in the middle of it, nobody writes a record: not to the ring, and so not
+/// beside a tail either.
+#[test]
+fn a_record_beside_its_tail_that_crosses_the_end_is_refused() {
+    for in_place in [false, true] {
+        bounded(move || {
+            let (device, config) = (device(), small(Layout::Plain, WRITTEN));
+            let (mut victim, mut honest, mut liar) = victim_receiver(&device, &config);
+            for position in [0, 2040] {
+                liar.put_record(position, 2032, &[]);
+                liar.tell(position + 2040, false);
+                assert_eq!(victim.recv().unwrap().len(), 2032);
+            }
+            liar.tell_beside(4080 + 48, 4080, &[1; 40]);
+            liar.raw.drain();
+            let refused = match in_place {
+                true => victim.recv_in_place(|_, _| ()).unwrap_err(),
+                false => victim.recv().unwrap_err(),
+            };
+            assert_eq!(violated(&refused), Violation::Record(RecordError::Wrap));
+            honest.send(b"others go on").unwrap();
+            assert_eq!(&*victim.recv().unwrap(), b"others go on");
+        });
+    }
+}
+
 #[test]
 fn a_record_that_lies_is_not_followed() {
     use Violation::Record;

@@ -16,8 +16,12 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
     let word = u64::from_le_bytes(*word.filter(|_| position < open.until)?);
     let record = link.core.message_bytes(word);
     if record.is_some_and(|record| position + record <= open.until) {
-        // Messages that fit the copy lie before the tail.
-        return link.core.take(word).ok().flatten();
+        // Messages that fit the copy lie before the tail. One beside it may cross the end of
+        // memory, where nobody writes any.
+        return link.core.take(word).unwrap_or_else(|e| {
+            link.fail_record(e);
+            None
+        });
     }
     if at == 0 {
         // It was a message that fits when it was looked at: the peer has written again.
