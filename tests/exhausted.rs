@@ -1,6 +1,6 @@
 //! A listener when no descriptor is left: it says so, goes on with those who are in, and
-//! with all others when there are descriptors again. One test, in a process of its own: the
-//! limit is the process's.
+//! with all others when there are descriptors again; and who waits for a time waits no longer.
+//! One test, in a process of its own: the limit is the process's.
 
 mod support;
 
@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, MAX_FRAME, Options, Parameters};
+use rdma_conn::multicast::{self, JoinError, Leader};
 use rdma_conn::send_recv::{ConnectError, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::raw::parameters;
@@ -65,5 +66,16 @@ fn without_descriptors_a_listener_serves_who_is_in_and_then_all() {
             }
         });
         assert_eq!(listener.next().unwrap().application(), b"late...");
+        a_leader_without_descriptors_waits_no_longer_than_it_says();
     });
+}
+
+fn a_leader_without_descriptors_waits_no_longer_than_it_says() {
+    let (device, leader) = (device(), Leader::bind("127.0.0.1:0").unwrap());
+    let _waits = TcpStream::connect(leader.local_addr()).unwrap();
+    let within = Duration::from_millis(1);
+    let gathered = without_descriptors(|| {
+        leader.gather_within(within, &device, &multicast::Config::default(), b"")
+    });
+    assert!(matches!(gathered, Err(JoinError::Missing { came: 0, wanted: 2, .. })));
 }

@@ -34,6 +34,8 @@ use crate::wait::Deadline;
 /// How long a member waits for the others to come.
 pub const GATHERING: Duration = Duration::from_secs(120);
 const GO: u8 = b'G';
+/// How long a leader waits until it tries again to accept somebody.
+const LITTLE: Duration = Duration::from_millis(100);
 
 /// A member of a group that was set up over TCP.
 #[derive(Debug)]
@@ -163,11 +165,21 @@ impl Leader {
         while callers.len() < wanted {
             match self.0.next_until(deadline) {
                 Ok(Some(caller)) => callers.push(caller),
-                Ok(None) => return Err(JoinError::Missing { came: callers.len(), wanted, within }),
-                Err(e) => tracing::warn!(error = %e, "somebody was refused"),
+                Ok(None) => {}
+                Err(e) => {
+                    tracing::warn!(error = %e, "somebody was refused");
+                    // Whoever could not be accepted, for want of descriptors say, still waits.
+                    if matches!(e, ConnectError::System { .. }) {
+                        std::thread::sleep(LITTLE);
+                    }
+                }
             }
             if callers.len() == wanted {
                 callers.retain(|caller| is_there(&caller.stream));
+            }
+            // However many come who do not count.
+            if callers.len() < wanted && deadline.has_passed(Instant::now()) {
+                return Err(JoinError::Missing { came: callers.len(), wanted, within });
             }
         }
         Ok(callers)
