@@ -30,8 +30,8 @@ use super::gather::Scratch;
 use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
-    Broken, HAS_IMM, JUDGE, Place, Replies, ReplyEntry, Request, SOLICITED, Verdict, WANTS_REPLY,
-    What, is_reply_at, is_request_at, read_request, reply_at,
+    Broken, HAS_IMM, JUDGE, Place, REPLIES, REQUESTS, Replies, ReplyEntry, Request, SOLICITED,
+    Verdict, WANTS_REPLY, What, is_reply_at, is_request_at, read_request, reply_at,
 };
 use super::slot_of;
 
@@ -39,6 +39,9 @@ use short::is_short;
 
 /// Requests of a process that are executed before others have their turn.
 const AT_ONCE: u32 = 256;
+/// Rounds that take all of rings that are full, of which each takes [`AT_ONCE`] of the requests
+/// or of the replies, or all.
+const LEFT: u32 = REQUESTS.div_ceil(AT_ONCE) + REPLIES.div_ceil(AT_ONCE) + 1;
 /// Requests after which their senders are told that there is room again.
 const READ_STEP: u32 = 64;
 /// Replies that there has to be room for: one that is held, and an entry's.
@@ -109,9 +112,10 @@ impl Drain {
     }
 
     /// Takes what a process has left that writes nothing any more, but for what cannot be
-    /// answered.
+    /// answered. One that has let go of us and goes on writing is not heard for ever.
     pub(crate) fn run_out(&mut self, device: &Device, pair: &Arc<Pair>, after: &mut After) {
-        while self.run_of(device, after, |side| Arc::ptr_eq(&side.pair, pair)) {}
+        let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
+        let _ = (0..LEFT).all(|_| self.run_of(device, after, is_it));
     }
 
     fn run_of(

@@ -18,8 +18,8 @@ use super::directory::{MAGIC, VERSION};
 use super::mapped::Layout;
 
 /// Requests, and replies, that one process may have on the way to another.
-const REQUESTS: u32 = 2_048;
-const REPLIES: u32 = 2_048;
+pub(super) const REQUESTS: u32 = 2_048;
+pub(super) const REPLIES: u32 = 2_048;
 /// Bytes of messages that are too long to go with their requests, and that are copied.
 pub(crate) const DATA: u32 = 512 << 10;
 const _: () = assert!(crate::limits::MAX_INLINE <= DATA / 4, "inline data are copied");
@@ -504,6 +504,11 @@ impl Rings {
         for (to, word) in self.requests[(index % REQUESTS) as usize].iter().zip(words) {
             to.store(word, Ordering::Relaxed);
         }
+    }
+
+    /// Where the number of a request lies.
+    pub(super) fn number_of(&self, index: u32) -> *mut u64 {
+        self.requests[(index % REQUESTS) as usize][0].as_ptr()
     }
 
     /// [`scribble_request`](Self::scribble_request), of a reply.

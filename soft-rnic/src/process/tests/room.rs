@@ -1,7 +1,7 @@
 //! Rings that are full: who waits for room is woken.
 
 use super::*;
-use crate::process::ring::{WANTS_REPLY, reply_at};
+use crate::process::ring::{REQUESTS, WANTS_REPLY, What, reply_at};
 
 /// Of the made-up peer.
 const ROOM: u32 = 20;
@@ -65,4 +65,31 @@ fn who_takes_replies_wakes_the_process_that_waits_for_room() {
         let rung = rustix::io::read(&wild.pair.doorbell, &mut count).is_ok();
         assert_eq!(rung, rings);
     }
+}
+
+/// It says that it has gone, and its ring is never empty: each request, when it is executed,
+/// is there again.
+#[test]
+fn who_goes_and_writes_on_is_not_heard_for_ever() {
+    let (done, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut wild, qp) = (Wild::new(), connected(ibv_qp_type::IBV_QPT_UC));
+        let (first, len) = (wild.rings.number_of(0), 64 * REQUESTS as usize);
+        // SAFETY: the domain is alive, and so is the memory, which is accessed atomically.
+        let key =
+            unsafe { (*(crate::table().reg_mr)((*qp.as_abi()).pd, first.cast(), len, 0xf)).rkey };
+        let kinds = u32::from_le_bytes([What::FetchAdd as u8, 0, 0, 0]);
+        let parties = u64::from(qp.num) | u64::from(far(slot(0))) << 32;
+        for at in 0..REQUESTS {
+            let (own, next_lap) = (wild.rings.number_of(at) as u64, REQUESTS.into());
+            let words = [u64::from(kinds) << 32, parties, 0, 8 << 32, own, next_lap, 0, key.into()];
+            wild.rings.scribble_request(at, words);
+        }
+        let (pair, mut after) = (Arc::clone(&wild.pair), After::default());
+        wild.drain.run_out(&crate::device::default_device(), &pair, &mut after);
+        after.run();
+        let _ = done.send(pair.outgoing.requests_read.load(Ordering::Relaxed));
+    });
+    let taken = heard.recv_timeout(Duration::from_secs(60)).expect("it is heard for ever");
+    assert!(taken > 2 * REQUESTS, "{taken}: it writes on");
 }
