@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use rdma_conn::conn_core::handshake::Reason;
@@ -130,11 +130,17 @@ pub(crate) fn next_peer<K: Kind>(
     command: &str,
     time: Duration,
 ) -> Result<Option<Guest<K>>> {
-    let mut failures = 0;
+    let (mut failures, start) = (0, Instant::now());
     loop {
-        let incoming = match listener.next_timeout(time) {
-            Ok(Some(incoming)) => incoming,
+        match listener.next_timeout(time.saturating_sub(start.elapsed())) {
             Ok(None) => return Ok(None),
+            Ok(Some(incoming)) => match known::<K>(&incoming, command) {
+                Ok((session, wire)) => return Ok(Some(Guest { incoming, session, wire })),
+                Err(e) => {
+                    refused(incoming.from(), &format!("{e:#}"));
+                    incoming.refuse(&format!("{e:#}"));
+                }
+            },
             Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
                 return Err(e).context("nobody can be accepted: too many open files?");
             }
@@ -144,18 +150,12 @@ pub(crate) fn next_peer<K: Kind>(
                 std::thread::sleep(RECOVERY);
                 continue;
             }
-            Err(e) => {
-                refused(None, &advised(&e));
-                continue;
-            }
-        };
+            Err(e) => refused(None, &advised(&e)),
+        }
         failures = 0;
-        match known::<K>(&incoming, command) {
-            Ok((session, wire)) => return Ok(Some(Guest { incoming, session, wire })),
-            Err(e) => {
-                refused(incoming.from(), &format!("{e:#}"));
-                incoming.refuse(&format!("{e:#}"));
-            }
+        // However many come who are refused.
+        if start.elapsed() >= time {
+            return Ok(None);
         }
     }
 }

@@ -17,6 +17,20 @@ fn an_address_that_cannot_be_listened_on_is_explained() {
 }
 
 #[test]
+fn whoever_is_refused_makes_no_wait_longer() {
+    let listener = listen::<SendRecv>("127.0.0.1:0".parse().unwrap()).unwrap();
+    let strangers = [(); 8].map(|()| {
+        let mut stream = dial(listener.local_addr()).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    });
+    assert!(next_peer::<SendRecv>(&listener, "bench", Duration::ZERO).unwrap().is_none());
+    let waits = strangers.iter().filter(|stranger| stranger.peek(&mut [0]).is_err()).count();
+    assert_eq!(waits, strangers.len() - 1, "they have not been answered");
+}
+
+#[test]
 fn nobody_at_the_other_end_is_explained() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = format!("{:#}", dial(address).unwrap_err());
