@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::args::{Common, Copy, Ends};
 use crate::bench::{bytes, right_aligned};
-use crate::outcome::{Outcome, usage};
+use crate::outcome::{Outcome, printable, usage};
 use crate::{progress, session};
 use place::Root;
 use receive::Received;
@@ -104,7 +104,7 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     }
     let source::Tree { entries, left_out } = source::tree(&options.paths)?;
     for (path, why) in &left_out {
-        eprintln!("rdma-conn: {}: left out: {why:#}", path.display());
+        complain(format_args!("{}: left out: {why:#}", path.display()));
     }
     let total: u64 = entries.iter().map(|entry| entry.len).sum();
     let bar = progress::bytes(total * options.to.len() as u64, common.json);
@@ -133,10 +133,10 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
         };
         for (at, why) in &done.failed {
             let name = String::from_utf8_lossy(&entries[*at].name);
-            eprintln!("rdma-conn: {to}: {}: {why}", crate::outcome::printable(&name));
+            complain(format_args!("{to}: {name}: {why}"));
         }
         if let Some(error) = &error {
-            eprintln!("rdma-conn: {to}: {error}; the same command goes on from there");
+            complain(format_args!("{to}: {error}; the same command goes on from there"));
         }
         let failed = done.failed.len() as u64;
         let ok = error.is_none() && failed == 0;
@@ -159,6 +159,11 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
             Err(anyhow::anyhow!("{n} of {} receivers have not got everything", options.to.len()))
         }
     }
+}
+
+/// Says what has gone wrong, in a line, whoever has chosen its words.
+fn complain(what: std::fmt::Arguments<'_>) {
+    eprintln!("rdma-conn: {}", printable(&what.to_string()));
 }
 
 /// What went over, what was there already, and how it was written, if that is known.
@@ -228,7 +233,7 @@ fn listen(
             let incoming = match listener.next() {
                 Ok(incoming) => incoming,
                 Err(e) => {
-                    eprintln!("rdma-conn: {e}");
+                    complain(format_args!("{e}"));
                     // Whoever could not be accepted, for want of descriptors say, still waits.
                     if matches!(e, ConnectError::System { .. }) {
                         std::thread::sleep(LITTLE);
@@ -245,7 +250,7 @@ fn listen(
             }
             scope.spawn(move || {
                 if let Err(e) = serve() {
-                    eprintln!("rdma-conn: {}", crate::outcome::printable(&format!("{e:#}")));
+                    complain(format_args!("{e:#}"));
                 }
             });
         }
@@ -266,7 +271,7 @@ fn serve(
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let Received { entries, read, had, mapped, not_mapped, failures, failed, finished } = received;
     for (name, why) in &failed {
-        eprintln!("rdma-conn: {}: {why}", crate::outcome::printable(name));
+        complain(format_args!("{name}: {why}"));
     }
     let error = finished.is_none().then(|| "it has ended before its end".to_owned());
     let landed = Finished { mapped, buffered: read - mapped, synced: false };
@@ -282,7 +287,7 @@ fn serve(
         let how = line.destination;
         say!("{peer}: {entries} entries, {moved} read ({how}), {had} present, {failures} failed");
         if let Some(why) = &line.not_mapped {
-            say!("{peer}: buffers, because: {}", crate::outcome::printable(why));
+            say!("{peer}: buffers, because: {}", printable(why));
         }
     }
     match line.ok {

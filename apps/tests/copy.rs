@@ -5,10 +5,13 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
 use support::processes::{PATIENCE, Running, connects_processes};
 
 /// A directory of its own, removed in the end.
@@ -314,6 +317,21 @@ fn a_receiver_that_is_killed_is_reported_and_goes_on_later_while_others_finish()
     assert!(line["bytes"].as_u64() > Some(0), "nothing was missing: {line}");
     assert!(line["bytes_present"].as_u64() >= Some(8 << 20), "it began anew: {line}");
     assert_same(&source.0, &dies.0.join(name));
+}
+
+#[test]
+fn the_words_of_a_stranger_do_not_drive_a_terminal() {
+    if !connects_processes() {
+        return;
+    }
+    let tree = Tree::new("copy-stranger");
+    let (mut listener, address) = receiver(&tree, &[]);
+    let (mut bytes, reason) = ([0; MAX_FRAME], Reason::PROTOCOL);
+    let refusal = Frame::Refuse(Refusal { reason, text: "\x1b[2J" });
+    let length = refusal.encode(&mut bytes).unwrap();
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&bytes[..length]).unwrap();
+    listener.wait_for("the peer refused: \\u001b[2J");
 }
 
 #[test]

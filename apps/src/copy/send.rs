@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 
 use super::source::{Entry, Pieces};
 use super::wire::{APP_BYTES, Finished, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
+use crate::note::notice_death;
 use crate::session::{dial, explain};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
@@ -24,6 +25,9 @@ use crate::session::{dial, explain};
 pub(super) const AHEAD: usize = 64;
 /// The longest line of a reply.
 const MOST_LINE: u64 = 1 << 16;
+/// Replies that are kept until somebody wants to know them. Each message has one at most, and
+/// no more messages are under way than the window and the receiver's steps.
+const REPLIES: usize = 256;
 /// How long it is waited for a reply until it is looked whether the receiver lives.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -68,10 +72,11 @@ pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Res
     copying.run()
 }
 
-/// What the receiver says, as it comes.
+/// What the receiver says, as it comes, and not much more of it than was heard.
 fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
-    let (send, replies) = channel();
+    let (send, replies) = sync_channel(REPLIES);
     let stream = stream.try_clone()?;
+    notice_death(&stream)?;
     std::thread::Builder::new().name("replies".into()).spawn(move || {
         let mut lines = BufReader::new(stream);
         loop {
@@ -210,6 +215,8 @@ impl Copying<'_> {
     fn send(&mut self, buffer: FrozenBuffer, len: usize, word: &Word) -> Result<()> {
         let app = word.encode();
         ensure!(app.len() <= APP_BYTES as usize, "a name of {} bytes", app.len());
+        // The receiver may have to tell something before it can take more.
+        self.catch_up()?;
         if let Err(not_sent) = self.sender.send_part_async(buffer, 0..len, &app) {
             return Err(not_sent.error.into());
         }
@@ -234,11 +241,18 @@ impl Copying<'_> {
         }
     }
 
-    /// Whether the receiver has given an entry up meanwhile.
-    fn has_failed(&mut self, at: usize) -> Result<bool> {
-        while let Ok(reply) = self.replies.try_recv() {
+    /// Takes what the receiver has said meanwhile.
+    fn catch_up(&mut self) -> Result<()> {
+        for _ in 0..REPLIES {
+            let Ok(reply) = self.replies.try_recv() else { break };
             self.heard(reply)?;
         }
+        Ok(())
+    }
+
+    /// Whether the receiver has given an entry up meanwhile.
+    fn has_failed(&mut self, at: usize) -> Result<bool> {
+        self.catch_up()?;
         Ok(matches!(self.known[at], Some(Known::Failed(_))))
     }
 
@@ -285,4 +299,29 @@ impl Copying<'_> {
 
 fn shrunk(entry: &Entry) -> String {
     format!("{} has become shorter while it was copied", entry.path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn no_more_is_heard_than_somebody_wants_to_know() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        let replies = listen(&near).unwrap();
+        assert!(rustix::net::sockopt::socket_keepalive(&near).unwrap(), "or it never ends");
+        let why = "x".repeat(60_000);
+        let mut line = serde_json::to_vec(&Reply::Failed { entry: 1, why }).unwrap();
+        line.push(b'\n');
+        far.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+        // What is kept, and what the system has of it on the way, is far less.
+        let told = (0..8 * REPLIES).take_while(|_| far.write_all(&line).is_ok()).count();
+        assert!((REPLIES..8 * REPLIES).contains(&told), "{told}");
+        drop(replies);
+    }
 }
