@@ -402,6 +402,7 @@ impl Device {
         for qp in self.qps.all() {
             qp.lose(pair, &mut after);
         }
+        pair.forget_windows();
         after.run();
     }
 }

@@ -23,9 +23,10 @@ use super::memory::Proof;
 use super::region::Window;
 use super::ring::{Requests, Rings};
 
-/// Regions of a process that are kept mapped before those are looked for that are
-/// registered no more.
+/// Regions of a process that are kept mapped, and their bytes, before those are looked for that
+/// are registered no more: the system keeps their memory as long as they are mapped.
 const WINDOWS: usize = 64;
+const WINDOW_BYTES: u64 = 64 << 20;
 
 /// Another process that this one exchanges requests with.
 #[derive(Debug)]
@@ -66,7 +67,29 @@ struct Blocked {
 #[derive(Debug)]
 struct Windows {
     by_key: HashMap<u32, Arc<Window>>,
-    sweep_at: usize,
+    /// Of all of them.
+    bytes: u64,
+    /// How many, or how many bytes, there are when they are looked through.
+    sweep_at: (usize, u64),
+}
+
+impl Windows {
+    /// Gives those back that are not valid, if it is time.
+    fn sweep(&mut self, is_valid: impl Fn(u32, &Window) -> bool) {
+        let Windows { by_key, bytes, sweep_at } = self;
+        if by_key.len() >= sweep_at.0 || *bytes >= sweep_at.1 {
+            by_key.retain(|key, window| is_valid(*key, window));
+            *bytes = by_key.values().map(|window| window.len).sum();
+            *sweep_at = (WINDOWS.max(2 * by_key.len()), WINDOW_BYTES.max(2 * *bytes));
+        }
+    }
+
+    fn insert(&mut self, key: u32, window: Arc<Window>) {
+        self.bytes += window.len;
+        if let Some(old) = self.by_key.insert(key, window) {
+            self.bytes -= old.len;
+        }
+    }
 }
 
 /// What a pair is made of.
@@ -90,7 +113,8 @@ impl Pair {
         let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
         let Parts { doorbell, socket, accepted, attaches, proof, .. } = parts;
         let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
-        let windows = Windows { by_key: HashMap::new(), sweep_at: WINDOWS };
+        let sweep_at = (WINDOWS, WINDOW_BYTES);
+        let windows = Windows { by_key: HashMap::new(), bytes: 0, sweep_at };
         Pair {
             slot,
             pid,
@@ -170,13 +194,15 @@ impl Pair {
         {
             return Some(Arc::clone(window));
         }
-        if windows.by_key.len() >= windows.sweep_at {
-            windows.by_key.retain(|key, w| self.theirs.version(*key) == Some(w.version));
-            windows.sweep_at = WINDOWS.max(2 * windows.by_key.len());
-        }
+        windows.sweep(|key, window| self.theirs.version(key) == Some(window.version));
         let window = Arc::new(Window::open(self.pid, told, &place, || !self.has_gone()).ok()?);
-        windows.by_key.insert(key, Arc::clone(&window));
+        windows.insert(key, Arc::clone(&window));
         Some(window)
+    }
+
+    /// Nothing of it is mapped any more, but for what is in use.
+    pub(crate) fn forget_windows(&self) {
+        self.windows.lock().by_key.clear();
     }
 
     /// A queue pair waits for room in the ring of requests.

@@ -485,6 +485,8 @@ impl Qp {
         }
         let _ = remote.reclaim(pending);
         remote.go_back();
+        // Its memory is kept as long as it is mapped.
+        remote.regions = [None, None];
         sq.requester.waits = None;
         self.run_pending(&mut sq, after, false);
     }

@@ -16,6 +16,7 @@ use ring::Rings;
 mod halves;
 mod reading;
 mod room;
+mod windows;
 
 /// The slots of the peers that are made up, one for each test: any but this process's.
 fn slot(n: u32) -> u32 {
