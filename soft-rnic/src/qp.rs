@@ -385,7 +385,8 @@ unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_q
     let cap = grant(&attr.cap, srq.is_some())?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
-    let parts = Parts { transport, cap, sig_all, pd, send_cq, recv_cq, srq };
+    let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
+    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq };
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.neighbours.as_ref().map_or(0, Neighbours::base);
     let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
@@ -400,6 +401,7 @@ struct Parts {
     transport: Transport,
     cap: ibv_qp_cap,
     sig_all: bool,
+    pending: Pending,
     pd: Arc<Pd>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -430,7 +432,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let Parts { transport, cap, sig_all, pd, send_cq, recv_cq, srq } = parts;
+        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut abi, attr): (ibv_qp, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         abi.context = pd.context.as_abi();
@@ -445,7 +447,7 @@ impl Qp {
         abi.qp_type = transport.abi();
         let sq = Sq {
             requester: Requester::default(),
-            pending: Pending::new(&cap, transport),
+            pending,
             peer: None,
             remote: None,
             counters: crate::counters::Counters::default(),

@@ -55,6 +55,38 @@ fn what_exceeds_a_limit_is_refused() {
     net.close();
 }
 
+/// In a process of its own, which may not have much memory.
+#[test]
+fn inline_data_that_there_is_no_memory_for_are_refused() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const LIMITED: &str = "SOFT_RNIC_LIMITED";
+    if !is_soft() {
+        return;
+    }
+    if std::env::var_os(LIMITED).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "inline_data_that_there_is_no_memory_for_are_refused"]);
+        let ended = again.env(LIMITED, "1").output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
+    let net = Net::new();
+    let cq = net.cq(16);
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let most = pages * rustix::param::page_size() as u64 + (256 << 20);
+    let before = getrlimit(Resource::As);
+    setrlimit(Resource::As, Rlimit { current: Some(most), ..before }).unwrap();
+    let mut attr = net.init_attr(cq);
+    attr.cap.max_send_wr = device_attr(&net).max_qp_wr as u32;
+    attr.cap.max_inline_data = 32 << 10;
+    // SAFETY: the attributes' objects are alive.
+    assert!(unsafe { (net.v.create_qp)(net.pd, &mut attr) }.is_null());
+    assert_eq!(errno(), ENOMEM);
+    net.destroy_cq(cq);
+    net.close();
+}
+
 #[test]
 fn access_flags_that_do_not_go_together_are_refused() {
     let net = Net::new();
