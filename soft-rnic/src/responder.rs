@@ -101,6 +101,19 @@ impl<'a> Session<'a> {
         expected && !is_receive_ready(self.peer, &mut self.responder)
     }
 
+    /// Whether the next message would be dropped for its length.
+    pub(crate) fn drops(&mut self, len: u64) -> bool {
+        let peer = self.peer;
+        let is_too_long = |request: RecvRequest<'_>| request.room() < len;
+        !peer.transport.is_reliable()
+            && match &peer.srq {
+                None => peer.rq.front(&mut self.responder.consumer).is_some_and(is_too_long),
+                Some(srq) => {
+                    srq.ring.front(&mut srq.taker.lock().consumer).is_some_and(is_too_long)
+                }
+            }
+    }
+
     /// Carries one request out.
     #[inline(always)]
     pub(crate) fn deliver(

@@ -376,6 +376,9 @@ impl Side {
             let rnr = Verdict::Rnr(session.responder.min_rnr_timer);
             return (if reliable { rnr } else { Verdict::Silence }, 0);
         }
+        if reading.is_some() && session.drops(request.len.into()) {
+            return (Verdict::Silence, 0);
+        }
         if transport == Transport::Ud && u64::from(request.len) > limits::MTU {
             return (Verdict::Silence, 0);
         }

@@ -67,6 +67,16 @@ fn an_unreliable_message_without_a_receive_request_is_not_fetched_but_dropped() 
     assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Verdict::Silence);
 }
 
+/// Its sender could have a great deal fetched, again and again.
+#[test]
+fn an_unreliable_message_that_is_too_long_is_not_fetched_but_dropped() {
+    let process = Sleeper::new();
+    let mut peer = Wild::of(slot(25), process.pid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
+    peer.receive_from(&qp);
+    assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), Verdict::Silence);
+}
+
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let (_process, mut peer, qp) = met(slot(24));
