@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{TryRecvError, sync_channel};
 use std::time::Duration;
 
@@ -113,6 +114,23 @@ fn the_longest_message_of_a_ring_goes_through_at_every_place() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn the_room_of_a_message_over_which_somebody_has_panicked_is_the_senders_again() {
+    bounded(|| {
+        // Each fills the ring.
+        let config =
+            Config { ring: shape(4096, 4088, Layout::Mirrored), ..small(Layout::Mirrored) };
+        let (mut sender, mut receiver) = connected(&config);
+        sender.send_async(&[1; 4088]).unwrap();
+        let mut panics = || receiver.try_recv_each(|_, _| resume_unwind(Box::new(())));
+        while catch_unwind(AssertUnwindSafe(&mut panics)).is_ok() {}
+        while matches!(sender.try_send(&[2; 4088]), Err(SendError::Full(Full::Ring))) {
+            assert_eq!(receiver.try_recv_each(|_, _| ()), Err(RecvError::Empty));
+        }
+        assert_eq!(*receiver.recv().unwrap(), [2; 4088]);
     });
 }
 

@@ -80,6 +80,19 @@ pub(super) struct LinkParts<R = LandingRing> {
     pub(super) block: Place,
 }
 
+/// A record that is shown, which is given up with this, whatever whoever looks at it does.
+struct Passing<'r> {
+    ring: &'r mut LandingRing,
+    end: u64,
+}
+
+impl Drop for Passing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.ring.pass(self.end);
+    }
+}
+
 /// A record to be handed out: the position of its payload, and the record itself.
 type Found = (u64, Record);
 
@@ -172,11 +185,11 @@ impl Link {
     pub(super) fn for_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> (u64, u64) {
         let (mut count, mut bytes) = (0, 0);
         while let Some((position, record)) = self.take() {
-            let Some(payload) = self.ring.view(position, record.payload.len) else { break };
+            let passing = Passing { ring: &mut self.ring, end: record.end };
+            let Some(payload) = passing.ring.view(position, record.payload.len) else { break };
             count += 1;
             bytes += payload.len() as u64;
             each(self.peer, payload);
-            self.ring.pass(record.end);
         }
         (count, bytes)
     }
