@@ -517,3 +517,29 @@ fn a_backlog_keeps_no_other_sender_waiting() {
         });
     }
 }
+
+/// Who always has one message, which lies beside its tail, keeps nobody waiting whose tails come
+/// by immediates.
+#[test]
+fn a_sender_whose_tails_are_written_keeps_no_other_one_waiting() {
+    bounded(|| {
+        // Of a ring as large, heads are told now and then.
+        let config = |tail| Config { tail, keepalive: NEVER, ..Config::default() };
+        let (device, written, told) = (device(), config(WRITTEN), config(IMMEDIATE));
+        let mut all = receiver(&device, &told, 2).unwrap();
+        let mut busy = join(&mut all, &device, &device, &written).unwrap();
+        let mut other = join(&mut all, &device, &device, &told).unwrap();
+        other.send(b"one").unwrap();
+        let mut received = 0;
+        loop {
+            busy.send(b"again").unwrap();
+            let message = all.recv().unwrap();
+            received += 1;
+            if message.peer() == Peer(1) {
+                assert_eq!(&*message, b"one");
+                return;
+            }
+            assert!(received < 1000, "{received}");
+        }
+    });
+}

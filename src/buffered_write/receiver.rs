@@ -379,12 +379,14 @@ impl Receiver {
 
 /// Handing out.
 impl Receiver {
-    /// Where the only link is that has a tail to look at, if nothing else is to be done: it
+    /// Where the only link is, if it has a tail to look at and nothing else is to be done: it
     /// waits for its turn only when there are several.
     #[inline]
     fn alone(&self) -> Option<u32> {
         match self.polled[..] {
-            [place] if self.open.is_none() && self.ready.is_empty() => Some(place),
+            [place] if self.open_links == 1 && self.open.is_none() && self.ready.is_empty() => {
+                Some(place)
+            }
             _ => None,
         }
     }
