@@ -4,6 +4,7 @@
 //! `soft0`; [`survey()`] tells what there is and what is missing.
 
 use std::fmt;
+use std::time::Duration;
 
 use verbs_safe::{Context, PortAttr, ProtectionDomain};
 use verbs_sys::Table;
@@ -148,11 +149,14 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 }
 
 /// Opens the device called `name`; without a name, the first card with an active
-/// port, else `soft0`.
+/// port, else `soft0`. `soft0@5us`, with any number of us or ns, is a device like `soft0`
+/// within this process, where each request takes a round trip of that long
+/// ([`soft_rnic::distant`]): what depends on latency shows.
 ///
 /// ```
 /// let device = rdma_conn::device::open(Some("soft0"))?;
 /// assert_eq!(device.name(), "soft0");
+/// assert_eq!(rdma_conn::device::open(Some("soft0@5us"))?.name(), "soft0@5us");
 /// assert!(rdma_conn::device::open(Some("mlx9_9")).is_err());
 /// # Ok::<(), rdma_conn::device::OpenError>(())
 /// ```
@@ -160,14 +164,22 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// # Errors
 /// [`OpenError::Unknown`] with the names that there are; [`OpenError::Device`].
 pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
+    let distant = name.and_then(round_trip).map(soft_rnic::distant);
     let devices = all();
-    let Some(name) = name else { return open_first(&devices) };
+    let Some(name) = distant.as_deref().or(name) else { return open_first(&devices) };
     let found = devices.iter().find(|(_, d)| d.name() == name);
     let (provider, device) = found.ok_or_else(|| OpenError::Unknown {
         name: name.to_owned(),
         known: devices.iter().map(|(_, d)| d.name().to_owned()).collect(),
     })?;
     Ok(Device::open(device, *provider)?)
+}
+
+/// What stands behind the embedded device's name: `soft0@5us`, `soft0@500ns`.
+fn round_trip(name: &str) -> Option<Duration> {
+    let time = name.strip_prefix(SOFT)?.strip_prefix('@')?;
+    let [us, ns] = ["us", "ns"].map(|unit| time.strip_suffix(unit).and_then(|n| n.parse().ok()));
+    us.map(Duration::from_micros).or_else(|| ns.map(Duration::from_nanos))
 }
 
 fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, OpenError> {

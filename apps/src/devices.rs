@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use rdma_conn::device::{Found, PortReport, Provider, survey};
+use rdma_conn::device::{self, Found, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
@@ -59,6 +59,8 @@ struct Gid {
 }
 
 pub(crate) fn run(common: &Common) -> Outcome {
+    // One at a distance is there when it is asked for.
+    let _ = common.device.as_deref().map(|name| device::open(Some(name)));
     let survey = survey();
     let shown = |d: &&Found| common.device.as_ref().is_none_or(|name| *name == d.name);
     let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();

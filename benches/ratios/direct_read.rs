@@ -9,13 +9,15 @@ use std::time::Instant;
 use rdma_conn::verbs_safe::yardstick::SharedMessages;
 
 use super::cores::{as_neighbours, tell_repeated};
-use super::processes::{both_ends, build, on_core};
+use super::processes::{both_ends, build, on_core, one_process};
 use super::{ROUNDS, Target, line, median, rate, typical_round};
 
 const SIZE: usize = 65_536;
 /// Unacknowledged messages, at both ends, of the connection and of the yardstick.
 const WINDOW: usize = 32;
 const MESSAGES: u64 = 200_000;
+/// A device whose READs take a network's round trip.
+const FAR: &str = "soft0@5us";
 /// The argument that makes this program the other end of the yardstick.
 const OFFER: &str = "--offer-shared-messages";
 
@@ -41,6 +43,20 @@ pub(crate) fn run() {
         let trips = std::iter::repeat_with(trip).take(ROUNDS).collect();
         println!("  --ack {ack}, half a round trip: {:.2} µs", median(trips));
     }
+    println!("One process on {FAR}: unfenced : fenced");
+    for unacked in [1, 2, 8, 32] {
+        let rate = |ack: &str| {
+            let flags = format!(
+                "--device {FAR} --protocol direct-read --size 65536 --ack {ack} --unacked {unacked} \
+                 --seconds 0.3"
+            );
+            let program = program.clone();
+            as_neighbours(move || one_process(&program, "bench", &flags, "messages_per_s") / 1e3)
+        };
+        let (ours, theirs) = typical_round(rate("write"), rate("fenced-write"));
+        line(&format!("--unacked {unacked}"), ours, theirs, "k/s", Target::None);
+    }
+    tell_repeated();
 }
 
 fn flags(ack: &str) -> String {

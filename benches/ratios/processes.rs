@@ -1,7 +1,7 @@
 //! Two processes on `soft0`, each pinned to a core, by the command `rdma-conn`; beside
 //! them UCX's shared memory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::{ROUNDS, Target, in_turn, line, median, ucx};
@@ -126,6 +126,16 @@ pub(crate) fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &s
     };
     listener.wait().expect("rdma-conn ends");
     figure
+}
+
+/// A figure of one process that is both ends.
+pub(crate) fn one_process(program: &Path, command: &str, flags: &str, field: &str) -> f64 {
+    let mut both = Command::new(program);
+    both.args([command, "--json", "--no-verify"]).args(flags.split(' '));
+    let output = both.output().expect("rdma-conn starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let figure = number(&String::from_utf8_lossy(&output.stdout), field);
+    figure.unwrap_or_else(|| panic!("rdma-conn {command} {flags}: {said}"))
 }
 
 fn end(program: &PathBuf, core: u32, arguments: &[&str]) -> Child {

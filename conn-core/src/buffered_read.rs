@@ -29,7 +29,8 @@
 //! With each posting of data READs goes one READ of the tail, behind them: what was
 //! written meanwhile is known when the data are there, without a round trip of its own.
 //! What is known to be there is asked for at once, while records are still being handed
-//! out (`ahead`), in several READs of a limited length. Only a receiver that has nothing
+//! out (`ahead`), in several READs of a limited length, unless READs turn out to take no
+//! time of their own ([`Reader::polled`]). Only a receiver that has nothing
 //! to hand out, and nothing on its way, reads the tail alone.
 
 use core::fmt;

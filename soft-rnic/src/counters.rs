@@ -2,6 +2,8 @@
 
 use core::ops::AddAssign;
 
+use crate::device::DEVICES;
+
 /// What a device has done so far. Counted per queue pair, under the lock that an
 /// execution holds anyway, and added up when somebody asks.
 ///
@@ -52,4 +54,17 @@ impl AddAssign for Counters {
 #[must_use]
 pub fn counters() -> Counters {
     crate::device::default_device().counters()
+}
+
+/// Statistics of the device of that name since it is there, if there is one: `soft0`, one at
+/// a [distance](crate::distant), or a [`Simulation`](crate::Simulation).
+///
+/// ```
+/// assert!(soft_rnic::counters_of("soft0").is_some());
+/// assert!(soft_rnic::counters_of("soft1").is_none());
+/// ```
+#[must_use]
+pub fn counters_of(name: &str) -> Option<Counters> {
+    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
+    device.map(|device| device.counters())
 }

@@ -166,7 +166,7 @@ pub(crate) struct Cq {
     /// Rings that a resize replaced: a poll without the lock may still look.
     #[allow(clippy::vec_box, reason = "their addresses are in use")]
     retired: Mutex<Vec<Box<Ring>>>,
-    is_simulated: bool,
+    is_prompt: bool,
     dead: AtomicBool,
     producer: Padded<Lock<Producer>>,
     consumer: Padded<Lock<()>>,
@@ -207,7 +207,7 @@ impl Cq {
         abi.cqe = len as c_int;
         Cq {
             abi: UnsafeCell::new(abi),
-            is_simulated: context.device.sim.is_some(),
+            is_prompt: context.device.is_prompt(),
             context,
             channel,
             ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
@@ -568,8 +568,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
         return -errno::EINVAL;
     };
-    if cq.is_simulated {
+    if !cq.is_prompt {
         crate::sim::steps_before_poll(&cq.context.device);
+        crate::distance::look(&cq.context.device);
     } else if !cq.has_entry() {
         crate::process::look_around(&cq.context.device);
     }

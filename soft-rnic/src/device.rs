@@ -1,6 +1,6 @@
 //! Devices: what they are called, what exists on them, and how they are listed.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::counters::Counters;
+use crate::distance::Distance;
 use crate::errno;
 use crate::limits;
 use crate::mr::MrTable;
@@ -42,9 +43,8 @@ pub(crate) struct Device {
     pub(crate) qkey_violations: AtomicU32,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
-    /// Present on a simulated device: posts only queue, and this steps.
-    pub(crate) sim: Option<crate::sim::State>,
-    /// Absent on a simulated device: that is alone.
+    kind: Kind,
+    /// Of `soft0` only: the others are alone.
     pub(crate) neighbours: Option<Neighbours>,
 }
 
@@ -59,6 +59,24 @@ impl core::fmt::Debug for Device {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+
+/// When a device does what is posted.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Inside the post.
+    Prompt,
+    /// In steps, in an order drawn from a seed.
+    Simulated(crate::sim::State),
+    /// When a round trip would be over.
+    Distant(Distance),
+}
+
+impl Kind {
+    #[inline]
+    fn is_prompt(&self) -> bool {
+        matches!(self, Kind::Prompt)
+    }
+}
 
 /// How many objects exist of the kinds that have a limit.
 #[derive(Debug, Default)]
@@ -129,7 +147,7 @@ impl QpTable {
 }
 
 impl Device {
-    pub(crate) fn new(name: &str, ordinal: u64, sim: Option<crate::sim::State>) -> Arc<Device> {
+    pub(crate) fn new(name: &str, ordinal: u64, kind: Kind) -> Arc<Device> {
         Arc::new(Device {
             abi: abi(name),
             slack: [0; 8],
@@ -141,9 +159,39 @@ impl Device {
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),
             retired: Mutex::default(),
-            neighbours: sim.is_none().then(Neighbours::default),
-            sim,
+            neighbours: kind.is_prompt().then(Neighbours::default),
+            kind,
         })
+    }
+
+    /// Whether what is posted is executed inside the post.
+    #[inline]
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.kind.is_prompt()
+    }
+
+    /// What a simulated device has in addition.
+    #[inline]
+    pub(crate) fn sim(&self) -> Option<&crate::sim::State> {
+        match &self.kind {
+            Kind::Simulated(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// What a distant device has in addition.
+    #[inline]
+    pub(crate) fn distance(&self) -> Option<&Distance> {
+        match &self.kind {
+            Kind::Distant(distance) => Some(distance),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        // SAFETY: the name is a field of the device, and ends with zero.
+        let name = unsafe { CStr::from_ptr((&raw const self.abi.name).cast()) };
+        name.to_str().unwrap_or_default()
     }
 
     pub(crate) fn as_abi(self: &Arc<Device>) -> *mut ibv_device {
@@ -191,7 +239,7 @@ fn abi(name: &str) -> ibv_device {
 
 /// The devices that can be listed.
 pub(crate) static DEVICES: LazyLock<Mutex<Vec<Arc<Device>>>> =
-    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, None)]));
+    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, Kind::Prompt)]));
 
 /// The device that is always there.
 pub(crate) fn default_device() -> Arc<Device> {

@@ -10,7 +10,7 @@
 //!
 //! A program uses it in this order:
 //!
-//! 1. take [`table`], list the devices, open `soft0` (or a [`Simulation`]'s name);
+//! 1. take [`table`], list the devices, open `soft0` (or a [`Simulation`]'s name, or a [`distant`] one);
 //! 2. register memory, create completion queues and queue pairs;
 //! 3. connect: INIT, RTR, RTS, with the peer's number and GID 0 (`is_global` is
 //!    needed, as on every RoCE device);
@@ -21,7 +21,8 @@
 //! completion is there when the post has returned. Only a request that has to wait (for
 //! a receive request, or for a response that does not come) is left to a timer's thread,
 //! which is started when there is first something to wait for. On a [`Simulation`]
-//! posts only queue, and a seed decides what happens when.
+//! posts only queue, and a seed decides what happens when; on a [`distant`] device each
+//! request arrives, and is answered, as much later as a round trip takes.
 //!
 //! # Between processes
 //!
@@ -146,6 +147,7 @@ mod counters;
 mod cq;
 mod datagram;
 mod device;
+mod distance;
 mod errno;
 mod event;
 mod limits;
@@ -167,7 +169,8 @@ mod state;
 mod timer;
 mod verbs;
 
-pub use counters::{Counters, counters};
+pub use counters::{Counters, counters, counters_of};
+pub use distance::distant;
 pub use network::{NetworkFaults, set_network_faults};
 pub use process::{crosses_processes, refused_memory};
 pub use sim::{Faults, Simulation};

@@ -26,11 +26,11 @@ pub(crate) unsafe extern "C" fn post_send(
     let mut after = After::default();
     // SAFETY: the caller's list.
     let result = unsafe {
+        let device = &qp.pd.context.device;
         match qp.transport {
+            _ if device.distance().is_some() => post_queued(&qp, wr, &mut after),
             Transport::Rc => post_list(&qp, wr, &mut after),
-            Transport::Uc if !qp.pd.context.device.network.is_faulty() => {
-                post_list(&qp, wr, &mut after)
-            }
+            Transport::Uc if !device.network.is_faulty() => post_list(&qp, wr, &mut after),
             _ => post_queued(&qp, wr, &mut after),
         }
     };
@@ -73,7 +73,7 @@ unsafe fn post_list(
     let mut session = peer.as_ref().map(Session::open);
     let mut line = Line::new();
     let mut parts = SqParts { requester, counters, scratch };
-    let queue_only = qp.pd.context.device.sim.is_some();
+    let queue_only = !qp.pd.context.device.is_prompt();
     let mut result = Ok(());
     let ready = pending.is_empty() && parts.requester.waits.is_none() && !queue_only;
     if let Some(session) = session.as_mut().filter(|_| ready && qp.state() == State::Rts) {
@@ -113,8 +113,8 @@ unsafe fn post_list(
     result
 }
 
-/// Posts the requests of a list to an unreliable queue pair and then executes those
-/// that can be. It costs a copy of each request more than [`post_list`], and lets
+/// Posts the requests of a list to an unreliable queue pair, or one of a distant device, and
+/// then executes those that can be. It costs a copy of each request more than [`post_list`], and lets
 /// each have a destination, and a fate, of its own.
 ///
 /// # Safety
@@ -148,8 +148,8 @@ unsafe fn post_all(
         // SAFETY: as above.
         wr = unsafe { (*wr).next };
     }
-    // On a simulated device only what is flushed goes on by itself.
-    if qp.pd.context.device.sim.is_none() || qp.state().flushes_sends() {
+    // Elsewhere only what is flushed goes on by itself.
+    if qp.pd.context.device.is_prompt() || qp.state().flushes_sends() {
         qp.run_pending(sq, after, false);
     }
     result
@@ -175,6 +175,9 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
     let request = Request { wqe: &wqe, sges, to: to.as_ref() };
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };
+    if let Some(distance) = qp.pd.context.device.distance() {
+        crate::distance::posted(distance, qp, sq, &wqe);
+    }
     Ok(())
 }
 

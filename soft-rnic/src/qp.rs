@@ -260,7 +260,7 @@ impl Qp {
         if wait == Wait::Response && !self.retry(&mut sq, after) {
             return;
         }
-        if self.pd.context.device.sim.is_none() {
+        if self.pd.context.device.sim().is_none() {
             self.run_pending(&mut sq, after, false);
         }
     }
@@ -346,6 +346,7 @@ impl Qp {
     pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
         let parted = sq.part(self);
         sq.pending.clear();
+        sq.transit_times = None;
         sq.requester = Requester::default();
         sq.peer = None;
         sq.draining = false;
@@ -453,6 +454,7 @@ impl Qp {
             counters: crate::counters::Counters::default(),
             scratch: Scratch::new(),
             draining: false,
+            transit_times: None,
             attr,
         };
         Qp {

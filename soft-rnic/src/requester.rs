@@ -254,6 +254,14 @@ impl Qp {
     /// Executes what is pending, oldest first, until something blocks or, with
     /// `only_one`, one request has been tried. The send queue's lock is held.
     pub(crate) fn run_pending(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
+        if let Some(distance) = self.pd.context.device.distance() {
+            return self.run_distant(sq, distance.now(), after);
+        }
+        self.run_arrived(sq, after, only_one);
+    }
+
+    /// [`run_pending`](Self::run_pending), whatever the time.
+    pub(crate) fn run_arrived(self: &Arc<Qp>, sq: &mut Sq, after: &mut After, only_one: bool) {
         if !self.transport.is_reliable() && self.pd.context.device.network.is_faulty() {
             return self.run_faulty(sq, after, only_one);
         }

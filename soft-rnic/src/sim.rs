@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::after::After;
 use crate::counters::Counters;
-use crate::device::{DEVICES, Device};
+use crate::device::{DEVICES, Device, Kind};
 use crate::errno;
 use crate::event::EventQueue;
 use crate::network::NetworkFaults;
@@ -88,7 +88,7 @@ impl Simulation {
         // Relaxed: only has to be unique.
         let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim-{ordinal}");
-        let device = Device::new(&name, ordinal, Some(State::new(seed, faults)));
+        let device = Device::new(&name, ordinal, Kind::Simulated(State::new(seed, faults)));
         device.network.set(seed, faults.network);
         DEVICES.lock().push(Arc::clone(&device));
         Simulation { name, device }
@@ -109,7 +109,7 @@ impl Simulation {
     /// Virtual nanoseconds since the simulation began.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        self.device.sim.as_ref().map_or(0, State::now)
+        self.device.sim().map_or(0, State::now)
     }
 
     /// Statistics of the device.
@@ -163,7 +163,7 @@ impl State {
 /// Up to three steps of a simulated device, as a poll takes its time.
 #[cold]
 pub(crate) fn steps_before_poll(device: &Arc<Device>) {
-    let Some(sim) = &device.sim else { return };
+    let Some(sim) = device.sim() else { return };
     for _ in 0..sim.below(4) {
         step(device);
     }
@@ -177,11 +177,11 @@ pub(crate) fn steps_before_event<T>(
     device: &Arc<Device>,
     events: &EventQueue<T>,
 ) -> Result<(), c_int> {
-    if device.sim.is_some() && events.is_nonblocking() {
+    if device.sim().is_some() && events.is_nonblocking() {
         steps_before_poll(device);
         return Ok(());
     }
-    while device.sim.is_some() && events.is_empty() {
+    while device.sim().is_some() && events.is_empty() {
         if !step(device) {
             return Err(errno::EAGAIN);
         }
@@ -190,7 +190,7 @@ pub(crate) fn steps_before_event<T>(
 }
 
 fn step(device: &Arc<Device>) -> bool {
-    let Some(sim) = &device.sim else { return false };
+    let Some(sim) = device.sim() else { return false };
     let _one_at_a_time = sim.stepping.lock();
     let now = sim.now.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
     while let Some((qpn, token)) = device.timer.pop_due(now) {
@@ -208,7 +208,7 @@ fn step(device: &Arc<Device>) -> bool {
 }
 
 /// Nothing can run: time jumps to the next deadline, if there is one.
-fn next_deadline(device: &Device, sim: &State) -> bool {
+fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
     let Some(at) = device.timer.next() else { return false };
     sim.now.fetch_max(at, Ordering::Relaxed);
     if let Some((qpn, token)) = device.timer.pop_due(sim.now()) {
@@ -288,7 +288,7 @@ pub(crate) fn execute<'a>(
     line: &mut Line<'a>,
     request: &Request<'_>,
 ) -> Outcome {
-    match &qp.pd.context.device.sim {
+    match qp.pd.context.device.sim() {
         None => qp.execute(parts.requester, session, line, parts.scratch, request),
         Some(sim) => execute_faulty(sim, qp, parts, session, line, request),
     }
@@ -324,7 +324,7 @@ fn execute_faulty<'a>(
 
 /// The delay of a request on a simulated device, if one strikes now.
 pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
-    let sim = device.sim.as_ref()?;
+    let sim = device.sim()?;
     sim.strikes(sim.faults.delay).then(|| {
         parts.counters.faults += 1;
         Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))

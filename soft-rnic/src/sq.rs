@@ -7,6 +7,7 @@ use verbs_sys::*;
 
 use crate::address::Address;
 use crate::counters::Counters;
+use crate::distance::Times;
 use crate::errno;
 use crate::network::Transit;
 use crate::process::Remote;
@@ -78,7 +79,8 @@ pub(crate) struct Wqe {
     pub(crate) inline: bool,
     /// It waits for all reads and atomics before it.
     pub(crate) fence: bool,
-    /// In a simulation it has overtaken reads, and is done already.
+    /// It is done already: in a simulation it has overtaken reads; at a distance its answer
+    /// is on its way.
     pub(crate) ahead: bool,
 }
 
@@ -394,6 +396,8 @@ pub(crate) struct Sq {
     pub(crate) scratch: Scratch,
     /// The queue was told to drain, and has not said yet that it has.
     pub(crate) draining: bool,
+    /// Present on a distant device, once something was posted.
+    pub(crate) transit_times: Option<Box<Times>>,
     /// The attributes as they were set, for `ibv_query_qp`.
     pub(crate) attr: ibv_qp_attr,
 }

@@ -175,7 +175,7 @@ impl Qp {
         self.tell_connection(&responder);
         self.enter(from, to, &mut sq, &mut responder, after);
         drop(responder);
-        if to == State::Rts && self.pd.context.device.sim.is_none() {
+        if to == State::Rts && self.pd.context.device.sim().is_none() {
             self.run_pending(&mut sq, after, false);
         }
         self.check_drained(&mut sq);
@@ -225,7 +225,8 @@ impl Qp {
     /// Says that the send queue is drained, if it was to be and is: the request
     /// that was under way has ended, later ones wait. The lock is held.
     pub(crate) fn check_drained(self: &Arc<Qp>, sq: &mut Sq) {
-        if sq.draining && self.state() == State::Sqd && !sq.requester.started {
+        let is_answered = sq.pending.front().is_none_or(|head| !head.wqe.ahead);
+        if sq.draining && self.state() == State::Sqd && !sq.requester.started && is_answered {
             sq.draining = false;
             if sq.attr.en_sqd_async_notify != 0 {
                 self.raise(ibv_event_type::IBV_EVENT_SQ_DRAINED);

@@ -71,7 +71,7 @@ impl Device {
         // Relaxed: only has to be unique.
         let token = self.timer.tokens.fetch_add(1, Ordering::Relaxed);
         if let Some(delay) = delay {
-            let now = match &self.sim {
+            let now = match self.sim() {
                 Some(sim) => sim.now(),
                 None => self.real_now(),
             };
@@ -97,7 +97,10 @@ impl Device {
     }
 
     /// Lets the queue pair go on whose deadline this was, if it still waits for it.
-    pub(crate) fn expire(&self, qpn: u32, token: u64) {
+    pub(crate) fn expire(self: &Arc<Device>, qpn: u32, token: u64) {
+        if qpn == crate::distance::ALL {
+            return crate::distance::timed(self);
+        }
         let Some(qp) = self.qps.get(qpn) else { return };
         let mut after = After::default();
         qp.expired(token, &mut after);

@@ -37,8 +37,10 @@ pub struct Config {
     pub max_read_bytes: u32,
     /// READs of data on their way at once, 1 to 16.
     pub reads: u32,
-    /// Whether data are read while messages are still to be handed out. Otherwise one READ
-    /// follows the other, each when nothing is left: the protocol without its future work.
+    /// Whether data are read while messages are still to be handed out, where READs take time
+    /// of their own (not where the device executes them inside the post, as `soft0`).
+    /// Otherwise one READ follows the other, each when nothing is left: the protocol without
+    /// its future work.
     pub ahead: bool,
     /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
     /// sender that may be waiting is told at once.

@@ -291,7 +291,7 @@ impl<R: Landing> Link<R> {
             return;
         }
         match self.cq.poll(&mut self.batch) {
-            Ok(0) => return,
+            Ok(0) => return self.reader.polled(),
             Ok(_) => {}
             Err(e) => return self.fail(Ended::Device(e.to_string())),
         }
@@ -301,6 +301,7 @@ impl<R: Landing> Link<R> {
             let taken = take_completion(reader, queue, tail, &completion);
             failure = failure.or(taken.err());
         }
+        self.reader.polled();
         self.ring.land(&self.queue, self.reader.ring().tail());
         if let Some(ended) = failure {
             self.fail(ended);

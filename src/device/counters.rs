@@ -80,7 +80,7 @@ impl Device {
     /// [`CounterError`] when the kernel does not show them.
     pub fn counters(&self) -> Result<Counters, CounterError> {
         match self.provider {
-            Provider::Soft => Ok(soft()),
+            Provider::Soft => Ok(soft(self.name())),
             Provider::RdmaCore => self.kernel_counters(),
         }
     }
@@ -114,8 +114,9 @@ fn of_port(dir: &Path) -> Counters {
     }
 }
 
-fn soft() -> Counters {
-    let counted = soft_rnic::counters();
+fn soft(name: &str) -> Counters {
+    // A simulation that is no longer listed says nothing.
+    let Some(counted) = soft_rnic::counters_of(name) else { return Counters::default() };
     Counters {
         work_requests: Some(counted.requests),
         sent_packets: None,

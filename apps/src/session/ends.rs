@@ -38,8 +38,8 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
     if two_ends && !device.crosses_processes() {
         return Err(usage(format!(
-            "{} connects the ends of one process only here (a simulation, or a system without \
-             memory files or abstract sockets): leave --listen and --connect out, or name another \
+            "{} connects the ends of one process only here (it is at a distance, or the system \
+             has no memory files or abstract sockets): leave --listen and --connect out, or name another \
              device (`rdma-conn devices` lists them)",
             device.name()
         )));

@@ -31,6 +31,8 @@ pub enum Op {
     Post,
     /// The oldest request is executed, and completes.
     Complete,
+    /// The receiver has taken all completions that there are.
+    Polled,
     /// A message is received.
     Take,
     /// The oldest message that is held is freed.
@@ -315,6 +317,7 @@ impl Pair for Connection {
             Op::LookAgain => self.reader.look_again(),
             Op::Post => self.post(),
             Op::Complete => self.complete(0),
+            Op::Polled => self.reader.polled(),
             Op::LieTail(by) => self.complete(by),
             Op::Take => self.take(),
             Op::Free => self.free(),

@@ -18,7 +18,8 @@ pub struct ReaderConfig {
     pub head_threshold: u64,
     /// How long data READs are, and how many are on their way at once.
     pub fetch: FetchConfig,
-    /// Whether data are asked for while records are still to be handed out.
+    /// Whether data are asked for while records are still to be handed out, where that gains
+    /// time: see [`Reader::polled`].
     pub is_ahead: bool,
     /// Looks at the tail in vain, one after the other, until the sender is told all that
     /// it has not been told.
@@ -123,6 +124,11 @@ pub struct Reader {
     is_hungry: bool,
     /// What is there is not yet worth a READ, and the sender goes on.
     is_gathering: bool,
+    /// Data are on their way that were asked for with nothing to hand out, and nobody has
+    /// looked yet whether they have landed.
+    is_watched: bool,
+    /// The last such data had landed at the first look.
+    is_prompt: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
     /// Looks at the tail in vain, one after the other.
@@ -154,6 +160,8 @@ impl Reader {
             words: 0,
             is_hungry: false,
             is_gathering: false,
+            is_watched: false,
+            is_prompt: false,
             is_tail_wanted: false,
             is_tail_coming: false,
             vain: 0,
@@ -177,6 +185,7 @@ impl Reader {
         if matches!(self.state, State::Open | State::Ending) {
             if let Some(read) = self.next_read() {
                 self.is_tail_wanted = true; // the tail comes along
+                self.is_watched |= self.is_hungry;
                 return Some(self.post(Kind::Data, Request::Data(read)));
             }
             if self.is_tail_wanted && !self.is_tail_coming && self.state == State::Open {
@@ -193,7 +202,8 @@ impl Reader {
         if self.is_gathering {
             return None;
         }
-        let may = self.config.is_ahead || self.is_hungry && self.fetch.on_their_way() == 0;
+        let is_ahead = self.config.is_ahead && !self.is_prompt;
+        let may = is_ahead || self.is_hungry && self.fetch.on_their_way() == 0;
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
     }
 
@@ -279,6 +289,19 @@ impl Reader {
                 self.words -= 1;
                 Ok(())
             }
+        }
+    }
+
+    /// All that had completed was taken. What was asked for with nothing to hand out, and has
+    /// landed by the first such look at the device, takes no time of its own, as where the
+    /// device executes it inside the post: to ask for it ahead would gain nothing, and have
+    /// the data leave the caches before they are handed out. Until a look finds that it takes
+    /// time, nothing is asked for ahead.
+    #[inline]
+    pub fn polled(&mut self) {
+        if self.is_watched {
+            self.is_watched = false;
+            self.is_prompt = self.fetch.on_their_way() == 0;
         }
     }
 

@@ -26,6 +26,7 @@ fn every_short_history_agrees_with_the_model() {
         Op::LookAgain,
         Op::Post,
         Op::Complete,
+        Op::Polled,
         Op::Take,
         Op::Free,
         Op::LookAtWords { is_torn: true },
@@ -53,6 +54,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => Just(Op::LookAgain),
         4 => Just(Op::Post),
         5 => Just(Op::Complete),
+        2 => Just(Op::Polled),
         4 => Just(Op::Take),
         4 => Just(Op::Free),
         1 => Just(Op::TellAll),
@@ -146,6 +148,44 @@ fn the_tail_comes_with_the_data() {
     reader.on_completion(|| Some(192)).unwrap();
     // Nothing was handed out yet.
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
+}
+
+/// Where what is asked for has landed at the first look, nothing is asked for ahead, until
+/// something has not.
+#[test]
+fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
+    use super::{Reader, ReaderConfig, Request};
+    use crate::ring::fetch::FetchConfig;
+    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
+    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 9, gather: 0 };
+    let geometry = crate::ring::Geometry::mirrored(1024, 64).unwrap();
+    let mut reader = Reader::new(geometry, config).unwrap();
+    let reads = |reader: &mut Reader| {
+        let posted = std::iter::from_fn(|| reader.next_request());
+        posted.filter(|request| matches!(request, Request::Data(_))).count()
+    };
+    reader.look_again();
+    assert_eq!(reads(&mut reader), 0);
+    reader.on_completion(|| Some(64)).unwrap();
+    reader.polled();
+    reader.look_again();
+    assert_eq!(reads(&mut reader), 1);
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| Some(128)).unwrap();
+    reader.polled();
+    assert_eq!(reads(&mut reader), 0, "there is something to hand out");
+    reader.look_again();
+    assert_eq!(reads(&mut reader), 1);
+    reader.polled(); // in vain
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| Some(192)).unwrap();
+    reader.polled();
+    assert_eq!(reads(&mut reader), 1, "ahead of what there is to hand out");
+    // It was not waited for: when it has landed says nothing.
+    reader.on_completion(|| unreachable!()).unwrap();
+    reader.on_completion(|| Some(256)).unwrap();
+    reader.polled();
+    assert_eq!(reads(&mut reader), 1);
 }
 
 /// While the sender goes on, little is left to gather; when it pauses, or was idle, all is

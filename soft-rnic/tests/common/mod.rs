@@ -22,8 +22,17 @@ pub fn provider() -> (Table, String) {
         Ok(name) if !name.starts_with("soft") => {
             (load().expect("rdma-core is needed for this device"), name)
         }
-        Ok(name) => (soft_rnic::table(), name),
+        Ok(name) => (soft_rnic::table(), listed(name)),
         Err(_) => (soft_rnic::table(), "soft0".into()),
+    }
+}
+
+/// A device that is there, or `soft0@5us`, which is there from now on.
+fn listed(name: String) -> String {
+    let us = name.strip_prefix("soft0@").and_then(|time| time.strip_suffix("us"));
+    match us.and_then(|us| us.parse().ok()) {
+        Some(us) => soft_rnic::distant(Duration::from_micros(us)),
+        None => name,
     }
 }
 

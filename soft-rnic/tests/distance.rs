@@ -1,0 +1,181 @@
+//! A device whose queue pairs are a round trip from each other.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::*;
+use ibv_wr_opcode as W;
+use soft_rnic::{counters_of, distant};
+use verbs_sys::*;
+
+/// Long enough that a completion which comes too early is told from one in time, however
+/// fast the machine is.
+const ROUND_TRIP: Duration = Duration::from_millis(4);
+
+fn far(round_trip: Duration) -> Pair {
+    let net = Net::on(soft_rnic::table(), &distant(round_trip));
+    Pair::with(net, Config::default(), Config::default())
+}
+
+/// A signalled request of end 0, with end 1's memory where it is about that.
+fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, fence: bool) {
+    let flags = if fence { SIGNALED.0 | ibv_send_flags::IBV_SEND_FENCE.0 } else { SIGNALED.0 };
+    let mut sges = [sge(p.mr[0], 0, 64)];
+    let mut wr = send_wr(id, opcode, &mut sges, ibv_send_flags(flags));
+    if opcode != W::IBV_WR_SEND {
+        let (remote_addr, rkey) = (p.addr(1) + 256, p.key(1));
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    }
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+}
+
+/// How long it takes until `n` completions of end 0 are there, which are the ids 0, 1, …
+fn time(p: &Pair, since: Instant, n: u64) -> Duration {
+    let completions = p.net.poll(p.cq[0], n as usize);
+    let time = since.elapsed();
+    for (id, wc) in (0..n).zip(&completions) {
+        assert_eq!((wc.id, wc.status), (id, "SUCCESS"), "{completions:?}");
+    }
+    time
+}
+
+#[test]
+fn a_message_arrives_after_half_a_round_trip_and_completes_after_all_of_it() {
+    let mut p = far(ROUND_TRIP);
+    p.buf[0][..64].fill(7);
+    assert_eq!(post_recv(p.qp[1], 9, &mut [sge(p.mr[1], 0, 64)]), 0);
+    let start = Instant::now();
+    post(&p, 0, W::IBV_WR_SEND, false);
+    let message = p.net.poll(p.cq[1], 1);
+    assert!(start.elapsed() >= ROUND_TRIP / 2);
+    assert_eq!((message[0].id, message[0].status, message[0].len), (9, "SUCCESS", 64));
+    assert_eq!(p.buf[1][..64], [7; 64]);
+    assert!(time(&p, start, 1) >= ROUND_TRIP);
+    p.close();
+}
+
+#[test]
+fn what_lies_there_is_written_when_it_arrives_and_not_when_it_is_posted() {
+    let mut p = far(ROUND_TRIP);
+    p.buf[0][..64].fill(7);
+    let start = Instant::now();
+    post(&p, 0, W::IBV_WR_RDMA_WRITE, false);
+    let before = p.buf[1][256];
+    // Else the machine has slept in between, and this says nothing.
+    assert!(before == 0 || start.elapsed() >= ROUND_TRIP / 2);
+    time(&p, start, 1);
+    assert_eq!(p.buf[1][256..320], [7; 64]);
+    p.close();
+}
+
+#[test]
+fn reads_are_on_their_way_together_up_to_the_limit_and_never_behind_a_fence() {
+    let trips = |fence, reads| {
+        let p = far(ROUND_TRIP);
+        let start = Instant::now();
+        (0..reads).for_each(|id| post(&p, id, W::IBV_WR_RDMA_READ, fence));
+        let time = time(&p, start, reads);
+        p.close();
+        time
+    };
+    // Not how fast, which is the machine's affair, but how slow at least: four at a time.
+    assert!(trips(false, 4) >= ROUND_TRIP);
+    assert!(trips(false, 5) >= 2 * ROUND_TRIP);
+    assert!(trips(true, 3) >= 3 * ROUND_TRIP);
+}
+
+#[test]
+fn messages_do_not_wait_for_each_other() {
+    let p = far(Duration::from_secs(1));
+    let start = Instant::now();
+    (0..12).for_each(|id| post(&p, id, W::IBV_WR_RDMA_WRITE, false));
+    // One after the other they would take twelve seconds, and `poll` waits for ten.
+    time(&p, start, 12);
+    p.close();
+}
+
+#[test]
+fn who_sleeps_is_woken_though_nobody_polls() {
+    let net = Net::on(soft_rnic::table(), &distant(ROUND_TRIP));
+    // SAFETY: the context is open; everything is destroyed below.
+    let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
+    let cq = [net.cq(16), net.cq_with(16, channel)];
+    let qp = cq.map(|cq| net.qp(cq));
+    // SAFETY: both are alive.
+    let numbers = qp.map(|qp| unsafe { (*qp).qp_num });
+    let mut buf = vec![0; 4096];
+    let mr = net.mr(&mut buf, RW);
+    net.connect(qp[0], numbers[1], Config::default());
+    net.connect(qp[1], numbers[0], Config::default());
+    assert_eq!(post_recv(qp[1], 1, &mut [sge(mr, 0, 64)]), 0);
+    let mut sges = [sge(mr, 64, 64)];
+    let start = Instant::now();
+    // SAFETY: the queue and the channel are alive; the event is acknowledged.
+    unsafe {
+        assert_eq!(ibv_req_notify_cq(cq[1], 0), 0);
+        assert_eq!(post_send(qp[0], &mut send_wr(0, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+        let (mut woken, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
+        assert_eq!((net.v.get_cq_event)(channel, &mut woken, &mut context), 0);
+        assert_eq!(woken, cq[1]);
+        (net.v.ack_cq_events)(woken, 1);
+    }
+    assert!(start.elapsed() >= ROUND_TRIP / 2);
+    assert_eq!(net.poll(cq[1], 1).len(), 1);
+    assert_eq!(net.poll(cq[0], 1).len(), 1);
+    for end in 0..2 {
+        net.destroy_qp(qp[end]);
+        net.destroy_cq(cq[end]);
+    }
+    // SAFETY: its queue is gone.
+    assert_eq!(unsafe { (net.v.destroy_comp_channel)(channel) }, 0);
+    net.dereg(mr);
+    net.close();
+}
+
+#[test]
+fn what_is_on_its_way_is_flushed_or_lost_with_its_queue_pair() {
+    let p = far(Duration::from_secs(5));
+    let start = Instant::now();
+    (0..3).for_each(|id| post(&p, id, W::IBV_WR_RDMA_WRITE, false));
+    assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_ERR), 0);
+    let flushed = p.net.poll(p.cq[0], 3);
+    assert_eq!(flushed.iter().map(|wc| wc.status).collect::<Vec<_>>(), ["WR_FLUSH"; 3]);
+    assert!(start.elapsed() < Duration::from_secs(5), "it did not wait for them");
+    assert_eq!(p.buf[1][256..320], [0; 64]);
+    // Used again, it does not take over the times of what was lost.
+    assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
+    p.close();
+}
+
+#[test]
+fn a_wrong_key_fails_when_it_arrives_and_what_follows_is_flushed() {
+    let p = far(ROUND_TRIP);
+    let start = Instant::now();
+    post(&p, 0, W::IBV_WR_RDMA_WRITE, false);
+    let mut sges = [sge(p.mr[0], 0, 64)];
+    let mut wrong = send_wr(1, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+    wrong.wr.rdma =
+        ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: p.addr(1), rkey: !p.key(1) };
+    assert_eq!(post_send(p.qp[0], &mut wrong), 0);
+    post(&p, 2, W::IBV_WR_RDMA_WRITE, false);
+    let all = p.net.poll(p.cq[0], 3);
+    assert!(start.elapsed() >= ROUND_TRIP / 2);
+    let statuses: Vec<_> = all.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(statuses, [(0, "SUCCESS"), (1, "REM_ACCESS"), (2, "WR_FLUSH")]);
+    p.net.async_events();
+    p.close();
+}
+
+#[test]
+fn its_requests_are_counted_apart() {
+    let name = distant(Duration::from_nanos(700));
+    let p = Pair::with(Net::on(soft_rnic::table(), &name), Config::default(), Config::default());
+    let before = counters_of(&name).unwrap();
+    let start = Instant::now();
+    (0..10).for_each(|id| post(&p, id, W::IBV_WR_RDMA_WRITE, false));
+    time(&p, start, 10);
+    let after = counters_of(&name).unwrap();
+    assert_eq!((after.requests - before.requests, after.bytes - before.bytes), (10, 640));
+    p.close();
+}
