@@ -9,9 +9,11 @@
 //! that somebody who cuts it off meanwhile gets an error, and no SIGBUS.
 
 mod gathering;
+mod pace;
 mod place;
 mod receive;
 mod send;
+mod shelf;
 mod source;
 mod wire;
 
@@ -32,7 +34,7 @@ use crate::{progress, session};
 use place::Root;
 use receive::Received;
 use send::{Done, Source};
-use source::Pieces;
+use shelf::Pieces;
 use wire::Finished;
 
 /// Pieces on offer to each receiver.
@@ -113,8 +115,9 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     let start = Instant::now();
     let ends: Vec<(Result<Done>, Duration)> = std::thread::scope(|scope| {
         let each = |to: &SocketAddr| {
-            let (to, bar) = (*to, &bar);
-            scope.spawn(move || (send::copy(source, to, bar), start.elapsed()))
+            // They are together before one of them begins.
+            let (to, bar, runner) = (*to, &bar, pieces.join());
+            scope.spawn(move || (send::copy(source, to, runner, bar), start.elapsed()))
         };
         let threads: Vec<_> = options.to.iter().map(each).collect();
         threads

@@ -33,7 +33,7 @@ impl Tree {
         fs::create_dir(at("nothing in it")).unwrap();
         fs::write(at("empty"), b"").unwrap();
         fs::write(at("one byte"), b"1").unwrap();
-        fs::write(at("sub/exactly one piece"), noise(1 << 20)).unwrap();
+        fs::write(at("sub/exactly four pieces"), noise(1 << 20)).unwrap();
         fs::write(at("sub/deeper/pieces"), noise((3 << 20) + 17)).unwrap();
         let odd = std::ffi::OsString::from("na\u{fc}ve \u{1f980}");
         fs::write(tree.0.join(odd), b"crab").unwrap();
@@ -107,7 +107,7 @@ fn sender(source: &Tree, to: &[&str]) -> Running {
 }
 
 /// Either end says how a tree of everything was written: soft0 maps files wherever they are,
-/// if it is asked to, and a kernel those in memory. Four pieces are worth it.
+/// if it is asked to, and a kernel those in memory. Pieces of 256 KiB are worth it, and of two files all but 17 bytes.
 #[track_caller]
 fn check_destination(line: &serde_json::Value, was_there: bool, is_asked_to: bool) {
     let mapped = line["bytes_mapped"].as_u64().unwrap();

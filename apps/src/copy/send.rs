@@ -1,4 +1,4 @@
-//! The sending end: one thread a receiver, none of which waits for another.
+//! The sending end: one thread a receiver, none of which waits for another for long.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,7 +15,8 @@ use rdma_conn::direct_read::{self, Config, FrozenBuffer, Outcome as Fate, Sender
 use rdma_conn::verbs_safe::BufferConfig;
 use rustix::fs::OFlags;
 
-use super::source::{Entry, Pieces};
+use super::shelf::{Pieces, Runner};
+use super::source::Entry;
 use super::wire::{APP_BYTES, Finished, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
 use crate::note::notice_death;
 use crate::session::{dial, explain};
@@ -57,7 +58,12 @@ pub(super) struct Done {
 }
 
 /// Copies everything to one receiver.
-pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Result<Done> {
+pub(super) fn copy(
+    source: Source<'_>,
+    to: SocketAddr,
+    runner: Runner<'_>,
+    bar: &ProgressBar,
+) -> Result<Done> {
     let mut stream = dial(to)?;
     let (device, config) = (source.device, &source.config);
     let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
@@ -69,7 +75,7 @@ pub(super) fn copy(source: Source<'_>, to: SocketAddr, bar: &ProgressBar) -> Res
     let count = source.entries.len();
     let copying =
         Copying { source, sender, replies, empty, known: vec![None; count], finished: None, bar };
-    copying.run()
+    copying.run(runner)
 }
 
 /// What the receiver says, as it comes, and not much more of it than was heard.
@@ -113,7 +119,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    fn run(mut self) -> Result<Done> {
+    fn run(mut self, runner: Runner<'_>) -> Result<Done> {
         let entries = self.source.entries;
         let (mut begun, mut done) = (0, Done::default());
         let mut open = VecDeque::new();
@@ -123,10 +129,12 @@ impl Copying<'_> {
                 begun += 1;
             }
             if entry.what == super::wire::What::File {
-                self.file(at, &mut done)?;
+                self.file(at, &runner, &mut done)?;
             }
             open.push_back(at);
         }
+        // Nothing is kept for this one any more.
+        drop(runner);
         self.say(&Word::Finish)?;
         for at in open {
             match self.fate_of(at)? {
@@ -162,7 +170,7 @@ impl Copying<'_> {
     }
 
     /// Sends what a receiver lacks of a file.
-    fn file(&mut self, at: usize, done: &mut Done) -> Result<()> {
+    fn file(&mut self, at: usize, runner: &Runner<'_>, done: &mut Done) -> Result<()> {
         let entry = &self.source.entries[at];
         let known = self.answer(at)?;
         let Known::Have { pieces: have, hash } = known else { return Ok(()) };
@@ -174,7 +182,7 @@ impl Copying<'_> {
         let (mut hashes, total) = (Vec::new(), pieces(entry.len));
         // What is there already is compared before it is built upon.
         for piece in 0..have.min(total) {
-            match self.source.pieces.get((at as u32, piece), entry, &file)? {
+            match runner.get((at as u32, piece), entry, &file)? {
                 Some(found) => hashes.push(found.hash),
                 None => return self.abandon(at, shrunk(entry)),
             }
@@ -186,7 +194,7 @@ impl Copying<'_> {
         done.had += had;
         self.bar.inc(had);
         for piece in first..total {
-            let Some(found) = self.source.pieces.get((at as u32, piece), entry, &file)? else {
+            let Some(found) = runner.get((at as u32, piece), entry, &file)? else {
                 return self.abandon(at, shrunk(entry));
             };
             if self.has_failed(at)? {

@@ -16,10 +16,11 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// What the sender says in the handshake.
-pub(super) const GREETING: &[u8] = b"rdma-conn copy 3";
-/// Bytes of a piece of a file; the last one may be shorter. Each is mapped and registered for
-/// itself where it lands in its file.
-pub(super) const PIECE: usize = 1 << 20;
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 4";
+/// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
+/// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
+/// mapped and registered for itself where it lands in its file.
+pub(super) const PIECE: usize = 256 << 10;
 /// Application data of a message: a name of 4 KiB, and more.
 pub(super) const APP_BYTES: u32 = 4200;
 
