@@ -60,8 +60,11 @@ unsafe fn post_list(
         return if wr.is_null() { Ok(()) } else { Err((errno::EINVAL, wr)) };
     }
     if sq.remote.is_some() {
-        // SAFETY: the caller's list.
-        wr = unsafe { crate::process::send_run(qp, &mut sq, wr) };
+        // SAFETY: NULL, or a request of the caller's list.
+        if unsafe { wr.as_ref() }.is_some_and(|wr| wr.opcode == ibv_wr_opcode::IBV_WR_SEND) {
+            // SAFETY: the caller's list.
+            wr = unsafe { crate::process::send_run(qp, &mut sq, wr) };
+        }
         // SAFETY: as above.
         wr = unsafe { crate::process::access_run(qp, &mut sq, wr, after) };
         // SAFETY: as above.

@@ -361,8 +361,13 @@ pub(crate) fn rnr_nak(requester: &mut Requester, timer: u8) -> Outcome {
 }
 
 /// Inline data lie where the entries say, in this process.
+#[inline]
 fn inline_spans(sges: &[ibv_sge], spans: &mut Spans) {
     spans.clear();
+    if let [ibv_sge { addr, length: length @ 1.., .. }] = *sges {
+        let ptr = core::ptr::with_exposed_provenance_mut(addr as usize);
+        return spans.push(Span { ptr, len: length as usize });
+    }
     for sge in sges.iter().filter(|sge| sge.length > 0) {
         let ptr = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
         spans.push(Span { ptr, len: sge.length as usize });

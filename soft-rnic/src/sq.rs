@@ -160,7 +160,12 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        self.sges.iter().map(|sge| u64::from(sge.length)).sum()
+        // Nearly all lists have one entry, and a sum of several begins with a vector's.
+        match self.sges {
+            [] => 0,
+            [sge] => sge.length.into(),
+            list => list.iter().map(|sge| u64::from(sge.length)).sum(),
+        }
     }
 }
 

@@ -187,11 +187,15 @@ impl Remote {
     ) -> Option<(&Region, u64)> {
         let wqe = request.wqe;
         let version = pair.theirs.version(wqe.rkey)?;
-        let known = |region: &&Region| region.key == wqe.rkey && region.told.version == version;
-        if !self.regions.iter().flatten().any(|region| known(&region)) {
-            self.learn(pair, wqe.rkey)?;
-        }
-        let region = self.regions.iter().flatten().find(known)?;
+        let is_it = |place: &Option<Region>| {
+            place.as_ref().is_some_and(|r| r.key == wqe.rkey && r.told.version == version)
+        };
+        let at = match &self.regions {
+            [first, _] if is_it(first) => 0,
+            [_, second] if is_it(second) => 1,
+            _ => self.learn(pair, wqe.rkey, version)?,
+        };
+        let region = self.regions[at].as_ref()?;
         let access = match wqe.op {
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
@@ -205,13 +209,15 @@ impl Remote {
         region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
     }
 
-    /// Looks a region up, and forgets the one that was learnt before the last.
+    /// Looks a region up, and forgets the one that was learnt before the last; where it is
+    /// now, if it is still of this version.
     #[cold]
-    fn learn(&mut self, pair: &Pair, key: u32) -> Option<()> {
+    fn learn(&mut self, pair: &Pair, key: u32, version: u32) -> Option<usize> {
         let told = pair.theirs.find(key)?;
+        let is_same = told.version == version;
         let window = pair.window(key, &told);
         self.regions.rotate_right(1);
         self.regions[0] = Some(Region { key, told, window });
-        Some(())
+        is_same.then_some(0)
     }
 }
