@@ -103,6 +103,9 @@ pub struct QueuePairConfig<'a> {
     /// Messages up to this length are to be handed over inline; what the device
     /// grants may be less ([`SendQueue::max_inline`]).
     pub max_inline: u32,
+    /// Pieces that a request can be put together from
+    /// ([`SendQueue::post_inline_parts`](crate::SendQueue::post_inline_parts)): 1 or 2.
+    pub max_parts: u32,
     /// Where messages land.
     pub recv: RecvSide<'a>,
     /// Whether every send completes, whatever its flags say.
@@ -124,6 +127,7 @@ impl<'a> QueuePairConfig<'a> {
             send_slots: 128,
             send_slot_bytes: 4096,
             max_inline: 0,
+            max_parts: 1,
             recv: RecvSide::None,
             sq_sig_all: false,
         }
@@ -171,7 +175,8 @@ impl<'a> QueuePairConfig<'a> {
             Transport::Ud { .. } => context.port(self.port)?.active_mtu.bytes(),
             Transport::Rc | Transport::Uc => 0,
         };
-        Ok(SendLimits { depth: self.max_send_wr, max_inline, to_its_peer, max_datagram })
+        let (depth, max_parts) = (self.max_send_wr, self.max_parts);
+        Ok(SendLimits { depth, max_inline, max_parts, to_its_peer, max_datagram })
     }
 }
 
@@ -379,7 +384,7 @@ fn init_attr(config: &QueuePairConfig<'_>, max_inline_data: u32) -> ibv_qp_init_
         cap: ibv_qp_cap {
             max_send_wr: config.max_send_wr,
             max_recv_wr: receives,
-            max_send_sge: 1,
+            max_send_sge: config.max_parts.max(1),
             max_recv_sge: u32::from(receives > 0),
             max_inline_data,
         },

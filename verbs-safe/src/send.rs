@@ -54,6 +54,8 @@ pub(crate) struct SendLimits {
     pub(crate) depth: u32,
     /// Bytes handed over inline.
     pub(crate) max_inline: u32,
+    /// Pieces of a request.
+    pub(crate) max_parts: u32,
     /// What can be staged without naming a peer.
     pub(crate) to_its_peer: OpSet,
     /// Bytes of a datagram; 0 if the queue pair does not send any.
@@ -112,6 +114,7 @@ pub struct SendQueue {
     id: QueueId,
     depth: u32,
     max_inline: u32,
+    max_parts: u32,
     to_its_peer: OpSet,
     max_datagram: u32,
     staged: u64,
@@ -142,7 +145,7 @@ impl SendQueue {
         limits: SendLimits,
     ) -> Result<SendQueue, QueueIdsExhausted> {
         let id = QueueId::next()?;
-        let SendLimits { depth, max_inline, to_its_peer, max_datagram } = limits;
+        let SendLimits { depth, max_inline, max_parts, to_its_peer, max_datagram } = limits;
         let places = depth.max(1).next_power_of_two() as usize;
         let mask = places - 1;
         let places = circle(places);
@@ -164,6 +167,7 @@ impl SendQueue {
             id,
             depth,
             max_inline,
+            max_parts,
             to_its_peer,
             max_datagram,
             staged: 0,

@@ -458,3 +458,43 @@ fn bytes_of_the_caller_that_were_not_posted_are_not_posted_later() {
     // Also where a device has queued it and says that it failed.
     assert_eq!(end.send.staged(), 0);
 }
+
+/// The list of the parts is the caller's, too, and its place has its own again afterwards.
+#[test]
+fn bytes_in_two_parts_follow_each_other_and_places_are_used_again() {
+    let pd = context().alloc_pd().unwrap();
+    let shape = Shape { max_inline: 64, max_parts: 2, ..Shape::default() };
+    let (mut a, _b) = pair_on(&pd, shape);
+    let access = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+    let far = pd.register_shared(Mapping::new(4096).unwrap(), access).unwrap();
+    let remote = |len| far.remote(8, len).unwrap();
+    // More than there are places.
+    for round in 0..40_u8 {
+        let (first, second) = ([round; 8], [round + 100; 32]);
+        let op = SendOp::Write { len: 40, remote: remote(40) };
+        a.send.post_inline_parts([&first, &second], op, true).unwrap();
+        a.sent();
+        let mut there = [0; 48];
+        far.copy_out(8, &mut there).unwrap();
+        assert_eq!(
+            (&there[..8], &there[8..40], &there[40..]),
+            (&first[..], &second[..], &[0; 8][..])
+        );
+        // Of its slot, as ever.
+        a.send.next_slot().unwrap()[..8].fill(round + 200);
+        a.send.stage(SendOp::Write { len: 8, remote: remote(8) }, true).unwrap();
+        a.send.post().unwrap();
+        a.sent();
+        assert_eq!(far.load_u64(8).unwrap(), u64::from_ne_bytes([round + 200; 8]));
+    }
+    let op = SendOp::Write { len: 80, remote: remote(80) };
+    let too_long = a.send.post_inline_parts([&[1; 40], &[2; 40]], op, true);
+    assert!(matches!(too_long, Err(PostInlineError::Stage(StageError::TooLong { len: 80, .. }))));
+    let op = SendOp::Write { len: 5, remote: remote(5) };
+    a.send.post_inline_parts([&[], &[7; 5]], op, true).unwrap();
+    a.sent();
+    let (mut plain, _far_end) = pair_on(&pd, Shape { max_parts: 1, ..shape });
+    let refused = plain.send.post_inline_parts([&[1; 2], &[2; 3]], op, true);
+    assert!(matches!(refused, Err(PostInlineError::Stage(StageError::NotOffered))));
+    assert_eq!(plain.send.staged(), 0);
+}

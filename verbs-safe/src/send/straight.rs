@@ -42,26 +42,62 @@ impl SendQueue {
     /// # Errors
     /// [`PostInlineError`]: the request was not posted. What was staged before it may have
     /// been; the rest stays staged.
+    #[inline]
     pub fn post_inline(
         &mut self,
         bytes: &[u8],
         op: SendOp,
         signalled: bool,
     ) -> Result<(), PostInlineError> {
-        self.check_inline(bytes, &op)?;
+        self.check_inline(bytes.len(), &op)?;
         let bits = SendFlags { signalled, ..SendFlags::default() }.to_raw();
         // Inline: the device reads the bytes while the call below lasts, and never later; it
         // looks up no key.
-        let entry = ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, ..op_entry(&op) };
-        self.write_place(op, bits | flag::IBV_SEND_INLINE.0, entry);
+        self.write_place(op, bits | flag::IBV_SEND_INLINE.0, entry(bytes));
         self.post().map(drop).map_err(|error| {
             self.withdraw();
             error.into()
         })
     }
 
-    fn check_inline(&self, bytes: &[u8], op: &SendOp) -> Result<(), StageError> {
-        let (len, most) = (bytes.len(), self.max_inline as usize);
+    /// As [`post_inline`](Self::post_inline), of bytes in two parts: a header made here, say,
+    /// and a payload that lies elsewhere. The queue pair is made with
+    /// [`max_parts`](crate::QueuePairConfig::max_parts) 2.
+    ///
+    /// # Errors
+    /// As of [`post_inline`](Self::post_inline).
+    pub fn post_inline_parts(
+        &mut self,
+        parts: [&[u8]; 2],
+        op: SendOp,
+        signalled: bool,
+    ) -> Result<(), PostInlineError> {
+        let [first, second] = parts;
+        if first.is_empty() || second.is_empty() {
+            return self.post_inline(if first.is_empty() { second } else { first }, op, signalled);
+        }
+        if self.max_parts < 2 {
+            return Err(StageError::NotOffered.into());
+        }
+        self.check_inline(first.len().saturating_add(second.len()), &op)?;
+        let bits = SendFlags { signalled, ..SendFlags::default() }.to_raw();
+        let (place, mut list) = (self.next, parts.map(entry));
+        let work = self.write_place(op, bits | flag::IBV_SEND_INLINE.0, list[0]);
+        (work.sg_list, work.num_sge) = (list.as_mut_ptr(), 2);
+        // As in `post_inline`: the device reads the list while this call lasts, too.
+        let posted = self.post();
+        // SAFETY: the place is inside, and nobody else reaches it: the device keeps no pointer
+        // to what was posted, and reads no place outside of the call.
+        unsafe { (*place).work.sg_list = &raw mut (*place).entry };
+        posted.map(drop).map_err(|error| {
+            self.withdraw();
+            error.into()
+        })
+    }
+
+    #[inline]
+    fn check_inline(&self, len: usize, op: &SendOp) -> Result<(), StageError> {
+        let most = self.max_inline as usize;
         if op.remote().is_none() || lands(op.opcode()) {
             return Err(StageError::NotOffered);
         }
@@ -74,6 +110,7 @@ impl SendQueue {
     }
 
     /// Takes back the last request, if it was not posted: nobody may post it later.
+    #[cold]
     fn withdraw(&mut self) {
         if self.staged > self.posted {
             self.next = self.places.at(self.place(self.staged));
@@ -82,6 +119,9 @@ impl SendQueue {
     }
 }
 
-fn op_entry(op: &SendOp) -> ibv_sge {
-    ibv_sge { addr: 0, length: op.len(), lkey: 0 }
+/// Where bytes are that go inline.
+#[inline]
+fn entry(bytes: &[u8]) -> ibv_sge {
+    // An inline request is checked to have less than 2^32.
+    ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u32, lkey: 0 }
 }

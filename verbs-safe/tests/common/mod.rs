@@ -34,6 +34,7 @@ pub struct Shape {
     pub recv_slots: u32,
     pub slot_bytes: usize,
     pub max_inline: u32,
+    pub max_parts: u32,
     pub access: RemoteAccess,
     pub rnr_retry: u8,
     /// READs and atomics in flight.
@@ -51,6 +52,7 @@ impl Default for Shape {
             recv_slots: 16,
             slot_bytes: 256,
             max_inline: 0,
+            max_parts: 1,
             access: RemoteAccess::ALL,
             rnr_retry: 6,
             rd_atomic: 4,
@@ -96,6 +98,7 @@ pub fn config<'a>(
         send_slots: shape.send_slots,
         send_slot_bytes: shape.slot_bytes,
         max_inline: shape.max_inline,
+        max_parts: shape.max_parts,
         recv: RecvSide::Own { slots: shape.recv_slots, slot_bytes: shape.slot_bytes },
         ..QueuePairConfig::new(send_cq, recv_cq)
     }
