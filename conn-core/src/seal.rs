@@ -33,11 +33,17 @@ const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub const fn seal_of(words: &[u64]) -> u64 {
     let (mut hash, mut at) = (0_u64, 0);
     while at < words.len() {
-        hash = (hash ^ words[at]).wrapping_mul(ODD);
-        hash ^= hash >> 32;
+        hash = seal_on(hash, words[at]);
         at += 1;
     }
     hash
+}
+
+/// The seal of the words that `seal` is of, and of one more.
+#[inline]
+pub const fn seal_on(seal: u64, word: u64) -> u64 {
+    let hash = (seal ^ word).wrapping_mul(ODD);
+    hash ^ hash >> 32
 }
 
 /// The words, if this is their seal.

@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use conn_core::buffered_write::beside::{Beside, MAX_RECORD};
-use conn_core::ring::{HEADER_BYTES, record_bytes};
+use conn_core::buffered_write::beside::{Beside, MAX_PAYLOAD};
+use conn_core::ring::record_bytes;
 
 use super::Peer;
 
@@ -20,25 +20,22 @@ pub struct Message {
     peer: Peer,
 }
 
-/// Longest message that came beside a tail.
-const SHORT: usize = (MAX_RECORD - HEADER_BYTES as u64) as usize;
-
 /// Where the bytes of a message are.
 #[derive(Debug, Clone)]
 enum Bytes {
     /// In a copy, from `start` on.
     Copied { chunk: Arc<[u8]>, start: u32 },
     /// In the message itself: they lay beside a tail.
-    Short([u8; SHORT]),
+    Short([u8; MAX_PAYLOAD]),
 }
 
 impl Message {
     /// The message of `len` bytes that lay beside a tail.
     #[inline]
     pub(super) fn short(record: &Beside, len: u32, peer: Peer) -> Message {
-        let mut bytes = [0; SHORT];
+        let mut bytes = [0; MAX_PAYLOAD];
         let (to, _) = bytes.as_chunks_mut::<8>();
-        for (to, word) in to.iter_mut().zip(&record.words()[1..]) {
+        for (to, word) in to.iter_mut().zip(record.payload()) {
             *to = word.to_le_bytes();
         }
         Message { bytes: Bytes::Short(bytes), len, peer }

@@ -181,17 +181,21 @@ impl Link {
         if !self.is_news() || !self.is_open() || self.core.next_header().is_some() {
             return None;
         }
-        let tail = self.told()?;
-        let record = tail.beside?;
-        let begins = tail.told.position.checked_sub(record.bytes())?;
+        let line = self.block.tail_line();
+        let (told, Some(record)) = beside::get(line)? else { return None };
+        let begins = told.position.checked_sub(record.bytes())?;
         let bytes = self.core.message_bytes(record.header());
         if begins != self.core.tail() || bytes != Some(record.bytes()) {
             return None;
         }
-        self.take_tail(tail).ok()?;
+        self.core.on_tail_beside(told, record.bytes()).ok()?;
+        self.seen = line[0];
         self.hear();
         // Nothing else is left, and its header is that of a message.
-        let taken = self.core.take(record.header()).ok().flatten()?;
+        let Ok(Some(taken)) = self.core.take(record.header()) else {
+            self.beside = Some(record);
+            return None;
+        };
         Some((record, taken.payload.len))
     }
 

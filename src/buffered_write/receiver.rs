@@ -408,7 +408,7 @@ impl Receiver {
     /// Looks at the tail of the only link for a while, until it is another one.
     #[inline]
     fn await_tail(&self) {
-        const LOOKS: u32 = 16;
+        const LOOKS: u32 = 64;
         let link = self.alone().and_then(|place| self.links.get(place as usize)?.as_ref());
         if let Some(link) = link {
             let _ = (0..LOOKS).any(|_| link.is_news());

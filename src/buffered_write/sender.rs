@@ -1,5 +1,6 @@
 //! The sending half.
 
+mod alone;
 mod drive;
 mod straight;
 mod wait;
@@ -91,6 +92,8 @@ pub struct Sender {
     peer_tail: RemoteSpan,
     /// Whether the tail is told by immediates.
     by_immediate: bool,
+    /// Whether a short message goes by itself, when nothing else is to be pushed.
+    posts_alone: bool,
     /// Requests that will complete visibly, and up to where all is acknowledged then.
     marks: VecDeque<(WrId, u64)>,
     acknowledged: u64,
@@ -126,6 +129,9 @@ impl Sender {
         let SenderParts { control, queue, cq, channel, tracker, core, config, .. } = parts;
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
         let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
+        let posts_alone = !core.has_window()
+            && config.batch_bytes == 0
+            && queue.max_inline() as usize >= Self::STRAIGHT_FROM;
         Sender {
             // Relaxed: a number, and nothing that it would publish.
             number: SENDERS.fetch_add(1, Ordering::Relaxed),
@@ -136,6 +142,7 @@ impl Sender {
             channel,
             batch: CompletionBatch::new(Self::POLL_BATCH),
             tracker,
+            posts_alone,
             by_immediate: core.has_window(),
             core,
             records: 0,
@@ -190,6 +197,9 @@ impl Sender {
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let grant = self.grant(message.len())?;
+        if self.goes_alone(message) {
+            return self.send_alone(grant, message);
+        }
         if message.len() >= Self::STRAIGHT_FROM {
             return self.send_long(grant, message);
         }
@@ -396,19 +406,31 @@ impl Sender {
     /// Makes a record of the first `bytes` bytes of what was granted, to be pushed.
     #[inline]
     fn accept(&mut self, grant: Grant, bytes: usize) -> Result<(), SendError> {
-        let Ok(Committed { header, skip }) = self.core.commit(grant, bytes as u32) else {
+        let committed = self.make_record(grant, bytes)?;
+        self.write_headers(committed);
+        Ok(())
+    }
+
+    /// Makes a record, of which nothing is written yet.
+    #[inline]
+    fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
+        let Ok(committed) = self.core.commit(grant, bytes as u32) else {
             // The grant was given a moment ago, and the ring is not closed while it is lent.
             return Err(self.ended.clone().unwrap_or(Ended::Closed).into());
         };
+        self.stats.messages += 1;
+        self.stats.bytes += bytes as u64;
+        Ok(committed)
+    }
+
+    #[inline]
+    fn write_headers(&mut self, Committed { header, skip }: Committed) {
         self.write_header(header);
         self.records += 1;
         if let Some(skip) = skip {
             self.write_header(skip);
             self.records += 1;
         }
-        self.stats.messages += 1;
-        self.stats.bytes += bytes as u64;
-        Ok(())
     }
 
     #[inline]

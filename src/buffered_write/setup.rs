@@ -66,6 +66,7 @@ impl NewSender {
                 send_slots: config.send_queue,
                 send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
                 max_inline: inline.max(straight),
+                max_parts: if straight > 0 { 2 } else { 1 },
                 ..QueuePairConfig::new(&cq, &cq)
             },
             (),

@@ -17,14 +17,18 @@
 //! that are behind the record are not looked at. A tail without a record is sealed alone.
 
 use crate::ring::{HEADER_BYTES, Told};
-use crate::seal::{opened, seal_of};
+use crate::seal::{opened, seal_of, seal_on};
 
 /// Bytes of the line: those before the head in a control block.
 pub const LINE_BYTES: u64 = 64;
 /// Longest record that is told beside a tail, in bytes: a payload of 40.
 pub const MAX_RECORD: u64 = LINE_BYTES - RECORD_AT as u64;
 
-const RECORD_AT: usize = 16;
+/// Where the record begins in the line.
+pub const RECORD_AT: usize = 16;
+/// Longest payload that is told beside a tail, in bytes.
+pub const MAX_PAYLOAD: usize = (MAX_RECORD - HEADER_BYTES as u64) as usize;
+
 const WORDS: usize = (LINE_BYTES as usize - RECORD_AT) / 8;
 /// In the tail's word: a record lies beside it.
 const BESIDE: u64 = 2;
@@ -62,11 +66,16 @@ impl Beside {
         &self.words[..self.used]
     }
 
+    /// The words behind the header; those beyond the record are whatever lay there.
+    #[inline]
+    pub fn payload(&self) -> [u64; MAX_PAYLOAD / 8] {
+        let [_, payload @ ..] = self.words;
+        payload
+    }
+
     #[inline]
     fn seal(&self, tail: u64) -> u64 {
-        let mut sealed = [tail; WORDS + 1];
-        sealed[1..].copy_from_slice(&self.words);
-        seal_of(&sealed[..=self.used])
+        self.words().iter().fold(seal_of(&[tail]), |seal, word| seal_on(seal, *word))
     }
 }
 
@@ -97,6 +106,42 @@ pub fn put(tail: Told, words: &[u64], out: &mut [u8]) -> Option<usize> {
         *to = word.to_le_bytes();
     }
     Some(8 * to.len())
+}
+
+/// The line of a tail and of the record that ends there, of this header and payload; how many
+/// bytes of it are to be written. The record lies at [`RECORD_AT`] in it, as it is to lie in
+/// the ring. `None` if it does not fit.
+///
+/// ```
+/// use conn_core::{buffered_write::beside, ring::Told};
+///
+/// let tail = Told { position: 24, is_last: false };
+/// let mut line = [0; 64];
+/// let len = beside::put(tail, &[9, 0x0706_0504_0302_0100, 0x08], &mut line);
+/// assert_eq!(beside::line(tail, 9, &[0, 1, 2, 3, 4, 5, 6, 7, 8]), len.map(|len| (line, len)));
+/// ```
+#[inline]
+pub fn line(tail: Told, header: u64, payload: &[u8]) -> Option<([u8; LINE_BYTES as usize], usize)> {
+    if payload.len() > MAX_PAYLOAD || payload.len() != header as u32 as usize {
+        return None;
+    }
+    let mut line = [0; LINE_BYTES as usize];
+    let (words, _) = line.as_chunks_mut::<8>();
+    let [to_tail, to_seal, to_header, record @ ..] = words else { return None };
+    let word = tail.to_word() | BESIDE;
+    let (mut seal, (whole, rest)) = (seal_of(&[word, header]), payload.as_chunks::<8>());
+    let mut record = record.iter_mut();
+    for (from, to) in whole.iter().zip(record.by_ref()) {
+        *to = *from;
+        seal = seal_on(seal, u64::from_le_bytes(*from));
+    }
+    if let Some(to) = record.next().filter(|_| !rest.is_empty()) {
+        to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        seal = seal_on(seal, u64::from_le_bytes(*to));
+    }
+    (*to_tail, *to_seal, *to_header) =
+        (word.to_le_bytes(), seal.to_le_bytes(), header.to_le_bytes());
+    Some((line, RECORD_AT + 8 + payload.len().next_multiple_of(8)))
 }
 
 /// What the words of a line tell; `None` while they are being written.
@@ -157,11 +202,31 @@ mod tests {
         }
         let mut line = [0; 64];
         let tail = Told { position: 16, is_last: false };
+        assert_eq!(super::line(tail, 8, &[1; 7]), None, "less than the header says");
+        assert_eq!(super::line(tail, 41, &[1; 41]), None, "more than there is room for");
         assert_eq!(put(tail, &[8], &mut line), None, "less than the header says");
         assert_eq!(put(tail, &[8, 1], &mut line[..31]), None);
         assert_eq!(put(tail, &[], &mut line), None);
         let nothing = Told { position: 0, is_last: false };
         assert_eq!(get([0; 8]), Some((nothing, None)), "nobody has written");
+    }
+
+    #[test]
+    fn a_line_of_bytes_is_that_of_their_words() {
+        let bytes: [u8; MAX_PAYLOAD] = core::array::from_fn(|nth| 0xf0 - nth as u8);
+        let tail = Told { position: 4096, is_last: false };
+        for len in 0..=MAX_PAYLOAD {
+            let header = 4000 << 29 | len as u64;
+            let mut padded = [0; MAX_PAYLOAD];
+            padded[..len].copy_from_slice(&bytes[..len]);
+            let mut words = [header; WORDS];
+            let payload = padded.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            words[1..].iter_mut().zip(payload).for_each(|(to, word)| *to = word);
+            let words = &words[..1 + len.div_ceil(8)];
+            let mut expected = [0; 64];
+            let put = put(tail, words, &mut expected).unwrap();
+            assert_eq!(line(tail, header, &bytes[..len]), Some((expected, put)), "{len}");
+        }
     }
 
     #[test]

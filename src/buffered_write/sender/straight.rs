@@ -6,9 +6,9 @@
 //! has the headers alone; nobody looks there for what was written.
 
 use conn_core::buffered_write::{Piece, Push};
-use conn_core::ring::{Grant, HEADER_BYTES, Span};
+use conn_core::ring::{Grant, Header};
 use conn_core::wr::WrClass;
-use verbs_safe::{PostInlineError, SendOp, StageError};
+use verbs_safe::{PostInlineError, RemoteSpan, SendOp, StageError};
 
 use super::drive::PUSH_REQUESTS;
 use super::{Sender, Ticket, write_padded};
@@ -26,11 +26,11 @@ impl Sender {
     pub(super) fn send_long(&mut self, grant: Grant, message: &[u8]) -> Result<Ticket, SendError> {
         let (at, before) = (grant.payload(), self.core.tail());
         let follows = self.written == before && self.has_room(message.len())?;
-        self.accept(grant, message.len())?;
-        // The record lies where the ring went on: nothing was skipped.
-        let is_next = at.offset == self.core.geometry().offset(before) + u64::from(HEADER_BYTES);
-        if follows && is_next {
-            self.put_straight(at, message)?;
+        let committed = self.make_record(grant, message.len())?;
+        self.write_headers(committed);
+        // Where something was skipped, that is to be told of, too.
+        if follows && committed.skip.is_none() {
+            self.put_straight(committed.header, message)?;
             self.written = self.core.tail();
         } else {
             write_padded(&self.staging, at, message);
@@ -56,21 +56,25 @@ impl Sender {
     }
 
     /// Writes a record to its place in the receiver's ring, whose header lies in this one.
-    fn put_straight(&mut self, at: Span, message: &[u8]) -> Result<(), SendError> {
-        let (mut offset, before) = (at.offset, self.core.pushed());
-        let header = Piece { offset: offset - u64::from(HEADER_BYTES), len: HEADER_BYTES };
-        self.stage_piece(header, before).map_err(|e| self.fail_device(&e))?;
-        for piece in message.chunks(self.queue.max_inline() as usize) {
-            let signalled = self.plan(before, false).map_err(|e| self.fail_device(&e))?;
-            let to = remote(self.peer_ring, offset, piece.len() as u64);
-            self.post_piece(
-                piece,
-                SendOp::Write { len: piece.len() as u32, remote: to },
-                signalled,
-            )?;
+    fn put_straight(&mut self, header: Header, message: &[u8]) -> Result<(), SendError> {
+        let most = self.queue.max_inline() as usize;
+        let word = header.word.to_le_bytes();
+        let (first, rest) = message.split_at(message.len().min(most - word.len()));
+        self.post_record([&word, first], header.offset)?;
+        let mut offset = header.offset + (word.len() + first.len()) as u64;
+        for piece in rest.chunks(most) {
+            self.post_record([piece, &[]], offset)?;
             offset += piece.len() as u64;
         }
         Ok(())
+    }
+
+    /// Writes a part of a record to its place in the receiver's ring.
+    #[inline]
+    fn post_record(&mut self, parts: [&[u8]; 2], offset: u64) -> Result<(), SendError> {
+        let len = parts[0].len() + parts[1].len();
+        let to = remote(self.peer_ring, offset, len as u64);
+        self.post_write(parts, to, self.core.pushed())
     }
 
     /// What is left to be written of a push: what went straight lies there.
@@ -82,23 +86,50 @@ impl Sender {
         }
     }
 
-    fn post_piece(&mut self, bytes: &[u8], op: SendOp, signalled: bool) -> Result<(), SendError> {
+    /// Writes bytes, in two parts, to the peer at once: as many as `to` has. The completion
+    /// acknowledges all up to `end`.
+    #[inline]
+    pub(super) fn post_write(
+        &mut self,
+        parts: [&[u8]; 2],
+        to: RemoteSpan,
+        end: u64,
+    ) -> Result<(), SendError> {
+        let signalled = self.plan(end, false).map_err(|e| self.fail_device(&e))?;
+        let op = SendOp::Write { len: to.len as u32, remote: to };
+        match self.queue.post_inline_parts(parts, op, signalled) {
+            Ok(()) => Ok(()),
+            Err(e) => self.post_write_again(e, parts, op, signalled),
+        }
+    }
+
+    #[cold]
+    fn post_write_again(
+        &mut self,
+        mut error: PostInlineError,
+        parts: [&[u8]; 2],
+        op: SendOp,
+        signalled: bool,
+    ) -> Result<(), SendError> {
         let mut patience = Patience::default();
         loop {
-            match self.queue.post_inline(bytes, op, signalled) {
-                Ok(()) => return Ok(()),
+            match error {
                 // As in `post_again`.
-                Err(PostInlineError::Post(e)) if e.retry && !patience.is_over() => {
+                PostInlineError::Post(e) if e.retry && !patience.is_over() => {
                     if self.progress()? == 0 {
                         std::thread::yield_now();
                     }
                     self.check_alive()?;
                 }
-                Err(PostInlineError::Stage(StageError::QueueFull)) if !patience.is_over() => {
+                PostInlineError::Stage(StageError::QueueFull) if !patience.is_over() => {
                     self.progress()?;
                     self.check_alive()?;
                 }
-                Err(e) => return Err(self.fail_device(&e)),
+                e => return Err(self.fail_device(&e)),
+            }
+            match self.queue.post_inline_parts(parts, op, signalled) {
+                Ok(()) => return Ok(()),
+                Err(e) => error = e,
             }
         }
     }
