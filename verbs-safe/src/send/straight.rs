@@ -66,6 +66,7 @@ impl SendQueue {
     ///
     /// # Errors
     /// As of [`post_inline`](Self::post_inline).
+    #[inline]
     pub fn post_inline_parts(
         &mut self,
         parts: [&[u8]; 2],
