@@ -88,10 +88,19 @@ fn in_turn(mut left: impl FnMut() -> f64, mut right: impl FnMut() -> f64) -> (f6
 
 /// Runs both in turn, and returns what the round of the median ratio had: where the machine
 /// is slower for some rounds, it is so for both.
-fn typical_round(mut left: impl FnMut() -> f64, mut right: impl FnMut() -> f64) -> (f64, f64) {
-    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (left(), right())).collect();
+fn typical_round(left: impl FnMut() -> f64, right: impl FnMut() -> f64) -> (f64, f64) {
+    typical_of(ROUNDS, left, right)
+}
+
+/// [`typical_round`] of so many.
+fn typical_of(
+    count: usize,
+    mut left: impl FnMut() -> f64,
+    mut right: impl FnMut() -> f64,
+) -> (f64, f64) {
+    let mut rounds: Vec<(f64, f64)> = (0..count).map(|_| (left(), right())).collect();
     rounds.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-    rounds[ROUNDS / 2]
+    rounds[count / 2]
 }
 
 /// One line: what it is, both figures, the ratio, and what it should be.
