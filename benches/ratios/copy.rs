@@ -51,8 +51,10 @@ fn compare(place: &Path, name: &str, is_memory: bool) {
         let receivers = Receivers::new(&program, &scratch.0, flags);
         let ours = || scratch.rate(|| receivers.copy(&program, &scratch.0));
         let theirs = || scratch.rate(|| cp(&scratch.0, syncs));
-        let rounds = if is_memory { IN_MEMORY } else { ON_DISK };
-        let (ours, theirs) = typical_of(rounds, as_neighbours(ours), as_neighbours(theirs));
+        let (ours, theirs) = match is_memory {
+            true => typical_of(IN_MEMORY, as_neighbours(ours), as_neighbours(theirs)),
+            false => typical_of(ON_DISK, ours, theirs),
+        };
         let beside = if syncs { "cp -r, then sync" } else { "cp -r" };
         line(&format!("{what} : {beside}"), ours, theirs, "GB/s", Target::AtLeast(1.0));
     }
