@@ -21,7 +21,7 @@ const FAR: &str = "soft0@5us";
 /// The argument that makes this program the other end of the yardstick.
 const OFFER: &str = "--offer-shared-messages";
 
-pub(crate) fn run() {
+pub(crate) fn memcpy() {
     println!("Direct Read between two processes on soft0, 64 KiB, {WINDOW} unacknowledged");
     let program = build();
     let yardstick = Yardstick::new();
@@ -43,18 +43,22 @@ pub(crate) fn run() {
         let trips = std::iter::repeat_with(trip).take(ROUNDS).collect();
         println!("  --ack {ack}, half a round trip: {:.2} µs", median(trips));
     }
-    println!("One process on {FAR}: unfenced : fenced");
-    for unacked in [1, 2, 8, 32] {
+}
+
+pub(crate) fn fence() {
+    println!("Direct Read, one process on {FAR}: unfenced : fenced");
+    let program = build();
+    for (size, unacked) in [4096, SIZE].into_iter().flat_map(|s| [1, 2, 8, 32].map(|n| (s, n))) {
         let rate = |ack: &str| {
             let flags = format!(
-                "--device {FAR} --protocol direct-read --size 65536 --ack {ack} --unacked {unacked} \
+                "--device {FAR} --protocol direct-read --size {size} --ack {ack} --unacked {unacked} \
                  --seconds 0.3"
             );
             let program = program.clone();
             as_neighbours(move || one_process(&program, "bench", &flags, "messages_per_s") / 1e3)
         };
         let (ours, theirs) = typical_round(rate("write"), rate("fenced-write"));
-        line(&format!("--unacked {unacked}"), ours, theirs, "k/s", Target::None);
+        line(&format!("{size} B, --unacked {unacked}"), ours, theirs, "k/s", Target::None);
     }
     tell_repeated();
 }

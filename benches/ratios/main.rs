@@ -3,8 +3,8 @@
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
 //! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`
-//! (or one of `rings/small`, `rings/read`, `rings/write`), `ahead`, `direct-read`, `copy`,
-//! `copy-disk`. UCX's shared memory is the peer where
+//! (or one of `rings/small`, `rings/read`, `rings/write`), `ahead` (`ahead/near`, `ahead/far`),
+//! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `copy`, `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 15] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
@@ -39,8 +39,10 @@ const PARTS: [Part; 13] = [
     ("rings/small", rings::small),
     ("rings/read", rings::read),
     ("rings/write", rings::write),
-    ("ahead", ahead::run),
-    ("direct-read", direct_read::run),
+    ("ahead/near", ahead::near),
+    ("ahead/far", ahead::far),
+    ("direct-read/memcpy", direct_read::memcpy),
+    ("direct-read/fence", direct_read::fence),
     ("copy", copy::in_memory),
     ("copy-disk", copy::on_disk),
 ];

@@ -73,14 +73,14 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// A mirrored ring of 2 MiB, READs of at most 256 KiB, up to 4 of them at once. With 1 MiB,
+    /// A mirrored ring of 2 MiB, READs of at most 512 KiB, up to 4 of them at once. With 1 MiB,
     /// `soft0` has a fifth less bandwidth, and messages of some kilobytes a fifth less latency.
     fn default() -> Config {
         Config {
             ring: RingShape { ring_bytes: 2 << 20, ..RingShape::default() },
             pages: Pages::Normal,
             peer_ring_bytes: 64 << 20,
-            max_read_bytes: 256 << 10,
+            max_read_bytes: 512 << 10,
             reads: 4,
             ahead: true,
             head_threshold: 0,
