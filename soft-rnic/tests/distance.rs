@@ -109,18 +109,25 @@ fn who_sleeps_is_woken_though_nobody_polls() {
     net.connect(qp[0], numbers[1], Config::default());
     net.connect(qp[1], numbers[0], Config::default());
     assert_eq!(post_recv(qp[1], 1, &mut [sge(mr, 0, 64)]), 0);
-    let mut sges = [sge(mr, 64, 64)];
+    let (mut landing, mut sges) = ([sge(mr, 128, 64)], [sge(mr, 64, 64)]);
+    let mut read = send_wr(0, W::IBV_WR_RDMA_READ, &mut landing, UNSIGNALED);
+    // SAFETY: the region is alive.
+    let (remote_addr, rkey) = unsafe { ((*mr).addr as u64, (*mr).rkey) };
+    read.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    // It leaves when the READ is answered, which nobody polls for either.
+    let flags = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_FENCE.0);
     let start = Instant::now();
     // SAFETY: the queue and the channel are alive; the event is acknowledged.
     unsafe {
         assert_eq!(ibv_req_notify_cq(cq[1], 0), 0);
-        assert_eq!(post_send(qp[0], &mut send_wr(0, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+        assert_eq!(post_send(qp[0], &mut read), 0);
+        assert_eq!(post_send(qp[0], &mut send_wr(0, W::IBV_WR_SEND, &mut sges, flags)), 0);
         let (mut woken, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
         assert_eq!((net.v.get_cq_event)(channel, &mut woken, &mut context), 0);
         assert_eq!(woken, cq[1]);
         (net.v.ack_cq_events)(woken, 1);
     }
-    assert!(start.elapsed() >= ROUND_TRIP / 2);
+    assert!(start.elapsed() >= ROUND_TRIP * 3 / 2);
     assert_eq!(net.poll(cq[1], 1).len(), 1);
     assert_eq!(net.poll(cq[0], 1).len(), 1);
     for end in 0..2 {
@@ -163,6 +170,26 @@ fn a_wrong_key_fails_when_it_arrives_and_what_follows_is_flushed() {
     assert!(start.elapsed() >= ROUND_TRIP / 2);
     let statuses: Vec<_> = all.iter().map(|wc| (wc.id, wc.status)).collect();
     assert_eq!(statuses, [(0, "SUCCESS"), (1, "REM_ACCESS"), (2, "WR_FLUSH")]);
+    p.net.async_events();
+    p.close();
+}
+
+#[test]
+fn nothing_arrives_behind_a_request_that_was_refused_here() {
+    let mut p = far(ROUND_TRIP);
+    p.buf[0][..64].fill(7);
+    post(&p, 0, W::IBV_WR_RDMA_WRITE, false);
+    let (remote_addr, rkey) = (p.addr(1) + 512, p.key(1));
+    for (id, lkey) in [(1, 0), (2, sge(p.mr[0], 0, 64).lkey)] {
+        let mut sges = [ibv_sge { lkey, ..sge(p.mr[0], 0, 64) }];
+        let mut write = send_wr(id, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+        write.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+        assert_eq!(post_send(p.qp[0], &mut write), 0);
+    }
+    let all = p.net.poll(p.cq[0], 3);
+    let statuses: Vec<_> = all.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(statuses, [(0, "SUCCESS"), (1, "LOC_PROT"), (2, "WR_FLUSH")]);
+    assert_eq!((&p.buf[1][256..320], &p.buf[1][512..576]), (&[7; 64][..], &[0; 64][..]));
     p.net.async_events();
     p.close();
 }
