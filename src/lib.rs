@@ -5,7 +5,8 @@
 //! 2. Connect: [`send_recv::connect`] and [`send_recv::Listener`] between processes,
 //!    [`send_recv::pair`] within one.
 //! 3. Send: [`send_async`](send_recv::Sender::send_async) gives a ticket,
-//!    [`wait`](send_recv::Sender::wait) takes it.
+//!    [`wait`](send_recv::Sender::wait) takes it. Messages go when a batch has gathered, at
+//!    [`flush`](send_recv::Sender::flush), and when the sender waits.
 //! 4. Receive: [`recv`](send_recv::Receiver::recv) gives a message that derefs to its
 //!    bytes; dropping it, anywhere and in any order, frees its buffer.
 //!

@@ -207,7 +207,10 @@ impl Sender {
         self.commit(grant, message.len())
     }
 
-    /// Accepts a message, waiting for room as long as that takes.
+    /// Accepts a message, waiting for room as long as that takes. It is pushed when
+    /// [`batch_bytes`](Config::batch_bytes) have gathered, by [`flush`](Sender::flush), or by
+    /// a call of this sender that waits: whoever goes on to wait for an answer to it flushes
+    /// first, or waits for ever.
     ///
     /// ```
     /// use rdma_conn::buffered_write::{Config, pair};

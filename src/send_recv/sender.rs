@@ -194,7 +194,10 @@ impl Sender {
         }
     }
 
-    /// Accepts a message, waiting for room as long as that takes.
+    /// Accepts a message, waiting for room as long as that takes. It is posted when
+    /// [`batch`](Config::batch) messages have gathered (8 by default), by
+    /// [`flush`](Sender::flush), or by a call of this sender that waits: whoever goes on to
+    /// wait for an answer to it flushes first, or waits for ever.
     ///
     /// ```
     /// use rdma_conn::send_recv::{Config, pair};
