@@ -220,6 +220,12 @@ impl Op {
             Op::Read => "raw-read",
         }
     }
+
+    /// As people write it.
+    pub(crate) fn flag(self) -> &'static str {
+        let protocol = self.protocol();
+        protocol.strip_prefix("raw-").unwrap_or(protocol)
+    }
 }
 
 /// A program that this one can be a peer of.

@@ -139,7 +139,12 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
             complain(format_args!("{to}: {name}: {why}"));
         }
         if let Some(error) = &error {
-            complain(format_args!("{to}: {error}; the same command goes on from there"));
+            // What nobody answered to names the receiver already.
+            let whom = match error.starts_with(&format!("nobody listens on {to}")) {
+                true => String::new(),
+                false => format!("{to}: "),
+            };
+            complain(format_args!("{whom}{error}; the same command goes on from there"));
         }
         let failed = done.failed.len() as u64;
         let ok = error.is_none() && failed == 0;

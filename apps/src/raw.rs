@@ -300,13 +300,13 @@ impl Request<'_> {
     /// refused, not overruled.
     fn contradicts(&self, plan: &Plan) -> Result<()> {
         let differs = |what: &str, here: &str, there: &str| {
-            Err(usage(format!("the connecting end has {what} {there}, this end {here}")))
+            Err(usage(format!("the connecting end has {what} {there}, the listening end {here}")))
         };
         if plan.task != self.task {
             return differs("the command", self.task.name(), plan.task.name());
         }
         if plan.op != self.op {
-            return differs("--op", self.op.protocol(), plan.op.protocol());
+            return differs("--op", self.op.flag(), plan.op.flag());
         }
         // rc is what is meant where nothing is said.
         if self.raw.transport != plan.transport && self.raw.transport != RawTransport::Rc {

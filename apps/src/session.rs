@@ -96,7 +96,7 @@ impl<W: Wish> Session<W> {
         )?;
         ensure!(
             session.command == command,
-            "the connecting end runs {}, this end {command}: run the same command at both ends",
+            "the connecting end runs {}, the listening end {command}: run the same command at both ends",
             session.command
         );
         session.check()?;
@@ -227,7 +227,7 @@ pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
         let there = there.map_or("no such flag", String::as_str);
         (there != here).then(|| {
             let remedy = remedy(flag, here);
-            format!("the connecting end has {flag} {there}, this end {here}: {remedy}")
+            format!("the connecting end has {flag} {there}, the listening end {here}: {remedy}")
         })
     })
 }
@@ -237,8 +237,8 @@ pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
 fn remedy(flag: &str, here: &str) -> String {
     match (flag, here) {
         (RECEIVING, _) => "leave it out at one of them".into(),
-        (flag, "on") => format!("give that end {flag}, too, or leave it out here"),
-        (flag, here) => format!("give that end {flag} {here}, or leave it out here"),
+        (flag, "on") => format!("give both ends {flag}, or leave it out where you --listen"),
+        (flag, here) => format!("give both ends {flag} {here}, or leave it out where you --listen"),
     }
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn other_sizes(here: &[u32], there: u32) -> Option<String> {
     let listed: Vec<String> = here.iter().map(u32::to_string).collect();
     let (listed, many) = (listed.join(","), here.len());
     Some(format!(
-        "the connecting end has {there} sizes, this end {many}: {}",
+        "the connecting end has {there} sizes, the listening end {many}: {}",
         remedy("--size", &listed)
     ))
 }
@@ -386,15 +386,18 @@ mod tests {
         assert_eq!(asked("--preset", "sequential"), None);
         assert_eq!(asked("--no-credits", "on"), None);
         let says = asked("--preset", "batched").unwrap();
-        assert!(says.contains("--preset sequential, this end batched"), "{says}");
-        assert!(says.ends_with("give that end --preset batched, or leave it out here"), "{says}");
+        assert!(says.contains("--preset sequential, the listening end batched"), "{says}");
+        assert!(
+            says.ends_with("give both ends --preset batched, or leave it out where you --listen"),
+            "{says}"
+        );
         assert_eq!(
             remedy("--no-verify", "on"),
-            "give that end --no-verify, too, or leave it out here"
+            "give both ends --no-verify, or leave it out where you --listen"
         );
         assert_eq!((other_sizes(&[], 7), other_sizes(&[16, 64], 2)), (None, None));
         let says = other_sizes(&[16, 64], 1).unwrap();
-        assert!(says.contains("give that end --size 16,64"), "{says}");
+        assert!(says.contains("give both ends --size 16,64"), "{says}");
         assert!(asked("--messages", "5").is_some(), "it has seconds instead");
     }
 }

@@ -216,7 +216,7 @@ fn others_are_refused_meanwhile_and_other_flags_by_name() {
     let (reader, output) = std::io::pipe().unwrap();
     let (mut listener, address) = listener(&[&args[..], &["--reads", "2"]].concat(), output);
     let other = connector(&args, address, Stdio::null()).ended();
-    other.assert_failed(1, &["--reads", "this end 2"]);
+    other.assert_failed(1, &["--reads", "the listening end 2"]);
     let other = connector(&["--protocol", "send-recv"], address, Stdio::null()).ended();
     other.assert_failed(1, &["--protocol"]);
     let fits = [&args[..], &["--reads", "2"]].concat();

@@ -25,6 +25,13 @@ pub(super) fn piece(text: &str) -> Result<u32, String> {
 /// programs use.
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let port = rdma_conn::conn_core::rc_pingpong::PORT;
+    // A number alone would be looked up as an address: 4711 as 0.0.18.103.
+    let alone = text.strip_prefix(':').unwrap_or(text);
+    if alone.parse::<u16>().is_ok() {
+        return Err(format!(
+            "a port needs an address before it: 127.0.0.1:{alone}, or 0.0.0.0:{alone} for all of them"
+        ));
+    }
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, port));
     }
@@ -87,6 +94,9 @@ mod tests {
             ("localhost:4711", "127.0.0.1:4711"),
         ] {
             assert_eq!(socket_address(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for text in ["4711", ":4711"] {
+            assert!(socket_address(text).unwrap_err().contains(" 127.0.0.1:4711"), "{text}");
         }
         for text in ["10.0.0.1:port", "10.0.0.1:70000", "[::1", "10.0.0.1:"] {
             assert!(socket_address(text).unwrap_err().starts_with("ADDRESS[:PORT]"), "{text}");

@@ -120,12 +120,13 @@ impl<K: Kind> Host<'_, K> {
         }
         match (self.receiving_asked(), traffic.receiving) {
             (Some(here), Some(there)) if here != there => Err(format!(
-                "the connecting end has {}, this end {}: leave it out at one of them",
+                "the connecting end has {}, the listening end {}: leave it out at one of them",
                 there.flag(),
                 here.flag()
             )),
             _ if session.senders > self.total(session) => Err(format!(
-                "the connecting end has --senders {}, this end {}: start this end with --senders {0}",
+                "the connecting end has --senders {}, the listening end {}: start that one with \
+                 --senders {0}",
                 session.senders,
                 self.total(session)
             )),

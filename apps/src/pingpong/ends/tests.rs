@@ -73,12 +73,12 @@ fn every_mode_works_between_two_ends() {
 #[test]
 fn a_contradiction_is_refused_by_name_and_does_not_count() {
     let cases: &[(&[&str], &str)] = &[
-        (&["--size", "16,512"], "--size 4096, this end 512"),
-        (&["--size", "16"], "2 sizes, this end 1"),
-        (&["--preset", "batched"], "--preset sequential, this end batched"),
-        (&["--unacked", "7"], "--unacked 8, this end 7"),
-        (&["--iterations", "7"], "--iterations 50, this end 7"),
-        (&["--no-credits"], "--no-credits off, this end on"),
+        (&["--size", "16,512"], "--size 4096, the listening end 512"),
+        (&["--size", "16"], "2 sizes, the listening end 1"),
+        (&["--preset", "batched"], "--preset sequential, the listening end batched"),
+        (&["--unacked", "7"], "--unacked 8, the listening end 7"),
+        (&["--iterations", "7"], "--iterations 50, the listening end 7"),
+        (&["--no-credits"], "--no-credits off, the listening end on"),
     ];
     for (listening, says) in cases {
         let listener = Listener::bind("127.0.0.1:0").unwrap();
