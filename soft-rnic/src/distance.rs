@@ -301,6 +301,10 @@ impl Qp {
         let Some(request) = pending.nth(n) else { return false };
         let (mut session, mut line) = (peer.as_ref().map(Session::open), Line::new());
         let before = (requester.started, requester.rnr_left);
+        if n > 0 {
+            // What is left of them is the oldest one's.
+            requester.rnr_left = requester.rnr_retry;
+        }
         let outcome = self.execute(requester, &mut session, &mut line, scratch, &request);
         let is_over = !matches!(outcome, Outcome::Blocked(..));
         if let (Outcome::Failed(status), Some(times)) = (outcome, transit_times) {

@@ -195,6 +195,27 @@ fn nothing_arrives_behind_a_request_that_was_refused_here() {
 }
 
 #[test]
+fn each_message_has_retries_of_its_own() {
+    let net = Net::on(soft_rnic::table(), &distant(ROUND_TRIP));
+    // One retry, after 491 ms: time enough to post a receive, and no more than one.
+    let config = Config { rnr_retry: 1, min_rnr_timer: 31, ..Config::default() };
+    let p = Pair::with(net, config, config);
+    let start = Instant::now();
+    post(&p, 0, W::IBV_WR_SEND, false);
+    post(&p, 1, W::IBV_WR_SEND, false);
+    // The first one finds nothing, and then what is posted now.
+    while start.elapsed() < ROUND_TRIP {
+        assert!(p.net.poll_now(p.cq[0]).is_empty());
+    }
+    for id in 0..2 {
+        assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 64)]), 0);
+        let wc = p.net.poll(p.cq[0], 1);
+        assert_eq!((wc[0].id, wc[0].status), (id, "SUCCESS"));
+    }
+    p.close();
+}
+
+#[test]
 fn its_requests_are_counted_apart() {
     let name = distant(Duration::from_nanos(700));
     let p = Pair::with(Net::on(soft_rnic::table(), &name), Config::default(), Config::default());
