@@ -14,6 +14,7 @@
 //!   [signal]  <---------------------------------  lands, given back by wait]
 //! ```
 //!
+//! The design is Fischer's ("Know Your Memory: RDMA-Based Protocols for Data Exchange", 2021).
 //! How the sender learns that it has its buffer back is selectable ([`AckMode`]):
 //!
 //! | mode | carried by | costs |

@@ -11,7 +11,7 @@ use crate::wait::WaitStrategy;
 /// `gather` are the receiver's; of windows and READs in flight the smaller ones hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
-    /// Messages that are not acknowledged, at most: 32, as in the thesis.
+    /// Messages that are not acknowledged, at most: 32, as in Fischer's design.
     pub window: u32,
     /// How the sender learns that a message was read.
     pub ack: AckMode,

@@ -207,7 +207,7 @@ impl Receiver {
         Ok(Request::new(self))
     }
 
-    /// Waits for a request and reads its message into `buffer`, as in the thesis. A
+    /// Waits for a request and reads its message into `buffer`, as in Fischer's design. A
     /// message that is longer is refused.
     ///
     /// ```

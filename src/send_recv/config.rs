@@ -1,13 +1,12 @@
 //! Policies of a Send/Receive connection, and the settings of them with which it was
-//! evaluated (Fischer, "Know Your Memory: RDMA-Based Protocols for Data Exchange", 2021:
-//! *the thesis* in these docs).
+//! evaluated.
 
 use std::time::Duration;
 
 use crate::wait::WaitStrategy;
 
-/// The three configurations that the thesis compares ("Send Receive", section
-/// Bandwidth).
+/// The three configurations that Fischer compares ("Know Your Memory: RDMA-Based Protocols
+/// for Data Exchange", 2021: "Send Receive", section Bandwidth).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// One unacknowledged message.
@@ -96,10 +95,10 @@ pub struct Config {
     /// Every so many sends ask for a completion; 0 chooses (a quarter of
     /// `unacked`, at least `batch`, at most 64).
     pub signal_every: u32,
-    /// Receive buffers posted for the peer's messages (the thesis' k). One more is
+    /// Receive buffers posted for the peer's messages (Fischer's k). One more is
     /// posted for its goodbye.
     pub recv_window: u32,
-    /// Completions polled at a time (the thesis polls 32).
+    /// Completions polled at a time (Fischer polls 32).
     pub poll_batch: u32,
     /// Receive buffers reposted with one doorbell; 0 chooses.
     pub repost_batch: u32,
@@ -107,7 +106,7 @@ pub struct Config {
     /// of `recv_window`. A sender that may be out of credits is told at once.
     pub credit_threshold: u32,
     /// Whether the receiver's credits limit the sender. Without them a receiver
-    /// that falls behind causes RNR events: the thesis' mode, for measuring.
+    /// that falls behind causes RNR events: Fischer's mode, for measuring.
     pub credits: bool,
     /// Pack small messages into work requests of up to so many bytes; 0 does not.
     pub pack_bytes: u32,

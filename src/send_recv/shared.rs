@@ -21,10 +21,10 @@ pub(crate) use posting::SharedReturn;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reposting {
     /// Whoever frees a buffer posts it, under a lock ("introduces a significant
-    /// performance penalty", says the thesis).
+    /// performance penalty", says Fischer, "Know Your Memory", 2021).
     Lock,
     /// Whoever frees a buffer enqueues its id; one thread dequeues and posts, in
-    /// batches (the thesis' way).
+    /// batches (Fischer's way).
     Thread,
     /// Whoever frees a buffer enqueues its id, and becomes the poster if there is
     /// none at the moment: no lock is waited for, no thread has to be woken.

@@ -1,5 +1,5 @@
 //! `--rate auto`: the highest rate at which no receiver-not-ready happens, found as
-//! the thesis on these connections did ("we limit the sender to a stable sending rate").
+//! Fischer did it ("Know Your Memory", 2021: "we limit the sender to a stable sending rate").
 
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ pub enum SignalAt {
     /// In memory of its own, so that messages need no special layout.
     #[default]
     Separate,
-    /// Right behind the buffer of the message, as in the thesis.
+    /// Right behind the buffer of the message, as in Fischer's design.
     Tail,
 }
 
