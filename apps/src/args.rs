@@ -26,7 +26,10 @@ pub(crate) use multicast::Multicast;
     name = "rdma-conn",
     version = rdma_conn::build::VERSION,
     long_version = long_version(),
-    after_help = "Start with `rdma-conn bench`: it needs no card and no set-up.\n\
+    after_help = "To install it: `cargo install --locked --path apps` in the repository, which takes a \
+                  minute or two.\n\
+                  Start with `rdma-conn bench`: it needs no card and no set-up.\n\
+                  BYTES may have a suffix: 64k, 1M and 1G are 65536, 1048576 and 1073741824.\n\
                   Exit status: 0 done, 1 failed, 2 the command line asks for something that cannot be."
 )]
 pub(crate) struct Args {
@@ -164,7 +167,8 @@ pub(crate) struct Ends {
 pub(crate) struct RawArgs {
     /// Use this verb, without a connection's flow control; the receiving end sees a
     /// message by a completion (send, write-imm), by polling memory (write), or not at
-    /// all (read); it polls, and gives way to other threads unless there is --wait spin
+    /// all (read); it polls, and gives way to other threads unless there is --wait spin.
+    /// The queues' settings hold for it, too, with defaults of its own
     #[arg(long, value_enum, value_name = "VERB", conflicts_with_all = ["protocol", "preset", "pack", "no_credits"])]
     pub(crate) op: Option<Op>,
     /// Service of the queue pairs
@@ -292,7 +296,7 @@ const MEASURED: &str = "What is measured";
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
 pub(crate) struct Pingpong {
-    /// Message sizes in bytes (4096, 4k, 1M), with commas in between
+    /// Message sizes in bytes (4096, 4k, 1M, as all BYTES), with commas in between
     /// [default: 16,64,256,1024,4096,16384,65536; with --compat: 4096]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
@@ -328,8 +332,8 @@ pub(crate) struct Pipe {
     pub(crate) ends: Ends,
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
-    /// Bytes of a piece of the stream, at most
-    #[arg(long, value_name = "BYTES", default_value = "64k", value_parser = values::piece)]
+    /// Bytes of a piece of the stream, at most (4096, 4k, 1M, as all BYTES)
+    #[arg(long, value_name = "BYTES", help_heading = "The stream", default_value = "64k", value_parser = values::piece)]
     pub(crate) size: u32,
 }
 
@@ -343,7 +347,7 @@ impl Pipe {
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = MEASURED)]
 pub(crate) struct Bench {
-    /// Message sizes in bytes, with commas in between [default: 16]
+    /// Message sizes in bytes (4096, 4k, 1M, as all BYTES), with commas in between [default: 16]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::byte_count)]
     pub(crate) size: Vec<u32>,
     /// Messages of each sender [default: as many as fit into --seconds]
@@ -361,8 +365,8 @@ pub(crate) struct Bench {
     /// All senders' completions in one queue, instead of a round robin over the queues
     #[arg(long)]
     pub(crate) single_receiver: bool,
-    /// One shared receive queue for all; buffers get back through a lock, a thread of
-    /// their own, or by combining
+    /// One shared receive queue for all senders, and how buffers get back into it
+    /// [default: each sender has a queue of its own; of --srq alone: combining]
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]
     pub(crate) srq: Option<Srq>,
     /// Receive buffers in the shared queue [default: enough for every sender's window]

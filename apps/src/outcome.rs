@@ -64,19 +64,32 @@ pub(crate) fn as_usage(error: impl std::fmt::Display) -> Failure {
 
 /// A configuration that cannot be, by the flags that it comes from.
 pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
-    let bounds = [
-        ("unacked", config.unacked.into()),
-        ("recv_window", config.recv_window.into()),
-        ("message_bytes", config.message_bytes.into()),
-    ];
-    by_flag_within(error, &bounds)
+    let most = Config::MAX_MESSAGE_BYTES;
+    match error.field {
+        "message_bytes" if config.pack_bytes != config.message_bytes => {
+            size_over(error.value, most.into())
+        }
+        // Buffers are as long as a pack is.
+        "message_bytes" | "pack_bytes" => {
+            usage(format!("--pack {}: it may be 0 (off), or 8 to {most}", error.value))
+        }
+        _ => {
+            let windows =
+                [("unacked", config.unacked.into()), ("recv_window", config.recv_window.into())];
+            by_flag_within(error, &windows)
+        }
+    }
+}
+
+/// A message that is too long.
+pub(crate) fn size_over(size: u64, most: u64) -> Failure {
+    usage(format!("--size {size}: it may be up to {most}"))
 }
 
 /// As [`by_flag`], for whichever configuration; the rule may speak of these of its fields.
 pub(crate) fn by_flag_within(error: &ConfigError, bounds: &[(&str, u64)]) -> Failure {
     let flag = |field: &str| match field {
         "message_bytes" => "--size".to_owned(),
-        "pack_bytes" => "--pack".to_owned(),
         field => format!("--{}", field.replace('_', "-")),
     };
     let rule = bounds.iter().fold(error.rule.to_owned(), |rule, (field, value)| {
@@ -96,11 +109,13 @@ mod tests {
         let batch = says(Config { batch: 512, ..base });
         assert_eq!(batch, "--batch 512: it may be 1 to --unacked (8)");
         let size = says(Config { message_bytes: u32::MAX, ..base });
-        assert_eq!(size, "--size 4294967295: it may be 1 to 1073741824");
+        assert_eq!(size, "--size 4294967295: it may be up to 1073741824");
         let repost = says(Config { repost_batch: 17, ..base });
         assert_eq!(repost, "--repost-batch 17: it may be 0 (choose) to --recv-window (16)");
+        let long = says(Config { pack_bytes: 1 << 31, message_bytes: 1 << 31, ..base });
+        assert_eq!(long, "--pack 2147483648: it may be 0 (off), or 8 to 1073741824");
         let pack = says(Config { pack_bytes: 7, ..base });
-        assert_eq!(pack, "--pack 7: it may be 0 (off), or 8 to --size (4096)");
+        assert_eq!(pack, "--pack 7: it may be 0 (off), or 8 to 1073741824");
     }
 
     #[test]

@@ -79,6 +79,13 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--recv-window", "99999", "--size", "16"], "--recv-window 99999"),
         (&["bench", "--poll-batch", "0", "--size", "16"], "--poll-batch 0"),
         (&["bench", "--pack", "7", "--size", "16"], "--pack 7"),
+        (&["bench", "--size", "2G"], "--size 2147483648: it may be up to 1073741824"),
+        (&["pingpong", "--size", "16,2G"], "--size 2147483648: it may be up to 1073741824"),
+        (&["bench", "--pack", "2G", "--size", "16"], "--pack 2147483648: it may be 0 (off)"),
+        (&["pipe", "--size", "2G", "--listen", "127.0.0.1:0"], "--size 2147483648: it may be up"),
+        (&["pipe", "--listen", "127.0.0.1:0", "--protocol", "write"], "bench and pingpong have"),
+        (&["bench", "--size", "4G"], "below 4 GiB"),
+        (&["bench", "--ack", "loudly"], "fenced-write, write, send, cumulative, pull"),
         (&["bench", "--pack", "16", "--size", "16"], "20 would"),
         (&["pingpong", "--pack", "16", "--size", "16"], "20 would"),
         (&["bench", "--input", "Cargo.toml", "--pack", "65536"], "65540 would"),
@@ -362,6 +369,36 @@ fn people_get_a_table() {
 }
 
 /// A reader that goes away (`| head -1`) is no reason to panic.
+/// Long messages have a longer ring than short ones: nothing is said of both that is true of one.
+#[test]
+fn results_of_other_settings_have_a_table_of_their_own() {
+    let output = run(&[
+        "bench",
+        "--protocol",
+        "buffered-write",
+        "--size",
+        "16,64,4096",
+        "--messages",
+        "100",
+    ]);
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    let rings: Vec<&&str> = lines.iter().filter(|line| line.contains("a ring of ")).collect();
+    assert_eq!(rings.len(), 2, "{lines:#?}");
+    assert!(rings[0].contains(" 1024 KiB") && rings[1].contains(" 4096 KiB"), "{rings:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("messages/s")).count(), 2, "{lines:#?}");
+}
+
+/// Who reads the help of a command finds nothing of others, and what holds where nothing is said.
+#[test]
+fn help_speaks_of_the_commands_own_flags_and_of_defaults() {
+    let help = |command: &str| text(&run(&[command, "--help"]).stdout).to_owned();
+    assert!(!help("pipe").contains("--op"));
+    let bench = help("bench");
+    for says in ["A WRITE for each READ", "[default: 4]", "[default: 512k]", "--op <VERB>"] {
+        assert!(bench.contains(says), "{says}: {bench}");
+    }
+}
+
 #[test]
 fn a_closed_standard_output_is_no_panic() {
     let (reader, writer) = std::io::pipe().unwrap();

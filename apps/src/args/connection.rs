@@ -1,5 +1,8 @@
 //! What a connection is told.
 
+use std::sync::LazyLock;
+
+use clap::builder::PossibleValue;
 use clap::{Args as ClapArgs, ValueEnum};
 use rdma_conn::WaitStrategy;
 use rdma_conn::conn_core::pack::{Packer, RECORD_HEADER};
@@ -11,7 +14,7 @@ use crate::outcome::{Outcome, usage};
 use crate::protocol::Protocol;
 
 /// Where the help has what only some connections have.
-const QUEUES: &str = "Queues of Send/Receive (in part of the others, and of raw verbs)";
+const QUEUES: &str = "Queues of Send/Receive (a part of this is for the others, too)";
 const RINGS: &str = "Buffered Read and Buffered Write";
 const DIRECT_READ: &str = "Direct Read";
 
@@ -19,18 +22,19 @@ const DIRECT_READ: &str = "Direct Read";
 #[derive(ClapArgs, Debug, Clone)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// Connection to use: send-recv, buffered-read, buffered-write or direct-read (verbs
-    /// without a connection: see --op) [default: send-recv; of pipe: buffered-read]
+    /// Connection to use: send-recv, buffered-read, buffered-write or direct-read
+    /// [default: send-recv; of pipe: buffered-read]
     #[arg(long, value_name = "NAME", value_parser = super::values::protocol)]
     pub(crate) protocol: Option<Protocol>,
     /// Send/Receive: settings to start from: sequential (1 unacknowledged message), unbatched (64) or
     /// batched (256, 8 to a doorbell) [default: batched; of pingpong: up to 8, one to a doorbell]
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<Preset>,
-    /// Unacknowledged messages at most
+    /// Unacknowledged messages at most [default: the preset's, or less if messages are long; of
+    /// Direct Read 32, or less; of its pingpong 1]
     #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) unacked: Option<u32>,
-    /// Messages posted with one doorbell
+    /// Messages posted with one doorbell [default: the preset's: 8 of batched, else 1]
     #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) batch: Option<u32>,
     /// How to wait
@@ -48,7 +52,7 @@ pub(crate) struct ConnectionArgs {
     /// Receive buffers reposted with one doorbell [default: chosen]
     #[arg(long, value_name = "N", help_heading = QUEUES)]
     pub(crate) repost_batch: Option<u32>,
-    /// Pack small messages into sends of up to BYTES
+    /// Pack small messages into sends of up to BYTES; 0: do not [default: 0]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = QUEUES)]
     pub(crate) pack: Option<u32>,
     /// Send messages of up to BYTES inside their work request; 0: none [default: chosen]
@@ -57,9 +61,8 @@ pub(crate) struct ConnectionArgs {
     /// No flow control: a receiver that falls behind causes RNR events
     #[arg(long, help_heading = QUEUES)]
     pub(crate) no_credits: bool,
-    /// How the sender learns that a message was read: fenced-write, write,
-    /// send, cumulative or pull [default: write]
-    #[arg(long, value_name = "HOW", help_heading = DIRECT_READ)]
+    /// How the sender learns that a message was read [default: write]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = DIRECT_READ)]
     pub(crate) ack: Option<Ack>,
     /// Where the signal of a message is, which says so [default: separate]
     #[arg(long, value_enum, value_name = "WHERE", help_heading = DIRECT_READ)]
@@ -71,10 +74,10 @@ pub(crate) struct ConnectionArgs {
     /// Freed bytes that are worth telling the sender; 0: a quarter of the ring [default: 0]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) head_threshold: Option<u32>,
-    /// Buffered Read: READs of data in flight at once
+    /// Buffered Read: READs of data in flight at once, 1 to 16 [default: 4]
     #[arg(long, value_name = "N", help_heading = RINGS)]
     pub(crate) reads: Option<u32>,
-    /// Buffered Read: the longest READ
+    /// Buffered Read: the longest READ [default: 512k]
     #[arg(long, value_name = "BYTES", value_parser = super::values::byte_count, help_heading = RINGS)]
     pub(crate) max_read_bytes: Option<u32>,
     /// Buffered Read: read on only when all messages were handed out
@@ -117,13 +120,21 @@ pub(crate) enum Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ack(pub(crate) AckMode);
 
-impl std::str::FromStr for Ack {
-    type Err = String;
+impl ValueEnum for Ack {
+    fn value_variants<'a>() -> &'a [Ack] {
+        static ALL: LazyLock<[Ack; AckMode::ALL.len()]> = LazyLock::new(|| AckMode::ALL.map(Ack));
+        &*ALL
+    }
 
-    fn from_str(text: &str) -> Result<Ack, String> {
-        let named = AckMode::ALL.into_iter().find(|ack| ack.name() == text);
-        let names = || AckMode::ALL.map(AckMode::name).join(", ");
-        named.map(Ack).ok_or_else(|| format!("there are {}", names()))
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            AckMode::FencedWrite => "A WRITE behind each READ, held back by a fence",
+            AckMode::Write => "A WRITE for each READ, when that has completed",
+            AckMode::Send => "A SEND when READs have completed",
+            AckMode::Cumulative => "A WRITE of how many were read, for many messages",
+            AckMode::Pull => "The sender READs how many were read, when it needs buffers",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
     }
 }
 

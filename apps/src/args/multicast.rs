@@ -21,7 +21,7 @@ pub(crate) struct Multicast {
     /// How many of them send
     #[arg(long, value_name = "M", default_value_t = 1, conflicts_with = "connect")]
     pub(crate) senders: u8,
-    /// Bytes of a message
+    /// Bytes of a message (100, 4k, as all BYTES)
     #[arg(long, value_name = "BYTES", default_value = "100", value_parser = values::byte_count, conflicts_with = "connect")]
     pub(crate) size: u32,
     /// Messages that a sender may have under way

@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use crate::protocol::Protocol;
 
+/// What a number of bytes is.
+const NOT_BYTES: &str = "bytes, e.g. 4096 or 64k, below 4 GiB";
+
 /// A number of bytes, with a binary suffix or without.
 pub(super) fn byte_count(text: &str) -> Result<u32, String> {
     let (digits, shift) = match text.char_indices().last() {
@@ -13,7 +16,7 @@ pub(super) fn byte_count(text: &str) -> Result<u32, String> {
         _ => (text, 0),
     };
     let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "bytes, e.g. 4096 or 64k".into())
+    bytes.ok_or_else(|| NOT_BYTES.into())
 }
 
 /// A number of bytes that is not 0.
@@ -52,13 +55,10 @@ pub(super) fn protocol(text: &str) -> Result<Protocol, String> {
         return Ok(protocol);
     }
     match text {
-        "send" | "write" | "write-imm" | "read" => {
-            Err(format!("without a connection, by the verb alone, it is --op {text}"))
-        }
-        _ => Err(format!(
-            "there are {}; verbs without a connection are used with --op",
-            Protocol::names()
+        "send" | "write" | "write-imm" | "read" => Err(format!(
+            "by the verb alone, without a connection, bench and pingpong have --op {text}"
         )),
+        _ => Err(format!("there are {}", Protocol::names())),
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!(byte_count(text), Ok(bytes), "{text}");
         }
         for text in ["", "k", "4kk", "4 k", "-1", "4G", "1.5k", "many", "4096b", "µ"] {
-            assert_eq!(byte_count(text).unwrap_err(), "bytes, e.g. 4096 or 64k", "{text}");
+            assert_eq!(byte_count(text).unwrap_err(), NOT_BYTES, "{text}");
         }
     }
 

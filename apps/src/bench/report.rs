@@ -61,18 +61,23 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Gathers results, and prints them.
+/// Gathers results, and prints them: a table for each of the settings that there were. They may
+/// depend on the size.
 pub(crate) struct Report {
     json: bool,
-    title: Option<String>,
-    table: Table,
+    tables: Vec<(String, Table)>,
+}
+
+/// A table without rows.
+fn table() -> Table {
+    let header =
+        ["size", "messages/s", "bytes/s", "RDMA ops/message", "RNR events", "receive memory"];
+    right_aligned(&header)
 }
 
 impl Report {
     pub(crate) fn new(json: bool) -> Report {
-        let header =
-            ["size", "messages/s", "bytes/s", "RDMA ops/message", "RNR events", "receive memory"];
-        Report { json, title: None, table: right_aligned(&header) }
+        Report { json, tables: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
@@ -82,8 +87,8 @@ impl Report {
             say!("{}", serde_json::to_string(&line)?);
             return Ok(());
         }
-        self.title.get_or_insert_with(|| line.title(&settings));
-        self.table.add_row([
+        let title = line.title(&settings);
+        self.table_of(title).add_row([
             bytes(u64::from(line.size_bytes)),
             rate(line.messages_per_s),
             format!("{}/s", bytes(line.bytes_per_s as u64)),
@@ -94,17 +99,26 @@ impl Report {
         Ok(())
     }
 
+    /// The table for results with these settings, if the last one is not.
+    fn table_of(&mut self, title: String) -> &mut Table {
+        if self.tables.last().is_none_or(|(last, _)| *last != title) {
+            self.tables.push((title, table()));
+        }
+        let last = self.tables.len() - 1;
+        &mut self.tables[last].1
+    }
+
     pub(crate) fn finish(self) {
-        if let Some(title) = self.title {
+        for (title, table) in self.tables {
             say!("{title}");
-            say!("{}", self.table);
+            say!("{table}");
         }
     }
 
     /// How many results there are for people.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
-        self.table.row_count()
+        self.tables.iter().map(|(_, table)| table.row_count()).sum()
     }
 }
 

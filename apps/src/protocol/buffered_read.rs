@@ -57,8 +57,8 @@ impl Kind for BufferedRead {
         }
     }
 
-    fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
-        config.validate().map_err(|e| by_flag(&e, config.ring))
+    fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
+        config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
 
     fn wish(_: &ConnectionArgs, config: &Config) -> Wanted {

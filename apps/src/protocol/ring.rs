@@ -5,7 +5,7 @@ use rdma_conn::ring::RingShape;
 use rdma_conn::send_recv::ConfigError;
 
 use crate::args::ConnectionArgs;
-use crate::outcome::{Failure, by_flag_within};
+use crate::outcome::{Failure, by_flag_within, size_over};
 
 /// A ring for messages of `size` bytes: of the size that was asked for, or like `shape`, or so
 /// large that it holds several of them.
@@ -15,8 +15,15 @@ pub(super) fn shape(args: &ConnectionArgs, size: u32, shape: RingShape) -> RingS
     RingShape { ring_bytes, message_bytes: size.max(1), ..shape }
 }
 
-/// A configuration that cannot be, by the flags that it comes from.
-pub(super) fn by_flag(error: &ConfigError, shape: RingShape) -> Failure {
+/// The longest messages of which a ring that nobody has chosen holds several.
+const LONGEST: u64 = RingShape::MAX_BYTES / 4 - 8;
+
+/// A configuration that cannot be, by the flags that it comes from: a ring that nobody has
+/// chosen is as long as its messages want it.
+pub(super) fn by_flag(error: &ConfigError, args: &ConnectionArgs, shape: RingShape) -> Failure {
+    if error.field == "ring_bytes" && args.ring_bytes.is_none() {
+        return size_over(shape.message_bytes.into(), LONGEST);
+    }
     let field = if error.field == "tail.window" { "recv_window" } else { error.field };
     by_flag_within(&ConfigError { field, ..*error }, &[("ring_bytes", shape.ring_bytes)])
 }
