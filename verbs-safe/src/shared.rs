@@ -1,7 +1,7 @@
 //! Registered memory that peers can reach at any time.
 
 mod view;
-mod words;
+pub(crate) mod words;
 
 pub use view::SharedView;
 

@@ -16,7 +16,7 @@ const BULK: usize = 128;
 /// As many bytes at `from` can be read, which is aligned to 8; whoever writes them meanwhile
 /// does so atomically, in words.
 #[inline]
-pub(super) unsafe fn load(to: &mut [u8], from: *const u8) {
+pub(crate) unsafe fn load(to: &mut [u8], from: *const u8) {
     let first = to_alignment(from, to.len());
     // SAFETY: what is left of both has as many bytes; the caller's promise.
     let done = unsafe {
@@ -43,7 +43,7 @@ unsafe fn load_words(to: &mut [u8], from: *const u8) {
 /// As many bytes at `to` can be written, which is aligned to 8; whoever accesses them
 /// meanwhile does so atomically, in words.
 #[inline]
-pub(super) unsafe fn store(to: *mut u8, from: &[u8]) {
+pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
     let first = to_alignment(to, from.len());
     // SAFETY: what is left of both has as many bytes; the caller's promise.
     let done = unsafe {

@@ -3,14 +3,17 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::errno::{Errno, leaked};
+use crate::shared::words;
 
 /// A file in memory that two processes have mapped: two counts, and messages behind them.
+/// Whoever has mapped it may write at any time, and nothing makes them wait for each other but
+/// the counts: messages, too, are only loaded and stored as atomic words.
 #[derive(Debug)]
 pub struct SharedMessages {
     base: NonNull<u8>,
@@ -24,13 +27,15 @@ const MESSAGES_AT: usize = 8192;
 const TAKEN_AT: usize = 4096;
 
 impl SharedMessages {
-    /// Maps a file, for `slots` messages of `size` bytes; it is made that long.
+    /// Maps a file, for `slots` messages of `size` bytes, a multiple of 8; it is made that
+    /// long.
     ///
     /// # Errors
-    /// The system's reason.
+    /// The system's reason; `EINVAL` for another size.
     pub fn new(file: &File, slots: usize, size: usize) -> Result<SharedMessages, Errno> {
         let bytes = slots.checked_mul(size).and_then(|bytes| bytes.checked_add(MESSAGES_AT));
-        let bytes = bytes.filter(|_| slots > 0 && size > 0).ok_or(Errno::EINVAL)?;
+        let fits = slots > 0 && size > 0 && size.is_multiple_of(8);
+        let bytes = bytes.filter(|_| fits).ok_or(Errno::EINVAL)?;
         rustix::fs::ftruncate(file, bytes as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
@@ -42,9 +47,12 @@ impl SharedMessages {
     /// Fills all slots with 7. Then says of `messages`, at most `window` ahead, that they are
     /// there, and waits until all were taken.
     pub fn offer(&self, messages: u64, window: u64) {
-        // SAFETY: so long is the mapping; there are no references to what is behind the
-        // counts.
-        unsafe { self.message(0).write_bytes(7, self.slots * self.size) };
+        let message = vec![7; self.size];
+        for slot in 0..self.slots {
+            // SAFETY: the slot is in the mapping, aligned, and whole words long, as all of it
+            // is accessed.
+            unsafe { words::store(self.message(slot), &message) };
+        }
         let mut taken = 0;
         for number in 1..=messages {
             while number > taken + window {
@@ -76,9 +84,8 @@ impl SharedMessages {
             }
             let (slot, at) = (number as usize % self.slots, number as usize % places);
             let place = &mut into[at * self.size..][..self.size];
-            // SAFETY: the slot is within the mapping; nothing but bytes are copied, and no
-            // reference to the shared ones exists.
-            unsafe { copy_nonoverlapping(self.message(slot), place.as_mut_ptr(), self.size) };
+            // SAFETY: as in `offer`.
+            unsafe { words::load(place, self.message(slot)) };
             // Release: the copy is made.
             self.count(TAKEN_AT).store(number + 1, Ordering::Release);
         }
@@ -106,8 +113,7 @@ impl Drop for SharedMessages {
     }
 }
 
-// SAFETY: the mapping is addresses that this value owns; counts are atomic, and messages are
-// copied as bytes.
+// SAFETY: the mapping is addresses that this value owns, and all of it is accessed atomically.
 unsafe impl Send for SharedMessages {}
 
 #[cfg(test)]
@@ -120,15 +126,17 @@ mod tests {
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(SharedMessages::new(&file, 4, 0).unwrap_err(), Errno::EINVAL);
-        let near = SharedMessages::new(&file, 4, 100).unwrap();
-        let far = SharedMessages::new(&file, 4, 100).unwrap();
+        for not_words in [0, 100] {
+            assert_eq!(SharedMessages::new(&file, 4, not_words).unwrap_err(), Errno::EINVAL);
+        }
+        let near = SharedMessages::new(&file, 4, 104).unwrap();
+        let far = SharedMessages::new(&file, 4, 104).unwrap();
         let mut into = [0; 350];
         std::thread::scope(|scope| {
             scope.spawn(move || near.offer(1000, 3));
             far.take(0..1000, &mut into);
         });
-        assert_eq!(into[..300], [7; 300]);
-        assert_eq!(into[300..], [0; 50], "there is no room for a fourth");
+        assert_eq!(into[..312], [7; 312]);
+        assert_eq!(into[312..], [0; 38], "there is no room for a fourth");
     }
 }
