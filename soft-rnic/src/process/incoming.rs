@@ -383,8 +383,7 @@ impl Side {
             return (Verdict::Silence, 0);
         }
         if !self.gather(request, scratch) {
-            let status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
-            return (Verdict::Refused(status.0 as u8), 0);
+            return (Verdict::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0);
         }
         let mut value = 0_u64;
         let wqe = wqe(request);
@@ -413,7 +412,7 @@ impl Side {
             Reply::Done if request.flags & JUDGE != 0 && !is_atomic => Verdict::Again,
             Reply::Done => Verdict::Done,
             Reply::Rnr(code) => Verdict::Rnr(code),
-            Reply::Refused(status) => Verdict::Refused(status.0 as u8),
+            Reply::Refused(status) => Verdict::Refused(status),
             Reply::Silence => Verdict::Silence,
         };
         if verdict == Verdict::Done {

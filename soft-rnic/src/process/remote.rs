@@ -449,7 +449,7 @@ impl Qp {
     ) {
         let reply = match verdict {
             Verdict::Rnr(code) => Reply::Rnr(code),
-            Verdict::Refused(status) => Reply::Refused(ibv_wc_status(status.into())),
+            Verdict::Refused(status) => Reply::Refused(status),
             _ => Reply::Silence,
         };
         if self.transport.is_reliable() {

@@ -12,6 +12,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use verbs_sys::ibv_wc_status;
+
 use crate::lock::Padded;
 
 use super::directory::{MAGIC, VERSION};
@@ -251,8 +253,16 @@ pub(crate) enum Verdict {
     /// No receive request was posted; the timer's code.
     Rnr(u8),
     /// Refused: the status of the requester's completion.
-    Refused(u8),
+    Refused(ibv_wc_status),
 }
+
+/// The statuses with which a request can be refused.
+const REFUSALS: [ibv_wc_status; 4] = [
+    ibv_wc_status::IBV_WC_LOC_PROT_ERR,
+    ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+    ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
+    ibv_wc_status::IBV_WC_REM_OP_ERR,
+];
 
 /// A reply on its way to another process.
 #[derive(Debug, Clone, Copy)]
@@ -273,12 +283,14 @@ impl ReplyEntry {
             Verdict::Silence => (1, 0),
             Verdict::Again => (2, 0),
             Verdict::Rnr(code) => (3, code),
-            Verdict::Refused(status) => (4, status),
+            Verdict::Refused(status) => (4, status.0 as u8),
         };
         let kinds = u32::from_le_bytes([kind, code, self.incarnation, 0]);
         [pair(0, kinds), pair(self.to, self.number), self.value, 0]
     }
 
+    /// `None` for what no process of this version writes: a success that is called a refusal
+    /// among that, which would complete a request that nobody has carried out.
     fn from_words(words: [u64; 4]) -> Option<ReplyEntry> {
         let [kind, code, incarnation, _] = halves(words[0]).1.to_le_bytes();
         let verdict = match kind {
@@ -286,7 +298,7 @@ impl ReplyEntry {
             1 => Verdict::Silence,
             2 => Verdict::Again,
             3 => Verdict::Rnr(code),
-            4 => Verdict::Refused(code),
+            4 => Verdict::Refused(REFUSALS.into_iter().find(|s| s.0 == code.into())?),
             _ => return None,
         };
         let (to, number) = halves(words[1]);

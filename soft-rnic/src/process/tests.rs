@@ -174,7 +174,8 @@ impl Wild {
         self.rings.scribble_request(self.index, words);
         let sender = self.directory.qp(far(slot(0)));
         sender.state.store(State::Rts as u32, Ordering::Relaxed);
-        let verdict = [random.below(5 + more) as u8, random.next() as u8, 0, 0];
+        let status = pick(random, &[4, 9, 10, 11, 4 + 8 * more]) as u8;
+        let verdict = [random.below(5 + more) as u8, status, 0, 0];
         let kinds = pair(0, u32::from_le_bytes(verdict));
         let reply = [kinds, pair(target, number(random)), random.next(), 0];
         self.rings.scribble_reply(self.index, reply);
@@ -300,6 +301,26 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
     device.bury(&peer.pair);
     // Behind them come the receive requests, flushed.
     assert_eq!(statuses(&qp)[..2], [SUCCESS, RETRY_EXC]);
+}
+
+/// What is refused has failed: a success, or what no status is, is not believed.
+#[test]
+fn a_refusal_has_the_status_of_one() {
+    let device = crate::device::default_device();
+    for (number, status) in [(40, 0), (41, 1), (42, 12), (43, 200), (44, 10)] {
+        let (_process, mut peer, qp) = met(slot(number));
+        let incarnation = qp.responder.lock().generation as u8;
+        let kinds = u64::from(u32::from_le_bytes([4, status, incarnation, 0])) << 32;
+        peer.rings.scribble_reply(0, [kinds, qp.num.into(), 0, 0]);
+        let mut after = After::default();
+        peer.drain.run(&device, &mut after);
+        after.run();
+        let is_one = status == ibv_wc_status::IBV_WC_REM_ACCESS_ERR.0 as u8;
+        assert_eq!(peer.pair.is_dead(), !is_one, "{status}");
+        device.bury(&peer.pair);
+        let failed = if is_one { ibv_wc_status::IBV_WC_REM_ACCESS_ERR } else { RETRY_EXC };
+        assert_eq!(statuses(&qp)[0], failed, "{status}");
+    }
 }
 
 /// A peer that is another process and has been met, and a queue pair to it with two

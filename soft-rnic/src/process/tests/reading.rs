@@ -80,7 +80,7 @@ fn an_unreliable_message_that_is_too_long_is_not_fetched_but_dropped() {
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let (_process, mut peer, qp) = met(slot(24));
-    let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR.0 as u8;
+    let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 20);
     assert_eq!(verdict, Verdict::Refused(refused));
     assert_eq!(peer.drain.scratch.unwrap().fetched.capacity(), 0);
