@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod copy;
 mod devices;
+mod frame;
 mod multicast;
 mod note;
 mod pingpong;

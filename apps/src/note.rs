@@ -1,17 +1,18 @@
 //! What two ends say to each other beside the messages, over the stream of their
 //! handshake: when to begin, what was sent, what has arrived.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use rdma_conn::direct_read;
 use rdma_conn::send_recv::{Ended, RecvError, SendError};
 use rdma_conn::verbs_safe::WcStatus;
 use serde::{Deserialize, Serialize};
 
+use crate::frame::{self, GONE, is_late};
 use crate::outcome::Failure;
 use crate::protocol::Work;
 
@@ -65,8 +66,6 @@ impl AsFd for Wire {
     }
 }
 
-const GONE: &str = "the other end has gone";
-
 impl Wire {
     /// The stream to the other end.
     ///
@@ -87,13 +86,7 @@ impl Wire {
 
     /// Says something.
     pub(crate) fn tell(&mut self, note: &Note) -> Result<()> {
-        let mut bytes = vec![0; 4];
-        serde_json::to_writer(&mut bytes, note)?;
-        let length = bytes.len() - 4;
-        ensure!(length <= MAX_NOTE, "a note of {length} bytes");
-        bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        self.0.set_write_timeout(Some(PATIENCE))?;
-        self.0.write_all(&bytes).context(GONE)
+        frame::write(&mut self.0, note, MAX_NOTE, PATIENCE)
     }
 
     /// Tells why this end does not go on; whether it is heard does not matter.
@@ -128,7 +121,8 @@ impl Wire {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             // No time at all would be for ever.
-            match self.hear_within(left.max(Duration::from_millis(1))) {
+            let time = left.max(Duration::from_millis(1));
+            match self.hear_limited(time, time) {
                 Ok(Some(Note::Failed(why))) => return Some(why),
                 // What it had to say before; but who never stops has no cause to tell.
                 Ok(Some(_)) if !left.is_zero() => {}
@@ -157,21 +151,19 @@ impl Wire {
 
     /// The next note, if it begins within `time`.
     pub(crate) fn hear_within(&mut self, time: Duration) -> Result<Option<Note>> {
-        let mut length = [0; 4];
+        self.hear_limited(time, PATIENCE)
+    }
+
+    /// As [`hear_within`](Wire::hear_within): once it has begun, it ends within `whole`.
+    fn hear_limited(&mut self, time: Duration, whole: Duration) -> Result<Option<Note>> {
+        let mut first = [0];
         self.0.set_read_timeout(Some(time))?;
-        match self.read_again(&mut length[..1]) {
+        match self.read_again(&mut first) {
             Ok(0) => bail!(GONE),
-            Ok(_) => {}
-            Err(e) if is_late(e.kind()) => return Ok(None),
-            Err(e) => return Err(e).context(GONE),
+            Ok(_) => frame::read_rest(&mut self.0, first[0], MAX_NOTE, whole).map(Some),
+            Err(e) if is_late(e.kind()) => Ok(None),
+            Err(e) => Err(e).context(GONE),
         }
-        self.0.set_read_timeout(Some(PATIENCE))?;
-        self.0.read_exact(&mut length[1..]).context(GONE)?;
-        let length = u32::from_le_bytes(length) as usize;
-        ensure!(length <= MAX_NOTE, "the other end says something else ({length} bytes)");
-        let mut bytes = vec![0; length];
-        self.0.read_exact(&mut bytes).context(GONE)?;
-        serde_json::from_slice(&bytes).context("the other end says something else").map(Some)
     }
 }
 
@@ -235,14 +227,9 @@ fn may_be_theirs(failure: &Failure) -> bool {
     by_sending || matches!(receiver_ended(failure), Some(Ended::PeerLost(_)))
 }
 
-/// A read that has come to its limit would have blocked; one that has timed out is the
-/// end of a stream to a host that does not answer.
-fn is_late(kind: ErrorKind) -> bool {
-    kind == ErrorKind::WouldBlock
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
 
     use super::*;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rdma_conn::device::{Device, Provider};
@@ -14,8 +15,11 @@ use rdma_conn::verbs_safe::RegisterError;
 
 use super::gathering::{Gathering, WORTH_MAPPING};
 use super::place::Root;
-use super::wire::{APP_BYTES, Finished, GREETING, Hash, PIECE, Reply, What, Word, hash_of_hashes};
+use super::wire::{
+    APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
+};
 use crate::args::Copy;
+use crate::frame::{Hurried, is_late};
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
@@ -66,7 +70,6 @@ pub(super) fn receive(
     }
     let stream = incoming.stream().try_clone()?;
     let receiver = incoming.accept(device, config)?;
-    stream.set_write_timeout(None)?;
     let mut receiving = Receiving::new(receiver, device, stream, root, options)?;
     receiving.run()?;
     Ok(receiving.received)
@@ -128,6 +131,8 @@ struct Receiving<'a> {
     receiver: Receiver,
     device: &'a Device,
     stream: TcpStream,
+    /// How long the sender may take to read an answer.
+    patience: Duration,
     root: &'a Root,
     force: bool,
     /// Whether pieces may land in the files themselves.
@@ -164,6 +169,7 @@ impl<'a> Receiving<'a> {
             receiver,
             device,
             stream,
+            patience: PATIENCE,
             root,
             force: options.force,
             maps: Landing::of(options, device),
@@ -461,7 +467,11 @@ impl<'a> Receiving<'a> {
     fn reply(&mut self, reply: &Reply) -> Result<()> {
         let mut line = serde_json::to_vec(reply)?;
         line.push(b'\n');
-        self.stream.write_all(&line).context("telling the sender")
+        let told = Hurried::new(&mut self.stream, self.patience).write_all(&line);
+        told.map_err(|e| match is_late(e.kind()) {
+            true => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
+            false => anyhow::Error::from(e).context("telling the sender"),
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, sync_channel};
@@ -17,7 +17,10 @@ use rustix::fs::OFlags;
 
 use super::shelf::{Pieces, Runner};
 use super::source::Entry;
-use super::wire::{APP_BYTES, Finished, GREETING, Hash, Reply, Word, hash_of_hashes, pieces};
+use super::wire::{
+    APP_BYTES, Finished, GREETING, Hash, PATIENCE, Reply, Word, hash_of_hashes, pieces,
+};
+use crate::frame::Hurried;
 use crate::note::notice_death;
 use crate::session::{dial, explain};
 
@@ -25,7 +28,7 @@ use crate::session::{dial, explain};
 /// others are being sent.
 pub(super) const AHEAD: usize = 64;
 /// The longest line of a reply.
-const MOST_LINE: u64 = 1 << 16;
+const MOST_LINE: usize = 1 << 16;
 /// Replies that are kept until somebody wants to know them. Each message has one at most, and
 /// no more messages are under way than the window and the receiver's steps.
 const REPLIES: usize = 256;
@@ -68,8 +71,6 @@ pub(super) fn copy(
     let (device, config) = (source.device, &source.config);
     let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
     let sender = sender.map_err(|e| explain(e, to, "copy"))?;
-    // The stream is ours now, and a receiver may take its time.
-    stream.set_read_timeout(None)?;
     let replies = listen(&stream)?;
     let empty = source.device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
     let count = source.entries.len();
@@ -83,20 +84,61 @@ fn listen(stream: &TcpStream) -> Result<Replies<Reply>> {
     let (send, replies) = sync_channel(REPLIES);
     let stream = stream.try_clone()?;
     notice_death(&stream)?;
+    let mut lines = Lines { stream, kept: Vec::new(), patience: PATIENCE };
     std::thread::Builder::new().name("replies".into()).spawn(move || {
-        let mut lines = BufReader::new(stream);
-        loop {
-            let mut line = String::new();
-            let read = std::io::Read::take(&mut lines, MOST_LINE).read_line(&mut line);
-            let reply = read.ok().filter(|n| *n > 0).and_then(|_| serde_json::from_str(&line).ok());
-            // Nobody listens any more, or nothing comes: either way this is the end.
-            let Some(reply) = reply else { return };
-            if send.send(reply).is_err() {
-                return;
-            }
-        }
+        // Nobody listens any more, or nothing comes: either way this is the end.
+        while let Ok(Some(line)) = lines.next()
+            && let Ok(reply) = serde_json::from_slice(&line)
+            && send.send(reply).is_ok()
+        {}
     })?;
     Ok(replies)
+}
+
+/// A stream of lines. A receiver that has much to do takes its time to begin one, and none to end
+/// it.
+struct Lines {
+    stream: TcpStream,
+    /// What has come of lines that nobody has taken yet.
+    kept: Vec<u8>,
+    /// How long a line may take.
+    patience: Duration,
+}
+
+impl Lines {
+    /// The next line, if there is one.
+    fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        if self.kept.is_empty() {
+            self.stream.set_read_timeout(None)?;
+            if read_more(&mut self.stream, &mut self.kept)? == 0 {
+                return Ok(None);
+            }
+        }
+        let mut rest = Hurried::new(&mut self.stream, self.patience);
+        loop {
+            if let Some(end) = self.kept.iter().position(|byte| *byte == b'\n') {
+                return Ok(Some(self.kept.drain(..=end).collect()));
+            }
+            if self.kept.len() > MOST_LINE || read_more(&mut rest, &mut self.kept)? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Reads what there is, behind what is kept; how much.
+fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usize> {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            read => {
+                let read = read?;
+                kept.extend_from_slice(&bytes[..read]);
+                return Ok(read);
+            }
+        }
+    }
 }
 
 /// How it stands with an entry.
@@ -331,5 +373,32 @@ mod tests {
         let told = (0..8 * REPLIES).take_while(|_| far.write_all(&line).is_ok()).count();
         assert!((REPLIES..8 * REPLIES).contains(&told), "{told}");
         drop(replies);
+    }
+
+    #[test]
+    fn a_line_that_comes_by_single_bytes_has_a_limit_in_all() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        let mut lines = Lines { stream, kept: Vec::new(), patience: Duration::from_millis(100) };
+        let (over, is_over) = sync_channel::<()>(0);
+        // A byte now and then, until it is over.
+        let step = Duration::from_millis(5);
+        let trickle = std::thread::spawn(move || {
+            far.write_all(b"one\ntwo\nthr").unwrap();
+            let bytes = std::iter::repeat_n(b'e', 200).chain([b'\n']);
+            for byte in bytes {
+                if far.write_all(&[byte]).is_err()
+                    || is_over.recv_timeout(step) == Err(RecvTimeoutError::Disconnected)
+                {
+                    return;
+                }
+            }
+        });
+        assert_eq!(lines.next().unwrap().as_deref(), Some(&b"one\n"[..]));
+        assert_eq!(lines.next().unwrap().as_deref(), Some(&b"two\n"[..]));
+        assert!(lines.next().is_err(), "it was waited for");
+        drop(over);
+        trickle.join().unwrap();
     }
 }

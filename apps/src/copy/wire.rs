@@ -11,6 +11,8 @@
 //!
 //! Integers are little-endian. The target of a link is the message itself.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
@@ -23,6 +25,9 @@ pub(super) const GREETING: &[u8] = b"rdma-conn copy 4";
 pub(super) const PIECE: usize = 256 << 10;
 /// Application data of a message: a name of 4 KiB, and more.
 pub(super) const APP_BYTES: u32 = 4200;
+
+/// How long a reply may take on its way, once it has begun: whoever listens takes it at once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Hash of a piece, or of hashes.
 pub(super) type Hash = u128;

@@ -14,8 +14,9 @@ use rdma_conn::verbs_safe::{
 use super::memory::Places;
 use super::plan::Plan;
 use super::queues::{Inbox, Outbox, Route};
-use super::wire::{Hurried, Wire};
+use super::wire::Wire;
 use crate::args::{Op, RawTransport};
+use crate::frame::Hurried;
 
 /// What this end has for itself, whatever the plan is.
 #[derive(Debug, Clone, Copy)]

@@ -4,13 +4,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rdma_conn::handshake::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::report::Line;
+use crate::frame::{self, GONE, is_late};
 
 /// The longest note, in bytes.
 const MAX_NOTE: usize = 16_384;
@@ -71,13 +72,7 @@ impl Wire {
 
     /// Says something.
     pub(super) fn tell(&mut self, note: &Note) -> Result<()> {
-        let mut bytes = vec![0; 4];
-        serde_json::to_writer(&mut bytes, note)?;
-        let length = bytes.len() - 4;
-        ensure!(length <= MAX_NOTE, "a note of {length} bytes");
-        bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-        self.set_timeout(PATIENCE)?;
-        self.write_all(&bytes).context("the other end has gone")
+        frame::write(self, note, MAX_NOTE, PATIENCE)
     }
 
     /// Tells the other end why this one does not go on; whether it hears it does not
@@ -94,7 +89,7 @@ impl Wire {
     pub(super) fn hear(&mut self) -> Result<Note> {
         self.set_timeout(PATIENCE)?;
         let mut first = [0];
-        self.read_exact(&mut first).context("the other end has gone")?;
+        self.read_exact(&mut first).context(GONE)?;
         self.hear_after(first[0])
     }
 
@@ -104,10 +99,10 @@ impl Wire {
         loop {
             self.set_timeout(PATIENCE)?;
             match self.read(&mut first) {
-                Ok(0) => bail!("the other end has gone"),
+                Ok(0) => bail!(GONE),
                 Ok(_) => return self.hear_after(first[0]),
                 Err(e) if is_timeout(e.kind()) => {}
-                Err(e) => return Err(e).context("the other end has gone"),
+                Err(e) => return Err(e).context(GONE),
             }
         }
     }
@@ -119,30 +114,22 @@ impl Wire {
         let read = self.read(&mut first);
         self.set_nonblocking(false)?;
         match read {
-            Ok(0) => bail!("the other end has gone"),
+            Ok(0) => bail!(GONE),
             Ok(_) => self.hear_after(first[0]).map(Some),
             Err(e) if is_timeout(e.kind()) => Ok(None),
-            Err(e) => Err(e).context("the other end has gone"),
+            Err(e) => Err(e).context(GONE),
         }
     }
 
     /// The note whose first byte was read.
     fn hear_after(&mut self, first: u8) -> Result<Note> {
-        self.set_timeout(PATIENCE)?;
-        let mut length = [first, 0, 0, 0];
-        self.read_exact(&mut length[1..]).context("the other end has gone")?;
-        let length = u32::from_le_bytes(length) as usize;
-        ensure!(length <= MAX_NOTE, "the other end says something else ({length} bytes)");
-        let mut bytes = vec![0; length];
-        self.read_exact(&mut bytes).context("the other end has gone")?;
-        serde_json::from_slice(&bytes).context("the other end says something else")
+        frame::read_rest(self, first, MAX_NOTE, PATIENCE)
     }
 }
 
-/// A read that has come to its limit would have blocked; one that has timed out is the
-/// end of a stream to a host that does not answer.
+/// Whether somebody who has said nothing yet is still waited for.
 fn is_timeout(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted)
+    is_late(kind) || kind == ErrorKind::Interrupted
 }
 
 impl Read for Wire {
@@ -179,62 +166,9 @@ impl Stream for Wire {
     }
 }
 
-/// The wire during a set-up of many steps, which has a limit of its own: each step may
-/// take its time, and all of them no more than that.
-#[derive(Debug)]
-pub(super) struct Hurried<'w> {
-    wire: &'w mut Wire,
-    end: Instant,
-}
-
-impl<'w> Hurried<'w> {
-    pub(super) fn new(wire: &'w mut Wire, limit: Duration) -> Hurried<'w> {
-        Hurried { wire, end: Instant::now() + limit }
-    }
-}
-
-impl Read for Hurried<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.wire.read(buffer)
-    }
-}
-
-impl Write for Hurried<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.wire.write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.wire.flush()
-    }
-}
-
-impl Stream for Hurried<'_> {
-    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
-        let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        self.wire.set_timeout(time.min(left))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rdma_conn::raw::Incoming;
-
     use super::*;
-
-    /// However much time each single step would have.
-    #[test]
-    fn a_set_up_ends_with_its_time() {
-        for limit in [Duration::ZERO, Duration::from_millis(1)] {
-            let (near, _silent) = UnixStream::pair().unwrap();
-            let mut wire = Wire::Unix(near);
-            let late = Incoming::greet(&mut Hurried::new(&mut wire, limit)).unwrap_err();
-            assert!(late.to_string().contains("handshake"), "{late}");
-        }
-    }
 
     #[test]
     fn a_wait_ends_with_the_host_at_the_other_end() {

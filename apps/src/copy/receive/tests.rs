@@ -102,6 +102,18 @@ fn words_without_bytes_are_not_taken_without_end() {
 }
 
 #[test]
+fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
+    let scratch = Scratch::new("copy-deaf");
+    let (_sender, mut receiving) = scratch.ends();
+    receiving.patience = std::time::Duration::from_millis(20);
+    let why = "x".repeat(1 << 20);
+    // What the system keeps of it on the way is less.
+    let told =
+        (0..64).find_map(|entry| receiving.reply(&Reply::Failed { entry, why: why.clone() }).err());
+    assert!(told.unwrap().to_string().contains("does not listen"));
+}
+
+#[test]
 fn files_are_not_begun_without_end() {
     let scratch = Scratch::new("copy-many");
     let (_sender, mut receiving) = scratch.ends();

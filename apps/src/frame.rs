@@ -1,0 +1,191 @@
+//! Notes on a stream: four bytes of length, and JSON. A limit is that of the whole note, and not
+//! of each part of it: whoever sends or takes a byte now and then gains nothing.
+
+use std::cell::Cell;
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rdma_conn::handshake::Stream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::outcome::Failure;
+
+/// What is said of an end that does not speak any more.
+pub(crate) const GONE: &str = "the other end has gone";
+
+/// Writes a note of up to `most` bytes.
+pub(crate) fn write(
+    stream: &mut impl Stream,
+    note: &impl Serialize,
+    most: usize,
+    limit: Duration,
+) -> Result<()> {
+    let mut bytes = vec![0; 4];
+    serde_json::to_writer(&mut bytes, note)?;
+    let length = bytes.len() - 4;
+    ensure!(length <= most, "a note of {length} bytes");
+    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    let written = Hurried::new(stream, limit).write_all(&bytes);
+    written.map_err(|e| ended(e, || format!("the other end has not read a note in {limit:?}")))
+}
+
+/// Reads the rest of a note of up to `most` bytes, whose first byte is here.
+pub(crate) fn read_rest<N: DeserializeOwned>(
+    stream: &mut impl Stream,
+    first: u8,
+    most: usize,
+    limit: Duration,
+) -> Result<N> {
+    let mut stream = Hurried::new(stream, limit);
+    let late =
+        |e| ended(e, || format!("the other end has begun a note, and not ended it in {limit:?}"));
+    let mut length = [first, 0, 0, 0];
+    stream.read_exact(&mut length[1..]).map_err(late)?;
+    let length = u32::from_le_bytes(length) as usize;
+    ensure!(length <= most, "the other end says something else ({length} bytes)");
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).map_err(late)?;
+    serde_json::from_slice(&bytes).context("the other end says something else")
+}
+
+/// Why nothing more comes, or goes: the time is over, or the other end is not there.
+fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> Failure {
+    match is_late(error.kind()) {
+        true => anyhow!(late()),
+        false => Failure::from(error).context(GONE),
+    }
+}
+
+/// A step that has come to its limit would have blocked; one that has timed out is the end of a
+/// stream to a host that does not answer.
+pub(crate) fn is_late(kind: ErrorKind) -> bool {
+    kind == ErrorKind::WouldBlock
+}
+
+/// A stream until its time is over: each step may take its own, and all of them no more than that.
+#[derive(Debug)]
+pub(crate) struct Hurried<'s, S> {
+    stream: &'s mut S,
+    end: Instant,
+    /// What a single step may take.
+    step: Cell<Duration>,
+}
+
+impl<'s, S: Stream> Hurried<'s, S> {
+    pub(crate) fn new(stream: &'s mut S, limit: Duration) -> Hurried<'s, S> {
+        Hurried { stream, end: Instant::now() + limit, step: Cell::new(limit) }
+    }
+
+    /// The next step ends with its time, or with that of all.
+    fn arm(&self) -> std::io::Result<()> {
+        let left = self.end.saturating_duration_since(Instant::now()).min(self.step.get());
+        match left.is_zero() {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => self.stream.set_timeout(left),
+        }
+    }
+}
+
+impl<S: Stream> Read for Hurried<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.arm()?;
+        self.stream.read(buffer)
+    }
+}
+
+impl<S: Stream> Write for Hurried<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.arm()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl<S: Stream> Stream for Hurried<'_, S> {
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        self.step.set(time);
+        self.arm()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_conn::raw::Incoming;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(2);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Gives and takes a byte at a time, each of which takes its time, but no longer than is waited
+    /// for it.
+    struct Trickle(Vec<u8>);
+
+    impl Trickle {
+        fn pass_time(&self) {
+            let begun = Instant::now();
+            while begun.elapsed() < STEP {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    impl Read for Trickle {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.pass_time();
+            buffer[0] = self.0.remove(0);
+            Ok(1)
+        }
+    }
+
+    impl Write for Trickle {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.pass_time();
+            self.0.push(bytes[0]);
+            Ok(1)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Stream for Trickle {
+        fn set_timeout(&self, _: Duration) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_note_that_comes_or_goes_by_single_bytes_has_a_limit_in_all() {
+        let (note, most) = ("x".repeat(200), 4096);
+        let mut stream = Trickle(Vec::new());
+        let unread = write(&mut stream, &note, most, 20 * STEP).unwrap_err();
+        assert!(unread.to_string().contains("has not read a note in 40ms"), "{unread:#}");
+        let mut stream = Trickle(Vec::new());
+        write(&mut stream, &note, most, HOUR).unwrap();
+        let mut again = Trickle(stream.0.clone());
+        let first = stream.0.remove(0);
+        let whole: String = read_rest(&mut stream, first, most, HOUR).unwrap();
+        assert_eq!(whole, note);
+        again.0.remove(0);
+        let late = read_rest::<String>(&mut again, first, most, 20 * STEP).unwrap_err();
+        assert!(late.to_string().contains("not ended it in 40ms"), "{late:#}");
+    }
+
+    /// However much time each single step would have.
+    #[test]
+    fn a_set_up_ends_with_its_time() {
+        for limit in [Duration::ZERO, Duration::from_millis(1)] {
+            let (mut near, _silent) = UnixStream::pair().unwrap();
+            let late = Incoming::greet(&mut Hurried::new(&mut near, limit)).unwrap_err();
+            assert!(late.to_string().contains("handshake"), "{late}");
+        }
+    }
+}
