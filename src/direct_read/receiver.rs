@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
-    Buffer, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion, RecvPoster,
+    Buffer, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
+    RecvPoster, RecvQueue,
 };
 
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
@@ -437,6 +438,7 @@ impl Receiver {
         self.batch = Some(batch);
         let polled = polled.map_err(|e| self.fail(Ended::Device(e.to_string())))?;
         if polled > 0 {
+            self.repost()?;
             self.ask_after_the_silent();
             self.links.iter_mut().for_each(Link::work);
             for at in 0..self.links.len() {
@@ -492,21 +494,29 @@ impl Receiver {
             }
         };
         // The request is a few bytes, and is taken out at once.
-        let bytes = taken.to_vec();
-        let posted = match recv.reclaim(taken) {
-            Some(slot) => recv.post(&[slot]),
-            None => Ok(()),
-        };
-        if let Err(e) = posted {
-            return link.fail(Ended::Device(e.to_string()));
+        if link.ended.is_none() {
+            match link.received(imm, &taken) {
+                Ok(Came::Request(arrived)) => self.arrived.push_back(arrived),
+                Ok(Came::Notice) => {}
+                Err(ended) => link.fail(ended),
+            }
         }
-        if link.ended.is_some() {
-            return;
+        if let Some(recv) = link.recv.as_mut().or(self.shared.as_mut()) {
+            recv.put_back(taken);
         }
-        match link.received(imm, &bytes) {
-            Ok(Came::Request(arrived)) => self.arrived.push_back(arrived),
-            Ok(Came::Notice) => {}
-            Err(ended) => link.fail(ended),
+    }
+
+    /// Posts the buffers again that requests have come in. Before anything is acknowledged:
+    /// the sender offers the next message then.
+    fn repost(&mut self) -> Result<(), RecvError> {
+        for link in &mut self.links {
+            if let Some(Err(e)) = link.recv.as_mut().map(RecvQueue::post_gathered) {
+                link.fail(Ended::Device(e.to_string()));
+            }
+        }
+        match self.shared.as_mut().map(RecvQueue::post_gathered) {
+            Some(Err(e)) => Err(self.fail(Ended::Device(e.to_string()))),
+            _ => Ok(()),
         }
     }
 
@@ -516,11 +526,8 @@ impl Receiver {
         if completion.queue_id() != shared.queue_id() {
             return;
         }
-        let slot = shared.take(completion).ok().and_then(|buf| shared.reclaim(buf));
-        if let Some(slot) = slot
-            && let Err(e) = shared.post(&[slot])
-        {
-            tracing::warn!(error = %e, "a buffer for requests was not posted again");
+        if let Ok(taken) = shared.take(completion) {
+            shared.put_back(taken);
         }
     }
 

@@ -24,11 +24,11 @@ impl Room {
 
     /// Whether a message of `len` bytes, read in parts of `most`, may land in it.
     pub(crate) fn takes(&self, len: u64, most: u32) -> bool {
-        let last = match len % u64::from(most.max(1)) {
+        let last = || match len % u64::from(most.max(1)) {
             0 => len.min(most.into()),
             rest => rest,
         };
-        !self.is_file() || last >= FileRegion::MIN_READ_BYTES.into()
+        !self.is_file() || last() >= FileRegion::MIN_READ_BYTES.into()
     }
 
     pub(crate) fn lend(self, queue: &mut SendQueue) -> Result<LoanId, Room> {

@@ -6,6 +6,7 @@
 //! each, from which requests take plain values, without counting references; what is
 //! removed from one leaves the queue pair when no request can refer to it any more.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,7 +40,7 @@ impl Kept {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, item: Item) {
+    pub(crate) fn keep(&self, item: Item) {
         self.lock().push(item);
     }
 
@@ -62,6 +63,13 @@ pub(crate) struct Entry {
     serial: u64,
 }
 
+impl Entry {
+    /// Its place in the directory, which is another one's when it was removed.
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// Entries of a directory, at most.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 24;
 
@@ -70,6 +78,8 @@ pub(crate) const MAX_ENTRIES: u32 = 1 << 24;
 pub(crate) struct Directory<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
+    /// Serials that are this directory's to give.
+    serials: Range<u64>,
 }
 
 pub(crate) struct Place<T> {
@@ -78,19 +88,33 @@ pub(crate) struct Place<T> {
     /// The count of the last request that refers to it.
     pub(crate) last_used: u64,
     pub(crate) value: T,
-    /// `None` if it is free.
+    /// `None` if it is free, or not kept by the queue pair.
     item: Option<Item>,
 }
 
 impl<T> Directory<T> {
     pub(crate) fn new() -> Directory<T> {
-        Directory { places: Vec::new(), free: Vec::new() }
+        Directory { places: Vec::new(), free: Vec::new(), serials: 0..0 }
     }
 
     /// Adds an entry, and has `kept` keep its item; `None` if there are too many.
     pub(crate) fn add(&mut self, kept: &Kept, item: Item, value: T) -> Option<Entry> {
-        let serial = next_serial();
-        let place = Place { serial, last_used: 0, value, item: Some(item.clone()) };
+        let entry = self.put(Some(item.clone()), value)?;
+        kept.keep(item);
+        Some(entry)
+    }
+
+    /// Adds an entry of what the caller keeps, until no request can refer to it any more.
+    pub(crate) fn lend(&mut self, value: T) -> Option<Entry> {
+        self.put(None, value)
+    }
+
+    fn put(&mut self, item: Option<Item>, value: T) -> Option<Entry> {
+        let serial = self.serials.next().unwrap_or_else(|| {
+            self.serials = next_serials();
+            self.serials.next().expect("a block is not empty")
+        });
+        let place = Place { serial, last_used: 0, value, item };
         let index = match self.free.pop() {
             Some(index) => {
                 self.places[index as usize] = place;
@@ -102,7 +126,6 @@ impl<T> Directory<T> {
                 index
             }
         };
-        kept.keep(item);
         Some(Entry { index, serial })
     }
 
@@ -115,17 +138,33 @@ impl<T> Directory<T> {
     /// Removes an entry: its item, and the request until which it is needed.
     fn remove(&mut self, entry: Entry) -> Option<(u64, Item)> {
         let place = self.get(entry)?;
-        place.serial = 0;
         let removed = (place.last_used, place.item.take()?);
+        place.serial = 0;
         self.free.push(entry.index);
         Some(removed)
     }
+
+    /// Removes an entry of what was lent, unless a request after `retired` refers to it;
+    /// whether there is none any more.
+    pub(crate) fn give_back(&mut self, entry: Entry, retired: u64) -> bool {
+        match self.get(entry) {
+            Some(place) if place.item.is_none() && place.last_used <= retired => {
+                place.serial = 0;
+                self.free.push(entry.index);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
-fn next_serial() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
+/// Serials for one directory: whoever adds and removes all the time shares no line for it.
+fn next_serials() -> Range<u64> {
+    const BLOCK: u64 = 1 << 16;
+    static LAST: AtomicU64 = AtomicU64::new(1);
     // Relaxed: only the count itself matters. It does not come round in a lifetime.
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
+    let first = LAST.fetch_add(BLOCK, Ordering::Relaxed);
+    first..first + BLOCK
 }
 
 /// What was removed, and may still be in use.

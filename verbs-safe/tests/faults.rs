@@ -69,6 +69,41 @@ fn memory_of_a_queue_pair_that_cannot_be_destroyed_stays_for_the_device_to_write
     assert_eq!(recv_cq.reserved(), 4, "they are still outstanding");
 }
 
+static DEREGISTERED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn counted_mr(mr: *mut ibv_mr) -> c_int {
+    DEREGISTERED.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: whoever calls this would have called that.
+    unsafe { (soft_rnic::table().dereg_mr)(mr) }
+}
+
+#[test]
+fn a_loan_stays_registered_behind_its_queue_as_long_as_a_request_may_use_it() {
+    let pd = pd_of(faulty(|v| v.dereg_mr = counted_mr));
+    let gone = || DEREGISTERED.load(Ordering::Relaxed);
+    let theirs = pd.register_buffer(64, BufferConfig::READABLE).unwrap();
+    let remote = theirs.remote(0, 64).unwrap();
+    for is_used in [true, false] {
+        let (a, _b) = pair_on(&pd, Shape::default());
+        let End { control, mut send, recv, .. } = a;
+        let loan = send.lend(pd.register_buffer(64, BufferConfig::default()).unwrap()).unwrap();
+        if is_used {
+            let op = SendOp::Read { len: 64, remote };
+            send.stage_lent(loan, 0, op, SendFlags::default()).unwrap();
+            send.post().unwrap();
+        }
+        let before = gone();
+        drop(send);
+        assert_eq!(
+            gone() - before,
+            u32::from(!is_used),
+            "only the completion says that it is over"
+        );
+        drop((control, recv));
+        assert!(gone() > before, "it went with its queue pair");
+    }
+}
+
 #[test]
 fn memory_that_cannot_be_deregistered_stays_mapped() {
     let pd = pd_of(faulty(|v| v.dereg_mr = busy_mr));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
-    self, AckMode, Buffer, BufferConfig, DirectRead, Incoming, Outcome as Fate, Reading, Receiver,
-    RecvError, SendError, Sender, SignalAt,
+    self, AckMode, Buffer, BufferConfig, DirectRead, Incoming, Message, Outcome as Fate, Reading,
+    Receiver, RecvError, SendError, Sender, SignalAt,
 };
 use rdma_conn::send_recv::{ConnectError, SharedPool, Transport};
 use serde::{Deserialize, Serialize};
@@ -420,8 +420,19 @@ impl Taking {
         Ok(false)
     }
 
-    /// Hands out the oldest message that was begun, if it is there, or comes in time.
-    fn hand_out(
+    /// Hands out the next message that has landed, if one has.
+    fn hand_out(&mut self, each: &mut impl FnMut(u32, &[u8]) -> Result<()>) -> Result<bool> {
+        let Some((reading, message)) = self.receiver.try_take()? else { return Ok(false) };
+        // The first one, but for those of several senders.
+        if let Some(at) = self.readings.iter().position(|begun| *begun == reading) {
+            self.readings.remove(at);
+        }
+        self.give(message, each)?;
+        Ok(true)
+    }
+
+    /// Hands out the oldest message that was begun, if it comes in time.
+    fn await_oldest(
         &mut self,
         time: Duration,
         each: &mut impl FnMut(u32, &[u8]) -> Result<()>,
@@ -433,9 +444,18 @@ impl Taking {
             Err(e) => return Err(e.into()),
         };
         self.readings.pop_front();
+        self.give(message, each)?;
+        Ok(true)
+    }
+
+    fn give(
+        &mut self,
+        message: Message,
+        each: &mut impl FnMut(u32, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         each(message.peer().0, &message)?;
         self.free.push(message.into_buffer());
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -448,13 +468,18 @@ impl Receiving for Taking {
         let (mut count, mut closed) = (0, false);
         while count < TURN {
             closed = self.begin_all()?;
-            if self.hand_out(Duration::ZERO, &mut each)? {
+            // All that is there, before the next ones are begun: each look at the device costs,
+            // and the sender offers meanwhile.
+            let before = count;
+            while count < TURN && self.hand_out(&mut each)? {
                 count += 1;
+            }
+            if count > before {
                 continue;
             }
             let Some(time) = time.filter(|_| count == 0 && !closed) else { break };
             if !self.readings.is_empty() {
-                count += u64::from(self.hand_out(time, &mut each)?);
+                count += u64::from(self.await_oldest(time, &mut each)?);
                 break;
             }
             match self.receiver.next_request_timeout(time) {

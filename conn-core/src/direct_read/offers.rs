@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use super::MAX_WINDOW;
 use super::ack::{CountWord, Notice, Outcome, UnknownOutcome};
+use super::{MAX_WINDOW, place};
 
 /// What a sender has offered, and what has become of it.
 ///
@@ -146,7 +146,7 @@ impl Offers {
 
     /// Which of `window` places for signals is that of a message.
     pub const fn place(&self, number: u64) -> u32 {
-        (number % self.window as u64) as u32
+        place(number, self.window)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use super::MAX_WINDOW;
 use super::ack::{CountWord, Notice, Outcome, Refusal};
 use super::terms::AckMode;
+use super::{MAX_WINDOW, place};
 
 /// Policies of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,12 +286,12 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     }
 
     fn slot(&mut self, number: u64) -> &mut Slot {
-        let at = (number % u64::from(self.config.window)) as usize;
-        &mut self.slots.as_mut()[at]
+        let at = place(number, self.config.window);
+        &mut self.slots.as_mut()[at as usize]
     }
 
     fn look(&self, number: u64) -> &Slot {
-        &self.slots.as_ref()[(number % u64::from(self.config.window)) as usize]
+        &self.slots.as_ref()[place(number, self.config.window) as usize]
     }
 }
 

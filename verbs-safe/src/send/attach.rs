@@ -171,14 +171,19 @@ impl SendQueue {
         &mut self,
         registration: &Arc<Registration>,
     ) -> Result<RegionId, AttachError> {
+        let local = self.local(registration)?;
+        let item = Item::Region(registration.clone());
+        let entry = self.regions.add(self.qp.kept(), item, local);
+        entry.map(RegionId).ok_or(AttachError::TooMany(MAX_ENTRIES))
+    }
+
+    /// What requests need to know of a region.
+    pub(super) fn local(&self, registration: &Registration) -> Result<Local, AttachError> {
         if !Arc::ptr_eq(registration.pd(), self.qp.pd()) {
             return Err(AttachError::OtherDomain { what: "region" });
         }
         let addr = registration.base().as_ptr() as u64;
-        let local = Local { addr, len: registration.len(), lkey: registration.lkey() };
-        let item = Item::Region(registration.clone());
-        let entry = self.regions.add(self.qp.kept(), item, local);
-        entry.map(RegionId).ok_or(AttachError::TooMany(MAX_ENTRIES))
+        Ok(Local { addr, len: registration.len(), lkey: registration.lkey() })
     }
 
     /// Detaches a region; whether there was such a one. Requests that refer to it, and

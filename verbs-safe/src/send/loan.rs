@@ -1,12 +1,15 @@
 //! Buffers that requests land in, or send from: the queue has them meanwhile.
 
 use std::fmt;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::buffer::Buffer;
 use crate::error::{AttachError, StageError};
 use crate::file::FileRegion;
+use crate::kept::{Entry, Item, MAX_ENTRIES};
+use crate::region::Registration;
 use crate::send::SendQueue;
 use crate::send::attach::RegionId;
 use crate::send::op::{SendFlags, SendOp};
@@ -38,18 +41,55 @@ pub struct FileLoanError {
     pub reason: AttachError,
 }
 
-/// What a send queue was lent. Nobody sees the bytes of it.
+/// What a send queue was lent, each at the index of its entry in the queue's directory of
+/// regions. Nobody sees the bytes of it.
+///
+/// The queue owns it, so that neither a count nor the queue pair's lock is touched for a
+/// loan. When the queue is dropped first, the queue pair takes over what it may still use;
+/// when it is forgotten, so is that.
 #[derive(Default)]
-pub(super) struct Loans(Vec<(LoanId, Lent)>);
+pub(super) struct Loans(Vec<Option<Lent>>);
 
 enum Lent {
     Buffer(Buffer),
     File(FileRegion),
 }
 
+impl Lent {
+    fn registration(&self) -> &Arc<Registration> {
+        match self {
+            Lent::Buffer(buffer) => buffer.registration(),
+            Lent::File(file) => file.registration(),
+        }
+    }
+}
+
+impl Loans {
+    fn put(&mut self, at: usize, lent: Lent) {
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at] = Some(lent);
+    }
+
+    fn take(&mut self, at: usize) -> Option<Lent> {
+        self.0.get_mut(at)?.take()
+    }
+}
+
 impl fmt::Debug for Loans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Loans").field(&self.0.len()).finish()
+        f.debug_tuple("Loans").field(&self.0.iter().flatten().count()).finish()
+    }
+}
+
+impl Drop for SendQueue {
+    fn drop(&mut self) {
+        // What all requests are done with goes at once.
+        let is_idle = self.retired == self.staged;
+        for lent in self.loans.0.drain(..).flatten().filter(|_| !is_idle) {
+            self.qp.kept().keep(Item::Region(Arc::clone(lent.registration())));
+        }
     }
 }
 
@@ -96,11 +136,10 @@ impl SendQueue {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn lend(&mut self, buffer: Buffer) -> Result<LoanId, LoanError> {
-        match self.attach_registration(buffer.registration()) {
-            Ok(region) => {
-                let loan = LoanId { region, is_file: false };
-                self.loans.0.push((loan, Lent::Buffer(buffer)));
-                Ok(loan)
+        match self.enter(buffer.registration()) {
+            Ok(entry) => {
+                self.loans.put(entry.index(), Lent::Buffer(buffer));
+                Ok(LoanId { region: RegionId(entry), is_file: false })
             }
             Err(reason) => Err(LoanError { buffer, reason }),
         }
@@ -113,11 +152,10 @@ impl SendQueue {
     /// # Errors
     /// [`FileLoanError`] with the piece, which is another domain's.
     pub fn lend_file(&mut self, file: FileRegion) -> Result<LoanId, FileLoanError> {
-        match self.attach_registration(file.registration()) {
-            Ok(region) => {
-                let loan = LoanId { region, is_file: true };
-                self.loans.0.push((loan, Lent::File(file)));
-                Ok(loan)
+        match self.enter(file.registration()) {
+            Ok(entry) => {
+                self.loans.put(entry.index(), Lent::File(file));
+                Ok(LoanId { region: RegionId(entry), is_file: true })
             }
             Err(reason) => Err(FileLoanError { region: file, reason }),
         }
@@ -160,14 +198,16 @@ impl SendQueue {
         }
     }
 
+    fn enter(&mut self, registration: &Registration) -> Result<Entry, AttachError> {
+        let local = self.local(registration)?;
+        self.regions.lend(local).ok_or(AttachError::TooMany(MAX_ENTRIES))
+    }
+
     fn reclaim_lent(&mut self, loan: LoanId, is_file: bool) -> Option<Lent> {
-        let at = self.loans.0.iter().position(|(id, _)| *id == loan && id.is_file == is_file)?;
-        let retired = self.retired;
-        let place = self.regions.get(loan.region.0)?;
-        if place.last_used > retired {
+        let entry = loan.region.0;
+        if loan.is_file != is_file || !self.regions.give_back(entry, self.retired) {
             return None;
         }
-        self.detach(loan.region);
-        Some(self.loans.0.swap_remove(at).1)
+        self.loans.take(entry.index())
     }
 }
