@@ -247,9 +247,10 @@ pub(crate) enum RawTransport {
     /// Reliable connection
     #[default]
     Rc,
-    /// Unreliable connection: what is lost is counted
+    /// Unreliable connection: nothing is repeated, and nothing holds the sender back; what is
+    /// lost, or finds no receive posted, is counted
     Uc,
-    /// Unreliable datagrams: one MTU at most, one queue pair for all peers
+    /// Unreliable datagrams: as uc, one MTU at most, one queue pair for all peers
     Ud,
 }
 

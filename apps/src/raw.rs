@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rdma_conn::device::{Device, Provider, set_network_faults};
+use rdma_conn::device::{Counters, Device, Provider, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use crate::args::{
@@ -361,9 +361,9 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     };
     let led = led.inspect_err(|e| wire.give_up(e))?;
     wire.tell(&Note::Done(Totals { sent: led.sent.clone() }))?;
-    let (received, operations) = match wire.hear()? {
-        Note::Received { messages, operations, reordered, repeated } => {
-            (Received { messages, reordered, repeated }, operations)
+    let (received, operations, missed) = match wire.hear()? {
+        Note::Received { messages, operations, reordered, repeated, missed } => {
+            (Received { messages, reordered, repeated }, operations, missed)
         }
         Note::Failed(why) => bail!("the other end: {why}"),
         other => bail!("the other end says {other:?}"),
@@ -378,6 +378,11 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     let after = local.device.counters().ok();
     let since = before.and_then(|before| Some(after?.since(&before)));
     let rnr_events = since.and_then(|since| since.rnr_events);
+    // What found no receive is counted where it arrived: by the other process, or here.
+    let dropped = match since.and_then(|since| since.dropped) {
+        Some(dropped) if wire.stays_within() => missed.map(|missed| missed.saturating_add(dropped)),
+        _ => missed,
+    };
     let lines: Vec<Line> = (0..plan.classes() as usize)
         .map(|class| {
             let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
@@ -385,7 +390,7 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
             led.fill(plan, class, &received, &mut line);
             line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
             line.rnr_events = rnr_events;
-            line.faults.count_dropped(plan.task, since.and_then(|since| since.dropped));
+            line.faults.count_dropped(plan.task, dropped);
             line
         })
         .collect();
@@ -485,7 +490,7 @@ fn follow(
     };
     let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;
     tracing::info!(qps = plan.qps, "joined");
-    let lines = followed(local, &plan, &mut end, wire);
+    let lines = followed(local, &plan, &mut end, wire, before);
     let mut lines = lines.inspect_err(|e| wire.give_up(e)).map_err(Refused::Failed)?;
     let after = local.device.counters().ok();
     for line in &mut lines {
@@ -496,7 +501,13 @@ fn follow(
     Ok((plan, lines))
 }
 
-fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Result<Vec<Line>> {
+fn followed(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut Wire,
+    before: Option<Counters>,
+) -> Result<Vec<Line>> {
     let received = match plan.task {
         Task::Pingpong => {
             let messages = follow::follow(plan, end, wire, None, local.spin)?;
@@ -505,7 +516,9 @@ fn followed(local: Local<'_>, plan: &Plan, end: &mut End, wire: &mut Wire) -> Re
         Task::Bench => rate::receive(plan, end, wire, local.spin)?,
     };
     let (Received { messages, reordered, repeated }, operations) = (received, end.outbox.posted());
-    wire.tell(&Note::Received { messages, operations, reordered, repeated })?;
+    let after = local.device.counters().ok();
+    let missed = before.and_then(|before| after?.since(&before).missed);
+    wire.tell(&Note::Received { messages, operations, reordered, repeated, missed })?;
     match wire.hear()? {
         Note::Results(lines) => Ok(lines),
         Note::Failed(why) => bail!("the other end: {why}"),

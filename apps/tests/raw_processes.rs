@@ -106,3 +106,26 @@ fn a_killed_peer_ends_the_other_end() {
         }
     }
 }
+
+/// Of a connection nothing gets lost between two processes: what is missing has found no
+/// receive, and the end that knows it is the other one.
+#[test]
+fn what_the_other_process_had_no_receive_for_is_told() {
+    if !connects_processes() {
+        return;
+    }
+    let both = ["bench", "--op", "send", "--transport", "uc"];
+    let (listener, address) = Running::listener(&both);
+    let more = ["--size", "64", "--messages", "20000", "--unacked", "64", "--recv-window", "1"];
+    let address = address.to_string();
+    let args = [&both[..], &more, &["--connect", &address]].concat();
+    for lines in [Running::command(&args).results(), listener.results()] {
+        let count = |of: &str| lines[0][of].as_u64();
+        let lost = count("lost").unwrap();
+        assert_eq!(count("messages").unwrap() + lost, 20_000, "{lines:?}");
+        // The kernel's devices do not count them.
+        let told = support::device() == "soft0";
+        assert_eq!(count("dropped"), told.then_some(lost), "{lines:?}");
+        assert!(lost > 0 || !told, "{lines:?}");
+    }
+}

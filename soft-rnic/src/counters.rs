@@ -26,8 +26,12 @@ pub struct Counters {
     pub retries: u64,
     /// Messages of unreliable transports that nobody took: no receive request was
     /// posted or it was too short, the key was wrong, nobody was there, or they
-    /// were lost on purpose.
+    /// were lost on purpose. Those that have reached another process are not among
+    /// them: that process counts them as missed.
     pub dropped: u64,
+    /// Messages of unreliable transports that other processes have sent to this one, and
+    /// that nobody took here.
+    pub missed: u64,
     /// Those of them that were lost on purpose.
     pub lost: u64,
     /// Faults that a simulation injected.
@@ -41,6 +45,7 @@ impl AddAssign for Counters {
         self.rnr_naks += other.rnr_naks;
         self.retries += other.retries;
         self.dropped += other.dropped;
+        self.missed += other.missed;
         self.lost += other.lost;
         self.faults += other.faults;
     }

@@ -1,7 +1,7 @@
 //! Devices: what they are called, what exists on them, and how they are listed.
 
 use core::ffi::{CStr, c_char, c_int};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -41,6 +41,8 @@ pub(crate) struct Device {
     pub(crate) network: Network,
     /// Datagrams that carried a wrong key.
     pub(crate) qkey_violations: AtomicU32,
+    /// Messages of other processes that nobody took, and nobody repeats.
+    pub(crate) missed: AtomicU64,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
     kind: Kind,
@@ -158,6 +160,7 @@ impl Device {
             population: Population::default(),
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),
+            missed: AtomicU64::new(0),
             retired: Mutex::default(),
             neighbours: kind.is_prompt().then(Neighbours::default),
             kind,
@@ -215,6 +218,8 @@ impl Device {
         for qp in self.qps.all() {
             sum += qp.sq.lock().counters;
         }
+        // Relaxed: a statistic.
+        sum.missed = self.missed.load(Ordering::Relaxed);
         sum
     }
 }

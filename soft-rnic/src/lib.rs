@@ -74,8 +74,10 @@
 //! datagram queue pair has no peer; its requests wait in the queue, each with its
 //! `address`, and `datagram` finds out for each where it leads, now to a queue pair
 //! of this device or nowhere. What cannot be taken at the other end is dropped, and
-//! [`Counters::dropped`] is all that tells of it; what fails here stops the send
-//! queue alone (SQE), until `ibv_modify_qp` sets it going again.
+//! [`Counters::dropped`], or at another process [`Counters::missed`], is all that tells of
+//! it; what fails here stops the send queue alone (SQE), until `ibv_modify_qp` sets it going
+//! again. On its way to another process nothing gets lost: a message waits for room, a
+//! datagram for as long as that process goes on taking what comes.
 //!
 //! Within a process nothing gets lost or overtaken by itself. [`set_network_faults`]
 //! and [`Faults::network`] do that, by a seed (`network`).

@@ -154,11 +154,9 @@ impl Qp {
             return execute(parts, true);
         }
         let transit = parts.requester.transit.get_or_insert_default();
-        transit.sent += 1;
-        let fate = device.network.fate(self.num, transit.sent);
-        parts.counters.faults += u64::from(fate != Fate::Arrives);
+        let fate = device.network.fate(self.num, transit.sent + 1);
         let psn = parts.requester.psn;
-        match fate {
+        let outcome = match fate {
             Fate::Arrives => execute(parts, true),
             Fate::Lost => {
                 let outcome = execute(parts, false);
@@ -166,9 +164,13 @@ impl Qp {
                 outcome
             }
             Fate::Twice => {
-                // One that fails here fails both times, and changes nothing.
-                execute(parts, true);
-                execute(parts, true)
+                let first = execute(parts, true);
+                // One that fails here fails both times, and changes nothing. A second copy
+                // that would have to wait is lost.
+                if !matches!(first, Outcome::Blocked(..)) {
+                    execute(parts, true);
+                }
+                first
             }
             Fate::Late(overtakers) => match execute(parts, false) {
                 Outcome::Dropped => {
@@ -177,7 +179,13 @@ impl Qp {
                 }
                 failed => failed,
             },
+        };
+        // One that waits has not been sent: it will have the same fate when it is.
+        if !matches!(outcome, Outcome::Blocked(..)) {
+            parts.requester.transit.get_or_insert_default().sent += 1;
+            parts.counters.faults += u64::from(fate != Fate::Arrives);
         }
+        outcome
     }
 
     /// Keeps a message back whose memory has just been checked.

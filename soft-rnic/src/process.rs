@@ -66,6 +66,7 @@ mod abroad;
 mod barrier;
 mod directory;
 mod forked;
+mod full;
 mod gather;
 mod helper;
 mod incoming;
@@ -101,6 +102,7 @@ use crate::responder::Responder;
 use crate::sq::{Sq, Wait};
 
 pub(crate) use directory::{INDEX_BITS, QpEntry, Told, slot_of};
+pub(crate) use full::Full;
 pub(crate) use helper::{before_waiting, watch_doorbell};
 pub use memory::refused_memory;
 pub(crate) use memory::{Way, attach};

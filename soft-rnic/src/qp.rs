@@ -253,6 +253,7 @@ impl Qp {
     pub(crate) fn expired(self: &Arc<Qp>, token: u64, after: &mut After) {
         let mut sq = self.sq.lock();
         self.late_expired(&mut sq, token, after);
+        self.room_expired(&mut sq, token, after);
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
             return;
         };

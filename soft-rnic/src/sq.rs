@@ -10,7 +10,7 @@ use crate::counters::Counters;
 use crate::distance::Times;
 use crate::errno;
 use crate::network::Transit;
-use crate::process::Remote;
+use crate::process::{Full, Remote};
 use crate::qp::{Qp, Transport};
 use crate::requester::Scratch;
 
@@ -337,6 +337,8 @@ pub(crate) enum Wait {
     Delay,
     /// The process that it is for has to be met first.
     Meeting,
+    /// The ring to that process is full.
+    Room,
 }
 
 /// What a requester does by itself, apart from its queue.
@@ -370,6 +372,8 @@ pub(crate) struct Requester {
     pub(crate) done: bool,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) nobody_there: bool,
+    /// Of a message that nobody repeats, while the ring that it is to go into is full.
+    pub(crate) full: Full,
 }
 
 impl Requester {

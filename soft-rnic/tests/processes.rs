@@ -10,6 +10,7 @@ use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const SHARED: usize = 0;
 const HEAP: usize = 1;
 
@@ -35,6 +36,7 @@ fn the_other_process() {
         Some("limited") => be_limited(),
         Some("without barriers") => be_without_barriers(),
         Some("aside") => be_asked_aside(),
+        Some("unready") => be_unready(),
         Some("refused before") => be_refused(true),
         Some("refused after") => be_refused(false),
         Some("refused receiver") => be_refused_as_receiver(),
@@ -260,6 +262,20 @@ fn be_limited() {
     let pair = Pair::new();
     pair.close();
     say("closed");
+}
+
+/// Posts no receives, and says when messages have found none.
+fn be_unready() {
+    let end = End::new(UC);
+    join_as_other(&end, Config::default());
+    while let Some(line) = hear() {
+        let all: u64 = line.parse().unwrap();
+        while soft_rnic::counters().missed < all {
+            assert!(end.net.poll_now(end.cq).is_empty());
+        }
+        say(&soft_rnic::counters().missed.to_string());
+    }
+    end.close();
 }
 
 fn fill(bytes: &mut [u8], with: u8) {
@@ -530,6 +546,27 @@ fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
         assert!(all.iter().all(|wc| wc.status == "SUCCESS"), "{round}: {all:?}");
         end.close();
     }
+}
+
+/// Whether they go with their requests, through the ring of data, or are read where they lie.
+#[test]
+fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
+    if !is_softs_own("messages that nobody took are counted") {
+        return;
+    }
+    let mut other = start("unready");
+    let end = End::new(UC);
+    join(&end, &mut other, Config::default());
+    let before = soft_rnic::counters();
+    for (all, len) in (1..).zip([16, 4_096, 9_000, 9_000]) {
+        end.send(end.local(HEAP, 0, len));
+        assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
+        other.say(&all.to_string());
+        assert_eq!(other.hear(), all.to_string());
+    }
+    let after = soft_rnic::counters();
+    assert_eq!((after.dropped, after.missed), (before.dropped, before.missed));
+    end.close();
 }
 
 #[test]

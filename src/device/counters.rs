@@ -22,8 +22,12 @@ pub struct Counters {
     /// has lost ([`set_network_faults`](super::set_network_faults)).
     pub lost: Option<u64>,
     /// Messages of unreliable transports that this process has sent, and that arrived and
-    /// were taken by nobody: no receive that fitted was posted.
+    /// were taken by nobody: no receive that fitted was posted. Another process that they
+    /// have reached counts them as [`missed`](Self::missed) instead.
     pub dropped: Option<u64>,
+    /// Messages of unreliable transports that other processes have sent to this one, and
+    /// that were taken by nobody here: no receive that fitted was posted.
+    pub missed: Option<u64>,
 }
 
 /// Counters that cannot be read.
@@ -54,6 +58,7 @@ impl Counters {
             retries: diff(self.retries, before.retries),
             lost: diff(self.lost, before.lost),
             dropped: diff(self.dropped, before.dropped),
+            missed: diff(self.missed, before.missed),
         }
     }
 
@@ -67,6 +72,7 @@ impl Counters {
             retries: sum(self.retries, other.retries),
             lost: sum(self.lost, other.lost),
             dropped: sum(self.dropped, other.dropped),
+            missed: sum(self.missed, other.missed),
         }
     }
 }
@@ -111,6 +117,7 @@ fn of_port(dir: &Path) -> Counters {
         retries: read(&["completer_retry_err", "local_ack_timeout_err"]),
         lost: None,
         dropped: None,
+        missed: None,
     }
 }
 
@@ -124,5 +131,6 @@ fn soft(name: &str) -> Counters {
         retries: Some(counted.retries),
         lost: Some(counted.lost),
         dropped: Some(counted.dropped.saturating_sub(counted.lost)),
+        missed: Some(counted.missed),
     }
 }

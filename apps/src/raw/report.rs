@@ -98,14 +98,20 @@ impl Counted {
             (self.repeated, "repeated"),
         ];
         let words = named.iter().filter_map(|(count, name)| Some(format!("{} {name}", (*count)?)));
-        let advice = match dropped {
-            Some(1..) => {
-                " (nothing holds the sender back when the receiver is slower: give a larger \
-                 --recv-window, or fewer --messages)"
+        let which = match (lost, dropped) {
+            (_, Some(1..)) => "",
+            // Pingpong counts late answers, and never has more in flight than receives.
+            (Some(1..), None) if self.late.is_none() => {
+                "on the way, or for want of a receive, this device does not tell: "
             }
-            _ => "",
+            _ => return words.collect::<Vec<_>>().join(", "),
         };
-        words.collect::<Vec<_>>().join(", ") + advice
+        words.collect::<Vec<_>>().join(", ")
+            + &format!(
+                " ({which}nothing holds the sender back when the receiver is slower, and nothing \
+                 is repeated: give a larger --recv-window, or fewer --messages; --transport rc \
+                 loses none)"
+            )
     }
 }
 
@@ -278,6 +284,37 @@ impl Report {
         if !self.json && self.table.row_count() > 0 {
             say!("{}", self.table);
             self.faults.iter().for_each(|line| say!("{line}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_for_want_of_a_receive_is_said_and_what_to_do() {
+        let bench = |lost, dropped| Counted {
+            lost: Some(lost),
+            dropped,
+            reordered: Some(0),
+            repeated: Some(0),
+            ..Counted::default()
+        };
+        let says = bench(9, Some(7)).text();
+        assert!(
+            says.starts_with("2 lost on the network, 7 dropped for want of a receive"),
+            "{says}"
+        );
+        assert!(says.contains("(nothing holds the sender back"), "{says}");
+        // Which it was, not every device counts.
+        let says = bench(9, None).text();
+        assert!(says.starts_with("9 lost, ") && says.contains("does not tell"), "{says}");
+        for nothing in
+            [bench(9, Some(0)), bench(0, None), Counted { late: Some(1), ..bench(9, None) }]
+        {
+            let says = nothing.text();
+            assert!(!says.contains('('), "{says}");
         }
     }
 }

@@ -32,8 +32,9 @@ pub(super) enum Wire {
 pub(super) enum Note {
     /// The leader has sent all.
     Done(Totals),
-    /// The follower has received so many messages, with so many requests of its own.
-    Received { messages: u64, operations: u64, reordered: u64, repeated: u64 },
+    /// The follower has received so many messages, with so many requests of its own; its
+    /// device has counted so many that came from another process and found no receive.
+    Received { messages: u64, operations: u64, reordered: u64, repeated: u64, missed: Option<u64> },
     /// What has come of it, for the follower to print.
     Results(Vec<Line>),
     /// Something failed.
@@ -60,6 +61,11 @@ impl Wire {
     pub(super) fn tcp(stream: TcpStream) -> Result<Wire> {
         crate::note::notice_death(&stream)?;
         Ok(Wire::Tcp(stream))
+    }
+
+    /// Whether the other end is in this process.
+    pub(super) fn stays_within(&self) -> bool {
+        matches!(self, Wire::Unix(_))
     }
 
     fn set_nonblocking(&self, on: bool) -> std::io::Result<()> {

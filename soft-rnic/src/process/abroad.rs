@@ -32,13 +32,30 @@ impl Qp {
         to: &Address,
         qkey: u32,
     ) -> Outcome {
-        if self.pair_of(to).is_none() && !core::mem::take(&mut parts.requester.nobody_there) {
-            line.after.push(Todo::Meet(Arc::clone(self), slot_of(to.qpn)));
-            return Outcome::Blocked(Wait::Meeting, None);
+        let nobody_there = core::mem::take(&mut parts.requester.nobody_there);
+        let outcome = match self.pair_of(to) {
+            Some(pair)
+                if self.put_abroad(
+                    &pair,
+                    request.wqe,
+                    parts.scratch.local.as_slice(),
+                    to,
+                    qkey,
+                ) =>
+            {
+                Outcome::Done
+            }
+            Some(pair) => self.await_room(parts.requester, &pair),
+            None if nobody_there => Outcome::Dropped,
+            None => {
+                line.after.push(Todo::Meet(Arc::clone(self), slot_of(to.qpn)));
+                Outcome::Blocked(Wait::Meeting, None)
+            }
+        };
+        if matches!(outcome, Outcome::Done | Outcome::Dropped) {
+            parts.requester.advance_psn(1);
         }
-        parts.requester.advance_psn(1);
-        let sent = self.post_abroad(request.wqe, parts.scratch.local.as_slice(), to, qkey);
-        if sent { Outcome::Done } else { Outcome::Dropped }
+        outcome
     }
 
     fn pair_of(&self, to: &Address) -> Option<Arc<Pair>> {
@@ -46,10 +63,14 @@ impl Qp {
         (!pair.is_dead()).then_some(pair)
     }
 
-    /// Puts a datagram into the ring of the process that it is for. False if it is
+    /// Puts a late datagram into the ring of the process that it is for. False if it is
     /// dropped: nobody is there, or there is no room, as in a switch.
     pub(crate) fn post_abroad(&self, wqe: &Wqe, local: &[Span], to: &Address, qkey: u32) -> bool {
-        let Some(pair) = self.pair_of(to) else { return false };
+        self.pair_of(to).is_some_and(|pair| self.put_abroad(&pair, wqe, local, to, qkey))
+    }
+
+    /// Puts a datagram into the ring of a process. False if there is no room.
+    fn put_abroad(&self, pair: &Pair, wqe: &Wqe, local: &[Span], to: &Address, qkey: u32) -> bool {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let classes = u32::from_le_bytes([to.traffic_class, to.hop_limit, 0, 0]);
         let mut request = Request {
@@ -66,6 +87,6 @@ impl Qp {
             body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
             ..Request::default()
         };
-        Out::new(&pair).put_data(&mut request, local)
+        Out::new(pair).put_data(&mut request, local)
     }
 }

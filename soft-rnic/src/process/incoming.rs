@@ -191,7 +191,7 @@ impl Side {
         if self.pair.has_blocked() {
             while let Some(number) = self.pair.take_blocked() {
                 if let Some(qp) = kept.find(number) {
-                    qp.run_pending(&mut qp.sq.lock(), after, false);
+                    qp.go_on(after);
                 }
             }
         }
@@ -311,6 +311,7 @@ impl Side {
         after: &mut After,
     ) -> Result<bool, Broken> {
         let to = request.to;
+        let device = kept.device;
         let mut session = kept.find(to).map(Session::open);
         let mut writer = CqWriter::default();
         let (mut left, mut is_there) = (READ_STEP, true);
@@ -334,6 +335,10 @@ impl Side {
                 None => (Verdict::Silence, 0),
                 Some(session) => self.execute(session, request, scratch, &mut writer, after),
             };
+            if verdict != Verdict::Done && is_missed(request, session.as_ref()) {
+                // Relaxed: a statistic.
+                device.missed.fetch_add(1, Ordering::Relaxed);
+            }
             if request.flags & WANTS_REPLY != 0 {
                 let Request { from, number, incarnation, what, .. } = *request;
                 self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
@@ -449,6 +454,13 @@ impl Side {
             self.said = true;
         }
     }
+}
+
+/// Whether a message that nobody took is lost with that: nobody repeats it.
+#[cold]
+fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
+    let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
+    request.what == What::Datagram || (unreliable && carries_data(request))
 }
 
 /// Whether the data of a request are still where the sender's program has them.

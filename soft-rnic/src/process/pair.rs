@@ -55,6 +55,9 @@ pub(crate) struct Pair {
     /// Queue pairs whose requests wait for room.
     blocked: Mutex<Blocked>,
     has_blocked: AtomicBool,
+    /// How far it had read in our ring of requests when it was given up, by those who drop
+    /// what finds no room there.
+    given_up: Mutex<Option<u32>>,
 }
 
 /// Queue pairs that wait for room, and which one had its turn last.
@@ -134,6 +137,7 @@ impl Pair {
             windows: Mutex::new(windows),
             blocked: Mutex::default(),
             has_blocked: AtomicBool::new(false),
+            given_up: Mutex::new(None),
         }
     }
 
@@ -216,6 +220,23 @@ impl Pair {
     #[inline]
     pub(crate) fn has_blocked(&self) -> bool {
         self.has_blocked.load(Ordering::Relaxed)
+    }
+
+    /// How far it says that it has read in our ring of requests.
+    pub(super) fn has_read(&self) -> u32 {
+        // Relaxed: who makes use of the room looks again.
+        self.incoming.requests_read.load(Ordering::Relaxed)
+    }
+
+    /// Nobody waits for it any more that drops what finds no room, until it reads on from
+    /// here.
+    pub(super) fn give_up(&self, read: u32) {
+        *self.given_up.lock() = Some(read);
+    }
+
+    /// Whether it was given up, and has read nothing since.
+    pub(super) fn was_given_up(&self, read: u32) -> bool {
+        *self.given_up.lock() == Some(read)
     }
 
     /// A queue pair that waits for room, if there is some; each has its turn.

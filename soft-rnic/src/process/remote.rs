@@ -221,7 +221,7 @@ impl Qp {
     }
 
     /// Sends a request into a network that may have lost it already; nothing waits for
-    /// replies, and what is too long to be copied, or finds no room, gets lost, too.
+    /// replies, and what is too long to be copied gets lost, too.
     fn advance_lossy(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
@@ -241,11 +241,17 @@ impl Qp {
             Request { len: len as u32, ..self.request(remote, request, to, flags_of(request)) };
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
-            _ if request.wqe.takes_receive() => {
-                let fits = len <= u64::from(DATA / 4);
-                let put = fits && out.put_data(&mut sent, parts.scratch.local.as_slice());
-                if put { Reply::Done } else { Reply::Silence }
+            _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
+                if out.put_data(&mut sent, parts.scratch.local.as_slice()) {
+                    Reply::Done
+                } else {
+                    match self.await_room(parts.requester, out.pair) {
+                        Outcome::Dropped => Reply::Silence,
+                        waits => return waits,
+                    }
+                }
             }
+            _ if request.wqe.takes_receive() => Reply::Silence,
             _ => match self.one_sided(parts, remote, out, request) {
                 Access::Done => Reply::Done,
                 Access::Judge => Reply::Silence,
@@ -460,7 +466,11 @@ impl Qp {
         if verdict == Verdict::Again && self.transport.is_reliable() {
             return;
         }
-        let outcome = self.judge(parts.requester, reply, len);
+        let outcome = match self.judge(parts.requester, reply, len) {
+            // The other process has counted it.
+            Outcome::Dropped => Outcome::Done,
+            outcome => outcome,
+        };
         self.settle(parts, line, wqe, len, outcome);
     }
 
