@@ -64,6 +64,7 @@
 
 mod abroad;
 mod barrier;
+mod bell;
 mod directory;
 mod forked;
 mod full;

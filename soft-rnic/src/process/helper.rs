@@ -25,8 +25,9 @@ use rustix::io::Errno;
 use crate::device::Device;
 
 use super::barrier::{has_failed, heavy};
+use super::bell::Bell;
 use super::lobby::Here;
-use super::pair::{Pair, answer, ring};
+use super::pair::Pair;
 use super::{HAS_PAIRS, Neighbours};
 
 /// Between two looks at whether the program still polls.
@@ -135,7 +136,7 @@ impl Neighbours {
         // Before it is answered: who has answered it himself and armed again is asleep, and
         // relies on that.
         let armed = here.directory.armed.load(Ordering::Relaxed);
-        if !answer(&here.doorbell) {
+        if !here.doorbell.answer() {
             return false;
         }
         self.helper.waits.store(false, Ordering::Relaxed);
@@ -148,7 +149,8 @@ impl Neighbours {
     #[cold]
     pub(super) fn poke(&self) {
         if let Some(nudge) = self.helper.nudge.get() {
-            ring(nudge);
+            // Nobody else has it: its flags are ours.
+            let _ = rustix::io::write(nudge, &1_u64.to_ne_bytes());
         }
     }
 
@@ -185,7 +187,7 @@ impl Neighbours {
 /// The doorbell, for the one thread that waits for it.
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
-    doorbell: &'a OwnedFd,
+    doorbell: &'a Bell,
     is_watched: &'a AtomicBool,
 }
 
@@ -220,7 +222,7 @@ pub(crate) fn before_waiting(
         neighbours.let_wake(here, set);
     }
     // It has rung for what we are going to take.
-    answer(&here.doorbell);
+    here.doorbell.answer();
     neighbours.helper.waits.store(true, Ordering::Relaxed);
     neighbours.arm();
     for _ in 0..ROUNDS {
@@ -229,7 +231,7 @@ pub(crate) fn before_waiting(
         }
     }
     // Others never stop: it need not wait.
-    ring(&here.doorbell);
+    here.doorbell.ring();
 }
 
 /// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
@@ -264,7 +266,11 @@ impl Device {
                 neighbours.helper.nudge.get_or_init(|| new)
             }
         };
-        let watched = [(&here.doorbell, DOORBELL), (&here.listener, LISTENER), (nudge, NUDGE)];
+        let watched = [
+            (here.doorbell.as_fd(), DOORBELL),
+            (here.listener.as_fd(), LISTENER),
+            (nudge.as_fd(), NUDGE),
+        ];
         for (fd, event) in watched {
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;

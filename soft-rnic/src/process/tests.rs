@@ -2,7 +2,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::*;
@@ -33,6 +33,7 @@ fn far(slot: u32) -> u32 {
 
 /// A peer whose memory files are ours to write.
 struct Wild {
+    doorbell: bell::Bell,
     rings: Mapped<Rings>,
     directory: Mapped<Directory>,
     /// Its ends of the connections.
@@ -92,8 +93,8 @@ impl Wild {
     fn of(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
         let directory: Mapped<Directory> = Mapped::create("test").unwrap();
-        let flags = rustix::event::EventfdFlags::NONBLOCK;
-        let doorbell = rustix::event::eventfd(0, flags).unwrap();
+        let doorbell = bell::Bell::new().unwrap();
+        let rung = doorbell.as_fd().try_clone_to_owned().unwrap();
         let ([socket, accepted], sockets) = connections();
         let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
         let pair = Arc::new(Pair::new(Parts {
@@ -105,13 +106,13 @@ impl Wild {
             outgoing: Mapped::create("test").unwrap(),
             socket,
             accepted,
-            doorbell,
+            doorbell: rung,
             attaches: true,
             proof: memory::Proof { addr: 0, value: 0 },
         }));
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));
-        Wild { rings, directory, sockets: Some(sockets), pair, drain, index: 0 }
+        Wild { doorbell, rings, directory, sockets: Some(sockets), pair, drain, index: 0 }
     }
 
     /// The device knows it.
@@ -445,13 +446,13 @@ fn the_helper_lets_a_program_sleep_that_was_quicker() {
     let here = neighbours.here().unwrap();
     let is_armed = || here.directory.armed.load(Ordering::Relaxed) != 0;
     // Nobody has answered the doorbell.
-    pair::ring(&here.doorbell);
+    here.doorbell.ring();
     assert!(neighbours.answer(here) && !is_armed());
     // The program has answered it, has taken what came, and sleeps again.
     neighbours.helper.says_that_it_waits();
     neighbours.arm();
-    pair::ring(&here.doorbell);
-    assert!(pair::answer(&here.doorbell));
+    here.doorbell.ring();
+    assert!(here.doorbell.answer());
     neighbours.arm();
     assert!(!neighbours.answer(here) && is_armed());
 }
@@ -488,5 +489,5 @@ fn who_polls_wakes_nobody_who_waits() {
     for _ in 0..1_000 {
         neighbours.saw_poll();
     }
-    assert!(!is_armed() && !pair::answer(&here.doorbell));
+    assert!(!is_armed() && !here.doorbell.answer());
 }
