@@ -124,6 +124,11 @@ static HAS_PAIRS: AtomicBool = AtomicBool::new(false);
 const INSIDE: Duration =
     if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
+/// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
+/// Who meets us again and again and never goes is not waited for by all of them: it keeps its
+/// last ones, and what they have mapped, busy, and no more.
+const DEPARTED: usize = 4;
+
 /// What `soft0` knows of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
@@ -276,6 +281,21 @@ impl Neighbours {
     }
 }
 
+/// Keeps a pair among those that were declared dead and live, in the place of the first one of its
+/// process if there are many.
+fn depart(departed: &mut Vec<Arc<Pair>>, pair: &Arc<Pair>) {
+    if departed.iter().any(|known| Arc::ptr_eq(known, pair)) {
+        return;
+    }
+    let is_its = |known: &Arc<Pair>| known.pid == pair.pid;
+    if departed.iter().filter(|known| is_its(known)).count() >= DEPARTED
+        && let Some(first) = departed.iter().position(is_its)
+    {
+        departed.remove(first);
+    }
+    departed.push(Arc::clone(pair));
+}
+
 fn wait_for<'a>(
     pair: &Pair,
     words: impl Iterator<Item = &'a core::sync::atomic::AtomicU32>,
@@ -394,7 +414,7 @@ impl Device {
         {
             // Before it leaves the others: whoever looks through both finds it.
             if !pair.has_gone() {
-                neighbours.departed().push(Arc::clone(pair));
+                depart(&mut neighbours.departed(), pair);
             }
             let mut pairs = neighbours.pairs.write();
             if pairs.get(&pair.slot).is_some_and(|known| Arc::ptr_eq(known, pair)) {

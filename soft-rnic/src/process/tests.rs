@@ -431,6 +431,21 @@ fn memory_is_not_given_back_under_a_process_that_was_declared_dead_and_lives() {
     drop(inside);
 }
 
+#[test]
+fn who_is_met_again_and_again_and_never_goes_keeps_its_last_pairs_only() {
+    let (process, mut departed) = (Sleeper::new(), Vec::new());
+    let other = Wild::of(slot(46), rustix::process::getpid());
+    depart(&mut departed, &other.pair);
+    let peers: Vec<_> = (0..20).map(|_| Wild::of(slot(45), process.pid())).collect();
+    for peer in &peers {
+        depart(&mut departed, &peer.pair);
+        depart(&mut departed, &peer.pair);
+    }
+    let kept: Vec<_> = departed.iter().map(Arc::as_ptr).collect();
+    let last = peers[20 - DEPARTED..].iter().map(|peer| Arc::as_ptr(&peer.pair));
+    assert_eq!(kept, core::iter::once(Arc::as_ptr(&other.pair)).chain(last).collect::<Vec<_>>());
+}
+
 /// What a process has that has told others of itself, and a program that waits.
 fn waiting() -> Neighbours {
     let neighbours = Neighbours::default();
