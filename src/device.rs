@@ -63,7 +63,7 @@ pub struct DeviceError {
 #[non_exhaustive]
 pub enum OpenError {
     /// There is none of that name.
-    #[error("no device is called {name}: there are {}", known.join(", "))]
+    #[error("no device is called {name}: {}", listed(known))]
     Unknown {
         /// The name that was asked for.
         name: String,
@@ -130,6 +130,12 @@ impl Device {
     pub(crate) fn error(&self, what: &'static str, reason: &dyn fmt::Display) -> DeviceError {
         DeviceError { device: self.name().to_owned(), what, reason: reason.to_string() }
     }
+}
+
+/// The devices that there are, as a sentence.
+fn listed(known: &[String]) -> String {
+    let verb = if known.len() == 1 { "is" } else { "are" };
+    format!("there {verb} {}", known.join(", "))
 }
 
 /// The tables that there are: the embedded device always, rdma-core where it is.
@@ -226,6 +232,17 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_device_is_and_several_are() {
+        let unknown = |known: &[&str]| OpenError::Unknown {
+            name: "rxe9".into(),
+            known: known.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let says = |known: &[&str]| unknown(known).to_string();
+        assert_eq!(says(&["soft0"]), "no device is called rxe9: there is soft0");
+        assert_eq!(says(&["rxe0", "soft0"]), "no device is called rxe9: there are rxe0, soft0");
+    }
 
     #[test]
     fn an_empty_variable_names_no_device() {

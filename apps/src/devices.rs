@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use rdma_conn::device::{self, Found, PortReport, Provider, survey};
+use rdma_conn::device::{self, Found, OpenError, PortReport, Provider, survey};
 use rdma_conn::verbs_safe::DeviceAttr;
 use serde::Serialize;
 
@@ -65,12 +65,10 @@ pub(crate) fn run(common: &Common) -> Outcome {
     let shown = |d: &&Found| common.device.as_ref().is_none_or(|name| *name == d.name);
     let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();
     if let (Some(name), true) = (&common.device, devices.is_empty()) {
-        let known: Vec<_> = survey.devices.iter().map(|d| d.name.as_str()).collect();
-        return Err(as_usage(format!(
-            "no device is called {name}: there are {}{}",
-            known.join(", "),
-            hindered(survey.obstacles.iter().map(|o| (&*o.what, &*o.remedy)))
-        )));
+        let known = survey.devices.iter().map(|d| d.name.clone()).collect();
+        let unknown = OpenError::Unknown { name: name.clone(), known };
+        let obstacles = survey.obstacles.iter().map(|o| (&*o.what, &*o.remedy));
+        return Err(as_usage(format!("{unknown}{}", hindered(obstacles))));
     }
     if common.json {
         for device in devices {

@@ -32,6 +32,7 @@ use crate::args::{
 };
 use crate::bench::EndOfLoad;
 use crate::outcome::{Failure, Outcome, as_usage, usage};
+use crate::session::Flag;
 use crate::{progress, session};
 pub(crate) use compat::ibv_rc_pingpong;
 use end::{End, Local, Refused};
@@ -300,7 +301,10 @@ impl Request<'_> {
     /// refused, not overruled.
     fn contradicts(&self, plan: &Plan) -> Result<()> {
         let differs = |what: &str, here: &str, there: &str| {
-            Err(usage(format!("the connecting end has {what} {there}, the listening end {here}")))
+            Err(usage(format!(
+                "the connecting end has {what} {there}, the listening end {here}: give both ends \
+                 the same"
+            )))
         };
         if plan.task != self.task {
             return differs("the command", self.task.name(), plan.task.name());
@@ -312,12 +316,44 @@ impl Request<'_> {
         if self.raw.transport != plan.transport && self.raw.transport != RawTransport::Rc {
             return differs("--transport", self.raw.transport.name(), plan.transport.name());
         }
-        match self.raw.qps.or(self.raw.peers) {
-            Some(qps) if qps != plan.qps => {
-                differs("the queue pairs", &qps.to_string(), &plan.qps.to_string())
-            }
-            _ => Ok(()),
+        let sizes = if self.raw.srq_classes { &[] } else { self.sizes };
+        let contradiction = session::contradiction(&self.asked(plan.at), &plan.flags());
+        match contradiction.or_else(|| session::other_sizes(sizes, plan.of)) {
+            Some(why) => Err(usage(why)),
+            None => Ok(()),
         }
+    }
+
+    /// What was asked for at this end, and is the connecting end's to choose.
+    fn asked(&self, at: u32) -> Vec<Flag> {
+        use session::{number, switch};
+        let (raw, connection) = (self.raw, self.connection);
+        let size = match self.sizes {
+            [small, large] if raw.srq_classes => Some(format!("{small},{large}")),
+            // As many as there are, told in the same order.
+            sizes => sizes.get(at as usize).map(u32::to_string),
+        };
+        let numbers = [
+            ("--unacked", connection.unacked),
+            ("--batch", connection.batch),
+            ("--signal-every", connection.signal_every),
+            ("--inline", connection.inline),
+            ("--recv-window", connection.recv_window),
+            ("--poll-batch", connection.poll_batch),
+            ("--repost-batch", connection.repost_batch),
+            ("--qps", raw.qps),
+            ("--peers", raw.peers),
+        ];
+        let switches = [
+            ("--srq-classes", raw.srq_classes),
+            ("--srq", self.srq),
+            ("--no-verify", !self.verify),
+        ];
+        let switched = switches.into_iter().filter(|(_, on)| *on);
+        let mut flags: Vec<Flag> = switched.map(|(flag, on)| (flag, switch(on))).collect();
+        flags.extend(size.map(|size| ("--size", size)));
+        flags.extend(numbers.into_iter().filter_map(|(flag, value)| number(flag, value)));
+        flags
     }
 }
 

@@ -249,10 +249,12 @@ pub(crate) fn other_sizes(here: &[u32], there: u32) -> Option<String> {
         return None;
     }
     let listed: Vec<String> = here.iter().map(u32::to_string).collect();
-    let (listed, many) = (listed.join(","), here.len());
+    let sizes = |n| if n == 1 { "1 size".into() } else { format!("{n} sizes") };
     Some(format!(
-        "the connecting end has {there} sizes, the listening end {many}: {}",
-        remedy("--size", &listed)
+        "the connecting end has {}, the listening end {}: {}",
+        sizes(there as usize),
+        sizes(here.len()),
+        remedy("--size", &listed.join(","))
     ))
 }
 
@@ -397,6 +399,7 @@ mod tests {
         );
         assert_eq!((other_sizes(&[], 7), other_sizes(&[16, 64], 2)), (None, None));
         let says = other_sizes(&[16, 64], 1).unwrap();
+        assert!(says.contains("has 1 size, the listening end 2 sizes"), "{says}");
         assert!(says.contains("give both ends --size 16,64"), "{says}");
         assert!(asked("--messages", "5").is_some(), "it has seconds instead");
     }

@@ -77,6 +77,42 @@ fn a_listener_refuses_strangers_and_goes_on() {
     assert_eq!((served.results().len(), listener.results().len()), (1, 1));
 }
 
+/// What was said at the listening end holds there, as with connections: both values are named.
+#[test]
+fn a_listener_refuses_other_values_than_its_own() {
+    if !connects_processes() {
+        return;
+    }
+    let both = ["bench", "--op", "send"];
+    for (here, there, says) in [
+        (&["--size", "64"][..], &["--size", "16"][..], "--size 16, the listening end 64"),
+        (&["--size", "16,64"], &["--size", "16"], "1 size, the listening end 2 sizes"),
+        (
+            &["--unacked", "8"],
+            &["--size", "16", "--unacked", "4"],
+            "--unacked 4, the listening end 8",
+        ),
+        (&["--no-verify"], &["--size", "16"], "--no-verify off, the listening end on"),
+        (&["--qps", "2"], &["--size", "16"], "--qps 1, the listening end 2"),
+        (
+            &["--srq-classes", "--size", "16,64"],
+            &["--srq-classes", "--size", "16,32"],
+            "--size 16,32, the listening end 16,64",
+        ),
+        (&["--size", "16"], &["--srq-classes", "--size", "16,64"], "--size 16,64"),
+    ] {
+        let (mut listener, address) = Running::listener(&[&both, here].concat());
+        let address = address.to_string();
+        let rest = ["--messages", "10", "--connect", &address];
+        let other = Running::command(&[&both[..], there, &rest].concat());
+        other.ended().assert_failed_in_one_line(1, &[says]);
+        assert!(listener.wait_for("refused a connection").contains(says), "{says}");
+        // Who says the same is served.
+        let like = Running::command(&[&both[..], here, &rest].concat()).results();
+        assert_eq!(like.len(), listener.results().len());
+    }
+}
+
 /// A peer that is killed in the middle is noticed by the other end, whichever it is and
 /// whatever it waits for.
 #[test]

@@ -8,7 +8,7 @@ use rdma_conn::send_recv::Config;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{ConnectionArgs, Op, RawArgs, RawTransport};
-use crate::session::{ENTRY_BYTES, MOST_BUFFER_BYTES};
+use crate::session::{ENTRY_BYTES, Flag, MOST_BUFFER_BYTES, shown, switch};
 
 /// Which command's loop runs over the queue pairs.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +206,27 @@ impl Plan {
             MOST_BUFFER_BYTES >> 20
         );
         Ok(())
+    }
+
+    /// The settings, as people write them.
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        let sizes = [Some(self.size), self.large].into_iter().flatten();
+        let sizes: Vec<String> = sizes.map(|size| size.to_string()).collect();
+        vec![
+            ("--size", sizes.join(",")),
+            ("--srq-classes", switch(self.large.is_some())),
+            ("--srq", switch(self.srq)),
+            ("--no-verify", switch(!self.verify)),
+            ("--unacked", shown(&self.unacked)),
+            ("--batch", shown(&self.batch)),
+            ("--signal-every", shown(&self.signal_every)),
+            ("--inline", shown(&self.inline)),
+            ("--recv-window", shown(&self.recv_window)),
+            ("--poll-batch", shown(&self.poll_batch)),
+            ("--repost-batch", shown(&self.repost_batch)),
+            ("--qps", shown(&self.qps)),
+            ("--peers", shown(&self.qps)),
+        ]
     }
 
     fn op_name(&self) -> &'static str {

@@ -146,7 +146,7 @@ fn refused(listening: &[&str], flags: &[&str], good: &[&str]) -> String {
 fn a_contradiction_is_refused_by_name_and_does_not_count() {
     let cases: &[(&[&str], &[&str], &str)] = &[
         (&["--size", "512"], &[], "--size 16, the listening end 512"),
-        (&["--size", "16,512"], &[], "1 sizes, the listening end 2"),
+        (&["--size", "16,512"], &[], "1 size, the listening end 2"),
         (&["--preset", "sequential"], &[], "--preset batched, the listening end sequential"),
         (&["--unacked", "7"], &[], "--unacked 256, the listening end 7"),
         (&["--batch", "7"], &[], "--batch 8, the listening end 7"),
