@@ -6,7 +6,7 @@
 //! statuses and events come.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use verbs_sys::*;
@@ -26,11 +26,63 @@ use super::region::Window;
 use super::remote::Remote;
 
 /// A peer's region, and where it is mapped if it is.
-#[derive(Debug, Clone)]
-pub(super) struct Region {
+#[derive(Debug)]
+struct Region {
     key: u32,
     told: Told,
-    window: Option<Arc<Window>>,
+    /// The pair's: what the peer takes away is not kept mapped from here.
+    window: Option<Weak<Window>>,
+}
+
+/// The regions that a queue pair has named, each in the place that its key has: a peer that
+/// offers many buffers in turn has them all looked up once. There are as many places as that
+/// takes, up to a limit.
+#[derive(Debug, Default)]
+pub(super) struct Regions(Vec<Option<Region>>);
+
+impl Regions {
+    const FIRST: usize = 4;
+    const MOST: usize = 64;
+
+    /// The region of a key, if it is known in this version.
+    #[inline]
+    fn get(&self, key: u32, version: u32) -> Option<&Region> {
+        let at = key as usize & self.0.len().wrapping_sub(1);
+        let region = self.0.get(at)?.as_ref();
+        region.filter(|region| region.key == key && region.told.version == version)
+    }
+
+    /// Adds a region, in the place of another one only if there can be no more of them.
+    #[cold]
+    fn put(&mut self, region: Region, is_valid: impl Fn(&Region) -> bool) {
+        if self.0.is_empty() {
+            self.0.resize_with(Self::FIRST, || None);
+        }
+        loop {
+            let at = region.key as usize & (self.0.len() - 1);
+            let other = self.0[at].as_ref().filter(|other| other.key != region.key);
+            if self.0.len() == Self::MOST || !other.is_some_and(&is_valid) {
+                self.0[at] = Some(region);
+                return;
+            }
+            self.grow();
+        }
+    }
+
+    /// Twice the places. Whatever had one of its own has one of its own.
+    fn grow(&mut self) {
+        let more = 2 * self.0.len();
+        for region in std::mem::take(&mut self.0).into_iter().flatten() {
+            self.0.resize_with(more, || None);
+            let at = region.key as usize & (more - 1);
+            self.0[at] = Some(region);
+        }
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// How an operation on memory ended.
@@ -116,12 +168,12 @@ impl Qp {
         if len == 0 {
             return Access::Done;
         }
-        let Some((region, offset)) = remote.region(pair, entry, request, len) else {
+        let Some((region, window, offset)) = remote.region(pair, entry, request, len) else {
             return Access::Judge;
         };
         let (local, on_demand) = (parts.scratch.local.as_slice(), parts.scratch.local.on_demand);
         let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
-        if let Some(at) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
+        if let Some(at) = window.as_ref().and_then(|window| window.at(offset, len)) {
             if on_demand {
                 // SAFETY: as below.
                 let landed = unsafe { land(local, Span { ptr: at, len: len as usize }) };
@@ -184,18 +236,13 @@ impl Remote {
         entry: &QpEntry,
         request: &sq::Request<'_>,
         len: u64,
-    ) -> Option<(&Region, u64)> {
+    ) -> Option<(&Region, Option<Arc<Window>>, u64)> {
         let wqe = request.wqe;
         let version = pair.theirs.version(wqe.rkey)?;
-        let is_it = |place: &Option<Region>| {
-            place.as_ref().is_some_and(|r| r.key == wqe.rkey && r.told.version == version)
-        };
-        let at = match &self.regions {
-            [first, _] if is_it(first) => 0,
-            [_, second] if is_it(second) => 1,
-            _ => self.learn(pair, wqe.rkey, version)?,
-        };
-        let region = self.regions[at].as_ref()?;
+        if self.regions.get(wqe.rkey, version).is_none() {
+            self.learn(pair, wqe.rkey);
+        }
+        let region = self.regions.get(wqe.rkey, version)?;
         let access = match wqe.op {
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
@@ -206,18 +253,57 @@ impl Remote {
         if !allowed || !same_domain {
             return None;
         }
-        region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+        let window = match &region.window {
+            // The pair keeps it as long as it is valid.
+            Some(window) => Some(window.upgrade()?),
+            None => None,
+        };
+        region.told.offset(wqe.remote_addr, len).map(|offset| (region, window, offset))
     }
 
-    /// Looks a region up, and forgets the one that was learnt before the last; where it is
-    /// now, if it is still of this version.
+    /// Looks a region up.
     #[cold]
-    fn learn(&mut self, pair: &Pair, key: u32, version: u32) -> Option<usize> {
-        let told = pair.theirs.find(key)?;
-        let is_same = told.version == version;
-        let window = pair.window(key, &told);
-        self.regions.rotate_right(1);
-        self.regions[0] = Some(Region { key, told, window });
-        is_same.then_some(0)
+    fn learn(&mut self, pair: &Pair, key: u32) {
+        let Some(told) = pair.theirs.find(key) else { return };
+        let window = pair.window(key, &told).map(|window| Arc::downgrade(&window));
+        let is_valid = |other: &Region| pair.theirs.version(other.key) == Some(other.told.version);
+        self.regions.put(Region { key, told, window }, is_valid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(key: u32, version: u32) -> Region {
+        Region { key, told: Told { version, ..Told::default() }, window: None }
+    }
+
+    #[test]
+    fn regions_in_turn_are_all_known_up_to_the_limit() {
+        let mut regions = Regions::default();
+        assert!(regions.get(0, 0).is_none());
+        let most = Regions::MOST as u32;
+        // As keys are: an index below a part that varies.
+        let keys: Vec<u32> = (0..most).map(|index| index | (index * 7919) << 18).collect();
+        keys.iter().for_each(|key| regions.put(region(*key, 1), |_| true));
+        assert!(keys.iter().all(|key| regions.get(*key, 1).is_some()));
+        assert!(keys.iter().all(|key| regions.get(*key, 2).is_none()), "another registration");
+        regions.put(region(keys[0] + most, 1), |_| true);
+        assert!(regions.get(keys[0], 1).is_none(), "it has given its place");
+        assert!(keys[1..].iter().all(|key| regions.get(*key, 1).is_some()));
+        assert_eq!(regions.0.len(), Regions::MOST);
+    }
+
+    #[test]
+    fn what_is_registered_anew_takes_no_more_places() {
+        let mut regions = Regions::default();
+        for key in 0..1000 {
+            regions.put(region(key, 1), |_| false);
+            assert!(regions.get(key, 1).is_some());
+        }
+        regions.put(region(999, 2), |_| true);
+        assert!(regions.get(999, 1).is_none() && regions.get(999, 2).is_some());
+        assert_eq!(regions.0.len(), Regions::FIRST);
     }
 }

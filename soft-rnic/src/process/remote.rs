@@ -30,7 +30,7 @@ use crate::requester::{Line, Outcome, SqParts};
 use crate::responder::Reply;
 use crate::sq::{self, Op, Pending, Sq, Wait};
 
-use super::one_sided::{Access, Region};
+use super::one_sided::{Access, Regions};
 use super::out::{COPIED, Out};
 use super::pair::Pair;
 use super::ring::{
@@ -59,8 +59,8 @@ pub(crate) struct Remote {
     next: u32,
     /// Requests from the head of the queue on that were sent.
     sent: u32,
-    /// The regions that it named last: data go to one, and what tells of them to another.
-    pub(super) regions: [Option<Region>; 2],
+    /// The peer's regions that were named.
+    pub(super) regions: Regions,
 }
 
 /// What became of a try to send a request.
@@ -82,7 +82,7 @@ impl Remote {
             psn: 0,
             next: 0,
             sent: 0,
-            regions: [None, None],
+            regions: Regions::default(),
         }
     }
 
@@ -496,7 +496,7 @@ impl Qp {
         let _ = remote.reclaim(pending);
         remote.go_back();
         // Its memory is kept as long as it is mapped.
-        remote.regions = [None, None];
+        remote.regions.clear();
         sq.requester.waits = None;
         self.run_pending(&mut sq, after, false);
     }
