@@ -66,6 +66,7 @@ mod abroad;
 mod barrier;
 mod bell;
 mod directory;
+mod errand;
 mod forked;
 mod full;
 mod gather;

@@ -9,8 +9,8 @@ use verbs_sys::ibv_sge;
 use crate::limits::{self, MAX_SGE};
 use crate::memory::{Span, Spans};
 
+use super::errand::Fetch;
 use super::incoming::{Side, carries_data};
-use super::memory::{Way, attach};
 use super::region::Window;
 use super::ring::{BODY, DATA, Place, Request};
 
@@ -20,36 +20,35 @@ pub(super) struct Scratch {
     pub(super) room: Spans,
     /// A list of pieces, as it was read: its sender can change it at any time.
     list: [ibv_sge; MAX_SGE as usize],
-    /// Data that had to be fetched from memory that cannot be mapped.
-    pub(super) fetched: Vec<u8>,
 }
 
 impl Scratch {
-    /// Bytes that are kept for the next message that has to be fetched.
-    const KEPT: usize = 4 << 20;
-
     pub(super) fn new() -> Scratch {
         let none = ibv_sge { addr: 0, length: 0, lkey: 0 };
         let list = [none; MAX_SGE as usize];
-        Scratch { local: Spans::new(), room: Spans::new(), list, fetched: Vec::new() }
-    }
-
-    /// Gives back what only a very long message needed.
-    #[inline]
-    pub(super) fn tidy(&mut self) {
-        if self.fetched.len() > Self::KEPT {
-            self.fetched = Vec::new();
-        }
+        Scratch { local: Spans::new(), room: Spans::new(), list }
     }
 }
 
+/// Bytes that are kept for the next message that has to be fetched.
+const KEPT: usize = 4 << 20;
+
+/// Whether the data of a message are at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gathered {
+    There,
+    /// They have to be fetched first.
+    Later,
+    Never,
+}
+
 impl Side {
-    /// Finds the data of a message. False if they cannot be read.
-    pub(super) fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> bool {
+    /// Finds the data of a message.
+    pub(super) fn gather(&mut self, request: &Request, scratch: &mut Scratch) -> Gathered {
         let local = &mut scratch.local;
         local.clear();
         if !carries_data(request) || request.len == 0 {
-            return true;
+            return Gathered::There;
         }
         let len = request.len as usize;
         let offset = request.body[0] as usize;
@@ -58,35 +57,42 @@ impl Side {
                 // The request is a copy of ours, and stays where it is.
                 let ptr = request.body.as_ptr().cast::<u8>().cast_mut();
                 local.push(Span { ptr, len });
-                true
+                Gathered::There
             }
             Place::Data if offset <= DATA as usize && len <= DATA as usize - offset => {
                 // SAFETY: within the ring of data.
                 let ptr = unsafe { self.pair.incoming.data().add(offset) };
                 local.push(Span { ptr, len });
-                true
+                Gathered::There
             }
             Place::Regions => self.gather_regions(request, offset, scratch),
-            _ => false,
+            _ => Gathered::Never,
         }
     }
 
     /// Finds the pieces of a message in the sender's regions.
-    fn gather_regions(&mut self, request: &Request, offset: usize, scratch: &mut Scratch) -> bool {
-        let Scratch { local, list, fetched, .. } = scratch;
-        let Some(list) = self.read_list(offset, request.body[1], list) else { return false };
+    fn gather_regions(
+        &mut self,
+        request: &Request,
+        offset: usize,
+        scratch: &mut Scratch,
+    ) -> Gathered {
+        let Scratch { local, list, .. } = scratch;
+        let Some(list) = self.read_list(offset, request.body[1], list) else {
+            return Gathered::Never;
+        };
         let total: u64 = list.iter().map(|sge| u64::from(sge.length)).sum();
         // Nothing is fetched, nor room made for it, that is not as it was said to be.
         if total != u64::from(request.len) || total > limits::MAX_MESSAGE {
-            return false;
+            return Gathered::Never;
         }
         for sge in list {
             match self.piece(sge) {
                 Some(ptr) => local.push(Span { ptr, len: sge.length as usize }),
-                None => return self.fetch(list, total as usize, local, fetched),
+                None => return self.fetched(request, list, total as usize, local),
             }
         }
-        true
+        Gathered::There
     }
 
     /// Reads a list of pieces, once.
@@ -120,38 +126,41 @@ impl Side {
         self.window.as_ref()?.1.at(offset, sge.length.into())
     }
 
-    /// Fetches a message that lies in memory which cannot be mapped.
-    fn fetch(
+    /// A message that lies in memory which cannot be mapped.
+    fn fetched(
         &mut self,
+        request: &Request,
         list: &[ibv_sge],
         len: usize,
         local: &mut Spans,
-        fetched: &mut Vec<u8>,
-    ) -> bool {
-        if !self.pair.attaches || self.pair.has_gone() || !make_room(fetched, len) {
-            return false;
-        }
-        let mut rest = &mut fetched[..len];
-        for sge in list {
-            let Some(told) = self.pair.theirs.find(sge.lkey) else { return false };
-            let Some(at) = told.offset(sge.addr, sge.length.into()) else { return false };
-            let Some(to) = rest.split_off_mut(..sge.length as usize) else { return false };
-            let (from, len) = (told.addr.wrapping_add(at), to.len());
-            let to = [Span { ptr: to.as_mut_ptr(), len }];
-            // SAFETY: the bytes are ours.
-            if unsafe { attach(self.pair.pid, Way::From, &to, from, len) }.is_err() {
-                return false;
+    ) -> Gathered {
+        match core::mem::take(&mut self.fetch) {
+            Fetch::Over(index, bytes) if index == self.requests => {
+                let Some(bytes) = bytes.filter(|bytes| bytes.len() >= len) else {
+                    return Gathered::Never;
+                };
+                self.buffer = bytes;
+                local.clear();
+                local.push(Span { ptr: self.buffer.as_mut_ptr(), len });
+                Gathered::There
             }
+            _ if self.want(request, list, len) => Gathered::Later,
+            _ => Gathered::Never,
         }
-        local.clear();
-        local.push(Span { ptr: fetched.as_mut_ptr(), len });
-        true
+    }
+
+    /// Gives back what only a very long message needed.
+    #[inline]
+    pub(super) fn tidy(&mut self) {
+        if self.buffer.len() > KEPT {
+            self.buffer = Vec::new();
+        }
     }
 }
 
 /// Makes a buffer as long as a message, if there is memory for it: its length is what
 /// another process says. What the buffer holds is written over.
-fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
+pub(super) fn make_room(buffer: &mut Vec<u8>, len: usize) -> bool {
     let more = len.saturating_sub(buffer.len());
     if buffer.try_reserve_exact(more).is_err() {
         return false;

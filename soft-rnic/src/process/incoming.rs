@@ -26,7 +26,8 @@ use crate::sq::{Op, Wqe};
 use super::Neighbours;
 use super::barrier::{has_failed, heavy, is_asymmetric, light};
 use super::directory::Inside;
-use super::gather::Scratch;
+use super::errand::{Errand, Fetch};
+use super::gather::{Gathered, Scratch};
 use super::pair::Pair;
 use super::region::Window;
 use super::ring::{
@@ -52,11 +53,13 @@ const KEPT: usize = 2_048;
 /// What is at work on all that others send; under a lock.
 #[derive(Default)]
 pub(crate) struct Drain {
-    sides: Vec<Side>,
+    pub(super) sides: Vec<Side>,
     qps: Vec<Option<Arc<Qp>>>,
     pub(super) scratch: Option<Box<Scratch>>,
     /// A process does not keep the rules: it has to be buried.
     broken: bool,
+    /// There are errands that nobody runs.
+    pub(super) wants: bool,
 }
 
 impl core::fmt::Debug for Drain {
@@ -68,7 +71,7 @@ impl core::fmt::Debug for Drain {
 /// What this process reads of one other.
 pub(super) struct Side {
     pub(super) pair: Arc<Pair>,
-    requests: u32,
+    pub(super) requests: u32,
     replies_read: u32,
     replies: Replies,
     /// Requests wait until the other process has taken replies, and it knows.
@@ -79,6 +82,10 @@ pub(super) struct Side {
     said: bool,
     /// Region of the sender that was used last.
     pub(super) window: Option<(u32, Arc<Window>)>,
+    /// What the next request waits for.
+    pub(super) fetch: Fetch,
+    /// Where the last message lies that had to be fetched.
+    pub(super) buffer: Vec<u8>,
 }
 
 impl Drain {
@@ -92,6 +99,8 @@ impl Drain {
             held: None,
             said: false,
             window: None,
+            fetch: Fetch::Nothing,
+            buffer: Vec::new(),
         });
     }
 
@@ -115,6 +124,8 @@ impl Drain {
     /// answered. One that has let go of us and goes on writing is not heard for ever.
     pub(crate) fn run_out(&mut self, device: &Device, pair: &Arc<Pair>, after: &mut After) {
         let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
+        // There is nothing to be fetched any more.
+        self.give_up(pair);
         let _ = (0..LEFT).all(|_| self.run_of(device, after, is_it));
     }
 
@@ -124,7 +135,7 @@ impl Drain {
         after: &mut After,
         is_wanted: impl Fn(&Side) -> bool,
     ) -> bool {
-        let Drain { sides, qps, scratch, broken } = self;
+        let Drain { sides, qps, scratch, broken, wants } = self;
         if qps.is_empty() {
             qps.resize(KEPT, None);
         }
@@ -136,7 +147,11 @@ impl Drain {
             }
             let mut kept = Kept { device, qps };
             match side.run(&mut kept, scratch, after) {
-                Ok(did) => any |= did,
+                Ok(did) => {
+                    any |= did;
+                    *wants |= side.fetch.is_wanted();
+                    side.tidy();
+                }
                 // The helper finds out, and buries it.
                 Err(Broken) => {
                     side.pair.declare_dead();
@@ -144,7 +159,6 @@ impl Drain {
                 }
             }
         }
-        scratch.tidy();
         any
     }
 
@@ -231,6 +245,9 @@ impl Side {
         scratch: &mut Scratch,
         after: &mut After,
     ) -> Result<bool, Broken> {
+        if self.fetch.is_awaited() {
+            return Ok(false);
+        }
         let first = self.requests;
         let mut published = first;
         let mut request = Request::default();
@@ -333,7 +350,15 @@ impl Side {
             let (verdict, value) = match &mut session {
                 _ if slot_of(request.from) != self.pair.slot => (Verdict::Silence, 0),
                 None => (Verdict::Silence, 0),
-                Some(session) => self.execute(session, request, scratch, &mut writer, after),
+                Some(session) => {
+                    match self.execute(session, request, scratch, &mut writer, after) {
+                        Some(executed) => executed,
+                        None => {
+                            self.say_held();
+                            return Ok(false);
+                        }
+                    }
+                }
             };
             if verdict != Verdict::Done && is_missed(request, session.as_ref()) {
                 // Relaxed: a statistic.
@@ -352,7 +377,7 @@ impl Side {
         Ok(is_there)
     }
 
-    /// Executes a request; what to reply.
+    /// Executes a request; what to reply, unless its data have to be fetched first.
     fn execute<'a>(
         &mut self,
         session: &mut Session<'a>,
@@ -360,35 +385,39 @@ impl Side {
         scratch: &mut Scratch,
         writer: &mut CqWriter<'a>,
         after: &mut After,
-    ) -> (Verdict, u64) {
+    ) -> Option<(Verdict, u64)> {
         let transport = session.peer.transport;
         if (transport == Transport::Ud) != (request.what == What::Datagram) {
-            return (Verdict::Silence, 0);
+            return Some((Verdict::Silence, 0));
         }
         let reliable = transport.is_reliable();
         let expected = request.generation == session.responder.generation
             && request.number == session.responder.number;
         if reliable && !expected {
-            return (Verdict::Silence, 0);
+            return Some((Verdict::Silence, 0));
         }
         let there = is_elsewhere(request).then(|| Arc::clone(&self.pair));
         let reading = there.as_deref().map(|pair| read_there(pair, request));
         if matches!(reading, Some(None)) {
-            return (Verdict::Silence, 0);
+            return Some((Verdict::Silence, 0));
         }
         // Nobody fetches what has to be sent again, or is dropped.
         if reading.is_some() && session.has_no_receive(request.from) {
             let rnr = Verdict::Rnr(session.responder.min_rnr_timer);
-            return (if reliable { rnr } else { Verdict::Silence }, 0);
+            return Some((if reliable { rnr } else { Verdict::Silence }, 0));
         }
         if reading.is_some() && session.drops(request.len.into()) {
-            return (Verdict::Silence, 0);
+            return Some((Verdict::Silence, 0));
         }
         if transport == Transport::Ud && u64::from(request.len) > limits::MTU {
-            return (Verdict::Silence, 0);
+            return Some((Verdict::Silence, 0));
         }
-        if !self.gather(request, scratch) {
-            return (Verdict::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0);
+        match self.gather(request, scratch) {
+            Gathered::There => {}
+            Gathered::Later => return None,
+            Gathered::Never => {
+                return Some((Verdict::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0));
+            }
         }
         let mut value = 0_u64;
         let wqe = wqe(request);
@@ -423,7 +452,7 @@ impl Side {
         if verdict == Verdict::Done {
             session.responder.number = session.responder.number.wrapping_add(1);
         }
-        (verdict, value)
+        Some((verdict, value))
     }
 
     /// Replies; one that says "done" may stand for those before it.
@@ -471,7 +500,7 @@ fn is_elsewhere(request: &Request) -> bool {
 
 /// Says that a message is read where it lies, until this is dropped. `None` if its sender
 /// waits for it no more: it was flushed, and the memory is the program's again.
-fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
+pub(super) fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
     let inside = Inside::of(&pair.outgoing.reads, pair.spares_barriers);
     pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
 }
@@ -523,14 +552,14 @@ fn address(request: &Request) -> (Address, u32) {
 
 impl Device {
     /// Takes what others have sent, unless somebody is at it.
-    pub(crate) fn drain_from_poll(&self) {
+    pub(crate) fn drain_from_poll(self: &Arc<Device>) {
         let Some(neighbours) = &self.neighbours else { return };
         neighbours.saw_poll();
         self.drain();
     }
 
     /// Takes what others have sent; whether there was anything.
-    pub(crate) fn drain(&self) -> bool {
+    pub(crate) fn drain(self: &Arc<Device>) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
         let mut any = false;
         loop {
@@ -551,7 +580,7 @@ impl Device {
 
     /// Takes what others have sent, or lets whoever is at it look once more; whether
     /// there was anything, as far as we know.
-    pub(super) fn drain_or_have_drained(&self) -> bool {
+    pub(super) fn drain_or_have_drained(self: &Arc<Device>) -> bool {
         let Some(neighbours) = &self.neighbours else { return false };
         if let Some(drain) = neighbours.drain.try_lock() {
             let any = self.drain_with(neighbours, drain);
@@ -567,7 +596,11 @@ impl Device {
         self.drain()
     }
 
-    fn drain_with(&self, neighbours: &Neighbours, mut drain: Guard<'_, Drain>) -> bool {
+    fn drain_with(
+        self: &Arc<Device>,
+        neighbours: &Neighbours,
+        mut drain: Guard<'_, Drain>,
+    ) -> bool {
         let mut after = After::default();
         if neighbours.look_again.load(Ordering::Relaxed) {
             // AcqRel: what was put before it was asked for is seen.
@@ -576,12 +609,40 @@ impl Device {
         let knew = has_failed();
         let any = drain.run(self, &mut after);
         let broken = core::mem::take(&mut drain.broken);
+        let errand = drain.errand();
         drop(drain);
         // There is something that the helper has to know.
         if broken || knew != has_failed() {
             neighbours.poke();
         }
         after.run();
-        any
+        let Some(errand) = errand else { return any };
+        self.have_run(neighbours, errand);
+        true
+    }
+
+    /// Has an errand run: by this thread, unless others rely on it.
+    #[cold]
+    fn have_run(self: &Arc<Device>, neighbours: &Neighbours, errand: Box<Errand>) {
+        if !neighbours.helper_works() {
+            self.run_errand(*errand);
+            return;
+        }
+        let (device, pair) = (Arc::clone(self), Arc::clone(errand.pair()));
+        let builder = std::thread::Builder::new().name("soft-rnic-fetch".into());
+        let run = move || {
+            device.run_errand(*errand);
+            while device.drain() {}
+        };
+        if builder.spawn(run).is_err() {
+            neighbours.drain.lock().give_up(&pair);
+        }
+    }
+
+    fn run_errand(&self, mut errand: Errand) {
+        let is_there = errand.run();
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.drain.lock().is_over(errand, is_there);
+        }
     }
 }

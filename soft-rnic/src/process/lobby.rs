@@ -258,16 +258,10 @@ impl Lobby {
         let (told, accepted) = known.theirs.take().filter(|(told, _)| told.pid == told_to)?;
         let ours = known.ours.take()?;
         self.known.remove(&slot);
-        let proof = told.words.proof;
-        let attaches = match proof.check(told.pid) {
-            Ok(()) => true,
-            // It has ended since, or runs another program: there is nobody to meet.
-            Err(Errno::FAULT | Errno::SRCH) => return None,
-            Err(error) => {
-                memory::note_refusal(told.pid, error);
-                false
-            }
-        };
+        // It has ended since, or runs another program: there is nobody to meet.
+        if has_gone(&told.pidfd, [&ours.socket, &accepted]) {
+            return None;
+        }
         Some(Parts {
             slot,
             pid: told.pid,
@@ -278,8 +272,7 @@ impl Lobby {
             doorbell: told.doorbell,
             socket: ours.socket,
             accepted,
-            attaches,
-            proof,
+            proof: told.words.proof,
         })
     }
 
@@ -381,6 +374,8 @@ fn read(socket: &OwnedFd) -> Result<Told, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::pair::Pair;
+    use crate::process::tests::unfilled::Unfilled;
 
     fn here() -> Here {
         Here::claim(1, 2).unwrap()
@@ -416,8 +411,8 @@ mod tests {
         assert_eq!(complete.iter().map(|parts| parts.slot).collect::<Vec<_>>(), [here.slot]);
     }
 
-    /// How many are met when somebody in this process tells of itself with such a proof.
-    fn met(proof: impl Fn(Proof) -> Proof) -> usize {
+    /// Who is met when somebody in this process tells of itself with such a proof.
+    fn met(proof: impl Fn(Proof) -> Proof) -> (Here, Pair) {
         let (here, mut lobby) = (here(), Lobby::default());
         let words = here.words();
         let told = Words { proof: proof(words.proof), ..words };
@@ -427,16 +422,36 @@ mod tests {
         let files = [here.directory.file().unwrap(), rings.file().unwrap()];
         let said = [files[0], files[1], here.doorbell.as_fd()];
         send(&socket, &told.to_bytes(), &said).unwrap();
-        lobby.take_in(&here).len()
+        let [parts] = <[Parts; 1]>::try_from(lobby.take_in(&here)).unwrap();
+        (here, Pair::new(parts))
     }
 
     #[test]
-    fn who_runs_another_program_since_is_not_met() {
-        assert_eq!(met(|proof| proof), 1);
+    fn who_runs_another_program_since_is_not_attached_to() {
+        let (_here, it) = met(|proof| proof);
+        assert!(it.attaches() && !it.is_dead());
         // Another program has something else there, or nothing.
-        assert_eq!(met(|proof| Proof { value: !proof.value, ..proof }), 0);
-        assert_eq!(met(|proof| Proof { addr: 8, ..proof }), 0);
+        let others = [
+            met(|proof| Proof { value: !proof.value, ..proof }),
+            met(|proof| Proof { addr: 8, ..proof }),
+        ];
+        assert!(others.iter().all(|(_here, other)| !other.attaches() && other.is_dead()));
         assert_eq!(memory::refused_memory(), None);
+    }
+
+    /// What it says may be a page that it does not fill until it likes.
+    #[test]
+    fn nobody_waits_in_the_lobby_for_what_another_process_has_in_its_memory() {
+        let Some(page) = Unfilled::new() else { return };
+        let addr = page.addr();
+        let (done, met_it) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let (_here, pair) = met(|proof| Proof { addr, ..proof });
+            let _ = done.send(pair.is_dead());
+        });
+        let is_dead = met_it.recv_timeout(std::time::Duration::from_secs(60));
+        page.fill();
+        assert_eq!(is_dead, Ok(false));
     }
 
     fn connection() -> (OwnedFd, OwnedFd) {

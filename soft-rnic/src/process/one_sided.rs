@@ -187,7 +187,7 @@ impl Qp {
             return Access::Judge;
         }
         let way = if request.wqe.op == Op::Read { Way::From } else { Way::Into };
-        if !pair.attaches || pair.has_gone() {
+        if !pair.attaches() || pair.has_gone() {
             return Access::Ended(self.unattached(parts, pair, len));
         }
         let there = region.told.addr.wrapping_add(offset);
@@ -221,7 +221,7 @@ impl Qp {
     /// Memory that is neither mapped nor attached to.
     #[cold]
     fn unattached(&self, parts: &mut SqParts<'_>, pair: &Pair, len: u64) -> Outcome {
-        if pair.has_gone() || !self.transport.is_reliable() {
+        if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
             return self.lost(parts, len);
         }
         Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR)

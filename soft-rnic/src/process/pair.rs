@@ -8,10 +8,11 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::lock::{Lock, Padded};
@@ -20,7 +21,7 @@ use super::barrier::{is_asymmetric, light};
 use super::bell::ring;
 use super::directory::{Directory, Told};
 use super::mapped::Mapped;
-use super::memory::Proof;
+use super::memory::{Proof, note_refusal};
 use super::region::Window;
 use super::ring::{Requests, Rings};
 
@@ -42,8 +43,8 @@ pub(crate) struct Pair {
     /// The connection over which we have told it of us, and that over which it has.
     pub(crate) socket: OwnedFd,
     pub(crate) accepted: OwnedFd,
-    /// Its memory can be reached by cross-memory attach.
-    pub(crate) attaches: bool,
+    /// Whether its memory can be reached by cross-memory attach, as far as it was tried.
+    attaches: OnceLock<bool>,
     proof: Proof,
     /// It executes our barriers, where it needs them.
     pub(crate) spares_barriers: bool,
@@ -108,14 +109,13 @@ pub(crate) struct Parts {
     pub(crate) doorbell: OwnedFd,
     pub(crate) socket: OwnedFd,
     pub(crate) accepted: OwnedFd,
-    pub(crate) attaches: bool,
     pub(crate) proof: Proof,
 }
 
 impl Pair {
     pub(crate) fn new(parts: Parts) -> Pair {
         let Parts { slot, pid, pidfd, theirs, incoming, outgoing, .. } = parts;
-        let Parts { doorbell, socket, accepted, attaches, proof, .. } = parts;
+        let Parts { doorbell, socket, accepted, proof, .. } = parts;
         let spares_barriers = is_asymmetric() && theirs.has_barriers.load(Ordering::Relaxed) == 1;
         let sweep_at = (WINDOWS, WINDOW_BYTES);
         let windows = Windows { by_key: HashMap::new(), bytes: 0, sweep_at };
@@ -129,7 +129,7 @@ impl Pair {
             doorbell,
             socket,
             accepted,
-            attaches,
+            attaches: OnceLock::new(),
             proof,
             spares_barriers,
             dead: AtomicBool::new(false),
@@ -165,6 +165,24 @@ impl Pair {
     /// us. It does not access our memory any more, nor write into its rings.
     pub(crate) fn has_gone(&self) -> bool {
         has_gone(&self.pidfd, [&self.socket, &self.accepted])
+    }
+
+    /// Whether its memory can be reached by cross-memory attach. That is found out by whoever
+    /// wants to, and not when it is met: it reads in that memory, which takes as long as the
+    /// process likes (a page may be its own to fill), and others are waiting to be met.
+    pub(crate) fn attaches(&self) -> bool {
+        *self.attaches.get_or_init(|| match self.proof.check(self.pid) {
+            Ok(()) => true,
+            // It has ended since, or runs another program.
+            Err(Errno::FAULT | Errno::SRCH) => {
+                self.declare_dead();
+                false
+            }
+            Err(error) => {
+                note_refusal(self.pid, error);
+                false
+            }
+        })
     }
 
     /// Whether its memory is still that which it has told of, as far as it can be reached:

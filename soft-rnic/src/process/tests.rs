@@ -17,6 +17,7 @@ mod full;
 mod halves;
 mod reading;
 mod room;
+pub(super) mod unfilled;
 mod windows;
 
 /// The slots of the peers that are made up, one for each test: any but this process's.
@@ -107,8 +108,7 @@ impl Wild {
             socket,
             accepted,
             doorbell: rung,
-            attaches: true,
-            proof: memory::Proof { addr: 0, value: 0 },
+            proof: memory::Proof::for_tests(),
         }));
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));

@@ -1,7 +1,7 @@
 //! Long messages, which the receiver reads where they lie.
 
 use super::*;
-use crate::process::ring::{Verdict, WANTS_REPLY, reply_at};
+use crate::process::ring::{Place, Verdict, WANTS_REPLY, reply_at};
 
 /// Posts a message that is not copied before it is received; its region.
 fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
@@ -23,6 +23,25 @@ fn post_long_send(qp: &Arc<Qp>) -> *mut ibv_mr {
 /// What becomes of a message of `len` bytes that is said to lie in these pieces of the
 /// sender's regions.
 fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Verdict {
+    ask(peer, qp, list, len);
+    run(peer);
+    verdict(peer).unwrap()
+}
+
+fn run(peer: &mut Wild) {
+    let mut after = After::default();
+    peer.drain.run(&crate::device::default_device(), &mut after);
+    after.run();
+}
+
+/// What the first request was answered with.
+fn verdict(peer: &Wild) -> Option<Verdict> {
+    reply_at(&peer.pair.outgoing, 0).unwrap().map(|reply| reply.verdict)
+}
+
+/// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions,
+/// or for none, with the request.
+fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
     let far = far(peer.pair.slot);
     peer.directory.qp(far).state.store(State::Rts as u32, Ordering::Relaxed);
     // SAFETY: the list is shorter than the ring of data.
@@ -30,15 +49,13 @@ fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Verdict {
         let to = peer.rings.data().cast::<ibv_sge>();
         core::ptr::copy_nonoverlapping(list.as_ptr(), to, list.len());
     }
-    let kinds = u32::from_le_bytes([0, WANTS_REPLY, 2, 1]);
+    let place = if list.is_empty() { Place::Body } else { Place::Regions };
+    let kinds = u32::from_le_bytes([0, WANTS_REPLY, place as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far) << 32;
     let generation = qp.responder.lock().generation.into();
     let n = list.len() as u64;
     let words = [u64::from(kinds) << 32, parties, generation, len << 32, 0, n, 0, 0];
     peer.rings.scribble_request(0, words);
-    let mut after = After::default();
-    peer.drain.run(&crate::device::default_device(), &mut after);
-    reply_at(&peer.pair.outgoing, 0).unwrap().unwrap().verdict
 }
 
 /// A piece of a region that there is none of: whoever looks for it says so.
@@ -83,7 +100,38 @@ fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
     let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 20);
     assert_eq!(verdict, Verdict::Refused(refused));
-    assert_eq!(peer.drain.scratch.unwrap().fetched.capacity(), 0);
+    assert_eq!(peer.drain.sides[0].buffer.capacity(), 0);
+}
+
+/// It may be a page that its process does not fill until it likes.
+#[test]
+fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
+    let Some(page) = unfilled::Unfilled::new() else { return };
+    let addr = page.addr();
+    let (done, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut slow = Wild::of(slot(26), rustix::process::getpid());
+        let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(26)));
+        slow.receive_from(&qp);
+        slow.directory.tell(1, &Told { length: 4_096, addr, ..Told::default() });
+        ask(&mut slow, &qp, &[ibv_sge { addr: 0, length: 4_096, lkey: 1 }], 4_096);
+        let (_process, mut other, qp) = met(slot(27));
+        ask(&mut other, &qp, &[], 4);
+        slow.drain.add(Arc::clone(&other.pair));
+        run(&mut slow);
+        let _ = done.send((verdict(&slow), verdict(&other)));
+        let mut errand = slow.drain.errand().unwrap();
+        run(&mut slow);
+        let is_there = errand.run();
+        slow.drain.is_over(*errand, is_there);
+        run(&mut slow);
+        let _ = done.send((verdict(&slow), verdict(&other)));
+    });
+    let wait = || heard.recv_timeout(Duration::from_secs(60));
+    let first = wait();
+    page.fill();
+    assert_eq!(first, Ok((None, Some(Verdict::Done))));
+    assert_eq!(wait(), Ok((Some(Verdict::Done), Some(Verdict::Done))));
 }
 
 #[test]
