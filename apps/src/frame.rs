@@ -54,6 +54,7 @@ pub(crate) fn read_rest<N: DeserializeOwned>(
 fn ended(error: std::io::Error, late: impl FnOnce() -> String) -> Failure {
     match is_late(error.kind()) {
         true => anyhow!(late()),
+        false if error.kind() == ErrorKind::UnexpectedEof => anyhow!(GONE),
         false => Failure::from(error).context(GONE),
     }
 }

@@ -387,15 +387,22 @@ fn lead(local: Local<'_>, plan: &Plan, wire: &mut Wire, until: Until) -> Result<
     let before = local.device.counters().ok();
     let mut end = end::connect(local, plan, wire)?;
     tracing::info!(qps = plan.qps, "joined");
+    measure(local, plan, &mut end, wire, until, before).map_err(|e| wire.cause(e))
+}
+
+/// Leads one measurement with the end that was joined.
+fn measure(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut Wire,
+    until: Until,
+    before: Option<Counters>,
+) -> Result<Vec<Line>> {
     let led = match until {
-        Until::Trips(trips) => {
-            lead::lead(plan, &mut end, wire, trips, local.spin).map(Led::from_latencies)
-        }
-        Until::Load(until) => {
-            rate::send(plan, &mut end, wire, until, local.spin).map(Led::from_rate)
-        }
+        Until::Trips(trips) => Led::from_latencies(lead::lead(plan, end, wire, trips, local.spin)?),
+        Until::Load(until) => Led::from_rate(rate::send(plan, end, wire, until, local.spin)?),
     };
-    let led = led.inspect_err(|e| wire.give_up(e))?;
     wire.tell(&Note::Done(Totals { sent: led.sent.clone() }))?;
     let (received, operations, missed) = match wire.hear()? {
         Note::Received { messages, operations, reordered, repeated, missed } => {
@@ -527,7 +534,7 @@ fn follow(
     let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;
     tracing::info!(qps = plan.qps, "joined");
     let lines = followed(local, &plan, &mut end, wire, before);
-    let mut lines = lines.inspect_err(|e| wire.give_up(e)).map_err(Refused::Failed)?;
+    let mut lines = lines.map_err(|e| Refused::Failed(wire.cause(e)))?;
     let after = local.device.counters().ok();
     for line in &mut lines {
         line.device = local.device.name().into();

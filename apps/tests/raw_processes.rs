@@ -120,25 +120,36 @@ fn a_killed_peer_ends_the_other_end() {
     if !connects_processes() {
         return;
     }
-    let forever = ["--size", "64", "--iterations", "100000000"];
-    for (op, more) in [
-        (&["--op", "send"][..], &[][..]),
-        (&["--op", "write", "--assume-in-order"], &[]),
-        (&["--op", "read"], &[]),
-        (&["--op", "send", "--transport", "ud"], &["--answer-timeout", "100"]),
+    for both in [
+        &["pingpong", "--op", "send"][..],
+        &["pingpong", "--op", "write", "--assume-in-order"],
+        &["pingpong", "--op", "write-imm"],
+        &["pingpong", "--op", "read"],
+        &["pingpong", "--op", "send", "--transport", "uc"],
+        &["pingpong", "--op", "send", "--transport", "ud"],
+        &["bench", "--op", "send"],
+        &["bench", "--op", "write"],
+        &["bench", "--op", "read"],
+        &["bench", "--op", "send", "--transport", "uc"],
+        &["bench", "--op", "send", "--transport", "ud"],
     ] {
+        let forever = match both[0] {
+            "pingpong" => ["--size", "64", "--iterations", "100000000"],
+            _ => ["--size", "64", "--seconds", "86400"],
+        };
         for kills_listener in [true, false] {
-            let both = [&["pingpong", "-v"], op].concat();
+            let both = [both, &["-v"]].concat();
             let (mut listener, address) = Running::listener(&both);
             let address = address.to_string();
-            let args = [&both, &forever[..], more, &["--connect", &address]].concat();
+            let args = [&both, &forever[..], &["--connect", &address]].concat();
             let mut connector = Running::command(&args);
             listener.wait_for("joined");
             connector.wait_for("joined");
             let (killed, survivor) =
                 if kills_listener { (listener, connector) } else { (connector, listener) };
             killed.kill();
-            survivor.ended().assert_failed(1, &[]);
+            let says = ["the other end has gone: look why it has ended, and start both again"];
+            survivor.ended().assert_failed(1, &says);
         }
     }
 }

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_conn::verbs_safe::{
-    CompletionBatch, CompletionQueue, PeerId, QueueId, RecvQueue, SendOp, SendQueue,
+    CompletionBatch, CompletionQueue, PeerId, QueueId, RecvQueue, SendOp, SendQueue, TakeError,
 };
 
-use super::wire::{Note, Wire};
+use super::wire::{LOST, Note, UNRECEIVED, Wire};
+use crate::outcome::Failure;
 
 /// No living peer takes longer for one answer, and no device for one completion.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,7 +56,7 @@ impl Watch {
     /// What [`looks`](Self::looks) says of a thread that gives way to nobody.
     const LOOKS: u32 = 16;
     /// Looks at the wire cost a system call.
-    const LOOK: Duration = Duration::from_millis(10);
+    pub(super) const LOOK: Duration = Duration::from_millis(10);
 
     pub(super) fn new(spin: bool) -> Watch {
         Watch { polls: 0, yields: !spin, since: None, next_look: None }
@@ -353,7 +354,7 @@ impl Outbox {
             let at = self.index.of(completion.queue_id());
             let Some(sending) = self.queues.get_mut(at) else { continue };
             if let Some(error) = completion.error() {
-                return Err(error).context("the peer was lost");
+                return Err(error).context(LOST);
             }
             self.awaited = self.awaited.saturating_sub(1);
             let before = sending.queue.retired_total();
@@ -421,6 +422,16 @@ impl Receiving {
     }
 }
 
+/// A receive that has failed, by what the device says of it.
+#[cold]
+fn unreceived(error: TakeError) -> Failure {
+    let error = match error {
+        TakeError::Failed { error, .. } => Failure::from(error),
+        other => other.into(),
+    };
+    error.context(UNRECEIVED)
+}
+
 /// What has arrived.
 #[derive(Debug)]
 pub(super) struct Arrival<'a> {
@@ -478,7 +489,7 @@ impl Inbox {
             receiving.repost(self.repost_batch)?;
             let source = if self.datagrams { completion.src_qp() } else { None };
             let (qp_num, imm) = (source.unwrap_or(completion.qp_num()), completion.imm());
-            let message = receiving.queue.take(completion).context("a receive failed")?;
+            let message = receiving.queue.take(completion).map_err(unreceived)?;
             let shown = each(Arrival { queue: position, qp_num, imm, bytes: &message });
             receiving.free.extend(receiving.queue.reclaim(message));
             shown?;

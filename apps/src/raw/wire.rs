@@ -4,14 +4,16 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rdma_conn::handshake::Stream;
+use rdma_conn::verbs_safe::{WcError, WcStatus};
 use serde::{Deserialize, Serialize};
 
 use super::report::Line;
 use crate::frame::{self, GONE, is_late};
+use crate::outcome::Failure;
 
 /// The longest note, in bytes.
 const MAX_NOTE: usize = 16_384;
@@ -56,6 +58,28 @@ impl Totals {
     }
 }
 
+/// What an end that does not go on has said.
+enum LastWords {
+    Why(String),
+    /// Nothing, and it lives; or what follows from the failure here.
+    Nothing,
+    /// It has ended.
+    Gone,
+}
+
+/// Of a queue pair that does not work any more, for whatever reason.
+pub(super) const LOST: &str = "the peer was lost";
+pub(super) const UNRECEIVED: &str = "a receive failed";
+
+/// Whether what an end says is what any end sees of a failure at the other one.
+fn is_symptom(why: &str) -> bool {
+    ["the other end: ", LOST, UNRECEIVED].iter().any(|symptom| why.starts_with(symptom))
+}
+
+const ENDED: &str = "the other end has gone: look why it has ended, and start both again";
+/// How long an end that has failed looks for the cause at the other.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 impl Wire {
     /// The stream to another process.
     pub(super) fn tcp(stream: TcpStream) -> Result<Wire> {
@@ -91,11 +115,59 @@ impl Wire {
         }
     }
 
+    /// Tells the other end of a failure, and looks there for its cause: who has gone, or has
+    /// failed before, breaks queue pairs here.
+    pub(super) fn cause(&mut self, failure: Failure) -> Failure {
+        self.give_up(&failure);
+        let is_gone = failure.to_string() == GONE;
+        let is_lost = failure.downcast_ref().is_some_and(|error: &WcError| {
+            [WcStatus::RETRY_EXC, WcStatus::WR_FLUSH, WcStatus::REM_OP, WcStatus::REM_ACCESS]
+                .contains(&error.status)
+        });
+        if !is_gone && !is_lost {
+            return failure;
+        }
+        match self.last_words() {
+            LastWords::Why(why) => anyhow!("the other end: {why}"),
+            LastWords::Gone if is_gone => anyhow!(ENDED),
+            LastWords::Gone => failure.context(ENDED),
+            LastWords::Nothing => failure,
+        }
+    }
+
+    /// What the other end says last.
+    fn last_words(&mut self) -> LastWords {
+        let end = Instant::now() + LAST_WORDS;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut first = [0];
+            // No time at all would be for ever.
+            let ready = self.set_timeout(left.max(Duration::from_millis(1)));
+            match ready.and_then(|()| self.read(&mut first)) {
+                Ok(1..) => {}
+                Err(e) if is_timeout(e.kind()) && !left.is_zero() => continue,
+                Err(e) if is_timeout(e.kind()) => return LastWords::Nothing,
+                _ => return LastWords::Gone,
+            }
+            match self.hear_after(first[0]) {
+                Ok(Note::Failed(why)) if is_symptom(&why) => return LastWords::Nothing,
+                Ok(Note::Failed(why)) => return LastWords::Why(why),
+                // What it had to say before; but who never stops has no cause to tell.
+                Ok(_) if !left.is_zero() => {}
+                Ok(_) => return LastWords::Nothing,
+                Err(_) => return LastWords::Gone,
+            }
+        }
+    }
+
     /// Waits for what the other end says.
     pub(super) fn hear(&mut self) -> Result<Note> {
         self.set_timeout(PATIENCE)?;
         let mut first = [0];
-        self.read_exact(&mut first).context(GONE)?;
+        match self.read_exact(&mut first) {
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => bail!(GONE),
+            read => read.context(GONE)?,
+        }
         self.hear_after(first[0])
     }
 
