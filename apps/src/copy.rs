@@ -15,13 +15,17 @@ mod receive;
 mod send;
 mod shelf;
 mod source;
+mod tally;
 mod wire;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{Config, Incoming, Listener};
 use rdma_conn::send_recv::{ConnectError, Transport};
@@ -30,11 +34,12 @@ use serde::Serialize;
 use crate::args::{Common, Copy, Ends};
 use crate::bench::{bytes, right_aligned};
 use crate::outcome::{Outcome, printable, usage};
-use crate::{progress, session};
+use crate::{progress, session, signals};
 use place::Root;
 use receive::Received;
-use send::{Done, Source};
+use send::{Done, Source, Stopped};
 use shelf::Pieces;
+use tally::{Onlooker, Tally};
 use wire::Finished;
 
 /// Pieces on offer to each receiver.
@@ -70,6 +75,11 @@ struct Line<'a> {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+/// Whether this is what a sender of copies says in the handshake, of whichever version.
+pub(crate) fn is_greeting(said: &[u8]) -> bool {
+    said.starts_with(wire::ANY_GREETING)
 }
 
 /// How so many bytes in files themselves, and out of buffers, are called.
@@ -109,57 +119,21 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
         complain(format_args!("{}: left out: {why:#}", path.display()));
     }
     let total: u64 = entries.iter().map(|entry| entry.len).sum();
+    if !common.json {
+        eprintln!("sending {} entries, {}", entries.len(), bytes(total));
+    }
     let bar = progress::bytes(total * options.to.len() as u64, common.json);
+    let cleared = bar.clone();
+    signals::watch(move |signal| {
+        cleared.finish_and_clear();
+        eprintln!("rdma-conn: interrupted by {signal}: {GOES_ON}");
+        std::process::exit(1);
+    })?;
     let pieces = Pieces::new(device);
     let source = Source { device, entries: &entries, pieces: &pieces, config: *config };
-    let start = Instant::now();
-    let ends: Vec<(Result<Done>, Duration)> = std::thread::scope(|scope| {
-        let each = |to: &SocketAddr| {
-            // They are together before one of them begins.
-            let (to, bar, runner) = (*to, &bar, pieces.join());
-            scope.spawn(move || (send::copy(source, to, runner, bar), start.elapsed()))
-        };
-        let threads: Vec<_> = options.to.iter().map(each).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let sent = send_to_all(common, options, source, (total, &bar));
     bar.finish_and_clear();
-    let mut bad = 0;
-    let mut table =
-        right_aligned(&["receiver", "entries", "sent", "present", "destination", "rate", "failed"]);
-    for (to, (end, time)) in options.to.iter().zip(ends) {
-        let (done, error) = match end {
-            Ok(done) => (done, None),
-            Err(e) => (Done::default(), Some(format!("{e:#}"))),
-        };
-        for (at, why) in &done.failed {
-            let name = String::from_utf8_lossy(&entries[*at].name);
-            complain(format_args!("{to}: {name}: {why}"));
-        }
-        if let Some(error) = &error {
-            // What nobody answered to names the receiver already.
-            let whom = match error.starts_with(&format!("nobody listens on {to}")) {
-                true => String::new(),
-                false => format!("{to}: "),
-            };
-            complain(format_args!("{whom}{error}; the same command goes on from there"));
-        }
-        let failed = done.failed.len() as u64;
-        let ok = error.is_none() && failed == 0;
-        bad += u32::from(!ok);
-        let (moved, had) = (done.sent, done.had);
-        let counts = Counts { entries: done.entries, moved, had, how: done.finished };
-        let line = line(device, to.to_string(), counts, time, failed, error);
-        match common.json {
-            true => say!("{}", serde_json::to_string(&line)?),
-            false => drop(table.add_row(line.row())),
-        }
-    }
-    if !common.json {
-        say!("{table}");
-    }
+    let bad = report(common, device, source, &sent)?;
     match (bad, left_out.len()) {
         (0, 0) => Ok(()),
         (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
@@ -169,38 +143,151 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     }
 }
 
+/// What has come of one receiver.
+struct ToOne {
+    to: SocketAddr,
+    tally: Tally,
+    end: (Done, Result<(), Stopped>),
+    time: Duration,
+}
+
+/// Sends everything to every receiver, on a thread for each.
+fn send_to_all(
+    common: &Common,
+    options: &Copy,
+    source: Source<'_>,
+    (total, bar): (u64, &ProgressBar),
+) -> Vec<ToOne> {
+    let start = Instant::now();
+    let whole = (total, source.entries.len() as u64);
+    let send = |to: SocketAddr, runner| {
+        let tally = Tally::default();
+        let mut onlooker = Onlooker::new(to.to_string(), &tally, Some(whole));
+        let is_seen = common.json || progress::has_bar();
+        let work = || send::copy(source, to, runner, &tally, bar);
+        let end = progress::told(is_seen, || onlooker.line(), work);
+        ToOne { to, end, tally, time: start.elapsed() }
+    };
+    std::thread::scope(|scope| {
+        // They are together before one of them begins.
+        let runners: Vec<_> = options.to.iter().map(|to| (*to, source.pieces.join())).collect();
+        let start = |(to, runner)| {
+            let send = &send;
+            scope.spawn(move || send(to, runner))
+        };
+        let threads: Vec<_> = runners.into_iter().map(start).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Says what has come of all receivers; how many of them lack something.
+fn report(common: &Common, device: &Device, source: Source<'_>, sent: &[ToOne]) -> Result<u32> {
+    let entries = source.entries;
+    let most = if common.verbose > 0 { usize::MAX } else { MOST_NAMED };
+    // What cannot be read is told once, whoever lacks it.
+    let unreadable: BTreeMap<usize, &str> = sent
+        .iter()
+        .flat_map(|one| one.end.0.unreadable.iter().map(|(at, why)| (*at, &**why)))
+        .collect();
+    let paths = |(at, why): (usize, _)| (entries[at].path.display().to_string(), why);
+    complain_of_each("", unreadable.into_iter().map(paths), most, 0);
+    let mut bad = 0;
+    let mut table =
+        right_aligned(&["receiver", "entries", "sent", "present", "destination", "rate", "failed"]);
+    for ToOne { to, tally, end: (done, end), time } in sent {
+        let names = done
+            .failed
+            .iter()
+            .map(|(at, why)| (String::from_utf8_lossy(&entries[*at].name).into_owned(), &**why));
+        complain_of_each(&format!("{to}: "), names, most, 0);
+        match end {
+            Ok(()) => {}
+            Err(Stopped::Before(error)) => complain(format_args!("{error:#}")),
+            Err(Stopped::During(error)) => complain(format_args!("{to}: {error:#}; {GOES_ON}")),
+        }
+        let error = match end {
+            Ok(()) => None,
+            Err(Stopped::Before(error) | Stopped::During(error)) => Some(format!("{error:#}")),
+        };
+        let failed = (done.failed.len() + done.unreadable.len()) as u64;
+        bad += u32::from(error.is_some() || failed > 0);
+        let counts = Counts { tally, how: done.finished, failed };
+        let line = line(device, to.to_string(), counts, *time, error);
+        match common.json {
+            true => say!("{}", serde_json::to_string(&line)?),
+            false => drop(table.add_row(line.row(entries.len() as u64))),
+        }
+    }
+    if !common.json {
+        say!("{table}");
+    }
+    Ok(bad)
+}
+
+/// What has failed that is named, where nobody asks for more.
+const MOST_NAMED: usize = 20;
+
+/// What to do after an interruption.
+const GOES_ON: &str = "the same command goes on from there";
+
+/// Says what has failed: so much of it as anybody reads, beside what is not kept. What fails in a
+/// directory that has failed is no news.
+fn complain_of_each<'a>(
+    whose: &str,
+    failed: impl Iterator<Item = (String, &'a str)>,
+    most: usize,
+    forgotten: u64,
+) {
+    let (mut last, mut named, mut others) = (None, 0, forgotten);
+    for (name, why) in failed {
+        let is_below = |last: &String| name.starts_with(&format!("{last}/"));
+        if named == most || last.as_ref().is_some_and(is_below) {
+            others += 1;
+            continue;
+        }
+        complain(format_args!("{whose}{name}: {why}"));
+        named += 1;
+        last = Some(name);
+    }
+    if others > 0 {
+        complain(format_args!("{whose}and {others} more, of which -v tells"));
+    }
+}
+
 /// Says what has gone wrong, in a line, whoever has chosen its words.
 fn complain(what: std::fmt::Arguments<'_>) {
     eprintln!("rdma-conn: {}", printable(&what.to_string()));
 }
 
-/// What went over, what was there already, and how it was written, if that is known.
-struct Counts {
-    entries: u64,
-    moved: u64,
-    had: u64,
+/// What has come of one copy.
+struct Counts<'a> {
+    tally: &'a Tally,
+    /// How it was written, if that is known.
     how: Option<Finished>,
+    failed: u64,
 }
 
-fn line(
-    device: &Device,
+fn line<'a>(
+    device: &'a Device,
     peer: String,
-    counts: Counts,
+    counts: Counts<'_>,
     time: Duration,
-    failed: u64,
     error: Option<String>,
-) -> Line<'_> {
+) -> Line<'a> {
     let seconds = time.as_secs_f64();
-    let Counts { entries, moved: bytes, had: bytes_present, how } = counts;
+    let Counts { tally, how, failed } = counts;
     Line {
         protocol: "direct-read",
         device: device.name(),
         peer,
-        entries,
-        bytes,
-        bytes_present,
+        entries: tally.entries(),
+        bytes: tally.moved(),
+        bytes_present: tally.had(),
         seconds,
-        bytes_per_s: bytes as f64 / seconds.max(1e-9),
+        bytes_per_s: tally.moved() as f64 / seconds.max(1e-9),
         destination: how.map_or("unknown", |how| destination(how.mapped, how.buffered)),
         bytes_mapped: how.map(|how| how.mapped),
         synced: how.is_some_and(|how| how.synced),
@@ -212,16 +299,32 @@ fn line(
 }
 
 impl Line<'_> {
-    fn row(&self) -> [String; 7] {
+    /// For people, where there are so many entries in all: where it has ended before its end, all
+    /// that is not there is missing.
+    fn row(&self, all: u64) -> [String; 7] {
+        let is_whole = self.error.is_none();
+        let there = if is_whole { String::new() } else { format!(" of {all}") };
+        let failed = if is_whole { self.failed } else { all - self.entries.min(all) };
         [
             self.peer.clone(),
-            self.entries.to_string(),
+            format!("{}{there}", self.entries),
             bytes(self.bytes),
             bytes(self.bytes_present),
             self.destination.to_owned(),
             format!("{}/s", bytes(self.bytes_per_s as u64)),
-            self.error.as_ref().map_or(self.failed.to_string(), |_| "all".into()),
+            failed.to_string(),
         ]
+    }
+
+    /// For people at the receiver.
+    fn says(&self) -> String {
+        let Line { peer, entries, destination, failed, seconds, .. } = self;
+        let (moved, had) = (bytes(self.bytes), bytes(self.bytes_present));
+        let early = if self.error.is_none() { "" } else { ", and no more" };
+        format!(
+            "{peer}: {entries} entries, {moved} read ({destination}) in {seconds:.1} s, \
+             {had} present, {failed} failed{early}"
+        )
     }
 }
 
@@ -235,13 +338,15 @@ fn listen(
     let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
+    let underway = Underway::default();
+    underway.watch()?;
     eprintln!("listening on {}", listener.local_addr());
     std::thread::scope(|scope| {
         loop {
             let incoming = match listener.next() {
                 Ok(incoming) => incoming,
                 Err(e) => {
-                    complain(format_args!("{e}"));
+                    session::refused(None, &e.to_string());
                     // Whoever could not be accepted, for want of descriptors say, still waits.
                     if matches!(e, ConnectError::System { .. }) {
                         std::thread::sleep(LITTLE);
@@ -249,9 +354,18 @@ fn listen(
                     continue;
                 }
             };
+            let from = incoming.from();
+            let incoming = match receive::welcome(incoming) {
+                Ok(incoming) => incoming,
+                // Who is refused is no copy, and does not count.
+                Err(why) => {
+                    session::refused(from, why);
+                    continue;
+                }
+            };
             let serve = {
-                let root = &root;
-                move || serve(common, options, device, config, root, incoming)
+                let (root, underway) = (&root, &underway);
+                move || underway.during(|| serve(common, options, device, config, root, incoming))
             };
             if options.once {
                 return serve();
@@ -265,6 +379,36 @@ fn listen(
     })
 }
 
+/// Copies that are being received.
+#[derive(Debug, Default, Clone)]
+struct Underway(Arc<AtomicUsize>);
+
+impl Underway {
+    /// Does the work of one.
+    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        // Relaxed: a number for people.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let done = work();
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Has a signal end the process, with a word of what ends with it.
+    fn watch(&self) -> Result<()> {
+        let underway = self.clone();
+        signals::watch(move |signal| {
+            match underway.0.load(Ordering::Relaxed) {
+                0 => eprintln!("rdma-conn: interrupted by {signal}: no copy was under way"),
+                n => eprintln!(
+                    "rdma-conn: interrupted by {signal} in the middle of {n} copies: start it \
+                     again, and their senders go on from there with the same command"
+                ),
+            }
+            std::process::exit(1);
+        })
+    }
+}
+
 fn serve(
     common: &Common,
     options: &Copy,
@@ -274,32 +418,56 @@ fn serve(
     incoming: Incoming,
 ) -> Outcome {
     let peer = incoming.from().map_or("?".into(), |from| from.to_string());
-    let start = Instant::now();
-    let received = receive::receive(incoming, device, config, root, options);
-    let received = received.with_context(|| format!("the copy from {peer}"))?;
-    let Received { entries, read, had, mapped, not_mapped, failures, failed, finished } = received;
-    for (name, why) in &failed {
-        complain(format_args!("{name}: {why}"));
+    if !common.json {
+        eprintln!("{peer}: has connected");
     }
-    let error = finished.is_none().then(|| "it has ended before its end".to_owned());
-    let landed = Finished { mapped, buffered: read - mapped, synced: false };
-    let how = Some(finished.unwrap_or(landed));
-    let counts = Counts { entries, moved: read, had, how };
-    let mut line = line(device, peer, counts, start.elapsed(), failures, error);
+    let (start, tally) = (Instant::now(), Tally::default());
+    let mut onlooker = Onlooker::new(peer.clone(), &tally, None);
+    let work = || receive::receive(incoming, device, config, root, options, &tally);
+    let received = progress::told(common.json, || onlooker.line(), work);
+    let received = received.with_context(|| format!("the copy from {peer}"))?;
+    let written = received.written(&tally);
+    let Received { not_mapped, failures, failed, finished, error, .. } = received;
+    let named = failed.iter().map(|(name, why)| (name.clone(), &**why));
+    let forgotten = failures - failed.len() as u64;
+    complain_of_each(&format!("{peer}: "), named, MOST_NAMED, forgotten);
+    let counts = Counts { tally: &tally, how: Some(finished.unwrap_or(written)), failed: failures };
+    let text = error.as_ref().map(|e| format!("{e:#}"));
+    let mut line = line(device, peer.clone(), counts, start.elapsed(), text);
     line.not_mapped = not_mapped;
     if common.json {
         say!("{}", serde_json::to_string(&line)?);
     } else {
-        let Line { peer, entries, bytes: moved, bytes_present, .. } = &line;
-        let (moved, had) = (bytes(*moved), bytes(*bytes_present));
-        let how = line.destination;
-        say!("{peer}: {entries} entries, {moved} read ({how}), {had} present, {failures} failed");
+        say!("{}", line.says());
         if let Some(why) = &line.not_mapped {
             say!("{peer}: buffers, because: {}", printable(why));
         }
     }
-    match line.ok {
-        true => Ok(()),
-        false => Err(anyhow::anyhow!("not everything has arrived")),
+    match (error, line.ok) {
+        (Some(e), _) => Err(e.context(format!("the copy from {peer}"))),
+        (None, false) => Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived")),
+        (None, true) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_part_is_told_of_how_much() {
+        let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
+        tally.moves(40_000);
+        tally.done();
+        let of = |error: Option<&str>| {
+            let counts = Counts { tally: &tally, how: None, failed: 2 };
+            line(&device, "x".into(), counts, Duration::from_secs(1), error.map(Into::into))
+        };
+        let row = of(Some("it has gone")).row(7);
+        assert_eq!([&*row[1], &*row[2], &*row[6]], ["1 of 7", "40.0 kB", "6"]);
+        let row = of(None).row(3);
+        assert_eq!([&*row[1], &*row[6]], ["1", "2"]);
+        let says = of(Some("it has gone")).says();
+        assert!(says.ends_with("2 failed, and no more"), "{says}");
     }
 }

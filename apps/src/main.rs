@@ -17,6 +17,7 @@ mod progress;
 mod protocol;
 mod raw;
 mod session;
+mod signals;
 mod verify;
 
 use std::io::IsTerminal;

@@ -199,7 +199,7 @@ pub(crate) fn sender_ended(failure: &Failure) -> Option<&Ended> {
 }
 
 /// Why a receiving half has lost a peer, of whichever connection, if that is what has failed.
-fn receiver_ended(failure: &Failure) -> Option<&Ended> {
+pub(crate) fn receiver_ended(failure: &Failure) -> Option<&Ended> {
     use direct_read::{NotReadReason, RecvError as Direct};
     if let Some(RecvError::Peer { ended, .. }) = failure.downcast_ref() {
         return Some(ended);

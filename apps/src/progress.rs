@@ -1,13 +1,16 @@
 //! Progress on standard error, where a person looks at it.
 
 use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::outcome::printable;
+
 /// A bar of `length` steps; nothing at all where standard error is no terminal.
 pub(crate) fn bar(length: u64, json: bool) -> ProgressBar {
-    if json || !std::io::stderr().is_terminal() {
+    if json || !has_bar() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{spinner} [{bar:30}] {pos}/{len} {msg} ({eta} left)");
@@ -38,4 +41,57 @@ pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+/// How often it is told in lines how far something has come.
+const NOW_AND_THEN: Duration = Duration::from_secs(5);
+
+/// Does `work`; meanwhile a line is said now and then on standard error, unless results are for
+/// programs.
+pub(crate) fn told<T>(
+    json: bool,
+    mut line: impl FnMut() -> String + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    match json {
+        true => work(),
+        false => meanwhile(NOW_AND_THEN, || eprintln!("{}", printable(&line())), work),
+    }
+}
+
+/// Whether a bar shows how far something has come.
+pub(crate) fn has_bar() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// Does `work`, and `other` from time to time until that is done.
+fn meanwhile<T>(every: Duration, mut other: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (working, is_over) = channel::<()>();
+        scope.spawn(move || {
+            while is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                other();
+            }
+        });
+        // Gone with the end, also if that is a panic: the thread is waited for.
+        let _working = working;
+        work()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_else_is_done_until_the_work_is_over() {
+        let (tell, told) = channel();
+        let every = Duration::from_millis(1);
+        // The test may have heard enough.
+        let other = move || tell.send(()).unwrap_or(());
+        let done = meanwhile(every, other, || (told.recv(), told.recv()));
+        assert_eq!(done, (Ok(()), Ok(())));
+        let panics = || meanwhile(Duration::from_secs(3600), || (), || panic!("it ends as well"));
+        assert!(std::panic::catch_unwind(panics).is_err());
+    }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{EndOfLoad, Receiving, Shape};
+use crate::copy;
 use crate::protocol::{Protocol, Purpose, Room, Wish};
 pub(crate) use ends::{
     Guest, cannot_bind, cannot_listen, dial, engaged, explain, listen, next_peer, open_device,
@@ -91,14 +92,20 @@ impl<W: Wish> Session<W> {
     }
 
     pub(crate) fn decode(bytes: &[u8], command: &str) -> Result<Session<W>> {
+        let check_command = |theirs: &str| {
+            ensure!(
+                theirs == command,
+                "the connecting end runs {theirs}, the listening end {command}: run the same command at both ends"
+            );
+            Ok(())
+        };
+        if copy::is_greeting(bytes) {
+            check_command("copy")?;
+        }
         let session: Session<W> = serde_json::from_slice(bytes).context(
             "the connecting program is not this version of rdma-conn: run the same one at both ends",
         )?;
-        ensure!(
-            session.command == command,
-            "the connecting end runs {}, the listening end {command}: run the same command at both ends",
-            session.command
-        );
+        check_command(&session.command)?;
         session.check()?;
         Ok(session)
     }
@@ -331,6 +338,8 @@ mod tests {
         assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), fine());
         let error = Session::<Wanted>::decode(&bytes, "bench").unwrap_err().to_string();
         assert!(error.contains("same command"), "{error}");
+        let error = Session::<Wanted>::decode(b"rdma-conn copy 4", "pipe").unwrap_err().to_string();
+        assert!(error.contains("runs copy, the listening end pipe"), "{error}");
         let error = Session::<Wanted>::decode(b"{}", "bench").unwrap_err().to_string();
         assert!(error.contains("version"), "{error}");
     }

@@ -5,10 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
@@ -274,7 +275,10 @@ fn a_sender_that_is_interrupted_leaves_no_half_file_and_the_next_one_goes_on() {
     let sent = sending.ended();
     receiving.resume();
     assert!(!sent.status.success(), "{sent:?}");
-    receiving.wait_for("the copy from ");
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    let says = |line: &String| line.contains("interrupted by SIGTERM: the same command goes on");
+    assert!(sent.err.iter().any(says), "{sent:?}");
+    receiving.wait_for("the sender has gone");
     assert!(!inside.join("large").exists(), "half a file under its final name");
     assert_eq!(fs::read_dir(&inside).unwrap().count(), 1, "what there is of it");
 
@@ -300,9 +304,12 @@ fn a_receiver_that_is_killed_is_reported_and_goes_on_later_while_others_finish()
     victim.kill();
     let sent = sending.ended();
     assert_eq!(sent.status.code(), Some(1), "{sent:?}");
-    assert!(sent.err.iter().any(|line| line.contains(&a)), "{sent:?}");
+    let says = format!("{a}: the receiver has gone");
+    assert!(sent.err.iter().any(|line| line.contains(&says)), "{sent:?}");
     let lines = sent.out.iter().map(|line| serde_json::from_str(line).unwrap());
     let [lost, got]: [serde_json::Value; 2] = lines.collect::<Vec<_>>().try_into().unwrap();
+    assert!(lost["bytes"].as_u64() >= Some(16 << 20), "so much has come: {lost}");
+    assert_eq!(lost["entries"], 1, "the directory: {lost}");
     assert!(lost["bytes_mapped"].is_null(), "nobody has said how much: {lost}");
     assert_eq!((&lost["ok"], &got["ok"]), (&false.into(), &true.into()));
     assert!(!dies.0.join(name).join("large").exists(), "half a file under its final name");
@@ -317,6 +324,103 @@ fn a_receiver_that_is_killed_is_reported_and_goes_on_later_while_others_finish()
     assert!(line["bytes"].as_u64() > Some(0), "nothing was missing: {line}");
     assert!(line["bytes_present"].as_u64() >= Some(8 << 20), "it began anew: {line}");
     assert_same(&source.0, &dies.0.join(name));
+}
+
+#[test]
+fn a_receiver_that_is_interrupted_says_what_ends_with_it() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-ends"), Tree::new("copy-ended"));
+    let (receiving, to) = receiver(&copy, &[]);
+    let sending = in_the_middle(&source, &[&copy], &receiving, &[&to]);
+    receiving.terminate();
+    receiving.resume();
+    let says = "interrupted by SIGTERM in the middle of 1 copies";
+    receiving.ended().assert_failed(1, &[says]);
+    let sent = sending.ended();
+    assert!(sent.err.iter().any(|line| line.contains("the receiver has gone")), "{sent:?}");
+    let (idle, _) = receiver(&copy, &[]);
+    idle.terminate();
+    idle.ended().assert_failed(1, &["no copy was under way"]);
+}
+
+/// Nobody gets a file that is half the old one and half the new one.
+#[test]
+fn a_source_that_changes_while_it_is_copied_is_not_kept() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-changes"), Tree::new("copy-changed"));
+    let (receiving, to) = receiver(&copy, &[]);
+    let sending = in_the_middle(&source, &[&copy], &receiving, &[&to]);
+    let file = fs::File::options().write(true).open(source.0.join("large")).unwrap();
+    file.write_all_at(b"another byte", 0).unwrap();
+    receiving.resume();
+    let sent = sending.ended();
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    let says = |line: &&String| line.contains("large: it has changed while it was copied");
+    assert_eq!(sent.err.iter().filter(says).count(), 1, "{sent:?}");
+    let inside = copy.0.join(source.0.file_name().unwrap());
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 0, "something is left of it");
+    assert!(sender(&source, &[&to]).ended().status.success());
+    assert_same(&source.0, &inside);
+    receiving.kill();
+}
+
+/// The kernel has files that nobody may read, whoever it is.
+const UNREADABLE: &str = "/sys/bus/platform/drivers_probe";
+
+#[test]
+fn what_cannot_be_read_is_named_once_and_the_rest_is_copied() {
+    if !connects_processes() {
+        return;
+    }
+    if !fs::File::open(UNREADABLE).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied) {
+        return support::tally::skipped("everything can be read here");
+    }
+    let (source, copies) =
+        (Tree::new("copy-readable"), [Tree::new("copy-first"), Tree::new("copy-second")]);
+    fs::write(source.0.join("file"), b"bytes").unwrap();
+    let (one, a) = receiver(&copies[0], &["--once"]);
+    let (two, b) = receiver(&copies[1], &["--once"]);
+    let sent =
+        Running::command(&["copy", "--to", &a, "--to", &b, UNREADABLE, source.text()]).ended();
+    assert_eq!(sent.status.code(), Some(1), "{sent:?}");
+    let why =
+        format!("rdma-conn: {UNREADABLE}: it cannot be read: Permission denied (os error 13)");
+    assert_eq!(sent.err.iter().filter(|line| line.contains("denied")).collect::<Vec<_>>(), [&why]);
+    for (ended, copy) in [one.ended(), two.ended()].into_iter().zip(&copies) {
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert_same(&source.0, &copy.0.join(source.0.file_name().unwrap()));
+    }
+}
+
+#[test]
+fn whoever_is_refused_is_not_the_one_copy_and_people_are_told_who_has_come() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-told"), Tree::new("copy-tells"));
+    fs::write(source.0.join("file"), b"bytes").unwrap();
+    let command = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        command.args(["--device", &support::device()]).args(args);
+        Running::new(&mut command)
+    };
+    let listen = ["copy", "--into", copy.text(), "--once", "--listen", "127.0.0.1:0"];
+    let (receiving, to) = Running::listening(command(&listen));
+    let to = &*to.to_string();
+    let other = ["pipe", "--protocol", "direct-read", "--connect", to];
+    Running::command(&other).ended().assert_failed(1, &["this end receives copies"]);
+    let sent = command(&["copy", "--to", to, source.text()]).ended();
+    assert!(sent.status.success(), "{sent:?}");
+    assert!(sent.err.iter().any(|line| line == "sending 2 entries, 5 B"), "{sent:?}");
+    let ended = receiving.ended();
+    assert!(ended.status.success(), "{ended:?}");
+    let count = |says: &str| ended.err.iter().filter(|line| line.contains(says)).count();
+    assert_eq!((count("refused a connection from"), count(": has connected")), (1, 1), "{ended:?}");
+    assert!(ended.out[0].contains(": 2 entries, 5 B read (buffers) in "), "{ended:?}");
 }
 
 #[test]
@@ -341,4 +445,11 @@ fn a_command_line_that_cannot_be_is_refused() {
     refused(&["copy", "--listen", "127.0.0.1:0"], 2, "--into");
     refused(&["copy", "--to", "127.0.0.1:1", "no such file"], 2, "no such file");
     refused(&["copy", "--to", "127.0.0.1:1", "src", "src"], 2, "two things");
+    if !connects_processes() {
+        return;
+    }
+    refused(&["copy", "--listen", "127.0.0.1:0", "--into", "/proc"], 1, "choose another --into");
+    let nobody = Running::command(&["copy", "--to", "127.0.0.1:1", "src"]).ended();
+    let says = "rdma-conn: nobody listens on 127.0.0.1:1: start the other end with --listen first";
+    assert_eq!(nobody.err[0], says, "it is named once, and nothing goes on");
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
     readlinkat, renameat_with, statat, symlinkat, unlinkat,
@@ -42,6 +42,9 @@ pub(super) enum Found {
 const DIRECTORY: OFlags =
     OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
 
+/// What has failed where a directory takes nothing new.
+const MAKING: &str = "making it at the receiver";
+
 /// How the name of a file ends that is being gathered.
 const PARTIAL: &str = ".rdma-conn-part";
 
@@ -73,7 +76,22 @@ impl Root {
         // The user's own path: it may go through links.
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = openat(rustix::fs::CWD, path, flags, Mode::empty());
-        Ok(Root(fd.with_context(|| format!("opening {}", path.display()))?))
+        let root = Root(fd.with_context(|| format!("opening {}", path.display()))?);
+        root.probe().with_context(|| format!("nothing can be written to {}", path.display()))?;
+        Ok(root)
+    }
+
+    /// Whether anything can be made in it: else each entry would fail for that.
+    fn probe(&self) -> Result<()> {
+        let name = format!(".{}{PARTIAL}", std::process::id());
+        mkdirat(&self.0, &*name, Mode::from_raw_mode(0o700)).map_err(|e| {
+            let remedy = match e {
+                Errno::ACCESS | Errno::PERM => "let this user write to it",
+                e => remedy_for(e).unwrap_or("it takes no directories"),
+            };
+            anyhow!("{e}: {remedy}, or choose another --into")
+        })?;
+        Ok(unlinkat(&self.0, &*name, AtFlags::REMOVEDIR)?)
     }
 
     /// Waits until all that its file system has is on the disk.
@@ -93,6 +111,24 @@ impl Root {
         }
         Ok(Place { directory, name: last.to_vec() })
     }
+}
+
+/// What to do where nothing can be written at all, if that is why something has failed.
+pub(super) fn remedy(failure: &anyhow::Error) -> Option<&'static str> {
+    let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
+        Some(errno) => Some(*errno),
+        None => Errno::from_io_error(error.downcast_ref()?),
+    };
+    failure.chain().find_map(errno).and_then(remedy_for)
+}
+
+fn remedy_for(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::NOSPC => "make room there",
+        Errno::DQUOT => "remove something there, or have the quota raised",
+        Errno::ROFS => "have its file system mounted for writing",
+        _ => return None,
+    })
 }
 
 impl Place {
@@ -115,7 +151,8 @@ impl Place {
         match self.found()? {
             Found::Directory => Ok(()),
             Found::Nothing => {
-                Ok(mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700))?)
+                let made = mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700));
+                made.context(MAKING)
             }
             _ => bail!("something that is no directory has this name: remove it at the receiver"),
         }
@@ -141,7 +178,7 @@ impl Place {
             }
             _ => bail!("there is something of this name: --force replaces files and links"),
         }
-        Ok(symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name)?)
+        symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name).context(MAKING)
     }
 
     /// The file that is there under its final name, to be compared.
@@ -160,7 +197,7 @@ impl Place {
     pub(super) fn open_partial(&self) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o600);
-        let fd = openat(&self.directory, self.partial_name(), flags, mode)?;
+        let fd = openat(&self.directory, self.partial_name(), flags, mode).context(MAKING)?;
         ensure!(
             FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile,
             "what it would be gathered in is no file"
@@ -241,6 +278,22 @@ mod tests {
         let place = Root::open(&Scratch::new("copy-parts").0).unwrap().place(b"file").unwrap();
         assert!(names(format!("a/{}", place.partial_name()).as_bytes()).is_err());
         assert_eq!(names(b"a/b..c/...").unwrap(), [&b"a"[..], b"b..c", b"..."]);
+    }
+
+    #[test]
+    fn what_nobody_can_write_to_is_told_at_once_and_what_ends_a_copy_has_a_remedy() {
+        // Nobody makes directories there, whoever it is.
+        let refused = format!("{:#}", Root::open(Path::new("/proc")).unwrap_err());
+        assert!(refused.contains("nothing can be written to /proc"), "{refused}");
+        assert!(refused.contains("choose another --into"), "{refused}");
+        let full = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        let full = anyhow::Error::from(full).context("writing");
+        assert_eq!(remedy(&full), Some("make room there"));
+        assert_eq!(remedy(&Errno::ROFS.into()), Some("have its file system mounted for writing"));
+        assert_eq!(remedy(&Errno::ACCESS.into()), None, "a directory may be the only one");
+        let scratch = Scratch::new("copy-probed");
+        Root::open(&scratch.0).unwrap();
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0, "something is left");
     }
 
     #[test]

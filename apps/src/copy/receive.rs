@@ -14,12 +14,16 @@ use rdma_conn::send_recv::Ended;
 use rdma_conn::verbs_safe::RegisterError;
 
 use super::gathering::{Gathering, WORTH_MAPPING};
-use super::place::Root;
+use super::is_greeting;
+use super::place::{Root, remedy};
+use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
 };
 use crate::args::Copy;
 use crate::frame::{Hurried, is_late};
+use crate::note::receiver_ended;
+use crate::outcome::Failure;
 
 /// Pieces that are read at a time.
 pub(super) const BUFFERS: usize = 8;
@@ -30,16 +34,15 @@ const STEPS: usize = 64;
 /// begins [`AHEAD`](super::send::AHEAD) of them ahead.
 const FILES: usize = 2 * super::send::AHEAD;
 
+/// How long the sender may take to read why this end gives up.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
 /// Entries that have failed whose names are kept.
 const FAILED: usize = 1000;
 
 /// What came of a copy.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    pub(super) entries: u64,
-    /// Bytes that were read, and that were there already.
-    pub(super) read: u64,
-    pub(super) had: u64,
     /// Those of the bytes read that have landed in the files themselves, and why the others
     /// of a size that is worth it have not.
     pub(super) mapped: u64,
@@ -49,6 +52,16 @@ pub(super) struct Received {
     pub(super) failed: Vec<(String, String)>,
     /// The sender has said that this is all, and so it has become.
     pub(super) finished: Option<Finished>,
+    /// Why it has ended before that.
+    pub(super) error: Option<Failure>,
+}
+
+impl Received {
+    /// How what has come was written.
+    pub(super) fn written(&self, tally: &Tally) -> Finished {
+        let mapped = self.mapped;
+        Finished { mapped, buffered: tally.moved() - mapped, synced: false }
+    }
 }
 
 /// Settings of either end.
@@ -56,22 +69,39 @@ pub(super) fn config(base: Config) -> Config {
     Config { app_bytes: APP_BYTES, ..base }
 }
 
-/// Receives one copy into `root`.
+/// Refuses whoever does not copy; who is let in copies.
+///
+/// # Errors
+/// Why it was refused.
+pub(super) fn welcome(incoming: Incoming) -> Result<Incoming, &'static str> {
+    let why = match incoming.application() {
+        GREETING => return Ok(incoming),
+        other if is_greeting(other) => {
+            "another version of rdma-conn copies here: run the same one at both ends"
+        }
+        _ => "this end receives copies: rdma-conn copy --to",
+    };
+    incoming.refuse(why);
+    Err(why)
+}
+
+/// Receives one copy into `root`, from somebody who was welcomed.
 pub(super) fn receive(
     incoming: Incoming,
     device: &Device,
     config: &Config,
     root: &Root,
     options: &Copy,
+    tally: &Tally,
 ) -> Result<Received> {
-    if incoming.application() != GREETING {
-        incoming.refuse("this end receives copies: rdma-conn copy --to");
-        bail!("somebody who does not copy was refused");
-    }
     let stream = incoming.stream().try_clone()?;
     let receiver = incoming.accept(device, config)?;
-    let mut receiving = Receiving::new(receiver, device, stream, root, options)?;
-    receiving.run()?;
+    let mut receiving = Receiving::new(receiver, device, stream, root, options, tally)?;
+    if let Err(e) = receiving.run() {
+        receiving.give_up_all(e);
+    } else if receiving.received.finished.is_none() {
+        receiving.received.error = Some(anyhow!("the sender has ended before it has sent all"));
+    }
     Ok(receiving.received)
 }
 
@@ -150,6 +180,7 @@ struct Receiving<'a> {
     /// Entries that were begun, in order, and the names of those that have not ended.
     begun: u32,
     names: HashMap<u32, String>,
+    tally: &'a Tally,
     received: Received,
 }
 
@@ -160,6 +191,7 @@ impl<'a> Receiving<'a> {
         stream: TcpStream,
         root: &'a Root,
         options: &Copy,
+        tally: &'a Tally,
     ) -> Result<Receiving<'a>> {
         let buffers = (0..BUFFERS)
             .map(|_| device.pd().register_buffer(PIECE, BufferConfig::default()))
@@ -181,6 +213,7 @@ impl<'a> Receiving<'a> {
             modes: BTreeMap::new(),
             begun: 0,
             names: HashMap::new(),
+            tally,
             received: Received::default(),
         })
     }
@@ -311,7 +344,7 @@ impl<'a> Receiving<'a> {
                 if let Some(file) = self.files.remove(&entry) {
                     file.abandon();
                 }
-                self.fail(entry, "its source has failed".into())
+                self.fail(entry, "the sender cannot read it, or it changes meanwhile".into())
             }
             Step::Word(Word::Finish) => self.finish(),
             Step::Word(Word::Data { .. }) => bail!("a piece of no bytes"),
@@ -327,7 +360,7 @@ impl<'a> Receiving<'a> {
                 self.begin(entry, what, mode, len, &name, &message)?;
             }
             Word::Data { entry, piece, hash } => {
-                self.received.read += message.len() as u64;
+                self.tally.moves(message.len() as u64);
                 self.piece(entry, piece, hash, &message)?;
             }
             other => bail!("a word with bytes: {other:?}"),
@@ -352,7 +385,7 @@ impl<'a> Receiving<'a> {
         let landed = self.receiver.wait_file(reading);
         drop(landed.map_err(|e| self.not_placed(entry, e))?);
         self.buffers.push(buffer);
-        self.received.read += bytes;
+        self.tally.moves(bytes);
         self.received.mapped += bytes;
         let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
         match file.landed(number, hash, bytes) {
@@ -363,7 +396,7 @@ impl<'a> Receiving<'a> {
 
     /// What to do about a piece that has not landed in its file: the queue pair has ended
     /// with it, where the memory was no more, or before it.
-    fn not_placed(&self, entry: u32, error: RecvError) -> anyhow::Error {
+    fn not_placed(&self, entry: u32, error: RecvError) -> Failure {
         let ended = match &error {
             RecvError::Peer { ended, .. } | RecvError::Ended(ended) => ended,
             _ => return error.into(),
@@ -372,17 +405,43 @@ impl<'a> Receiving<'a> {
             return error.into();
         }
         let name = self.names.get(&entry).map_or("a file", String::as_str);
-        anyhow::Error::from(error).context(format!(
+        Failure::from(error).context(format!(
             "writing to {name} itself (if somebody has cut it off, or its disk is full: run the \
              copy again, which goes on from there; with --buffers only that file fails)"
         ))
     }
 
-    fn give_up(&mut self, entry: u32, why: &anyhow::Error) -> Result<()> {
+    /// Does without an entry.
+    fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
+        self.check_others(entry, why)?;
         if let Some(file) = self.files.remove(&entry) {
             file.abandon();
         }
         self.fail(entry, format!("{why:#}"))
+    }
+
+    /// Where nothing can be written any more, the copy ends with what there is: all that is to
+    /// come would fail for the same reason.
+    fn check_others(&self, entry: u32, why: &Failure) -> Result<()> {
+        let Some(remedy) = remedy(why) else { return Ok(()) };
+        let name = self.names.get(&entry).map_or("a file", String::as_str);
+        bail!("writing {name}: {why:#}: {remedy}")
+    }
+
+    /// Does without all that is missing, and tells the sender why.
+    fn give_up_all(&mut self, why: Failure) {
+        let why = match receiver_ended(&why) {
+            Some(Ended::PeerLost(_)) => anyhow!("the sender has gone ({why:#})"),
+            _ => why,
+        };
+        let mut text = format!("{why:#}");
+        text.truncate(text.floor_char_boundary(1000));
+        // Somebody who does not listen is not waited for once more.
+        self.patience = LAST_WORD;
+        if let Err(e) = self.reply(&Reply::GivenUp { why: text }) {
+            tracing::debug!(error = %e, "the sender was not told");
+        }
+        self.received.error = Some(why);
     }
 
     fn begin(
@@ -414,7 +473,7 @@ impl<'a> Receiving<'a> {
                 self.files.insert(entry, file);
                 self.reply(&Reply::Have { entry, pieces, hash })
             }
-            Err(e) => self.fail(entry, format!("{e:#}")),
+            Err(e) => self.give_up(entry, &e),
         }
     }
 
@@ -422,10 +481,10 @@ impl<'a> Receiving<'a> {
         let Some(file) = self.files.remove(&entry) else { return Ok(()) };
         match file.end(hash, self.force) {
             Ok(had) => {
-                self.received.had += had;
+                self.tally.has(had);
                 self.done(entry)
             }
-            Err(e) => self.fail(entry, format!("{e:#}")),
+            Err(e) => self.give_up(entry, &e),
         }
     }
 
@@ -441,14 +500,13 @@ impl<'a> Receiving<'a> {
         if self.syncs {
             self.root.sync()?;
         }
-        let Received { read, mapped, .. } = self.received;
-        let finished = Finished { mapped, buffered: read - mapped, synced: self.syncs };
+        let finished = Finished { synced: self.syncs, ..self.received.written(self.tally) };
         self.received.finished = Some(finished);
         self.reply(&Reply::Finished(finished))
     }
 
     fn done(&mut self, entry: u32) -> Result<()> {
-        self.received.entries += 1;
+        self.tally.done();
         self.names.remove(&entry);
         self.reply(&Reply::Done { entry })
     }
@@ -470,7 +528,7 @@ impl<'a> Receiving<'a> {
         let told = Hurried::new(&mut self.stream, self.patience).write_all(&line);
         told.map_err(|e| match is_late(e.kind()) {
             true => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
-            false => anyhow::Error::from(e).context("telling the sender"),
+            false => Failure::from(e).context("telling the sender"),
         })
     }
 }

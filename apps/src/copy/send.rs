@@ -1,27 +1,28 @@
 //! The sending end: one thread a receiver, none of which waits for another for long.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{Receiver as Replies, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::ProgressBar;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{self, Config, FrozenBuffer, Outcome as Fate, Sender, Sent};
 use rdma_conn::verbs_safe::BufferConfig;
 use rustix::fs::OFlags;
 
-use super::shelf::{Pieces, Runner};
+use super::shelf::{CHANGED, Pieces, Runner};
 use super::source::Entry;
+use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, Reply, Word, hash_of_hashes, pieces,
 };
 use crate::frame::Hurried;
-use crate::note::notice_death;
+use crate::note::{notice_death, sender_ended};
+use crate::outcome::Failure;
 use crate::session::{dial, explain};
 
 /// Entries that are begun ahead, so that the receiver looks what it has of them while
@@ -34,6 +35,9 @@ const MOST_LINE: usize = 1 << 16;
 const REPLIES: usize = 256;
 /// How long it is waited for a reply until it is looked whether the receiver lives.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How long, in all, the receiver may take to say why it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A fifo or a link that has taken the place of a file does not lead elsewhere.
 const FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits() as i32;
@@ -50,33 +54,54 @@ pub(super) struct Source<'a> {
 /// What one receiver has come to.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    pub(super) entries: u64,
-    /// Bytes that were sent, and that were there already.
-    pub(super) sent: u64,
-    pub(super) had: u64,
     /// How it was written, as the receiver says.
     pub(super) finished: Option<Finished>,
-    /// What failed: entry, and why.
+    /// What has failed there, and why.
     pub(super) failed: Vec<(usize, String)>,
+    /// What this end cannot read, and why.
+    pub(super) unreadable: Vec<(usize, String)>,
 }
+
+/// Why a receiver has not been sent everything.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// There was no connection to it; the reason names it.
+    Before(Failure),
+    /// In the midst.
+    During(Failure),
+}
+
+/// The receiver says nothing any more.
+#[derive(Debug)]
+struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it does not answer any more")
+    }
+}
+
+impl std::error::Error for Gone {}
 
 /// Copies everything to one receiver.
 pub(super) fn copy(
     source: Source<'_>,
     to: SocketAddr,
     runner: Runner<'_>,
+    tally: &Tally,
     bar: &ProgressBar,
-) -> Result<Done> {
-    let mut stream = dial(to)?;
-    let (device, config) = (source.device, &source.config);
-    let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
-    let sender = sender.map_err(|e| explain(e, to, "copy"))?;
-    let replies = listen(&stream)?;
-    let empty = source.device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
-    let count = source.entries.len();
-    let copying =
-        Copying { source, sender, replies, empty, known: vec![None; count], finished: None, bar };
-    copying.run(runner)
+) -> (Done, Result<(), Stopped>) {
+    let mut copying = match Copying::begin_with(source, to, tally, bar) {
+        Ok(copying) => copying,
+        Err(e) => return (Done::default(), Err(Stopped::Before(e))),
+    };
+    match copying.run(runner) {
+        Ok(()) => (copying.done(), copying.close().map_err(Stopped::During)),
+        Err(e) => {
+            let why = copying.cause(e);
+            (copying.done(), Err(Stopped::During(why)))
+        }
+    }
 }
 
 /// What the receiver says, as it comes, and not much more of it than was heard.
@@ -144,9 +169,14 @@ fn read_more(stream: &mut impl Read, kept: &mut Vec<u8>) -> std::io::Result<usiz
 /// How it stands with an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {
-    Have { pieces: u64, hash: Hash },
+    Have {
+        pieces: u64,
+        hash: Hash,
+    },
     Done,
     Failed(String),
+    /// At this end.
+    Unreadable(String),
 }
 
 struct Copying<'a> {
@@ -157,44 +187,103 @@ struct Copying<'a> {
     empty: FrozenBuffer,
     known: Vec<Option<Known>>,
     finished: Option<Finished>,
+    /// Why the receiver does not go on, as it says.
+    given_up: Option<String>,
+    tally: &'a Tally,
     bar: &'a ProgressBar,
 }
 
-impl Copying<'_> {
-    fn run(mut self, runner: Runner<'_>) -> Result<Done> {
+impl<'a> Copying<'a> {
+    /// Connects to a receiver; what goes wrong names it.
+    fn begin_with(
+        source: Source<'a>,
+        to: SocketAddr,
+        tally: &'a Tally,
+        bar: &'a ProgressBar,
+    ) -> Result<Copying<'a>> {
+        let mut stream = dial(to)?;
+        let (device, config) = (source.device, &source.config);
+        let sender = direct_read::connect_over(&mut stream, device, config, GREETING);
+        let sender = sender.map_err(|e| explain(e, to, "copy"))?;
+        let prepared = listen(&stream).and_then(|replies| {
+            let empty = device.pd().register_buffer(0, BufferConfig::READABLE)?.freeze();
+            Ok((replies, empty))
+        });
+        let (replies, empty) = prepared.with_context(|| format!("the copy to {to}"))?;
+        let known = vec![None; source.entries.len()];
+        let (finished, given_up) = (None, None);
+        Ok(Copying { source, sender, replies, empty, known, finished, given_up, tally, bar })
+    }
+
+    fn run(&mut self, runner: Runner<'_>) -> Result<()> {
         let entries = self.source.entries;
-        let (mut begun, mut done) = (0, Done::default());
-        let mut open = VecDeque::new();
+        let mut begun = 0;
         for (at, entry) in entries.iter().enumerate() {
             while begun < entries.len().min(at + AHEAD) {
                 self.begin(begun)?;
                 begun += 1;
             }
             if entry.what == super::wire::What::File {
-                self.file(at, &runner, &mut done)?;
+                self.file(at, &runner)?;
             }
-            open.push_back(at);
         }
         // Nothing is kept for this one any more.
         drop(runner);
         self.say(&Word::Finish)?;
-        for at in open {
-            match self.fate_of(at)? {
-                Known::Failed(why) => done.failed.push((at, why)),
-                _ => done.entries += 1,
-            }
-        }
         while self.finished.is_none() {
             self.hear()?;
         }
-        done.finished = self.finished;
+        let open =
+            self.known.iter().filter(|known| matches!(known, None | Some(Known::Have { .. })));
+        ensure!(open.count() == 0, "the receiver has finished without a word on some entries");
         self.take_back()?;
         self.sender.wait_all()?;
-        self.take_back()?;
+        self.take_back()
+    }
+
+    /// Says goodbye.
+    fn close(self) -> Result<()> {
         for sent in self.sender.close()? {
             self.source.pieces.take_back(sent.buffer);
         }
-        Ok(done)
+        Ok(())
+    }
+
+    /// What has come of it until now.
+    fn done(&self) -> Done {
+        let mut done = Done { finished: self.finished, ..Done::default() };
+        for (at, known) in self.known.iter().enumerate() {
+            match known {
+                Some(Known::Failed(why)) => done.failed.push((at, why.clone())),
+                Some(Known::Unreadable(why)) => done.unreadable.push((at, why.clone())),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    /// Why it does not go on: what the receiver says, if that is what has ended it.
+    fn cause(&mut self, failure: Failure) -> Failure {
+        let is_theirs = matches!(
+            sender_ended(&failure),
+            Some(direct_read::Ended::PeerLost(_) | direct_read::Ended::PeerStopped)
+        ) || failure.is::<Gone>();
+        let end = Instant::now() + LAST_WORDS;
+        // Its last words come behind all that it has said.
+        while is_theirs && self.given_up.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.replies.recv_timeout(left) {
+                Ok(reply) => drop(self.heard(reply)),
+                Err(_) => break,
+            }
+        }
+        match &self.given_up {
+            Some(why) => anyhow!("the receiver has given up: {why}"),
+            None if is_theirs => {
+                anyhow!("the receiver has gone ({failure:#}): look why, and start it again")
+            }
+            None => failure,
+        }
     }
 
     fn begin(&mut self, at: usize) -> Result<()> {
@@ -212,32 +301,33 @@ impl Copying<'_> {
     }
 
     /// Sends what a receiver lacks of a file.
-    fn file(&mut self, at: usize, runner: &Runner<'_>, done: &mut Done) -> Result<()> {
+    fn file(&mut self, at: usize, runner: &Runner<'_>) -> Result<()> {
         let entry = &self.source.entries[at];
         let known = self.answer(at)?;
         let Known::Have { pieces: have, hash } = known else { return Ok(()) };
         let opened = File::options().read(true).custom_flags(FLAGS).open(&entry.path);
         let file = match opened {
             Ok(file) => file,
-            Err(e) => return self.abandon(at, format!("{}: {e}", entry.path.display())),
+            Err(e) => return self.abandon(at, format!("it cannot be read: {e}")),
         };
         let (mut hashes, total) = (Vec::new(), pieces(entry.len));
         // What is there already is compared before it is built upon.
         for piece in 0..have.min(total) {
             match runner.get((at as u32, piece), entry, &file)? {
-                Some(found) => hashes.push(found.hash),
-                None => return self.abandon(at, shrunk(entry)),
+                Ok(found) => hashes.push(found.hash),
+                Err(why) => return self.abandon(at, why),
             }
         }
         let same = hash_of_hashes(&hashes) == hash && have <= total;
         let first = if same { have } else { 0 };
         hashes.truncate(first as usize);
         let had = (first * super::wire::PIECE as u64).min(entry.len);
-        done.had += had;
+        self.tally.has(had);
         self.bar.inc(had);
         for piece in first..total {
-            let Some(found) = runner.get((at as u32, piece), entry, &file)? else {
-                return self.abandon(at, shrunk(entry));
+            let found = match runner.get((at as u32, piece), entry, &file)? {
+                Ok(found) => found,
+                Err(why) => return self.abandon(at, why),
             };
             if self.has_failed(at)? {
                 return Ok(());
@@ -245,16 +335,20 @@ impl Copying<'_> {
             hashes.push(found.hash);
             let word = Word::Data { entry: at as u32, piece, hash: found.hash };
             self.send(found.buffer, found.len, &word)?;
-            done.sent += found.len as u64;
+            self.tally.moves(found.len as u64);
             self.bar.inc(found.len as u64);
         }
-        self.say(&Word::End { entry: at as u32, hash: hash_of_hashes(&hashes) })
+        match entry.is_unchanged(&file) {
+            Ok(true) => self.say(&Word::End { entry: at as u32, hash: hash_of_hashes(&hashes) }),
+            Ok(false) => self.abandon(at, CHANGED.into()),
+            Err(e) => self.abandon(at, format!("it cannot be looked at: {e}")),
+        }
     }
 
     /// The source has failed: nothing is kept of the file.
     fn abandon(&mut self, at: usize, why: String) -> Result<()> {
         self.say(&Word::Abandon { entry: at as u32 })?;
-        self.known[at] = Some(Known::Failed(why));
+        self.known[at] = Some(Known::Unreadable(why));
         Ok(())
     }
 
@@ -306,23 +400,13 @@ impl Copying<'_> {
         Ok(matches!(self.known[at], Some(Known::Failed(_))))
     }
 
-    /// How an entry has ended.
-    fn fate_of(&mut self, at: usize) -> Result<Known> {
-        loop {
-            if let Some(known @ (Known::Done | Known::Failed(_))) = &self.known[at] {
-                return Ok(known.clone());
-            }
-            self.hear()?;
-        }
-    }
-
     /// Waits for the next reply.
     fn hear(&mut self) -> Result<()> {
         let reply = loop {
             match self.replies.recv_timeout(LOOK) {
                 Ok(reply) => break reply,
                 Err(RecvTimeoutError::Timeout) => self.take_back()?,
-                Err(RecvTimeoutError::Disconnected) => bail!("the receiver has gone"),
+                Err(RecvTimeoutError::Disconnected) => return Err(Gone.into()),
             }
         };
         self.heard(reply)
@@ -337,18 +421,21 @@ impl Copying<'_> {
                 self.finished = Some(finished);
                 return Ok(());
             }
+            Reply::GivenUp { why } => {
+                self.given_up = Some(why);
+                return Err(Gone.into());
+            }
         };
         let place = self.known.get_mut(entry as usize).context("a reply about nothing")?;
-        // What failed at this end has failed.
-        if !matches!(place, Some(Known::Failed(_))) {
+        // What has ended has ended.
+        if matches!(place, None | Some(Known::Have { .. })) {
+            if known == Known::Done {
+                self.tally.done();
+            }
             *place = Some(known);
         }
         Ok(())
     }
-}
-
-fn shrunk(entry: &Entry) -> String {
-    format!("{} has become shorter while it was copied", entry.path.display())
 }
 
 #[cfg(test)]

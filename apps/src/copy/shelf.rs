@@ -25,6 +25,13 @@ pub(super) struct Piece {
     pub(super) hash: Hash,
 }
 
+/// A piece, or why its file cannot be copied.
+pub(super) type Found = std::result::Result<Piece, String>;
+
+/// Why a file is not copied that is not what it was.
+pub(super) const CHANGED: &str =
+    "it has changed while it was copied: the same command copies it as it is then";
+
 /// Pieces that were read, and are kept for those that have yet to get them.
 #[derive(Debug)]
 pub(super) struct Pieces {
@@ -76,20 +83,22 @@ impl Pieces {
         Runner { pieces: self, number: self.shelf().pace.join(Instant::now()) }
     }
 
-    fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Option<Piece>> {
+    fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Found> {
         let mut buffer = self.buffer()?;
         let offset = number * PIECE as u64;
         let len = (entry.len - offset).min(PIECE as u64) as usize;
         match file.read_exact_at(&mut buffer[..len], offset) {
             Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            Err(e) => {
                 self.shelf().free.push(buffer);
-                return Ok(None);
+                return Ok(Err(match e.kind() {
+                    std::io::ErrorKind::UnexpectedEof => CHANGED.into(),
+                    _ => format!("it cannot be read: {e}"),
+                }));
             }
-            Err(e) => return Err(e).with_context(|| entry.path.display().to_string()),
         }
         let hash = hash(&buffer[..len]);
-        Ok(Some(Piece { buffer: buffer.freeze(), len, hash }))
+        Ok(Ok(Piece { buffer: buffer.freeze(), len, hash }))
     }
 
     fn buffer(&self) -> Result<Buffer> {
@@ -107,10 +116,9 @@ impl Pieces {
 }
 
 impl Runner<'_> {
-    /// A piece of a file that is open: `None` where the file has become shorter. Who comes
-    /// while another one reads it waits for that one; who would read further ahead than is
+    /// A piece of a file that is open. Who comes while another one reads it waits for that one; who would read further ahead than is
     /// kept for the others waits for them, but not for long.
-    pub(super) fn get(&self, at: At, entry: &Entry, file: &File) -> Result<Option<Piece>> {
+    pub(super) fn get(&self, at: At, entry: &Entry, file: &File) -> Result<Found> {
         let Runner { pieces, number } = *self;
         let mut shelf = pieces.shelf();
         shelf.pace.asks_for(number, at);
@@ -128,14 +136,14 @@ impl Runner<'_> {
         }
         let kept = shelf.kept.get(&at).cloned();
         shelf.pace.has_come_to(number, at, kept.is_some());
-        if kept.is_some() {
-            return Ok(kept);
+        if let Some(kept) = kept {
+            return Ok(Ok(kept));
         }
         shelf.reading.push(at);
         drop(shelf);
         let reading = Reading { pieces, at };
         let piece = pieces.read(at.1, entry, file)?;
-        if let Some(piece) = &piece {
+        if let Ok(piece) = &piece {
             pieces.shelf().put(number, at, piece);
         }
         drop(reading);

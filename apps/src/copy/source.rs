@@ -1,6 +1,6 @@
 //! What is copied: a list of entries.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,31 @@ pub(super) struct Entry {
     pub(super) len: u64,
     /// Of a link: where it leads.
     pub(super) target: Vec<u8>,
+    stamp: Stamp,
+}
+
+/// What changes when a file does: which one it is, its length, and when it was written to.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp {
+    dev: u64,
+    ino: u64,
+    len: u64,
+    mtime: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        let mtime = (metadata.mtime(), metadata.mtime_nsec());
+        Stamp { dev: metadata.dev(), ino: metadata.ino(), len: metadata.len(), mtime }
+    }
+}
+
+impl Entry {
+    /// Whether this is the file that was found, with what it had then. Receivers may read it at
+    /// different times: all of them get the same, or none.
+    pub(super) fn is_unchanged(&self, file: &File) -> std::io::Result<bool> {
+        Ok(Stamp::of(&file.metadata()?) == self.stamp)
+    }
 }
 
 /// What there is to copy.
@@ -100,7 +125,8 @@ fn entry(path: &Path, name: Vec<u8>, metadata: &Metadata) -> Result<Entry> {
         }
         () => bail!("neither a file nor a directory nor a symbolic link"),
     };
-    Ok(Entry { what, path: path.into(), name, mode: metadata.mode() & 0o777, len, target })
+    let (mode, stamp) = (metadata.mode() & 0o777, Stamp::of(metadata));
+    Ok(Entry { what, path: path.into(), name, mode, len, target, stamp })
 }
 
 #[cfg(test)]

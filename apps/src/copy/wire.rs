@@ -19,6 +19,8 @@ use twox_hash::XxHash3_128;
 
 /// What the sender says in the handshake.
 pub(super) const GREETING: &[u8] = b"rdma-conn copy 4";
+/// How that begins in each version.
+pub(super) const ANY_GREETING: &[u8] = b"rdma-conn copy ";
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
 /// a time stays in a processor's cache, and ext4 takes 1 MiB at half the speed. Each piece is
 /// mapped and registered for itself where it lands in its file.
@@ -151,6 +153,8 @@ pub(super) enum Reply {
     Failed { entry: u32, why: String },
     /// That was all.
     Finished(Finished),
+    /// Nothing more will be received, and why.
+    GivenUp { why: String },
 }
 
 /// What a receiver says of a copy that is done.

@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::early;
 use crate::note::Wire;
+use crate::signals;
 
 /// The end of this process, which a signal may bring about at any time.
 #[derive(Clone)]
@@ -34,13 +33,8 @@ impl Ending {
         let state = State { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
         let shared = Shared { state: Mutex::new(state), passed: AtomicU64::new(0) };
         let ending = Ending(Arc::new(shared));
-        let mut signals =
-            Signals::new([SIGINT, SIGTERM, SIGHUP]).context("no way to hear of signals")?;
         let told = ending.clone();
-        std::thread::Builder::new()
-            .name("signals".into())
-            .spawn(move || signals.forever().for_each(|signal| told.interrupt(signal)))
-            .context("no thread for signals")?;
+        signals::watch(move |signal| told.interrupt(signal))?;
         Ok(ending)
     }
 
@@ -67,18 +61,13 @@ impl Ending {
     }
 
     /// Ends the process, unless it ends already.
-    fn interrupt(&self, signal: i32) {
+    fn interrupt(&self, signal: &str) {
         let mut state = self.lock();
         if state.is_claimed {
             return;
         }
         state.bar.finish_and_clear();
-        let name = match signal {
-            SIGINT => "SIGINT",
-            SIGTERM => "SIGTERM",
-            _ => "SIGHUP",
-        };
-        let why = anyhow!("interrupted by {name}");
+        let why = anyhow!("interrupted by {signal}");
         match &mut state.wire {
             None => eprintln!("rdma-conn: {why} before the other end was there"),
             Some(wire) => {

@@ -239,6 +239,14 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
         return unreachable(address, error);
     }
     match &error {
+        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text })
+            if command == "copy" =>
+        {
+            anyhow!(
+                "{address} refused: {text}: another command of rdma-conn listens there; {start}, \
+                 or name the port of one"
+            )
+        }
         ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text }) => {
             anyhow!(
                 "{address} refused: {text}: run the same command at both ends, with the same \
@@ -258,7 +266,7 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
         ConnectError::Handshake(HandshakeError::Stream(e)) => {
             anyhow!("{address} has hung up ({e}): if it is another program, {start}")
         }
-        _ => error.into(),
+        _ => Failure::from(error).context(format!("cannot connect to {address}")),
     }
 }
 

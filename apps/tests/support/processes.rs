@@ -124,8 +124,9 @@ impl Running {
         Running::listening(Running::new(command))
     }
 
+    /// A listener that was started, and where it listens.
     #[track_caller]
-    fn listening(mut running: Running) -> (Running, SocketAddr) {
+    pub fn listening(mut running: Running) -> (Running, SocketAddr) {
         let said = running.wait_for("listening on ");
         let address = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
         (running, address)

@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,7 @@ struct Scratch {
     device: Device,
     /// The senders' end of the streams: connected, and never read.
     listener: TcpListener,
+    tally: Tally,
 }
 
 impl Scratch {
@@ -45,7 +47,8 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let root = Root::open(&path).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        Scratch { path, root, device: rdma_conn::device::soft().unwrap(), listener }
+        let device = rdma_conn::device::soft().unwrap();
+        Scratch { path, root, device, listener, tally: Tally::default() }
     }
 
     fn ends(&self) -> (Sender<Buffer>, Receiving<'_>) {
@@ -54,7 +57,8 @@ impl Scratch {
         let stream = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         let Line { options } =
             Line::parse_from(["copy", "--listen", "127.0.0.1:0", "--into", ".", "--mapped"]);
-        let receiving = Receiving::new(receiver, &self.device, stream, &self.root, &options);
+        let (device, root, tally) = (&self.device, &self.root, &self.tally);
+        let receiving = Receiving::new(receiver, device, stream, root, &options, tally);
         (sender, receiving.unwrap())
     }
 
@@ -111,6 +115,31 @@ fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
     let told =
         (0..64).find_map(|entry| receiving.reply(&Reply::Failed { entry, why: why.clone() }).err());
     assert!(told.unwrap().to_string().contains("does not listen"));
+}
+
+/// On a device that is full as a disk is.
+#[test]
+fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
+    let scratch = Scratch::new("copy-full");
+    let (_sender, mut receiving) = scratch.ends();
+    let mut answers = BufReader::new(scratch.listener.accept().unwrap().0);
+    receiving.begin(0, What::File, 0o600, 2 * PIECE as u64, b"file", b"").unwrap();
+    receiving.prepare(0, 0, PIECE as u64).unwrap();
+    let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+    receiving.files.get_mut(&0).unwrap().set_file(full);
+    let bytes = vec![7; PIECE];
+    let why = receiving.piece(0, 0, hash(&bytes), &bytes).unwrap_err();
+    assert!(why.to_string().contains("writing file: No space left"), "{why:#}");
+    receiving.give_up_all(why);
+    assert_eq!(receiving.received.failures, 0, "each entry would say the same");
+    only_file(&scratch.path);
+    let mut said = String::new();
+    answers.read_line(&mut said).unwrap();
+    assert!(said.starts_with(r#"{"Have":"#), "{said}");
+    said.clear();
+    answers.read_line(&mut said).unwrap();
+    let Reply::GivenUp { why } = serde_json::from_str(&said).unwrap() else { panic!("{said}") };
+    assert!(why.ends_with(": make room there"), "{why}");
 }
 
 #[test]

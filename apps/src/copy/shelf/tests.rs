@@ -52,7 +52,8 @@ fn a_source_that_has_become_shorter_is_told_and_one_piece_is_read_once() {
     assert_eq!((&piece.buffer[..20], piece.hash), (&[7; 20][..], hash(&[7; 20])));
     File::options().write(true).open(source.path()).unwrap().set_len(10).unwrap();
     let shorter = one.get((1, 0), &source.entry, &source.file).unwrap();
-    assert!(shorter.is_none(), "it has become shorter");
+    assert_eq!(shorter.unwrap_err(), CHANGED, "it has become shorter");
+    assert!(!source.entry.is_unchanged(&source.file).unwrap());
     assert_eq!(source.get(&other, 0).buffer.as_ptr(), piece.buffer.as_ptr());
 }
 
@@ -72,7 +73,7 @@ fn who_comes_while_a_piece_is_read_waits_for_it() {
         let [one, other] = both.map(|thread| thread.join().unwrap());
         assert_eq!(one.as_ptr(), other.as_ptr(), "it was read twice");
     });
-    let is_error = |file: File| runners[0].get((1, 0), &source.entry, &file).is_err();
+    let is_error = |file: File| runners[0].get((1, 0), &source.entry, &file).unwrap().is_err();
     assert!(is_error(File::open("/proc/self/mem").unwrap()));
     assert!(pieces.shelf().reading.is_empty(), "who fails is not waited for");
 }

@@ -65,6 +65,20 @@ fn another_program_at_the_other_end_is_explained() {
     assert!(error.contains("not answered for 10s") && error.contains("busy"), "{error}");
 }
 
+/// Copies have no protocol to choose.
+#[test]
+fn whoever_copies_is_told_of_no_flag_that_copies_have_not() {
+    let refused = || {
+        let text = "it wants Direct Read, this is Buffered Read".to_owned();
+        ConnectError::from(HandshakeError::Refused { reason: Reason::PROTOCOL, text })
+    };
+    let address = "127.0.0.1:1".parse().unwrap();
+    let error = explain(refused(), address, "copy").to_string();
+    assert!(error.contains("rdma-conn copy --listen") && !error.contains("--protocol"), "{error}");
+    let error = explain(refused(), address, "pipe").to_string();
+    assert!(error.contains("--protocol"), "{error}");
+}
+
 #[test]
 fn other_flags_at_the_other_end_are_explained() {
     let raw = ConnectError::from(HandshakeError::OtherProtocol { theirs: 255, ours: 1 });
