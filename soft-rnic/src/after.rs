@@ -16,6 +16,8 @@ pub(crate) enum Todo {
     Flush(Arc<Qp>),
     /// Take the users of a dead completion queue to the error state.
     KillUsers(Arc<Cq>),
+    /// Go on with what a send queue has for memory of another process that is attached to.
+    Attach(Arc<Qp>),
     /// Meet the process, of this slot, that a queue pair has something for.
     Meet(Arc<Qp>, u32),
 }
@@ -51,6 +53,7 @@ impl After {
         while let Some(todo) = self.0.as_mut().and_then(|todos| todos.pop()) {
             match todo {
                 Todo::Flush(qp) => qp.flush(&mut self),
+                Todo::Attach(qp) => qp.go_on_alone(&mut self),
                 Todo::Meet(qp, slot) => qp.go_and_meet(slot, &mut self),
                 Todo::KillUsers(cq) => {
                     let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();

@@ -5,8 +5,8 @@
 //! uncontended `parking_lot::Mutex` needs two atomic read-modify-writes, this one
 //! needs one and a plain store. Waiters spin briefly, then give the processor
 //! away, and sleep in the end: what is held across a long copy is a send queue, for
-//! which only its own threads, the helper with replies for it, and a deregistration
-//! wait.
+//! which only its own threads and a deregistration wait: who takes what others send goes on
+//! without it, if that copy waits for another process.
 //!
 //! The order of the device's locks is in the crate's documentation.
 
@@ -59,6 +59,21 @@ impl<T> Lock<T> {
         }
         // Acquire: as in `lock`.
         (!self.held.swap(true, Ordering::Acquire)).then(|| Guard { lock: self })
+    }
+
+    /// Waits for the lock and takes it, unless its holder is known to keep it for long.
+    pub(crate) fn lock_unless(&self, is_kept: impl Fn() -> bool) -> Option<Guard<'_, T>> {
+        let mut spins = 0;
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
+            }
+            if is_kept() {
+                return None;
+            }
+            spins += 1;
+            if spins < SPINS { core::hint::spin_loop() } else { std::thread::yield_now() }
+        }
     }
 
     #[cold]

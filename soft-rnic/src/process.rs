@@ -63,6 +63,7 @@
 //! 0.7 s since the kernel is asked for one (`maps`).
 
 mod abroad;
+mod away;
 mod barrier;
 mod bell;
 mod directory;
@@ -103,6 +104,7 @@ use crate::qp::{Qp, State, Transport};
 use crate::responder::Responder;
 use crate::sq::{Sq, Wait};
 
+pub(crate) use away::{Away, Serving};
 pub(crate) use directory::{INDEX_BITS, QpEntry, Told, slot_of};
 pub(crate) use full::Full;
 pub(crate) use helper::{before_waiting, watch_doorbell};

@@ -147,6 +147,8 @@ pub(crate) struct Qp {
     pub(crate) async_acks: Acks,
     /// Position up to which send-queue slots are free: set by polls.
     pub(crate) freed: Padded<AtomicU32>,
+    /// Of the send queue's holder.
+    pub(crate) away: crate::process::Away,
     pub(crate) sq: Padded<Lock<Sq>>,
     pub(crate) responder: Padded<Lock<Responder>>,
 }
@@ -239,8 +241,10 @@ impl Qp {
     /// order: the send queue's, then the receive queue's. Takes the locks.
     pub(crate) fn flush(self: &Arc<Qp>, after: &mut After) {
         {
-            let mut sq = self.sq.lock();
-            if self.state().flushes_sends() {
+            // Who is away sees the state when he is back.
+            if let Some(mut sq) = self.sq_unless_away()
+                && self.state().flushes_sends()
+            {
                 sq.requester.waits = None;
                 self.flush_sends(&mut sq, after);
             }
@@ -473,6 +477,7 @@ impl Qp {
             last_wqe_said: AtomicBool::new(false),
             async_acks: Acks::default(),
             freed: Padded::default(),
+            away: crate::process::Away::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
         }

@@ -111,6 +111,7 @@ impl Device {
 /// The timer's thread. It keeps the device, which is listed for ever, while it
 /// waits.
 fn run(device: &Weak<Device>, epoch: Instant) {
+    let _serving = crate::process::Serving::begin();
     while let Some(device) = device.upgrade() {
         let now = epoch.elapsed().as_nanos() as u64;
         if let Some((qpn, token)) = device.timer.pop_due(now) {

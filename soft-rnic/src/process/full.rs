@@ -57,11 +57,13 @@ impl Qp {
         Outcome::Blocked(Wait::Room, None)
     }
 
-    /// There is room in a ring again that this queue pair has waited for.
-    pub(super) fn go_on(self: &Arc<Qp>, after: &mut After) {
-        let mut sq = self.sq.lock();
+    /// There is room in a ring again that this queue pair has waited for. False if it cannot go
+    /// on now.
+    pub(super) fn go_on(self: &Arc<Qp>, after: &mut After) -> bool {
+        let Some(mut sq) = self.sq_unless_away() else { return false };
         sq.requester.waits.take_if(|(wait, _)| *wait == Wait::Room);
         self.run_pending(&mut sq, after, false);
+        true
     }
 
     /// A deadline has come: if it is that of a full ring, the head tries once more. The send

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 
+use super::away::Serving;
 use super::barrier::{has_failed, heavy};
 use super::bell::Bell;
 use super::lobby::Here;
@@ -332,6 +333,7 @@ pub(super) fn watch_with(set: impl AsFd, pair: &Pair) {
 }
 
 fn run(device: &Weak<Device>) {
+    let _serving = Serving::begin();
     let mut events = Vec::with_capacity(64);
     // It has not seen the program poll yet.
     let mut missed = LOOKS;

@@ -24,6 +24,7 @@ use crate::responder::{LONG, Message, Reply, Session};
 use crate::sq::{Op, Wqe};
 
 use super::Neighbours;
+use super::away::{Serving, serves};
 use super::barrier::{has_failed, heavy, is_asymmetric, light};
 use super::directory::Inside;
 use super::errand::{Errand, Fetch};
@@ -78,6 +79,8 @@ pub(super) struct Side {
     waits_for_room: bool,
     /// A reply that the next one may stand for, too.
     held: Option<ReplyEntry>,
+    /// The next reply is for a queue pair that cannot take it now: what comes behind it waits.
+    pauses: bool,
     /// Replies were written, and the other process was not woken yet.
     said: bool,
     /// Region of the sender that was used last.
@@ -97,6 +100,7 @@ impl Drain {
             replies: Replies::default(),
             waits_for_room: false,
             held: None,
+            pauses: false,
             said: false,
             window: None,
             fetch: Fetch::Nothing,
@@ -140,6 +144,7 @@ impl Drain {
             qps.resize(KEPT, None);
         }
         let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
+        let _serving = Serving::begin();
         let mut any = false;
         for side in sides.iter_mut().filter(|side| is_wanted(side)) {
             if side.has_nothing() || side.pair.is_dead() {
@@ -204,8 +209,9 @@ impl Side {
         let requests = self.take_requests(kept, scratch, after)?;
         if self.pair.has_blocked() {
             while let Some(number) = self.pair.take_blocked() {
-                if let Some(qp) = kept.find(number) {
-                    qp.go_on(after);
+                if kept.find(number).is_some_and(|qp| !qp.go_on(after)) {
+                    self.pair.block(number);
+                    break;
                 }
             }
         }
@@ -214,12 +220,15 @@ impl Side {
 
     fn take_replies(&mut self, kept: &mut Kept<'_>, after: &mut After) -> Result<bool, Broken> {
         let first = self.replies_read;
+        self.pauses = false;
         while self.replies_read.wrapping_sub(first) < AT_ONCE {
             let Some(reply) = reply_at(&self.pair.incoming, self.replies_read)? else { break };
-            self.replies_read = self.replies_read.wrapping_add(1);
-            if let Some(qp) = kept.find(reply.to) {
-                qp.replied(self.pair.slot, &reply, after);
+            let slot = self.pair.slot;
+            if kept.find(reply.to).is_some_and(|qp| !qp.replied(slot, &reply, after)) {
+                self.pauses = true;
+                break;
             }
+            self.replies_read = self.replies_read.wrapping_add(1);
         }
         let any = self.replies_read != first;
         if any {
@@ -245,7 +254,7 @@ impl Side {
         scratch: &mut Scratch,
         after: &mut After,
     ) -> Result<bool, Broken> {
-        if self.fetch.is_awaited() {
+        if self.fetch.is_awaited() || self.pauses {
             return Ok(false);
         }
         let first = self.requests;
@@ -255,6 +264,9 @@ impl Side {
         while is_there {
             // What was said before it was sent, its receiver learns before.
             self.take_replies(kept, after)?;
+            if self.pauses {
+                break;
+            }
             is_there = self.take_run(&mut request, kept, scratch, after)?;
             if self.requests.wrapping_sub(published) >= READ_STEP {
                 published = self.requests;
@@ -624,7 +636,7 @@ impl Device {
     /// Has an errand run: by this thread, unless others rely on it.
     #[cold]
     fn have_run(self: &Arc<Device>, neighbours: &Neighbours, errand: Box<Errand>) {
-        if !neighbours.helper_works() {
+        if !serves() {
             self.run_errand(*errand);
             return;
         }

@@ -18,6 +18,7 @@ use crate::requester::{Outcome, SqParts};
 use crate::responder::Reply;
 use crate::sq::{self, Op};
 
+use super::away::serves;
 use super::directory::{QpEntry, Told};
 use super::memory::{Way, attach, note_refusal};
 use super::out::Out;
@@ -90,6 +91,8 @@ pub(super) enum Access {
     Done,
     /// The target has to say what is wrong.
     Judge,
+    /// Not by this thread: others rely on it, and the memory is attached to.
+    Later,
     Ended(Outcome),
 }
 
@@ -187,6 +190,10 @@ impl Qp {
             return Access::Judge;
         }
         let way = if request.wqe.op == Op::Read { Way::From } else { Way::Into };
+        if serves() {
+            return Access::Later;
+        }
+        let _gone = self.go_away();
         if !pair.attaches() || pair.has_gone() {
             return Access::Ended(self.unattached(parts, pair, len));
         }

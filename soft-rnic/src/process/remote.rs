@@ -216,6 +216,10 @@ impl Qp {
                 Step::Ended(self.judge(parts.requester, Reply::Done, len))
             }
             Access::Judge => self.refer(remote, out, request, to),
+            Access::Later => {
+                line.after.push(Todo::Attach(Arc::clone(self)));
+                Step::Later
+            }
             Access::Ended(outcome) => Step::Ended(outcome),
         })
     }
@@ -254,7 +258,8 @@ impl Qp {
             _ if request.wqe.takes_receive() => Reply::Silence,
             _ => match self.one_sided(parts, remote, out, request) {
                 Access::Done => Reply::Done,
-                Access::Judge => Reply::Silence,
+                // Lost, as it may be: the network is one that loses.
+                Access::Judge | Access::Later => Reply::Silence,
                 Access::Ended(outcome) => return outcome,
             },
         };
@@ -387,9 +392,25 @@ impl Qp {
         }
     }
 
-    /// A reply has come.
-    pub(crate) fn replied(self: &Arc<Qp>, from: u32, reply: &ReplyEntry, after: &mut After) {
-        let mut guard = self.sq.lock();
+    /// A reply has come. False if the queue pair cannot take it now.
+    pub(crate) fn replied(
+        self: &Arc<Qp>,
+        from: u32,
+        reply: &ReplyEntry,
+        after: &mut After,
+    ) -> bool {
+        let Some(mut guard) = self.sq_unless_away() else { return false };
+        self.take_reply(&mut guard, from, reply, after);
+        true
+    }
+
+    fn take_reply(
+        self: &Arc<Qp>,
+        guard: &mut Sq,
+        from: u32,
+        reply: &ReplyEntry,
+        after: &mut After,
+    ) {
         let Sq { requester, pending, remote, counters, scratch, .. } = &mut *guard;
         let Some(remote) = remote.as_deref_mut() else { return };
         let first = remote.next.wrapping_sub(remote.sent);
@@ -439,7 +460,7 @@ impl Qp {
         after.append(line.finish());
         // Mostly all was sent.
         if goes_on || guard.draining {
-            self.run_foreign(&mut guard, after, false);
+            self.run_foreign(guard, after, false);
         }
     }
 
@@ -487,7 +508,8 @@ impl Qp {
 
     /// A process has died: what was on its way there has failed.
     pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, after: &mut After) {
-        let mut sq = self.sq.lock();
+        // Who is away waits for no reply, and finds out when he is back.
+        let Some(mut sq) = self.sq_unless_away() else { return };
         let Sq { remote, pending, .. } = &mut *sq;
         let Some(remote) = remote.as_deref_mut() else { return };
         if !remote.pair.as_ref().is_some_and(|known| Arc::ptr_eq(known, pair)) {

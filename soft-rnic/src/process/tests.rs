@@ -13,6 +13,7 @@ use mapped::Mapped;
 use pair::Parts;
 use ring::Rings;
 
+mod away;
 mod full;
 mod halves;
 mod reading;

@@ -1,0 +1,100 @@
+//! Memory of a peer that is attached to, and that it does not fill until it likes.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use super::unfilled::Unfilled;
+use super::*;
+
+/// A key of the peer's, of a page that is not filled.
+const KEY: u32 = 1;
+
+/// A peer that is said to be this process, and a queue pair to it.
+fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
+    let peer = Wild::of(slot(n), rustix::process::getpid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
+    peer.met();
+    peer.receive_from(&qp);
+    let entry = peer.directory.qp(far(slot(n)));
+    entry.access.store(0xf, Ordering::Relaxed);
+    let told = Told { length: 4_096, addr, access: 0xf, ..Told::default() };
+    peer.directory.tell(KEY, &told);
+    (peer, qp)
+}
+
+/// Posts a WRITE to the page.
+fn post_write(qp: &Arc<Qp>) {
+    let from = vec![7_u8; 4_096].leak();
+    // SAFETY: memory that stays, and a request on a queue pair that is alive.
+    unsafe {
+        let mr =
+            (crate::table().reg_mr)((*qp.as_abi()).pd, from.as_mut_ptr().cast(), from.len(), 1);
+        let (addr, lkey) = (from.as_ptr() as u64, (*mr).lkey);
+        let mut sge = ibv_sge { addr, length: 4_096, lkey };
+        let mut wr: ibv_send_wr = core::mem::zeroed();
+        (wr.opcode, wr.sg_list, wr.num_sge) = (ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut sge, 1);
+        wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        wr.wr.rdma.rkey = KEY;
+        assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
+    }
+}
+
+fn run(peer: &mut Wild) -> After {
+    let mut after = After::default();
+    peer.drain.run(&crate::device::default_device(), &mut after);
+    after
+}
+
+fn within<T>(heard: &Receiver<T>) -> Option<T> {
+    heard.recv_timeout(Duration::from_secs(60)).ok()
+}
+
+#[test]
+fn what_comes_for_others_is_taken_while_a_poster_waits_for_a_peers_memory() {
+    let Some(page) = Unfilled::new() else { return };
+    let (tell, told) = channel();
+    let addr = page.addr();
+    std::thread::spawn(move || {
+        let (mut peer, qp) = attached(70, addr);
+        let poster = Arc::clone(&qp);
+        let poster = std::thread::spawn(move || post_write(&poster));
+        while !qp.is_away() {
+            std::thread::yield_now();
+        }
+        // It answers what it was never asked, and is given up.
+        peer.acknowledge(&qp, 0);
+        run(&mut peer).run();
+        qp.lose(&peer.pair, &mut After::default());
+        let taken = |peer: &Wild| peer.pair.outgoing.replies_read.load(Ordering::Relaxed);
+        let _ = tell.send((taken(&peer), statuses(&qp)));
+        poster.join().unwrap();
+        run(&mut peer).run();
+        let _ = tell.send((taken(&peer), statuses(&qp)));
+    });
+    let first = within(&told);
+    page.fill();
+    assert_eq!(first, Some((0, vec![])));
+    assert_eq!(within(&told), Some((1, vec![SUCCESS])));
+}
+
+#[test]
+fn who_takes_what_has_come_does_not_wait_for_a_peers_memory() {
+    let Some(page) = Unfilled::new() else { return };
+    let (tell, told) = channel();
+    let addr = page.addr();
+    std::thread::spawn(move || {
+        let (mut peer, qp) = attached(71, addr);
+        post_sends(&qp, 1);
+        // It has to wait for the reply.
+        post_write(&qp);
+        peer.acknowledge(&qp, 0);
+        let after = run(&mut peer);
+        let _ = tell.send(statuses(&qp));
+        // It is left to who holds nothing up.
+        after.run();
+        let _ = tell.send(statuses(&qp));
+    });
+    let first = within(&told);
+    page.fill();
+    assert_eq!(first, Some(vec![SUCCESS]));
+    assert_eq!(within(&told), Some(vec![SUCCESS]));
+}
