@@ -14,8 +14,8 @@ use verbs_sys::*;
 use crate::memory::{Copying, Span, copy_spans, land};
 use crate::mr::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::qp::Qp;
-use crate::requester::{Outcome, SqParts};
-use crate::responder::Reply;
+use crate::requester::{Line, Outcome, SqParts};
+use crate::responder::{LONG, Reply};
 use crate::sq::{self, Op};
 
 use super::away::serves;
@@ -148,6 +148,7 @@ impl Qp {
         parts: &mut SqParts<'_>,
         remote: &mut Remote,
         out: &mut Out<'_>,
+        line: &mut Line<'_>,
         request: &sq::Request<'_>,
     ) -> Access {
         // Others of this process may send while we copy.
@@ -174,6 +175,10 @@ impl Qp {
         let Some((region, window, offset)) = remote.region(pair, entry, request, len) else {
             return Access::Judge;
         };
+        if len >= LONG as u64 {
+            // Others may complete, and arm, while we copy.
+            line.writer.release();
+        }
         let (local, on_demand) = (parts.scratch.local.as_slice(), parts.scratch.local.on_demand);
         let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
         if let Some(at) = window.as_ref().and_then(|window| window.at(offset, len)) {
@@ -193,6 +198,7 @@ impl Qp {
         if serves() {
             return Access::Later;
         }
+        line.writer.release();
         let _gone = self.go_away();
         if !pair.attaches() || pair.has_gone() {
             return Access::Ended(self.unattached(parts, pair, len));

@@ -210,7 +210,7 @@ impl Qp {
         if wqe.takes_receive() {
             return self.send(parts, remote, out, request);
         }
-        remote.alone(|remote| match self.one_sided(parts, remote, out, request) {
+        remote.alone(|remote| match self.one_sided(parts, remote, out, line, request) {
             Access::Done => {
                 remote.bound = remote.generation;
                 Step::Ended(self.judge(parts.requester, Reply::Done, len))
@@ -256,7 +256,7 @@ impl Qp {
                 }
             }
             _ if request.wqe.takes_receive() => Reply::Silence,
-            _ => match self.one_sided(parts, remote, out, request) {
+            _ => match self.one_sided(parts, remote, out, line, request) {
                 Access::Done => Reply::Done,
                 // Lost, as it may be: the network is one that loses.
                 Access::Judge | Access::Later => Reply::Silence,

@@ -99,7 +99,7 @@ unsafe fn access<'a>(
     let request = Request { wqe: &wqe, sges, to: None };
     let len = request.len();
     qp.local(parts.requester, &request, len, &mut parts.scratch.local).ok()?;
-    let Access::Done = qp.one_sided(parts, remote, out, &request) else { return None };
+    let Access::Done = qp.one_sided(parts, remote, out, line, &request) else { return None };
     remote.bound = remote.generation;
     parts.requester.posted = position;
     let outcome = qp.judge(parts.requester, Reply::Done, len);
