@@ -29,7 +29,7 @@ fn post_writes(qp: &Arc<Qp>) {
         let mr =
             (crate::table().reg_mr)((*qp.as_abi()).pd, from.as_mut_ptr().cast(), from.len(), 1);
         let (addr, lkey) = (from.as_ptr() as u64, (*mr).lkey);
-        let mut sge = ibv_sge { addr, length: 4_096, lkey };
+        let mut sge = ibv_sge { addr, length: 64, lkey };
         let mut wrs: [ibv_send_wr; 2] = core::mem::zeroed();
         for wr in &mut wrs {
             wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
