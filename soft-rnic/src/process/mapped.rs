@@ -7,8 +7,12 @@
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
+use rustix::fs::{
+    AtFlags, MemfdFlags, SealFlags, StatxFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    statx,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
@@ -57,10 +61,10 @@ impl<T: Layout> Mapped<T> {
     }
 
     /// Another process's file, for reading; `EINVAL` if it has not the layout's size,
-    /// or could be cut off.
+    /// or could be cut off, or is of huge pages.
     pub(crate) fn open(file: &OwnedFd) -> Result<Mapped<T>, Errno> {
         let sealed = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        if !sealed || fstat(file)?.st_size as u64 != size_of::<T>() as u64 {
+        if !is_of_memory(file) || !sealed || fstat(file)?.st_size as u64 != size_of::<T>() as u64 {
             return Err(Errno::INVAL);
         }
         Ok(Mapped::at(map::<T>(file, ProtFlags::READ)?))
@@ -78,6 +82,25 @@ impl<T: Layout> Mapped<T> {
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
+}
+
+/// Whether a file is one in memory, and no other mount's; nor one of huge pages, of which
+/// there may be none left when a hole in it is accessed. The descriptor may be good for
+/// nothing but to look at it. Its file system is not asked, which could be anybody's, and take
+/// as long as he likes.
+pub(super) fn is_of_memory(file: impl AsFd) -> bool {
+    static DEVICE: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    let device = |file: BorrowedFd<'_>| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let seen = statx(file, c"", flags, StatxFlags::empty()).ok()?;
+        Some((seen.stx_dev_major, seen.stx_dev_minor))
+    };
+    // All memory files are on one that has no others.
+    let memory = DEVICE.get_or_init(|| {
+        let file = rustix::fs::memfd_create("soft-rnic", MemfdFlags::CLOEXEC).ok()?;
+        device(file.as_fd())
+    });
+    memory.is_some() && device(file.as_fd()) == *memory
 }
 
 fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {
@@ -103,5 +126,34 @@ impl<T: Layout> Drop for Mapped<T> {
         self.in_children.forget();
         // SAFETY: the mapping is this value's own, and nobody refers into it any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+
+    /// As long as a huge page.
+    struct Huge([AtomicU64; 1 << 18]);
+
+    // SAFETY: atomic integers.
+    unsafe impl Layout for Huge {}
+
+    #[test]
+    fn a_file_of_huge_pages_is_not_mapped() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let sealed = |flags| {
+            let file = rustix::fs::memfd_create("test", flags).ok()?;
+            ftruncate(&file, size_of::<Huge>() as u64).ok()?;
+            fcntl_add_seals(&file, SealFlags::SHRINK).ok()?;
+            Some(file)
+        };
+        let plain = Mapped::<Huge>::open(&sealed(flags).unwrap()).unwrap();
+        assert_eq!(plain.0[7].load(core::sync::atomic::Ordering::Relaxed), 0);
+        // Pages of 2 MiB, if there is such a thing.
+        if let Some(huge) = sealed(flags | MemfdFlags::HUGETLB) {
+            assert_eq!(Mapped::<Huge>::open(&huge).err(), Some(Errno::INVAL));
+        }
     }
 }

@@ -9,7 +9,6 @@
 use core::ptr::NonNull;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, SealFlags, fcntl_get_seals, fstat};
@@ -17,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::directory::{InFile, Told};
+use super::mapped::is_of_memory;
 use super::maps::{self, FileId};
 
 /// The memory files behind this process's registrations.
@@ -76,17 +76,6 @@ fn descriptor_of(file: FileId) -> Option<OwnedFd> {
         // Another look: the number may have become something else in between.
         is_it(copy.as_fd()).then_some(copy)
     })
-}
-
-/// Whether a file is one in memory, and no other mount's; nor one of huge pages, of which
-/// there may be none left when a hole in it is accessed. The descriptor may be good for
-/// nothing but to look at it.
-fn is_of_memory(file: impl AsFd) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let named =
-        std::fs::read_link(path).is_ok_and(|to| to.as_os_str().as_bytes().starts_with(b"/memfd:"));
-    named && rustix::fs::fstatfs(&file).is_ok_and(|fs| fs.f_type == TMPFS)
 }
 
 /// Opens a memory file by the number that a descriptor has in another process. What it is
