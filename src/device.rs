@@ -103,8 +103,17 @@ impl Device {
     /// machine, where the system lets it (`soft_rnic::crosses_processes` says why not).
     #[must_use]
     pub fn crosses_processes(&self) -> bool {
-        self.provider == Provider::RdmaCore
-            || (self.name() == "soft0" && soft_rnic::crosses_processes().is_ok())
+        self.confined().is_none()
+    }
+
+    /// Why it reaches no other process, if it [does not](Self::crosses_processes).
+    #[must_use]
+    pub fn confined(&self) -> Option<String> {
+        match (self.provider, self.name()) {
+            (Provider::RdmaCore, _) => None,
+            (_, SOFT) => soft_rnic::crosses_processes().err(),
+            _ => Some("a device at a distance is within one process".into()),
+        }
     }
 
     /// Its context, for whoever wants verbs.
@@ -197,6 +206,13 @@ fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, Open
         }
     }
     open(Some(SOFT))
+}
+
+/// Why `soft0` has not found the process of a peer, if it has looked for one in vain and has
+/// found none since: [`soft_rnic::unmet_peer`].
+#[must_use]
+pub fn unmet_peer() -> Option<String> {
+    soft_rnic::unmet_peer()
 }
 
 /// Opens the embedded device. What is registered with one opening belongs to that alone:

@@ -72,6 +72,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
 /// One line that says what to do next; 2 for what the user can change on the
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
-    eprintln!("rdma-conn: {}", outcome::printable(&format!("{failure:#}")));
+    let unmet = rdma_conn::device::unmet_peer().filter(|_| !failure.is::<Usage>());
+    let why = unmet.map(|why| format!(" ({why})")).unwrap_or_default();
+    eprintln!("rdma-conn: {}", outcome::printable(&format!("{failure:#}{why}")));
     ExitCode::from(if failure.is::<Usage>() { 2 } else { 1 })
 }

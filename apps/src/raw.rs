@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rdma_conn::device::{Counters, Device, Provider, set_network_faults};
+use rdma_conn::device::{self, Counters, Device, Provider, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use crate::args::{
@@ -414,6 +414,9 @@ fn measure(
     let (sent, messages): (u64, u64) = (led.sent.iter().sum(), received.messages);
     if plan.is_reliable() && messages != sent {
         bail!("{sent} messages were sent and {messages} arrived");
+    }
+    if messages == 0 && sent > 0 && plan.receives() && device::unmet_peer().is_some() {
+        bail!("of {sent} messages none has arrived");
     }
     let operations = operations.checked_add(end.outbox.posted());
     let operations = operations.context("the other end counts more requests than there can be")?;

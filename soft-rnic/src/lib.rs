@@ -48,7 +48,7 @@
 //! written by a process which is stopped in the middle of it is not given back:
 //! deregistration fails with `EBUSY` after five seconds.)
 //!
-//! Only processes of the same user find each other. A program that goes through the
+//! Only processes of the same user find each other ([`unmet_peer`] says if it is that). A program that goes through the
 //! device reaches what was registered with the right flags, with a key that cannot be
 //! guessed; one that goes around it can do what a debugger of the same user can. Where
 //! `ptrace_scope` is 1, a process that meets another one permits it to attach; from the
@@ -174,6 +174,6 @@ mod verbs;
 pub use counters::{Counters, counters, counters_of};
 pub use distance::distant;
 pub use network::{NetworkFaults, set_network_faults};
-pub use process::{crosses_processes, refused_memory};
+pub use process::{crosses_processes, refused_memory, unmet_peer};
 pub use sim::{Faults, Simulation};
 pub use verbs::table;

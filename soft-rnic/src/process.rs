@@ -84,6 +84,7 @@ mod patience;
 mod region;
 mod remote;
 mod ring;
+mod unmet;
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -111,6 +112,7 @@ pub(crate) use helper::{before_waiting, watch_doorbell};
 pub use memory::refused_memory;
 pub(crate) use memory::{Way, attach};
 pub(crate) use remote::{Remote, access_run, send_run};
+pub use unmet::unmet_peer;
 
 use directory::Directory;
 use incoming::Drain;
@@ -343,8 +345,10 @@ impl Device {
             // It may answer at once.
             self.start_helper().map_err(Errno::raw_os_error)?;
             if !lobby.introduce(here, slot).map_err(Errno::raw_os_error)? {
+                unmet::note(slot);
                 return Ok(false);
             }
+            unmet::forget();
         }
         self.take_in();
         Ok(neighbours.pair(slot).is_some_and(|pair| !pair.is_dead()))
@@ -490,7 +494,11 @@ impl Qp {
         }
         let named = mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
         if named && neighbours.is_foreign(attr.dest_qp_num) && attr.dest_qp_num <= 0x00ff_ffff {
-            device.meet(slot_of(attr.dest_qp_num))?;
+            let slot = slot_of(attr.dest_qp_num);
+            // Who has been told of us may not have answered yet.
+            if !device.meet(slot)? && neighbours.lobby.lock().awaits(slot).is_none() {
+                unmet::note_nobody(slot);
+            }
         }
         Ok(())
     }

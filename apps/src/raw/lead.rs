@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
+use rdma_conn::device;
 use rdma_conn::verbs_safe::{SendOp, SharedRegion};
 
 use super::end::{End, Remote};
@@ -206,6 +207,8 @@ impl<'a> Leader<'a> {
             self.unanswered += lost;
             self.settle(lost);
         }
+        // Where nobody can answer, one is enough.
+        ensure!(lost == 0 || device::unmet_peer().is_none(), "the other end does not answer");
         ensure!(
             self.unanswered < MOST_LOST,
             "{} messages in a row were lost: the other end does not answer",

@@ -36,11 +36,10 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
         Err(e) => return Err(e.into()),
     };
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
-    if two_ends && !device.crosses_processes() {
+    if let (true, Some(why)) = (two_ends, device.confined()) {
         return Err(usage(format!(
-            "{} connects the ends of one process only here (it is at a distance, or the system \
-             has no memory files or abstract sockets): leave --listen and --connect out, or name another \
-             device (`rdma-conn devices` lists them)",
+            "{} connects the ends of one process only here: {why}: leave --listen and --connect \
+             out, or name another device (`rdma-conn devices` lists them, and says what to do)",
             device.name()
         )));
     }

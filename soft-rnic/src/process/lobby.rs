@@ -153,7 +153,7 @@ impl Here {
             Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
         let doorbell = Bell::new().map_err(|e| ("a message queue", e))?;
         if is_nobody(&std::fs::read_to_string(OVERFLOW_UID).unwrap_or_default()) {
-            return Err(("a user of its own", Errno::ACCESS));
+            return Err(("a user that can be told from others: this one is nobody", Errno::ACCESS));
         }
         let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
         let has_barriers = u32::from(super::barrier::is_asymmetric());

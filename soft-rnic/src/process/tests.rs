@@ -19,6 +19,7 @@ mod halves;
 mod reading;
 mod room;
 pub(super) mod unfilled;
+mod unmet;
 mod windows;
 
 /// The slots of the peers that are made up, one for each test: any but this process's.

@@ -93,7 +93,7 @@ const DEPTH: u32 = 64;
 
 #[test]
 fn datagrams_wait_until_their_process_has_read() {
-    let net = Datagrams::to(slot(21));
+    let net = Datagrams::to(slot(91));
     assert_eq!(net.fill(), REQUESTS);
     assert!(net.waits());
     // A little room is not worth the trouble of waking anybody.
@@ -105,7 +105,7 @@ fn datagrams_wait_until_their_process_has_read() {
 
 #[test]
 fn datagrams_to_a_process_that_reads_nothing_are_dropped_until_it_does() {
-    let net = Datagrams::to(slot(22));
+    let net = Datagrams::to(slot(92));
     assert_eq!(net.fill(), REQUESTS);
     net.expire();
     assert_eq!((net.completed(), net.dropped(), net.waits()), (DEPTH, DEPTH.into(), false));
@@ -118,7 +118,7 @@ fn datagrams_to_a_process_that_reads_nothing_are_dropped_until_it_does() {
 
 #[test]
 fn datagrams_wait_for_a_process_that_reads_slowly() {
-    let net = Datagrams::to(slot(23));
+    let net = Datagrams::to(slot(93));
     assert_eq!(net.fill(), REQUESTS);
     // Each time a deadline comes it has read something.
     for read in 1..10 {
