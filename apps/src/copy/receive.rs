@@ -34,6 +34,7 @@ const STEPS: usize = 64;
 /// begins [`AHEAD`](super::send::AHEAD) of them ahead.
 const FILES: usize = 2 * super::send::AHEAD;
 
+const SENDER_GONE: &str = "the sender has gone";
 /// How long the sender may take to read why this end gives up.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
@@ -291,7 +292,7 @@ impl<'a> Receiving<'a> {
             }
         }
         let Piece { entry, number: piece, hash, .. } = piece;
-        let reading = request.read_into(buffer).map_err(|e| anyhow!("{}", e.why))?;
+        let reading = request.read_into(buffer).map_err(|e| e.why)?;
         self.steps.push_back(Step::Read(reading, Word::Data { entry, piece, hash }));
         Ok(())
     }
@@ -304,7 +305,7 @@ impl<'a> Receiving<'a> {
             self.steps.push_back(Step::Word(word));
             return Ok(());
         }
-        let reading = request.read_into(buffer).map_err(|e| anyhow!("{}", e.why))?;
+        let reading = request.read_into(buffer).map_err(|e| e.why)?;
         self.steps.push_back(Step::Read(reading, word));
         Ok(())
     }
@@ -431,7 +432,7 @@ impl<'a> Receiving<'a> {
     /// Does without all that is missing, and tells the sender why.
     fn give_up_all(&mut self, why: Failure) {
         let why = match receiver_ended(&why) {
-            Some(Ended::PeerLost(_)) => anyhow!("the sender has gone ({why:#})"),
+            Some(Ended::PeerLost(_)) => why.context(SENDER_GONE),
             _ => why,
         };
         let mut text = format!("{why:#}");
@@ -528,7 +529,7 @@ impl<'a> Receiving<'a> {
         let told = Hurried::new(&mut self.stream, self.patience).write_all(&line);
         told.map_err(|e| match is_late(e.kind()) {
             true => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
-            false => Failure::from(e).context("telling the sender"),
+            false => Failure::from(e).context(SENDER_GONE),
         })
     }
 }

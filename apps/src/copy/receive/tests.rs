@@ -5,7 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use rdma_conn::direct_read::{Sender, pair};
+use rdma_conn::direct_read::{NotReadReason, Sender, pair};
+use rdma_conn::verbs_safe::{WcError, WcStatus};
 
 use super::*;
 use crate::copy::wire::hash;
@@ -115,6 +116,21 @@ fn a_sender_that_does_not_read_its_answers_keeps_no_place() {
     let told =
         (0..64).find_map(|entry| receiving.reply(&Reply::Failed { entry, why: why.clone() }).err());
     assert!(told.unwrap().to_string().contains("does not listen"));
+}
+
+/// Whichever is noticed first: the end of the stream, or that of the queue pair.
+#[test]
+fn a_sender_that_has_gone_is_said_to_have_gone() {
+    let scratch = Scratch::new("copy-gone");
+    let (_sender, mut receiving) = scratch.ends();
+    drop(scratch.listener.accept().unwrap());
+    // The system learns it from the answer to the first one.
+    let untold = (0..1 << 20).find_map(|entry| receiving.reply(&Reply::Done { entry }).err());
+    assert!(untold.unwrap().to_string().contains(SENDER_GONE));
+    let lost = WcError { status: WcStatus::RETRY_EXC, vendor_err: 0, qp_num: 1 };
+    receiving.give_up_all(NotReadReason::Ended(Ended::PeerLost(lost)).into());
+    let said = format!("{:#}", receiving.received.error.as_ref().unwrap());
+    assert!(said.starts_with(SENDER_GONE), "{said}");
 }
 
 /// On a device that is full as a disk is.
