@@ -70,24 +70,14 @@ fn to_alignment(shared: *const u8, len: usize) -> usize {
     (shared.addr() & 8).min(len)
 }
 
-/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
-/// bytes it has moved.
-///
-/// # Safety
-/// `from .. from + len` can be read, `to .. to + len` written. The one that is shared is
-/// aligned to 16.
+/// Moves `$len` bytes, more than none and a multiple of 64, and both addresses behind them;
+/// before each block it does what else is said.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-unsafe fn blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
-    if len < BULK {
-        return 0;
-    }
-    let bulk = len & !63;
-    // SAFETY: the caller's promise. Aligned accesses of 16 bytes are whole on every processor
-    // with AVX, and their 8-byte halves are on all.
-    unsafe {
+macro_rules! blocks_of_64 {
+    ($to:ident, $from:ident, $len:expr $(, $ahead:literal)?) => {
         std::arch::asm!(
             "2:",
+            $($ahead,)?
             "movups {a}, [{f}]",
             "movups {b}, [{f} + 16]",
             "movups {c}, [{f} + 32]",
@@ -100,16 +90,51 @@ unsafe fn blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
             "add {t}, 64",
             "sub {n}, 64",
             "jnz 2b",
-            f = inout(reg) from => _,
-            t = inout(reg) to => _,
-            n = inout(reg) bulk => _,
+            f = inout(reg) $from,
+            t = inout(reg) $to,
+            n = inout(reg) $len => _,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,
             d = out(xmm_reg) _,
             options(nostack),
-        );
+        )
+    };
+}
+
+/// From how many bytes on the source is fetched ahead: what another processor has written
+/// comes from far, and no processor looks beyond a page by itself.
+#[cfg(target_arch = "x86_64")]
+const LONG: usize = 4096;
+/// How far ahead: the distance within [`blocks`]. Behind the source nothing is fetched, where
+/// somebody may be writing.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 1024;
+
+/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
+/// bytes it has moved.
+///
+/// # Safety
+/// `from .. from + len` can be read, `to .. to + len` written. The one that is shared is
+/// aligned to 16.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn blocks(mut to: *mut u8, mut from: *const u8, len: usize) -> usize {
+    if len < BULK {
+        return 0;
     }
+    let bulk = len & !63;
+    let mut left = bulk;
+    // SAFETY: the caller's promise. Aligned accesses of 16 bytes are whole on every processor
+    // with AVX, and their 8-byte halves are on all.
+    unsafe {
+        if left >= LONG {
+            blocks_of_64!(to, from, left - AHEAD, "prefetcht0 [{f} + 1024]");
+            left = AHEAD;
+        }
+        blocks_of_64!(to, from, left);
+    }
+    let _ = (to, from);
     bulk
 }
 
@@ -127,12 +152,12 @@ mod tests {
 
     #[test]
     fn what_was_stored_is_loaded_whatever_its_length_and_place() {
-        let source: Vec<u8> = (0..1024_u32).map(|i| (i * 7 + 1) as u8).collect();
-        for words in (0..40).chain([63, 64, 65, 100]) {
+        let source: Vec<u8> = (0..9000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        for words in (0..40).chain([63, 64, 65, 100, 511, 512, 513, 520, 1000]) {
             for (at, skew) in (0..6).flat_map(|at| (0..9).map(move |skew| (at, skew))) {
-                let (mut shared, len) = ([0u64; 128], 8 * words);
+                let (mut shared, len) = ([0u64; 1024], 8 * words);
                 let to = shared[at..].as_mut_ptr().cast::<u8>();
-                // SAFETY: 6 + 100 words fit; nobody else has them.
+                // SAFETY: 6 + 1000 words fit; nobody else has them.
                 unsafe { store(to, &source[skew..skew + len]) };
                 let mut back = vec![0xee; len + 16];
                 // SAFETY: as above.
