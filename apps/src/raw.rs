@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rdma_conn::device::{self, Counters, Device, Provider, set_network_faults};
+use rdma_conn::device::{self, Counters, Device, SOFT, set_network_faults};
 use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
 
 use crate::args::{
@@ -146,7 +146,7 @@ impl Request<'_> {
     /// The network of soft0, if it is to have faults.
     fn let_the_network_fail(&self, device: &Device) -> Outcome {
         let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
-        if device.provider() != Provider::Soft || self.raw.transport == RawTransport::Rc {
+        if device.name() != SOFT || self.raw.transport == RawTransport::Rc {
             return Err(usage("--faults are of soft0, with --transport uc or ud"));
         }
         set_network_faults(seed, network);
