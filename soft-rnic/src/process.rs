@@ -65,7 +65,6 @@
 mod abroad;
 mod away;
 mod barrier;
-mod bell;
 mod directory;
 mod errand;
 mod forked;

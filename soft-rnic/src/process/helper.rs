@@ -26,9 +26,8 @@ use crate::device::Device;
 
 use super::away::Serving;
 use super::barrier::{has_failed, heavy};
-use super::bell::Bell;
 use super::lobby::Here;
-use super::pair::Pair;
+use super::pair::{Pair, answer, ring};
 use super::{HAS_PAIRS, Neighbours};
 
 /// Between two looks at whether the program still polls.
@@ -137,7 +136,7 @@ impl Neighbours {
         // Before it is answered: who has answered it himself and armed again is asleep, and
         // relies on that.
         let armed = here.directory.armed.load(Ordering::Relaxed);
-        if !here.doorbell.answer() {
+        if !answer(&here.doorbell) {
             return false;
         }
         self.helper.waits.store(false, Ordering::Relaxed);
@@ -150,8 +149,7 @@ impl Neighbours {
     #[cold]
     pub(super) fn poke(&self) {
         if let Some(nudge) = self.helper.nudge.get() {
-            // Nobody else has it: its flags are ours.
-            let _ = rustix::io::write(nudge, &1_u64.to_ne_bytes());
+            ring(nudge);
         }
     }
 
@@ -188,7 +186,7 @@ impl Neighbours {
 /// The doorbell, for the one thread that waits for it.
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
-    doorbell: &'a Bell,
+    doorbell: &'a OwnedFd,
     is_watched: &'a AtomicBool,
 }
 
@@ -223,7 +221,7 @@ pub(crate) fn before_waiting(
         neighbours.let_wake(here, set);
     }
     // It has rung for what we are going to take.
-    here.doorbell.answer();
+    answer(&here.doorbell);
     neighbours.helper.waits.store(true, Ordering::Relaxed);
     neighbours.arm();
     for _ in 0..ROUNDS {
@@ -232,7 +230,7 @@ pub(crate) fn before_waiting(
         }
     }
     // Others never stop: it need not wait.
-    here.doorbell.ring();
+    ring(&here.doorbell);
 }
 
 /// The doorbell, for a thread that has called [`before_waiting`] and waits now, unless
@@ -267,11 +265,7 @@ impl Device {
                 neighbours.helper.nudge.get_or_init(|| new)
             }
         };
-        let watched = [
-            (here.doorbell.as_fd(), DOORBELL),
-            (here.listener.as_fd(), LISTENER),
-            (nudge.as_fd(), NUDGE),
-        ];
+        let watched = [(&here.doorbell, DOORBELL), (&here.listener, LISTENER), (nudge, NUDGE)];
         for (fd, event) in watched {
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
             epoll::add(&set, fd, epoll::EventData::new_u64(event), edge)?;

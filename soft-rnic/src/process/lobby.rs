@@ -23,7 +23,6 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
-use super::bell::Bell;
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
 use super::memory::{self, Proof};
@@ -120,7 +119,7 @@ struct Acquaintance {
 pub(crate) struct Here {
     pub(crate) slot: u32,
     pub(crate) directory: Mapped<Directory>,
-    pub(crate) doorbell: Bell,
+    pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
     identity: u64,
     proof: Box<u64>,
@@ -151,7 +150,11 @@ impl Here {
     pub(crate) fn claim(anywhere: u64, proof: u64) -> Result<Here, (&'static str, Errno)> {
         let directory: Mapped<Directory> =
             Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
-        let doorbell = Bell::new().map_err(|e| ("a message queue", e))?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
+        if !is_event_counter(&doorbell) {
+            return Err(("the directory /proc", Errno::NOENT));
+        }
         if is_nobody(&std::fs::read_to_string(OVERFLOW_UID).unwrap_or_default()) {
             return Err(("a user that can be told from others: this one is nobody", Errno::ACCESS));
         }
@@ -343,6 +346,12 @@ fn credentials(socket: &OwnedFd) -> Result<Pid, Errno> {
     Pid::from_raw(seen.pid).ok_or(Errno::SRCH)
 }
 
+/// Whether a descriptor is an event counter, as the system says.
+fn is_event_counter(fd: &OwnedFd) -> bool {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::read_link(path).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -365,6 +374,10 @@ fn read(socket: &OwnedFd) -> Result<Told, Errno> {
     }
     let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
     let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
+    // Eight bytes are written to it: elsewhere they could do harm, or find nobody.
+    if !is_event_counter(&doorbell) {
+        return Err(Errno::PROTO);
+    }
     let (pid, pidfd) = who(socket)?;
     let theirs: Mapped<Directory> = Mapped::open(&directory)?;
     let incoming: Mapped<Rings> = Mapped::open(&rings)?;
@@ -379,6 +392,31 @@ mod tests {
 
     fn here() -> Here {
         Here::claim(1, 2).unwrap()
+    }
+
+    fn accepted(here: &Here) -> OwnedFd {
+        loop {
+            match accept_with(&here.listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => return socket,
+                Err(error) => assert_eq!(error, Errno::AGAIN),
+            }
+        }
+    }
+
+    #[test]
+    fn a_doorbell_that_is_none_is_not_rung() {
+        let here = here();
+        let rings: Mapped<Rings> = Mapped::create("test").unwrap();
+        let (_read, pipe) = rustix::pipe::pipe().unwrap();
+        let files = [here.directory.file().unwrap(), rings.file().unwrap()];
+        for (doorbell, is_one) in [(here.doorbell.as_fd(), true), (pipe.as_fd(), false)] {
+            let socket = new_socket().unwrap();
+            connect(&socket, &name(here.slot).unwrap()).unwrap();
+            let said = [files[0], files[1], doorbell];
+            send(&socket, &here.words().to_bytes(), &said).unwrap();
+            let heard = read(&accepted(&here));
+            assert_eq!(heard.err(), (!is_one).then_some(Errno::PROTO));
+        }
     }
 
     #[test]

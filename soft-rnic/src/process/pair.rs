@@ -7,7 +7,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -18,7 +18,6 @@ use rustix::net::{Shutdown, shutdown};
 use crate::lock::{Lock, Padded};
 
 use super::barrier::{is_asymmetric, light};
-use super::bell::ring;
 use super::directory::{Directory, Told};
 use super::mapped::Mapped;
 use super::memory::{Proof, note_refusal};
@@ -280,7 +279,7 @@ impl Pair {
 }
 
 /// For a look without waiting.
-pub(super) const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Whether the process behind a descriptor has ended, or has closed one of the connections
 /// to it: by itself, or by running another program.
@@ -292,4 +291,33 @@ pub(crate) fn has_gone(pidfd: &OwnedFd, [one, other]: [&OwnedFd; 2]) -> bool {
         PollFd::new(other, hangs_up),
     ];
     poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0)
+}
+
+/// Rings a doorbell. It never waits: its owner, who shares its flags, may have made it
+/// blocking, and have filled it.
+#[cold]
+pub(crate) fn ring(doorbell: &impl AsFd) {
+    let mut fds = [PollFd::new(doorbell, PollFlags::OUT)];
+    // One that has no room rings already.
+    if poll(&mut fds, Some(&NOW)).is_ok_and(|n| n > 0) {
+        let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Answers a doorbell of our own; whether it has rung.
+pub(crate) fn answer(doorbell: &OwnedFd) -> bool {
+    rustix::io::read(doorbell, &mut [0; 8]).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn a_full_doorbell_that_blocks_holds_nobody_up() {
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        ring(&doorbell);
+    }
 }

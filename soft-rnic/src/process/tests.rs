@@ -2,7 +2,7 @@
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::*;
@@ -36,7 +36,6 @@ fn far(slot: u32) -> u32 {
 
 /// A peer whose memory files are ours to write.
 struct Wild {
-    doorbell: bell::Bell,
     rings: Mapped<Rings>,
     directory: Mapped<Directory>,
     /// Its ends of the connections.
@@ -96,8 +95,8 @@ impl Wild {
     fn of(slot: u32, process: rustix::process::Pid) -> Wild {
         let rings: Mapped<Rings> = Mapped::create("test").unwrap();
         let directory: Mapped<Directory> = Mapped::create("test").unwrap();
-        let doorbell = bell::Bell::new().unwrap();
-        let rung = doorbell.as_fd().try_clone_to_owned().unwrap();
+        let flags = rustix::event::EventfdFlags::NONBLOCK;
+        let doorbell = rustix::event::eventfd(0, flags).unwrap();
         let ([socket, accepted], sockets) = connections();
         let pidfd = rustix::process::pidfd_open(process, rustix::process::PidfdFlags::empty());
         let pair = Arc::new(Pair::new(Parts {
@@ -109,12 +108,12 @@ impl Wild {
             outgoing: Mapped::create("test").unwrap(),
             socket,
             accepted,
-            doorbell: rung,
+            doorbell,
             proof: memory::Proof::for_tests(),
         }));
         let mut drain = Drain::default();
         drain.add(Arc::clone(&pair));
-        Wild { doorbell, rings, directory, sockets: Some(sockets), pair, drain, index: 0 }
+        Wild { rings, directory, sockets: Some(sockets), pair, drain, index: 0 }
     }
 
     /// The device knows it.
@@ -463,13 +462,13 @@ fn the_helper_lets_a_program_sleep_that_was_quicker() {
     let here = neighbours.here().unwrap();
     let is_armed = || here.directory.armed.load(Ordering::Relaxed) != 0;
     // Nobody has answered the doorbell.
-    here.doorbell.ring();
+    pair::ring(&here.doorbell);
     assert!(neighbours.answer(here) && !is_armed());
     // The program has answered it, has taken what came, and sleeps again.
     neighbours.helper.says_that_it_waits();
     neighbours.arm();
-    here.doorbell.ring();
-    assert!(here.doorbell.answer());
+    pair::ring(&here.doorbell);
+    assert!(pair::answer(&here.doorbell));
     neighbours.arm();
     assert!(!neighbours.answer(here) && is_armed());
 }
@@ -506,5 +505,5 @@ fn who_polls_wakes_nobody_who_waits() {
     for _ in 0..1_000 {
         neighbours.saw_poll();
     }
-    assert!(!is_armed() && !here.doorbell.answer());
+    assert!(!is_armed() && !pair::answer(&here.doorbell));
 }

@@ -61,7 +61,9 @@ fn who_takes_replies_wakes_the_process_that_waits_for_room() {
         wild.rings.wants_reply_room.store(wants, Ordering::Relaxed);
         wild.rings.scribble_reply(0, [0, 0xff_ffff, 0, 0]);
         assert!(wild.drain());
-        assert_eq!(wild.doorbell.answer(), rings);
+        let mut count = [0; 8];
+        let rung = rustix::io::read(&wild.pair.doorbell, &mut count).is_ok();
+        assert_eq!(rung, rings);
     }
 }
 
