@@ -118,9 +118,17 @@ impl Wild {
 
     /// The device knows it.
     fn met(&self) {
+        self.known();
         let device = crate::device::default_device();
         let neighbours = device.neighbours.as_ref().unwrap();
         neighbours.drain.lock().add(Arc::clone(&self.pair));
+    }
+
+    /// It is met, but for what it sends: only its own drain takes that, and not whoever polls
+    /// meanwhile.
+    fn known(&self) {
+        let device = crate::device::default_device();
+        let neighbours = device.neighbours.as_ref().unwrap();
         neighbours.pairs.write().insert(self.pair.slot, Arc::clone(&self.pair));
     }
 
@@ -311,7 +319,7 @@ fn what_a_process_has_acknowledged_before_it_ended_has_arrived() {
 fn a_refusal_has_the_status_of_one() {
     let device = crate::device::default_device();
     for (number, status) in [(40, 0), (41, 1), (42, 12), (43, 200), (44, 10)] {
-        let (_process, mut peer, qp) = met(slot(number));
+        let (_process, mut peer, qp) = known(slot(number));
         let incarnation = qp.responder.lock().generation as u8;
         let kinds = u64::from(u32::from_le_bytes([4, status, incarnation, 0])) << 32;
         peer.rings.scribble_reply(0, [kinds, qp.num.into(), 0, 0]);
@@ -329,10 +337,17 @@ fn a_refusal_has_the_status_of_one() {
 /// A peer that is another process and has been met, and a queue pair to it with two
 /// messages under way.
 fn met(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
+    let (process, peer, qp) = known(slot);
+    peer.met();
+    (process, peer, qp)
+}
+
+/// As [`met`], and what it sends is taken by its own drain only.
+fn known(slot: u32) -> (Sleeper, Wild, Arc<Qp>) {
     let process = Sleeper::new();
     let peer = Wild::of(slot, process.pid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot));
-    peer.met();
+    peer.known();
     peer.receive_from(&qp);
     post_sends(&qp, 2);
     assert_eq!(statuses(&qp), []);

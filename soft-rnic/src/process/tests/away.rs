@@ -12,7 +12,7 @@ const KEY: u32 = 1;
 fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
     let peer = Wild::of(slot(n), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
-    peer.met();
+    peer.known();
     peer.receive_from(&qp);
     let entry = peer.directory.qp(far(slot(n)));
     entry.access.store(0xf, Ordering::Relaxed);

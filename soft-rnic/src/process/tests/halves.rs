@@ -58,7 +58,7 @@ fn halves_that_no_process_of_this_version_writes_break_the_rules() {
 
 #[test]
 fn both_messages_of_an_entry_are_received_and_answered_as_one() {
-    let (_process, mut peer, qp) = met(slot(30));
+    let (_process, mut peer, qp) = known(slot(30));
     let kinds = u32::from_le_bytes([0, WANTS_REPLY, Place::Halves as u8, 1]);
     let parties = u64::from(qp.num) | u64::from(far(slot(30))) << 32;
     let generation = qp.responder.lock().generation.into();
@@ -111,7 +111,7 @@ fn short_messages_of_a_list_share_entries() {
 /// Whoever executes them stops now and then, and then between entries.
 #[test]
 fn no_message_of_an_entry_is_executed_twice() {
-    let (_process, mut peer, qp) = met(slot(32));
+    let (_process, mut peer, qp) = known(slot(32));
     let parties = u64::from(qp.num) | u64::from(far(slot(32))) << 32;
     let generation = u64::from(qp.responder.lock().generation);
     let (mut number, entries) = (0, 601);

@@ -69,7 +69,7 @@ fn forget_receives(qp: &Qp) {
 
 #[test]
 fn a_message_without_a_receive_request_is_not_fetched() {
-    let (_process, mut peer, qp) = met(slot(22));
+    let (_process, mut peer, qp) = known(slot(22));
     forget_receives(&qp);
     assert_eq!(asked(&mut peer, &qp, &[NOWHERE], 1 << 16), Verdict::Rnr(9));
 }
@@ -96,7 +96,7 @@ fn an_unreliable_message_that_is_too_long_is_not_fetched_but_dropped() {
 
 #[test]
 fn no_room_is_made_for_a_message_that_is_not_as_long_as_it_says() {
-    let (_process, mut peer, qp) = met(slot(24));
+    let (_process, mut peer, qp) = known(slot(24));
     let refused = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
     let verdict = asked(&mut peer, &qp, &[NOWHERE], 1 << 20);
     assert_eq!(verdict, Verdict::Refused(refused));
@@ -115,7 +115,7 @@ fn a_message_that_has_to_be_fetched_holds_up_no_other_process() {
         slow.receive_from(&qp);
         slow.directory.tell(1, &Told { length: 4_096, addr, ..Told::default() });
         ask(&mut slow, &qp, &[ibv_sge { addr: 0, length: 4_096, lkey: 1 }], 4_096);
-        let (_process, mut other, qp) = met(slot(27));
+        let (_process, mut other, qp) = known(slot(27));
         ask(&mut other, &qp, &[], 4);
         slow.drain.add(Arc::clone(&other.pair));
         run(&mut slow);
