@@ -22,6 +22,12 @@ pub(crate) enum Todo {
     Meet(Arc<Qp>, u32),
 }
 
+/// The next thing to do. What may wait for another process's memory is the last.
+fn next(todos: &mut Vec<Todo>) -> Option<Todo> {
+    let at = todos.iter().rposition(|todo| !matches!(todo, Todo::Attach(_)));
+    at.or(todos.len().checked_sub(1)).map(|at| todos.remove(at))
+}
+
 /// Things to do, usually none: then it is a null pointer.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "one word on the stack of every post")]
@@ -50,7 +56,7 @@ impl After {
 
     #[cold]
     fn run_all(mut self) {
-        while let Some(todo) = self.0.as_mut().and_then(|todos| todos.pop()) {
+        while let Some(todo) = self.0.as_mut().and_then(|todos| next(todos)) {
             match todo {
                 Todo::Flush(qp) => qp.flush(&mut self),
                 Todo::Attach(qp) => qp.go_on_alone(&mut self),

@@ -71,8 +71,7 @@ impl<T> Lock<T> {
             if is_kept() {
                 return None;
             }
-            spins += 1;
-            if spins < SPINS { core::hint::spin_loop() } else { std::thread::yield_now() }
+            pause(&mut spins);
         }
     }
 
@@ -81,18 +80,23 @@ impl<T> Lock<T> {
         let mut spins = 0;
         loop {
             while self.held.load(Ordering::Relaxed) {
-                spins = ASLEEP.min(spins + 1);
-                match spins {
-                    ..SPINS => core::hint::spin_loop(),
-                    SPINS..ASLEEP => std::thread::yield_now(),
-                    ASLEEP.. => std::thread::sleep(NAP),
-                }
+                pause(&mut spins);
             }
             // Acquire: as in `lock`.
             if !self.held.swap(true, Ordering::Acquire) {
                 return;
             }
         }
+    }
+}
+
+/// Waits for a while, the longer the more often it was called.
+fn pause(spins: &mut u32) {
+    *spins = ASLEEP.min(*spins + 1);
+    match *spins {
+        ..SPINS => core::hint::spin_loop(),
+        SPINS..ASLEEP => std::thread::yield_now(),
+        ASLEEP.. => std::thread::sleep(NAP),
     }
 }
 

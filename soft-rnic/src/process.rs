@@ -335,7 +335,7 @@ impl Device {
             return Ok(true);
         }
         self.mrs.tell_all(neighbours);
-        {
+        let is_there = {
             let mut lobby = neighbours.lobby.lock();
             // Another thread may have met it since; pairs are made under this lock.
             if neighbours.pair(slot).is_some_and(|pair| !pair.is_dead()) {
@@ -343,12 +343,13 @@ impl Device {
             }
             // It may answer at once.
             self.start_helper().map_err(Errno::raw_os_error)?;
-            if !lobby.introduce(here, slot).map_err(Errno::raw_os_error)? {
-                unmet::note(slot);
-                return Ok(false);
-            }
-            unmet::forget();
+            lobby.introduce(here, slot).map_err(Errno::raw_os_error)?
+        };
+        if !is_there {
+            unmet::note(slot);
+            return Ok(false);
         }
+        unmet::forget();
         self.take_in();
         Ok(neighbours.pair(slot).is_some_and(|pair| !pair.is_dead()))
     }

@@ -23,6 +23,10 @@ use crate::responder::Responder;
 use crate::sq::{Pending, Requester, Sq, Wait};
 use crate::srq::Srq;
 
+/// Nanoseconds to the next look at a deadline that came while the send queue's holder waited for
+/// another process's memory.
+const AWAY_NS: u64 = 1_000_000;
+
 /// The transport services that a queue pair can offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -255,7 +259,10 @@ impl Qp {
     /// The deadline `token` has come: the head of the send queue is tried again, if
     /// that is what it waits for and it has retries left.
     pub(crate) fn expired(self: &Arc<Qp>, token: u64, after: &mut After) {
-        let mut sq = self.sq.lock();
+        // Others have deadlines, too.
+        let Some(mut sq) = self.sq_unless_away() else {
+            return self.pd.context.device.arm_again(self.num, token, AWAY_NS);
+        };
         self.late_expired(&mut sq, token, after);
         self.room_expired(&mut sq, token, after);
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {

@@ -71,14 +71,20 @@ impl Device {
         // Relaxed: only has to be unique.
         let token = self.timer.tokens.fetch_add(1, Ordering::Relaxed);
         if let Some(delay) = delay {
-            let now = match self.sim() {
-                Some(sim) => sim.now(),
-                None => self.real_now(),
-            };
-            self.timer.deadlines.lock().push(Reverse((now + delay, token, qpn)));
-            self.timer.changed.notify_one();
+            self.arm_again(qpn, token, delay);
         }
         token
+    }
+
+    /// Arms a deadline that has come too early once more.
+    #[cold]
+    pub(crate) fn arm_again(self: &Arc<Device>, qpn: u32, token: u64, delay: u64) {
+        let now = match self.sim() {
+            Some(sim) => sim.now(),
+            None => self.real_now(),
+        };
+        self.timer.deadlines.lock().push(Reverse((now + delay, token, qpn)));
+        self.timer.changed.notify_one();
     }
 
     /// Nanoseconds since the device's timer was started; starts it if need be.

@@ -109,19 +109,18 @@ impl Side {
 }
 
 impl Drain {
-    /// An errand that somebody has to run.
+    /// An errand that somebody has to run; processes have turns.
     pub(super) fn errand(&mut self) -> Option<Box<Errand>> {
         if !core::mem::take(&mut self.wants) {
             return None;
         }
         // Whoever wants another one says so again.
-        let side = self.sides.iter_mut().find(|side| side.fetch.is_wanted())?;
-        match core::mem::replace(&mut side.fetch, Fetch::UnderWay) {
+        let at = self.sides.iter().position(|side| side.fetch.is_wanted())?;
+        let wanted = core::mem::replace(&mut self.sides[at].fetch, Fetch::UnderWay);
+        self.sides.rotate_left(at + 1);
+        match wanted {
             Fetch::Wanted(errand) => Some(errand),
-            other => {
-                side.fetch = other;
-                None
-            }
+            _ => unreachable!("it was looked at"),
         }
     }
 

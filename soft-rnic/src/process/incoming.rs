@@ -627,7 +627,10 @@ impl Device {
         if broken || knew != has_failed() {
             neighbours.poke();
         }
+        // Who waits for another process's memory in between keeps the errand waiting.
+        let serving = errand.is_some().then(Serving::begin);
         after.run();
+        drop(serving);
         let Some(errand) = errand else { return any };
         self.have_run(neighbours, errand);
         true

@@ -89,18 +89,19 @@ impl<T: Layout> Mapped<T> {
 /// nothing but to look at it. Its file system is not asked, which could be anybody's, and take
 /// as long as he likes.
 pub(super) fn is_of_memory(file: impl AsFd) -> bool {
-    static DEVICE: OnceLock<Option<(u32, u32)>> = OnceLock::new();
+    static DEVICE: OnceLock<(u32, u32)> = OnceLock::new();
     let device = |file: BorrowedFd<'_>| {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let seen = statx(file, c"", flags, StatxFlags::empty()).ok()?;
         Some((seen.stx_dev_major, seen.stx_dev_minor))
     };
-    // All memory files are on one that has no others.
-    let memory = DEVICE.get_or_init(|| {
+    // All memory files are on one that has no others. Without descriptors it is found out later.
+    let found = || {
         let file = rustix::fs::memfd_create("soft-rnic", MemfdFlags::CLOEXEC).ok()?;
-        device(file.as_fd())
-    });
-    memory.is_some() && device(file.as_fd()) == *memory
+        device(file.as_fd()).map(|memory| *DEVICE.get_or_init(|| memory))
+    };
+    let memory = DEVICE.get().copied().or_else(found);
+    memory.is_some() && device(file.as_fd()) == memory
 }
 
 fn map<T>(file: &OwnedFd, protection: ProtFlags) -> Result<NonNull<T>, Errno> {

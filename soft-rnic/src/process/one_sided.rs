@@ -26,36 +26,96 @@ use super::pair::Pair;
 use super::region::Window;
 use super::remote::Remote;
 
-/// A peer's region, and where it is mapped if it is.
+/// A peer's region, and where it is mapped (`W`) if it is.
 #[derive(Debug)]
-struct Region {
+struct Region<W> {
     key: u32,
     told: Told,
-    /// The pair's: what the peer takes away is not kept mapped from here.
-    window: Option<Weak<Window>>,
+    window: Option<W>,
 }
 
-/// The regions that a queue pair has named, each in the place that its key has: a peer that
-/// offers many buffers in turn has them all looked up once. There are as many places as that
-/// takes, up to a limit.
+impl<W> Region<W> {
+    #[inline]
+    fn is(&self, key: u32, version: u32) -> bool {
+        self.key == key && self.told.version == version
+    }
+}
+
+/// The regions that a queue pair has named. The last two are at hand: data go to one, and what
+/// tells of them to another, and neither touches a count that others do. Those before them are
+/// known, so that a peer that offers many buffers in turn has them all looked up once; what it
+/// takes away is not kept mapped for that.
 #[derive(Debug, Default)]
-pub(super) struct Regions(Vec<Option<Region>>);
+pub(super) struct Regions {
+    at_hand: [Option<Region<Arc<Window>>>; 2],
+    known: Known,
+}
 
 impl Regions {
+    /// The region of a key in this version, if the peer has it.
+    #[inline]
+    fn get(&mut self, pair: &Pair, key: u32, version: u32) -> Option<&Region<Arc<Window>>> {
+        let is_it = |place: &Option<Region<_>>| {
+            place.as_ref().is_some_and(|region| region.is(key, version))
+        };
+        let at = match &self.at_hand {
+            [first, _] if is_it(first) => 0,
+            [_, second] if is_it(second) => 1,
+            _ => self.recall(pair, key, version)?,
+        };
+        self.at_hand[at].as_ref()
+    }
+
+    /// Brings a region to hand; where it is.
+    #[inline(never)]
+    fn recall(&mut self, pair: &Pair, key: u32, version: u32) -> Option<usize> {
+        if self.known.get(key, version).is_none() {
+            let told = pair.theirs.find(key)?;
+            let window = pair.window(key, &told).map(|window| Arc::downgrade(&window));
+            let is_valid =
+                |other: &Region<_>| pair.theirs.version(other.key) == Some(other.told.version);
+            self.known.put(Region { key, told, window }, is_valid);
+        }
+        let known = self.known.get(key, version)?;
+        let window = match &known.window {
+            // The pair keeps it as long as it is valid.
+            Some(window) => Some(window.upgrade()?),
+            None => None,
+        };
+        let region = Region { key, told: known.told, window };
+        self.at_hand.rotate_right(1);
+        self.at_hand[0] = Some(region);
+        Some(0)
+    }
+
+    /// Forgets them all.
+    pub(super) fn clear(&mut self) {
+        *self = Regions::default();
+    }
+}
+
+/// Regions each in the place that its key has. There are as many places as that takes, up to a
+/// limit.
+#[derive(Debug, Default)]
+struct Known(Vec<Option<Region<Weak<Window>>>>);
+
+impl Known {
     const FIRST: usize = 4;
     const MOST: usize = 64;
 
     /// The region of a key, if it is known in this version.
-    #[inline]
-    fn get(&self, key: u32, version: u32) -> Option<&Region> {
+    fn get(&self, key: u32, version: u32) -> Option<&Region<Weak<Window>>> {
         let at = key as usize & self.0.len().wrapping_sub(1);
-        let region = self.0.get(at)?.as_ref();
-        region.filter(|region| region.key == key && region.told.version == version)
+        self.0.get(at)?.as_ref().filter(|region| region.is(key, version))
     }
 
     /// Adds a region, in the place of another one only if there can be no more of them.
     #[cold]
-    fn put(&mut self, region: Region, is_valid: impl Fn(&Region) -> bool) {
+    fn put(
+        &mut self,
+        region: Region<Weak<Window>>,
+        is_valid: impl Fn(&Region<Weak<Window>>) -> bool,
+    ) {
         if self.0.is_empty() {
             self.0.resize_with(Self::FIRST, || None);
         }
@@ -73,16 +133,12 @@ impl Regions {
     /// Twice the places. Whatever had one of its own has one of its own.
     fn grow(&mut self) {
         let more = 2 * self.0.len();
-        for region in std::mem::take(&mut self.0).into_iter().flatten() {
-            self.0.resize_with(more, || None);
+        let regions = std::mem::take(&mut self.0);
+        self.0.resize_with(more, || None);
+        for region in regions.into_iter().flatten() {
             let at = region.key as usize & (more - 1);
             self.0[at] = Some(region);
         }
-    }
-
-    /// Forgets them all.
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
     }
 }
 
@@ -172,7 +228,7 @@ impl Qp {
         if len == 0 {
             return Access::Done;
         }
-        let Some((region, window, offset)) = remote.region(pair, entry, request, len) else {
+        let Some((region, offset)) = remote.region(pair, entry, request, len) else {
             return Access::Judge;
         };
         if len >= LONG as u64 {
@@ -181,7 +237,7 @@ impl Qp {
         }
         let (local, on_demand) = (parts.scratch.local.as_slice(), parts.scratch.local.on_demand);
         let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
-        if let Some(at) = window.as_ref().and_then(|window| window.at(offset, len)) {
+        if let Some(at) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
             if on_demand {
                 // SAFETY: as below.
                 let landed = unsafe { land(local, Span { ptr: at, len: len as usize }) };
@@ -249,13 +305,10 @@ impl Remote {
         entry: &QpEntry,
         request: &sq::Request<'_>,
         len: u64,
-    ) -> Option<(&Region, Option<Arc<Window>>, u64)> {
+    ) -> Option<(&Region<Arc<Window>>, u64)> {
         let wqe = request.wqe;
         let version = pair.theirs.version(wqe.rkey)?;
-        if self.regions.get(wqe.rkey, version).is_none() {
-            self.learn(pair, wqe.rkey);
-        }
-        let region = self.regions.get(wqe.rkey, version)?;
+        let region = self.regions.get(pair, wqe.rkey, version)?;
         let access = match wqe.op {
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
@@ -266,21 +319,7 @@ impl Remote {
         if !allowed || !same_domain {
             return None;
         }
-        let window = match &region.window {
-            // The pair keeps it as long as it is valid.
-            Some(window) => Some(window.upgrade()?),
-            None => None,
-        };
-        region.told.offset(wqe.remote_addr, len).map(|offset| (region, window, offset))
-    }
-
-    /// Looks a region up.
-    #[cold]
-    fn learn(&mut self, pair: &Pair, key: u32) {
-        let Some(told) = pair.theirs.find(key) else { return };
-        let window = pair.window(key, &told).map(|window| Arc::downgrade(&window));
-        let is_valid = |other: &Region| pair.theirs.version(other.key) == Some(other.told.version);
-        self.regions.put(Region { key, told, window }, is_valid);
+        region.told.offset(wqe.remote_addr, len).map(|offset| (region, offset))
     }
 }
 
@@ -288,15 +327,15 @@ impl Remote {
 mod tests {
     use super::*;
 
-    fn region(key: u32, version: u32) -> Region {
+    fn region(key: u32, version: u32) -> Region<Weak<Window>> {
         Region { key, told: Told { version, ..Told::default() }, window: None }
     }
 
     #[test]
     fn regions_in_turn_are_all_known_up_to_the_limit() {
-        let mut regions = Regions::default();
+        let mut regions = Known::default();
         assert!(regions.get(0, 0).is_none());
-        let most = Regions::MOST as u32;
+        let most = Known::MOST as u32;
         // As keys are: an index below a part that varies.
         let keys: Vec<u32> = (0..most).map(|index| index | (index * 7919) << 18).collect();
         keys.iter().for_each(|key| regions.put(region(*key, 1), |_| true));
@@ -305,18 +344,18 @@ mod tests {
         regions.put(region(keys[0] + most, 1), |_| true);
         assert!(regions.get(keys[0], 1).is_none(), "it has given its place");
         assert!(keys[1..].iter().all(|key| regions.get(*key, 1).is_some()));
-        assert_eq!(regions.0.len(), Regions::MOST);
+        assert_eq!(regions.0.len(), Known::MOST);
     }
 
     #[test]
     fn what_is_registered_anew_takes_no_more_places() {
-        let mut regions = Regions::default();
+        let mut regions = Known::default();
         for key in 0..1000 {
             regions.put(region(key, 1), |_| false);
             assert!(regions.get(key, 1).is_some());
         }
         regions.put(region(999, 2), |_| true);
         assert!(regions.get(999, 1).is_none() && regions.get(999, 2).is_some());
-        assert_eq!(regions.0.len(), Regions::FIRST);
+        assert_eq!(regions.0.len(), Known::FIRST);
     }
 }

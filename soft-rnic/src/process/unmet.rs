@@ -1,11 +1,19 @@
 //! Why a peer's process was not met, where that can be known. Another user's is not to be
 //! talked to, but its abstract socket can be seen.
 
+use std::time::{Duration, Instant};
+
 use parking_lot::Mutex;
 use rustix::process::geteuid;
 
 /// Whom this process has looked for last, in vain.
 static UNMET: Mutex<Option<(u32, Why)>> = Mutex::new(None);
+
+/// Slots whose owners were looked for in the last [`AGAIN`], and when.
+static LOOKED: Mutex<Vec<(u32, Instant)>> = Mutex::new(Vec::new());
+
+/// After which somebody may have come.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why it is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +31,13 @@ const SOCKETS: &str = "/proc/net/unix";
 #[cold]
 pub(super) fn note(slot: u32) {
     // Datagrams look for it again and again.
-    if matches!(*UNMET.lock(), Some((known, Why::User(_))) if known == slot) {
+    let mut looked = LOOKED.lock();
+    looked.retain(|(_, at)| at.elapsed() < AGAIN);
+    if looked.iter().any(|(known, _)| *known == slot) {
         return;
     }
+    looked.push((slot, Instant::now()));
+    drop(looked);
     let sockets = std::fs::read_to_string(SOCKETS).unwrap_or_default();
     if let Some(user) = user_of(&sockets, slot) {
         *UNMET.lock() = Some((slot, Why::User(user)));

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::unfilled::Unfilled;
 use super::*;
+use crate::sq::Wait;
 
 /// A key of the peer's, of a page that is not filled.
 const KEY: u32 = 1;
@@ -103,4 +104,28 @@ fn who_takes_what_has_come_does_not_wait_for_a_peers_memory() {
     // The message, and the WRITE of nothing.
     assert_eq!(first, Some(vec![SUCCESS; 2]));
     assert_eq!(within(&told), Some(vec![SUCCESS]));
+}
+
+#[test]
+fn a_deadline_that_comes_while_a_poster_is_away_is_looked_at_again() {
+    let (_process, _peer, qp) = known(slot(72));
+    let device = crate::device::default_device();
+    let token = device.arm(qp.num, None);
+    let mut sq = qp.sq.lock();
+    sq.requester.waits = Some((Wait::Room, token));
+    let gone = qp.go_away();
+    let (tell, told) = channel();
+    let timer = Arc::clone(&qp);
+    std::thread::spawn(move || {
+        timer.expired(token, &mut After::default());
+        let _ = tell.send(());
+    });
+    assert!(within(&told).is_some(), "others have deadlines, too");
+    drop(sq);
+    drop(gone);
+    let start = std::time::Instant::now();
+    while qp.sq.lock().requester.waits.is_some_and(|(_, waits)| waits == token) {
+        assert!(start.elapsed() < Duration::from_secs(60), "it comes again");
+        std::thread::yield_now();
+    }
 }

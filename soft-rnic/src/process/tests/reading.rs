@@ -1,6 +1,7 @@
 //! Long messages, which the receiver reads where they lie.
 
 use super::*;
+use crate::process::errand::Fetch;
 use crate::process::ring::{Place, Verdict, WANTS_REPLY, reply_at};
 
 /// Posts a message that is not copied before it is received; its region.
@@ -150,4 +151,32 @@ fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
     assert_eq!(dereg(), errno::EBUSY);
     peer.rings.reads.store(2, Ordering::Relaxed);
     assert!(is_free());
+}
+
+#[test]
+fn processes_that_always_have_something_to_be_fetched_have_turns() {
+    let bytes = vec![7_u8; 1 << 16].leak();
+    let peers = [28, 29].map(|n| {
+        let mut peer = Wild::of(slot(n), rustix::process::getpid());
+        let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
+        peer.receive_from(&qp);
+        let (length, addr) = (1 << 16, bytes.as_ptr().expose_provenance() as u64);
+        peer.directory.tell(1, &Told { length, addr, ..Told::default() });
+        ask(&mut peer, &qp, &[ibv_sge { addr: 0, length: 1 << 16, lkey: 1 }], 1 << 16);
+        (peer, qp)
+    });
+    let [(mut one, _), (other, _)] = peers;
+    one.drain.add(Arc::clone(&other.pair));
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        run(&mut one);
+        let errand = one.drain.errand().unwrap();
+        turns.push(errand.pair().slot);
+        // It has the next one to be fetched at once.
+        let mut sides = one.drain.sides.iter_mut();
+        let side = sides.find(|side| Arc::ptr_eq(&side.pair, errand.pair())).unwrap();
+        side.fetch = Fetch::Wanted(errand);
+        one.drain.wants = true;
+    }
+    assert_eq!(turns, [slot(28), slot(29), slot(28), slot(29)]);
 }
