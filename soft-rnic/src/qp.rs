@@ -23,9 +23,9 @@ use crate::responder::Responder;
 use crate::sq::{Pending, Requester, Sq, Wait};
 use crate::srq::Srq;
 
-/// Nanoseconds to the next look at a deadline that came while the send queue's holder waited for
-/// another process's memory.
-const AWAY_NS: u64 = 1_000_000;
+/// Nanoseconds to the next look at a send queue whose holder waits for another process's memory,
+/// or for which there was no thread to wait.
+pub(crate) const AWAY_NS: u64 = 1_000_000;
 
 /// The transport services that a queue pair can offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::after::After;
 use crate::lock::Guard;
-use crate::qp::Qp;
-use crate::sq::Sq;
+use crate::qp::{AWAY_NS, Qp};
+use crate::sq::{Sq, Wait};
 
 /// Whether the holder of a queue pair's send queue is away.
 #[derive(Debug, Default)]
@@ -101,7 +101,18 @@ impl Qp {
             qp.run_pending(&mut qp.sq.lock(), &mut after, false);
             after.run();
         };
-        // Without a thread it goes on with what is posted next.
-        drop(std::thread::Builder::new().name("soft-rnic-attach".into()).spawn(run));
+        if std::thread::Builder::new().name("soft-rnic-attach".into()).spawn(run).is_err() {
+            self.go_on_later();
+        }
+    }
+
+    /// Without a thread: the timer tries again.
+    #[cold]
+    fn go_on_later(&self) {
+        let Some(mut sq) = self.sq_unless_away() else { return };
+        if sq.requester.waits.is_none() {
+            let token = self.pd.context.device.arm(self.num, Some(AWAY_NS));
+            sq.requester.waits = Some((Wait::Delay, token));
+        }
     }
 }

@@ -149,11 +149,15 @@ impl Side {
         }
     }
 
-    /// Gives back what only a very long message needed.
+    /// Gives back what only a very long message needed, and what was fetched for one that has
+    /// ended in another way.
     #[inline]
     pub(super) fn tidy(&mut self) {
         if self.buffer.len() > KEPT {
             self.buffer = Vec::new();
+        }
+        if matches!(&self.fetch, Fetch::Over(index, _) if *index != self.requests) {
+            self.fetch = Fetch::Nothing;
         }
     }
 }
