@@ -81,7 +81,7 @@ impl Task<'_> {
                 None if options.rate == Some(Rate::Auto) => {
                     let measured = self.measure_at_found_rate::<K>(&config, &mut load)?;
                     if let Some(rate) = load.rate.filter(|_| !common.json) {
-                        bar.suspend(|| eprintln!("{size} B: {}", found_rate(rate)));
+                        bar.suspend(|| remark!("{size} B: {}", found_rate(rate)));
                     }
                     measured
                 }

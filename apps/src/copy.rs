@@ -120,13 +120,13 @@ fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Ou
     }
     let total: u64 = entries.iter().map(|entry| entry.len).sum();
     if !common.json {
-        eprintln!("sending {} entries, {}", entries.len(), bytes(total));
+        remark!("sending {} entries, {}", entries.len(), bytes(total));
     }
     let bar = progress::bytes(total * options.to.len() as u64, common.json);
     let cleared = bar.clone();
     signals::watch(move |signal| {
         cleared.finish_and_clear();
-        eprintln!("rdma-conn: interrupted by {signal}: {GOES_ON}");
+        remark!("rdma-conn: interrupted by {signal}: {GOES_ON}");
         std::process::exit(1);
     })?;
     let pieces = Pieces::new(device);
@@ -259,7 +259,7 @@ fn complain_of_each<'a>(
 
 /// Says what has gone wrong, in a line, whoever has chosen its words.
 fn complain(what: std::fmt::Arguments<'_>) {
-    eprintln!("rdma-conn: {}", printable(&what.to_string()));
+    remark!("rdma-conn: {}", printable(&what.to_string()));
 }
 
 /// What has come of one copy.
@@ -340,7 +340,7 @@ fn listen(
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
     let underway = Underway::default();
     underway.watch()?;
-    eprintln!("listening on {}", listener.local_addr());
+    remark!("listening on {}", listener.local_addr());
     std::thread::scope(|scope| {
         loop {
             let incoming = match listener.next() {
@@ -398,8 +398,8 @@ impl Underway {
         let underway = self.clone();
         signals::watch(move |signal| {
             match underway.0.load(Ordering::Relaxed) {
-                0 => eprintln!("rdma-conn: interrupted by {signal}: no copy was under way"),
-                n => eprintln!(
+                0 => remark!("rdma-conn: interrupted by {signal}: no copy was under way"),
+                n => remark!(
                     "rdma-conn: interrupted by {signal} in the middle of {n} copies: start it \
                      again, and their senders go on from there with the same command"
                 ),
@@ -419,7 +419,7 @@ fn serve(
 ) -> Outcome {
     let peer = incoming.from().map_or("?".into(), |from| from.to_string());
     if !common.json {
-        eprintln!("{peer}: has connected");
+        remark!("{peer}: has connected");
     }
     let (start, tally) = (Instant::now(), Tally::default());
     let mut onlooker = Onlooker::new(peer.clone(), &tally, None);

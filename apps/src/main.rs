@@ -1,5 +1,7 @@
 //! The command `rdma-conn`.
 #![forbid(unsafe_code)]
+// It panics where standard error is closed: `remark!` does not.
+#![deny(clippy::print_stderr)]
 
 #[macro_use]
 mod outcome;
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(args.log_level())
+        // It would be told on standard error, which is what has failed.
+        .log_internal_errors(false)
         .without_time()
         .init();
     let result = match &args.command {
@@ -65,7 +69,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:"));
     let said: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with("For more")).collect();
-    eprintln!("rdma-conn: {} (see --help)", said.join(" ").trim_start_matches("error: "));
+    remark!("rdma-conn: {} (see --help)", said.join(" ").trim_start_matches("error: "));
     ExitCode::from(2)
 }
 
@@ -74,6 +78,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn report(failure: &Failure) -> ExitCode {
     let unmet = rdma_conn::device::unmet_peer().filter(|_| !failure.is::<Usage>());
     let why = unmet.map(|why| format!(" ({why})")).unwrap_or_default();
-    eprintln!("rdma-conn: {}", outcome::printable(&format!("{failure:#}{why}")));
+    remark!("rdma-conn: {}", outcome::printable(&format!("{failure:#}{why}")));
     ExitCode::from(if failure.is::<Usage>() { 2 } else { 1 })
 }

@@ -9,6 +9,17 @@ macro_rules! say {
     ($($line:tt)*) => { $crate::outcome::say(format_args!($($line)*)) };
 }
 
+/// Writes a line to standard error.
+macro_rules! remark {
+    ($($line:tt)*) => { $crate::outcome::remark(format_args!($($line)*)) };
+}
+
+/// Writes a line to standard error, for the macro of this name. Where that is closed, as a terminal
+/// may be whose program runs on, nobody reads it; the work has to go on, and to end, all the same.
+pub(crate) fn remark(line: std::fmt::Arguments<'_>) {
+    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Prints a line on standard output, for the macro of this name. A reader that has
 /// gone (`| head -1`) has all that it wants: that ends the program, and is no failure.
 pub(crate) fn say(line: std::fmt::Arguments<'_>) {
@@ -19,7 +30,7 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) {
     if e.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    eprintln!("rdma-conn: cannot write to standard output: {e}");
+    remark!("rdma-conn: cannot write to standard output: {e}");
     std::process::exit(1);
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn told<T>(
 ) -> T {
     match json {
         true => work(),
-        false => meanwhile(NOW_AND_THEN, || eprintln!("{}", printable(&line())), work),
+        false => meanwhile(NOW_AND_THEN, || remark!("{}", printable(&line())), work),
     }
 }
 

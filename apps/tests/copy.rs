@@ -5,11 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
@@ -343,6 +343,30 @@ fn a_receiver_that_is_interrupted_says_what_ends_with_it() {
     let (idle, _) = receiver(&copy, &[]);
     idle.terminate();
     idle.ended().assert_failed(1, &["no copy was under way"]);
+}
+
+/// As in a terminal that was closed: all that it says has no reader.
+#[test]
+fn a_receiver_whose_standard_error_is_closed_serves_and_ends() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-unheard"), Tree::new("copy-mute"));
+    fs::write(source.0.join("file"), b"bytes").unwrap();
+    let (said, error) = std::io::pipe().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    command.args(["--device", &support::device(), "copy", "--into", copy.text()]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let receiving = Running::among(&mut command, Stdio::null(), Stdio::piped(), error.into());
+    let mut lines = BufReader::new(said).lines().map(Result::unwrap);
+    let to = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned)).unwrap();
+    drop(lines);
+    let sent = sender(&source, &[&to]).ended();
+    assert!(sent.status.success(), "{sent:?}");
+    assert_same(&source.0, &copy.0.join(source.0.file_name().unwrap()));
+    receiving.terminate();
+    let ended = receiving.ended();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
 }
 
 /// Nobody gets a file that is half the old one and half the new one.

@@ -80,7 +80,7 @@ pub(super) fn begin(wire: &mut Wire) -> Result<()> {
     let note = match wire.hear_within(MOMENT).context(silent)? {
         Some(note) => note,
         None => {
-            eprintln!("connected; the listening end waits for more senders");
+            remark!("connected; the listening end waits for more senders");
             wire.hear_whenever().context(silent)?
         }
     };

@@ -60,7 +60,7 @@ impl<K: Kind> Host<'_, K> {
             if let Some(party) = party.take_if(|party| party.is_complete()) {
                 // Once a session, and not for each of its measurements.
                 if part == 0 {
-                    eprintln!("all senders are there ({}): it begins", party.shape.senders);
+                    remark!("all senders are there ({}): it begins", party.shape.senders);
                 }
                 return Ok(party);
             }
@@ -77,7 +77,7 @@ impl<K: Kind> Host<'_, K> {
                 bail!("a connecting end has ended after {part} measurements: start all ends again");
             }
             if party.as_ref().is_some_and(Party::is_deserted) {
-                eprintln!("a sender went away before the session began: waiting for a new one");
+                remark!("a sender went away before the session began: waiting for a new one");
                 party = None;
             }
         }
@@ -202,7 +202,7 @@ impl<K: Kind> Party<K> {
         let (came, all) = (self.came(), self.shape.senders);
         if came < all {
             let verb = if came == 1 { "is" } else { "are" };
-            eprintln!("{came} of {all} senders {verb} there; waiting for {} more", all - came);
+            remark!("{came} of {all} senders {verb} there; waiting for {} more", all - came);
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn run(
             let leader = Leader::bind(address);
             let leader = leader.map_err(|e| advised(e, |e| cannot_bind(address, e)))?;
             let (address, more) = (leader.local_addr(), config.members - 1);
-            eprintln!("listening on {address} for {more} more, for {GATHERING:?} at most");
+            remark!("listening on {address} for {more} more, for {GATHERING:?} at most");
             let user = serde_json::to_vec(&traffic)?;
             (leader.gather(device, config, &user)?, traffic)
         }
@@ -42,7 +42,7 @@ pub(super) fn run(
         (None, _) => {
             let address = options.ends.connect.expect("one end or the other");
             let link = Link { gid_index: common.gid_index, ..Link::default() };
-            eprintln!("joining {address}; the others may take {GATHERING:?} to come");
+            remark!("joining {address}; the others may take {GATHERING:?} to come");
             let joined = join(address, device, link);
             let joined = joined.map_err(|e| advised(e, |e| explain(e, address, "multicast")))?;
             let traffic = serde_json::from_slice(&joined.user);
@@ -51,7 +51,7 @@ pub(super) fn run(
         }
     };
     let config = told(&joined);
-    eprintln!("{} of {} members", joined.group.rank(), config.members);
+    remark!("{} of {} members", joined.group.rank(), config.members);
     let measured = measure(joined, &traffic, &config)?;
     report.add(device, &traffic, &config, &measured)
 }

@@ -69,11 +69,11 @@ impl Ending {
         state.bar.finish_and_clear();
         let why = anyhow!("interrupted by {signal}");
         match &mut state.wire {
-            None => eprintln!("rdma-conn: {why} before the other end was there"),
+            None => remark!("rdma-conn: {why} before the other end was there"),
             Some(wire) => {
                 wire.give_up(&why);
                 let passed = self.0.passed.load(Ordering::Relaxed);
-                eprintln!("rdma-conn: {:#}", early(why, passed));
+                remark!("rdma-conn: {:#}", early(why, passed));
             }
         }
         // The state stays locked: whoever else comes to an end now has nothing to say.

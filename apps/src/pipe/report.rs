@@ -70,7 +70,7 @@ pub(super) fn report<K: Kind>(
     // The listening end's standard output is the stream.
     match common.json && options.ends.connect.is_some() {
         true => say!("{text}"),
-        false => eprintln!("{text}"),
+        false => remark!("{text}"),
     }
     Ok(())
 }

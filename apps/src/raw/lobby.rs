@@ -79,7 +79,7 @@ impl Lobby {
     pub(super) fn listen(address: SocketAddr, language: Language) -> Result<Lobby> {
         let tcp = TcpListener::bind(address);
         let tcp = tcp.map_err(|e| session::cannot_listen(address, e.kind(), e.into()))?;
-        eprintln!("listening on {}", tcp.local_addr()?);
+        remark!("listening on {}", tcp.local_addr()?);
         Lobby::new(tcp, language)
     }
 

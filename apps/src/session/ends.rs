@@ -44,7 +44,7 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
         )));
     }
     if common.device.is_none() && !common.json {
-        eprintln!("device: {}", device.name());
+        remark!("device: {}", device.name());
     }
     check_gid(&device, common)?;
     Ok(device)
@@ -63,7 +63,7 @@ fn check_gid(device: &Device, common: &Common) -> Result<()> {
 /// Listens, and says where.
 pub(crate) fn listen<K: Kind>(address: SocketAddr) -> Result<Listener<K>> {
     let listener = Listener::bind(address).map_err(|e| cannot_bind(address, e))?;
-    eprintln!("listening on {}", listener.local_addr());
+    remark!("listening on {}", listener.local_addr());
     Ok(listener)
 }
 
@@ -114,8 +114,8 @@ impl<K: Kind> Guest<K> {
 pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
     let why = printable(why);
     match from {
-        Some(from) => eprintln!("refused a connection from {from}: {why}"),
-        None => eprintln!("refused a connection: {why}"),
+        Some(from) => remark!("refused a connection from {from}: {why}"),
+        None => remark!("refused a connection: {why}"),
     }
 }
 

@@ -97,13 +97,18 @@ impl Running {
 
     /// Any program, with its standard input and output. What is no pipe of ours is not read.
     pub fn between(command: &mut Command, input: Stdio, output: Stdio) -> Running {
-        command.stdin(input).stdout(output).stderr(Stdio::piped());
+        Running::among(command, input, output, Stdio::piped())
+    }
+
+    /// Any program, with all that it reads and writes. What is no pipe of ours is not read.
+    pub fn among(command: &mut Command, input: Stdio, output: Stdio, error: Stdio) -> Running {
+        command.stdin(input).stdout(output).stderr(error);
         let what = format!("{command:?}");
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{what}: {e}"));
         // Or else our own copies of its streams stay open.
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let out = child.stdout.take().map_or_else(|| channel().1, lines);
-        let err = lines(child.stderr.take().unwrap());
+        let err = child.stderr.take().map_or_else(|| channel().1, lines);
         Running { child, out, err, heard: Vec::new(), what }
     }
 
