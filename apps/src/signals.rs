@@ -4,13 +4,12 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Has `act` be called with the name of each signal that asks for an end. Who is to survive a
-/// hang-up (`nohup`) does.
+/// Has `act` be called with the name of each signal that asks for an end. What was ignored when this
+/// process began stays so: a hang-up (`nohup`), Ctrl-C in the background of a script.
 pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Result<()> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
     let all = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
-    let is_heard = |signal: i32| signal != SIGHUP || !has(ignored, signal);
-    let heard: Vec<_> = all.into_iter().filter(|(signal, _)| is_heard(*signal)).collect();
+    let heard: Vec<_> = all.into_iter().filter(|(signal, _)| !has(ignored, *signal)).collect();
     let signals = Signals::new(heard.iter().map(|(signal, _)| signal));
     let mut signals = signals.context("no way to hear of signals")?;
     let wait = move || {

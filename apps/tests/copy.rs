@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rdma_conn::conn_core::handshake::{Frame, MAX_FRAME, Reason, Refusal};
+use rustix::process::Signal;
 use support::processes::{PATIENCE, Running, connects_processes};
 
 /// A directory of its own, removed in the end.
@@ -367,6 +368,28 @@ fn a_receiver_whose_standard_error_is_closed_serves_and_ends() {
     receiving.terminate();
     let ended = receiving.ended();
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+}
+
+/// As in the background of a script, and with `nohup`.
+#[test]
+fn signals_that_were_ignored_from_the_beginning_stay_so() {
+    if !connects_processes() {
+        return;
+    }
+    let (source, copy) = (Tree::new("copy-undisturbed"), Tree::new("copy-deaf"));
+    fs::write(source.0.join("file"), b"bytes").unwrap();
+    let mut command = Command::new("sh");
+    let ignores = "trap '' INT TERM HUP; exec \"$@\"";
+    command.args(["-c", ignores, "sh", env!("CARGO_BIN_EXE_rdma-conn")]);
+    command.args(["--device", &support::device(), "copy", "--into", copy.text()]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    let (receiving, to) = Running::listening(Running::new(&mut command));
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        receiving.signal(signal);
+        let sent = sender(&source, &[&to.to_string()]).ended();
+        assert!(sent.status.success(), "{signal:?}: {sent:?}");
+    }
+    receiving.kill();
 }
 
 /// Nobody gets a file that is half the old one and half the new one.

@@ -141,11 +141,11 @@ fn an_end_that_is_interrupted_says_so_at_both() {
     if !connects_processes() {
         return;
     }
-    let says = ["interrupted by SIGINT", "(after ", A_PART];
+    let says = ["interrupted by SIGTERM", "(after ", A_PART];
     for protocol in PROTOCOLS {
         for is_listener in [true, false] {
             let (listener, connector, _input, _reader) = under_way(protocol);
-            if is_listener { &listener } else { &connector }.interrupt();
+            if is_listener { &listener } else { &connector }.terminate();
             for end in [listener, connector] {
                 end.ended().assert_failed(1, &says);
             }
@@ -156,8 +156,8 @@ fn an_end_that_is_interrupted_says_so_at_both() {
 #[test]
 fn who_waits_for_the_other_end_can_be_interrupted() {
     let (listener, _) = listener(&[], Stdio::piped());
-    listener.interrupt();
-    listener.ended().assert_failed(1, &["interrupted by SIGINT before the other end was there"]);
+    listener.terminate();
+    listener.ended().assert_failed(1, &["interrupted by SIGTERM before the other end was there"]);
 }
 
 /// Nobody reads what comes out, until nothing more goes in.
@@ -177,14 +177,14 @@ fn who_waits_for_a_slow_reader_can_be_interrupted() {
             while rustix::io::ioctl_fionread(&reader).unwrap() < 1 << 15 {
                 std::thread::yield_now();
             }
-            if is_listener { &listener } else { &connector }.interrupt();
+            if is_listener { &listener } else { &connector }.terminate();
             let (first, second) =
                 if is_listener { (listener, connector) } else { (connector, listener) };
-            first.ended().assert_failed(1, &["interrupted by SIGINT (after", A_PART]);
+            first.ended().assert_failed(1, &["interrupted by SIGTERM (after", A_PART]);
             // The other one notices as soon as it is not held up by the reader.
             let drained =
                 std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
-            second.ended().assert_failed(1, &["the other end: interrupted by SIGINT", A_PART]);
+            second.ended().assert_failed(1, &["the other end: interrupted by SIGTERM", A_PART]);
             flood.join().unwrap();
             drained.join().unwrap().unwrap();
         }

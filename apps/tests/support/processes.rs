@@ -159,18 +159,13 @@ impl Running {
         self.child.stdin.take().unwrap()
     }
 
-    /// As Ctrl-C does it.
-    pub fn interrupt(&self) {
-        self.signal(Signal::INT);
-    }
-
     /// As a supervisor does it. (Whoever runs in the background of a shell may be deaf to
     /// Ctrl-C.)
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
