@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
     readlinkat, renameat_with, statat, symlinkat, unlinkat,
@@ -77,21 +77,28 @@ impl Root {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = openat(rustix::fs::CWD, path, flags, Mode::empty());
         let root = Root(fd.with_context(|| format!("opening {}", path.display()))?);
-        root.probe().with_context(|| format!("nothing can be written to {}", path.display()))?;
+        root.probe(path)?;
         Ok(root)
     }
 
-    /// Whether anything can be made in it: else each entry would fail for that.
-    fn probe(&self) -> Result<()> {
+    /// Whether anything can be made in it, where else each entry would fail for that.
+    fn probe(&self, path: &Path) -> Result<()> {
         let name = format!(".{}{PARTIAL}", std::process::id());
-        mkdirat(&self.0, &*name, Mode::from_raw_mode(0o700)).map_err(|e| {
-            let remedy = match e {
-                Errno::ACCESS | Errno::PERM => "let this user write to it",
-                e => remedy_for(e).unwrap_or("it takes no directories"),
-            };
-            anyhow!("{e}: {remedy}, or choose another --into")
-        })?;
-        Ok(unlinkat(&self.0, &*name, AtFlags::REMOVEDIR)?)
+        match mkdirat(&self.0, &*name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => Ok(unlinkat(&self.0, &*name, AtFlags::REMOVEDIR)?),
+            // Processes of one number, of two hosts say: what one has made shows it to the other.
+            Err(Errno::EXIST) => Ok(()),
+            Err(e) if let Some(remedy) = hopeless(e) => {
+                let path = path.display();
+                bail!("nothing can be written to {path}: {e}: {remedy}, or choose another --into")
+            }
+            // What is there already, others may have for this user to fill.
+            Err(e) => {
+                let path = path.display();
+                remark!("nothing new can be made in {path} ({e}): only what goes deeper arrives");
+                Ok(())
+            }
+        }
     }
 
     /// Waits until all that its file system has is on the disk.
@@ -129,6 +136,15 @@ fn remedy_for(errno: Errno) -> Option<&'static str> {
         Errno::ROFS => "have its file system mounted for writing",
         _ => return None,
     })
+}
+
+/// What to do where a directory that takes nothing new says that nothing below it does, either.
+fn hopeless(errno: Errno) -> Option<&'static str> {
+    match errno {
+        // One of the kernel's, or one that is no more.
+        Errno::NOENT => Some("it takes no directories"),
+        other => remedy_for(other),
+    }
 }
 
 impl Place {
@@ -294,6 +310,22 @@ mod tests {
         let scratch = Scratch::new("copy-probed");
         Root::open(&scratch.0).unwrap();
         assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0, "something is left");
+    }
+
+    #[test]
+    fn what_takes_nothing_new_may_have_directories_that_do() {
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::MLINK] {
+            assert_eq!(hopeless(errno), None, "{errno}");
+        }
+        for errno in [Errno::ROFS, Errno::NOSPC, Errno::DQUOT] {
+            assert!(hopeless(errno).is_some(), "{errno}");
+        }
+        // Another one's, of the same number.
+        let scratch = Scratch::new("copy-probed-twice");
+        let theirs = scratch.0.join(format!(".{}{PARTIAL}", std::process::id()));
+        std::fs::create_dir(&theirs).unwrap();
+        Root::open(&scratch.0).unwrap();
+        assert!(theirs.exists(), "it is not ours to remove");
     }
 
     #[test]
