@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::FileRegion;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -67,6 +67,11 @@ impl Gathering {
             had: (count * PIECE as u64).min(len),
             whole,
         })
+    }
+
+    /// Where it gets its name.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The number of its file system.
@@ -150,23 +155,21 @@ impl Gathering {
         }
     }
 
-    /// Verifies it, and gives it its name; how many bytes of it were here already.
-    pub(super) fn end(mut self, expected: Hash, force: bool) -> Result<u64> {
+    /// Verifies it, and gives it its name; how many bytes of it were here already. Whether what was
+    /// gathered stays where that fails is up to the caller.
+    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<u64> {
         if self.len == 0 && !self.whole {
             self.hashes.clear();
         }
         let complete = self.hashes.len() as u64 == pieces(self.len);
-        if !complete || hash_of_hashes(&self.hashes) != expected {
-            self.abandon();
-            bail!("its checksum is another one");
-        }
+        let is_right = complete && hash_of_hashes(&self.hashes) == expected;
+        ensure!(is_right, "its checksum is another one");
         if self.whole {
             rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
             return Ok(self.had);
         }
         self.file.set_len(self.len)?;
-        let finished = self.place.finish(&self.file, self.mode, force);
-        finished.inspect_err(|_| self.place.abandon(&self.file))?;
+        self.place.finish(&self.file, self.mode, force)?;
         Ok(self.had)
     }
 }
@@ -240,6 +243,7 @@ mod tests {
         assert_eq!((other.to_string(), file.hashes.len()), (OTHER.to_owned(), 0));
         assert_eq!(file.file.metadata().unwrap().len(), 0, "it was written");
         assert!(file.end(hash_of_hashes(&[expected]), false).is_err());
+        file.abandon();
         std::fs::remove_dir(&path).expect("nothing is left in it");
     }
 }

@@ -20,7 +20,11 @@ use super::wire::hash;
 
 /// The directory that everything goes into.
 #[derive(Debug)]
-pub(super) struct Root(OwnedFd);
+pub(super) struct Root {
+    directory: OwnedFd,
+    /// The number of its file system.
+    disk: u64,
+}
 
 /// A name in a directory.
 #[derive(Debug)]
@@ -76,7 +80,9 @@ impl Root {
         // The user's own path: it may go through links.
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = openat(rustix::fs::CWD, path, flags, Mode::empty());
-        let root = Root(fd.with_context(|| format!("opening {}", path.display()))?);
+        let directory = fd.with_context(|| format!("opening {}", path.display()))?;
+        let disk = fstat(&directory)?.st_dev;
+        let root = Root { directory, disk };
         root.probe(path)?;
         Ok(root)
     }
@@ -84,8 +90,8 @@ impl Root {
     /// Whether anything can be made in it, where else each entry would fail for that.
     fn probe(&self, path: &Path) -> Result<()> {
         let name = format!(".{}{PARTIAL}", std::process::id());
-        match mkdirat(&self.0, &*name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => Ok(unlinkat(&self.0, &*name, AtFlags::REMOVEDIR)?),
+        match mkdirat(&self.directory, &*name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => Ok(unlinkat(&self.directory, &*name, AtFlags::REMOVEDIR)?),
             // Processes of one number, of two hosts say: what one has made shows it to the other.
             Err(Errno::EXIST) => Ok(()),
             Err(e) if let Some(remedy) = hopeless(e) => {
@@ -103,14 +109,25 @@ impl Root {
 
     /// Waits until all that its file system has is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
-        rustix::fs::syncfs(&self.0).context("writing to the disk")
+        rustix::fs::syncfs(&self.directory).context("writing to the disk")
+    }
+
+    /// Whether a place is in its own file system, and not in one that is mounted below it.
+    pub(super) fn is_on_disk_of(&self, place: &Place) -> bool {
+        fstat(&place.directory).is_ok_and(|stat| stat.st_dev == self.disk)
+    }
+
+    /// Has all else be in another file system, for a test.
+    #[cfg(test)]
+    pub(super) fn set_disk(&mut self, disk: u64) {
+        self.disk = disk;
     }
 
     /// The place of a path; the directories on its way exist.
     pub(super) fn place(&self, path: &[u8]) -> Result<Place> {
         let names = names(path)?;
         let (last, way) = names.split_last().context("an empty name")?;
-        let mut directory = self.0.try_clone().context("the directory")?;
+        let mut directory = self.directory.try_clone().context("the directory")?;
         for name in way {
             directory = openat(&directory, *name, DIRECTORY, Mode::empty()).with_context(|| {
                 format!("{:?} is not a directory below it", String::from_utf8_lossy(name))

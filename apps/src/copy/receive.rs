@@ -15,7 +15,7 @@ use rdma_conn::verbs_safe::RegisterError;
 
 use super::gathering::{Gathering, WORTH_MAPPING};
 use super::is_greeting;
-use super::place::{Root, remedy};
+use super::place::{Place, Root, remedy};
 use super::tally::Tally;
 use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
@@ -414,17 +414,24 @@ impl<'a> Receiving<'a> {
 
     /// Does without an entry.
     fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
-        self.check_others(entry, why)?;
         if let Some(file) = self.files.remove(&entry) {
-            file.abandon();
+            self.check_others(entry, file.place(), why)?;
+            // Where there is no room, what has come stays: the same command goes on from there.
+            if remedy(why).is_none() {
+                file.abandon();
+            }
         }
         self.fail(entry, format!("{why:#}"))
     }
 
     /// Where nothing can be written any more, the copy ends with what there is: all that is to
-    /// come would fail for the same reason.
-    fn check_others(&self, entry: u32, why: &Failure) -> Result<()> {
+    /// come would fail for the same reason, unless that is the reason of a file system that is
+    /// mounted below the directory.
+    fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
         let Some(remedy) = remedy(why) else { return Ok(()) };
+        if !self.root.is_on_disk_of(place) {
+            return Ok(());
+        }
         let name = self.names.get(&entry).map_or("a file", String::as_str);
         bail!("writing {name}: {why:#}: {remedy}")
     }
@@ -474,14 +481,20 @@ impl<'a> Receiving<'a> {
                 self.files.insert(entry, file);
                 self.reply(&Reply::Have { entry, pieces, hash })
             }
-            Err(e) => self.give_up(entry, &e),
+            Err(e) => {
+                if let Ok(place) = self.root.place(name) {
+                    self.check_others(entry, &place, &e)?;
+                }
+                self.fail(entry, format!("{e:#}"))
+            }
         }
     }
 
     fn end(&mut self, entry: u32, hash: Hash) -> Result<()> {
-        let Some(file) = self.files.remove(&entry) else { return Ok(()) };
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
         match file.end(hash, self.force) {
             Ok(had) => {
+                self.files.remove(&entry);
                 self.tally.has(had);
                 self.done(entry)
             }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use rdma_conn::direct_read::{NotReadReason, Sender, pair};
 use rdma_conn::verbs_safe::{WcError, WcStatus};
+use rustix::io::Errno;
 
 use super::*;
 use crate::copy::wire::hash;
@@ -156,6 +157,40 @@ fn a_full_disk_ends_a_copy_and_leaves_what_has_come() {
     answers.read_line(&mut said).unwrap();
     let Reply::GivenUp { why } = serde_json::from_str(&said).unwrap() else { panic!("{said}") };
     assert!(why.ends_with(": make room there"), "{why}");
+}
+
+/// All other files have room, and so only this one fails; and what has come of it stays.
+#[test]
+fn a_full_disk_that_is_mounted_below_fails_what_is_on_it() {
+    let mut scratch = Scratch::new("copy-mounted");
+    scratch.root.set_disk(u64::MAX);
+    let (_sender, mut receiving) = scratch.ends();
+    for entry in 0..2 {
+        let name = format!("{entry}");
+        receiving.begin(entry, What::File, 0o600, 2 * PIECE as u64, name.as_bytes(), b"").unwrap();
+    }
+    receiving.give_up(0, &Failure::from(Errno::NOSPC).context("writing")).unwrap();
+    receiving.give_up(1, &anyhow!("its checksum is another one")).unwrap();
+    let failed = receiving.received.failed.iter().map(|(name, why)| (&**name, &**why));
+    let full = "writing: No space left on device (os error 28)";
+    let other = "its checksum is another one";
+    assert_eq!(failed.collect::<Vec<_>>(), [("0", full), ("1", other)]);
+    only_file(&scratch.path);
+}
+
+/// Verified, and without a name of its own: what may be wanting is the room for one.
+#[test]
+fn a_file_that_has_come_is_not_removed_where_its_name_has_no_room() {
+    let scratch = Scratch::new("copy-unnamed");
+    let (_sender, mut receiving) = scratch.ends();
+    receiving.begin(0, What::File, 0o600, 0, b"file", b"").unwrap();
+    std::fs::write(scratch.path.join("file"), b"another one's").unwrap();
+    let file = receiving.files.get_mut(&0).unwrap();
+    assert!(file.end(hash_of_hashes(&[]), false).is_err());
+    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "it decides by itself");
+    let why = receiving.give_up(0, &Errno::NOSPC.into()).unwrap_err();
+    assert!(why.to_string().contains("make room there"), "{why:#}");
+    assert_eq!(std::fs::read_dir(&scratch.path).unwrap().count(), 2, "nothing has come");
 }
 
 #[test]
