@@ -263,7 +263,8 @@ impl<'s, S: Stream> Exchange<'s, S> {
         if left.is_zero() {
             return Err(HandshakeError::TimedOut(self.limit));
         }
-        Ok(self.stream.set_timeout(left)?)
+        // A stream with a limit of its own may have come to that.
+        self.stream.set_timeout(left).map_err(|e| self.stream_error(e))
     }
 
     fn stream_error(&self, e: io::Error) -> HandshakeError {
