@@ -15,6 +15,18 @@ use crate::outcome::Failure;
 /// What is said of an end that does not speak any more.
 pub(crate) const GONE: &str = "the other end has gone";
 
+/// How much of why an end gives up the others are told, in bytes.
+const MOST_OF_WHY: usize = 1000;
+
+/// Tells another end, by `tell`, why this one does not go on; whether it hears it does not matter.
+pub(crate) fn give_up(why: &Failure, tell: impl FnOnce(String) -> Result<()>) {
+    let mut text = format!("{why:#}");
+    text.truncate(text.floor_char_boundary(MOST_OF_WHY));
+    if let Err(e) = tell(text) {
+        tracing::debug!(error = %e, "the other end was not told");
+    }
+}
+
 /// Writes a note of up to `most` bytes.
 pub(crate) fn write(
     stream: &mut impl Stream,

@@ -91,11 +91,7 @@ impl Wire {
 
     /// Tells why this end does not go on; whether it is heard does not matter.
     pub(crate) fn give_up(&mut self, why: &anyhow::Error) {
-        let mut text = format!("{why:#}");
-        text.truncate(text.floor_char_boundary(1000));
-        if let Err(e) = self.tell(&Note::Failed(text)) {
-            tracing::debug!(error = %e, "the other end was not told");
-        }
+        frame::give_up(why, |why| self.tell(&Note::Failed(why)));
     }
 
     /// The next note, which the other end has no reason to wait with.

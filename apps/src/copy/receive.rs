@@ -21,7 +21,7 @@ use super::wire::{
     APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
 };
 use crate::args::Copy;
-use crate::frame::{Hurried, is_late};
+use crate::frame::{self, Hurried, is_late};
 use crate::note::receiver_ended;
 use crate::outcome::Failure;
 
@@ -442,13 +442,9 @@ impl<'a> Receiving<'a> {
             Some(Ended::PeerLost(_)) => why.context(SENDER_GONE),
             _ => why,
         };
-        let mut text = format!("{why:#}");
-        text.truncate(text.floor_char_boundary(1000));
         // Somebody who does not listen is not waited for once more.
         self.patience = LAST_WORD;
-        if let Err(e) = self.reply(&Reply::GivenUp { why: text }) {
-            tracing::debug!(error = %e, "the sender was not told");
-        }
+        frame::give_up(&why, |why| self.reply(&Reply::GivenUp { why }));
         self.received.error = Some(why);
     }
 

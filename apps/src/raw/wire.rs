@@ -108,11 +108,7 @@ impl Wire {
     /// Tells the other end why this one does not go on; whether it hears it does not
     /// matter.
     pub(super) fn give_up(&mut self, why: &anyhow::Error) {
-        let mut text = format!("{why:#}");
-        text.truncate(text.floor_char_boundary(1000));
-        if let Err(e) = self.tell(&Note::Failed(text)) {
-            tracing::debug!(error = %e, "the other end was not told");
-        }
+        frame::give_up(why, |why| self.tell(&Note::Failed(why)));
     }
 
     /// Tells the other end of a failure, and looks there for its cause: who has gone, or has
@@ -127,7 +123,7 @@ impl Wire {
         if !is_gone && !is_lost {
             return failure;
         }
-        match self.last_words() {
+        match self.last_words(LAST_WORDS) {
             LastWords::Why(why) => anyhow!("the other end: {why}"),
             LastWords::Gone if is_gone => anyhow!(ENDED),
             LastWords::Gone => failure.context(ENDED),
@@ -135,21 +131,22 @@ impl Wire {
         }
     }
 
-    /// What the other end says last.
-    fn last_words(&mut self) -> LastWords {
-        let end = Instant::now() + LAST_WORDS;
+    /// What the other end says last, in so much `time` at most.
+    fn last_words(&mut self, time: Duration) -> LastWords {
+        let end = Instant::now() + time;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let mut first = [0];
             // No time at all would be for ever.
-            let ready = self.set_timeout(left.max(Duration::from_millis(1)));
+            let time = left.max(Duration::from_millis(1));
+            let mut first = [0];
+            let ready = self.set_timeout(time);
             match ready.and_then(|()| self.read(&mut first)) {
                 Ok(1..) => {}
                 Err(e) if is_timeout(e.kind()) && !left.is_zero() => continue,
                 Err(e) if is_timeout(e.kind()) => return LastWords::Nothing,
                 _ => return LastWords::Gone,
             }
-            match self.hear_after(first[0]) {
+            match self.hear_after(first[0], time) {
                 Ok(Note::Failed(why)) if is_symptom(&why) => return LastWords::Nothing,
                 Ok(Note::Failed(why)) => return LastWords::Why(why),
                 // What it had to say before; but who never stops has no cause to tell.
@@ -162,13 +159,19 @@ impl Wire {
 
     /// Waits for what the other end says.
     pub(super) fn hear(&mut self) -> Result<Note> {
-        self.set_timeout(PATIENCE)?;
+        self.hear_within(PATIENCE)
+    }
+
+    /// As [`hear`](Self::hear), if it begins to within `time`.
+    fn hear_within(&mut self, time: Duration) -> Result<Note> {
+        self.set_timeout(time)?;
         let mut first = [0];
         match self.read_exact(&mut first) {
             Err(e) if e.kind() == ErrorKind::UnexpectedEof => bail!(GONE),
+            Err(e) if is_late(e.kind()) => bail!("the other end has said nothing for {time:?}"),
             read => read.context(GONE)?,
         }
-        self.hear_after(first[0])
+        self.hear_after(first[0], PATIENCE)
     }
 
     /// As [`hear`](Self::hear), however long it takes.
@@ -178,7 +181,7 @@ impl Wire {
             self.set_timeout(PATIENCE)?;
             match self.read(&mut first) {
                 Ok(0) => bail!(GONE),
-                Ok(_) => return self.hear_after(first[0]),
+                Ok(_) => return self.hear_after(first[0], PATIENCE),
                 Err(e) if is_timeout(e.kind()) => {}
                 Err(e) => return Err(e).context(GONE),
             }
@@ -193,15 +196,15 @@ impl Wire {
         self.set_nonblocking(false)?;
         match read {
             Ok(0) => bail!(GONE),
-            Ok(_) => self.hear_after(first[0]).map(Some),
+            Ok(_) => self.hear_after(first[0], PATIENCE).map(Some),
             Err(e) if is_timeout(e.kind()) => Ok(None),
             Err(e) => Err(e).context(GONE),
         }
     }
 
-    /// The note whose first byte was read.
-    fn hear_after(&mut self, first: u8) -> Result<Note> {
-        frame::read_rest(self, first, MAX_NOTE, PATIENCE)
+    /// The note whose first byte was read, which ends within `time`.
+    fn hear_after(&mut self, first: u8, time: Duration) -> Result<Note> {
+        frame::read_rest(self, first, MAX_NOTE, time)
     }
 }
 
@@ -255,6 +258,27 @@ mod tests {
         let Wire::Tcp(near) = Wire::tcp(near).unwrap() else { panic!("a TCP stream") };
         assert!(rustix::net::sockopt::socket_keepalive(&near).unwrap());
         assert!(!is_timeout(ErrorKind::TimedOut), "what is told then is the end");
+    }
+
+    #[test]
+    fn who_is_silent_is_there_and_half_a_word_is_not_waited_for() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut near = Wire::Unix(near);
+        let silent = near.hear_within(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(format!("{silent:#}"), "the other end has said nothing for 1ms");
+        let mut note = vec![0; 4];
+        serde_json::to_writer(&mut note, &Note::Failed("too late".into())).unwrap();
+        note[0] = note.len() as u8 - 4;
+        far.write_all(&note[..1]).unwrap();
+        let (over, is_over) = std::sync::mpsc::channel::<()>();
+        // The rest comes while somebody with more patience would still wait.
+        let rest = std::thread::spawn(move || {
+            let _ = is_over.recv_timeout(PATIENCE / 2);
+            let _ = far.write_all(&note[1..]);
+        });
+        assert!(matches!(near.last_words(Duration::from_millis(1)), LastWords::Gone));
+        drop(over);
+        rest.join().unwrap();
     }
 
     #[test]
