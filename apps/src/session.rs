@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(Session::decode(&bytes, "pingpong").unwrap(), fine());
         let error = Session::<Wanted>::decode(&bytes, "bench").unwrap_err().to_string();
         assert!(error.contains("same command"), "{error}");
-        let error = Session::<Wanted>::decode(b"rdma-conn copy 4", "pipe").unwrap_err().to_string();
+        let error = Session::<Wanted>::decode(b"rdma-conn copy 5", "pipe").unwrap_err().to_string();
         assert!(error.contains("runs copy, the listening end pipe"), "{error}");
         let error = Session::<Wanted>::decode(b"{}", "bench").unwrap_err().to_string();
         assert!(error.contains("version"), "{error}");

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 /// What the sender says in the handshake.
-pub(super) const GREETING: &[u8] = b"rdma-conn copy 4";
+pub(super) const GREETING: &[u8] = b"rdma-conn copy 5";
 /// How that begins in each version.
 pub(super) const ANY_GREETING: &[u8] = b"rdma-conn copy ";
 /// Bytes of a piece of a file; the last one may be shorter. What is read, hashed and written at
