@@ -186,14 +186,14 @@ fn send_to_all(
 /// Says what has come of all receivers; how many of them lack something.
 fn report(common: &Common, device: &Device, source: Source<'_>, sent: &[ToOne]) -> Result<u32> {
     let entries = source.entries;
-    let most = if common.verbose > 0 { usize::MAX } else { MOST_NAMED };
+    let named = Named::of(common);
     // What cannot be read is told once, whoever lacks it.
     let unreadable: BTreeMap<usize, &str> = sent
         .iter()
         .flat_map(|one| one.end.0.unreadable.iter().map(|(at, why)| (*at, &**why)))
         .collect();
     let paths = |(at, why): (usize, _)| (entries[at].path.display().to_string(), why);
-    complain_of_each("", unreadable.into_iter().map(paths), most, 0);
+    complain_of_each("", unreadable.into_iter().map(paths), named, 0);
     let mut bad = 0;
     let mut table =
         right_aligned(&["receiver", "entries", "sent", "present", "destination", "rate", "failed"]);
@@ -202,7 +202,7 @@ fn report(common: &Common, device: &Device, source: Source<'_>, sent: &[ToOne]) 
             .failed
             .iter()
             .map(|(at, why)| (String::from_utf8_lossy(&entries[*at].name).into_owned(), &**why));
-        complain_of_each(&format!("{to}: "), names, most, 0);
+        complain_of_each(&format!("{to}: "), names, named, 0);
         match end {
             Ok(()) => {}
             Err(Stopped::Before(error)) => complain(format_args!("{error:#}")),
@@ -227,34 +227,64 @@ fn report(common: &Common, device: &Device, source: Source<'_>, sent: &[ToOne]) 
     Ok(bad)
 }
 
-/// What has failed that is named, where nobody asks for more.
-const MOST_NAMED: usize = 20;
+/// How much of what has failed is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// So much of it as anybody reads.
+    Some,
+    /// All (`-v`).
+    All,
+}
+
+impl Named {
+    const MOST: usize = 20;
+
+    fn of(common: &Common) -> Named {
+        if common.verbose > 0 { Named::All } else { Named::Some }
+    }
+}
 
 /// What to do after an interruption.
 const GOES_ON: &str = "the same command goes on from there";
 
-/// Says what has failed: so much of it as anybody reads, beside what is not kept. What fails in a
+/// Says what has failed, beside what is not kept, which `-v` has told when it failed. What fails in a
 /// directory that has failed is no news.
 fn complain_of_each<'a>(
     whose: &str,
     failed: impl Iterator<Item = (String, &'a str)>,
-    most: usize,
+    named: Named,
     forgotten: u64,
 ) {
-    let (mut last, mut named, mut others) = (None, 0, forgotten);
+    for line in complaints(failed, named, forgotten) {
+        complain(format_args!("{whose}{line}"));
+    }
+}
+
+fn complaints<'a>(
+    failed: impl Iterator<Item = (String, &'a str)>,
+    named: Named,
+    forgotten: u64,
+) -> Vec<String> {
+    let (mut last, mut lines, mut below, mut others) = (None, Vec::new(), 0, forgotten);
     for (name, why) in failed {
         let is_below = |last: &String| name.starts_with(&format!("{last}/"));
-        if named == most || last.as_ref().is_some_and(is_below) {
+        if last.as_ref().is_some_and(is_below) {
+            below += 1;
+        } else if named == Named::Some && lines.len() == Named::MOST {
             others += 1;
-            continue;
+        } else {
+            lines.push(format!("{name}: {why}"));
+            last = Some(name);
         }
-        complain(format_args!("{whose}{name}: {why}"));
-        named += 1;
-        last = Some(name);
+    }
+    if below > 0 {
+        lines.push(format!("and {below} more, in directories that have failed"));
     }
     if others > 0 {
-        complain(format_args!("{whose}and {others} more, of which -v tells"));
+        let where_told = if named == Named::All { "told above" } else { "of which -v tells" };
+        lines.push(format!("and {others} more, {where_told}"));
     }
+    lines
 }
 
 /// Says what has gone wrong, in a line, whoever has chosen its words.
@@ -428,9 +458,9 @@ fn serve(
     let received = received.with_context(|| format!("the copy from {peer}"))?;
     let written = received.written(&tally);
     let Received { not_mapped, failures, failed, finished, error, .. } = received;
-    let named = failed.iter().map(|(name, why)| (name.clone(), &**why));
     let forgotten = failures - failed.len() as u64;
-    complain_of_each(&format!("{peer}: "), named, MOST_NAMED, forgotten);
+    let failed = failed.iter().map(|(name, why)| (name.clone(), &**why));
+    complain_of_each(&format!("{peer}: "), failed, Named::of(common), forgotten);
     let counts = Counts { tally: &tally, how: Some(finished.unwrap_or(written)), failed: failures };
     let text = error.as_ref().map(|e| format!("{e:#}"));
     let mut line = line(device, peer.clone(), counts, start.elapsed(), text);
@@ -453,6 +483,22 @@ fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_named_can_be_asked_for_or_follows_from_what_is() {
+        let failed = || {
+            let inside = (0..30).map(|at| (format!("a/{at}"), "no"));
+            let beside = (0..30).map(|at| (format!("{at}"), "no"));
+            std::iter::once(("a".to_owned(), "no")).chain(inside).chain(beside)
+        };
+        let all = complaints(failed(), Named::All, 0);
+        assert_eq!((all.len(), &*all[30]), (32, "29: no"));
+        assert_eq!(all[31], "and 30 more, in directories that have failed");
+        let some = complaints(failed(), Named::Some, 5);
+        assert_eq!((some.len(), &*some[19]), (22, "18: no"));
+        assert_eq!(some[21], "and 16 more, of which -v tells");
+        assert_eq!(complaints(failed(), Named::All, 5)[32], "and 5 more, told above");
+    }
 
     #[test]
     fn who_has_a_part_is_told_of_how_much() {
