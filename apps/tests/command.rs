@@ -368,7 +368,6 @@ fn people_get_a_table() {
     assert!(!table.contains("NaN") && !table.contains("inf"), "{table}");
 }
 
-/// A reader that goes away (`| head -1`) is no reason to panic.
 /// Long messages have a longer ring than short ones: nothing is said of both that is true of one.
 #[test]
 fn results_of_other_settings_have_a_table_of_their_own() {
@@ -399,6 +398,7 @@ fn help_speaks_of_the_commands_own_flags_and_of_defaults() {
     }
 }
 
+/// A reader that goes away (`| head -1`) is no reason to panic.
 #[test]
 fn a_closed_standard_output_is_no_panic() {
     let (reader, writer) = std::io::pipe().unwrap();
