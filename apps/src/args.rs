@@ -140,7 +140,9 @@ pub(crate) enum Command {
         written out; the software device reads into buffers, which is faster with it, unless \
         --mapped asks for files. Each end says which, and the receiver why. Nothing that exists is \
         replaced without --force; what is the same is kept. After an interruption, the same \
-        command goes on where it was. Exit status 0: every receiver has everything.\n\n\
+        command goes on where it was. Exit status 0: every receiver has everything; of one that \
+        listens, also that a signal has ended it while no copy was under way (with --once: that \
+        the copy has arrived).\n\n\
         Examples:\n  \
         rdma-conn copy --listen 0.0.0.0:18600 --into /data   # on each receiver\n  \
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"

@@ -62,7 +62,8 @@ struct Line<'a> {
     seconds: f64,
     bytes_per_s: f64,
     /// How the destination was written: `mapped` (READs have landed in it), `buffers`
-    /// (written out of them), both, or nothing. At the sender: what the receiver says.
+    /// (written out of them), both, or nothing. At the sender: what the receiver says, or
+    /// `unknown`.
     destination: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_mapped: Option<u64>,
@@ -369,21 +370,27 @@ fn listen(
     let root = Root::open(into)?;
     let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
     let underway = Underway::default();
-    underway.watch()?;
+    underway.watch(options.once)?;
     remark!("listening on {}", listener.local_addr());
     std::thread::scope(|scope| {
+        let mut is_told = false;
         loop {
             let incoming = match listener.next() {
                 Ok(incoming) => incoming,
+                // Whoever could not be accepted, for want of descriptors say, still waits.
+                Err(e @ ConnectError::System { .. }) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        complain(format_args!("nobody can be accepted ({e}): it is tried again"));
+                    }
+                    std::thread::sleep(LITTLE);
+                    continue;
+                }
                 Err(e) => {
                     session::refused(None, &e.to_string());
-                    // Whoever could not be accepted, for want of descriptors say, still waits.
-                    if matches!(e, ConnectError::System { .. }) {
-                        std::thread::sleep(LITTLE);
-                    }
                     continue;
                 }
             };
+            is_told = false;
             let from = incoming.from();
             let incoming = match receive::welcome(incoming) {
                 Ok(incoming) => incoming,
@@ -423,17 +430,23 @@ impl Underway {
         done
     }
 
-    /// Has a signal end the process, with a word of what ends with it.
-    fn watch(&self) -> Result<()> {
+    /// Has a signal end the process, with a word of what ends with it: that is no failure where
+    /// nothing does, unless one copy was `wanted`.
+    fn watch(&self, wanted: bool) -> Result<()> {
         let underway = self.clone();
         signals::watch(move |signal| {
-            match underway.0.load(Ordering::Relaxed) {
-                0 => remark!("rdma-conn: interrupted by {signal}: no copy was under way"),
-                n => remark!(
-                    "rdma-conn: interrupted by {signal} in the middle of {n} copies: start it \
-                     again, and their senders go on from there with the same command"
-                ),
-            }
+            let which = match underway.0.load(Ordering::Relaxed) {
+                0 => {
+                    remark!("rdma-conn: interrupted by {signal}: no copy was under way");
+                    std::process::exit(i32::from(wanted));
+                }
+                1 => "a copy: start it again, and its sender goes on".to_owned(),
+                n => format!("{n} copies: start it again, and their senders go on"),
+            };
+            remark!(
+                "rdma-conn: interrupted by {signal} in the middle of {which} from there with the \
+                 same command"
+            );
             std::process::exit(1);
         })
     }
