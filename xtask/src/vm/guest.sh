@@ -43,6 +43,8 @@ mkdir -p /run/host /run/upper /run/work "$root"
     mount -t overlay -o lowerdir=/run/host,upperdir=/run/upper,workdir=/run/work root "$root"; } ||
     unready "the guest cannot mount the host's files"
 for folder in /proc /sys /dev /lib/modules "$shared"; do
+    # A host that is a container, or whose kernel has no modules, has no place for the guest's.
+    mkdir -p "$folder" "$root$folder"
     mount --rbind "$folder" "$root$folder" || unready "the guest cannot mount $folder"
 done
 
