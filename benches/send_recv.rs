@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rdma_conn::device::{self, Device};
-use rdma_conn::send_recv::{
-    Config, Preset, Receiver, RecvError, SendError, Sender, join, receiver,
-};
-use rdma_conn::verbs_safe::yardstick::{RawLoop, RawLoopConfig};
+use rdma_conn::send_recv::{Config, Preset, Receiver, RecvError, SendError, Sender};
+use rdma_conn::verbs_safe::baseline::{RawLoop, RawLoopConfig};
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, receiver};
 
 const SIZES: [u32; 3] = [16, 512, 8192];
 
@@ -41,15 +40,15 @@ fn raw(config: &Config) -> RawLoopConfig {
         batch: config.batch,
         unacked: config.unacked,
         signal_every: (config.unacked / 4).clamp(1, 64),
-        slots: config.recv_window,
+        slots: config.recv_depth,
         inline: true,
         ..RawLoopConfig::default()
     }
 }
 
 fn ends(device: &Device, config: &Config) -> (Sender, Receiver) {
-    let mut far = receiver(device, config, 1, None).expect("a receiver");
-    let near = join(&mut far, device, device, config).expect("a sender");
+    let mut far = receiver::<SendRecv>(device, config, 1).expect("a receiver");
+    let near = join::<SendRecv>(&mut far, device, device, config).expect("a sender");
     (near, far)
 }
 

@@ -5,8 +5,8 @@
 //!
 //! - a message has one MTU at most;
 //! - each comes with 40 bytes in front of it, the global route header (GRH);
-//! - messages may be lost, or overtake each other, and nobody is told: they are numbered,
-//!   and who wants an answer waits for it for a limited time, and asks again.
+//! - messages may be lost, or overtake each other, without an error: they are numbered,
+//!   and a client waits for a reply for a limited time, and sends the request again.
 //!
 //! ```text
 //! cargo run --example datagrams
@@ -29,7 +29,7 @@ const MESSAGES_EACH: u32 = 100;
 const MESSAGE_BYTES: usize = 64;
 /// Requests in each queue.
 const DEPTH: u32 = 8;
-/// Who sends a datagram has to know the receiver's key.
+/// The sender of a datagram has to know the receiver's key.
 const QKEY: u32 = 0x1d5e_ed01;
 /// How long an answer may take before it counts as lost.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -48,8 +48,8 @@ pub(crate) fn main() -> Result {
     let most = server.send.max_datagram().unwrap_or_default();
     println!("{}: a datagram has {most} bytes at most", device.name());
     let gid = device.context().choose_gid(1, None)?;
-    // Whoever wants to send needs to know the address of the receiver (told outside of
-    // RDMA, as always), and makes a handle of it. Nothing is connected.
+    // A sender needs the address of the receiver (which it gets outside of RDMA, as
+    // always), and makes a handle of it. Nothing is connected.
     let at_server = device.pd().create_ah(&server.address, AhAttr::new(gid.index as u8))?;
 
     let mut clients = Vec::new();
@@ -113,7 +113,7 @@ impl Node {
         Ok(())
     }
 
-    /// Answers what has come. The completion and the route header tell who it was from.
+    /// Answers the requests. The completion and the route header give the sender's address.
     fn serve(&mut self, pd: &ProtectionDomain) -> Result {
         let mut asked = Vec::new();
         let any = self.completions.poll(|completion| {
@@ -125,7 +125,7 @@ impl Node {
             let message = self.recv.take(completion)?;
             let address = pd.create_reply_ah(1, &source, message.grh().as_ref())?;
             asked.push((address, source.qp_num, number, message.to_vec()));
-            let slot = self.recv.reclaim(message).ok_or("nobody else has the message")?;
+            let slot = self.recv.reclaim(message).ok_or("the message is still held")?;
             Ok(self.recv.post(&[slot])?)
         })?;
         // A server with many clients would keep their addresses; this one makes them anew.
@@ -153,11 +153,11 @@ impl Node {
                     }
                     let found = completion.imm();
                     let message = self.recv.take(completion)?;
-                    // A late answer to an earlier message is nobody's any more.
+                    // A late reply to an earlier message is ignored.
                     if found == Some(number) {
                         answered = *message == content;
                     }
-                    let slot = self.recv.reclaim(message).ok_or("nobody else has it")?;
+                    let slot = self.recv.reclaim(message).ok_or("it is still held")?;
                     Ok(self.recv.post(&[slot])?)
                 })?;
                 if !any {

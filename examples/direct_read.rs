@@ -1,4 +1,4 @@
-//! Direct Read: messages that nobody copies, and a receiver that sees what it is offered.
+//! Direct Read: messages without copies, and a receiver that decides what it reads.
 //!
 //! A sender offers registered buffers. With each request the receiver learns how long the
 //! message is and what the sender's application says of it, here its name; it decides where
@@ -20,6 +20,7 @@ use rdma_conn::direct_read::{
     AckMode, Buffer, BufferConfig, Config, Listener, Outcome, Receiver, RecvError, Refusal, Sender,
     connect,
 };
+use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
 
 /// Bytes of a message: long ones are what this connection is for.
 const BYTES: usize = 1 << 20;
@@ -38,7 +39,7 @@ pub(crate) fn main() -> Result {
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let receiving = scope.spawn(|| {
-            let receiver = listener.next()?.accept(&device, &config)?;
+            let receiver = listener.next()?.accept_receiver(&device, &config)?;
             receive(receiver, &device)
         });
         send(connect(address, &device, &config)?, &device)?;
@@ -49,20 +50,20 @@ pub(crate) fn main() -> Result {
 fn send(mut sender: Sender, device: &Device) -> Result {
     let mut tickets = Vec::new();
     for (name, fill) in [("for memory", 1), ("for the disk", 2), ("an advertisement", 3)] {
-        // A buffer belongs to whoever has the value: as long as a message is on offer, that
-        // is the sender, and nobody can change it.
+        // A buffer belongs to the owner of the value: as long as a message is offered, that
+        // is the sender, and no other code can change it.
         let mut buffer = device.pd().register_buffer(BYTES, BufferConfig::READABLE)?;
         buffer.fill(fill);
-        tickets.push(sender.send_async(buffer, name.as_bytes()).map_err(|e| e.error)?);
+        tickets.push(sender.offer(buffer, name.as_bytes()).map_err(|e| e.error)?);
     }
     for (ticket, wanted) in tickets.into_iter().zip([true, true, false]) {
         // Here it is again, to be filled anew.
-        let sent = sender.wait(ticket)?;
+        let sent = sender.wait_sent(ticket)?;
         println!("{:?}: the buffer is back", sent.outcome);
         let expected = if wanted { Outcome::Read } else { Outcome::Refused(Refusal::NotWanted) };
         assert_eq!((sent.outcome, sent.buffer.len()), (expected, BYTES));
     }
-    sender.close()?;
+    sender.close_and_take()?;
     Ok(())
 }
 
@@ -78,7 +79,7 @@ fn receive(mut receiver: Receiver, device: &Device) -> Result {
         // Nothing has been read yet. What is dropped undecided stays the oldest request.
         match request.app() {
             b"for memory" => {
-                let reading = request.read_into(buffer).map_err(|e| e.why)?;
+                let reading = request.read_into(buffer).map_err(|e| e.error)?;
                 // Any number of messages can be under way; this program waits for each.
                 let message = receiver.wait(reading)?;
                 assert!(message.len() == BYTES && message.iter().all(|byte| *byte == 1));
@@ -101,14 +102,14 @@ fn save(receiver: &mut Receiver, device: &Device, buffer: Buffer) -> Result<Buff
         Ok(region) => {
             // No slice shows the memory of a file, to which others may write: what is in it
             // is found out by reading it.
-            let reading = request.read_into_file(region).map_err(|e| e.why)?;
+            let reading = request.read_into_file(region).map_err(|e| e.error)?;
             receiver.wait_file(reading)?;
             buffer
         }
         // A kernel lets no device have the pages of a file on a disk for long.
         Err(why) => {
             println!("through a buffer: {why}");
-            let reading = request.read_into(buffer).map_err(|e| e.why)?;
+            let reading = request.read_into(buffer).map_err(|e| e.error)?;
             let message = receiver.wait(reading)?;
             file.write_all_at(&message, 0)?;
             message.into_buffer()

@@ -24,9 +24,9 @@ const CONCURRENT: u32 = 64;
 /// What is done about the cost of a message.
 struct Technique {
     name: &'static str,
-    /// Every so many requests one is signalled: completes visibly. All before it have
-    /// completed, too, when it has. Never more than the depth of the queue, or it fills up
-    /// with requests of which nobody knows that they are done.
+    /// Every so many requests one is signalled: its completion is polled, and shows that all
+    /// requests before it have completed, too. Never more than the depth of the queue, or it
+    /// fills up with requests whose completion is not reported.
     signal_every: u64,
     /// Whether the message is copied into the work request, which spares the device a read
     /// of memory. How much fits is found by asking for it when the queue pair is made.

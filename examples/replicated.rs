@@ -2,11 +2,11 @@
 //!
 //! A member multicasts what is to be set, and all of them set it when it is delivered: in
 //! the same order everywhere, so that all have the same. When its own message is delivered
-//! to it, every member has received it, and the member acknowledges: whoever dies then,
-//! nothing that was acknowledged is lost.
+//! to it, every member has received it, and the member acknowledges: no acknowledged value
+//! is lost, whichever member dies then.
 //!
 //! When a member is cut off, the survivors deliver what they have agreed on, and go on as a
-//! new group without it, which begins with what all of them have.
+//! new group without it, which begins with the values that all of them have.
 //!
 //! ```text
 //! cargo run --example replicated                            # three members, one dies
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Each member takes commands line by line until its input ends: `set KEY VALUE`, `get KEY`,
-//! and `dump`, which says `have KEY VALUE` for each, and `end`. It says `ok KEY` when something
-//! is set for good. The members of a new group meet at the
+//! and `dump`, which prints `have KEY VALUE` for each, and `end`. A member prints `ok KEY` when
+//! a value is set for good. The members of a new group meet at the
 //! same host, one port higher, where the lowest of them leads.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ use rdma_conn::multicast::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// How long whoever is to join waits for the leader to listen.
+/// How long a member that joins waits for the leader to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config(members: u8) -> Config {
@@ -41,7 +41,7 @@ fn config(members: u8) -> Config {
         senders: members,
         window: 100,
         message_bytes: 256,
-        // Members that have nothing to set hold nobody up.
+        // Members that have nothing to set do not delay the others.
         policy: Policy::OpportunisticWithNulls,
         health: Duration::from_millis(50),
         suspect_after: Duration::from_secs(2),
@@ -194,7 +194,7 @@ impl Member {
         }
     }
 
-    /// Whoever is left alone sets at once.
+    /// The last member sets values at once.
     fn alone(&mut self) {
         for (text, _) in self.asked.drain(..) {
             if let Some((key, value)) = text.split_once(' ') {
@@ -244,7 +244,7 @@ fn meet(device: &Device, address: SocketAddr, members: Option<u8>) -> Result<Gro
     }
     let end = Instant::now() + PATIENCE;
     loop {
-        match join(address, device, config(2).link) {
+        match join(address, device, &config(2)) {
             Ok(joined) => return Ok(joined.group),
             Err(e) if Instant::now() > end => return Err(e.into()),
             Err(_) => std::thread::yield_now(),

@@ -164,7 +164,7 @@ impl End {
             // A message. Its buffer goes back to the receive queue once it is copied.
             let buffer = self.recv.take(completion)?;
             messages.push(buffer.to_vec());
-            let slot = self.recv.reclaim(buffer).ok_or("nobody else has the message")?;
+            let slot = self.recv.reclaim(buffer).ok_or("the message is still held")?;
             self.recv.post(&[slot])?;
         }
         Ok(messages)

@@ -1,10 +1,10 @@
-//! RDMA tutorial, example 4: a shared receive queue, and whose message it was.
+//! RDMA tutorial, example 4: a shared receive queue, and the senders of its messages.
 //!
 //! A server with a queue pair for each of its clients would need receive buffers for each
 //! of them, of which few are in use at a time. A shared receive queue (SRQ) lends buffers
 //! to whichever queue pair a message comes to: here 4 queue pairs share 8 buffers.
 //!
-//! A buffer then does not tell who filled it. The sender does: its rank goes along as the
+//! A buffer then does not show which client filled it. The client sends its rank as the
 //! immediate, 4 bytes that are delivered with the message.
 //!
 //! ```text
@@ -96,14 +96,14 @@ fn serve(
             }
             // A message, into one of the shared buffers. The immediate says whose.
             let rank = completion.imm().ok_or("every message has an immediate")?;
-            let send = sends.get_mut(rank as usize).ok_or("a rank that nobody has")?;
+            let send = sends.get_mut(rank as usize).ok_or("a rank of no client")?;
             let message = buffers.take(completion)?;
             let slot = send.next_slot().ok_or("a client waits for its answer")?;
             slot[..message.len()].copy_from_slice(&message);
             send.stage(SendOp::SendImm { len: message.len() as u32, imm: rank }, true)?;
             send.post()?;
             // The buffer goes back to the queue of all.
-            let buffer = buffers.reclaim(message).ok_or("nobody else has the message")?;
+            let buffer = buffers.reclaim(message).ok_or("the message is still held")?;
             Ok(buffers.post(&[buffer])?)
         })?;
     }
@@ -136,7 +136,7 @@ fn ask(
                 return Err(format!("client {rank} got another's message").into());
             }
             answered = true;
-            let buffer = recv.reclaim(message).ok_or("nobody else has the message")?;
+            let buffer = recv.reclaim(message).ok_or("the message is still held")?;
             Ok(recv.post(&[buffer])?)
         })?;
     }

@@ -53,7 +53,7 @@ pub(crate) fn main() -> Result {
         connect(&receiver.control, &sender.control)?;
         pools.push(pool);
         sends.push(sender.send);
-        receivers.push(receiver); // it is destroyed when nobody has a part of it
+        receivers.push(receiver); // it is destroyed when all its parts are dropped
     }
 
     let bytes = std::thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn receive(mut pools: Vec<RecvPoster<()>>, mut completions: Completions) -> Resu
             }
             received += 1;
             bytes += message.len();
-            let buffer = pool.reclaim(message).ok_or("nobody else has the message")?;
+            let buffer = pool.reclaim(message).ok_or("the message is still held")?;
             Ok(pool.post(&[buffer])?)
         })?;
     }

@@ -98,9 +98,9 @@ impl Client {
 
 /// Takes all messages; the bytes that they had together.
 ///
-/// A receive is posted again when its message has been read: so a client cannot write over
-/// a message that nobody has read yet. (The device may have written the beginning of the
-/// next one, if that has more than one packet; these do not.)
+/// A receive is posted again when its message has been read: so a client cannot overwrite
+/// an unread message. (The device may have written the beginning of the next one, if that
+/// has more than one packet; these do not.)
 fn serve(
     mut recvs: Vec<RecvQueue<()>>,
     memory: &SharedRegion,
@@ -121,7 +121,7 @@ fn serve(
             received[rank] += 1;
             bytes += length;
             let buffer = recvs[rank].take(completion)?;
-            let slot = recvs[rank].reclaim(buffer).ok_or("nobody else has it")?;
+            let slot = recvs[rank].reclaim(buffer).ok_or("it is still held")?;
             Ok(recvs[rank].post(&[slot])?)
         })?;
     }

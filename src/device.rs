@@ -23,14 +23,26 @@ pub const SOFT: &str = "soft0";
 pub const DEVICE_VARIABLE: &str = "RDMA_CONN_DEVICE";
 
 /// An open device and a protection domain on it. Clones are handles of the same.
+///
+/// A peer reaches the memory that is registered for peers in the protection domain of the
+/// queue pair that is connected to it, if it learns or guesses the key:
+///
+/// | connection | domain |
+/// |---|---|
+/// | Send/Receive | one for all on the device, in which nothing is registered for peers |
+/// | Buffered Read, Buffered Write | one for each half |
+/// | a multicast group | one for the group |
+/// | Direct Read, raw queue pairs | that of this handle: [`pd`](Device::pd) |
 #[derive(Clone)]
 pub struct Device {
     context: Context,
     pd: ProtectionDomain,
+    /// Of queue pairs and pools that only send and receive.
+    messages: ProtectionDomain,
     provider: Provider,
 }
 
-/// Who provides a device.
+/// The provider of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provider {
@@ -52,9 +64,9 @@ impl fmt::Debug for Device {
 pub struct DeviceError {
     /// The device's name.
     pub device: String,
-    /// What was asked of it.
+    /// The operation that failed.
     pub what: &'static str,
-    /// What the verb answered.
+    /// The verb's error.
     pub reason: String,
 }
 
@@ -83,8 +95,9 @@ impl Device {
             reason: e.to_string(),
         };
         let context = found.open().map_err(|e| fail("be opened", &e))?;
-        let pd = context.alloc_pd().map_err(|e| fail("allocate a protection domain", &e))?;
-        Ok(Device { context, pd, provider })
+        let domain = || context.alloc_pd().map_err(|e| fail("allocate a protection domain", &e));
+        let (pd, messages) = (domain()?, domain()?);
+        Ok(Device { context, pd, messages, provider })
     }
 
     /// Its name: `mlx5_0`, `rxe0`, `soft0`.
@@ -93,10 +106,18 @@ impl Device {
         self.context.device_name()
     }
 
-    /// Who provides it.
+    /// Its provider.
     #[must_use]
     pub fn provider(&self) -> Provider {
         self.provider
+    }
+
+    /// Whether a processor of this machine moves the bytes, and no card: then a request carries
+    /// a long payload at no more cost than a short one, and memory that is a file's costs the
+    /// processor more than a write to the file.
+    #[must_use]
+    pub fn copies_on_processor(&self) -> bool {
+        self.provider == Provider::Soft
     }
 
     /// Whether it reaches other processes. `soft0` does, those of the same user on the same
@@ -116,18 +137,44 @@ impl Device {
         }
     }
 
-    /// Its context, for whoever wants verbs.
+    /// Its context, for programs that call verbs themselves.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The protection domain that connections are made in. Memory that is registered in it
-    /// for one peer's writes or reads is within reach of all peers that learn its key, those
-    /// of connections as well: register it elsewhere if they are not to be trusted with it.
+    /// The protection domain of this handle: that of buffers and raw queue pairs which the
+    /// program makes, and of Direct Read. Memory that is registered in it for one peer's
+    /// writes or reads is within reach of all peers of these that learn its key: give
+    /// peers that are not to be trusted with each other's memory a handle each, from
+    /// [`isolated`](Self::isolated).
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    /// A handle of the same open device whose [`pd`](Self::pd) is a new one: no peer of a
+    /// Direct Read connection that is made with it reaches memory that was registered with
+    /// another handle, nor the other way round.
+    ///
+    /// ```
+    /// let device = rdma_conn::device::soft()?;
+    /// let isolated = device.isolated()?;
+    /// assert!(isolated.context().is_same(device.context()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the device has no more protection domains.
+    pub fn isolated(&self) -> Result<Device, DeviceError> {
+        let pd = self.context.alloc_pd();
+        let pd = pd.map_err(|e| self.error("allocate a protection domain", &e))?;
+        Ok(Device { pd, ..self.clone() })
+    }
+
+    /// The protection domain of Send/Receive: nothing is registered in it for peers.
+    pub(crate) fn messages_pd(&self) -> &ProtectionDomain {
+        &self.messages
     }
 
     /// A port that carries nothing now, and what to do about it.
@@ -208,15 +255,15 @@ fn open_first(devices: &[(Provider, verbs_safe::Device)]) -> Result<Device, Open
     open(Some(SOFT))
 }
 
-/// Why `soft0` has not found the process of a peer, if it has looked for one in vain and has
-/// found none since: [`soft_rnic::unmet_peer`].
+/// Why `soft0` has not found the process of a peer, if its last search for one failed:
+/// [`soft_rnic::peer_not_found()`].
 #[must_use]
-pub fn unmet_peer() -> Option<String> {
-    soft_rnic::unmet_peer()
+pub fn peer_not_found() -> Option<String> {
+    soft_rnic::peer_not_found()
 }
 
-/// Opens the embedded device. What is registered with one opening belongs to that alone:
-/// threads that share buffers or connections share a clone of one [`Device`].
+/// Opens the embedded device. Memory that is registered with one opening belongs to that
+/// opening alone: threads that share buffers or connections share a clone of one [`Device`].
 ///
 /// # Errors
 /// When memory or descriptors are short.

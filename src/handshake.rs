@@ -1,4 +1,4 @@
-//! The out-of-band handshake (D9): frames of [`conn_core::handshake`] over a byte
+//! The out-of-band handshake: frames of [`conn_core::handshake`] over a byte
 //! stream, usually TCP.
 //!
 //! ```text
@@ -9,6 +9,7 @@
 //!      | ------------- Ready -------------> |   may send from here on
 //! ```
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -18,6 +19,9 @@ use conn_core::handshake::{
     DecodeError, Decoded, Frame, MAX_FRAME, MAX_TEXT, Parameters, ProtocolId, Reason, Refusal,
     decode,
 };
+
+use crate::clock;
+use crate::wait::Deadline;
 
 /// A byte stream that a handshake can run over.
 pub trait Stream: Read + Write {
@@ -43,6 +47,94 @@ impl Stream for UnixStream {
     }
 }
 
+impl<S: Stream + ?Sized> Stream for &mut S {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        (**self).set_timeout(time)
+    }
+}
+
+/// A stream until a time: from then on every read and write fails with
+/// [`io::ErrorKind::TimedOut`]. It limits whatever runs over it, a whole handshake as well. Without
+/// it an initiator's handshake takes at most [`TIME_LIMIT`] from its first byte to its last, and an
+/// acceptor's at most [`HELLO_LIMIT`] for the Hello, [`TIME_LIMIT`] for the answer and
+/// [`READY_LIMIT`] for Ready.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_conn::handshake::Within;
+/// use rdma_conn::send_recv::Config;
+/// use rdma_conn::{SendRecv, connect_over};
+///
+/// let device = rdma_conn::device::soft()?;
+/// let (near, _silent) = std::os::unix::net::UnixStream::pair()?;
+/// let mut near = Within::new(near, Duration::from_millis(1));
+/// let late = connect_over::<SendRecv, _>(&mut near, &device, &Config::default(), b"").unwrap_err();
+/// assert!(late.is_timeout());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Within<S> {
+    stream: S,
+    deadline: Deadline,
+    /// What a single read or write may take.
+    step: Cell<Duration>,
+}
+
+impl<S: Stream> Within<S> {
+    /// `stream`, for `timeout` from now; a time that the clock cannot hold is no limit.
+    pub fn new(stream: S, timeout: Duration) -> Within<S> {
+        Within::until(stream, Deadline::after(timeout))
+    }
+
+    pub(crate) fn until(stream: S, deadline: Deadline) -> Within<S> {
+        Within { stream, deadline, step: Cell::new(Duration::MAX) }
+    }
+
+    /// The stream.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    /// The stream, without the limit.
+    pub fn into_inner(self) -> S {
+        self.stream
+    }
+
+    /// The next read or write ends in time.
+    fn arm(&self) -> io::Result<()> {
+        match self.deadline.remaining(clock::now()).min(self.step.get()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            Duration::MAX => Ok(()),
+            left => self.stream.set_timeout(left),
+        }
+    }
+}
+
+impl<S: Stream> Stream for Within<S> {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.step.set(time);
+        self.arm()
+    }
+}
+
+impl<S: Stream> Read for Within<S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.arm()?;
+        self.stream.read(bytes)
+    }
+}
+
+impl<S: Stream> Write for Within<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.arm()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,12 +146,12 @@ pub enum HandshakeError {
         io::Error,
     ),
     /// The peer took too long.
-    #[error("the peer did not finish the handshake in {0:?}")]
+    #[error("the peer did not finish the handshake in {0:?}: it may not have accepted")]
     TimedOut(
         /// How long it had.
         Duration,
     ),
-    /// What came is no frame of this protocol.
+    /// The received bytes are no frame of this protocol.
     #[error("the peer does not speak this protocol: {0}")]
     Malformed(DecodeError),
     /// A frame came where another one belongs.
@@ -104,6 +196,7 @@ fn protocol_name(number: u8) -> String {
         ProtocolId::BUFFERED_READ => "Buffered Read".into(),
         ProtocolId::BUFFERED_WRITE => "Buffered Write".into(),
         ProtocolId::DIRECT_READ => "Direct Read".into(),
+        ProtocolId::DIRECT_WRITE => "Direct Write".into(),
         ProtocolId::MULTICAST => "multicast".into(),
         ProtocolId::RAW => "raw queue pairs".into(),
         _ => format!("protocol {number}"),
@@ -122,22 +215,28 @@ impl HandshakeError {
     }
 }
 
-/// How long a handshake may take from its first byte to its last.
+/// A half that the handshake has made on both ends, or on neither.
+pub(crate) fn present<T>(made: Option<T>) -> Result<T, HandshakeError> {
+    made.ok_or_else(|| HandshakeError::Unfit("the ends disagree on the directions".into()))
+}
+
+/// How long an initiator's handshake may take, from its first byte to its last, and an acceptor's
+/// answer to a Hello.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long whoever connects may take for its Hello. It may have to register a lot of
-/// memory first, and others need not wait for it.
+/// How long an initiator may take for its Hello. It may have to register a lot of memory
+/// first, and other initiators need not wait for it.
 pub const HELLO_LIMIT: Duration = TIME_LIMIT;
 
-/// How long an initiator may take that has nothing more to prepare: once it was accepted,
-/// all that is left to do is to connect its queue pairs, and the acceptor's thread waits.
+/// How long an accepted initiator may take for its Ready: all that is left to do is to
+/// connect its queue pairs, and the acceptor's thread waits.
 pub const READY_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long telling a refusal may take: there is room for it on a stream that works.
+/// How long sending a refusal may take: there is room for it on a stream that works.
 const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// Bytes of frames that arrive by and by. What follows the handshake on the stream
-/// belongs to somebody else, so that never more is read than the next frame lacks.
+/// Bytes of frames that arrive in parts. The bytes that follow the handshake on the stream
+/// belong to the application, so that never more is read than the next frame lacks.
 #[derive(Debug, Default)]
 pub(crate) struct Arriving {
     bytes: Vec<u8>,
@@ -146,8 +245,8 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// How many bytes the next frame lacks at least; 0 when it is whole. Junk is refused
-    /// as soon as it shows.
+    /// How many bytes the next frame lacks at least; 0 when it is whole. Malformed bytes are an
+    /// error as soon as they are seen.
     pub(crate) fn lacks(&self) -> Result<usize, HandshakeError> {
         match decode(&self.bytes[self.consumed..]) {
             Ok(_) => Ok(0),
@@ -194,12 +293,12 @@ pub(crate) struct Exchange<'s, S: Stream> {
 
 impl<'s, S: Stream> Exchange<'s, S> {
     pub(crate) fn new(stream: &'s mut S, limit: Duration) -> Exchange<'s, S> {
-        Exchange { stream, end: Instant::now() + limit, limit, arriving: Arriving::default() }
+        Exchange { stream, end: clock::now() + limit, limit, arriving: Arriving::default() }
     }
 
     /// The peer has so much time from here on.
     pub(crate) fn limit(&mut self, limit: Duration) {
-        (self.end, self.limit) = (Instant::now() + limit, limit);
+        (self.end, self.limit) = (clock::now() + limit, limit);
     }
 
     /// Sends one frame.
@@ -211,10 +310,10 @@ impl<'s, S: Stream> Exchange<'s, S> {
         self.stream.flush().map_err(|e| self.stream_error(e))
     }
 
-    /// Tells the peer why not, also where its time is over; whether it hears it does not
-    /// matter to us.
+    /// Sends the peer a refusal with the reason, also where its time is over. Whether the
+    /// refusal arrives does not matter to this end.
     pub(crate) fn refuse(&mut self, reason: Reason, text: &str) {
-        self.end = self.end.max(Instant::now() + REFUSAL_LIMIT);
+        self.end = self.end.max(clock::now() + REFUSAL_LIMIT);
         let text = truncated(text, MAX_TEXT);
         if let Err(e) = self.send(&Frame::Refuse(Refusal { reason, text })) {
             tracing::debug!(error = %e, "a refusal was not delivered");
@@ -228,14 +327,15 @@ impl<'s, S: Stream> Exchange<'s, S> {
         }
     }
 
-    /// Accepts, and waits until the initiator is ready; who says something else is told.
+    /// Accepts, and waits until the initiator is ready; one that sends another frame is
+    /// refused.
     pub(crate) fn conclude(&mut self, answer: Parameters<'_>) -> Result<(), HandshakeError> {
         self.send(&Frame::Accept(answer)).inspect_err(|e| self.tell(e))?;
         self.limit(READY_LIMIT);
         self.ready()
     }
 
-    /// Waits until the initiator is ready; who says something else is told.
+    /// Waits until the initiator is ready; one that sends another frame is refused.
     pub(crate) fn ready(&mut self) -> Result<(), HandshakeError> {
         let ready = self.receive(|frame| match frame {
             Frame::Ready => Ok(()),
@@ -259,18 +359,21 @@ impl<'s, S: Stream> Exchange<'s, S> {
     }
 
     fn arm(&mut self) -> Result<(), HandshakeError> {
-        let left = self.end.saturating_duration_since(Instant::now());
+        let left = self.end.saturating_duration_since(clock::now());
         if left.is_zero() {
             return Err(HandshakeError::TimedOut(self.limit));
         }
-        // A stream with a limit of its own may have come to that.
+        // A stream with a limit of its own may have reached it.
         self.stream.set_timeout(left).map_err(|e| self.stream_error(e))
     }
 
     fn stream_error(&self, e: io::Error) -> HandshakeError {
         match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                HandshakeError::TimedOut(self.limit)
+                // The stream may have had less time.
+                let left = self.end.saturating_duration_since(clock::now());
+                let had = self.limit.saturating_sub(left).as_millis() as u64;
+                HandshakeError::TimedOut(Duration::from_millis(had))
             }
             _ => HandshakeError::Stream(e),
         }

@@ -1,56 +1,133 @@
-//! RDMA connections: message passing over real verbs, or over an embedded software
-//! device where there is no card.
-//!
-//! 1. Open a device: [`device::open`] takes a card if there is one, else `soft0`.
-//! 2. Connect: [`send_recv::connect`] and [`send_recv::Listener`] between processes,
-//!    [`send_recv::pair`] within one.
-//! 3. Send: [`send_async`](send_recv::Sender::send_async) gives a ticket,
-//!    [`wait`](send_recv::Sender::wait) takes it. Messages go when a batch has gathered, at
-//!    [`flush`](send_recv::Sender::flush), and when the sender waits.
-//! 4. Receive: [`recv`](send_recv::Receiver::recv) gives a message that derefs to its
-//!    bytes; dropping it, anywhere and in any order, frees its buffer.
+//! RDMA connections: message passing over an RDMA NIC through rdma-core if one is present, else
+//! over an embedded software device.
 //!
 //! ```
-//! use rdma_conn::send_recv::{Config, pair};
+//! use rdma_conn::{RecvHalf, SendHalf, SendRecv, pair};
 //!
-//! let device = rdma_conn::device::soft()?;
-//! let (mut left, mut right) = pair(&device, &device, &Config::default())?;
-//! left.sender.send(b"hello")?;
-//! assert_eq!(&*right.receiver.recv()?, b"hello");
+//! let device = rdma_conn::device::soft()?; // `device::open` takes a card if there is one
+//! let (mut left, mut right) = pair::<SendRecv>(&device, &device, &Default::default())?;
+//! let ticket = left.sender.send(b"hello")?; // accepted, and on its way
+//! left.sender.wait_acked(ticket)?; // it lies in the receiver's memory
+//! assert_eq!(&*right.receiver.recv()?, b"hello"); // dropping the message frees its buffer
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Contract: a wait always ends, with its result, with the reason why there will
-//! be none, or at the caller's timeout; and whatever the peer does, safe code stays
-//! safe.**
+//! Between processes, [`connect`] and [`Listener`] take the place of [`pair`]. A program changes
+//! its connection by changing one type, and may be generic over it ([`Protocol`]):
 //!
-//! The protocols themselves are the state machines of [`conn_core`], which know
-//! nothing of memory, threads or time. Registered memory is the business of
-//! [`verbs_safe`]. This crate drives the ones over the other, and has no unsafe code.
+//! | | when |
+//! |---|---|
+//! | [`SendRecv`] | messages of a known longest size; many senders with one receiver and shared buffers |
+//! | [`BufferedRead`] | the highest rate; the sender posts nothing per message, except a wakeup for a sleeping receiver; any sizes up to the ring's |
+//! | [`BufferedWrite`] | the lowest latency; any sizes up to the ring's |
+//! | [`DirectRead`] | long messages, which the receiver reads when it wants to; buffers and files without a copy ([`direct_read`]) |
+//! | [`multicast`] | many members, each message to all of them, in one order |
+//!
+//! A message in a registered buffer of the program's needs no copy: [`ZeroCopySend`] offers it,
+//! and [`ZeroCopyRecv`] reads it into a buffer of the receiver's choice. [`DirectRead`] implements
+//! both, and code may be generic over them as over [`Protocol`]; [`zero_copy`] has an example.
+//!
+//! With the feature `tokio`, `aio` has halves, connecting and listening as futures; [`io`] makes a
+//! connection a stream of bytes.
+//!
+//! **Contract: a wait ends with its result, or with a reason when the peer closes, dies or breaks
+//! the protocol. A live peer that makes no progress blocks a call that has no timeout; every such
+//! call has a form with one. Safe code stays safe whatever the peer does.**
+//!
+//! Which calls wait, and for how long:
+//!
+//! | call | without a timeout, it waits |
+//! |---|---|
+//! | `try_…`, `is_…`, `arm`, `poll`, `progress`, `stats` | never (an exception is below) |
+//! | `send`, `flush`, `wait_for_room`, `reserve`; [`ZeroCopySend`]: `offer`, `offer_part` | only while there is no room: as long as the peer lives and frees none |
+//! | `send_acked`, `wait_acked`, `wait_all`, `close`; [`ZeroCopySend`]: `wait_sent`, `wait_next`, `close_and_take` | as long as the peer lives and does not acknowledge |
+//! | `recv`, `recv_in_place`; [`ZeroCopyRecv`]: `next_request`; [`direct_read::Receiver`]: `read_next_into` | as long as a peer lives and does not send |
+//! | [`ZeroCopyRecv`]: `wait`; [`direct_read::Receiver`]: `wait_file` | until the READs of the message complete, or fail because the sender's device does not answer |
+//! | [`multicast`]: `send`, `wait`, `Running::finish` | as long as all members live and one of them does not deliver, or does not end its stream |
+//! | `connect` | as long as the system tries to reach the address (Linux: about two minutes), and then at most [`handshake::TIME_LIMIT`] for the whole handshake |
+//! | [`multicast::join`](multicast::join()), [`multicast::Leader`]: `gather` | connecting apart, at most [`multicast::GATHERING`] until all members have come, and then at most [`multicast::SET_UP`] for the set-up |
+//! | `Listener::next` | until there is an initiator |
+//! | `accept` | at most [`handshake::READY_LIMIT`] for the initiator, after at most [`handshake::TIME_LIMIT`] for the answer |
+//! | dropping a half | at most the `linger` of its configuration |
+//!
+//! Forms with a timeout are `send_timeout`, `wait_acked_timeout`, `recv_timeout`,
+//! `next_request_timeout` (then `read_into`, for `read_next_into`), `close_timeout`,
+//! `connect_timeout`, `next_timeout`, `gather_within`, …; [`handshake::Within`] limits a handshake
+//! over any stream, and [`listener::Incoming::within`] an `accept`. A timeout that the clock cannot
+//! hold, as `Duration::MAX`, is none. A peer that has died is found by `keepalive` and the retries
+//! of the transport, or by `suspect_after` in a group, and ends every wait with the reason.
+//!
+//! The exception: a call that posts (also `try_send`) spins while the device refuses a request that
+//! has room by the library's own count, for up to 60 s (`BACKPRESSURE_LIMIT` in `src/wire.rs`),
+//! and then fails.
+//!
+//! The protocols themselves are the state machines of [`conn_core`], which know nothing of memory,
+//! threads or time. [`verbs_safe`] owns registered memory. This crate drives the former over the
+//! latter, and has no unsafe code. What no call returns is logged by `tracing`: a program sees it
+//! with any subscriber of that crate.
 #![forbid(unsafe_code)]
 
-mod bell;
+mod acceptor;
+#[cfg(feature = "tokio")]
+pub mod aio;
+mod allocate;
+pub mod arm;
 pub mod buffered_read;
 pub mod buffered_write;
 pub mod build;
+mod checked;
+mod clock;
+pub mod common;
+pub mod connection;
+mod copies;
 pub mod device;
 pub mod direct_read;
+pub mod direct_write;
+pub mod error;
+pub mod half;
 pub mod handshake;
+mod index;
+pub mod io;
 pub mod listener;
 pub mod multicast;
+pub mod peer;
+mod posting;
+pub mod protocol;
+pub mod qp;
 pub mod raw;
-mod reception;
+mod receiving;
 pub mod ring;
-mod sealed;
 pub mod send_recv;
+mod sending;
+mod setup;
+pub mod ticket;
 mod wait;
+mod wakeup;
 mod wire;
+pub mod zero_copy;
 
 /// The README's program is tested as documentation is.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use arm::Arm;
+pub use buffered_read::BufferedRead;
+pub use buffered_write::BufferedWrite;
+pub use common::Common;
 pub use conn_core;
+pub use connection::{
+    connect, connect_over, connect_sender, connect_sender_over, connect_sender_timeout,
+    connect_timeout, join, join_shared, pair, receiver, receiver_shared,
+};
+pub use direct_read::DirectRead;
+pub use direct_write::DirectWrite;
+pub use half::{Batch, FromPeer, RecvHalf, Room, SendHalf};
+pub use listener::{Incoming, Listener};
+pub use peer::Peer;
+pub use protocol::{Connection, Protocol};
+pub use send_recv::SendRecv;
+pub use ticket::Ticket;
 pub use verbs_safe;
 pub use wait::WaitStrategy;
+pub use zero_copy::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};

@@ -10,7 +10,9 @@
 //! 2. [`Group::sender`] sends, from any thread: [`try_send`](Sender::try_send), or
 //!    [`get_buffer`](Sender::get_buffer) and [`Buffer::send`].
 //! 3. [`Group::poll`] makes progress and delivers, as often as possible; or
-//!    [`Group::spawn`] gives the member a thread that does.
+//!    [`Group::spawn`] gives the member a thread that does. A message that was accepted goes
+//!    with the next poll, or wakes that thread: its sender has no further call to make. The
+//!    policy may inhibit it until [`deadline`](Config::deadline), and no longer.
 //! 4. [`Group::finish`] ends it.
 //!
 //! ```
@@ -42,11 +44,11 @@
 //! without it is a new group. There is no quorum: where a network splits the group in two,
 //! both sides are survivors. [`conn_core::multicast`] has the protocol and its proof.
 
+mod backoff;
 mod config;
 mod error;
 mod group;
 mod join;
-mod lull;
 mod memory;
 mod peer;
 mod sender;
@@ -58,7 +60,7 @@ pub use conn_core::multicast::{
 };
 pub use error::{GroupError, JoinError, SendError};
 pub use group::{Group, Message};
-pub use join::{GATHERING, Joined, Leader, join};
+pub use join::{GATHERING, Gathering, Joined, Leader, SET_UP, join, join_timeout};
 pub use sender::{Buffer, Sender, Ticket};
 pub use thread::Running;
 
@@ -74,10 +76,10 @@ pub fn in_process(device: &Device, config: &Config) -> Result<Vec<Group>, JoinEr
     let members: Result<Vec<Group>, _> =
         ranks().map(|rank| Group::new(device, config.core(rank), config.link)).collect();
     let mut members = members?;
-    let cards: Result<Vec<_>, _> = members.iter().map(Group::card).collect();
-    let cards = cards?;
+    let infos: Result<Vec<_>, _> = members.iter().map(Group::info).collect();
+    let infos = infos?;
     for member in &mut members {
-        member.join_all(&cards)?;
+        member.join_all(&infos)?;
         member.begin();
     }
     Ok(members)

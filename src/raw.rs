@@ -1,15 +1,15 @@
 //! Raw queue pairs: verbs without a protocol on top, set up as connections are.
 //!
-//! For whoever wants verbs themselves (the command's `--op` does): queue pairs of
-//! [`verbs_safe`], made with a configuration of its own, and joined to those of a peer
-//! over the versioned handshake. There is no flow control, no framing and no goodbye;
-//! what comes back from a queue pair is its [`QueuePair`]'s.
+//! For programs that call verbs themselves (the command's `--op` does): queue pairs of
+//! [`verbs_safe`], made with the program's own configuration, and joined to those of a peer
+//! over the versioned handshake. There is no flow control, no framing and no goodbye; the
+//! program handles the completions of its [`QueuePair`].
 //!
 //! 1. [`RawEnd::new`] makes a queue pair; post its receives.
 //! 2. One end calls [`RawEnd::connect`], the other one [`Incoming::greet`] and then
 //!    [`Incoming::accept`], over any byte stream. Both get the [`RawPeer`]: the memory
-//!    that it lets us reach, how much it has posted, and what its user said.
-//! 3. Post and poll. The stream is the users' again.
+//!    that it lets us reach, how much it has posted, and its user's data.
+//! 3. Post and poll. The stream is free for other uses.
 //!
 //! Queue pairs of all transports are set up alike. A datagram queue pair can be joined to
 //! any number of peers, one after the other; what is for one of them is staged to its
@@ -64,7 +64,7 @@ use verbs_safe::{
 };
 
 use crate::device::Device;
-use crate::send_recv::ConnectError;
+use crate::error::ConnectError;
 
 pub use setup::Incoming;
 
@@ -75,13 +75,13 @@ pub struct Link {
     pub gid_index: Option<u32>,
     /// The largest MTU to use, in bytes; the smaller of both ports' limits it, too.
     pub mtu_bytes: u32,
-    /// Time to an acknowledgement is 4.096 µs · 2^`timeout`; 14 is 67 ms.
+    /// Time to an acknowledgement is 4.096 µs · 2^`timeout`; 16 is 268 ms.
     pub timeout: u8,
     /// Retries before `RETRY_EXC`, 0 to 7. To the kernel's rxe, 7 is for ever: a peer that
     /// has gone would never be missed.
     pub retry_count: u8,
     /// Retries after a receiver-not-ready, 0 to 6; 7 is for ever. Without flow control
-    /// a receiver may be late for long: whoever waits has to have a deadline of his own.
+    /// a receiver may be late for long: the caller's waits need a deadline of their own.
     pub rnr_retry: u8,
     /// Code of the time that the peer waits after our receiver-not-ready; 12 is 0.64 ms.
     pub min_rnr_timer: u8,
@@ -96,7 +96,7 @@ impl Default for Link {
         Link {
             gid_index: None,
             mtu_bytes: 4096,
-            timeout: 14,
+            timeout: 16,
             retry_count: 6,
             rnr_retry: 7,
             min_rnr_timer: 12,
@@ -130,9 +130,9 @@ pub struct RawPeer {
     pub recv_slots: u32,
     /// Bytes of each of them.
     pub recv_slot_bytes: u32,
-    /// Whom to stage datagrams to; `None` where the transport has connections.
+    /// The destination to stage datagrams to; `None` where the transport has connections.
     pub id: Option<PeerId>,
-    /// What its user said.
+    /// Its user's data.
     pub user: Vec<u8>,
 }
 
@@ -194,7 +194,7 @@ impl RawEnd {
         self.transport
     }
 
-    /// What a peer has to know to reach this end, for whoever sets it up by other means
+    /// What a peer has to know to reach this end, for programs that set it up by other means
     /// than the handshake.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
@@ -202,7 +202,7 @@ impl RawEnd {
         Endpoint { qp_num, psn: self.psn, lid: self.port.lid, gid }
     }
 
-    /// The active MTU of the port, in bytes: what a peer is to be told, for
+    /// The active MTU of the port, in bytes: the value that the peer passes to
     /// [`join`](Self::join).
     #[must_use]
     pub fn mtu_bytes(&self) -> u32 {

@@ -1,9 +1,12 @@
 //! How a thread waits: on the processor, in the kernel, or first the one and then
 //! the other; and the promise that every wait ends.
 
+use std::cell::Cell;
 use std::hint::spin_loop;
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
+
+use crate::clock;
 
 /// What a waiting thread does with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,7 +22,10 @@ pub enum WaitStrategy {
         Duration,
     ),
     /// [`SpinThenBlock`](WaitStrategy::SpinThenBlock) with a time that is about
-    /// that of a wake-up (50 µs), which at worst doubles the cost of a wait.
+    /// that of a wake-up (50 µs), which at worst doubles the cost of a wait. A thread whose
+    /// waits take a little longer, as where a round trip does, polls for up to 500 µs, as long
+    /// as that saves it the sleep. Where both ends run on one processor, it yields to the other
+    /// one after each poll.
     #[default]
     Adaptive,
 }
@@ -31,7 +37,7 @@ impl WaitStrategy {
             WaitStrategy::Spin => None,
             WaitStrategy::Block => Some(Duration::ZERO),
             WaitStrategy::SpinThenBlock(time) => Some(time),
-            WaitStrategy::Adaptive => Some(Duration::from_micros(50)),
+            WaitStrategy::Adaptive => Some(SPIN_TIME.get().now()),
         }
     }
 
@@ -41,16 +47,31 @@ impl WaitStrategy {
     }
 }
 
+/// After how long a program's own loop looks at words that no event tells of.
+pub(crate) fn poll_after(wait: WaitStrategy) -> Duration {
+    if wait.may_block() { POLL_SLEEP } else { Duration::ZERO }
+}
+
 /// When a wait has to end.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline(Option<Instant>);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
     pub(crate) const NEVER: Deadline = Deadline(None);
 
     /// `timeout` from now; a time that the clock cannot hold is never.
     pub(crate) fn after(timeout: Duration) -> Deadline {
-        Deadline(Instant::now().checked_add(timeout))
+        Deadline(clock::now().checked_add(timeout))
+    }
+
+    /// At this time, or never.
+    pub(crate) fn at(time: Option<Instant>) -> Deadline {
+        Deadline(time)
+    }
+
+    /// The earlier of the two.
+    pub(crate) fn or_earlier(self, other: Deadline) -> Deadline {
+        Deadline(self.0.into_iter().chain(other.0).min())
     }
 
     pub(crate) fn has_passed(self, now: Instant) -> bool {
@@ -63,11 +84,18 @@ impl Deadline {
     }
 }
 
-/// How long a thread sleeps that waits for a word of memory, which no interrupt tells of.
-pub(crate) const NAP: Duration = Duration::from_micros(200);
+/// How long a thread sleeps at a time that waits for a word of memory: no interrupt announces it.
+pub(crate) const POLL_SLEEP: Duration = Duration::from_micros(200);
+
+/// How long to wait, at most, for a device to say that it keeps no request of a shared queue:
+/// devices that report it do so within milliseconds, and soft-RoCE never does.
+pub(crate) const SILENT_DEVICE: Duration = Duration::from_secs(1);
 
 /// What is logged with a probe.
 pub(crate) const SILENT: &str = "nothing has happened for a while: asks whether the peer is there";
+
+/// The shortest keepalive interval: a shorter one would leave no time for anything but probes.
+pub(crate) const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
 
 /// What a waiter that found nothing to do is to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,27 +110,139 @@ pub(crate) enum Step {
     TimedOut,
 }
 
-/// Sleeps of a wait for what nobody tells, from 20 µs to a millisecond.
+/// Sleeps of a wait for what no event announces, from 20 µs to a millisecond.
 #[derive(Debug)]
-pub(crate) struct Nap(Duration);
+pub(crate) struct SleepBackoff(Duration);
 
-impl Nap {
+impl SleepBackoff {
     const LONGEST: Duration = Duration::from_millis(1);
 
-    pub(crate) fn new() -> Nap {
-        Nap(Duration::from_micros(20))
+    pub(crate) fn new() -> SleepBackoff {
+        SleepBackoff(Duration::from_micros(20))
     }
 
     /// Sleeps, no longer than `most`; the next time for longer.
-    pub(crate) fn take(&mut self, most: Duration) {
-        std::thread::sleep(self.0.min(most));
-        self.0 = (2 * self.0).min(Self::LONGEST);
+    pub(crate) fn sleep(&mut self, most: Duration) {
+        clock::sleep(self.next().min(most));
+    }
+
+    /// How long to sleep now; the next time for longer.
+    pub(crate) fn next(&mut self) -> Duration {
+        let now = self.0;
+        self.0 = (2 * now).min(Self::LONGEST);
+        now
     }
 }
 
-impl Default for Nap {
-    fn default() -> Nap {
-        Nap::new()
+impl Default for SleepBackoff {
+    fn default() -> SleepBackoff {
+        SleepBackoff::new()
+    }
+}
+
+thread_local! {
+    /// Empty polls of this thread between two yields of its processor.
+    static POLLS_PER_YIELD: Cell<u32> = const { Cell::new(Idle::POLLS_PER_LOOK) };
+}
+
+thread_local! {
+    /// How long this thread polls before it sleeps.
+    static SPIN_TIME: Cell<SpinTime> = const { Cell::new(SpinTime::new()) };
+}
+
+/// How long an [adaptive](WaitStrategy::Adaptive) wait polls: for a short time, or for a long
+/// one where that has saved a sleep. A long time that did not is tried again after a number of
+/// sleeps, which doubles each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SpinTime {
+    is_long: bool,
+    /// Sleeps until the long time is tried again.
+    sleeps: u32,
+    /// Sleeps after the next failure.
+    backoff: u32,
+}
+
+impl SpinTime {
+    const SHORT: Duration = Duration::from_micros(50);
+    const LONG: Duration = Duration::from_micros(500);
+    const BACKOFF: std::ops::RangeInclusive<u32> = 4..=4096;
+
+    const fn new() -> SpinTime {
+        let first = *Self::BACKOFF.start();
+        SpinTime { is_long: false, sleeps: first, backoff: first }
+    }
+
+    const fn now(self) -> Duration {
+        if self.is_long { Self::LONG } else { Self::SHORT }
+    }
+
+    /// After a wait that polled for `time` and slept then, if `slept`.
+    fn after(self, time: Duration, slept: bool) -> SpinTime {
+        let (least, most) = Self::BACKOFF.into_inner();
+        match (self.is_long, slept) {
+            (true, true) => {
+                let backoff = (2 * self.backoff).min(most);
+                SpinTime { is_long: false, sleeps: self.backoff, backoff }
+            }
+            (true, false) if time > Self::SHORT => {
+                SpinTime { backoff: (self.backoff / 2).max(least), ..self }
+            }
+            (false, true) => {
+                let sleeps = self.sleeps.saturating_sub(1);
+                SpinTime { is_long: sleeps == 0, sleeps, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Whether the threads that this one waits for run on its processor: then polling before a
+/// yield only delays them. See [`Yield`].
+#[inline]
+pub(crate) fn shares_processor() -> bool {
+    POLLS_PER_YIELD.get() < Idle::POLLS_PER_LOOK / 2
+}
+
+/// What a yield of the processor tells about the thread that is waited for.
+///
+/// If that thread runs on this processor, the yield takes two context switches, and what is
+/// waited for is there afterwards. If it runs elsewhere, the yield returns at once. So the
+/// number of polls before a yield is learned: few on a shared processor, many on two, where
+/// each yield is a system call (some 0.3 µs) during which nothing is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Yield {
+    /// No other thread ran here.
+    Alone,
+    /// Another thread ran here for a short time: maybe the one that is waited for.
+    Switched,
+    /// Another thread used up its time slice: an unrelated computation.
+    Displaced,
+}
+
+impl Yield {
+    /// A yield that switches to another thread and back takes longer: 1.3 µs where one that
+    /// does not takes 0.2 to 0.35 µs.
+    const SWITCH: Duration = Duration::from_nanos(700);
+    /// A time slice takes longer; a peer that polls before it yields takes less.
+    const SLICE: Duration = Duration::from_micros(500);
+
+    fn of(time: Duration) -> Yield {
+        match time {
+            _ if time < Self::SWITCH => Yield::Alone,
+            _ if time < Self::SLICE => Yield::Switched,
+            _ => Yield::Displaced,
+        }
+    }
+
+    /// Polls before the next yield, where there were `polls` before this one. `ends` is
+    /// whether it ended the wait.
+    fn next_polls(self, polls: u32, ends: bool) -> u32 {
+        match self {
+            Yield::Alone => (2 * polls).min(Idle::POLLS_PER_LOOK),
+            Yield::Switched if ends => (polls / 4).max(1),
+            Yield::Switched => polls,
+            Yield::Displaced => Idle::POLLS_PER_LOOK,
+        }
     }
 }
 
@@ -116,56 +256,121 @@ pub(crate) struct Idle {
     /// Since when nothing has happened; read late, so that a wait which ends at
     /// once never reads the clock.
     since: Option<Instant>,
+    /// The last look at the clock.
+    until: Option<Instant>,
+    /// It was to sleep.
+    slept: bool,
     probe: Option<Deadline>,
+    /// The yield since which nothing was found.
+    yielded: Option<Yield>,
+    /// Looks that have found something, since the last look at the clock.
+    found: u32,
+    /// The deadline has passed while events were found.
+    is_late: bool,
 }
 
 /// When a silent peer is to be probed, kept from a wait that timed out for the next
-/// one: whoever waits for a short time again and again hears of a dead peer as well.
+/// one: a caller that repeats short waits learns of a dead peer as well.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Silence(Option<Deadline>);
 
 impl Idle {
-    /// Empty polls between two looks at the clock.
+    /// Empty polls between two looks at the clock, at most.
     const POLLS_PER_LOOK: u32 = 64;
-    /// A shorter one would leave no time for anything but probes.
-    const SHORTEST_KEEPALIVE: Duration = Duration::from_millis(1);
+    /// Looks that find something between two looks at the clock: a peer that sends without end
+    /// what the wait is not for does not prolong it.
+    const FOUND_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(strategy: WaitStrategy, deadline: Deadline, keepalive: Duration) -> Idle {
-        let keepalive = keepalive.max(Self::SHORTEST_KEEPALIVE);
-        Idle { strategy, deadline, keepalive, polls: 0, since: None, probe: None }
+        let keepalive = keepalive.max(SHORTEST_KEEPALIVE);
+        Idle {
+            strategy,
+            deadline,
+            keepalive,
+            polls: 0,
+            since: None,
+            until: None,
+            slept: false,
+            probe: None,
+            yielded: None,
+            found: 0,
+            is_late: false,
+        }
     }
 
-    /// Goes on where the wait before this one was given up.
+    /// Continues the keepalive interval of the wait that timed out before this one.
     pub(crate) fn resume(mut self, silence: &mut Silence) -> Idle {
         self.probe = silence.0.take();
         self
     }
 
-    /// The wait is given up.
+    /// The state to keep for the next wait when this one times out.
     pub(crate) fn silence(&self) -> Silence {
         Silence(self.probe)
     }
 
+    /// A look has found so many events, none of which ends the wait.
+    pub(crate) fn after(&mut self, events: usize) -> Step {
+        if events == 0 {
+            return self.step();
+        }
+        self.reset();
+        self.found += 1;
+        if self.found < Self::FOUND_PER_LOOK {
+            return Step::Again;
+        }
+        // The caller first looks whether the last events end its wait.
+        if self.is_late {
+            return Step::TimedOut;
+        }
+        self.is_late = self.deadline.has_passed(clock::now());
+        self.found = if self.is_late { self.found } else { 0 };
+        Step::Again
+    }
+
     /// Something happened.
-    pub(crate) fn reset(&mut self) {
-        self.polls = 0;
-        self.since = None;
+    fn reset(&mut self) {
+        self.learn_from_wait();
+        (self.polls, self.since, self.until) = (0, None, None);
+        self.slept = false;
         self.probe = None;
     }
 
     /// Nothing happened.
     pub(crate) fn step(&mut self) -> Step {
+        self.learn(false);
         self.polls += 1;
         let sleeps_at_once = self.strategy.spin_time() == Some(Duration::ZERO);
-        if !sleeps_at_once && !self.polls.is_multiple_of(Self::POLLS_PER_LOOK) {
+        if !sleeps_at_once && self.polls < POLLS_PER_YIELD.get() {
             spin_loop();
             return Step::Again;
         }
-        self.look(Instant::now())
+        self.polls = 0;
+        self.look(clock::now())
+    }
+
+    /// Takes in what the last yield has shown. `ends` is whether the next look found what was
+    /// waited for.
+    fn learn(&mut self, ends: bool) {
+        if let Some(yielded) = self.yielded.take() {
+            POLLS_PER_YIELD.set(yielded.next_polls(POLLS_PER_YIELD.get(), ends));
+        }
+    }
+
+    /// Takes in what the wait has shown that is over.
+    fn learn_from_wait(&mut self) {
+        self.learn(true);
+        // One that was over before it looked at the clock shows nothing.
+        if let (WaitStrategy::Adaptive, Some(since), Some(until)) =
+            (self.strategy, self.since, self.until)
+        {
+            SPIN_TIME.set(SPIN_TIME.get().after(until - since, self.slept));
+        }
     }
 
     fn look(&mut self, now: Instant) -> Step {
         let since = *self.since.get_or_insert(now);
+        self.until = Some(now);
         // A keepalive that the clock cannot hold is none.
         let next = Deadline(now.checked_add(self.keepalive));
         let probe = *self.probe.get_or_insert(next);
@@ -178,11 +383,19 @@ impl Idle {
             return Step::TimedOut;
         }
         if self.strategy.spin_time().is_some_and(|spin| now.duration_since(since) >= spin) {
+            self.slept = true;
             return Step::Sleep(self.deadline.remaining(now).min(probe.remaining(now)));
         }
         // Two ends of a connection may share a core: let the other one run.
         yield_now();
+        self.yielded = Some(Yield::of(now.elapsed()));
         Step::Again
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.learn_from_wait();
     }
 }
 
@@ -195,6 +408,66 @@ mod tests {
     fn idle(strategy: WaitStrategy, timeout: Option<Duration>) -> Idle {
         let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
         Idle::new(strategy, deadline, 10 * TICK)
+    }
+
+    #[test]
+    fn polls_before_a_yield_become_few_on_a_shared_processor_and_many_on_two() {
+        let polls = Idle::POLLS_PER_LOOK;
+        let found = |polls: u32| Yield::of(2 * Yield::SWITCH).next_polls(polls, true);
+        assert_eq!([polls, 16, 4, 1].map(found), [16, 4, 1, 1]);
+        let alone = |polls: u32| Yield::of(Yield::SWITCH / 2).next_polls(polls, true);
+        assert_eq!([1, 2, 32, polls].map(alone), [2, 4, polls, polls]);
+        // A switch after which nothing was there proves nothing.
+        assert_eq!(Yield::of(2 * Yield::SWITCH).next_polls(16, false), 16);
+        // A computation that has nothing to do with the wait does not shorten it.
+        assert_eq!(Yield::of(2 * Yield::SLICE).next_polls(1, true), polls);
+    }
+
+    #[test]
+    fn a_long_time_is_polled_where_that_saves_sleeps_and_tried_rarely_where_not() {
+        let slept = |spin: SpinTime| spin.after(spin.now(), true);
+        let sleeps_until_long = |mut spin: SpinTime| {
+            let mut sleeps = 0;
+            while !spin.is_long {
+                (spin, sleeps) = (slept(spin), sleeps + 1);
+            }
+            (spin, sleeps)
+        };
+        let (mut spin, sleeps) = sleeps_until_long(SpinTime::new());
+        assert_eq!((sleeps, spin.now()), (4, SpinTime::LONG));
+        // The spin stays long as long as it helps, and short waits do not matter.
+        for time in [Duration::ZERO, 2 * SpinTime::SHORT, SpinTime::LONG] {
+            spin = spin.after(time, false);
+            assert_eq!(spin.now(), SpinTime::LONG);
+        }
+        let mut all = Vec::new();
+        for _ in 0..13 {
+            let (next, sleeps) = sleeps_until_long(slept(spin));
+            spin = next;
+            all.push(sleeps);
+        }
+        assert_eq!(all[..3], [4, 8, 16]);
+        assert_eq!(all[12], *SpinTime::BACKOFF.end());
+        // After a spin that saved a sleep, the next long spin comes sooner.
+        let spin = slept(spin.after(2 * SpinTime::SHORT, false));
+        assert_eq!(sleeps_until_long(spin).1, *SpinTime::BACKOFF.end() / 2);
+    }
+
+    #[test]
+    fn a_thread_learns_from_the_yield_that_ended_a_wait() {
+        let polls_after = |yielded, ends: bool| {
+            POLLS_PER_YIELD.set(Idle::POLLS_PER_LOOK);
+            let mut idle = idle(WaitStrategy::Spin, None);
+            idle.yielded = Some(yielded);
+            if !ends {
+                idle.step();
+            }
+            drop(idle);
+            POLLS_PER_YIELD.replace(Idle::POLLS_PER_LOOK)
+        };
+        assert_eq!(polls_after(Yield::Switched, true), Idle::POLLS_PER_LOOK / 4);
+        assert_eq!(polls_after(Yield::Switched, false), Idle::POLLS_PER_LOOK);
+        assert_eq!(polls_after(Yield::Alone, true), Idle::POLLS_PER_LOOK);
     }
 
     #[test]
@@ -225,6 +498,15 @@ mod tests {
         assert_eq!(idle.look(start + 20 * TICK), Step::Probe);
         idle.reset();
         assert_eq!(idle.look(start + 21 * TICK), Step::Again);
+    }
+
+    #[test]
+    fn events_that_do_not_end_the_wait_do_not_prolong_it() {
+        let mut late = idle(WaitStrategy::Spin, Some(Duration::ZERO));
+        let looks = (1..).find(|_| late.after(1) == Step::TimedOut);
+        assert_eq!(looks, Some(Idle::FOUND_PER_LOOK + 1), "what the last look found comes first");
+        let mut early = idle(WaitStrategy::Spin, None);
+        assert!((0..10 * Idle::FOUND_PER_LOOK).all(|_| early.after(1) == Step::Again));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What every connection's set-up does with a port: look at it, make a completion queue,
 //! join a queue pair to the peer's.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::handshake::{self, Endpoint, Parameters};
 use conn_core::wr::{self, SendTracker, SendTrackerConfig};
@@ -9,8 +9,10 @@ use verbs_safe::{
     CompletionChannel, CompletionQueue, ConnectAttr, CqConfig, Gid, PortAttr, QpControl,
 };
 
+use crate::clock;
 use crate::device::Device;
-use crate::send_recv::{ConnectError, Transport};
+use crate::error::{ConfigError, ConnectError};
+use crate::qp::Transport;
 use crate::wait::{Deadline, WaitStrategy};
 
 /// Trackers live with their connection, so their storage is of the depth's size.
@@ -27,17 +29,24 @@ pub(crate) fn tracker(depth: u32, control: u32, signal_every: u32) -> Tracker {
 /// is on its way has failed by then.
 const BACKPRESSURE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Patience with a device that has no room; it begins with the first look.
+/// A backpressure timeout for a device that has no room; it begins with the first look.
 #[derive(Debug, Default)]
-pub(crate) struct Patience(Option<Deadline>);
+pub(crate) struct BackpressureTimeout(Option<Deadline>);
 
-impl Patience {
+impl BackpressureTimeout {
     #[cold]
     pub(crate) fn is_over(&mut self) -> bool {
         let limit = self.0.get_or_insert_with(|| Deadline::after(BACKPRESSURE_LIMIT));
-        limit.has_passed(Instant::now())
+        limit.has_passed(clock::now())
     }
 }
+
+/// A question to the peer's device: a write of no bytes needs no buffer, no key and
+/// no credit, and fails when the device does not answer.
+pub(crate) const PROBE: verbs_safe::SendOp = verbs_safe::SendOp::Write {
+    len: 0,
+    remote: verbs_safe::RemoteSpan { addr: 0, rkey: 0, len: 0 },
+};
 
 /// The port that a connection uses, and how it is addressed.
 #[derive(Debug, Clone)]
@@ -66,6 +75,15 @@ impl Port {
     }
 }
 
+/// Entries of a completion queue for `max_peers` links that may have `each` completions
+/// outstanding: once more for links that have just been dropped.
+pub(crate) fn entries_for(each: u32, max_peers: u32) -> Result<u32, ConfigError> {
+    let entries = each.checked_mul(max_peers).and_then(|all| all.checked_add(each));
+    let rule = "at least 1, and few enough for one completion queue";
+    let unfit = || ConfigError { field: "max_peers", value: max_peers.into(), rule };
+    entries.filter(|n| max_peers > 0 && *n <= i32::MAX as u32).ok_or_else(unfit)
+}
+
 /// A completion queue, with a channel when its user may sleep.
 pub(crate) fn completion_queue(
     device: &Device,
@@ -88,7 +106,8 @@ pub(crate) fn completion_queue(
 }
 
 /// What connecting a queue pair takes besides the two ends.
-pub(crate) struct Wire<'a> {
+#[derive(Debug, Clone, Copy)]
+pub struct Wire<'a> {
     pub(crate) device: &'a Device,
     pub(crate) transport: &'a Transport,
     pub(crate) port: &'a Port,

@@ -3,13 +3,12 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use rdma_conn::WaitStrategy;
-use rdma_conn::send_recv::{
-    Config, Connection, Full, Inline, Preset, Receiver, RecvError, SendError, Sender, pair,
-};
+use rdma_conn::send_recv::{Config, Full, Inline, Preset, Receiver, RecvError, SendError, Sender};
+use rdma_conn::{Connection, RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
 use support::{assert_content, bounded, content, device, small};
 
 const LONGEST: usize = 9000;
@@ -21,7 +20,7 @@ fn sizes(inline: usize) -> Vec<usize> {
 fn send_all(sender: &mut Sender, stream: u64, sizes: &[usize], rounds: u64) {
     for number in 0..rounds * sizes.len() as u64 {
         let size = sizes[number as usize % sizes.len()];
-        sender.send_async(&content(stream, number, size)).unwrap();
+        sender.send(&content(stream, number, size)).unwrap();
     }
 }
 
@@ -39,7 +38,7 @@ fn receive_all(receiver: &mut Receiver, stream: u64, sizes: &[usize], rounds: u6
 /// Two duplex ends, four threads.
 fn both_ways(config: Config, rounds: u64) {
     let device = device();
-    let (left, right) = pair(&device, &device, &config).unwrap();
+    let (left, right) = pair::<SendRecv>(&device, &device, &config).unwrap();
     let sizes = sizes(left.sender.inline_bytes() as usize);
     std::thread::scope(|scope| {
         for (stream, end) in (0..).zip([left, right]) {
@@ -68,14 +67,18 @@ fn every_preset_carries_every_size_both_ways() {
 fn every_way_of_waiting_carries_messages_both_ways() {
     let spin_a_little = WaitStrategy::SpinThenBlock(Duration::from_micros(5));
     for wait in [WaitStrategy::Spin, WaitStrategy::Block, spin_a_little, WaitStrategy::Adaptive] {
-        let config = Config { message_bytes: LONGEST as u32, wait, ..small(4) };
+        let config = Config {
+            message_bytes: LONGEST as u32,
+            common: Common { wait, ..small(4).common },
+            ..small(4)
+        };
         bounded(move || both_ways(config, 20));
     }
 }
 
 fn connected(config: &Config) -> (Sender, Receiver) {
     let device = device();
-    let (left, right) = pair(&device, &device, config).unwrap();
+    let (left, right) = pair::<SendRecv>(&device, &device, config).unwrap();
     (left.sender, right.receiver)
 }
 
@@ -85,12 +88,12 @@ fn waiting_for_an_old_ticket_returns_at_once_and_for_the_last_one_too() {
         // One completion in 64 messages: the last ones are not signalled.
         let config = Config { unacked: 128, signal_every: 64, batch: 8, ..Config::default() };
         let (mut sender, mut receiver) = connected(&config);
-        let tickets: Vec<_> = (0..70u8).map(|n| sender.send_async(&[n]).unwrap()).collect();
+        let tickets: Vec<_> = (0..70u8).map(|n| sender.send(&[n]).unwrap()).collect();
         assert!(tickets.is_sorted());
-        sender.wait(tickets[69]).unwrap();
+        sender.wait_acked(tickets[69]).unwrap();
         for ticket in &tickets {
-            assert!(sender.is_sent(*ticket).unwrap());
-            sender.wait_timeout(*ticket, Duration::ZERO).unwrap();
+            assert!(sender.is_acked(*ticket).unwrap());
+            sender.wait_acked_timeout(*ticket, Duration::ZERO).unwrap();
         }
         for n in 0..70u8 {
             assert_eq!(*receiver.recv().unwrap(), [n]);
@@ -103,10 +106,10 @@ fn an_unsignalled_message_in_the_middle_can_be_waited_for() {
     bounded(|| {
         let config = Config { unacked: 128, signal_every: 128, batch: 1, ..Config::default() };
         let (mut sender, mut receiver) = connected(&config);
-        let first = sender.send_async(b"first").unwrap();
-        let second = sender.send_async(b"second").unwrap();
-        sender.wait(first).unwrap();
-        sender.wait(second).unwrap();
+        let first = sender.send(b"first").unwrap();
+        let second = sender.send(b"second").unwrap();
+        sender.wait_acked(first).unwrap();
+        sender.wait_acked(second).unwrap();
         assert_eq!(*receiver.try_recv().unwrap(), *b"first");
         assert_eq!(*receiver.try_recv().unwrap(), *b"second");
     });
@@ -118,7 +121,7 @@ fn a_message_that_is_waited_for_lies_in_the_receivers_memory() {
         for preset in Preset::ALL {
             let (mut sender, mut receiver) = connected(&Config::preset(preset));
             for n in 0..200u8 {
-                sender.send(&[n]).unwrap();
+                sender.send_acked(&[n]).unwrap();
                 assert_eq!(*receiver.try_recv().unwrap(), [n]);
             }
         }
@@ -136,7 +139,7 @@ fn a_staged_message_is_sent_by_flush() {
     });
 }
 
-/// Nobody has asked for its completion, and nobody waits for it.
+/// No other call asks for its completion, or waits for it.
 #[test]
 fn a_message_that_is_asked_for_is_known_to_be_sent_before_long() {
     for pack_bytes in [0, 64] {
@@ -147,7 +150,7 @@ fn a_message_that_is_asked_for_is_known_to_be_sent_before_long() {
                 if flushes {
                     sender.flush().unwrap();
                 }
-                while !sender.is_sent(ticket).unwrap() {
+                while !sender.is_acked(ticket).unwrap() {
                     std::thread::yield_now();
                 }
                 assert_eq!(*receiver.try_recv().unwrap(), *b"one of many");
@@ -171,7 +174,7 @@ fn fill(sender: &mut Sender) -> (Full, u64) {
 #[test]
 fn credits_used_up_come_back_with_the_messages_freed() {
     bounded(|| {
-        let config = Config { unacked: 64, batch: 4, recv_window: 8, ..small(8) };
+        let config = Config { unacked: 64, batch: 4, recv_depth: 8, ..small(8) };
         let (mut sender, mut receiver) = connected(&config);
         assert_eq!(fill(&mut sender), (Full::Credits, 8));
         assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Full(Full::Credits));
@@ -185,7 +188,7 @@ fn credits_used_up_come_back_with_the_messages_freed() {
         assert_eq!(sender.try_send(b"more").unwrap_err(), SendError::Full(Full::Credits));
         drop(held);
         assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
-        sender.send(b"more").unwrap();
+        sender.send_acked(b"more").unwrap();
         assert_eq!(*receiver.recv().unwrap(), *b"more");
     });
 }
@@ -195,7 +198,7 @@ fn a_full_window_empties_by_itself() {
     bounded(|| {
         // Credits for more than the window, so that the window is what fills. Where
         // the device acknowledges at once, it fills only with what is not posted.
-        let config = Config { unacked: 8, batch: 8, signal_every: 8, recv_window: 64, ..small(8) };
+        let config = Config { unacked: 8, batch: 8, signal_every: 8, recv_depth: 64, ..small(8) };
         let (mut sender, mut receiver) = connected(&config);
         let mut sent = 0;
         for number in 0..64 {
@@ -203,7 +206,7 @@ fn a_full_window_empties_by_itself() {
                 Ok(_) => sent += 1,
                 Err(SendError::Full(full)) => {
                     assert_eq!(full, Full::Window);
-                    sender.wait_for_room().unwrap();
+                    sender.wait_for_room(1).unwrap();
                     sender.try_send(&content(0, number, 32)).unwrap();
                     sent += 1;
                 }
@@ -226,13 +229,13 @@ fn a_timeout_loses_nothing() {
         assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
         assert_eq!(receiver.recv_timeout(Duration::ZERO).unwrap_err(), RecvError::TimedOut);
         let (_, filled) = fill(&mut sender);
-        let refused = sender.send_async_timeout(b"never accepted", soon);
-        assert_eq!(refused.unwrap_err(), SendError::TimedOut);
+        let refused = sender.send_timeout(b"never accepted", soon);
+        assert_eq!(refused.unwrap_err(), SendError::TimedOut { unflushed: 0 });
         for number in 0..filled {
             assert_content(&receiver.recv_timeout(soon).unwrap(), 0, number, 32);
         }
         assert_eq!(receiver.recv_timeout(soon).unwrap_err(), RecvError::TimedOut);
-        sender.send(b"next").unwrap();
+        sender.send_acked(b"next").unwrap();
         assert_eq!(*receiver.recv().unwrap(), *b"next");
         assert_eq!(sender.stats().messages, filled + 1);
     });
@@ -250,8 +253,8 @@ fn a_message_that_is_too_long_is_refused_and_nothing_is_sent() {
             let refused = sender.try_send_with(limit + 1, |_| called = true);
             assert_eq!(refused.unwrap_err(), too_long);
             assert!(!called);
-            assert_eq!(sender.send_async(&[1; 65][..limit + 1]).unwrap_err(), too_long);
-            sender.send(&content(0, 0, limit)).unwrap();
+            assert_eq!(sender.send(&[1; 65][..limit + 1]).unwrap_err(), too_long);
+            sender.send_acked(&content(0, 0, limit)).unwrap();
             assert_content(&receiver.recv().unwrap(), 0, 0, limit);
             assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
             assert_eq!(sender.stats().messages, 1);
@@ -263,14 +266,14 @@ fn a_message_that_is_too_long_is_refused_and_nothing_is_sent() {
 fn the_smaller_buffers_of_the_two_ends_are_the_limit() {
     let device = device();
     let (tall, short) = (Config { message_bytes: 256, ..small(4) }, small(4));
-    let mut inbox = rdma_conn::send_recv::receiver(&device, &short, 1, None).unwrap();
-    let listener = rdma_conn::send_recv::Listener::bind("127.0.0.1:0").unwrap();
+    let mut inbox = rdma_conn::receiver::<SendRecv>(&device, &short, 1).unwrap();
+    let listener = rdma_conn::Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let device = &device;
         let connecting =
-            scope.spawn(move || rdma_conn::send_recv::connect_sender(address, device, &tall));
-        listener.next().unwrap().accept_into(&mut inbox, None, device, &short).unwrap();
+            scope.spawn(move || rdma_conn::connect_sender::<SendRecv>(address, device, &tall));
+        listener.next().unwrap().accept_into(&mut inbox, device, &short).unwrap();
         assert_eq!(connecting.join().unwrap().unwrap().max_message_bytes(), 64);
     });
 }
@@ -280,12 +283,12 @@ fn a_panic_while_a_message_is_filled_sends_nothing() {
     bounded(|| {
         for pack_bytes in [0, 64] {
             let (mut sender, mut receiver) = connected(&Config { pack_bytes, ..small(4) });
-            sender.send(b"an earlier secret").unwrap();
+            sender.send_acked(b"an earlier secret").unwrap();
             drop(receiver.recv().unwrap());
             let filling =
                 std::panic::AssertUnwindSafe(|| sender.try_send_with(16, |_| panic!("on purpose")));
             std::panic::catch_unwind(filling).unwrap_err();
-            sender.send(b"after").unwrap();
+            sender.send_acked(b"after").unwrap();
             assert_eq!(*receiver.recv().unwrap(), *b"after", "pack {pack_bytes}");
         }
     });
@@ -301,13 +304,16 @@ fn a_free_by_another_thread_wakes_a_sleeping_receiver() {
         [(1, WaitStrategy::Block), (4, WaitStrategy::Block), (3, WaitStrategy::Adaptive)]
     {
         bounded(move || {
-            let (mut sender, mut receiver) = connected(&Config { wait, ..small(window) });
+            let (mut sender, mut receiver) = connected(&Config {
+                common: Common { wait, ..small(window).common },
+                ..small(window)
+            });
             let messages = ROUNDS * u64::from(window);
             let (give, take) = sync_channel(window as usize);
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     for number in 0..messages {
-                        sender.send_async(&content(7, number, 24)).unwrap();
+                        sender.send(&content(7, number, 24)).unwrap();
                     }
                     sender.close().unwrap();
                 });
@@ -334,18 +340,19 @@ fn a_free_by_another_thread_wakes_a_sleeping_receiver() {
 #[test]
 fn a_message_wakes_a_sleeping_receiver() {
     bounded(|| {
-        let config = Config { wait: WaitStrategy::Block, ..small(4) };
+        let config =
+            Config { common: Common { wait: WaitStrategy::Block, ..small(4).common }, ..small(4) };
         let (mut there, mut here) = connected(&config);
         let (mut back, mut again) = connected(&config);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 while let Ok(message) = here.recv() {
-                    back.send_async(&message).unwrap();
+                    back.send(&message).unwrap();
                 }
                 back.close().unwrap();
             });
             for number in 0..2000 {
-                there.send_async(&content(1, number, 8)).unwrap();
+                there.send(&content(1, number, 8)).unwrap();
                 assert_content(&again.recv().unwrap(), 1, number, 8);
             }
             there.close().unwrap();

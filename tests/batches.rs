@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rdma_conn::send_recv::{
     Config, Peer, Receiver, RecvError, Reposting, SendError, Sender, SharedConfig, SharedPool,
-    join, join_shared, receiver,
 };
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, join_shared, receiver_shared};
 use support::{bounded, device, small};
 
 const PEERS: u32 = 3;
@@ -16,17 +16,17 @@ const PEERS: u32 = 3;
 fn ends(config: &Config, reposting: Option<Reposting>) -> (Vec<Sender>, Receiver) {
     let device = device();
     let sizes = |reposting| SharedConfig {
-        buffers: PEERS * (config.recv_window + 1),
+        buffers: PEERS * (config.recv_depth + SharedConfig::KEPT - 1),
         buffer_bytes: config.message_bytes,
         max_peers: PEERS,
         reposting,
         repost_batch: 2,
     };
     let pool = reposting.map(|way| SharedPool::new(&device, sizes(way)).unwrap());
-    let mut inbox = receiver(&device, config, PEERS, pool.as_ref()).unwrap();
+    let mut inbox = receiver_shared::<SendRecv>(&device, config, PEERS, pool.as_ref()).unwrap();
     let join = |_| match &pool {
-        Some(pool) => join_shared(&mut inbox, pool, &device, &device, config).unwrap(),
-        None => join(&mut inbox, &device, &device, config).unwrap(),
+        Some(pool) => join_shared::<SendRecv>(&mut inbox, pool, &device, &device, config).unwrap(),
+        None => join::<SendRecv>(&mut inbox, &device, &device, config).unwrap(),
     };
     let senders = (0..PEERS).map(join).collect();
     (senders, inbox)
@@ -129,7 +129,7 @@ fn both_ways_of_receiving_go_together() {
     bounded(|| {
         let (mut senders, mut inbox) = ends(&small(8), None);
         for i in 0..6 {
-            senders[1].send_async(&[i]).unwrap();
+            senders[1].send(&[i]).unwrap();
         }
         senders[1].flush().unwrap();
         let first = inbox.recv().unwrap();
@@ -138,7 +138,7 @@ fn both_ways_of_receiving_go_together() {
         receive(&mut inbox, 5, |_, message| rest.push(message[0]));
         assert_eq!((rest, inbox.stats().messages), (vec![1, 2, 3, 4, 5], 6));
         for i in 0..2 {
-            senders[1].send_async(&[i]).unwrap();
+            senders[1].send(&[i]).unwrap();
         }
         senders[1].flush().unwrap();
         let second = inbox.recv().unwrap();

@@ -1,20 +1,20 @@
-//! Buffered Write with peers that lie, and peers that die: a typed error for whoever waits,
-//! and no harm to anybody else.
+//! Buffered Write with peers that lie, and peers that die: threads that wait get a typed
+//! error, and other peers are not affected.
 
 mod support;
 
 use std::os::unix::net::UnixStream;
 
 use rdma_conn::buffered_write::{
-    Config, Ended, Listener, Peer, Receiver, RecvError, SendError, Sender, Tail, Violation,
-    connect_sender_over, join, receiver,
+    CloseReason, Config, Peer, ProtocolError, Receiver, RecvError, SendError, Sender, Tail,
 };
-use rdma_conn::conn_core::buffered_write::{PushedError, ToldError};
+use rdma_conn::conn_core::buffered_write::{PushedError, UpdateError};
+use rdma_conn::conn_core::checksum::checksum_of;
 use rdma_conn::conn_core::ring::offer;
 use rdma_conn::conn_core::ring::{HeadError, RecordError, TailError};
-use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::Device;
 use rdma_conn::ring::Layout;
+use rdma_conn::{BufferedWrite, Listener, RecvHalf, SendHalf, connect_sender_over, join, receiver};
 use support::write::{RawReceiver, RawSender, inquisitive, small};
 use support::{assert_content, bounded, content, device};
 
@@ -24,9 +24,9 @@ const BOTH: [Tail; 2] = [WRITTEN, IMMEDIATE];
 
 /// A receiver with an honest peer 0, and a hand-made one, 1.
 fn victim_receiver(device: &Device, config: &Config) -> (Receiver, Sender, RawSender) {
-    let mut victim = receiver(device, config, 2).unwrap();
-    let honest = join(&mut victim, device, device, config).unwrap();
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut victim = receiver::<BufferedWrite>(device, config, 2).unwrap();
+    let honest = join::<BufferedWrite>(&mut victim, device, device, config).unwrap();
+    let listener = Listener::<BufferedWrite>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     let raw = std::thread::scope(|scope| {
         let raw = scope.spawn(|| RawSender::to(address, device));
@@ -36,15 +36,21 @@ fn victim_receiver(device: &Device, config: &Config) -> (Receiver, Sender, RawSe
     (victim, honest, raw)
 }
 
-fn violated(ended: &RecvError) -> Violation {
+fn violated(ended: &RecvError) -> ProtocolError {
     match ended {
-        RecvError::Peer { peer: Peer(1), ended: Ended::Protocol(violation) } => violation.clone(),
+        RecvError::Peer { peer: Peer(1), reason: CloseReason::Protocol(violation) } => {
+            violation.clone()
+        }
         other => panic!("{other:?}"),
     }
 }
 
 /// What the liar gets, after one honest message of it, while the honest peer goes on.
-fn verdict(tail: Tail, layout: Layout, lie: impl Fn(&mut RawSender) + Send + 'static) -> Violation {
+fn verdict(
+    tail: Tail,
+    layout: Layout,
+    lie: impl Fn(&mut RawSender) + Send + 'static,
+) -> ProtocolError {
     bounded(move || {
         let (device, config) = (device(), small(layout, tail));
         let (mut victim, mut honest, mut liar) = victim_receiver(&device, &config);
@@ -55,7 +61,7 @@ fn verdict(tail: Tail, layout: Layout, lie: impl Fn(&mut RawSender) + Send + 'st
         lie(&mut liar);
         let violation = violated(&victim.recv().unwrap_err());
         for number in 0..100 {
-            honest.send(&content(1, number, 100)).unwrap();
+            honest.send_acked(&content(1, number, 100)).unwrap();
             assert_content(&victim.recv().unwrap(), 1, number, 100);
         }
         assert!(matches!(victim.try_recv(), Err(RecvError::Empty)), "it is reported once");
@@ -68,7 +74,7 @@ fn verdict(tail: Tail, layout: Layout, lie: impl Fn(&mut RawSender) + Send + 'st
 #[test]
 fn a_tail_that_cannot_be_ends_its_connection_alone() {
     let told = |position, is_last| move |liar: &mut RawSender| liar.tell(position, is_last);
-    let tail = Violation::Tail;
+    let tail = ProtocolError::Tail;
     let mirrored = Layout::Mirrored;
     assert_eq!(verdict(WRITTEN, mirrored, told(8, false)), tail(TailError::Backwards { by: 8 }));
     for form in BOTH {
@@ -77,7 +83,7 @@ fn a_tail_that_cannot_be_ends_its_connection_alone() {
     }
     assert_eq!(verdict(WRITTEN, mirrored, told(20, false)), tail(TailError::Misaligned));
     let back = verdict(IMMEDIATE, mirrored, told(8, false));
-    assert!(matches!(back, Violation::Tail(TailError::BeyondCapacity { .. })), "{back:?}");
+    assert!(matches!(back, ProtocolError::Tail(TailError::BeyondCapacity { .. })), "{back:?}");
 }
 
 /// A device that copies byte by byte shows half a tail: it is no lie, and nothing is new yet.
@@ -91,7 +97,7 @@ fn a_tail_that_is_half_written_is_waited_for() {
         liar.tell(0x1f8, false);
         assert_eq!(victim.recv().unwrap().len(), 0x1f0);
         // From 0x1f8 to 0x250: the low byte has come, and the rest not yet.
-        for half in [[0x150, seal_of(&[0x1f8])], [0x250, seal_of(&[0x1f8])], [0x3f8, 0]] {
+        for half in [[0x150, checksum_of(&[0x1f8])], [0x250, checksum_of(&[0x1f8])], [0x3f8, 0]] {
             liar.write_tail(half);
             liar.raw.drain();
             for _ in 0..100 {
@@ -106,21 +112,21 @@ fn a_tail_that_is_half_written_is_waited_for() {
 /// What lies beside a tail is taken from there: its place in the ring is not looked at, and
 /// what came before it is in the ring.
 #[test]
-fn a_record_beside_its_tail_is_taken_from_there() {
+fn a_record_inline_with_its_tail_is_taken_from_there() {
     bounded(|| {
         for layout in [Layout::Mirrored, Layout::Plain] {
             let (device, config) = (device(), small(layout, WRITTEN));
             let (mut victim, _honest, mut liar) = victim_receiver(&device, &config);
-            liar.tell_beside(24, 0, b"beside it");
+            liar.tell_inline(24, 0, b"beside it");
             liar.raw.drain();
             assert_eq!(&*victim.recv().unwrap(), b"beside it");
             // Two that were overtaken, one of which is only in the ring by now.
             liar.put_record(24, 8, b"in there");
-            liar.tell_beside(56, 40, b"12345678");
+            liar.tell_inline(56, 40, b"12345678");
             liar.raw.drain();
             assert_eq!(&*victim.recv().unwrap(), b"in there");
             assert_eq!(&*victim.recv().unwrap(), b"12345678");
-            liar.tell_beside(72, 56, b"in place");
+            liar.tell_inline(72, 56, b"in place");
             liar.raw.drain();
             let word = victim.recv_in_place(|_, view| view.words().next()).unwrap();
             assert_eq!(word, Some(*b"in place"));
@@ -129,24 +135,23 @@ fn a_record_beside_its_tail_is_taken_from_there() {
 }
 
 #[test]
-fn a_record_beside_its_tail_that_lies_is_not_followed() {
+fn a_record_inline_with_its_tail_that_lies_is_not_followed() {
     let beside =
-        |tail, position| move |liar: &mut RawSender| liar.tell_beside(tail, position, &[1; 40]);
+        |tail, position| move |liar: &mut RawSender| liar.tell_inline(tail, position, &[1; 40]);
     for layout in [Layout::Mirrored, Layout::Plain] {
         // After a record of 16 bytes: it would begin before that one's end.
         let early = verdict(WRITTEN, layout, beside(32, 16));
-        assert_eq!(early, Violation::Pushed(PushedError::Beside { by: 16 }));
+        assert_eq!(early, ProtocolError::Pushed(PushedError::InlineRecord { by: 16 }));
         let far = verdict(WRITTEN, layout, beside(16 + 4096 + 8, 16));
-        assert_eq!(far, Violation::Tail(TailError::BeyondCapacity { by: 8 }));
+        assert_eq!(far, ProtocolError::Tail(TailError::BeyondCapacity { by: 8 }));
         let elsewhere = verdict(WRITTEN, layout, beside(64, 24));
-        assert_eq!(elsewhere, Violation::Record(RecordError::Mark { position: 16 }));
+        assert_eq!(elsewhere, ProtocolError::Record(RecordError::Mark { position: 16 }));
     }
 }
 
-/// Where memory ends in the middle of it, nobody writes a record: not to the ring, and so not
-/// beside a tail either.
+/// A record does not cross the end of memory: neither in the ring nor beside a tail.
 #[test]
-fn a_record_beside_its_tail_that_crosses_the_end_is_refused() {
+fn a_record_inline_with_its_tail_that_crosses_the_end_is_refused() {
     for in_place in [false, true] {
         bounded(move || {
             let (device, config) = (device(), small(Layout::Plain, WRITTEN));
@@ -156,14 +161,14 @@ fn a_record_beside_its_tail_that_crosses_the_end_is_refused() {
                 liar.tell(position + 2040, false);
                 assert_eq!(victim.recv().unwrap().len(), 2032);
             }
-            liar.tell_beside(4080 + 48, 4080, &[1; 40]);
+            liar.tell_inline(4080 + 48, 4080, &[1; 40]);
             liar.raw.drain();
             let refused = match in_place {
                 true => victim.recv_in_place(|_, _| ()).unwrap_err(),
                 false => victim.recv().unwrap_err(),
             };
-            assert_eq!(violated(&refused), Violation::Record(RecordError::Wrap));
-            honest.send(b"others go on").unwrap();
+            assert_eq!(violated(&refused), ProtocolError::Record(RecordError::Wrap));
+            honest.send_acked(b"others go on").unwrap();
             assert_eq!(&*victim.recv().unwrap(), b"others go on");
         });
     }
@@ -171,7 +176,7 @@ fn a_record_beside_its_tail_that_crosses_the_end_is_refused() {
 
 #[test]
 fn a_record_that_lies_is_not_followed() {
-    use Violation::Record;
+    use ProtocolError::Record;
     for form in BOTH {
         for layout in [Layout::Mirrored, Layout::Plain] {
             let most = small(layout, form).ring.message_bytes;
@@ -217,10 +222,10 @@ fn immediates_without_a_credit_or_a_meaning_end_their_connection_alone() {
         liar.raw.drain();
     };
     let overrun = verdict(IMMEDIATE, Layout::Mirrored, many);
-    assert_eq!(overrun, Violation::Pushed(PushedError::Uncredited));
+    assert_eq!(overrun, ProtocolError::Pushed(PushedError::Uncredited));
     let plain = |liar: &mut RawSender| liar.raw.control(2);
     let meaningless = verdict(IMMEDIATE, Layout::Mirrored, plain);
-    assert_eq!(meaningless, Violation::Pushed(PushedError::Uncredited));
+    assert_eq!(meaningless, ProtocolError::Pushed(PushedError::Uncredited));
     for form in BOTH {
         let undead = |liar: &mut RawSender| {
             liar.put_record(16, 0, b"");
@@ -238,7 +243,8 @@ fn immediates_without_a_credit_or_a_meaning_end_their_connection_alone() {
             victim.try_recv().map(drop)
         });
         match said {
-            Err(RecvError::Empty) | Err(RecvError::Peer { ended: Ended::Protocol(_), .. }) => {}
+            Err(RecvError::Empty)
+            | Err(RecvError::Peer { reason: CloseReason::Protocol(_), .. }) => {}
             Ok(()) => assert_eq!(form, WRITTEN, "the goodbye was overwritten before it was seen"),
             Err(e) => panic!("{e}"),
         }
@@ -293,7 +299,7 @@ fn a_ring_that_is_scribbled_over_gives_messages_or_an_error() {
                     Err(e) => break e,
                 }
             };
-            assert!(matches!(violated(&ended), Violation::Record(_)), "{ended:?}");
+            assert!(matches!(violated(&ended), ProtocolError::Record(_)), "{ended:?}");
             drop(scribbling.join().unwrap());
         });
     }
@@ -304,7 +310,8 @@ fn victim_sender(device: &Device, config: &Config, tail: offer::Tail) -> (Sender
     let (mut near, mut far) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| RawReceiver::accept(&mut far, device, tail));
-        let sender = connect_sender_over(&mut near, device, config, b"").unwrap();
+        let sender =
+            connect_sender_over::<BufferedWrite, _>(&mut near, device, config, b"").unwrap();
         (sender, raw.join().unwrap())
     })
 }
@@ -313,36 +320,36 @@ fn victim_sender(device: &Device, config: &Config, tail: offer::Tail) -> (Sender
 fn a_head_that_cannot_be_ends_the_sender() {
     // A sender looks when it finds no room: it has pushed these bytes then.
     let pushed = 16 + 4 * 912;
-    let beyond = |head| Violation::Head(HeadError::BeyondTail { by: head - pushed });
-    let cases: [(u64, u64, Violation); 5] = [
+    let beyond = |head| ProtocolError::Head(HeadError::BeyondTail { by: head - pushed });
+    let cases: [(u64, u64, ProtocolError); 5] = [
         (pushed + 8, 0, beyond(pushed + 8)),
         (u64::MAX - 7, 0, beyond(u64::MAX - 7)),
-        (4, 0, Violation::Head(HeadError::Misaligned)),
-        (16, 6, Violation::Told(ToldError::Taken { taken: 6 })),
-        (16, u64::MAX, Violation::Told(ToldError::Taken { taken: u64::MAX })),
+        (4, 0, ProtocolError::Head(HeadError::Misaligned)),
+        (16, 6, ProtocolError::Update(UpdateError::Taken { taken: 6 })),
+        (16, u64::MAX, ProtocolError::Update(UpdateError::Taken { taken: u64::MAX })),
     ];
     for tail in [offer::Tail::Written, offer::Tail::Immediate] {
         for (head, taken, violation) in cases.clone() {
             bounded(move || {
                 let (device, config) = (device(), small(Layout::Plain, WRITTEN));
                 let (mut sender, mut liar) = victim_sender(&device, &config, tail);
-                sender.send(b"12345678").unwrap();
+                sender.send_acked(b"12345678").unwrap();
                 liar.tell(head, false, taken);
                 liar.raw.drain();
                 let ended = loop {
-                    match sender.send_async(&[0; 900]) {
+                    match sender.send(&[0; 900]) {
                         Ok(_) => {}
                         Err(e) => break e,
                     }
                 };
-                assert_eq!(ended, SendError::Ended(Ended::Protocol(violation.clone())));
-                assert_eq!(sender.close(), Err(SendError::Ended(Ended::Protocol(violation))));
+                assert_eq!(ended, SendError::Ended(CloseReason::Protocol(violation.clone())));
+                assert_eq!(sender.close(), Err(SendError::Ended(CloseReason::Protocol(violation))));
             });
         }
         bounded(move || {
             let (device, config) = (device(), small(Layout::Plain, WRITTEN));
             let (mut sender, mut liar) = victim_sender(&device, &config, tail);
-            sender.send(b"12345678").unwrap();
+            sender.send_acked(b"12345678").unwrap();
             let word = liar.ring.load_u64(8).unwrap();
             assert_eq!(&word.to_ne_bytes(), b"12345678");
             liar.tell(16, false, 0);
@@ -351,16 +358,16 @@ fn a_head_that_cannot_be_ends_the_sender() {
             while sender.try_send(&[0; 900]).is_ok() {}
             liar.tell(8, false, 0);
             liar.raw.drain();
-            let back = Violation::Head(HeadError::Backwards { by: 8 });
+            let back = ProtocolError::Head(HeadError::Backwards { by: 8 });
             let ended = sender.wait_for_room(900).unwrap_err();
-            assert_eq!(ended, SendError::Ended(Ended::Protocol(back)));
+            assert_eq!(ended, SendError::Ended(CloseReason::Protocol(back)));
         });
     }
 }
 
-/// A STOP ends a wait for room, also where it frees what is waited for.
+/// Also if the STOP frees the room that the sender waits for.
 #[test]
-fn a_stop_is_heard_by_whoever_waits_for_room() {
+fn a_stop_ends_a_wait_for_room() {
     for freed in [0, 912] {
         bounded(move || {
             let (device, config) = (device(), small(Layout::Plain, WRITTEN));
@@ -368,7 +375,11 @@ fn a_stop_is_heard_by_whoever_waits_for_room() {
             while sender.try_send(&[0; 900]).is_ok() {}
             far.tell(freed, true, 0);
             far.raw.drain();
-            assert_eq!(sender.wait_for_room(900), Err(SendError::Ended(Ended::PeerStopped)));
+            let ended = sender.wait_for_room(900).unwrap_err();
+            assert!(
+                matches!(&ended, SendError::Ended(CloseReason::PeerClosed { .. })),
+                "{ended:?}"
+            );
         });
     }
 }
@@ -387,7 +398,7 @@ fn the_dead_are_missed() {
             drop(raw);
             assert_eq!(&*victim.recv().unwrap(), b"12345678");
             match victim.recv() {
-                Err(RecvError::Peer { peer: Peer(1), ended: Ended::PeerLost(_) }) => {}
+                Err(RecvError::Peer { peer: Peer(1), reason: CloseReason::PeerLost(_) }) => {}
                 other => panic!("{other:?}"),
             }
             drop(honest);
@@ -402,7 +413,7 @@ fn the_dead_are_missed() {
             sender.flush().unwrap();
             drop(far);
             let lost = sender.wait_for_room(900).unwrap_err();
-            assert!(matches!(lost, SendError::Ended(Ended::PeerLost(_))), "{lost:?}");
+            assert!(matches!(lost, SendError::Ended(CloseReason::PeerLost(_))), "{lost:?}");
         });
     }
 }

@@ -3,31 +3,43 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::send_recv::{
     Config, Full, Message, Receiver, RecvError, Reposting, SendError, Sender, SharedConfig,
-    SharedPool, Transport, join, join_shared, pair, receiver,
+    SharedPool, Transport,
 };
-use support::{Random, assert_content, bounded, content, counters, device, rnr_since, seed, small};
+use rdma_conn::{
+    RecvHalf, SendHalf, SendRecv, WaitStrategy, join, join_shared, pair, receiver_shared,
+};
+use support::{
+    Random, assert_content, bounded, content, counters, device, hold, repeated, rnr_since, seed,
+    small,
+};
 
 /// No second chance for a message that finds no buffer.
 fn strict(window: u32) -> Config {
     let config = small(window);
-    Config { transport: Transport { rnr_retry: 0, ..config.transport }, ..config }
+    Config {
+        common: Common {
+            transport: Transport { rnr_retry: 0, ..config.common.transport },
+            ..config.common
+        },
+        ..config
+    }
 }
 
 fn connected(config: &Config) -> (Sender, Receiver) {
     let device = device();
-    let (left, right) = pair(&device, &device, config).unwrap();
+    let (left, right) = pair::<SendRecv>(&device, &device, config).unwrap();
     (left.sender, right.receiver)
 }
 
 fn send_all(mut sender: Sender, messages: u64) {
     for number in 0..messages {
-        sender.send_async(&content(0, number, 16)).unwrap();
+        sender.send(&content(0, number, 16)).unwrap();
     }
     sender.close().unwrap();
 }
@@ -78,8 +90,16 @@ fn a_flood_of_small_messages_is_never_found_unready() {
     let device = device();
     let before = counters(&device);
     for wait in [WaitStrategy::Spin, WaitStrategy::Adaptive] {
-        let config = Config { wait, message_bytes: 64, recv_window: 2, ..Config::default() };
-        let config = Config { transport: strict(2).transport, ..config };
+        let config = Config {
+            common: Common { wait, ..Common::default() },
+            message_bytes: 64,
+            recv_depth: 2,
+            ..Config::default()
+        };
+        let config = Config {
+            common: Common { transport: strict(2).common.transport, ..config.common },
+            ..config
+        };
         bounded(move || {
             let (sender, mut receiver) = connected(&config);
             std::thread::scope(|scope| {
@@ -100,10 +120,10 @@ fn an_application_that_keeps_all_but_one_message_does_not_stall_the_flow() {
             let config = Config { repost_batch, credit_threshold, ..strict(window) };
             bounded(move || {
                 let (sender, mut receiver) = connected(&config);
-                let mut kept = Vec::new();
+                let (mut kept, messages) = (Vec::new(), repeated(2000));
                 std::thread::scope(|scope| {
-                    scope.spawn(move || send_all(sender, 2000));
-                    receive_all(&mut receiver, 2000, |receiver, message| {
+                    scope.spawn(move || send_all(sender, messages));
+                    receive_all(&mut receiver, messages, |receiver, message| {
                         if kept.len() + 1 < window as usize {
                             kept.push(message);
                         } else {
@@ -121,7 +141,7 @@ fn an_application_that_keeps_all_but_one_message_does_not_stall_the_flow() {
 }
 
 /// The receiver never idles, because one sender always has a message there; all
-/// buffers of the other one are kept but one, too few for a batch.
+/// buffers that the other one can have are kept but one, too few for a batch.
 #[test]
 fn a_sender_out_of_credits_is_not_forgotten_by_a_busy_receiver() {
     const WINDOW: u32 = 8;
@@ -129,28 +149,30 @@ fn a_sender_out_of_credits_is_not_forgotten_by_a_busy_receiver() {
         bounded(move || {
             let (device, config) = (device(), strict(WINDOW));
             let sizes = |reposting| SharedConfig {
-                buffers: 2 * (WINDOW + 1),
+                buffers: WINDOW + SharedConfig::KEPT - 1,
                 buffer_bytes: 64,
-                max_peers: 2,
+                max_peers: 1,
                 reposting,
                 repost_batch: 4,
             };
             let pool = reposting.map(|how| SharedPool::new(&device, sizes(how)).unwrap());
-            let mut inbox = receiver(&device, &config, 2, pool.as_ref()).unwrap();
-            let mut add = || match &pool {
-                Some(pool) => join_shared(&mut inbox, pool, &device, &device, &config).unwrap(),
-                None => join(&mut inbox, &device, &device, &config).unwrap(),
+            let mut inbox =
+                receiver_shared::<SendRecv>(&device, &config, 2, pool.as_ref()).unwrap();
+            let mut busy = join::<SendRecv>(&mut inbox, &device, &device, &config).unwrap();
+            let mut slow = match &pool {
+                Some(pool) => {
+                    join_shared::<SendRecv>(&mut inbox, pool, &device, &device, &config).unwrap()
+                }
+                None => join::<SendRecv>(&mut inbox, &device, &device, &config).unwrap(),
             };
-            let (mut busy, mut slow) = (add(), add());
-            (0..WINDOW).for_each(|_| slow.send(b"slow").unwrap());
+            let mut kept = hold(&mut slow, &mut inbox, WINDOW.into(), 0);
             assert_eq!(slow.try_send(b"no").unwrap_err(), SendError::Full(Full::Credits));
-            let mut kept: Vec<Message> = (0..WINDOW).map(|_| inbox.recv().unwrap()).collect();
             inbox.free(kept.remove(3));
             let mut rounds = 0;
             while let Err(SendError::Full(Full::Credits)) = slow.try_send(b"at last") {
                 rounds += 1;
                 assert!(rounds < 1000, "{reposting:?}: starved");
-                busy.send(b"busy").unwrap();
+                busy.send_acked(b"busy").unwrap();
                 assert_eq!(*inbox.try_recv().unwrap(), *b"busy");
             }
         });
@@ -165,7 +187,8 @@ fn frees_in_any_order_from_other_threads_keep_it_ready() {
     let before = counters(&device);
     for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
         bounded(move || {
-            let (sender, mut receiver) = connected(&Config { wait, ..strict(16) });
+            let (sender, mut receiver) =
+                connected(&Config { common: Common { wait, ..strict(16).common }, ..strict(16) });
             let mut random = Random::new(seed);
             std::thread::scope(|scope| {
                 scope.spawn(move || send_all(sender, MESSAGES));
@@ -216,7 +239,7 @@ fn a_receiver_that_gets_idle_posts_the_few_buffers_that_have_gathered() {
     let (mut sender, mut receiver) = connected(&strict(64));
     let before = receiver.stats().buffers_posted;
     for round in 1..=3 {
-        sender.send(&content(0, 0, 16)).unwrap();
+        sender.send_acked(&content(0, 0, 16)).unwrap();
         let message = receiver.recv().unwrap();
         receiver.free(message);
         assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);

@@ -1,19 +1,22 @@
-//! Ends: said properly, or not at all. Whoever waits gets a typed error, and what had
-//! arrived is handed out first.
+//! Ends, with a goodbye or without one. Threads that wait get a typed error, and messages
+//! that had arrived are handed out first.
 
 mod support;
 
+use rdma_conn::Common;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, Connection, Ended, Full, Listener, Preset, Receiver, RecvError, SendError, Sender,
-    connect_sender_over, join, pair, receiver,
+    CloseReason, Config, Full, Preset, Receiver, RecvError, SendError, Sender,
 };
 use rdma_conn::verbs_safe::WcStatus;
+use rdma_conn::{
+    Connection, Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join,
+    pair, receiver,
+};
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
 use support::{assert_content, bounded, content, device, impatient, small};
 
@@ -23,12 +26,15 @@ const WAYS: [WaitStrategy; 3] = [WaitStrategy::Spin, WaitStrategy::Block, WaitSt
 /// Asks after a silent peer soon, and does not wait long for the answer.
 fn vigilant(wait: WaitStrategy) -> Config {
     let keepalive = Duration::from_millis(20);
-    Config { wait, keepalive, transport: impatient(), ..small(WINDOW) }
+    Config {
+        common: Common { wait, keepalive, transport: impatient(), ..small(WINDOW).common },
+        ..small(WINDOW)
+    }
 }
 
 fn connected(config: &Config) -> (Sender, Receiver) {
     let device = device();
-    let (left, right) = pair(&device, &device, config).unwrap();
+    let (left, right) = pair::<SendRecv>(&device, &device, config).unwrap();
     (left.sender, right.receiver)
 }
 
@@ -56,17 +62,19 @@ impl Death {
 }
 
 fn raw_sender(victim: &mut Receiver, device: &Device, config: &Config) -> RawEnd {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| sender_to(address, device, Shape::default()));
-        listener.next().unwrap().accept_into(victim, None, device, config).unwrap();
+        listener.next().unwrap().accept_into(victim, device, config).unwrap();
         raw.join().unwrap()
     })
 }
 
 fn assert_lost(error: RecvError) {
-    let RecvError::Peer { ended: Ended::PeerLost(error), .. } = error else { panic!("{error:?}") };
+    let RecvError::Peer { reason: CloseReason::PeerLost(error), .. } = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(error.status, WcStatus::RETRY_EXC);
 }
 
@@ -79,7 +87,7 @@ fn a_receiver_that_waits_hears_of_a_dead_sender() {
             for messages in 0..=10u64 {
                 bounded(move || {
                     let (config, device) = (vigilant(wait), device());
-                    let mut victim = receiver(&device, &config, 1, None).unwrap();
+                    let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
                     let mut raw = raw_sender(&mut victim, &device, &config);
                     for number in 0..messages {
                         raw.send(&content(0, number, 12));
@@ -104,7 +112,7 @@ fn what_a_dead_sender_has_sent_is_handed_out_first() {
     for death in Death::ALL {
         bounded(move || {
             let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
-            let mut victim = receiver(&device, &config, 1, None).unwrap();
+            let mut victim = receiver::<SendRecv>(&device, &config, 1).unwrap();
             let mut raw = raw_sender(&mut victim, &device, &config);
             for number in 0..u64::from(WINDOW) {
                 raw.send(&content(0, number, 12));
@@ -128,9 +136,9 @@ fn other_senders_go_on_after_one_has_died() {
     for polls in [false, true] {
         bounded(move || {
             let (config, device) = (vigilant(WaitStrategy::Adaptive), device());
-            let mut victim = receiver(&device, &config, 2, None).unwrap();
+            let mut victim = receiver::<SendRecv>(&device, &config, 2).unwrap();
             let mut raw = raw_sender(&mut victim, &device, &config);
-            let mut good = join(&mut victim, &device, &device, &config).unwrap();
+            let mut good = join::<SendRecv>(&mut victim, &device, &device, &config).unwrap();
             raw.send(b"last words");
             raw.drain();
             drop(raw);
@@ -139,7 +147,7 @@ fn other_senders_go_on_after_one_has_died() {
                 scope.spawn(move || {
                     let mut number = 0;
                     while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
-                        good.send_async(&content(5, number, 12)).unwrap();
+                        good.send(&content(5, number, 12)).unwrap();
                         number += 1;
                     }
                     good.close().unwrap();
@@ -177,7 +185,7 @@ fn victim_sender(config: &Config, buffers: u32) -> (Sender, RawEnd) {
     let (mut near, mut far) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| receiver_for(&mut far, &device, shape));
-        let sender = connect_sender_over(&mut near, &device, config, b"").unwrap();
+        let sender = connect_sender_over::<SendRecv, _>(&mut near, &device, config, b"").unwrap();
         (sender, raw.join().unwrap())
     })
 }
@@ -189,20 +197,20 @@ fn a_sender_that_waits_hears_of_a_dead_receiver() {
             bounded(move || {
                 let (mut victim, mut raw) = victim_sender(&vigilant(wait), WINDOW);
                 for _ in 0..WINDOW {
-                    victim.send_async(b"message").unwrap();
+                    victim.send(b"message").unwrap();
                 }
                 victim.wait_all().unwrap();
                 (0..WINDOW).for_each(|_| drop(raw.receive()));
                 let _remains = std::thread::scope(|scope| {
                     scope.spawn(|| {
-                        // For credits that nobody will grant.
-                        let error = victim.send_async(b"one more").unwrap_err();
-                        let SendError::Ended(Ended::PeerLost(cause)) = &error else {
+                        // Waits for credits that will not be granted.
+                        let error = victim.send(b"one more").unwrap_err();
+                        let SendError::Ended(CloseReason::PeerLost(cause)) = &error else {
                             panic!("{error:?}");
                         };
                         assert_eq!(cause.status, WcStatus::RETRY_EXC);
                         assert_eq!(victim.try_send(b"more").unwrap_err(), error);
-                        assert_eq!(victim.wait_for_room().unwrap_err(), error);
+                        assert_eq!(victim.wait_for_room(1).unwrap_err(), error);
                     });
                     death.strikes(raw)
                 });
@@ -218,18 +226,18 @@ fn a_sender_that_only_tries_hears_of_a_dead_receiver() {
         bounded(move || {
             let (mut victim, mut raw) = victim_sender(&vigilant(WaitStrategy::Spin), WINDOW);
             for _ in 0..WINDOW {
-                victim.send_async(b"message").unwrap();
+                victim.send(b"message").unwrap();
             }
             victim.wait_all().unwrap();
             (0..WINDOW).for_each(|_| drop(raw.receive()));
             let _remains = death.strikes(raw);
             let error = loop {
-                match victim.try_send(b"for a credit that nobody will grant") {
+                match victim.try_send(b"for a credit that never comes") {
                     Err(SendError::Full(Full::Credits)) => {}
                     other => break other.unwrap_err(),
                 }
             };
-            assert!(matches!(error, SendError::Ended(Ended::PeerLost(_))), "{error:?}");
+            assert!(matches!(error, SendError::Ended(CloseReason::PeerLost(_))), "{error:?}");
         });
     }
 }
@@ -241,14 +249,17 @@ fn a_sender_that_waits_for_a_ticket_hears_of_a_dead_receiver() {
             bounded(move || {
                 // No buffer: the message is tried again after 0.5 s.
                 let (mut victim, raw) = victim_sender(&vigilant(WaitStrategy::Adaptive), 0);
-                let ticket = victim.send_async(b"message").unwrap();
+                let ticket = victim.send(b"message").unwrap();
                 let _remains = std::thread::scope(|scope| {
                     scope.spawn(move || {
                         let error = match closes {
                             true => victim.close().unwrap_err(),
-                            false => victim.wait(ticket).unwrap_err(),
+                            false => victim.wait_acked(ticket).unwrap_err(),
                         };
-                        assert!(matches!(error, SendError::Ended(Ended::PeerLost(_))), "{error:?}");
+                        assert!(
+                            matches!(error, SendError::Ended(CloseReason::PeerLost(_))),
+                            "{error:?}"
+                        );
                     });
                     death.strikes(raw)
                 });
@@ -261,15 +272,19 @@ fn a_sender_that_waits_for_a_ticket_hears_of_a_dead_receiver() {
 fn a_dropped_receiver_ends_a_sender_that_waits() {
     for wait in WAYS {
         bounded(move || {
-            let (mut sender, receiver) = connected(&Config { wait, ..small(WINDOW) });
+            let (mut sender, receiver) = connected(&Config {
+                common: Common { wait, ..small(WINDOW).common },
+                ..small(WINDOW)
+            });
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     let error = loop {
-                        if let Err(e) = sender.send_async(b"message") {
+                        if let Err(e) = sender.send(b"message") {
                             break e;
                         }
                     };
-                    assert_eq!(error, SendError::Ended(Ended::PeerStopped));
+                    let SendError::Ended(ended) = error else { panic!("{error:?}") };
+                    assert!(ended.is_close(), "{ended:?}");
                 });
                 drop(receiver);
             });
@@ -281,7 +296,10 @@ fn a_dropped_receiver_ends_a_sender_that_waits() {
 fn a_dropped_sender_ends_a_receiver_that_waits() {
     for wait in WAYS {
         bounded(move || {
-            let (sender, mut receiver) = connected(&Config { wait, ..small(WINDOW) });
+            let (sender, mut receiver) = connected(&Config {
+                common: Common { wait, ..small(WINDOW).common },
+                ..small(WINDOW)
+            });
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     assert_eq!(receiver.recv().unwrap_err(), RecvError::Closed);
@@ -293,7 +311,7 @@ fn a_dropped_sender_ends_a_receiver_that_waits() {
     }
 }
 
-fn farewells() -> Vec<Config> {
+fn goodbyes() -> Vec<Config> {
     let presets = Preset::ALL.into_iter().map(Config::preset);
     let packs = [0, 64, 4096];
     presets.flat_map(|c| packs.map(|pack_bytes| Config { pack_bytes, ..c })).collect()
@@ -301,7 +319,7 @@ fn farewells() -> Vec<Config> {
 
 #[test]
 fn a_goodbye_loses_nothing_that_was_accepted() {
-    for config in farewells() {
+    for config in goodbyes() {
         // Whole and partial batches and packs, with and without room for more.
         for messages in [0, 1, 3, 8, 9, 63, 200] {
             for closes in [false, true] {
@@ -310,7 +328,7 @@ fn a_goodbye_loses_nothing_that_was_accepted() {
                     std::thread::scope(|scope| {
                         scope.spawn(move || {
                             for number in 0..messages {
-                                sender.send_async(&content(0, number, 20)).unwrap();
+                                sender.send(&content(0, number, 20)).unwrap();
                             }
                             if closes {
                                 sender.close().unwrap();
@@ -332,7 +350,7 @@ fn closed_is_said_after_the_last_message_only() {
     bounded(|| {
         let (mut sender, mut receiver) = connected(&small(WINDOW));
         for number in 0..u64::from(WINDOW) {
-            sender.send_async(&content(0, number, 12)).unwrap();
+            sender.send(&content(0, number, 12)).unwrap();
         }
         // The goodbye has a buffer of its own: it does not wait for credits.
         sender.close().unwrap();
@@ -349,7 +367,7 @@ fn messages_outlive_their_receiver_and_its_device() {
         let held: Vec<_> = {
             let (mut sender, mut receiver) = connected(&small(WINDOW));
             for number in 0..3 {
-                sender.send(&content(0, number, 40)).unwrap();
+                sender.send_acked(&content(0, number, 40)).unwrap();
             }
             (0..3).map(|_| receiver.recv().unwrap()).collect()
         };
@@ -367,7 +385,7 @@ fn forgotten_messages_cost_their_buffers_and_nothing_else() {
     bounded(|| {
         let (mut sender, mut receiver) = connected(&small(WINDOW));
         for number in 0..100 {
-            sender.send(&content(0, number, 12)).unwrap();
+            sender.send_acked(&content(0, number, 12)).unwrap();
             let message = receiver.recv().unwrap();
             assert_content(&message, 0, number, 12);
             match number < u64::from(WINDOW) - 1 {
@@ -377,26 +395,29 @@ fn forgotten_messages_cost_their_buffers_and_nothing_else() {
             assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
         }
         std::mem::forget({
-            sender.send(b"the last buffer").unwrap();
+            sender.send_acked(b"the last buffer").unwrap();
             receiver.recv().unwrap()
         });
         assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
-        let refused = sender.send_async_timeout(b"", Duration::from_millis(1));
-        assert_eq!(refused.unwrap_err(), SendError::TimedOut);
+        let refused = sender.send_timeout(b"", Duration::from_millis(1));
+        assert_eq!(refused.unwrap_err(), SendError::TimedOut { unflushed: 0 });
         drop(receiver);
-        assert_eq!(sender.send_async(b"").unwrap_err(), SendError::Ended(Ended::PeerStopped));
+        assert_eq!(sender.send(b"").unwrap_err(), SendError::Ended(CloseReason::Closed));
     });
 }
 
 #[test]
-fn forgotten_ends_harm_nobody() {
+fn forgotten_ends_are_harmless() {
     bounded(|| {
         let soon = Duration::from_millis(1);
         let (mut sender, receiver) = connected(&small(WINDOW));
         std::mem::forget(receiver);
         // Its device still takes messages, as that of a process that hangs.
-        (0..WINDOW).for_each(|_| sender.send(b"message").unwrap());
-        assert_eq!(sender.send_async_timeout(b"", soon).unwrap_err(), SendError::TimedOut);
+        (0..WINDOW).for_each(|_| sender.send_acked(b"message").unwrap());
+        assert_eq!(
+            sender.send_timeout(b"", soon).unwrap_err(),
+            SendError::TimedOut { unflushed: 0 }
+        );
         sender.close().unwrap();
 
         let (mut sender, mut receiver) = connected(&small(WINDOW));
@@ -412,15 +433,17 @@ fn forgotten_ends_harm_nobody() {
 fn ends_of_both_ways_end_apart() {
     bounded(|| {
         let device = device();
-        let (left, right) = pair(&device, &device, &small(WINDOW)).unwrap();
+        let (left, right) = pair::<SendRecv>(&device, &device, &small(WINDOW)).unwrap();
         let Connection { mut sender, receiver } = left;
         drop(receiver);
         let Connection { sender: back, receiver: mut there } = right;
-        sender.send(b"still going").unwrap();
+        sender.send_acked(b"still going").unwrap();
         assert_eq!(*there.recv().unwrap(), *b"still going");
-        assert_eq!(back.close(), Err(SendError::Ended(Ended::PeerStopped)));
+        back.close().unwrap();
         drop(there);
-        let ticket = sender.send_async(b"not heard").unwrap();
-        assert_eq!(sender.wait(ticket).unwrap_err(), SendError::Ended(Ended::PeerStopped));
+        let ticket = sender.send(b"not heard").unwrap();
+        let missing = SendError::Ended(CloseReason::PeerClosed { unacked: 1 });
+        assert_eq!(sender.wait_acked(ticket).unwrap_err(), missing);
+        assert_eq!(sender.close().unwrap_err(), missing);
     });
 }

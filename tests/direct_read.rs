@@ -4,12 +4,13 @@ mod support;
 
 use std::time::Duration;
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
-    AckMode, Buffer, BufferConfig, Config, Ended, FrozenBuffer, NotReadReason, Outcome, Receiver,
-    RecvError, Refusal, SendError, Sender, SignalAt, join, pair, receiver, receiver_shared,
+    AckMode, Buffer, BufferConfig, CloseReason, Config, FrozenBuffer, Full, NotReadReason,
+    OfferError, Outcome, ReadError, Receiver, RecvError, Refusal, SendError, Sender, SignalAt,
+    join, pair, receiver, receiver_shared,
 };
+use rdma_conn::{Arm, Common, OfferedMessage, WaitStrategy, ZeroCopyRecv, ZeroCopySend};
 use support::{NEVER, bounded, content, device};
 
 const READABLE: BufferConfig = BufferConfig { peers_read: true, signal: true };
@@ -36,31 +37,38 @@ fn configs() -> Vec<Config> {
     for (ack, wait) in ways() {
         for signal_at in [SignalAt::Separate, SignalAt::Tail] {
             // A keepalive would hide a lost wake-up.
-            let base = Config { keepalive: NEVER, window: 4, ..Config::default() };
-            all.push(Config { ack, signal_at, wait, ..base });
+            let base = Config {
+                common: Common { keepalive: NEVER, ..Common::default() },
+                window: 4,
+                ..Config::default()
+            };
+            all.push(Config { ack, signal_at, common: Common { wait, ..base.common }, ..base });
         }
     }
     all
 }
 
 /// Sends `count` messages of `bytes` bytes from one thread, four at a time.
-fn send_all(device: &Device, mut sender: Sender, count: u64, bytes: usize) {
+fn send_all<S>(device: &Device, mut sender: S, count: u64, bytes: usize)
+where
+    S: ZeroCopySend<Buffer = Buffer>,
+{
     let mut tickets = std::collections::VecDeque::new();
     for number in 0..count {
         if tickets.len() == 4 {
-            let sent = sender.wait(tickets.pop_front().unwrap()).unwrap();
+            let sent = sender.wait_sent(tickets.pop_front().unwrap()).unwrap();
             assert_eq!(sent.outcome, Outcome::Read);
         }
         let buffer = message(device, 7, number, bytes);
-        tickets.push_back(sender.send_async(buffer, &number.to_le_bytes()).unwrap());
+        tickets.push_back(sender.offer(buffer, &number.to_le_bytes()).unwrap());
     }
-    assert_eq!(sender.close().unwrap().len(), tickets.len());
+    assert_eq!(sender.close_and_take().unwrap().len(), tickets.len());
 }
 
 /// Receives until the end, four at a time: how many messages there were.
-fn receive_all(device: &Device, receiver: &mut Receiver, bytes: usize) -> u64 {
+fn receive_all<R: ZeroCopyRecv>(device: &Device, receiver: &mut R, bytes: usize) -> u64 {
     let (mut readings, mut received) = (std::collections::VecDeque::new(), 0);
-    let mut take = |receiver: &mut Receiver, reading| {
+    let mut take = |receiver: &mut R, reading| {
         let message = receiver.wait(reading).unwrap();
         support::assert_content(&message, 7, received, bytes);
         received += 1;
@@ -104,17 +112,20 @@ fn no_byte_is_copied_but_by_the_device() {
         // A device of the test's own, which counts all that it moves.
         let simulation = soft_rnic::Simulation::new(1, soft_rnic::Faults::default());
         let device = rdma_conn::device::open(Some(simulation.name())).unwrap();
-        let config = Config { wait: WaitStrategy::Spin, keepalive: NEVER, ..Config::default() };
+        let config = Config {
+            common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
         let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
         let before = simulation.stats().bytes;
         let bytes = 1 << 20;
         for number in 0..4 {
             let (ours, theirs) = (message(&device, 1, number, bytes), buffer(&device, bytes));
             let (from, to) = (ours.as_ptr(), theirs.as_ptr());
-            let ticket = sender.send_async(ours, b"").unwrap();
-            let reading = receiver.request_async(theirs).unwrap();
+            let ticket = sender.offer(ours, b"").unwrap();
+            let reading = receiver.read_next_into(theirs).unwrap();
             let got = receiver.wait(reading).unwrap().into_buffer();
-            let sent = sender.wait(ticket).unwrap().buffer;
+            let sent = sender.wait_sent(ticket).unwrap().buffer;
             // The very same memory at both ends ...
             assert_eq!((sent.as_ptr(), got.as_ptr()), (from, to));
             assert!(sent[..] == got[..]);
@@ -155,7 +166,7 @@ fn a_refused_message_is_learnt_by_its_sender_in_order() {
             let mut tickets = Vec::new();
             for number in 0..8u8 {
                 let buffer = message(&device, 1, number.into(), 100);
-                tickets.push(sender.send_async(buffer, &[number]).unwrap());
+                tickets.push(sender.offer(buffer, &[number]).unwrap());
             }
             for (number, ticket) in tickets.into_iter().enumerate() {
                 let expected = match number % 3 {
@@ -163,11 +174,11 @@ fn a_refused_message_is_learnt_by_its_sender_in_order() {
                     1 => Outcome::Refused(Refusal::TooLong),
                     _ => Outcome::Read,
                 };
-                assert_eq!(sender.wait(ticket).unwrap().outcome, expected, "{config:?}");
+                assert_eq!(sender.wait_sent(ticket).unwrap().outcome, expected, "{config:?}");
             }
             let stats = sender.stats();
             assert_eq!((stats.messages, stats.read, stats.refused), (8, 2, 6));
-            assert!(sender.close().unwrap().is_empty());
+            assert!(sender.close_and_take().unwrap().is_empty());
             let stats = receiving.join().unwrap();
             assert_eq!((stats.messages, stats.refused), (2, 6));
         });
@@ -176,20 +187,20 @@ fn a_refused_message_is_learnt_by_its_sender_in_order() {
 
 /// Requests that a receiver posts at most to acknowledge `messages`, besides the READs.
 ///
-/// Each message is acknowledged by itself, or several by one count; whoever pulls is told
-/// nothing. Where an acknowledgement wakes nobody, a sender that sleeps asks for a bell,
-/// one at a time, for the message that it waits for: on a device that takes its time, for
+/// Each message is acknowledged by itself, or several by one count; a sender that pulls
+/// gets no acknowledgement. If acknowledgements wake no thread, a sender that sleeps asks
+/// for a wakeup, one at a time, for the message that it waits for: on a slow device, for
 /// each of them.
 fn acknowledgements(ack: AckMode, wait: WaitStrategy, messages: u64) -> (u64, u64) {
-    let bells = match wait {
+    let wakeups = match wait {
         WaitStrategy::Spin => 0,
         _ if ack.notifies() => 0,
         _ => messages,
     };
     match ack {
-        AckMode::FencedWrite | AckMode::Write => (messages, messages + bells),
-        AckMode::Send | AckMode::Cumulative => (1, messages + bells),
-        AckMode::Pull => (0, bells),
+        AckMode::FencedWrite | AckMode::Write => (messages, messages + wakeups),
+        AckMode::Send | AckMode::Cumulative => (1, messages + wakeups),
+        AckMode::Pull => (0, wakeups),
     }
 }
 
@@ -198,7 +209,11 @@ fn long_messages_are_read_in_parts_and_empty_ones_not_at_all() {
     for (ack, wait) in ways() {
         bounded(move || {
             let device = device();
-            let base = Config { ack, wait, keepalive: NEVER, ..Config::default() };
+            let base = Config {
+                ack,
+                common: Common { wait, keepalive: NEVER, ..Common::default() },
+                ..Config::default()
+            };
             let config = Config { max_read_bytes: 1000, reads: 3, ..base };
             for bytes in [0, 1, 999, 1000, 1001, 12_345] {
                 let (sender, mut receiver) = pair(&device, &device, &config).unwrap();
@@ -225,24 +240,25 @@ fn a_message_longer_than_its_buffer_leaves_the_buffer_alone() {
     bounded(|| {
         let device = device();
         let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
-        let first = sender.send_async(message(&device, 1, 0, 101), b"first").unwrap();
-        let second = sender.send_async(message(&device, 1, 1, 100), b"second").unwrap();
+        let first = sender.offer(message(&device, 1, 0, 101), b"first").unwrap();
+        let second = sender.offer(message(&device, 1, 1, 100), b"second").unwrap();
         let not_read =
             receiver.next_request().unwrap().read_into(buffer(&device, 100)).unwrap_err();
-        assert_eq!(not_read.why, NotReadReason::TooShort { len: 101, room: 100 });
+        assert_eq!(not_read.error, NotReadReason::BufferTooShort { len: 101, room: 100 });
         assert!(not_read.buffer.iter().all(|byte| *byte == 0));
         // Nothing is decided: it is still the oldest one.
         let place = not_read.buffer;
         assert_eq!(not_read.request.unwrap().app(), b"first");
-        let Err(RecvError::TooLong { buffer: place, len: 101 }) = receiver.request_async(place)
+        let Err(ReadError::BufferTooShort { buffer: place, len: 101 }) =
+            receiver.read_next_into(place)
         else {
             panic!("it was read");
         };
-        let reading = receiver.request_async(place).unwrap();
+        let reading = receiver.read_next_into(place).unwrap();
         support::assert_content(&receiver.wait(reading).unwrap(), 1, 1, 100);
         let refused = Outcome::Refused(Refusal::TooLong);
-        assert_eq!(sender.wait(first).unwrap().outcome, refused);
-        assert_eq!(sender.wait(second).unwrap().outcome, Outcome::Read);
+        assert_eq!(sender.wait_sent(first).unwrap().outcome, refused);
+        assert_eq!(sender.wait_sent(second).unwrap().outcome, Outcome::Read);
     });
 }
 
@@ -267,48 +283,48 @@ fn long_messages_land_in_files_and_what_takes_a_short_read_does_not() {
         let config = Config { max_read_bytes: 8192, ..Config::default() };
         let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
         for (number, bytes) in [20_500, 4095, 8192 + 4095, 30_000].into_iter().enumerate() {
-            sender.send_async(message(&device, 1, number as u64, bytes), b"").unwrap();
+            sender.offer(message(&device, 1, number as u64, bytes), b"").unwrap();
         }
         let file = file(1 << 16);
         let region = device.pd().register_file(&file, 4096, 20_500).unwrap();
         let reading = receiver.next_request().unwrap().read_into_file(region).unwrap();
         let mut region = receiver.wait_file(reading).unwrap();
-        assert!(matches!(receiver.wait_file(reading), Err(RecvError::UnknownTicket)));
+        assert!(matches!(receiver.wait_file(reading), Err(ReadError::UnknownReading)));
         let mut found = vec![0; 20_500];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 4096).unwrap();
         support::assert_content(&found, 1, 0, 20_500);
         for (number, len) in [(1, 4095), (2, 8192 + 4095)] {
             let request = receiver.next_request().unwrap();
             let not_read = request.read_into_file(region).unwrap_err();
-            assert_eq!(not_read.why, NotReadReason::NotForFiles { len });
+            assert_eq!(not_read.error, NotReadReason::NotForFiles { len });
             region = not_read.region;
             let place = buffer(&device, len as usize);
             let reading = not_read.request.read_into(place).unwrap();
             support::assert_content(&receiver.wait(reading).unwrap(), 1, number, len as usize);
         }
         let not_read = receiver.next_request().unwrap().read_into_file(region).unwrap_err();
-        assert_eq!(not_read.why, NotReadReason::TooShort { len: 30_000, room: 20_500 });
+        assert_eq!(not_read.error, NotReadReason::BufferTooShort { len: 30_000, room: 20_500 });
         not_read.request.refuse();
         assert_eq!(receiver.stats().bytes, 20_500 + 4095 + 8192 + 4095);
-        sender.close().unwrap();
+        sender.close_and_take().unwrap();
     });
 }
 
-/// A message that has landed in a file, and is not waited for, holds nobody up.
+/// A message that has landed in a file, and is not waited for, delays no later message.
 #[test]
 fn what_landed_in_a_file_leaves_the_way_free_for_buffers() {
     bounded(|| {
         let device = device();
         let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
-        let first = sender.send_async(message(&device, 1, 0, 5000), b"").unwrap();
-        sender.send_async(message(&device, 1, 1, 100), b"").unwrap();
+        let first = sender.offer(message(&device, 1, 0, 5000), b"").unwrap();
+        sender.offer(message(&device, 1, 1, 100), b"").unwrap();
         let region = device.pd().register_file(file(5000), 0, 5000).unwrap();
         let in_file = receiver.next_request().unwrap().read_into_file(region).unwrap();
         // Until it is there: its sender has no more to wait for then.
-        while !sender.is_done(first).unwrap() {
+        while !sender.is_acked(first).unwrap() {
             receiver.progress().unwrap();
         }
-        let reading = receiver.request_async(buffer(&device, 100)).unwrap();
+        let reading = receiver.read_next_into(buffer(&device, 100)).unwrap();
         let taken = loop {
             if let Some(taken) = receiver.try_take().unwrap() {
                 break taken;
@@ -327,23 +343,23 @@ fn a_ticket_of_another_receiver_takes_nothing_away() {
         let device = device();
         let ends = || pair(&device, &device, &Config::default()).unwrap();
         let ((mut sender, mut receiver), (mut others, mut other)) = (ends(), ends());
-        sender.send_async(message(&device, 1, 0, 5000), b"").unwrap();
-        sender.send_async(message(&device, 1, 1, 100), b"").unwrap();
-        others.send_async(message(&device, 2, 0, 100), b"").unwrap();
-        others.send_async(message(&device, 2, 1, 5000), b"").unwrap();
+        sender.offer(message(&device, 1, 0, 5000), b"").unwrap();
+        sender.offer(message(&device, 1, 1, 100), b"").unwrap();
+        others.offer(message(&device, 2, 0, 100), b"").unwrap();
+        others.offer(message(&device, 2, 1, 5000), b"").unwrap();
         let region = || device.pd().register_file(file(5000), 0, 5000).unwrap();
         let in_file = receiver.next_request().unwrap().read_into_file(region()).unwrap();
-        let in_buffer = receiver.request_async(buffer(&device, 100)).unwrap();
-        let first = other.request_async(buffer(&device, 100)).unwrap();
+        let in_buffer = receiver.read_next_into(buffer(&device, 100)).unwrap();
+        let first = other.read_next_into(buffer(&device, 100)).unwrap();
         let second = other.next_request().unwrap().read_into_file(region()).unwrap();
-        assert!(matches!(receiver.wait(first), Err(RecvError::UnknownTicket)), "a file's");
-        assert!(matches!(receiver.wait_file(second), Err(RecvError::UnknownTicket)));
-        assert!(matches!(other.wait(in_buffer), Err(RecvError::UnknownTicket)));
-        assert!(matches!(receiver.is_done(first), Err(RecvError::UnknownTicket)));
-        assert!(matches!(receiver.is_file_done(second), Err(RecvError::UnknownTicket)));
+        assert!(matches!(receiver.wait(first), Err(ReadError::UnknownReading)), "a file's");
+        assert!(matches!(receiver.wait_file(second), Err(ReadError::UnknownReading)));
+        assert!(matches!(other.wait(in_buffer), Err(ReadError::UnknownReading)));
+        assert!(matches!(receiver.is_done(first), Err(ReadError::UnknownReading)));
+        assert!(matches!(receiver.is_file_done(second), Err(ReadError::UnknownReading)));
         while !receiver.is_file_done(in_file).unwrap() || !receiver.is_done(in_buffer).unwrap() {}
         receiver.wait_file(in_file).unwrap();
-        assert!(matches!(receiver.is_file_done(in_file), Err(RecvError::UnknownTicket)));
+        assert!(matches!(receiver.is_file_done(in_file), Err(ReadError::UnknownReading)));
         support::assert_content(&receiver.wait(in_buffer).unwrap(), 1, 1, 100);
         support::assert_content(&other.wait(first).unwrap(), 2, 0, 100);
         other.wait_file(second).unwrap();
@@ -351,7 +367,7 @@ fn a_ticket_of_another_receiver_takes_nothing_away() {
 }
 
 #[test]
-fn the_smaller_window_holds_and_a_full_one_is_told() {
+fn the_smaller_window_holds_and_a_full_one_is_an_error() {
     for (ours, theirs) in [(3, 8), (8, 3)] {
         bounded(move || {
             let device = device();
@@ -359,20 +375,21 @@ fn the_smaller_window_holds_and_a_full_one_is_told() {
             let mut end = receiver(&device, &config(theirs), 1).unwrap();
             let mut sender: Sender = join(&mut end, &device, &device, &config(ours)).unwrap();
             for number in 0..3 {
-                sender.try_send_part(message(&device, 1, number, 8), 0..8, b"").unwrap();
+                sender.try_offer_part(message(&device, 1, number, 8), 0..8, b"").unwrap();
             }
-            let full = sender.try_send_part(message(&device, 1, 3, 8), 0..8, b"").unwrap_err();
-            assert_eq!((full.error, full.buffer.len()), (SendError::Full, 8));
-            let reading = end.request_async(buffer(&device, 8)).unwrap();
+            let full = sender.try_offer_part(message(&device, 1, 3, 8), 0..8, b"").unwrap_err();
+            assert_eq!((full.error, full.buffer.len()), (SendError::Full(Full::Window).into(), 8));
+            let reading = end.read_next_into(buffer(&device, 8)).unwrap();
             end.wait(reading).unwrap();
             // Until the acknowledgement is here, of which there is one.
             let mut next = Some(full.buffer);
             while let Some(buffer) = next.take() {
-                next = sender.try_send_part(buffer, 0..8, b"").err().map(|full| full.buffer);
+                next = sender.try_offer_part(buffer, 0..8, b"").err().map(|full| full.buffer);
             }
             // The others stay undecided: the receiver goes, and says so.
             drop(end);
-            assert_eq!(sender.wait_all(), Err(SendError::Ended(Ended::PeerStopped)));
+            let missing = CloseReason::PeerClosed { unacked: 3 };
+            assert_eq!(sender.wait_all(), Err(SendError::Ended(missing)));
         });
     }
 }
@@ -382,19 +399,19 @@ fn what_cannot_be_offered_comes_back_at_once() {
     let device = device();
     let config = Config { app_bytes: 10, ..Config::default() };
     let (mut sender, _receiver) = pair(&device, &device, &config).unwrap();
-    let long = sender.send_async(message(&device, 1, 0, 8), &[0; 11]).unwrap_err();
-    assert_eq!(long.error, SendError::AppTooLong { bytes: 11, limit: 10 });
-    let hidden = sender.send_async(buffer(&device, 8), b"").unwrap_err();
-    assert!(matches!(hidden.error, SendError::Memory(_)));
-    let outside = sender.send_part_async(message(&device, 1, 0, 8), 4..9, b"").unwrap_err();
-    assert!(matches!(outside.error, SendError::Memory(_)));
+    let long = sender.offer(message(&device, 1, 0, 8), &[0; 11]).unwrap_err();
+    assert_eq!(long.error, OfferError::AppTooLong { bytes: 11, limit: 10 });
+    let hidden = sender.offer(buffer(&device, 8), b"").unwrap_err();
+    assert!(matches!(hidden.error, OfferError::Memory(_)));
+    let outside = sender.offer_part(message(&device, 1, 0, 8), 4..9, b"").unwrap_err();
+    assert!(matches!(outside.error, OfferError::Memory(_)));
     let config = Config { signal_at: SignalAt::Tail, ..config };
     let (mut sender, _receiver) = pair(&device, &device, &config).unwrap();
     let plain = device.pd().register_buffer(8, BufferConfig::READABLE).unwrap();
-    assert_eq!(sender.send_async(plain, b"").unwrap_err().error, SendError::NoSignal);
+    assert_eq!(sender.offer(plain, b"").unwrap_err().error, OfferError::NoSignal);
     let (mut other, _kept) = pair::<Buffer>(&device, &device, &config).unwrap();
-    let ticket = other.send_async(message(&device, 1, 0, 8), b"").unwrap();
-    assert_eq!(sender.is_done(ticket), Err(SendError::UnknownTicket));
+    let ticket = other.offer(message(&device, 1, 0, 8), b"").unwrap();
+    assert_eq!(sender.is_acked(ticket), Err(SendError::UnknownTicket));
     assert_eq!(sender.stats().messages, 0);
 }
 
@@ -410,13 +427,13 @@ fn one_buffer_is_offered_to_many_receivers_at_a_time() {
         let frozen = message(&device, 9, 0, COPY).freeze();
         let mut tickets = Vec::new();
         for (sender, _) in &mut ends {
-            tickets.push(sender.send_async(frozen.clone(), b"replica").unwrap());
+            tickets.push(sender.offer(frozen.clone(), b"replica").unwrap());
         }
         let frozen = frozen.thaw().expect_err("the senders have it");
         for ((sender, receiver), ticket) in ends.iter_mut().zip(tickets) {
-            let reading = receiver.request_async(buffer(&device, COPY)).unwrap();
+            let reading = receiver.read_next_into(buffer(&device, COPY)).unwrap();
             support::assert_content(&receiver.wait(reading).unwrap(), 9, 0, COPY);
-            assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
+            assert_eq!(sender.wait_sent(ticket).unwrap().outcome, Outcome::Read);
         }
         assert!(frozen.thaw().is_ok(), "all of them have given it back");
     });
@@ -428,7 +445,11 @@ fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffe
         bounded(move || {
             const SENDERS: u64 = 5;
             let device = device();
-            let config = Config { window: 4, keepalive: NEVER, ..Config::default() };
+            let config = Config {
+                window: 4,
+                common: Common { keepalive: NEVER, ..Common::default() },
+                ..Config::default()
+            };
             let mut end = match shared {
                 true => receiver_shared(&device, &config, 6, 5 * 8).unwrap(),
                 false => receiver(&device, &config, 5).unwrap(),
@@ -444,16 +465,16 @@ fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffe
                     std::thread::spawn(move || {
                         for number in 0..40 {
                             let buffer = message(&device, stream, number, 500);
-                            let ticket = sender.send_async(buffer, b"").unwrap();
-                            assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
+                            let ticket = sender.offer(buffer, b"").unwrap();
+                            assert_eq!(sender.wait_sent(ticket).unwrap().outcome, Outcome::Read);
                         }
-                        sender.close().unwrap();
+                        sender.close_and_take().unwrap();
                     })
                 })
                 .collect();
             let mut seen = [0; SENDERS as usize];
             loop {
-                match end.request_async(buffer(&device, 500)) {
+                match end.read_next_into(buffer(&device, 500)) {
                     Ok(reading) => {
                         let message = end.wait(reading).unwrap();
                         let stream = message.peer().0;
@@ -461,14 +482,39 @@ fn many_senders_are_taken_by_one_receiver_with_own_and_with_shared_request_buffe
                         support::assert_content(&message, stream.into(), *number, 500);
                         *number += 1;
                     }
-                    Err(RecvError::Closed) => break,
+                    Err(ReadError::Recv(RecvError::Closed)) => break,
                     Err(e) => panic!("{e}"),
                 }
             }
             assert_eq!(seen, [40; SENDERS as usize]);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            // Places of those who have gone are free again.
+            // Places of peers that have gone are free again.
             assert!(join::<Buffer>(&mut end, &device, &device, &config).is_ok());
+        });
+    }
+}
+
+/// The device has work of the sender that has closed for two milliseconds more.
+#[test]
+fn a_sender_joins_in_the_place_that_another_has_just_left() {
+    for (ack, shared) in AckMode::ALL.into_iter().flat_map(|ack| [(ack, false), (ack, true)]) {
+        bounded(move || {
+            let device = rdma_conn::device::open(Some("soft0@2000us")).unwrap();
+            let config = Config { ack, window: 4, ..Config::default() };
+            let mut end = match shared {
+                true => receiver_shared(&device, &config, 1, 8).unwrap(),
+                false => receiver(&device, &config, 1).unwrap(),
+            };
+            for number in 0..4 {
+                let sender = join(&mut end, &device, &device, &config).unwrap();
+                let there = device.clone();
+                let sending = std::thread::spawn(move || send_all(&there, sender, 1, 50));
+                let reading = end.read_next_into(buffer(&device, 50)).unwrap();
+                support::assert_content(&end.wait(reading).unwrap(), 7, 0, 50);
+                let none = end.next_request().map(drop);
+                assert!(matches!(none, Err(RecvError::Closed)), "{none:?} {ack:?} {number}");
+                sending.join().unwrap();
+            }
         });
     }
 }
@@ -480,17 +526,17 @@ fn a_message_without_bytes_needs_no_buffer() {
             let device = device();
             let config = Config { ack, ..Config::default() };
             let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
-            let empty = sender.send_async(message(&device, 1, 0, 0), b"a word").unwrap();
-            let full = sender.send_async(message(&device, 1, 1, 1), b"").unwrap();
+            let empty = sender.offer(message(&device, 1, 0, 0), b"a word").unwrap();
+            let full = sender.offer(message(&device, 1, 1, 1), b"").unwrap();
             let request = receiver.next_request().unwrap();
             assert_eq!(request.app(), b"a word");
             request.take_empty().unwrap();
             let refused = receiver.next_request().unwrap().take_empty().unwrap_err();
             assert_eq!(refused.bytes(), 1, "it has bytes");
             refused.refuse();
-            assert_eq!(sender.wait(empty).unwrap().outcome, Outcome::Read);
+            assert_eq!(sender.wait_sent(empty).unwrap().outcome, Outcome::Read);
             let refused = Outcome::Refused(Refusal::NotWanted);
-            assert_eq!(sender.wait(full).unwrap().outcome, refused);
+            assert_eq!(sender.wait_sent(full).unwrap().outcome, refused);
         });
     }
 }
@@ -502,15 +548,18 @@ fn a_timeout_loses_nothing() {
         let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
         let soon = Duration::from_millis(5);
         assert!(matches!(receiver.next_request_timeout(soon), Err(RecvError::TimedOut)));
-        let ticket = sender.send_async(message(&device, 1, 0, 64), b"").unwrap();
-        assert_eq!(sender.wait_timeout(ticket, soon).unwrap_err(), SendError::TimedOut);
-        assert_eq!(sender.is_done(ticket), Ok(false));
+        let ticket = sender.offer(message(&device, 1, 0, 64), b"").unwrap();
+        assert_eq!(
+            sender.wait_sent_timeout(ticket, soon).unwrap_err(),
+            SendError::TimedOut { unflushed: 0 }
+        );
+        assert_eq!(sender.is_acked(ticket), Ok(false));
         assert!(sender.take_back(ticket).is_none(), "it is offered");
-        let reading = receiver.request_async(buffer(&device, 64)).unwrap();
+        let reading = receiver.read_next_into(buffer(&device, 64)).unwrap();
         receiver.wait(reading).unwrap();
-        assert!(matches!(receiver.wait(reading), Err(RecvError::UnknownTicket)));
-        assert_eq!(sender.wait(ticket).unwrap().outcome, Outcome::Read);
-        assert_eq!(sender.wait(ticket).unwrap_err(), SendError::UnknownTicket);
+        assert!(matches!(receiver.wait(reading), Err(ReadError::UnknownReading)));
+        assert_eq!(sender.wait_sent(ticket).unwrap().outcome, Outcome::Read);
+        assert_eq!(sender.wait_sent(ticket).unwrap_err(), SendError::UnknownTicket);
     });
 }
 
@@ -519,9 +568,40 @@ fn a_forgotten_sender_frees_nothing_that_is_on_offer() {
     bounded(|| {
         let device = device();
         let (mut sender, mut receiver) = pair(&device, &device, &Config::default()).unwrap();
-        sender.send_async(message(&device, 4, 0, 5000), b"").unwrap();
+        sender.offer(message(&device, 4, 0, 5000), b"").unwrap();
         std::mem::forget(sender);
-        let reading = receiver.request_async(buffer(&device, 5000)).unwrap();
+        let reading = receiver.read_next_into(buffer(&device, 5000)).unwrap();
         support::assert_content(&receiver.wait(reading).unwrap(), 4, 0, 5000);
+    });
+}
+
+/// An event loop for messages without copies wakes for what the program has not seen.
+#[test]
+fn an_event_loop_for_requests_wakes_for_new_ones_and_for_what_was_read() {
+    bounded(|| {
+        let device = device();
+        let common = Common { keepalive: NEVER, ..Common::default() };
+        let config = Config { common, ..Config::default() };
+        let (mut sender, mut end) = pair(&device, &device, &config).unwrap();
+        let sleeps = |end: &mut Receiver| !matches!(end.arm_requests().unwrap(), Arm::Ready);
+        let wait_for = |end: &mut Receiver| while sleeps(end) {};
+        assert!(sleeps(&mut end));
+        let first = sender.offer(message(&device, 0, 0, 100), b"").unwrap();
+        wait_for(&mut end);
+        assert_eq!(end.try_next_request().unwrap().bytes(), 100); // seen, and not decided
+        assert!(sleeps(&mut end), "a request that was seen");
+        let second = sender.offer(message(&device, 0, 1, 100), b"").unwrap();
+        wait_for(&mut end);
+        let place = buffer(&device, 100);
+        let reading = end.try_next_request().unwrap().read_into(place).unwrap();
+        // The call that looks for the next request may see that the first one was read.
+        end.try_next_request().unwrap().refuse();
+        while !end.is_done(reading).unwrap() {}
+        assert!(!sleeps(&mut end), "what was read");
+        let (read, taken) = end.try_take().unwrap().unwrap();
+        assert_eq!((read, &*taken), (reading, &content(0, 0, 100)[..]));
+        while matches!(sender.arm_sent().unwrap(), Arm::Ready) {}
+        assert_eq!(sender.wait_sent(first).unwrap().outcome, Outcome::Read);
+        assert_eq!(sender.wait_sent(second).unwrap().outcome, Outcome::Refused(Refusal::NotWanted));
     });
 }

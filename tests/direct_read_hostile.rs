@@ -2,23 +2,26 @@
 
 mod support;
 
+use rdma_conn::Common;
 use rdma_conn::WaitStrategy;
+use rdma_conn::conn_core::checksum::checksum_of;
 use rdma_conn::conn_core::direct_read::{
     AckMode, Notice, Place, ReadRequest, Refusal, SignalAt, TERMS_LEN, Terms,
 };
 use rdma_conn::conn_core::handshake::{
     Decoded, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
 };
-use rdma_conn::conn_core::seal::seal_of;
 use rdma_conn::device::{self, Device};
 use rdma_conn::direct_read::{
-    Buffer, BufferConfig, Config, Ended, Incoming, Outcome, Receiver, RecvError, SendError, Sender,
-    Violation, connect_over, join, pair, receiver,
+    Buffer, BufferConfig, CloseReason, Config, Incoming, Outcome, ProtocolError, ReadError,
+    Receiver, RecvError, SendError, Sender, connect_over, join, pair, receiver, receiver_shared,
 };
 use rdma_conn::verbs_safe::{
     self, CompletionBatch, CompletionQueue, ConnectAttr, CqConfig, Mapping, QueuePair,
-    QueuePairConfig, RecvSide, RemoteAccess, SendOp, SharedRegion, SharedRegionConfig,
+    QueuePairConfig, RecvSide, RemoteAccess, SendOp, SharedRegion, SharedRegionConfig, WcStatus,
 };
+use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
+use rdma_conn::{Peer, RecvHalf, SendHalf};
 use soft_rnic::{Faults, Simulation};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -69,7 +72,7 @@ impl Liar {
 
     fn parameters<'a>(&self, application: &'a [u8]) -> Parameters<'a> {
         let qp_num = self.pair.control.qp_num();
-        let end = Endpoint { qp_num, psn: self.psn, recv_window: 8, max_message: 512 };
+        let end = Endpoint { qp_num, psn: self.psn, recv_depth: 8, max_message: 512 };
         Parameters {
             protocol: ProtocolId::DIRECT_READ,
             options: Options::NONE,
@@ -84,7 +87,7 @@ impl Liar {
 
     fn terms(&self, ack: AckMode) -> [u8; TERMS_LEN] {
         let counts = Some(self.place(0));
-        Terms { ack, signal: SignalAt::Separate, reads: 4, counts }.encode()
+        Terms { ack, signal: SignalAt::Separate, reads: 4, counts, max_message: 0 }.encode()
     }
 
     fn join(&self, peer: &Endpoint, gid: [u8; 16]) {
@@ -106,7 +109,10 @@ impl Liar {
         write(&mut near, &Frame::Hello(liar.parameters(&application)));
         std::thread::scope(|scope| {
             let accepting = scope.spawn(|| {
-                Incoming::greet(far).unwrap().accept_into(receiver, device).unwrap();
+                Incoming::greet(far)
+                    .unwrap()
+                    .accept_into(receiver, device, &Config::default())
+                    .unwrap();
             });
             read(&mut near, |frame| match frame {
                 Frame::Accept(peer) => {
@@ -169,6 +175,17 @@ impl Liar {
         self.pair.send.retired_total() == self.pair.send.posted_total()
     }
 
+    /// Waits for the next completion of what was posted.
+    fn status(&mut self) -> WcStatus {
+        let mut batch = CompletionBatch::new(1);
+        while self.cq.poll(&mut batch).unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        let completion = batch.pop().unwrap();
+        self.pair.send.retire(&completion).unwrap();
+        completion.status()
+    }
+
     /// Waits for the next message from the other end.
     fn receive(&mut self) -> Vec<u8> {
         let mut batch = CompletionBatch::new(1);
@@ -204,10 +221,17 @@ fn read(stream: &mut UnixStream, take: impl FnOnce(&Frame<'_>)) {
 }
 
 /// What a receiver says of a sender that does `lie`.
-fn verdict(ack: AckMode, lie: impl FnOnce(&Device, &mut Liar) + Send + 'static) -> (Ended, Buffer) {
+fn verdict(
+    ack: AckMode,
+    lie: impl FnOnce(&Device, &mut Liar) + Send + 'static,
+) -> (CloseReason, Buffer) {
     bounded(move || {
         let device = device();
-        let config = Config { window: 4, keepalive: NEVER, ..Config::default() };
+        let config = Config {
+            window: 4,
+            common: Common { keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, ack);
         lie(&device, &mut liar);
@@ -222,15 +246,17 @@ fn verdict(ack: AckMode, lie: impl FnOnce(&Device, &mut Liar) + Send + 'static) 
                 Ok(request) => {
                     let reading = match request.read_into(place) {
                         Ok(reading) => reading,
-                        Err(not_read) => panic!("{}", not_read.why),
+                        Err(not_read) => panic!("{}", not_read.error),
                     };
                     match end.wait(reading) {
                         Ok(message) => place = message.into_buffer(),
-                        Err(RecvError::Unread { buffer, ended, .. }) => break (ended, buffer),
+                        Err(ReadError::Unread { buffer, reason: ended, .. }) => {
+                            break (ended, buffer);
+                        }
                         Err(e) => panic!("{e}"),
                     }
                 }
-                Err(RecvError::Peer { ended, .. }) => break (ended, place),
+                Err(RecvError::Peer { reason: ended, .. }) => break (ended, place),
                 Err(e) => panic!("{e}"),
             }
         }
@@ -240,7 +266,7 @@ fn verdict(ack: AckMode, lie: impl FnOnce(&Device, &mut Liar) + Send + 'static) 
 #[test]
 fn memory_that_is_not_the_senders_to_offer_is_a_bad_offer_and_changes_nothing() {
     let cases: [fn(&Device, &mut Liar); 4] = [
-        // A key that nobody has.
+        // A key of no region.
         |_, liar| {
             let bad = Place { addr: liar.place(0).addr, rkey: 0xdead_beef };
             liar.request(1, 64, bad, liar.place(8));
@@ -267,7 +293,7 @@ fn memory_that_is_not_the_senders_to_offer_is_a_bad_offer_and_changes_nothing() 
     ];
     for lie in cases {
         let (ended, buffer) = verdict(AckMode::Write, lie);
-        assert!(matches!(ended, Ended::BadOffer(_)), "{ended}");
+        assert!(matches!(ended, CloseReason::BadOffer(_)), "{ended}");
         assert!(buffer.iter().all(|byte| *byte == 0x77), "the destination was touched");
     }
 }
@@ -279,7 +305,7 @@ fn a_signal_that_is_not_the_senders_is_a_bad_offer_too() {
         liar.request(1, 8, liar.place(0), bad);
         liar.request(2, 8, liar.place(0), liar.place(8));
     });
-    assert!(matches!(ended, Ended::BadOffer(_) | Ended::PeerLost(_)), "{ended}");
+    assert!(matches!(ended, CloseReason::BadOffer(_) | CloseReason::PeerLost(_)), "{ended}");
     assert!(buffer[8..].iter().all(|byte| *byte == 0x77));
 }
 
@@ -319,7 +345,7 @@ fn requests_that_cannot_be_are_violations() {
     ];
     for (what, lie) in cases {
         let (ended, buffer) = verdict(AckMode::Write, move |_, liar| lie(liar));
-        assert!(matches!(ended, Ended::Protocol(_)), "{what}: {ended}");
+        assert!(matches!(ended, CloseReason::Protocol(_)), "{what}: {ended}");
         assert!(buffer.iter().all(|byte| *byte == 0x77), "{what}");
     }
 }
@@ -328,7 +354,11 @@ fn requests_that_cannot_be_are_violations() {
 fn more_messages_than_the_window_holds_are_a_violation() {
     bounded(|| {
         let device = device();
-        let config = Config { window: 4, keepalive: NEVER, ..Config::default() };
+        let config = Config {
+            window: 4,
+            common: Common { keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
         let mut end = receiver(&device, &config, 1).unwrap();
         let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
         for number in 1..=5 {
@@ -345,26 +375,34 @@ fn more_messages_than_the_window_holds_are_a_violation() {
                 Err(e) => panic!("{e}"),
             }
             match end.try_next_request() {
-                Err(RecvError::Peer { ended, .. }) => break ended,
+                Err(RecvError::Peer { reason: ended, .. }) => break ended,
                 Ok(request) if request.bytes() == 8 => request.refuse(),
                 _ => {}
             }
         };
-        let overrun = matches!(ended, Ended::Protocol(Violation::Request(_)));
+        let overrun = matches!(ended, CloseReason::Protocol(ProtocolError::Request(_)));
         assert!(overrun, "{ended}");
     });
 }
 
 /// What a sender says of a receiver that does `lie` when it was offered something.
-fn sentence(ack: AckMode, lie: impl FnOnce(&mut Liar, &ReadRequest<'_>) + Send + 'static) -> Ended {
+fn sentence(
+    ack: AckMode,
+    lie: impl FnOnce(&mut Liar, &ReadRequest<'_>) + Send + 'static,
+) -> CloseReason {
     bounded(move || {
         let device = device();
-        let config = Config { ack, window: 4, keepalive: NEVER, ..Config::default() };
+        let config = Config {
+            ack,
+            window: 4,
+            common: Common { keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
         let (mut liar, mut sender) = Liar::as_receiver(&device, &config);
-        let ticket = sender.send_async(readable(&device, 64), b"").unwrap();
+        let ticket = sender.offer(readable(&device, 64), b"").unwrap();
         let bytes = liar.receive();
         lie(&mut liar, &ReadRequest::decode(&bytes).unwrap());
-        let Err(SendError::Ended(ended)) = sender.wait(ticket) else { panic!("it was sent") };
+        let Err(SendError::Ended(ended)) = sender.wait_sent(ticket) else { panic!("it was sent") };
         // Its buffer is not lost.
         assert_eq!(sender.take_back(ticket).expect("it is the sender's").len(), 64);
         assert!(sender.take_back(ticket).is_none());
@@ -380,15 +418,17 @@ fn acknowledgements_that_cannot_be_are_violations() {
         Notice::Done(0).encode(),
         Notice::Refused(2, Refusal::NotWanted).encode(),
         Notice::Fin.encode(),
+        Notice::Stop(2).encode(),
         7,
     ];
     for imm in lies {
         for ack in AckMode::ALL {
             let ended = sentence(ack, done(imm));
-            assert!(matches!(ended, Ended::Protocol(_)), "{imm:#x} {ack:?}: {ended}");
+            assert!(matches!(ended, CloseReason::Protocol(_)), "{imm:#x} {ack:?}: {ended}");
         }
     }
-    assert_eq!(sentence(AckMode::Pull, done(Notice::Stop.encode())), Ended::PeerStopped);
+    let stop = done(Notice::Stop(0).encode());
+    assert_eq!(sentence(AckMode::Pull, stop), CloseReason::PeerClosed { unacked: 1 });
     // An outcome that is none.
     let ended = sentence(AckMode::Write, |liar, request| {
         let signal = request.signal.unwrap();
@@ -396,16 +436,16 @@ fn acknowledgements_that_cannot_be_are_violations() {
         let remote = verbs_safe::RemoteSpan { addr: signal.addr, rkey: signal.rkey, len: 1 };
         liar.post(SendOp::Write { len: 1, remote });
     });
-    assert!(matches!(ended, Ended::Protocol(Violation::Acknowledgement(_))), "{ended}");
+    assert!(matches!(ended, CloseReason::Protocol(ProtocolError::Acknowledgement(_))), "{ended}");
     // A count of messages that were never sent.
     let ended = sentence(AckMode::Pull, |liar, _| {
         liar.memory.store_u64(0, (77_u64 << 16).to_le()).unwrap();
-        liar.memory.store_u64(8, seal_of(&[77 << 16]).to_le()).unwrap();
+        liar.memory.store_u64(8, checksum_of(&[77 << 16]).to_le()).unwrap();
     });
-    assert!(matches!(ended, Ended::Protocol(Violation::Acknowledgement(_))), "{ended}");
+    assert!(matches!(ended, CloseReason::Protocol(ProtocolError::Acknowledgement(_))), "{ended}");
 }
 
-/// A sender that sleeps until it is rung, and is rung for nothing, asks again: it sleeps
+/// A sender that sleeps until a wakeup, and is woken for nothing, asks again: it sleeps
 /// as long as the liar is silent.
 #[test]
 fn a_bell_without_an_acknowledgement_is_asked_for_again() {
@@ -413,18 +453,23 @@ fn a_bell_without_an_acknowledgement_is_asked_for_again() {
         bounded(move || {
             let device = device();
             let wait = WaitStrategy::Block;
-            let config = Config { ack, wait, keepalive: NEVER, ..Config::default() };
+            let config = Config {
+                ack,
+                common: Common { wait, keepalive: NEVER, ..Common::default() },
+                ..Config::default()
+            };
             let (mut liar, mut sender) = Liar::as_receiver(&device, &config);
-            let ticket = sender.send_async(readable(&device, 64), b"").unwrap();
-            let waiting = std::thread::spawn(move || sender.wait(ticket).map(drop));
+            let ticket = sender.offer(readable(&device, 64), b"").unwrap();
+            let waiting = std::thread::spawn(move || sender.wait_sent(ticket).map(drop));
             liar.receive();
             for _ in 0..10 {
-                assert!(liar.receive().is_empty(), "a message, where a bell was to be asked for");
-                liar.say(Notice::Bell(1).encode());
+                assert!(liar.receive().is_empty(), "a message, where a wakeup was to be asked for");
+                liar.say(Notice::Wakeup(1).encode());
             }
-            liar.say(Notice::Stop.encode());
+            liar.say(Notice::Stop(0).encode());
             let ended = waiting.join().unwrap();
-            assert_eq!(ended, Err(SendError::Ended(Ended::PeerStopped)), "{ack:?}");
+            let missing = CloseReason::PeerClosed { unacked: 1 };
+            assert_eq!(ended, Err(SendError::Ended(missing)), "{ack:?}");
         });
     }
 }
@@ -437,17 +482,21 @@ fn an_offer_is_read_only() {
         let remote = verbs_safe::RemoteSpan { addr, rkey, len: 8 };
         liar.post(SendOp::Write { len: 8, remote });
     });
-    assert!(matches!(ended, Ended::PeerLost(_)), "{ended}");
+    assert!(matches!(ended, CloseReason::PeerLost(_)), "{ended}");
 }
 
 #[test]
-fn a_sender_that_dies_is_missed_while_another_one_is_busy_or_nobody_is() {
+fn a_dead_sender_is_detected_whether_another_one_is_busy_or_idle() {
     for busy in [true, false] {
         bounded(move || {
             let device = device();
             let keepalive = std::time::Duration::from_millis(20);
             let transport = support::impatient();
-            let config = Config { window: 4, keepalive, transport, ..Config::default() };
+            let config = Config {
+                window: 4,
+                common: Common { keepalive, transport, ..Common::default() },
+                ..Config::default()
+            };
             let mut end = receiver(&device, &config, 2).unwrap();
             let liar = Liar::as_sender(&device, &mut end, AckMode::Write);
             let mut honest: Sender = join(&mut end, &device, &device, &config).unwrap();
@@ -456,18 +505,18 @@ fn a_sender_that_dies_is_missed_while_another_one_is_busy_or_nobody_is() {
             let ended = loop {
                 while honest.try_take().unwrap().is_some() {}
                 if busy {
-                    honest.try_send_part(readable(&device, 64), 0..64, b"").ok();
+                    honest.try_offer_part(readable(&device, 64), 0..64, b"").ok();
                 }
                 match end.next_request() {
                     Ok(request) => {
                         let reading = request.read_into(place).unwrap();
                         place = end.wait(reading).unwrap().into_buffer();
                     }
-                    Err(RecvError::Peer { ended, .. }) => break ended,
+                    Err(RecvError::Peer { reason: ended, .. }) => break ended,
                     Err(e) => panic!("{e}"),
                 }
             };
-            assert!(matches!(ended, Ended::PeerLost(_)), "{ended}");
+            assert!(matches!(ended, CloseReason::PeerLost(_)), "{ended}");
             assert_eq!(end.peers(), 1, "the other one is still there");
         });
     }
@@ -483,13 +532,13 @@ fn torn(seed: u64, config: &Config) -> usize {
     let mut torn = 0;
     for number in 0..3 {
         ours.copy_from_slice(&content(seed, number, 64));
-        let ticket = sender.send_async(ours, b"").unwrap();
-        let reading = receiver.request_async(theirs).unwrap();
+        let ticket = sender.offer(ours, b"").unwrap();
+        let reading = receiver.read_next_into(theirs).unwrap();
         let sent = loop {
             // Both ends are in one thread: each has its turn.
             receiver.progress().unwrap();
-            if sender.is_done(ticket).unwrap() {
-                break sender.wait(ticket).unwrap();
+            if sender.is_acked(ticket).unwrap() {
+                break sender.wait_sent(ticket).unwrap();
             }
         };
         assert_eq!(sent.outcome, Outcome::Read);
@@ -504,7 +553,10 @@ fn torn(seed: u64, config: &Config) -> usize {
 
 #[test]
 fn without_fence_and_without_waiting_the_early_acknowledgement_is_found() {
-    let base = Config { wait: WaitStrategy::Spin, keepalive: NEVER, ..Config::default() };
+    let base = Config {
+        common: Common { wait: WaitStrategy::Spin, keepalive: NEVER, ..Common::default() },
+        ..Config::default()
+    };
     let early = Config { ack: AckMode::FencedWrite, too_early: true, ..base };
     let found = (0..1000).find(|seed| torn(*seed, &early) > 0);
     println!("found by seed {found:?}");
@@ -514,4 +566,208 @@ fn without_fence_and_without_waiting_the_early_acknowledgement_is_found() {
             assert_eq!(torn(seed, &Config { ack, ..base }), 0, "{ack:?}, seed {seed}");
         }
     }
+}
+
+#[test]
+fn a_peer_of_an_isolated_handle_reaches_no_memory_of_another() {
+    bounded(|| {
+        let device = device();
+        for (of_connection, of_memory, may) in [
+            (device.clone(), device.clone(), true),
+            (device.isolated().unwrap(), device.clone(), false),
+            (device.clone(), device.isolated().unwrap(), false),
+        ] {
+            let config = Config {
+                ack: AckMode::Write,
+                common: Common { keepalive: NEVER, ..Common::default() },
+                ..Config::default()
+            };
+            let (mut liar, _victim) = Liar::as_receiver(&of_connection, &config);
+            let buffer = readable(&of_memory, 64);
+            let signal = buffer.signal().unwrap();
+            let remote = signal.remote(0, 8).unwrap();
+            liar.pair.send.next_slot().unwrap()[..8].copy_from_slice(b"a guess!");
+            liar.post(SendOp::Write { len: 8, remote });
+            let expected = if may { WcStatus::SUCCESS } else { WcStatus::REM_ACCESS };
+            assert_eq!(liar.status(), expected);
+            assert_eq!(signal.load_u64(0).unwrap() != 0, may);
+        }
+    });
+}
+
+/// An initiator that was accepted sends what it likes, and never says that it is ready: the buffers
+/// that its messages took are the other links' again.
+#[test]
+fn an_initiator_that_never_gets_ready_takes_no_shared_buffer_with_it() {
+    const BUFFERS: u32 = 12;
+    bounded(|| {
+        let device = device();
+        let config = Config {
+            window: 4,
+            common: Common { keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
+        let mut end = receiver_shared(&device, &config, 1, BUFFERS).unwrap();
+        for round in 0..6 {
+            let mut liar = Liar::new(&device);
+            let (mut near, far) = UnixStream::pair().unwrap();
+            let application = liar.terms(AckMode::Write);
+            write(&mut near, &Frame::Hello(liar.parameters(&application)));
+            std::thread::scope(|scope| {
+                let accepting = scope.spawn(|| {
+                    let incoming = Incoming::greet(far).unwrap();
+                    incoming.accept_into(&mut end, &device, &config).map(drop).unwrap_err();
+                });
+                read(&mut near, |frame| match frame {
+                    Frame::Accept(peer) => {
+                        liar.join(&peer.initiator_to_acceptor.unwrap(), peer.gid);
+                    }
+                    other => panic!("{other:?}"),
+                });
+                for _ in 0..4 {
+                    liar.send(b"no request");
+                }
+                while !liar.is_settled() {}
+                drop(near);
+                accepting.join().unwrap();
+            });
+            drop(liar);
+            // An honest one has all buffers of its share, and is not told that there are none.
+            let mut sender = join(&mut end, &device, &device, &config).unwrap();
+            let tickets: Vec<_> =
+                (0..4).map(|_| sender.offer(readable(&device, 64), b"").unwrap()).collect();
+            for ticket in tickets {
+                let reading = end.read_next_into(plain(&device, 64)).unwrap();
+                end.wait(reading).unwrap();
+                assert_eq!(sender.wait_sent(ticket).unwrap().outcome, Outcome::Read);
+            }
+            let closing = std::thread::spawn(move || sender.close_and_take().map(drop));
+            let none = end.next_request().map(drop);
+            assert!(matches!(none, Err(RecvError::Closed)), "{none:?} in {round}");
+            closing.join().unwrap().unwrap();
+        }
+        // The kernel's rxe does not say what its queue pairs keep.
+        let says_so = !device.name().starts_with("rxe");
+        assert!(!says_so || end.stats().unaccounted_buffers == 0, "{:?}", end.stats());
+    });
+}
+
+/// A link that has failed with completions that were not polled gives its shared buffers back.
+#[test]
+fn a_sender_that_overruns_takes_no_shared_buffer_with_it() {
+    bounded(|| {
+        let device = device();
+        let config = Config {
+            window: 4,
+            common: Common { keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
+        let mut end = receiver_shared(&device, &config, 1, 80).unwrap();
+        for _ in 0..4 {
+            let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
+            for _ in 0..60 {
+                liar.send(b"no request");
+            }
+            while !liar.is_settled() {}
+            let failed = end.try_recv().map(drop).unwrap_err();
+            assert!(matches!(failed, RecvError::Peer { .. }), "{failed:?}");
+        }
+        let mut sender: Sender = join(&mut end, &device, &device, &config).unwrap();
+        let ticket = sender.send(b"there are buffers").unwrap();
+        assert_eq!(&*end.recv().unwrap(), b"there are buffers");
+        while !sender.is_acked(ticket).unwrap() {
+            assert!(matches!(end.try_recv(), Err(RecvError::Empty)));
+        }
+        let says_so = !device.name().starts_with("rxe");
+        assert!(!says_so || end.stats().unaccounted_buffers == 0, "{:?}", end.stats());
+    });
+}
+
+/// A peer that breaks the protocol is reported while another one sends without end.
+#[test]
+fn a_failed_peer_is_reported_while_another_one_is_busy() {
+    bounded(|| {
+        let device = device();
+        let config = Config::default();
+        let mut end = receiver(&device, &config, 2).unwrap();
+        let mut liar = Liar::as_sender(&device, &mut end, AckMode::Write);
+        let mut busy: Sender = join(&mut end, &device, &device, &config).unwrap();
+        // In every other call a message has landed that was not handed out.
+        let reported = (0..2000).any(|round| {
+            if round == 4 {
+                liar.send(b"no request");
+                while !liar.is_settled() {}
+            }
+            for _ in 0..2 {
+                busy.send(b"more").unwrap();
+            }
+            let ends = [(); 2].map(|()| end.try_recv().map(drop));
+            ends.iter().any(|end| matches!(end, Err(RecvError::Peer { peer: Peer(0), .. })))
+        });
+        assert!(reported);
+    });
+}
+
+/// Calls that never wait notice a peer that has died without a word.
+#[test]
+fn a_program_that_only_polls_for_requests_learns_that_its_peer_has_died() {
+    bounded(|| {
+        let device = device();
+        let common = Common { keepalive: std::time::Duration::from_millis(5), ..Common::default() };
+        let mut end = receiver(&device, &Config { common, ..Config::default() }, 1).unwrap();
+        assert!(matches!(end.try_next_request().map(drop), Err(RecvError::Empty)), "none joined");
+        let liar = Liar::as_sender(&device, &mut end, AckMode::Write);
+        assert!(matches!(end.try_next_request().map(drop), Err(RecvError::Empty)));
+        drop(liar);
+        let ended = loop {
+            match end.try_next_request().map(drop) {
+                Err(RecvError::Empty) => {}
+                other => break other,
+            }
+        };
+        assert!(matches!(ended, Err(RecvError::Peer { .. })), "{ended:?}");
+    });
+}
+
+#[test]
+fn a_message_that_is_refused_is_not_acknowledged() {
+    for ack in AckMode::ALL {
+        bounded(move || {
+            let device = device();
+            let config = Config { ack, ..Config::default() };
+            let (mut sender, mut receiver) = pair(&device, &device, &config).unwrap();
+            let first = sender.send(b"read").unwrap();
+            let reading = receiver.read_next_into(plain(&device, 64)).unwrap();
+            receiver.wait(reading).unwrap();
+            let second = sender.send(b"refused").unwrap();
+            receiver.next_request().unwrap().refuse();
+            let refused = SendError::Ended(CloseReason::Refused(Refusal::NotWanted));
+            assert_eq!(sender.wait_acked(second), Err(refused.clone()), "{ack:?}");
+            assert_eq!(sender.is_acked(second), Err(refused.clone()));
+            assert_eq!(sender.wait_all(), Err(refused.clone()));
+            assert_eq!(sender.wait_acked(first), Ok(()), "{ack:?}");
+            assert_eq!(sender.send(b"more"), Err(refused));
+        });
+    }
+}
+
+/// Messages land in the receiver's buffers, which a connection on another device cannot use.
+#[test]
+fn a_connection_on_another_device_than_the_receivers_ends_alone() {
+    bounded(|| {
+        let device = device();
+        let config = Config::default();
+        let mut end = receiver(&device, &config, 2).unwrap();
+        let apart = device.isolated().unwrap();
+        let mut honest: Sender = join(&mut end, &device, &device, &config).unwrap();
+        let mut other: Sender = join(&mut end, &apart, &device, &config).unwrap();
+        other.send(b"into another domain").unwrap();
+        let ended = end.recv().map(drop);
+        assert!(
+            matches!(ended, Err(RecvError::Peer { peer: Peer(1), reason: CloseReason::Device(_) })),
+            "{ended:?}"
+        );
+        honest.send(b"goes on").unwrap();
+        assert_eq!(&*end.recv().unwrap(), b"goes on");
+    });
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::duplicate_mod, reason = "each example has what the examples share")]
 
 macro_rules! examples {
-    ($($name:ident $path:literal)*) => {
+    ($($name:ident $path:literal)*; with arguments: $($other:ident $other_path:literal)*) => {
         $(
             #[path = $path]
             mod $name;
@@ -14,10 +14,16 @@ macro_rules! examples {
             }
         )*
 
+        $(
+            #[path = $other_path]
+            #[allow(dead_code, reason = "it is run with arguments, and not by its main")]
+            mod $other;
+        )*
+
         /// An example that is not listed here would run nowhere.
         #[test]
         fn all_of_them_are_tested() {
-            let known = [$(stringify!($name)),*];
+            let known = [$(stringify!($name),)* $(stringify!($other)),*];
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();
@@ -40,5 +46,67 @@ examples! {
     datagrams "../examples/datagrams.rs"
     replicated "../examples/replicated.rs"
     direct_read "../examples/direct_read.rs"
+    ; with arguments:
+    event_loop "../examples/event_loop.rs"
+    grpc "../examples/grpc.rs"
+    http "../examples/http.rs"
     request_reply "../examples/request_reply.rs"
+}
+
+const PROTOCOLS: [&str; 4] = ["send-recv", "buffered-read", "buffered-write", "direct-read"];
+
+#[test]
+fn event_loop_over_every_connection() {
+    let device = rdma_conn::device::of_environment().unwrap();
+    event_loop::run::<rdma_conn::SendRecv>(&device).unwrap();
+    event_loop::run::<rdma_conn::BufferedRead>(&device).unwrap();
+    event_loop::run::<rdma_conn::BufferedWrite>(&device).unwrap();
+    event_loop::run::<rdma_conn::DirectRead>(&device).unwrap();
+}
+
+#[test]
+fn http_and_grpc_over_every_stream() {
+    let device = rdma_conn::device::of_environment().unwrap();
+    let builder = &mut tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    for transport in http::transports::Transport::ALL {
+        for version in [http::Version::Http1, http::Version::Http2] {
+            let (_, rate) = runtime
+                .block_on(http::measure(&device, transport, version, 20, 3_000_001))
+                .unwrap_or_else(|e| panic!("{transport:?}, {version:?}: {e}"));
+            assert!(rate > 0.0);
+        }
+    }
+    for transport in grpc::transports::Transport::ALL {
+        let (_, rate) = runtime
+            .block_on(grpc::measure(&device, transport, 50))
+            .unwrap_or_else(|e| panic!("{transport:?}: {e}"));
+        assert!(rate > 0.0);
+    }
+}
+
+/// No pipeline needs a flush, nor a number of requests that anything divides.
+#[test]
+fn request_reply_over_every_connection() {
+    for protocol in PROTOCOLS {
+        for pipeline in ["1", "7", "16", "255"] {
+            let arguments = ["--protocol", protocol, "--requests", "1001", "--pipeline", pipeline];
+            request_reply::run(&arguments).unwrap_or_else(|e| panic!("{arguments:?}: {e}"));
+        }
+    }
+}
+
+/// Above the window, a client that sends and takes no replies waits for room: until the
+/// timeout.
+#[test]
+fn request_reply_above_the_window_times_out() {
+    for protocol in PROTOCOLS {
+        let many = "1000000";
+        let arguments =
+            ["--protocol", protocol, "--requests", many, "--pipeline", many, "--timeout", "0.2"];
+        let error = request_reply::run(&arguments).unwrap_err().to_string();
+        assert!(error.starts_with("timed out"), "{protocol}: {error}");
+    }
+    let unknown = request_reply::run(&["--protocol", "pigeons"]).unwrap_err().to_string();
+    assert!(unknown.starts_with("--protocol pigeons"), "{unknown}");
 }

@@ -1,5 +1,5 @@
-//! A listener when no descriptor is left: it says so, goes on with those who are in, and
-//! with all others when there are descriptors again; and who waits for a time waits no longer.
+//! A listener when no descriptor is left: it returns an error, serves the clients that it has
+//! accepted, and all others when there are descriptors again; waits with a timeout end in time.
 //! One test, in a process of its own: the limit is the process's.
 
 mod support;
@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, MAX_FRAME, Options, Parameters};
 use rdma_conn::multicast::{self, JoinError, Leader};
-use rdma_conn::send_recv::{ConnectError, Listener};
+use rdma_conn::send_recv::ConnectError;
+use rdma_conn::{Listener, SendRecv};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::raw::parameters;
 use support::{bounded, device};
 
 /// A Hello whose application says `name`.
 fn hello(name: &[u8]) -> Vec<u8> {
-    let end = Endpoint { qp_num: 0x123, psn: 5, recv_window: 16, max_message: 64 };
+    let end = Endpoint { qp_num: 0x123, psn: 5, recv_depth: 16, max_message: 64 };
     let hello = Parameters {
         initiator_to_acceptor: Some(end),
         application: name,
@@ -43,10 +44,10 @@ fn without_descriptors<T>(body: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn without_descriptors_a_listener_serves_who_is_in_and_then_all() {
+fn without_descriptors_a_listener_serves_accepted_clients_and_later_all() {
     bounded(|| {
         let [in_time, late] = [b"in time", b"late..."].map(|name| hello(name));
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let connect = || TcpStream::connect(listener.local_addr()).unwrap();
         let mut first = connect();
         assert!(listener.next_timeout(Duration::ZERO).unwrap().is_none(), "it is in, and silent");
@@ -54,11 +55,11 @@ fn without_descriptors_a_listener_serves_who_is_in_and_then_all() {
         first.write_all(&in_time).unwrap();
         second.write_all(&late).unwrap();
         without_descriptors(|| {
-            // What it said may still be under way, and then there is only the error to tell.
+            // Its Hello may still be under way; until it arrives, `next` returns the error.
             let served = std::iter::repeat_with(|| listener.next()).find_map(Result::ok).unwrap();
             assert_eq!(served.application(), b"in time");
             drop(served);
-            // Of the one that was served, the descriptor is free: take it.
+            // The descriptor of the served client is free: take it.
             let _taken = File::open("/dev/null").unwrap();
             for _ in 0..3 {
                 let error = listener.next().unwrap_err();

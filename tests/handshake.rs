@@ -3,6 +3,7 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -13,8 +14,9 @@ use rdma_conn::conn_core::handshake::{
 };
 use rdma_conn::device::Device;
 use rdma_conn::handshake::HandshakeError;
-use rdma_conn::send_recv::{
-    Config, ConnectError, Listener, RecvError, Transport, connect, connect_over, connect_sender,
+use rdma_conn::send_recv::{Config, ConnectError, RecvError, Transport};
+use rdma_conn::{
+    Listener, RecvHalf, SendHalf, SendRecv, connect, connect_over, connect_sender,
     connect_sender_over, receiver,
 };
 use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
@@ -26,21 +28,21 @@ fn answer_to(
     initiator: impl FnOnce(TcpStream) -> Option<Vec<u8>> + Send,
 ) -> (String, Option<(Reason, String)>) {
     let (device, config) = (device(), small(4));
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
-    let mut inbox = receiver(&device, &config, 1, None).unwrap();
+    let mut inbox = receiver::<SendRecv>(&device, &config, 1).unwrap();
     std::thread::scope(|scope| {
         let bad = scope.spawn(move || initiator(TcpStream::connect(address).unwrap()));
         let said = match listener.next() {
             Err(e) => e,
-            Ok(incoming) => incoming.accept_into(&mut inbox, None, &device, &config).unwrap_err(),
+            Ok(incoming) => incoming.accept_into(&mut inbox, &device, &config).unwrap_err(),
         };
         let heard = bad.join().unwrap().map(|bytes| refusal(&bytes));
-        let good = scope.spawn(|| connect_sender(address, &device, &config));
-        let peer = listener.next().unwrap().accept_into(&mut inbox, None, &device, &config);
+        let good = scope.spawn(|| connect_sender::<SendRecv>(address, &device, &config));
+        let peer = listener.next().unwrap().accept_into(&mut inbox, &device, &config);
         let mut sender = good.join().unwrap().unwrap();
         peer.unwrap();
-        sender.send(b"good").unwrap();
+        sender.send_acked(b"good").unwrap();
         assert_eq!(*inbox.recv().unwrap(), *b"good");
         drop(sender);
         assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed);
@@ -72,7 +74,7 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
 
 /// A Hello that would be accepted.
 fn hello(device: &Device) -> Parameters<'static> {
-    let end = Endpoint { qp_num: 0x123, psn: 5, recv_window: 16, max_message: 64 };
+    let end = Endpoint { qp_num: 0x123, psn: 5, recv_depth: 16, max_message: 64 };
     Parameters { initiator_to_acceptor: Some(end), ..parameters(device, Options::NONE) }
 }
 
@@ -139,7 +141,7 @@ fn one_end_with_credits_and_one_without_do_not_fit() {
 #[test]
 fn a_sender_without_room_for_credits_is_refused() {
     bounded(|| {
-        let end = Endpoint { qp_num: 0x123, psn: 5, recv_window: 0, max_message: 64 };
+        let end = Endpoint { qp_num: 0x123, psn: 5, recv_depth: 0, max_message: 64 };
         let other = Parameters { initiator_to_acceptor: Some(end), ..hello(&device()) };
         let (_, heard) = answer_to(say(encoded(&Frame::Hello(other))));
         assert_eq!(heard.unwrap().0, Reason::PARAMETERS);
@@ -209,15 +211,18 @@ fn an_initiator_that_goes_away_takes_no_place() {
     });
 }
 
-/// There is nobody to deliver anything to, and nobody to say goodbye to.
+/// No peer is connected that messages or a goodbye could be delivered to.
 #[test]
 fn a_set_up_that_fails_does_not_linger() {
     bounded(|| {
         let linger = Duration::from_secs(86_400);
         // 17 s for each of 8 tries.
         let transport = Transport { timeout: 22, ..Transport::default() };
-        let (device, config) = (device(), Config { linger, transport, ..small(4) });
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let (device, config) = (
+            device(),
+            Config { common: Common { linger, transport, ..small(4).common }, ..small(4) },
+        );
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -252,10 +257,10 @@ fn a_refusal_after_accept_takes_no_place() {
 fn one_way_and_two_ways_do_not_fit_and_both_hear_it() {
     bounded(|| {
         let (device, config) = (device(), small(4));
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
         std::thread::scope(|scope| {
-            let one_way = scope.spawn(|| connect_sender(address, &device, &config));
+            let one_way = scope.spawn(|| connect_sender::<SendRecv>(address, &device, &config));
             let incoming = listener.next().unwrap();
             assert!(incoming.is_one_way());
             incoming.accept(&device, &config).unwrap_err();
@@ -271,10 +276,10 @@ fn one_way_and_two_ways_do_not_fit_and_both_hear_it() {
 fn a_listener_that_refuses_gives_its_reason() {
     bounded(|| {
         let (device, config) = (device(), small(4));
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
         std::thread::scope(|scope| {
-            let refused = scope.spawn(|| connect(address, &device, &config));
+            let refused = scope.spawn(|| connect::<SendRecv>(address, &device, &config));
             listener.next().unwrap().refuse("not on Saturdays");
             match refused.join().unwrap().unwrap_err() {
                 ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
@@ -282,10 +287,10 @@ fn a_listener_that_refuses_gives_its_reason() {
                 }
                 other => panic!("{other:?}"),
             }
-            let good = scope.spawn(|| connect(address, &device, &config));
+            let good = scope.spawn(|| connect::<SendRecv>(address, &device, &config));
             let mut here = listener.next().unwrap().accept(&device, &config).unwrap();
             let mut there = good.join().unwrap().unwrap();
-            there.sender.send(b"good").unwrap();
+            there.sender.send_acked(b"good").unwrap();
             assert_eq!(*here.receiver.recv().unwrap(), *b"good");
         });
     });
@@ -295,13 +300,13 @@ fn a_listener_that_refuses_gives_its_reason() {
 fn what_the_application_says_arrives_and_too_much_is_refused() {
     bounded(|| {
         let (device, config) = (device(), small(4));
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr();
         let said = [7u8; 512];
         std::thread::scope(|scope| {
             let connecting = scope.spawn(|| {
                 let mut stream = TcpStream::connect(address).unwrap();
-                connect_over(&mut stream, &device, &config, &said)
+                connect_over::<SendRecv, _>(&mut stream, &device, &config, &said)
             });
             let incoming = listener.next().unwrap();
             assert_eq!(incoming.application(), [7; 512]);
@@ -310,7 +315,8 @@ fn what_the_application_says_arrives_and_too_much_is_refused() {
             connecting.join().unwrap().unwrap();
         });
         let (mut near, _far) = UnixStream::pair().unwrap();
-        let refused = connect_sender_over(&mut near, &device, &config, &[7; 513]).unwrap_err();
+        let refused =
+            connect_sender_over::<SendRecv, _>(&mut near, &device, &config, &[7; 513]).unwrap_err();
         assert!(
             matches!(refused, ConnectError::Handshake(HandshakeError::Unfit(_))),
             "{refused:?}"
@@ -329,7 +335,8 @@ fn answered_with(bytes: Vec<u8>) -> (HandshakeError, Option<Vec<u8>>) {
             far.shutdown(Shutdown::Write).unwrap();
             read_frame(&mut far)
         });
-        let refused = connect_sender_over(&mut near, &device, &config, b"").unwrap_err();
+        let refused =
+            connect_sender_over::<SendRecv, _>(&mut near, &device, &config, b"").unwrap_err();
         drop(near);
         let heard = acceptor.join().unwrap();
         match refused {
@@ -371,7 +378,7 @@ fn an_accept_that_does_not_fit_is_refused() {
         let no_credits = Parameters { options: Options::NO_CREDITS, ..good };
         let no_window = Parameters {
             initiator_to_acceptor: Some(Endpoint {
-                recv_window: 0,
+                recv_depth: 0,
                 ..good.initiator_to_acceptor.unwrap()
             }),
             ..good
@@ -387,7 +394,7 @@ fn an_accept_that_does_not_fit_is_refused() {
     });
 }
 
-/// Nothing but the handshake is read from the stream: what follows is somebody else's.
+/// Only the handshake is read from the stream: the bytes that follow are the application's.
 #[test]
 fn the_stream_goes_on_after_the_handshake() {
     bounded(|| {
@@ -409,7 +416,7 @@ fn the_stream_goes_on_after_the_handshake() {
                 read_frame(&mut far).unwrap();
                 end
             });
-            connect_sender_over(&mut near, device, &config, b"").unwrap();
+            connect_sender_over::<SendRecv, _>(&mut near, device, &config, b"").unwrap();
             let mut rest = [0; 14];
             near.read_exact(&mut rest).unwrap();
             assert_eq!(rest, *b"and now to you");
@@ -419,11 +426,12 @@ fn the_stream_goes_on_after_the_handshake() {
 }
 
 #[test]
-fn nobody_there_is_an_error() {
+fn an_address_without_a_listener_is_an_error() {
     let address: SocketAddr = {
-        let listener = Listener::bind("127.0.0.1:0").unwrap();
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
         listener.local_addr()
     };
-    let refused = connect(address, &device(), &Config::default()).unwrap_err();
-    assert!(matches!(refused, ConnectError::System { .. }), "{refused:?}");
+    let refused = connect::<SendRecv>(address, &device(), &Config::default()).unwrap_err();
+    let ConnectError::Unreached { address: named, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(named, address);
 }

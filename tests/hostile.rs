@@ -1,25 +1,29 @@
 //! Peers that break the protocol: hand-made ends that connect properly, and then
-//! lie. Each lie gives its typed error to whoever waits, and harms nobody else.
+//! lie. Each lie gives threads that wait its typed error, and affects no other peer.
 
 mod support;
 
+use rdma_conn::Common;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rdma_conn::WaitStrategy;
-use rdma_conn::conn_core::control::Control;
+use rdma_conn::conn_core::control::{Control, Taken};
 use rdma_conn::conn_core::credit::{CreditError, CreditWire};
 use rdma_conn::conn_core::handshake::Options;
+use rdma_conn::conn_core::loan::LoanWire;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, ConnectError, Ended, Listener, Message, Peer, Receiver, RecvError, Reposting,
-    SendError, Sender, SharedConfig, SharedPool, Violation, connect_sender_over, join_shared,
-    receiver,
+    CloseReason, Config, ConnectError, Message, Peer, ProtocolError, Receiver, RecvError,
+    Reposting, SendError, Sender, SharedConfig, SharedPool,
 };
 use rdma_conn::verbs_safe::WcStatus;
+use rdma_conn::{
+    Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join_shared,
+    receiver_shared,
+};
 use support::raw::{RawEnd, Shape, begin_sender, receiver_for, sender_to};
-use support::{assert_content, bounded, content, device, small, too_long};
+use support::{assert_content, bounded, content, device, hold, small, too_long};
 
 const WINDOW: u32 = 4;
 
@@ -30,16 +34,16 @@ fn victim_receiver(
     options: Options,
     peers: u32,
     pool: Option<&SharedPool>,
-) -> (Receiver, RawEnd, Listener) {
-    let mut victim = receiver(device, config, peers, pool).unwrap();
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+) -> (Receiver, RawEnd, Listener<SendRecv>) {
+    let mut victim = receiver_shared::<SendRecv>(device, config, peers, pool).unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let shape = Shape { options, ..Shape::default() };
     let raw = join_raw(&listener, &mut victim, device, config, shape, pool);
     (victim, raw, listener)
 }
 
 fn join_raw(
-    listener: &Listener,
+    listener: &Listener<SendRecv>,
     victim: &mut Receiver,
     device: &Device,
     config: &Config,
@@ -49,7 +53,7 @@ fn join_raw(
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| sender_to(address, device, shape));
-        listener.next().unwrap().accept_into(victim, pool, device, config).unwrap();
+        listener.next().unwrap().accept_into_shared(victim, pool, device, config).unwrap();
         raw.join().unwrap()
     })
 }
@@ -59,7 +63,7 @@ fn victim_sender(device: &Device, config: &Config, shape: Shape) -> (Sender, Raw
     let (mut near, mut far) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let raw = scope.spawn(move || receiver_for(&mut far, device, shape));
-        let sender = connect_sender_over(&mut near, device, config, b"").unwrap();
+        let sender = connect_sender_over::<SendRecv, _>(&mut near, device, config, b"").unwrap();
         (sender, raw.join().unwrap())
     })
 }
@@ -68,15 +72,15 @@ fn credit(position: u64) -> u32 {
     Control::Credit(CreditWire::of_position(position)).encode()
 }
 
-fn ended(error: RecvError) -> Ended {
+fn ended(error: RecvError) -> CloseReason {
     match error {
-        RecvError::Peer { peer: Peer(0), ended } => ended,
+        RecvError::Peer { peer: Peer(0), reason: ended } => ended,
         other => panic!("{other:?}"),
     }
 }
 
 /// What the receiver makes of `lie`, told after two honest messages.
-fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> Ended {
+fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> CloseReason {
     let device = device();
     let (mut victim, mut raw, _) = victim_receiver(&device, &small(WINDOW), options, 1, None);
     let honest = |number| match options.contains(Options::PACKED) {
@@ -89,7 +93,7 @@ fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> Ended 
     assert_content(&victim.recv().unwrap(), 0, 0, 12);
     assert_content(&victim.recv().unwrap(), 0, 1, 12);
     let ended = ended(victim.recv().unwrap_err());
-    // Reported once; and then there is nobody left.
+    // Reported once; then no peer is left.
     assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
     assert_eq!(victim.peers(), 0);
     ended
@@ -97,10 +101,10 @@ fn told_to_a_receiver(options: Options, lie: impl FnOnce(&mut RawEnd)) -> Ended 
 
 #[test]
 fn control_that_means_nothing_to_a_receiver_ends_the_peer() {
-    let stop = Control::Stop.encode();
-    for imm in [0x8000_0000, 0x8000_0003, u32::MAX, credit(0), credit(7), stop] {
+    let stop = Control::Stop(Taken::of_count(2)).encode();
+    for imm in [0x8000_0000, 0x8000_0002, 0x8000_0003, u32::MAX, credit(0), credit(7), stop] {
         let ended = bounded(move || told_to_a_receiver(Options::NONE, |raw| raw.control(imm)));
-        assert_eq!(ended, Ended::Protocol(Violation::Control(imm)));
+        assert_eq!(ended, CloseReason::Protocol(ProtocolError::Control(imm)));
     }
 }
 
@@ -116,7 +120,7 @@ fn a_message_without_a_credit_ends_the_peer() {
         }
         let held: Vec<Message> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
         let error = victim.recv().unwrap_err();
-        assert_eq!(ended(error), Ended::Protocol(Violation::Overrun));
+        assert_eq!(ended(error), CloseReason::Protocol(ProtocolError::Overrun));
         for (number, message) in (0..).zip(&held) {
             assert_content(message, 0, number, 12);
         }
@@ -128,18 +132,21 @@ fn a_message_without_a_credit_ends_the_peer() {
 #[test]
 fn a_message_longer_than_the_buffers_ends_the_peer() {
     let ended = bounded(|| told_to_a_receiver(Options::NONE, |raw| raw.send(&[7; 65])));
-    let Ended::PeerLost(error) = ended else { panic!("{ended:?}") };
+    let CloseReason::PeerLost(error) = ended else { panic!("{ended:?}") };
     assert_eq!(error.status, too_long());
 }
 
 #[test]
 fn a_malformed_pack_ends_the_peer() {
     let record = |length: u32, bytes: usize| [&length.to_le_bytes()[..], &vec![1; bytes]].concat();
-    let lies = [vec![1, 2, 3], record(5, 4), record(u32::MAX, 4), record(8, 0)];
+    let lies = [vec![], vec![1, 2, 3], record(5, 4), record(u32::MAX, 4), record(8, 0)];
     for lie in lies {
         let shown = format!("{lie:?}");
         let ended = bounded(move || told_to_a_receiver(Options::PACKED, |raw| raw.send(&lie)));
-        assert!(matches!(ended, Ended::Protocol(Violation::Pack(_))), "{shown}: {ended:?}");
+        assert!(
+            matches!(ended, CloseReason::Protocol(ProtocolError::Pack(_))),
+            "{shown}: {ended:?}"
+        );
     }
 }
 
@@ -151,7 +158,7 @@ fn what_follows_a_violation_is_not_handed_out() {
             raw.send(b"and now an order");
         })
     });
-    assert_eq!(ended, Ended::Protocol(Violation::Control(0x8000_0007)));
+    assert_eq!(ended, CloseReason::Protocol(ProtocolError::Control(0x8000_0007)));
 }
 
 #[test]
@@ -172,19 +179,46 @@ fn what_follows_a_goodbye_is_not_handed_out() {
             drop(victim);
             // Nothing of the pool is lost by it.
             if let Some(pool) = pool {
-                let mut next = receiver(&device, &config, 2, Some(&pool)).unwrap();
-                let mut join = || join_shared(&mut next, &pool, &device, &device, &config).unwrap();
+                let mut next = receiver_shared::<SendRecv>(&device, &config, 2, &pool).unwrap();
+                let mut join = || {
+                    join_shared::<SendRecv>(&mut next, &pool, &device, &device, &config).unwrap()
+                };
                 let (mut a, mut b) = (join(), join());
-                a.send(b"a").unwrap();
-                b.send(b"b").unwrap();
+                a.send_acked(b"a").unwrap();
+                b.send_acked(b"b").unwrap();
             }
         }
     });
 }
 
+/// FIN is the last message of a sender, whatever comes behind it.
+#[test]
+fn a_peer_that_goes_on_behind_its_goodbye_is_cut_off() {
+    let give_back = Control::Return(LoanWire::of_position(1));
+    for what in [None, Some(Control::Fin), Some(Control::Want), Some(give_back)] {
+        for reposting in [None, Some(Reposting::Lock)] {
+            bounded(move || {
+                let (device, config) = (device(), small(WINDOW));
+                let pool = reposting.map(|how| pool(&device, 2, how));
+                let (mut victim, mut raw, _) =
+                    victim_receiver(&device, &config, Options::NONE, 1, pool.as_ref());
+                raw.control(Control::Fin.encode());
+                match what {
+                    None => raw.send(b"after"),
+                    Some(control) => raw.control(control.encode()),
+                }
+                assert_eq!(victim.recv().unwrap_err(), RecvError::Closed);
+                raw.drain();
+                assert_eq!(victim.try_recv().unwrap_err(), RecvError::Closed);
+                assert!(raw.is_cut_off(), "{what:?}, {reposting:?}");
+            });
+        }
+    }
+}
+
 fn pool(device: &Device, members: u32, reposting: Reposting) -> SharedPool {
     let config = SharedConfig {
-        buffers: members * (WINDOW + 1),
+        buffers: members * (WINDOW + SharedConfig::KEPT - 1),
         buffer_bytes: 64,
         max_peers: members,
         reposting,
@@ -204,8 +238,12 @@ fn other_peers_of_the_same_receiver_go_on() {
             let (mut victim, mut raw, _) =
                 victim_receiver(&device, &config, Options::NONE, 2, pool.as_ref());
             let mut good = match &pool {
-                Some(pool) => join_shared(&mut victim, pool, &device, &device, &config).unwrap(),
-                None => rdma_conn::send_recv::join(&mut victim, &device, &device, &config).unwrap(),
+                Some(pool) => {
+                    join_shared::<SendRecv>(&mut victim, pool, &device, &device, &config).unwrap()
+                }
+                None => {
+                    rdma_conn::join::<SendRecv>(&mut victim, &device, &device, &config).unwrap()
+                }
             };
             let mut errors = 0;
             std::thread::scope(|scope| {
@@ -216,7 +254,7 @@ fn other_peers_of_the_same_receiver_go_on() {
                             raw.control(0x8000_0009);
                             raw.drain();
                         }
-                        good.send_async(&content(3, number, 20)).unwrap();
+                        good.send(&content(3, number, 20)).unwrap();
                     }
                     good.wait_all().unwrap();
                 });
@@ -228,9 +266,9 @@ fn other_peers_of_the_same_receiver_go_on() {
                             number += 1;
                         }
                         Ok(message) => assert_eq!(*message, *b"honest"),
-                        Err(RecvError::Peer { peer: Peer(0), ended }) => {
-                            let violation = Violation::Control(0x8000_0009);
-                            assert_eq!(ended, Ended::Protocol(violation));
+                        Err(RecvError::Peer { peer: Peer(0), reason: ended }) => {
+                            let violation = ProtocolError::Control(0x8000_0009);
+                            assert_eq!(ended, CloseReason::Protocol(violation));
                             errors += 1;
                         }
                         Err(e) => panic!("{e}"),
@@ -253,21 +291,24 @@ fn a_liar_gives_its_share_of_a_pool_back() {
             raw.send(b"held beyond the end");
             let held = victim.recv().unwrap();
             raw.control(credit(1));
-            assert_eq!(ended(victim.recv().unwrap_err()), Ended::Protocol(Violation::Control(1)));
+            assert_eq!(
+                ended(victim.recv().unwrap_err()),
+                CloseReason::Protocol(ProtocolError::Control(1))
+            );
             assert_eq!(victim.try_recv().unwrap_err(), RecvError::Closed);
             // The share is not free before the last message is.
-            let refused = join_shared(&mut victim, &pool, &device, &device, &config);
+            let refused = join_shared::<SendRecv>(&mut victim, &pool, &device, &device, &config);
             assert!(matches!(refused.unwrap_err(), ConnectError::TooManyPeers(1)));
             drop(held);
             // A reposting thread takes its time.
             let mut next = loop {
-                match join_shared(&mut victim, &pool, &device, &device, &config) {
+                match join_shared::<SendRecv>(&mut victim, &pool, &device, &device, &config) {
                     Ok(next) => break next,
                     Err(ConnectError::TooManyPeers(1)) => std::thread::yield_now(),
                     Err(e) => panic!("{e}"),
                 }
             };
-            next.send(b"next").unwrap();
+            next.send_acked(b"next").unwrap();
             assert_eq!(*victim.recv().unwrap(), *b"next");
         }
     });
@@ -282,8 +323,8 @@ fn a_peer_that_never_gets_ready_keeps_no_buffer_of_a_pool() {
         for reposting in [Reposting::Lock, Reposting::Combining] {
             let (device, config) = (device(), small(WINDOW));
             let pool = pool(&device, 1, reposting);
-            let mut victim = receiver(&device, &config, 1, Some(&pool)).unwrap();
-            let listener = Listener::bind("127.0.0.1:0").unwrap();
+            let mut victim = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
+            let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr();
             for _ in 0..5 {
                 std::thread::scope(|scope| {
@@ -295,27 +336,28 @@ fn a_peer_that_never_gets_ready_keeps_no_buffer_of_a_pool() {
                         assert!(raw.drain().iter().all(|status| *status == WcStatus::SUCCESS));
                     });
                     let incoming = listener.next().unwrap();
-                    incoming.accept_into(&mut victim, Some(&pool), device, &config).unwrap_err();
+                    incoming.accept_into_shared(&mut victim, &pool, device, &config).unwrap_err();
                 });
-                // Nobody has ever been there.
+                // No peer has ever joined.
                 assert_eq!(victim.try_recv().unwrap_err(), RecvError::Empty);
                 use_whole(&pool, &mut victim, &device, &config);
-                victim = receiver(&device, &config, 1, Some(&pool)).unwrap();
+                victim = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
             }
         }
     });
 }
 
-/// Nobody receives meanwhile: a server lets its senders in first.
+/// No thread receives meanwhile: a server accepts its senders first.
 #[test]
 fn peers_that_never_get_ready_take_no_share_of_a_pool() {
     bounded(|| {
         for reposting in [Reposting::Lock, Reposting::Combining] {
             let (device, config) = (device(), small(WINDOW));
             let pool = pool(&device, 2, reposting);
-            let mut victim = receiver(&device, &config, 2, Some(&pool)).unwrap();
-            let mut steady = join_shared(&mut victim, &pool, &device, &device, &config).unwrap();
-            let listener = Listener::bind("127.0.0.1:0").unwrap();
+            let mut victim = receiver_shared::<SendRecv>(&device, &config, 2, &pool).unwrap();
+            let mut steady =
+                join_shared::<SendRecv>(&mut victim, &pool, &device, &device, &config).unwrap();
+            let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr();
             for round in 0..6 {
                 std::thread::scope(|scope| {
@@ -327,29 +369,24 @@ fn peers_that_never_get_ready_take_no_share_of_a_pool() {
                         assert!(raw.drain().iter().all(|status| *status == WcStatus::SUCCESS));
                     });
                     let incoming = listener.next().unwrap();
-                    let refused = incoming.accept_into(&mut victim, Some(&pool), device, &config);
+                    let refused = incoming.accept_into_shared(&mut victim, &pool, device, &config);
                     assert!(matches!(refused, Err(ConnectError::Handshake(_))), "{refused:?}");
                 });
             }
-            let mut late = join_shared(&mut victim, &pool, &device, &device, &config).unwrap();
+            let mut late =
+                join_shared::<SendRecv>(&mut victim, &pool, &device, &device, &config).unwrap();
             for (number, sender) in (0..).zip([&mut steady, &mut late]) {
-                sender.send(b"here").unwrap();
+                sender.send_acked(b"here").unwrap();
                 assert_eq!(victim.recv().unwrap().peer(), Peer(number));
             }
         }
     });
 }
 
-/// Fills all buffers of a pool with a single share.
+/// Fills all buffers of a pool with the messages of one connection.
 fn use_whole(pool: &SharedPool, victim: &mut Receiver, device: &Device, config: &Config) {
-    let mut sender = join_shared(victim, pool, device, device, config).unwrap();
-    for number in 0..u64::from(WINDOW) {
-        sender.send(&content(0, number, 8)).unwrap();
-    }
-    let held: Vec<Message> = (0..WINDOW).map(|_| victim.recv().unwrap()).collect();
-    for (number, message) in (0..).zip(&held) {
-        assert_content(message, 0, number, 8);
-    }
+    let mut sender = join_shared::<SendRecv>(victim, pool, device, device, config).unwrap();
+    drop(hold(&mut sender, victim, WINDOW.into(), 0));
 }
 
 /// A way in which a sender waits.
@@ -364,32 +401,36 @@ enum Waiting {
 }
 
 /// What a sender that waits makes of `lie`.
-fn told_to_a_sender(waiting: Waiting, wait: WaitStrategy, lie: impl FnOnce(&mut RawEnd)) -> Ended {
+fn told_to_a_sender(
+    waiting: Waiting,
+    wait: WaitStrategy,
+    lie: impl FnOnce(&mut RawEnd),
+) -> CloseReason {
     let device = device();
     let buffers = if matches!(waiting, Waiting::ForCredits) { WINDOW } else { 0 };
-    // 491 ms between two tries: the lie is told within the first of them.
+    // 491 ms between two tries: the lie is sent within the first of them.
     let shape = Shape { buffers, claimed_window: WINDOW, min_rnr_timer: 31, ..Shape::default() };
-    let config = Config { wait, ..small(WINDOW) };
+    let config = Config { common: Common { wait, ..small(WINDOW).common }, ..small(WINDOW) };
     let (mut victim, mut raw) = victim_sender(&device, &config, shape);
     let error = std::thread::scope(|scope| {
         let waiting = scope.spawn(move || match waiting {
             Waiting::ForCredits => loop {
-                if let Err(e) = victim.send_async(b"message") {
+                if let Err(e) = victim.send(b"message") {
                     // It stays ended, whatever is asked of it.
                     assert_eq!(victim.try_send(b"more").unwrap_err(), e);
-                    assert_eq!(victim.wait_for_room().unwrap_err(), e);
+                    assert_eq!(victim.wait_for_room(1).unwrap_err(), e);
                     break e;
                 }
             },
             Waiting::ForTicket => {
-                let ticket = victim.send_async(b"message").unwrap();
-                let error = victim.wait(ticket).unwrap_err();
-                assert_eq!(victim.is_sent(ticket).unwrap_err(), error);
+                let ticket = victim.send(b"message").unwrap();
+                let error = victim.wait_acked(ticket).unwrap_err();
+                assert_eq!(victim.is_acked(ticket).unwrap_err(), error);
                 assert_eq!(victim.wait_all().unwrap_err(), error);
                 error
             }
             Waiting::ToClose => {
-                victim.send_async(b"message").unwrap();
+                victim.send(b"message").unwrap();
                 victim.close().unwrap_err()
             }
         });
@@ -405,7 +446,7 @@ fn told_to_a_sender(waiting: Waiting, wait: WaitStrategy, lie: impl FnOnce(&mut 
     }
 }
 
-fn every_waiting_sender(lie: fn(&mut RawEnd), expected: fn(&Ended) -> bool) {
+fn every_waiting_sender(lie: fn(&mut RawEnd), expected: fn(&CloseReason) -> bool) {
     for waiting in [Waiting::ForCredits, Waiting::ForTicket, Waiting::ToClose] {
         for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
             let ended = bounded(move || told_to_a_sender(waiting, wait, lie));
@@ -421,7 +462,10 @@ fn an_impossible_credit_ends_every_waiting_sender() {
         |ended| {
             matches!(
                 ended,
-                Ended::Protocol(Violation::Credit(CreditError::Impossible { ahead: 996, .. }))
+                CloseReason::Protocol(ProtocolError::Credit(CreditError::Impossible {
+                    ahead: 996,
+                    ..
+                }))
             )
         },
     );
@@ -432,7 +476,10 @@ fn a_backwards_credit_ends_every_waiting_sender() {
     every_waiting_sender(
         |raw| raw.control(credit(3)),
         |ended| {
-            matches!(ended, Ended::Protocol(Violation::Credit(CreditError::Backwards { by: 1 })))
+            matches!(
+                ended,
+                CloseReason::Protocol(ProtocolError::Credit(CreditError::Backwards { by: 1 }))
+            )
         },
     );
 }
@@ -441,11 +488,11 @@ fn a_backwards_credit_ends_every_waiting_sender() {
 fn control_that_means_nothing_to_a_sender_ends_every_waiting_sender() {
     every_waiting_sender(
         |raw| raw.control(0x8000_0042),
-        |ended| *ended == Ended::Protocol(Violation::Control(0x8000_0042)),
+        |ended| *ended == CloseReason::Protocol(ProtocolError::Control(0x8000_0042)),
     );
     every_waiting_sender(
         |raw| raw.control(Control::Fin.encode()),
-        |ended| *ended == Ended::Protocol(Violation::Control(Control::Fin.encode())),
+        |ended| *ended == CloseReason::Protocol(ProtocolError::Control(Control::Fin.encode())),
     );
 }
 
@@ -453,19 +500,19 @@ fn control_that_means_nothing_to_a_sender_ends_every_waiting_sender() {
 fn a_message_to_a_sender_ends_every_waiting_sender() {
     every_waiting_sender(
         |raw| raw.send(b""),
-        |ended| *ended == Ended::Protocol(Violation::Overrun),
+        |ended| *ended == CloseReason::Protocol(ProtocolError::Overrun),
     );
     every_waiting_sender(
         |raw| raw.send(b"bytes"),
-        |ended| matches!(ended, Ended::PeerLost(e) if e.status == too_long()),
+        |ended| matches!(ended, CloseReason::PeerLost(e) if e.status == too_long()),
     );
 }
 
 #[test]
 fn a_receiver_that_stops_ends_every_waiting_sender() {
     every_waiting_sender(
-        |raw| raw.control(Control::Stop.encode()),
-        |ended| *ended == Ended::PeerStopped,
+        |raw| raw.control(Control::Stop(Taken::of_count(0)).encode()),
+        CloseReason::is_close,
     );
 }
 
@@ -478,10 +525,10 @@ fn a_flood_of_credits_is_no_more_than_one() {
             raw.control(credit(16));
         }
         for number in 0..16 {
-            victim.send(&content(0, number, 8)).unwrap();
+            victim.send_acked(&content(0, number, 8)).unwrap();
         }
-        let refused = victim.send_async_timeout(b"", Duration::from_millis(1));
-        assert_eq!(refused.unwrap_err(), SendError::TimedOut);
+        let refused = victim.send_timeout(b"", Duration::from_millis(1));
+        assert_eq!(refused.unwrap_err(), SendError::TimedOut { unflushed: 0 });
     });
 }
 
@@ -493,11 +540,14 @@ fn a_sender_that_has_failed_takes_no_part_any_more() {
         let (mut victim, mut raw) = victim_sender(&device, &small(WINDOW), Shape::default());
         raw.control(0x8000_0042);
         let error = loop {
-            if let Err(e) = victim.send(b"message") {
+            if let Err(e) = victim.send_acked(b"message") {
                 break e;
             }
         };
-        assert_eq!(error, SendError::Ended(Ended::Protocol(Violation::Control(0x8000_0042))));
+        assert_eq!(
+            error,
+            SendError::Ended(CloseReason::Protocol(ProtocolError::Control(0x8000_0042)))
+        );
         assert!(raw.is_cut_off());
     });
 }

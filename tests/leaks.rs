@@ -1,20 +1,23 @@
-//! Every way in which a connection can end gives everything back: descriptors, as
+//! Every way in which a connection can end releases everything: descriptors, as
 //! counted here; and memory, under valgrind (`tests/leaks.sh`). One test, so that
-//! nobody else opens descriptors meanwhile.
+//! no other test opens descriptors meanwhile.
 
 mod support;
 
+use rdma_conn::Common;
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::conn_core::handshake::Options;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, ConnectError, Connection, Listener, Message, Receiver, RecvError, Reposting, Sender,
-    SharedConfig, SharedPool, connect_sender_over, join, join_shared, pair, receiver,
+    Config, ConnectError, Message, Receiver, RecvError, Reposting, Sender, SharedConfig, SharedPool,
+};
+use rdma_conn::{
+    Connection, Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect_sender_over, join,
+    join_shared, pair, receiver, receiver_shared,
 };
 use support::raw::{RawEnd, Shape, receiver_for, sender_to};
 use support::{PATIENCE, bounded, device, impatient, small};
@@ -23,15 +26,23 @@ const WINDOW: u32 = 4;
 
 fn config() -> Config {
     let keepalive = Duration::from_millis(20);
-    Config { keepalive, transport: impatient(), wait: WaitStrategy::Block, ..small(WINDOW) }
+    Config {
+        common: Common {
+            keepalive,
+            transport: impatient(),
+            wait: WaitStrategy::Block,
+            ..small(WINDOW).common
+        },
+        ..small(WINDOW)
+    }
 }
 
-fn connected(device: &Device, config: &Config) -> (Connection, Connection) {
-    pair(device, device, config).unwrap()
+fn connected(device: &Device, config: &Config) -> (Connection<SendRecv>, Connection<SendRecv>) {
+    pair::<SendRecv>(device, device, config).unwrap()
 }
 
 fn exchange(sender: &mut Sender, receiver: &mut Receiver) -> Message {
-    sender.send(b"message").unwrap();
+    sender.send_acked(b"message").unwrap();
     receiver.recv().unwrap()
 }
 
@@ -63,7 +74,10 @@ fn dropped_in_any_order(device: &Device) {
 }
 
 fn dropped_with_work_under_way(device: &Device) {
-    let (mut left, right) = connected(device, &Config { linger: Duration::ZERO, ..config() });
+    let (mut left, right) = connected(
+        device,
+        &Config { common: Common { linger: Duration::ZERO, ..config().common }, ..config() },
+    );
     while left.sender.try_send(b"never received").is_ok() {}
     drop(left);
     drop(right);
@@ -82,18 +96,18 @@ fn messages_that_outlive_everything(device: &Device) {
 }
 
 fn accepted_from(device: &Device, inbox: &mut Receiver, shape: Shape) -> RawEnd {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let raw = scope.spawn(|| sender_to(address, device, shape));
-        listener.next().unwrap().accept_into(inbox, None, device, &config()).unwrap();
+        listener.next().unwrap().accept_into(inbox, device, &config()).unwrap();
         raw.join().unwrap()
     })
 }
 
 fn peers_that_die_or_lie(device: &Device) {
     for lies in [false, true] {
-        let mut inbox = receiver(device, &config(), 1, None).unwrap();
+        let mut inbox = receiver::<SendRecv>(device, &config(), 1).unwrap();
         let mut raw = accepted_from(device, &mut inbox, Shape::default());
         raw.send(b"message");
         raw.drain();
@@ -109,41 +123,47 @@ fn peers_that_die_or_lie(device: &Device) {
         let shape = Shape { claimed_window: WINDOW, ..Shape::default() };
         let (mut sender, mut raw) = std::thread::scope(|scope| {
             let raw = scope.spawn(|| receiver_for(&mut far, device, shape));
-            let sender = connect_sender_over(&mut near, device, &config(), b"").unwrap();
+            let sender =
+                connect_sender_over::<SendRecv, _>(&mut near, device, &config(), b"").unwrap();
             (sender, raw.join().unwrap())
         });
         let raw = lies.then(|| {
             raw.control(0x8000_0042);
             raw
         });
-        while sender.send_async(b"message").is_ok() {}
+        while sender.send(b"message").is_ok() {}
         drop((raw, sender));
     }
 }
 
 fn set_ups_that_fail(device: &Device) {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     let mut junk = TcpStream::connect(address).unwrap();
     junk.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     listener.next().unwrap_err();
-    let mut inbox = receiver(device, &config(), 1, None).unwrap();
+    let mut inbox = receiver::<SendRecv>(device, &config(), 1).unwrap();
     let no_credits = Config { credits: false, ..config() };
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| {
-            connect_sender_over(&mut TcpStream::connect(address).unwrap(), device, &no_credits, b"")
+            connect_sender_over::<SendRecv, _>(
+                &mut TcpStream::connect(address).unwrap(),
+                device,
+                &no_credits,
+                b"",
+            )
         });
         let incoming = listener.next().unwrap();
-        incoming.accept_into(&mut inbox, None, device, &config()).unwrap_err();
+        incoming.accept_into(&mut inbox, device, &config()).unwrap_err();
         refused.join().unwrap().unwrap_err();
     });
-    let large = Config { recv_window: 100, ..config() };
-    join(&mut inbox, device, device, &large).unwrap_err();
+    let large = Config { recv_depth: 100, ..config() };
+    join::<SendRecv>(&mut inbox, device, device, &large).unwrap_err();
 }
 
 fn pool(device: &Device, reposting: Reposting) -> SharedPool {
     let config = SharedConfig {
-        buffers: 2 * (WINDOW + 1),
+        buffers: 2 * (WINDOW + SharedConfig::KEPT - 1),
         buffer_bytes: 64,
         max_peers: 2,
         reposting,
@@ -157,9 +177,9 @@ fn shared_pools(device: &Device) {
         let pool = pool(device, reposting);
         // One pool, many receivers after another.
         for round in 0..3 {
-            let mut inbox = receiver(device, &config(), 2, Some(&pool)).unwrap();
+            let mut inbox = receiver_shared::<SendRecv>(device, &config(), 2, &pool).unwrap();
             let mut add = || loop {
-                match join_shared(&mut inbox, &pool, device, device, &config()) {
+                match join_shared::<SendRecv>(&mut inbox, &pool, device, device, &config()) {
                     Ok(sender) => break sender,
                     Err(ConnectError::TooManyPeers(_)) => std::thread::yield_now(),
                     Err(e) => panic!("{e}"),
@@ -167,7 +187,10 @@ fn shared_pools(device: &Device) {
             };
             let (mut one, mut two) = (add(), add());
             let held = [exchange(&mut one, &mut inbox), exchange(&mut two, &mut inbox)];
-            two.send(b"never looked at").unwrap();
+            // It borrows a buffer of the pool: the receiver has to be called.
+            while two.try_send(b"never looked at").is_err() {
+                assert!(matches!(inbox.try_recv(), Err(RecvError::Empty)));
+            }
             drop(one);
             match round {
                 0 => drop((inbox, two, held)),
@@ -180,8 +203,9 @@ fn shared_pools(device: &Device) {
     for reposting in Reposting::ALL {
         let held = {
             let pool = pool(device, reposting);
-            let mut inbox = receiver(device, &config(), 1, Some(&pool)).unwrap();
-            let mut sender = join_shared(&mut inbox, &pool, device, device, &config()).unwrap();
+            let mut inbox = receiver_shared::<SendRecv>(device, &config(), 1, &pool).unwrap();
+            let mut sender =
+                join_shared::<SendRecv>(&mut inbox, &pool, device, device, &config()).unwrap();
             exchange(&mut sender, &mut inbox)
         };
         assert_eq!(*held, *b"message");
@@ -190,9 +214,9 @@ fn shared_pools(device: &Device) {
 
 fn set_ups_that_fail_with_a_pool(device: &Device) {
     let pool = pool(device, Reposting::Lock);
-    let mut inbox = receiver(device, &config(), 2, Some(&pool)).unwrap();
+    let mut inbox = receiver_shared::<SendRecv>(device, &config(), 2, &pool).unwrap();
     let unknown = Shape { options: Options(0x40), ..Shape::default() };
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| {
@@ -208,7 +232,7 @@ fn set_ups_that_fail_with_a_pool(device: &Device) {
             read_frame(&mut stream).unwrap();
         });
         let incoming = listener.next().unwrap();
-        incoming.accept_into(&mut inbox, Some(&pool), device, &config()).unwrap_err();
+        incoming.accept_into_shared(&mut inbox, &pool, device, &config()).unwrap_err();
         refused.join().unwrap();
     });
 }
@@ -240,11 +264,12 @@ fn every_end_gives_everything_back() {
         bounded(move || end(&first));
         let before = descriptors();
         bounded(move || (0..3).for_each(|_| end(&again)));
-        // A timer of the device may hold something for a moment longer.
+        // A timer of the device may hold something for a moment longer, also before.
         let deadline = Instant::now() + PATIENCE;
-        while descriptors() != before && Instant::now() < deadline {
+        while descriptors() > before && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        assert_eq!(descriptors(), before, "{name}");
+        let after = descriptors();
+        assert!(after <= before, "{name}: {after} descriptors, {before} before");
     }
 }

@@ -1,5 +1,5 @@
-//! A listener and those who come to it: whoever says nothing, or says it slowly, holds
-//! nobody up.
+//! A listener and its clients: one that sends nothing, or sends slowly, does not delay the
+//! others.
 
 mod support;
 
@@ -11,12 +11,13 @@ use rdma_conn::conn_core::handshake::{
     Endpoint, Frame, MAX_FRAME, Options, Parameters, Reason, decode,
 };
 use rdma_conn::handshake::HandshakeError;
-use rdma_conn::send_recv::{Config, ConnectError, Listener, connect, connect_sender};
+use rdma_conn::send_recv::{Config, ConnectError};
+use rdma_conn::{Listener, SendRecv, connect, connect_sender};
 use support::raw::{parameters, read_frame};
 use support::{PATIENCE, bounded, device, small};
 
-fn listener() -> (Listener, SocketAddr) {
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
+fn listener() -> (Listener<SendRecv>, SocketAddr) {
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr();
     (listener, address)
 }
@@ -27,7 +28,7 @@ fn strangers(count: usize, address: SocketAddr) -> Vec<TcpStream> {
 
 /// A Hello whose application says `name`.
 fn hello(name: &[u8]) -> Vec<u8> {
-    let end = Endpoint { qp_num: 0x123, psn: 5, recv_window: 16, max_message: 64 };
+    let end = Endpoint { qp_num: 0x123, psn: 5, recv_depth: 16, max_message: 64 };
     let hello = Parameters {
         initiator_to_acceptor: Some(end),
         application: name,
@@ -40,17 +41,17 @@ fn hello(name: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn silent_strangers_hold_nobody_up() {
+fn silent_strangers_delay_no_client() {
     bounded(|| {
         let (device, config) = (device(), small(4));
         let (listener, address) = listener();
-        let mut inbox = rdma_conn::send_recv::receiver(&device, &config, 1, None).unwrap();
+        let mut inbox = rdma_conn::receiver::<SendRecv>(&device, &config, 1).unwrap();
         let _silent = strangers(10, address);
         std::thread::scope(|scope| {
-            let real = scope.spawn(|| connect_sender(address, &device, &config));
-            // The first who has said something, and not the first who came.
+            let real = scope.spawn(|| connect_sender::<SendRecv>(address, &device, &config));
+            // The first client that has sent its Hello, and not the first that connected.
             let incoming = listener.next().unwrap();
-            incoming.accept_into(&mut inbox, None, &device, &config).unwrap();
+            incoming.accept_into(&mut inbox, &device, &config).unwrap();
             real.join().unwrap().unwrap();
         });
     });
@@ -115,7 +116,7 @@ fn hellos_that_come_byte_by_byte_are_put_together() {
 }
 
 #[test]
-fn a_silent_stranger_is_told_when_its_time_is_up() {
+fn a_silent_stranger_is_refused_when_its_time_is_up() {
     bounded(|| {
         let (listener, address) = listener();
         let mut silent = TcpStream::connect(address).unwrap();
@@ -167,9 +168,10 @@ fn an_initiator_hears_why_it_is_not_accepted() {
     bounded(|| {
         let device = device();
         let (listener, address) = listener();
-        let impossible = Config { recv_window: 0, ..small(4) };
+        let impossible = Config { recv_depth: 0, ..small(4) };
         std::thread::scope(|scope| {
-            let dialling = scope.spawn(|| connect(address, &device, &small(4)).unwrap_err());
+            let dialling =
+                scope.spawn(|| connect::<SendRecv>(address, &device, &small(4)).unwrap_err());
             let here = listener.next().unwrap().accept(&device, &impossible).unwrap_err();
             let there = dialling.join().unwrap();
             let ConnectError::Handshake(HandshakeError::Refused { reason, text }) = there else {

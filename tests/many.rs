@@ -4,27 +4,40 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender as Give, channel};
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{
-    Config, ConnectError, Ended, Message, Peer, Receiver, RecvError, Reposting, SendError, Sender,
-    SharedConfig, SharedPool, Transport, join, join_shared, receiver,
+    Config, ConnectError, Full, Message, Peer, Receiver, RecvError, Reposting, SendError, Sender,
+    SharedConfig, SharedPool, Transport,
 };
-use support::{Random, assert_content, bounded, content, counters, device, rnr_since, seed, small};
+use rdma_conn::{
+    RecvHalf, SendHalf, SendRecv, WaitStrategy, join, join_shared, receiver, receiver_shared,
+};
+use support::{
+    Random, assert_content, bounded, content, counters, device, hold, repeated, rnr_since, seed,
+    small,
+};
 
 const WINDOW: u32 = 8;
 
 fn strict() -> Config {
     let config = small(WINDOW);
-    Config { transport: Transport { rnr_retry: 0, ..config.transport }, batch: 2, ..config }
+    Config {
+        common: Common {
+            transport: Transport { rnr_retry: 0, ..config.common.transport },
+            ..config.common
+        },
+        batch: 2,
+        ..config
+    }
 }
 
 fn pool(device: &Device, members: u32, reposting: Reposting) -> SharedPool {
     let config = SharedConfig {
-        buffers: members * (WINDOW + 1),
+        buffers: members * (WINDOW + SharedConfig::KEPT - 1),
         buffer_bytes: 64,
         max_peers: members,
         reposting,
@@ -35,14 +48,14 @@ fn pool(device: &Device, members: u32, reposting: Reposting) -> SharedPool {
 
 fn add(to: &mut Receiver, pool: Option<&SharedPool>, device: &Device, config: &Config) -> Sender {
     match pool {
-        Some(pool) => join_shared(to, pool, device, device, config).unwrap(),
-        None => join(to, device, device, config).unwrap(),
+        Some(pool) => join_shared::<SendRecv>(to, pool, device, device, config).unwrap(),
+        None => join::<SendRecv>(to, device, device, config).unwrap(),
     }
 }
 
 fn send_all(mut sender: Sender, stream: u64, messages: u64) {
     for number in 0..messages {
-        sender.send_async(&content(stream, number, 8 + (number % 50) as usize)).unwrap();
+        sender.send(&content(stream, number, 8 + (number % 50) as usize)).unwrap();
     }
     sender.close().unwrap();
 }
@@ -91,10 +104,12 @@ fn one_receiver_takes_from_many_senders_in_each_ones_order() {
             for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
                 let device = device.clone();
                 bounded(move || {
-                    let config = Config { wait, ..strict() };
+                    let config = Config { common: Common { wait, ..strict().common }, ..strict() };
                     let pool = reposting.map(|how| pool(&device, senders, how));
-                    let mut inbox = receiver(&device, &config, senders, pool.as_ref()).unwrap();
-                    let messages = 1600 / u64::from(senders);
+                    let mut inbox =
+                        receiver_shared::<SendRecv>(&device, &config, senders, pool.as_ref())
+                            .unwrap();
+                    let messages = repeated(1600) / u64::from(senders);
                     std::thread::scope(|scope| {
                         for stream in 0..u64::from(senders) {
                             let sender = add(&mut inbox, pool.as_ref(), &device, &config);
@@ -120,8 +135,8 @@ fn a_round_robin_over_receivers_takes_from_all() {
         let mut inboxes = Vec::new();
         std::thread::scope(|scope| {
             for stream in 0..6 {
-                let mut inbox = receiver(&device, &config, 1, None).unwrap();
-                let sender = join(&mut inbox, &device, &device, &config).unwrap();
+                let mut inbox = receiver::<SendRecv>(&device, &config, 1).unwrap();
+                let sender = join::<SendRecv>(&mut inbox, &device, &device, &config).unwrap();
                 inboxes.push((stream, 0, inbox));
                 scope.spawn(move || send_all(sender, stream, 300));
             }
@@ -153,14 +168,18 @@ fn many_receivers_on_threads_share_a_pool() {
         for wait in [WaitStrategy::Spin, WaitStrategy::Block] {
             let device = device.clone();
             bounded(move || {
-                let config = Config { wait, ..strict() };
+                let config = Config { common: Common { wait, ..strict().common }, ..strict() };
                 let pool = pool(&device, RECEIVERS, reposting);
                 std::thread::scope(|scope| {
+                    let messages = repeated(1000);
                     for _ in 0..RECEIVERS {
-                        let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
+                        let mut inbox =
+                            receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
                         let sender = add(&mut inbox, Some(&pool), &device, &config);
-                        scope.spawn(move || send_all(sender, 0, 1000));
-                        scope.spawn(move || drain(&mut inbox, Receiver::free).assert_all(1, 1000));
+                        scope.spawn(move || send_all(sender, 0, messages));
+                        scope.spawn(move || {
+                            drain(&mut inbox, Receiver::free).assert_all(1, messages);
+                        });
                     }
                 });
             });
@@ -193,13 +212,15 @@ fn frees_in_random_order_from_four_threads_while_sending() {
             eprintln!("seed {seed}, {reposting:?}, {wait:?}");
             let device = device.clone();
             bounded(move || {
-                let config = Config { wait, ..strict() };
+                let config = Config { common: Common { wait, ..strict().common }, ..strict() };
                 let pool = reposting.map(|how| pool(&device, SENDERS, how));
-                let mut inbox = receiver(&device, &config, SENDERS, pool.as_ref()).unwrap();
+                let mut inbox =
+                    receiver_shared::<SendRecv>(&device, &config, SENDERS, pool.as_ref()).unwrap();
+                let messages = repeated(800);
                 std::thread::scope(|scope| {
                     for stream in 0..u64::from(SENDERS) {
                         let sender = add(&mut inbox, pool.as_ref(), &device, &config);
-                        scope.spawn(move || send_all(sender, stream, 800));
+                        scope.spawn(move || send_all(sender, stream, messages));
                     }
                     let to: Vec<Give<Message>> = (0..4)
                         .map(|thread| {
@@ -213,7 +234,7 @@ fn frees_in_random_order_from_four_threads_while_sending() {
                     let order = drain(&mut inbox, |_, message| {
                         to[random.below(4) as usize].send(message).unwrap();
                     });
-                    order.assert_all(SENDERS, 800);
+                    order.assert_all(SENDERS, messages);
                 });
             });
         }
@@ -232,7 +253,8 @@ fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
             let config = strict();
             // There is room for the steady one and two guests at a time.
             let pool = reposting.map(|how| pool(&device, 3, how));
-            let mut inbox = receiver(&device, &config, 3, pool.as_ref()).unwrap();
+            let mut inbox =
+                receiver_shared::<SendRecv>(&device, &config, 3, pool.as_ref()).unwrap();
             let mut order = Order::default();
             std::thread::scope(|scope| {
                 let (stop, stopped) = channel::<()>();
@@ -241,7 +263,7 @@ fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
                     let mut number = 0;
                     while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                         let bytes = 8 + (number % 50) as usize;
-                        steady.send_async(&content(0, number, bytes)).unwrap();
+                        steady.send(&content(0, number, bytes)).unwrap();
                         number += 1;
                     }
                     steady.close().unwrap();
@@ -252,8 +274,10 @@ fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
                     // At most one guest more than there is room for is refused.
                     while guests < GUESTS && inbox.peers() < 3 {
                         let joined = match &pool {
-                            Some(pool) => join_shared(&mut inbox, pool, &device, &device, &config),
-                            None => join(&mut inbox, &device, &device, &config),
+                            Some(pool) => {
+                                join_shared::<SendRecv>(&mut inbox, pool, &device, &device, &config)
+                            }
+                            None => join::<SendRecv>(&mut inbox, &device, &device, &config),
                         };
                         match joined {
                             Ok(sender) => {
@@ -284,33 +308,49 @@ fn senders_join_and_leave_while_others_run_and_numbers_are_not_used_again() {
     assert_eq!(rnr_since(&device, &before), 0);
 }
 
+/// Each connection keeps two buffers, and all others are lent: to one that wants them, but
+/// for what the others keep.
 #[test]
-fn a_pool_promises_no_more_than_it_has() {
-    let (device, config) = (device(), strict());
-    let sizes = |buffers| SharedConfig {
-        buffers,
-        buffer_bytes: 64,
-        max_peers: 4,
-        reposting: Reposting::Combining,
-        repost_batch: 4,
-    };
-    let pool = SharedPool::new(&device, sizes(2 * (WINDOW + 1) + 3)).unwrap();
-    let mut inbox = receiver(&device, &config, 4, Some(&pool)).unwrap();
-    let mut first = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
-    let _second = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
-    let full = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap_err();
-    let ConnectError::SharedPoolFull { free: 3, buffers: 21, wanted: 9 } = full else {
-        panic!("{full:?}");
-    };
-    // A smaller one fits.
-    let small = Config { recv_window: 2, ..config };
-    let mut third = join_shared(&mut inbox, &pool, &device, &device, &small).unwrap();
-    third.send(b"third").unwrap();
-    first.send(b"first").unwrap();
-    let message = inbox.recv().unwrap();
-    assert_eq!((&*message, message.peer()), (&b"third"[..], Peer(2)));
-    assert_eq!(*inbox.recv().unwrap(), *b"first");
-    assert_eq!(pool.registered_bytes(), 21 * 64);
+fn a_pool_lends_all_but_what_its_connections_keep() {
+    bounded(|| {
+        for reposting in Reposting::ALL {
+            let (device, config) = (device(), strict());
+            let before = counters(&device);
+            let sizes = |buffers| SharedConfig {
+                buffers,
+                buffer_bytes: 64,
+                max_peers: 4,
+                reposting,
+                repost_batch: 4,
+            };
+            let ConnectError::Config(few) = SharedPool::new(&device, sizes(11)).unwrap_err() else {
+                panic!("11 buffers for 4 connections");
+            };
+            assert_eq!((few.field, few.value), ("buffers", 11));
+            let pool = SharedPool::new(&device, sizes(3 * 4 + 20)).unwrap();
+            let mut inbox = receiver_shared::<SendRecv>(&device, &config, 4, &pool).unwrap();
+            let mut all: Vec<Sender> = (0..4)
+                .map(|_| {
+                    join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap()
+                })
+                .collect();
+            let full =
+                join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap_err();
+            assert!(matches!(full, ConnectError::TooManyPeers(4)), "{full:?}");
+            let held = hold(&mut all[0], &mut inbox, 21, 7);
+            for (number, sender) in (1..).zip(&mut all[1..]) {
+                sender.send_acked(b"my share").unwrap();
+                let message = inbox.recv().unwrap();
+                assert_eq!((&*message, message.peer()), (&b"my share"[..], Peer(number)));
+            }
+            assert_eq!(all[0].try_send(b"no").unwrap_err(), SendError::Full(Full::Credits));
+            drop(held);
+            all.remove(0).close().unwrap();
+            drop(hold(&mut all[0], &mut inbox, 21, 8));
+            assert_eq!(pool.registered_bytes(), 32 * 64);
+            assert_eq!(rnr_since(&device, &before), 0);
+        }
+    });
 }
 
 #[test]
@@ -320,19 +360,25 @@ fn a_share_comes_back_when_its_last_message_is_freed() {
             let (device, config) = (device(), strict());
             let pool = pool(&device, 1, reposting);
             let held = {
-                let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
-                let mut sender = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
-                sender.send(b"held").unwrap();
-                sender.send(b"never looked at").unwrap();
-                inbox.recv().unwrap()
+                let mut inbox = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
+                let mut sender =
+                    join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap();
+                sender.send_acked(b"held").unwrap();
+                let held = inbox.recv().unwrap();
+                while sender.try_send(b"never looked at").is_err() {
+                    assert_eq!(inbox.try_recv().unwrap_err(), RecvError::Empty);
+                }
+                sender.flush().unwrap();
+                held
             };
-            let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
-            let refused = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap_err();
+            let mut inbox = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
+            let refused =
+                join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap_err();
             assert!(matches!(refused, ConnectError::TooManyPeers(1)), "{refused:?}");
             assert_eq!(*held, *b"held");
             drop(held);
             let sender = loop {
-                match join_shared(&mut inbox, &pool, &device, &device, &config) {
+                match join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config) {
                     Ok(sender) => break sender,
                     // A reposting thread takes its time.
                     Err(ConnectError::TooManyPeers(1)) => std::thread::yield_now(),
@@ -349,40 +395,41 @@ fn a_share_comes_back_when_its_last_message_is_freed() {
 
 #[test]
 fn receivers_dropped_in_the_middle_of_traffic_leave_the_pool_whole() {
-    const ROUNDS: u64 = 30;
-    let (device, seed) = (device(), seed(4));
+    let (device, seed, rounds) = (device(), seed(4), repeated(30));
     for reposting in Reposting::ALL {
         let device = device.clone();
         bounded(move || {
             let config = strict();
             let pool = pool(&device, 2, reposting);
             let mut random = Random::new(seed);
-            for round in 0..=ROUNDS {
-                let mut inbox = receiver(&device, &config, 2, Some(&pool)).unwrap();
+            for round in 0..=rounds {
+                let mut inbox = receiver_shared::<SendRecv>(&device, &config, 2, &pool).unwrap();
                 std::thread::scope(|scope| {
                     for stream in 0..2 {
                         let mut sender = loop {
-                            match join_shared(&mut inbox, &pool, &device, &device, &config) {
+                            match join_shared::<SendRecv>(
+                                &mut inbox, &pool, &device, &device, &config,
+                            ) {
                                 Ok(sender) => break sender,
                                 Err(ConnectError::TooManyPeers(_)) => std::thread::yield_now(),
                                 Err(e) => panic!("{e}"),
                             }
                         };
-                        if round == ROUNDS {
+                        if round == rounds {
                             scope.spawn(move || send_all(sender, stream, 500));
                             continue;
                         }
                         scope.spawn(move || {
                             let error = loop {
-                                if let Err(e) = sender.send_async(b"flood") {
+                                if let Err(e) = sender.send(b"flood") {
                                     break e;
                                 }
                             };
                             let SendError::Ended(ended) = error else { panic!("{error:?}") };
-                            assert!(matches!(ended, Ended::PeerStopped), "{ended:?}");
+                            assert!(ended.is_close(), "{ended:?}");
                         });
                     }
-                    if round == ROUNDS {
+                    if round == rounds {
                         // All buffers are there, or this would stall or find none.
                         let before = counters(&device);
                         drain(&mut inbox, Receiver::free).assert_all(2, 500);
@@ -408,13 +455,13 @@ fn receivers_dropped_in_the_middle_of_traffic_leave_the_pool_whole() {
 #[test]
 fn a_window_larger_than_the_receivers_is_refused() {
     let (device, config) = (device(), strict());
-    let mut inbox = receiver(&device, &config, 16, None).unwrap();
-    let large = Config { recv_window: 10 * WINDOW, ..config };
-    let refused = join(&mut inbox, &device, &device, &large).unwrap_err();
+    let mut inbox = receiver::<SendRecv>(&device, &config, 16).unwrap();
+    let large = Config { recv_depth: 10 * WINDOW, ..config };
+    let refused = join::<SendRecv>(&mut inbox, &device, &device, &large).unwrap_err();
     let ConnectError::Config(e) = refused else { panic!("{refused:?}") };
-    assert_eq!((e.field, e.value), ("recv_window", 80));
-    let mut sender = join(&mut inbox, &device, &device, &config).unwrap();
-    sender.send(b"fits").unwrap();
+    assert_eq!((e.field, e.value), ("recv_depth", 80));
+    let mut sender = join::<SendRecv>(&mut inbox, &device, &device, &config).unwrap();
+    sender.send_acked(b"fits").unwrap();
     let message = inbox.recv().unwrap();
     assert_eq!((&*message, message.peer()), (&b"fits"[..], Peer(0)));
 }
@@ -423,7 +470,7 @@ fn a_window_larger_than_the_receivers_is_refused() {
 fn numbers_of_peers_that_cannot_be_are_refused() {
     let (device, config) = (device(), strict());
     for max_peers in [0, u32::MAX, u32::MAX / 9, 1 << 28] {
-        let refused = receiver(&device, &config, max_peers, None).unwrap_err();
+        let refused = receiver::<SendRecv>(&device, &config, max_peers).unwrap_err();
         assert!(
             matches!(refused, ConnectError::Config(_) | ConnectError::Device(_)),
             "{max_peers}: {refused:?}"
@@ -437,8 +484,8 @@ fn a_message_of_another_receiver_is_freed_where_it_belongs() {
         for reposting in WAYS {
             let (device, config) = (device(), strict());
             let pool = reposting.map(|how| pool(&device, 2, how));
-            let mut inboxes =
-                [(); 2].map(|()| receiver(&device, &config, 1, pool.as_ref()).unwrap());
+            let mut inboxes = [(); 2]
+                .map(|()| receiver_shared::<SendRecv>(&device, &config, 1, pool.as_ref()).unwrap());
             let [one, two] = &mut inboxes;
             let sender_one = add(one, pool.as_ref(), &device, &config);
             let sender_two = add(two, pool.as_ref(), &device, &config);
@@ -471,20 +518,21 @@ fn a_message_of_another_receiver_is_freed_where_it_belongs() {
     });
 }
 
-/// Whoever is given another's message to free need not receive for it to get home.
+/// A receiver that frees another's message need not receive for the buffer to return to the
+/// pool.
 #[test]
 fn a_message_that_another_receiver_frees_is_home_at_once() {
     for reposting in WAYS {
         bounded(move || {
             let (device, config) = (device(), strict());
             let pool = reposting.map(|how| {
-                let buffers = 2 * (WINDOW + 1);
+                let buffers = 2 * (WINDOW + SharedConfig::KEPT - 1);
                 let sizes =
                     SharedConfig { repost_batch: buffers, ..pool(&device, 2, how).config() };
                 SharedPool::new(&device, sizes).unwrap()
             });
-            let mut one = receiver(&device, &config, 1, pool.as_ref()).unwrap();
-            let mut two = receiver(&device, &config, 1, pool.as_ref()).unwrap();
+            let mut one = receiver_shared::<SendRecv>(&device, &config, 1, pool.as_ref()).unwrap();
+            let mut two = receiver_shared::<SendRecv>(&device, &config, 1, pool.as_ref()).unwrap();
             let sender = add(&mut one, pool.as_ref(), &device, &config);
             let _other = add(&mut two, pool.as_ref(), &device, &config);
             std::thread::scope(|scope| {

@@ -10,20 +10,22 @@ use std::time::{Duration, Instant};
 
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId, decode};
 use rdma_conn::conn_core::multicast::{
-    Card, Contact, MAX_CARD_BYTES, Members, Place, ROW_WORDS, Record, Row, TERMS_BYTES, Terms,
-    Words, header,
+    Contact, MAX_MEMBER_INFO_BYTES, MemberInfo, Members, Place, ROW_WORDS, Record, Row,
+    TERMS_BYTES, Terms, Words, header,
 };
 use rdma_conn::device::Device;
 use rdma_conn::multicast::{
     Config, Group, GroupError, Leader, Lie, MAX_MEMBERS, Message, Rank, Reason, join,
 };
-use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
+use rdma_conn::verbs_safe::{
+    Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, WcStatus,
+};
 use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
 use support::{PATIENCE, bounded, device};
 
 const MEMBERS: u8 = 3;
 
-/// Each member sends; rings of a page, and nobody is taken for silent.
+/// Each member sends; rings of a page, and no member is suspected of silence.
 fn config() -> Config {
     Config {
         members: MEMBERS,
@@ -39,23 +41,24 @@ fn config() -> Config {
 /// The hand-made member, and its way to each of the others.
 struct RawMember {
     rank: Rank,
+    device: Device,
     ends: Vec<Option<RawEnd>>,
     /// Where it writes to each of them.
     contacts: Vec<Contact>,
-    /// Where they write: nobody looks.
+    /// Where they write: it is not read.
     _memory: Vec<SharedRegion>,
     row: Row,
 }
 
-const NOBODY: Endpoint = Endpoint { qp_num: 0, psn: 0, recv_window: 0, max_message: 0 };
+const NO_END: Endpoint = Endpoint { qp_num: 0, psn: 0, recv_depth: 0, max_message: 0 };
 
 /// Says that it wants to be a member.
 fn say_hello(address: SocketAddr, device: &Device) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let hello = Parameters {
         protocol: ProtocolId::MULTICAST,
-        initiator_to_acceptor: Some(NOBODY),
-        acceptor_to_initiator: Some(NOBODY),
+        initiator_to_acceptor: Some(NO_END),
+        acceptor_to_initiator: Some(NO_END),
         ..parameters(device, Options::NONE)
     };
     write_frame(&mut stream, &Frame::Hello(hello));
@@ -68,26 +71,27 @@ impl RawMember {
         let answer = read_frame(&mut stream).expect("an answer");
         let Frame::Accept(told) = decode(&answer).unwrap().frame else { panic!("not accepted") };
         let Terms(terms) = Terms::decode(&told.application[..TERMS_BYTES]).unwrap();
-        let (card, ends, memory) = own_card(device, terms.rank);
+        let (info, ends, memory) = own_info(device, terms.rank);
         write_frame(&mut stream, &Frame::Ready);
-        let mut bytes = [0; MAX_CARD_BYTES];
-        let len = card.encode(&mut bytes);
+        let mut bytes = [0; MAX_MEMBER_INFO_BYTES];
+        let len = info.encode(&mut bytes);
         stream.write_all(&bytes[..len]).unwrap();
         let mut contacts = vec![Contact::default(); MEMBERS.into()];
         for (rank, end) in (0..).map(Rank).zip(&ends) {
-            let bytes = &mut bytes[..Card::bytes(MEMBERS)];
+            let bytes = &mut bytes[..MemberInfo::bytes(MEMBERS)];
             stream.read_exact(bytes).unwrap();
-            let card = Card::decode(bytes, rank, MEMBERS).unwrap();
+            let info = MemberInfo::decode(bytes, rank, MEMBERS).unwrap();
             let Some(end) = end else { continue };
-            contacts[rank.index()] = card.contacts[terms.rank.index()];
+            contacts[rank.index()] = info.contacts[terms.rank.index()];
             let Contact { qp_num, psn, .. } = contacts[rank.index()];
             let peer =
-                Parameters { lid: card.lid, gid: card.gid, ..parameters(device, Options::NONE) };
-            end.connect(device, &peer, &Endpoint { qp_num, psn, ..NOBODY });
+                Parameters { lid: info.lid, gid: info.gid, ..parameters(device, Options::NONE) };
+            end.connect(device, &peer, &Endpoint { qp_num, psn, ..NO_END });
         }
         stream.write_all(b"G").unwrap();
         stream.read_exact(&mut [0]).unwrap();
-        RawMember { rank: terms.rank, ends, contacts, _memory: memory, row: Row::default() }
+        let (rank, row, device) = (terms.rank, Row::default(), device.clone());
+        RawMember { rank, device, ends, contacts, _memory: memory, row }
     }
 
     /// The members that it lies to.
@@ -107,7 +111,7 @@ impl RawMember {
         self.write(to, self.contacts[to].slots, offset, words);
     }
 
-    /// The row as it is, sealed.
+    /// The row as it is, with its checksums.
     fn words(&self) -> Vec<u64> {
         let mut words = [0; ROW_WORDS];
         let count = self.row.store(MEMBERS, Words::whole(MEMBERS), &mut words);
@@ -129,12 +133,12 @@ impl RawMember {
     }
 }
 
-/// What the others are told, and the memory that they are let to write.
-fn own_card(device: &Device, me: Rank) -> (Card, Vec<Option<RawEnd>>, Vec<SharedRegion>) {
+/// The member info that the others get, and the memory that they may write.
+fn own_info(device: &Device, me: Rank) -> (MemberInfo, Vec<Option<RawEnd>>, Vec<SharedRegion>) {
     let about = parameters(device, Options::NONE);
     let contacts = [Contact::default(); MAX_MEMBERS];
     let (lid, gid, mtu_bytes) = (about.lid, about.gid, about.mtu.bytes());
-    let mut card = Card { rank: me, members: MEMBERS, lid, mtu_bytes, gid, contacts };
+    let mut info = MemberInfo { rank: me, members: MEMBERS, lid, mtu_bytes, gid, contacts };
     let mut memory = Vec::new();
     let mut place = || {
         let access = RemoteAccess { read: false, write: true, atomic: false };
@@ -150,11 +154,11 @@ fn own_card(device: &Device, me: Rank) -> (Card, Vec<Option<RawEnd>>, Vec<Shared
         let end = is_other.then(|| RawEnd::new(device, Shape::default()))?;
         let Endpoint { qp_num, psn, .. } = end.endpoint();
         let contact = Contact { qp_num, psn, rows: place(), slots: place() };
-        card.contacts[usize::from(rank)] = contact;
+        info.contacts[usize::from(rank)] = contact;
         Some(end)
     };
     let ends = (0..MEMBERS).map(&mut end).collect();
-    (card, ends, memory)
+    (info, ends, memory)
 }
 
 type Sequence = Vec<(u8, Vec<u8>)>;
@@ -169,7 +173,7 @@ fn group(config: Config) -> ([Group; 2], [Sequence; 2], RawMember) {
     let leader = Leader::bind("127.0.0.1:0").unwrap();
     let address = leader.local_addr();
     let (first, second, mut liar) = std::thread::scope(|scope| {
-        let second = scope.spawn(|| join(address, &device, config.link).unwrap().group);
+        let second = scope.spawn(|| join(address, &device, &config).unwrap().group);
         let liar = scope.spawn(|| RawMember::join(address, &device));
         let first = leader.gather(&device, &config, b"").unwrap().group;
         (first, second.join().unwrap(), liar.join().unwrap())
@@ -187,7 +191,7 @@ fn group(config: Config) -> ([Group; 2], [Sequence; 2], RawMember) {
     (members, sequences, liar)
 }
 
-/// Drives them until their first `messages` have been sent: before that, nobody can have
+/// Drives them until their first `messages` have been sent: before that, no member can have
 /// received them.
 fn send(members: &mut [Group; 2], sequences: &mut [Sequence; 2], messages: u64) {
     let writes = messages * u64::from(MEMBERS - 1);
@@ -211,8 +215,8 @@ fn drive(
     }
 }
 
-/// What the leader finds out about whoever lies to it alone. Both honest members end with
-/// the same, and with what they had sent meanwhile.
+/// The lie that the leader finds in a member that lies to the leader alone. Both honest
+/// members end with the same sequence, which has the messages that they had sent meanwhile.
 fn verdict(lie: impl Fn(&mut RawMember) + Send + 'static) -> Lie {
     bounded(move || {
         let (mut members, mut sequences, mut liar) = group(config());
@@ -303,8 +307,8 @@ fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
         let config = Config { suspect_after: Duration::from_secs(2), ..config() };
         let ([mut leader, other], _, mut liar) = group(config);
         let gone = other.rank();
-        leader.sender().try_send(b"to nobody").unwrap();
-        leader.progress(Instant::now()); // before that, nobody can have received it
+        leader.sender().try_send(b"undelivered").unwrap();
+        leader.progress(Instant::now()); // before that, no member can have received it
         let (stop, stopped) = channel::<()>();
         let living = std::thread::spawn(move || {
             let tick = Duration::from_millis(10);
@@ -329,7 +333,7 @@ fn end_without(change: impl Fn(&mut Row, Rank) + Send + 'static) -> GroupError {
 }
 
 #[test]
-fn whoever_withholds_does_not_hold_up_the_end() {
+fn a_member_that_withholds_messages_does_not_delay_the_end() {
     let agree = |row: &mut Row, gone: Rank| {
         row.suspected = Members::NONE.with(gone);
         row.wedged = row.suspected;
@@ -337,9 +341,9 @@ fn whoever_withholds_does_not_hold_up_the_end() {
     let ends: [GroupError; 4] = [
         end_without(|_, _| {}),
         end_without(|row, gone| row.suspected = Members::NONE.with(gone)),
-        // It has not what the leader has sent.
+        // It lacks the message that the leader has sent.
         end_without(agree),
-        // And claims what nobody has.
+        // And claims a message that no member has.
         end_without(move |row, gone| {
             agree(row, gone);
             row.received[0] = 2;
@@ -350,15 +354,31 @@ fn whoever_withholds_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn who_leaves_while_a_group_gathers_makes_room_for_another() {
+fn a_member_that_leaves_while_a_group_gathers_makes_room_for_another() {
     let (device, config) = (device(), config());
     let leader = Leader::bind("127.0.0.1:0").unwrap();
     let address = leader.local_addr();
     // Says that it wants to be a member, and goes.
     drop(say_hello(address, &device));
     std::thread::scope(|scope| {
-        let members = [(); 2].map(|()| scope.spawn(|| join(address, &device, config.link)));
+        let members = [(); 2].map(|()| scope.spawn(|| join(address, &device, &config)));
         assert_eq!(leader.gather(&device, &config, b"").unwrap().group.rank(), Rank(0));
         assert!(members.into_iter().all(|member| member.join().unwrap().is_ok()));
+    });
+}
+
+/// A key of memory that is not the group's, guessed by a member.
+#[test]
+fn a_member_reaches_no_memory_but_the_groups() {
+    bounded(|| {
+        let (_members, _sequences, mut liar) = group(config());
+        let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+        // The group was made with a handle of the same device; this is another connection's.
+        let elsewhere = liar.device.pd().register_shared(Mapping::new(4096).unwrap(), config);
+        let elsewhere = elsewhere.unwrap();
+        let end = liar.ends[0].as_mut().expect("another member");
+        end.write(b"a guess!", elsewhere.remote(0, 8).unwrap());
+        assert_eq!(end.drain().last(), Some(&WcStatus::REM_ACCESS));
+        assert_eq!(elsewhere.load_u64(0), Ok(0));
     });
 }

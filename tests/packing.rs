@@ -2,24 +2,25 @@
 
 mod support;
 
-use rdma_conn::WaitStrategy;
-use rdma_conn::send_recv::{Config, Message, Preset, Receiver, RecvError, Sender, pair};
+use rdma_conn::Common;
+use rdma_conn::send_recv::{Config, Message, Preset, Receiver, RecvError, Sender};
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
 use support::{Random, assert_content, bounded, content, device, seed, small};
 
 fn connected(config: &Config) -> (Sender, Receiver) {
     let device = device();
-    let (left, right) = pair(&device, &device, config).unwrap();
+    let (left, right) = pair::<SendRecv>(&device, &device, config).unwrap();
     (left.sender, right.receiver)
 }
 
 /// Messages of these sizes, received, held for a while, and freed in random order.
 fn carry(config: &Config, sizes: &[usize], seed: u64) {
     let (mut sender, mut receiver) = connected(config);
-    let window = config.recv_window as usize;
+    let window = config.recv_depth as usize;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for (number, &size) in (0..).zip(sizes) {
-                sender.send_async(&content(9, number, size)).unwrap();
+                sender.send(&content(9, number, size)).unwrap();
             }
             sender.close().unwrap();
         });
@@ -45,7 +46,11 @@ fn random_sizes_keep_order_and_content() {
     for preset in Preset::ALL {
         for pack_bytes in [8, 64, 1000, 4096] {
             for wait in [WaitStrategy::Spin, WaitStrategy::Adaptive] {
-                let config = Config { pack_bytes, wait, ..Config::preset(preset) };
+                let config = Config {
+                    pack_bytes,
+                    common: Common { wait, ..Config::preset(preset).common },
+                    ..Config::preset(preset)
+                };
                 // Up to the longest that fits, and many empty ones.
                 let longest = u64::from(pack_bytes) - 4;
                 let sizes: Vec<usize> = (0..400)
@@ -77,12 +82,12 @@ fn packed_messages_share_work_requests() {
         let config = Config { pack_bytes: 64, ..small(8) };
         let (mut sender, mut receiver) = connected(&config);
         let tickets: Vec<_> =
-            (0..16).map(|number| sender.send_async(&content(0, number, 4)).unwrap()).collect();
+            (0..16).map(|number| sender.send(&content(0, number, 4)).unwrap()).collect();
         // Eight in the first, eight in the second, which is waited for.
         assert_eq!(tickets[0], tickets[7]);
         assert!(tickets[7] < tickets[8]);
-        sender.wait(tickets[15]).unwrap();
-        assert!(sender.is_sent(tickets[0]).unwrap());
+        sender.wait_acked(tickets[15]).unwrap();
+        assert!(sender.is_acked(tickets[0]).unwrap());
         let stats = sender.stats();
         assert_eq!((stats.messages, stats.bytes), (16, 64));
         assert!(stats.work_requests <= 3, "{stats:?}");
@@ -99,7 +104,7 @@ fn a_pack_is_freed_with_its_last_part() {
         let config = Config { pack_bytes: 64, ..small(1) };
         let (mut sender, mut receiver) = connected(&config);
         for number in 0..8 {
-            sender.send_async(&content(0, number, 4)).unwrap();
+            sender.send(&content(0, number, 4)).unwrap();
         }
         sender.flush().unwrap();
         let mut parts: Vec<Message> = (0..8).map(|_| receiver.recv().unwrap()).collect();
@@ -110,7 +115,7 @@ fn a_pack_is_freed_with_its_last_part() {
             assert_content(&part, 0, parts.len() as u64, 4);
         }
         assert_eq!(receiver.try_recv().unwrap_err(), RecvError::Empty);
-        sender.send(b"next").unwrap();
+        sender.send_acked(b"next").unwrap();
         assert_eq!(*receiver.recv().unwrap(), *b"next");
     });
 }

@@ -2,14 +2,15 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rdma_conn::WaitStrategy;
 use rdma_conn::send_recv::{
-    Config, Full, Inline, Message, Receiver, RecvError, SendError, Sender, Ticket, pair,
+    Config, Full, Inline, Message, Receiver, RecvError, SendError, Sender, Ticket,
 };
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, WaitStrategy, pair};
 use support::{NEVER, assert_content, content, device};
 
 /// A call.
@@ -53,22 +54,21 @@ fn config() -> impl Strategy<Value = Config> {
     let inline =
         prop_oneof![Just(Inline::Auto), Just(Inline::Never), (0u32..100).prop_map(Inline::UpTo)];
     (sizes, policies, wait, inline).prop_map(|(sizes, policies, wait, inline)| {
-        let (message_bytes, unacked, recv_window, poll_batch) = sizes;
+        let (message_bytes, unacked, recv_depth, poll_batch) = sizes;
         let (batch, signal, repost, pack, credit) = policies;
         Config {
             message_bytes,
             unacked,
             batch: batch.clamp(1, unacked),
             signal_every: signal.min(unacked),
-            recv_window,
+            recv_depth,
             poll_batch,
-            repost_batch: repost.min(recv_window),
-            credit_threshold: credit.min(recv_window),
+            repost_batch: repost.min(recv_depth),
+            credit_threshold: credit.min(recv_depth),
             // Off, or from 8 bytes to a whole message.
             pack_bytes: if pack < 8 || message_bytes < 8 { 0 } else { pack.min(message_bytes) },
             inline,
-            wait,
-            keepalive: NEVER,
+            common: Common { wait, keepalive: NEVER, ..Common::default() },
             ..Config::default()
         }
     })
@@ -93,7 +93,7 @@ struct Model {
 impl Model {
     fn new(config: &Config) -> Model {
         let device = device();
-        let (left, right) = pair(&device, &device, config).unwrap();
+        let (left, right) = pair::<SendRecv>(&device, &device, config).unwrap();
         Model {
             sender: left.sender,
             receiver: right.receiver,
@@ -104,7 +104,7 @@ impl Model {
             tickets: Vec::new(),
             acknowledged: None,
             held: Vec::new(),
-            window: config.recv_window as usize,
+            window: config.recv_depth as usize,
         }
     }
 
@@ -135,14 +135,14 @@ impl Model {
             Op::Flush => self.sender.flush().unwrap(),
             Op::IsSent(index) => {
                 if let Some(ticket) = self.ticket(index)
-                    && self.sender.is_sent(ticket).unwrap()
+                    && self.sender.is_acked(ticket).unwrap()
                 {
                     self.acknowledged = self.acknowledged.max(Some(ticket));
                 }
             }
             Op::Wait(index) => {
                 if let Some(ticket) = self.ticket(index) {
-                    self.sender.wait(ticket).unwrap();
+                    self.sender.wait_acked(ticket).unwrap();
                     self.acknowledged = self.acknowledged.max(Some(ticket));
                 }
             }
@@ -198,7 +198,7 @@ impl Model {
 
     fn check(&mut self) {
         if let Some(ticket) = self.acknowledged {
-            assert!(self.sender.is_sent(ticket).unwrap(), "acknowledged once, and not any more");
+            assert!(self.sender.is_acked(ticket).unwrap(), "acknowledged once, and not any more");
         }
         let (sent, received) = (self.sender.stats(), self.receiver.stats());
         assert_eq!((sent.messages, sent.bytes), (self.sent, self.bytes));
@@ -216,7 +216,7 @@ impl Model {
         }
         for _ in 0..2 * self.window {
             assert_eq!(self.receiver.try_recv().unwrap_err(), RecvError::Empty);
-            self.sender.send(b"").unwrap();
+            self.sender.send_acked(b"").unwrap();
             assert_eq!(*self.receiver.recv().unwrap(), *b"");
         }
         self.sender.close().unwrap();

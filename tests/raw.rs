@@ -123,7 +123,7 @@ fn one_queue_pair_for_datagrams_has_many_peers() {
     });
 }
 
-/// One end serves many: those who vanish before they are ready leave nothing behind.
+/// One end serves many: peers that vanish before they are ready leave nothing behind.
 #[test]
 fn a_datagram_peer_that_never_gets_ready_is_forgotten() {
     bounded(|| {
@@ -177,7 +177,7 @@ fn memory_is_offered_with_what_it_takes_to_reach_it() {
 }
 
 #[test]
-fn ends_of_different_transports_are_told_so() {
+fn ends_of_different_transports_get_an_error() {
     bounded(|| {
         let device = device();
         for (here, there) in [(0, 1), (1, 2), (2, 0)] {
@@ -202,7 +202,7 @@ fn what_does_not_fit_an_offer_is_refused_here() {
     assert!(near.connect(&mut a, &Offer { memory: Some(beyond), user: b"" }).is_err());
 }
 
-/// What somebody hears who says this.
+/// The error at the accepting end, and the answer, to a client that sends `bytes`.
 fn answer_to(bytes: &[u8]) -> (ConnectError, Option<Vec<u8>>) {
     let (mut a, mut b) = UnixStream::pair().unwrap();
     a.write_all(bytes).unwrap();
@@ -216,7 +216,7 @@ fn hello(change: impl FnOnce(&mut Parameters<'_>), application: &[u8]) -> Vec<u8
     let endpoint = rdma_conn::conn_core::handshake::Endpoint {
         qp_num: 1,
         psn: 2,
-        recv_window: 3,
+        recv_depth: 3,
         max_message: 4,
     };
     let mut hello = Parameters {

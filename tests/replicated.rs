@@ -4,8 +4,9 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -90,15 +91,14 @@ impl Drop for Member {
     }
 }
 
-/// A port that is free, and the one above it.
+/// An address of this process alone, with ports of this group alone: each time that it meets anew it
+/// takes the next one. A port of 127.0.0.1 that is free now may be another's before it is bound.
 fn address() -> String {
-    loop {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = first.local_addr().unwrap();
-        if TcpListener::bind(("127.0.0.1", address.port().wrapping_add(1))).is_ok() {
-            return address.to_string();
-        }
-    }
+    static GROUPS: AtomicU16 = AtomicU16::new(0);
+    // Below the ports that the system gives out.
+    let port = 8_000 + GROUPS.fetch_add(1, Ordering::Relaxed) * 4;
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    format!("{}:{port}", Ipv4Addr::new(127, a, b, c))
 }
 
 /// What each member is asked to set in one round.
@@ -152,7 +152,7 @@ fn kill_at_any_moment(victim: usize) {
     if !device.crosses_processes() {
         return;
     }
-    // A kernel's device finds out late who is dead.
+    // A kernel's device detects a dead peer late.
     let rounds = if device.provider() == Provider::Soft { 12 } else { 3 };
     let seed = seed(std::process::id().into());
     let mut random = Random::new(seed + victim as u64);

@@ -6,18 +6,19 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::time::{Duration, Instant};
 
-use rdma_conn::WaitStrategy;
 use rdma_conn::device::{self, Device};
 use rdma_conn::send_recv::{
     Config, Message, Preset, Receiver, RecvError, Reposting, SendError, Sender, SharedConfig,
-    SharedPool, Ticket, Transport, join, join_shared, receiver,
+    SharedPool, Ticket, Transport,
 };
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, WaitStrategy, join, join_shared, receiver_shared};
 use soft_rnic::{Faults, Simulation};
-use support::{NEVER, Random, content};
+use support::{NEVER, Random, bounded, content};
 
-/// Where nobody says how many: as many as fit into this, and at least a few.
+/// Without `RDMA_CONN_SCHEDULES`: as many as fit into this time, and at least a few.
 const TIME: Duration = Duration::from_secs(3);
 const AT_LEAST: u64 = 20;
 
@@ -25,7 +26,8 @@ const AT_LEAST: u64 = 20;
 /// simulation for several steps, and idle time is skipped.
 const HANGS: u32 = 20_000;
 
-fn run(schedule: impl Fn(u64)) {
+/// Waits for each schedule, so that one that hangs is named, too.
+fn run(schedule: fn(u64)) {
     if let Ok(seed) = std::env::var("RDMA_CONN_SEED") {
         return schedule(seed.parse().expect("RDMA_CONN_SEED is a number"));
     }
@@ -40,7 +42,7 @@ fn run(schedule: impl Fn(u64)) {
     let mut seed = 0;
     while goes_on(seed) {
         // Caught only to say how to run it again.
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| schedule(seed)));
+        let ran = std::panic::catch_unwind(|| bounded(move || schedule(seed)));
         if let Err(panic) = ran {
             eprintln!("schedule {seed} failed: run it again with RDMA_CONN_SEED={seed}");
             std::panic::resume_unwind(panic);
@@ -54,22 +56,29 @@ fn run(schedule: impl Fn(u64)) {
 fn config(random: &mut Random) -> Config {
     let unacked = 1 + random.below(12) as u32;
     let preset = Preset::ALL[random.below(3) as usize];
-    let recv_window = 1 + random.below(8) as u32;
+    let recv_depth = 1 + random.below(8) as u32;
     Config {
         message_bytes: 64,
         unacked,
         batch: 1 + random.below(unacked.into()) as u32,
         signal_every: random.below(u64::from(unacked) + 1) as u32,
-        recv_window,
-        repost_batch: random.below(u64::from(recv_window) + 1) as u32,
-        credit_threshold: random.below(u64::from(recv_window) + 1) as u32,
+        recv_depth,
+        repost_batch: random.below(u64::from(recv_depth) + 1) as u32,
+        credit_threshold: random.below(u64::from(recv_depth) + 1) as u32,
         poll_batch: 1 + random.below(8) as u32,
         pack_bytes: if random.chance(3) { 40 } else { 0 },
-        // The clock of the wall must not be part of the schedule.
-        wait: WaitStrategy::Spin,
-        keepalive: NEVER,
-        linger: NEVER,
-        transport: Transport { timeout: 1, retry_count: 3, rnr_retry: 6, ..Transport::default() },
+        common: Common {
+            // The clock of the wall must not be part of the schedule.
+            wait: WaitStrategy::Spin,
+            keepalive: NEVER,
+            linger: NEVER,
+            transport: Transport {
+                timeout: 1,
+                retry_count: 3,
+                rnr_retry: 6,
+                ..Transport::default()
+            },
+        },
         ..Config::preset(preset)
     }
 }
@@ -108,7 +117,7 @@ impl World {
         let senders = 1 + random.below(3) as u32;
         let pool = random.chance(2).then(|| {
             let sizes = SharedConfig {
-                buffers: senders * (config.recv_window + 1),
+                buffers: senders * (config.recv_depth + SharedConfig::KEPT - 1),
                 buffer_bytes: 64,
                 max_peers: senders,
                 // A reposting thread would have a schedule of its own.
@@ -117,12 +126,15 @@ impl World {
             };
             SharedPool::new(device, sizes).unwrap()
         });
-        let mut inbox = receiver(device, &config, senders, pool.as_ref()).unwrap();
+        let mut inbox =
+            receiver_shared::<SendRecv>(device, &config, senders, pool.as_ref()).unwrap();
         let flows = (0..senders)
             .map(|peer| {
                 let joined = match &pool {
-                    Some(pool) => join_shared(&mut inbox, pool, device, device, &config),
-                    None => join(&mut inbox, device, device, &config),
+                    Some(pool) => {
+                        join_shared::<SendRecv>(&mut inbox, pool, device, device, &config)
+                    }
+                    None => join::<SendRecv>(&mut inbox, device, device, &config),
                 };
                 Flow {
                     sender: Some(joined.unwrap()),
@@ -141,7 +153,7 @@ impl World {
             flows,
             held: Vec::new(),
             // All but one buffer of any one sender: more would stall it, rightly.
-            most_held: config.recv_window as usize - 1,
+            most_held: config.recv_depth as usize - 1,
             faulty,
             all_closed: false,
         }
@@ -182,10 +194,10 @@ impl World {
         let (flow, faulty) = (&mut self.flows[at], self.faulty);
         let (Some(sender), false) = (&mut flow.sender, flow.tickets.is_empty()) else { return };
         let one = draw as usize % flow.tickets.len();
-        match sender.is_sent(flow.tickets[one]) {
+        match sender.is_acked(flow.tickets[one]) {
             // And so is every earlier one.
             Ok(true) => {
-                assert_eq!(sender.is_sent(flow.tickets[0]), Ok(true));
+                assert_eq!(sender.is_acked(flow.tickets[0]), Ok(true));
                 flow.tickets.drain(..=one);
             }
             Ok(false) => {}
@@ -208,7 +220,7 @@ impl World {
             }
             Err(RecvError::Empty) => {}
             Err(RecvError::Closed) => self.all_closed = true,
-            Err(RecvError::Peer { peer, ended }) => {
+            Err(RecvError::Peer { peer, reason: ended }) => {
                 assert!(self.faulty, "{ended}");
                 self.flows[peer.0 as usize].failed = true;
             }
@@ -225,7 +237,7 @@ impl World {
         if self.random.chance(2) { self.receiver.free(message) } else { drop(message) }
     }
 
-    /// Everything accepted arrives, or whoever waits for it hears why not.
+    /// Every accepted message arrives, or a wait for it returns the reason why not.
     fn settle(&mut self) {
         let mut idle = 0;
         while self.flows.iter().any(|flow| !flow.tickets.is_empty()) {
@@ -236,9 +248,9 @@ impl World {
                     flow.tickets.clear();
                     continue;
                 };
-                match sender.wait_timeout(*last, Duration::ZERO) {
+                match sender.wait_acked_timeout(*last, Duration::ZERO) {
                     Ok(()) => flow.tickets.clear(),
-                    Err(SendError::TimedOut) => {}
+                    Err(SendError::TimedOut { .. }) => {}
                     Err(e) => flow.fail(faulty, &e),
                 }
             }
@@ -288,8 +300,8 @@ impl Flow {
         if let Some(sender) = &mut self.sender {
             // It stays so, and nothing waits any more.
             assert_eq!(sender.try_send(b"").unwrap_err(), *error);
-            assert_eq!(sender.wait_for_room().unwrap_err(), *error);
-            assert!(self.tickets.last().is_none_or(|last| match sender.wait(*last) {
+            assert_eq!(sender.wait_for_room(1).unwrap_err(), *error);
+            assert!(self.tickets.last().is_none_or(|last| match sender.wait_acked(*last) {
                 Ok(()) => true,
                 Err(e) => e == *error,
             }));

@@ -7,15 +7,17 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::sync::Mutex;
 use std::time::Instant;
 
 use rdma_conn::device::{Counters, Device};
 use rdma_conn::send_recv::{
-    Config, Ended, Preset, Receiver, Reposting, SendError, Sender, SharedConfig, SharedPool,
-    Transport, join, join_shared, receiver,
+    CloseReason, Config, Preset, Receiver, Reposting, SendError, Sender, SharedConfig, SharedPool,
+    Transport,
 };
 use rdma_conn::verbs_safe::WcStatus;
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, join_shared, receiver, receiver_shared};
 use support::{
     NEVER, PATIENCE, bounded, can_count, counters, device, impatient, settled_counters, small,
 };
@@ -53,7 +55,7 @@ fn drain(inbox: &mut Receiver, messages: u64) {
 /// Sends all of them; they have been acknowledged when it returns.
 fn fill(sender: &mut Sender, messages: u64) {
     for number in 0..messages {
-        sender.send_async(&number.to_le_bytes()).unwrap();
+        sender.send(&number.to_le_bytes()).unwrap();
     }
     sender.wait_all().unwrap();
 }
@@ -65,7 +67,7 @@ fn compare(what: &str, config: &Config, senders: u32, how: Option<Reposting>) ->
     let before = settled_counters(device);
     let pool = how.map(|reposting| {
         let shared = SharedConfig {
-            buffers: senders * (config.recv_window + 1),
+            buffers: senders * (config.recv_depth + SharedConfig::KEPT - 1),
             buffer_bytes: config.message_bytes,
             max_peers: senders,
             reposting,
@@ -73,11 +75,13 @@ fn compare(what: &str, config: &Config, senders: u32, how: Option<Reposting>) ->
         };
         SharedPool::new(device, shared).unwrap()
     });
-    let mut inbox = receiver(device, config, senders, pool.as_ref()).unwrap();
+    let mut inbox = receiver_shared::<SendRecv>(device, config, senders, pool.as_ref()).unwrap();
     let mut ends: Vec<Sender> = (0..senders)
         .map(|_| match &pool {
-            Some(pool) => join_shared(&mut inbox, pool, device, device, config).unwrap(),
-            None => join(&mut inbox, device, device, config).unwrap(),
+            Some(pool) => {
+                join_shared::<SendRecv>(&mut inbox, pool, device, device, config).unwrap()
+            }
+            None => join::<SendRecv>(&mut inbox, device, device, config).unwrap(),
         })
         .collect();
     std::thread::scope(|scope| {
@@ -100,8 +104,12 @@ fn patient() -> Transport {
 
 /// Every mode: what it is called, its configuration, its senders, its pool.
 fn modes() -> Vec<(&'static str, Config, u32, Option<Reposting>)> {
-    let of = |preset| Config { keepalive: NEVER, transport: patient(), ..Config::preset(preset) };
-    let small = Config { batch: 2, transport: patient(), ..small(8) };
+    let of = |preset| Config {
+        common: Common { keepalive: NEVER, transport: patient(), ..Config::preset(preset).common },
+        ..Config::preset(preset)
+    };
+    let small =
+        Config { batch: 2, common: Common { transport: patient(), ..small(8).common }, ..small(8) };
     vec![
         ("sequential", of(Preset::Sequential), 1, None),
         ("unbatched", of(Preset::Unbatched), 1, None),
@@ -135,9 +143,8 @@ fn packing_is_seen_by_the_device() {
             return;
         }
         let config = Config {
-            keepalive: NEVER,
+            common: Common { keepalive: NEVER, transport: patient(), ..Common::default() },
             pack_bytes: 1020,
-            transport: patient(),
             ..Config::default()
         };
         let claimed = compare("packed", &config, 1, None);
@@ -157,16 +164,20 @@ fn a_receiver_that_never_looks_is_found_unready_once_a_try() {
         }
         for rnr_retry in [1, 3] {
             let transport = Transport { rnr_retry, min_rnr_timer: 1, ..impatient() };
-            let config = Config { credits: false, transport, ..small(2) };
-            let mut inbox = receiver(&device, &config, 1, None).unwrap();
-            let mut sender = join(&mut inbox, &device, &device, &config).unwrap();
+            let config = Config {
+                credits: false,
+                common: Common { transport, ..small(2).common },
+                ..small(2)
+            };
+            let mut inbox = receiver::<SendRecv>(&device, &config, 1).unwrap();
+            let mut sender = join::<SendRecv>(&mut inbox, &device, &device, &config).unwrap();
             let before = counters(&device);
             let error = loop {
-                if let Err(e) = sender.send(b"unasked for") {
+                if let Err(e) = sender.send_acked(b"unasked for") {
                     break e;
                 }
             };
-            let SendError::Ended(Ended::PeerLost(error)) = error else { panic!("{error:?}") };
+            let SendError::Ended(CloseReason::PeerLost(error)) = error else { panic!("{error:?}") };
             assert_eq!(error.status, WcStatus::RNR_RETRY_EXC);
             let events = counters(&device).since(&before).rnr_events;
             assert_eq!(events, Some(u64::from(rnr_retry) + 1), "the first try, and the others");

@@ -3,10 +3,12 @@
 
 mod support;
 
+use rdma_conn::Common;
 use std::time::Duration;
 
-use rdma_conn::send_recv::{Config, Ended, RecvError, SendError, Transport, pair};
+use rdma_conn::send_recv::{CloseReason, Config, RecvError, SendError, Transport};
 use rdma_conn::verbs_safe::WcStatus;
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, pair};
 use support::{
     assert_content, bounded, can_count, content, counters, device, impatient, rnr_since, small,
 };
@@ -16,7 +18,12 @@ fn free_running(rnr_retry: u8, min_rnr_timer: u8) -> Config {
     let transport = Transport { rnr_retry, min_rnr_timer, ..impatient() };
     // A receiver hears of a sender that has failed when it asks.
     let keepalive = Duration::from_millis(20);
-    Config { credits: false, unacked: 64, keepalive, transport, ..config }
+    Config {
+        credits: false,
+        unacked: 64,
+        common: Common { keepalive, transport, ..config.common },
+        ..config
+    }
 }
 
 #[test]
@@ -24,13 +31,14 @@ fn a_receiver_that_never_looks_ends_the_sender_with_the_reason() {
     bounded(|| {
         let device = device();
         let before = counters(&device);
-        let (mut left, mut right) = pair(&device, &device, &free_running(2, 1)).unwrap();
+        let (mut left, mut right) =
+            pair::<SendRecv>(&device, &device, &free_running(2, 1)).unwrap();
         let error = loop {
-            if let Err(e) = left.sender.send(b"unasked for") {
+            if let Err(e) = left.sender.send_acked(b"unasked for") {
                 break e;
             }
         };
-        let SendError::Ended(Ended::PeerLost(error)) = error else { panic!("{error:?}") };
+        let SendError::Ended(CloseReason::PeerLost(error)) = error else { panic!("{error:?}") };
         assert_eq!(error.status, WcStatus::RNR_RETRY_EXC);
         if can_count(&device, "RNR events of an unready receiver") {
             assert!(rnr_since(&device, &before) > 0);
@@ -53,12 +61,12 @@ fn a_receiver_that_is_late_costs_retries_and_no_message() {
 fn late_receiver() -> bool {
     let device = device();
     // 10.24 ms between tries, 6 of them: far more than the receiver needs.
-    let (left, mut right) = pair(&device, &device, &free_running(6, 20)).unwrap();
+    let (left, mut right) = pair::<SendRecv>(&device, &device, &free_running(6, 20)).unwrap();
     let mut sender = left.sender;
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
             for number in 0..500 {
-                sender.send_async(&content(0, number, 16))?;
+                sender.send(&content(0, number, 16))?;
             }
             sender.close()
         });
@@ -69,13 +77,13 @@ fn late_receiver() -> bool {
                     assert_eq!((number, sending.join().unwrap()), (500, Ok(())));
                     return true;
                 }
-                Err(RecvError::Peer { ended: Ended::PeerLost(_), .. }) => break,
+                Err(RecvError::Peer { reason: CloseReason::PeerLost(_), .. }) => break,
                 Err(e) => panic!("{e}"),
             }
             std::thread::yield_now();
         }
         match sending.join().unwrap() {
-            Err(SendError::Ended(Ended::PeerLost(e))) => {
+            Err(SendError::Ended(CloseReason::PeerLost(e))) => {
                 assert_eq!(e.status, WcStatus::RNR_RETRY_EXC);
             }
             other => panic!("the receiver was told that the sender is lost: {other:?}"),

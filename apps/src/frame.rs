@@ -1,5 +1,6 @@
-//! Notes on a stream: four bytes of length, and JSON. A limit is that of the whole note, and not
-//! of each part of it: whoever sends or takes a byte now and then gains nothing.
+//! Control messages on a stream: four bytes of length, and JSON. A limit is that of the whole
+//! message, and not of each part of it: a peer that sends or takes a byte now and then gains no
+//! time.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +16,7 @@ use crate::outcome::Failure;
 /// What is said of an end that does not speak any more.
 pub(crate) const GONE: &str = "the other end has gone";
 
-/// How much of why an end gives up the others are told, in bytes.
+/// The most bytes of its reason that an end sends when it gives up.
 const MOST_OF_WHY: usize = 1000;
 
 /// Tells another end, by `tell`, why this one does not go on; whether it hears it does not matter.
@@ -27,7 +28,7 @@ pub(crate) fn give_up(why: &Failure, tell: impl FnOnce(String) -> Result<()>) {
     }
 }
 
-/// Writes a note of up to `most` bytes.
+/// Writes a control message of up to `most` bytes.
 pub(crate) fn write(
     stream: &mut impl Stream,
     note: &impl Serialize,
@@ -43,7 +44,7 @@ pub(crate) fn write(
     written.map_err(|e| ended(e, || format!("the other end has not read a note in {limit:?}")))
 }
 
-/// Reads the rest of a note of up to `most` bytes, whose first byte is here.
+/// Reads the rest of a control message of up to `most` bytes, whose first byte is here.
 pub(crate) fn read_rest<N: DeserializeOwned>(
     stream: &mut impl Stream,
     first: u8,

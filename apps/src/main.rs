@@ -6,28 +6,28 @@
 #[macro_use]
 mod outcome;
 
-mod args;
-mod bench;
-mod copy;
-mod devices;
+mod cli;
+mod cmd;
 mod frame;
-mod multicast;
-mod note;
-mod pingpong;
-mod pipe;
+mod limits;
+mod measure;
+mod pinning;
 mod progress;
 mod protocol;
-mod raw;
+mod results;
+mod scratch;
 mod session;
+mod settings;
 mod signals;
-mod verify;
+mod table;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use args::{Args, Command};
+use cli::{Args, Command, usage};
+use cmd::{bench, copy, devices, multicast, pingpong, pipe};
 use outcome::{Failure, Usage};
 
 fn main() -> ExitCode {
@@ -43,13 +43,17 @@ fn main() -> ExitCode {
         .log_internal_errors(false)
         .without_time()
         .init();
+    if let Err(failure) = pinning::pin_process(args.common.cpu.as_ref()) {
+        return report(&failure);
+    }
     let result = match &args.command {
         Command::Devices => devices::run(&args.common),
-        Command::Pingpong(options) => pingpong::run(&args.common, options),
-        Command::Bench(options) => bench::run(&args.common, options),
+        Command::Pingpong(options) => early(|| pingpong::run(&args.common, options)),
+        Command::Bench(options) => early(|| bench::run(&args.common, options)),
         Command::Pipe(options) => pipe::run(&args.common, options),
-        Command::Multicast(options) => multicast::run(&args.common, options),
+        Command::Multicast(options) => early(|| multicast::run(&args.common, options)),
         Command::Copy(options) => copy::run(&args.common, options),
+        Command::Completions { shell } => completions(*shell, &args.common),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,27 +61,52 @@ fn main() -> ExitCode {
     }
 }
 
+/// Measures; a signal ends that early, with the results so far.
+fn early(measure: impl FnOnce() -> outcome::Outcome) -> outcome::Outcome {
+    signals::end_early()?;
+    measure()?;
+    signals::interrupted().map_or(Ok(()), |interrupted| Err(interrupted.into()))
+}
+
+/// Prints the completion script of a shell.
+fn completions(shell: clap_complete::Shell, common: &cli::Common) -> outcome::Outcome {
+    if let Some(flag) = common.given().first() {
+        return Err(outcome::usage(format!(
+            "{flag}: completions opens no device and measures nothing: leave {flag} out"
+        )));
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "rdma-conn", &mut script);
+    outcome::say_all(&script);
+    Ok(())
+}
+
 /// Help and versions as they are; what is wrong with a command line in one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     let asked_for = !error.use_stderr();
     if asked_for || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Whoever has closed the stream does not read it.
+        // It fails where the stream is closed, and the text has no reader.
         let _ = error.print();
         return ExitCode::from(if asked_for { 0 } else { 2 });
     }
-    let text = error.to_string();
-    let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:"));
-    let said: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with("For more")).collect();
-    remark!("rdma-conn: {} (see --help)", said.join(" ").trim_start_matches("error: "));
+    let given: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into()).collect();
+    remark!("rdma-conn: {} (see --help)", outcome::printable(&usage::line(error, &given)));
     ExitCode::from(2)
 }
 
 /// One line that says what to do next; 2 for what the user can change on the
 /// command line, 1 for the rest.
 fn report(failure: &Failure) -> ExitCode {
-    let unmet = rdma_conn::device::unmet_peer().filter(|_| !failure.is::<Usage>());
-    let why = unmet.map(|why| format!(" ({why})")).unwrap_or_default();
+    let not_found = rdma_conn::device::peer_not_found().filter(|_| !failure.is::<Usage>());
+    let why = not_found.map(|why| format!(" ({why})")).unwrap_or_default();
     remark!("rdma-conn: {}", outcome::printable(&format!("{failure:#}{why}")));
-    ExitCode::from(if failure.is::<Usage>() { 2 } else { 1 })
+    let interrupted = failure.downcast_ref::<signals::Interrupted>();
+    let status = match (failure.is::<Usage>(), interrupted) {
+        (true, _) => 2,
+        (false, Some(interrupted)) => interrupted.exit_status() as u8,
+        (false, None) => 1,
+    };
+    ExitCode::from(status)
 }

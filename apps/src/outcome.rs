@@ -15,7 +15,7 @@ macro_rules! remark {
 }
 
 /// Writes a line to standard error, for the macro of this name. Where that is closed, as a terminal
-/// may be whose program runs on, nobody reads it; the work has to go on, and to end, all the same.
+/// may be whose program runs on, the line is lost; the work has to go on, and to end, all the same.
 pub(crate) fn remark(line: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
@@ -26,7 +26,12 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) {
     let text = line.to_string();
     // A table has several lines; what its cells hold may be a peer's.
     let lines: Vec<String> = text.split('\n').map(printable).collect();
-    let Err(e) = writeln!(std::io::stdout().lock(), "{}", lines.join("\n")) else { return };
+    say_all((lines.join("\n") + "\n").as_bytes());
+}
+
+/// Prints text of this program on standard output, as it is.
+pub(crate) fn say_all(text: &[u8]) {
+    let Err(e) = std::io::stdout().lock().write_all(text) else { return };
     if e.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
@@ -52,16 +57,9 @@ pub(crate) type Outcome = Result<(), Failure>;
 pub(crate) type Failure = anyhow::Error;
 
 /// A request that cannot be served as it stands: exit status 2.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
-
-impl std::fmt::Display for Usage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// A [`Usage`] failure.
 pub(crate) fn usage(text: impl Into<String>) -> Failure {
@@ -86,7 +84,7 @@ pub(crate) fn by_flag(error: &ConfigError, config: &Config) -> Failure {
         }
         _ => {
             let windows =
-                [("unacked", config.unacked.into()), ("recv_window", config.recv_window.into())];
+                [("unacked", config.unacked.into()), ("recv_depth", config.recv_depth.into())];
             by_flag_within(error, &windows)
         }
     }
@@ -103,7 +101,8 @@ pub(crate) fn by_flag_within(error: &ConfigError, bounds: &[(&str, u64)]) -> Fai
         "message_bytes" => "--size".to_owned(),
         field => format!("--{}", field.replace('_', "-")),
     };
-    let rule = bounds.iter().fold(error.rule.to_owned(), |rule, (field, value)| {
+    let rule = error.rule.replace("2^32", "4294967296");
+    let rule = bounds.iter().fold(rule, |rule, (field, value)| {
         rule.replace(field, &format!("{} ({value})", flag(field)))
     });
     usage(format!("{} {}: it may be {rule}", flag(error.field), error.value))
@@ -116,13 +115,13 @@ mod tests {
     #[test]
     fn a_configuration_that_cannot_be_names_flags() {
         let says = |config: Config| by_flag(&config.validate().unwrap_err(), &config).to_string();
-        let base = Config { unacked: 8, batch: 8, recv_window: 16, ..Config::default() };
+        let base = Config { unacked: 8, batch: 8, recv_depth: 16, ..Config::default() };
         let batch = says(Config { batch: 512, ..base });
         assert_eq!(batch, "--batch 512: it may be 1 to --unacked (8)");
         let size = says(Config { message_bytes: u32::MAX, ..base });
         assert_eq!(size, "--size 4294967295: it may be up to 1073741824");
         let repost = says(Config { repost_batch: 17, ..base });
-        assert_eq!(repost, "--repost-batch 17: it may be 0 (choose) to --recv-window (16)");
+        assert_eq!(repost, "--repost-batch 17: it may be 0 (choose) to --recv-depth (16)");
         let long = says(Config { pack_bytes: 1 << 31, message_bytes: 1 << 31, ..base });
         assert_eq!(long, "--pack 2147483648: it may be 0 (off), or 8 to 1073741824");
         let pack = says(Config { pack_bytes: 7, ..base });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::outcome::printable;
+use crate::outcome::{Failure, Outcome, printable};
 
 /// A bar of `length` steps; nothing at all where standard error is no terminal.
 pub(crate) fn bar(length: u64, json: bool) -> ProgressBar {
@@ -18,6 +18,28 @@ pub(crate) fn bar(length: u64, json: bool) -> ProgressBar {
         ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// Does `one` for each case under a bar with its label, until a case fails or says why it is the
+/// last.
+pub(crate) fn each<C>(
+    json: bool,
+    cases: Vec<C>,
+    label: impl Fn(&C) -> String,
+    mut one: impl FnMut(C, &ProgressBar) -> Result<Option<Failure>, Failure>,
+) -> Outcome {
+    let bar = bar(cases.len() as u64, json);
+    let mut outcome = Ok(());
+    for case in cases {
+        bar.set_message(label(&case));
+        if let Err(e) | Ok(Some(e)) = one(case, &bar) {
+            outcome = Err(e);
+            break;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    outcome
 }
 
 /// What has gone by of a stream, of `length` bytes where that is known, with its rate.
@@ -43,7 +65,7 @@ pub(crate) fn bytes(bytes: u64, json: bool) -> ProgressBar {
     bar
 }
 
-/// How often it is told in lines how far something has come.
+/// How often a line reports how far something has come.
 const NOW_AND_THEN: Duration = Duration::from_secs(5);
 
 /// Does `work`; meanwhile a line is said now and then on standard error, unless results are for

@@ -1,67 +1,32 @@
 //! The connections that `bench`, `pingpong` and `pipe` use: each is a file of this folder,
-//! and a word of the table. The commands are generic over [`Kind`], so that there is one
+//! and has a name in [`Protocol`]. The commands are generic over [`Kind`], so that there is one
 //! path of code for all of them, and no call through a pointer on any message's way.
 
 mod buffered_read;
 mod buffered_write;
 mod direct_read;
+mod direct_write;
 mod ring;
 mod send_recv;
+mod writer;
 
 use std::net::TcpStream;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_read::BufferedRead;
 use rdma_conn::buffered_write::BufferedWrite;
-use rdma_conn::conn_core::handshake::ProtocolId;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::DirectRead;
-use rdma_conn::listener::{Incoming, Served};
-use rdma_conn::send_recv::{ConnectError, SendRecv, SharedPool};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use rdma_conn::direct_write::DirectWrite;
+use rdma_conn::send_recv::{ConnectError, Preset, SendRecv, Transport};
+use rdma_conn::{Connection, Incoming};
 
-use crate::args::{Common, ConnectionArgs};
-use crate::bench::{Crowd, Load, Measured, Shape};
-use crate::outcome::{Outcome, usage};
-use crate::session::Flag;
-
-/// Makes the table of the connections.
-macro_rules! protocols {
-    ($($kind:ident),+) => {
-        /// Which connection.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Protocol {
-            $($kind),+
-        }
-
-        impl Protocol {
-            pub(crate) const ALL: &[Protocol] = &[$(Protocol::$kind),+];
-
-            /// What people write for it, and what the JSON says.
-            pub(crate) fn name(self) -> &'static str {
-                match self { $(Protocol::$kind => <$kind as Kind>::NAME),+ }
-            }
-
-            /// Its number in the handshake.
-            pub(crate) fn number(self) -> ProtocolId {
-                match self { $(Protocol::$kind => <$kind as Served>::PROTOCOL),+ }
-            }
-
-            fn understands(self) -> &'static [&'static str] {
-                match self { $(Protocol::$kind => <$kind as Kind>::UNDERSTANDS),+ }
-            }
-
-            /// Does something with its type.
-            pub(crate) fn with<W: With>(self, what: W) -> W::Out {
-                match self { $(Protocol::$kind => what.with::<$kind>()),+ }
-            }
-        }
-    };
-}
-
-protocols!(SendRecv, BufferedRead, BufferedWrite, DirectRead);
+use crate::cli::{Common, ConnectionArgs, Protocol};
+use crate::measure::{Crowd, Load, Measured, Shape, Work};
+use crate::outcome::Outcome;
+use crate::settings::{self, Setting, Terms};
 
 /// Something to be done with one connection or another.
 pub(crate) trait With {
@@ -71,27 +36,15 @@ pub(crate) trait With {
 }
 
 impl Protocol {
-    /// The one of this name.
-    pub(crate) fn named(name: &str) -> Option<Protocol> {
-        Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
-    }
-
-    /// All names, for people.
-    pub(crate) fn names() -> String {
-        Protocol::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
-    }
-
-    /// Refuses flags that this connection has no use for, by name.
-    pub(crate) fn check_flags(self, given: &[&'static str]) -> Outcome {
-        let stray = |flag: &&&str| !self.understands().contains(*flag);
-        let Some(flag) = given.iter().find(stray) else { return Ok(()) };
-        let knows = |other: &&Protocol| other.understands().contains(flag);
-        let others: Vec<&str> = Protocol::ALL.iter().filter(knows).map(|p| p.name()).collect();
-        let remedy = match others[..] {
-            [] => "leave it out".into(),
-            _ => format!("leave it out, or use --protocol {}", others.join(" or ")),
-        };
-        Err(usage(format!("{flag} means nothing to {}: {remedy}", self.name())))
+    /// Does something with its type.
+    pub(crate) fn with<W: With>(self, what: W) -> W::Out {
+        match self {
+            Protocol::SendRecv => what.with::<SendRecv>(),
+            Protocol::BufferedRead => what.with::<BufferedRead>(),
+            Protocol::BufferedWrite => what.with::<BufferedWrite>(),
+            Protocol::DirectRead => what.with::<DirectRead>(),
+            Protocol::DirectWrite => what.with::<DirectWrite>(),
+        }
     }
 }
 
@@ -106,165 +59,197 @@ pub(crate) enum Purpose {
     Stream,
 }
 
-/// What one end or both have done.
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Work {
-    /// Send-queue work requests.
-    #[serde(rename = "operations")]
-    pub(crate) operations: u64,
-    /// Transfers of data that may carry several messages or a part of one, and their
-    /// bytes; none where a transfer is a message.
-    #[serde(default)]
-    pub(crate) transfers: u64,
-    #[serde(default)]
-    pub(crate) transferred: u64,
-}
-
-impl Work {
-    /// So many requests, of which none gathers messages.
-    pub(crate) fn requests(operations: u64) -> Work {
-        Work { operations, ..Work::default() }
-    }
-
-    /// Bytes of a transfer on the average.
-    pub(crate) fn mean_transfer_bytes(&self) -> Option<f64> {
-        (self.transfers > 0).then(|| self.transferred as f64 / self.transfers as f64)
-    }
-}
-
-impl std::ops::Add for Work {
-    type Output = Work;
-
-    fn add(self, other: Work) -> Work {
-        Work {
-            operations: self.operations + other.operations,
-            transfers: self.transfers + other.transfers,
-            transferred: self.transferred + other.transferred,
+impl Purpose {
+    /// The preset of Send/Receive, where none is asked for.
+    pub(crate) fn preset(self) -> Preset {
+        match self {
+            Purpose::Throughput | Purpose::Stream => Preset::Batched,
+            Purpose::Latency => Preset::Sequential,
         }
     }
 }
 
-/// Settings as the JSON has them.
-pub(crate) type Described = serde_json::Map<String, serde_json::Value>;
-
-/// One connection: its settings, its set-up, and its halves.
-pub(crate) trait Kind: Served + Sized + 'static {
+/// A connection as the command drives it: its settings, and the ends that measure and check.
+pub(crate) trait Kind: rdma_conn::Protocol {
+    /// What the command line calls it.
+    const WHICH: Protocol;
     /// What people write for it, and what the JSON says.
-    const NAME: &'static str;
-    /// The flags that it has a use for, of those that not every connection has.
-    const UNDERSTANDS: &'static [&'static str];
+    const WORD: &'static str = Self::WHICH.name();
 
-    type Config: Copy + std::fmt::Debug + Send + Sync;
-    type Wish: Wish;
-    type Sender: Sending;
-    type Receiver: Receiving;
+    /// Those of the library's configuration, and of the command's own use of it.
+    type Settings: Copy + std::fmt::Debug + Send + Sync + 'static;
+    type SendEnd: Sending;
+    type RecvEnd: Receiving;
 
-    /// The settings for messages of `size` bytes: what was asked for, and what suits.
-    fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Self::Config;
+    /// All settings that are its own.
+    const SETTINGS: &'static [Setting<Self::Settings>];
 
-    /// Refuses settings that cannot be for messages of `size` bytes, by flag.
-    fn check(args: &ConnectionArgs, config: &Self::Config, size: u32) -> Outcome;
+    /// Receive buffers that each sender keeps, where they can be shared.
+    const KEPT_BUFFERS: u32 = 0;
 
-    /// Receive buffers that one sender needs, where they can be shared.
-    fn shared_window(config: &Self::Config) -> u32 {
-        let _ = config;
-        0
-    }
+    /// What suits messages of `size` bytes, beside what was given.
+    fn base(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Self::Settings;
 
-    /// What the other end has to know of the settings.
-    fn wish(args: &ConnectionArgs, config: &Self::Config) -> Self::Wish;
-
-    /// What was asked for at the listening end, and is the connecting end's to choose.
-    fn asked(args: &ConnectionArgs) -> Vec<Flag>;
-
-    /// The listening end's settings for what the connecting end wants.
-    fn hosted(
-        common: &Common,
+    /// What suits them once `config` has what was given.
+    fn suit(
+        config: Self::Settings,
         args: &ConnectionArgs,
         purpose: Purpose,
         size: u32,
-        wish: &Self::Wish,
-    ) -> Self::Config;
+    ) -> Self::Settings {
+        let _ = (args, purpose, size);
+        config
+    }
 
-    /// The settings for the JSON.
-    fn describe(config: &Self::Config) -> Described;
+    /// What all connections have.
+    fn common(config: &mut Self::Settings) -> (&mut WaitStrategy, &mut Transport);
 
-    /// The settings for people, in a few words.
-    fn title(config: &Self::Config) -> String;
+    /// Refuses settings that cannot be for messages of `size` bytes, by flag.
+    fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> Outcome;
+
+    /// Refuses what the connecting end has told and no peer may have.
+    fn check_told(config: &Self::Settings, size: u32) -> Result<()>;
+
+    /// Changes what this end has chosen so that it fits what the connecting end has told.
+    fn fit(config: &mut Self::Settings) {
+        let _ = config;
+    }
+
+    /// Bytes that the listening end makes room for: for so many senders, with so many shared
+    /// buffers, and messages that go back or do not.
+    fn room(config: &Self::Settings, senders: u32, shared: Option<u32>, back: bool) -> Room;
 
     /// Buffers that all receivers share, if they are to.
-    fn pool(device: &Device, config: &Self::Config, shape: Shape) -> Result<Option<SharedPool>> {
-        let _ = (device, config, shape);
+    fn pool(
+        device: &Device,
+        settings: &Self::Settings,
+        shape: Shape,
+    ) -> Result<Option<Self::Pool>> {
+        let _ = (device, settings, shape);
         Ok(None)
     }
 
-    /// A receiver for so many peers, without any yet.
-    fn receiver(
-        device: &Device,
-        config: &Self::Config,
-        peers: u32,
-        pool: Option<&SharedPool>,
-    ) -> Result<Self::Receiver, ConnectError>;
+    /// Bytes of memory that such buffers have.
+    fn pool_bytes(pool: &Self::Pool) -> u64 {
+        let _ = pool;
+        0
+    }
 
-    /// A new sender to a receiver of this process.
-    fn join(
-        receiver: &mut Self::Receiver,
-        pool: Option<&SharedPool>,
+    /// The library's configuration.
+    fn config(settings: &Self::Settings) -> &Self::Config;
+
+    /// What sends through a half of the library's.
+    fn send_end(sender: Self::Sender, device: &Device, settings: &Self::Settings) -> Self::SendEnd;
+
+    /// What receives through a half of the library's, of so many peers.
+    fn recv_end(
+        receiver: Self::Receiver,
         device: &Device,
-        config: &Self::Config,
-    ) -> Result<Self::Sender, ConnectError>;
+        settings: &Self::Settings,
+        peers: u32,
+    ) -> Self::RecvEnd;
+
+    /// The library's half.
+    fn receiver_of(end: &mut Self::RecvEnd) -> &mut Self::Receiver;
 
     /// Measures one connection with ends that several threads share.
     fn crowd(
         device: &Device,
-        config: &Self::Config,
+        config: &Self::Settings,
         crowd: Crowd,
         load: &Load,
     ) -> Result<Measured> {
         let _ = (device, config, crowd, load);
-        bail!("no end of {} is shared by several threads", Self::NAME)
+        bail!("no end of {} is shared by several threads", Self::WORD)
+    }
+
+    /// Both ends' halves, at this end of a connection.
+    fn duplex(made: Connection<Self>, device: &Device, settings: &Self::Settings) -> Duplex<Self> {
+        let sender = Self::send_end(made.sender, device, settings);
+        Duplex { sender, receiver: Self::recv_end(made.receiver, device, settings, 1) }
+    }
+
+    /// A receiver for so many peers, without any yet.
+    fn new_receiver(
+        device: &Device,
+        settings: &Self::Settings,
+        peers: u32,
+        pool: Option<&Self::Pool>,
+    ) -> Result<Self::RecvEnd, ConnectError> {
+        let made = rdma_conn::receiver_shared::<Self>(device, Self::config(settings), peers, pool)?;
+        Ok(Self::recv_end(made, device, settings, peers))
+    }
+
+    /// A new sender to a receiver of this process.
+    fn join(
+        end: &mut Self::RecvEnd,
+        pool: Option<&Self::Pool>,
+        device: &Device,
+        settings: &Self::Settings,
+    ) -> Result<Self::SendEnd, ConnectError> {
+        let (receiver, config) = (Self::receiver_of(end), Self::config(settings));
+        let sender = rdma_conn::join_shared::<Self>(receiver, pool, device, device, config)?;
+        Ok(Self::send_end(sender, device, settings))
     }
 
     /// Both ends of a connection that goes both ways.
-    fn pair(device: &Device, config: &Self::Config) -> Result<(Duplex<Self>, Duplex<Self>)>;
+    fn pair(device: &Device, settings: &Self::Settings) -> Result<(Duplex<Self>, Duplex<Self>)> {
+        let (near, far) = rdma_conn::pair::<Self>(device, device, Self::config(settings))?;
+        Ok((Self::duplex(near, device, settings), Self::duplex(far, device, settings)))
+    }
 
-    /// Connects to whoever listens at the other end of `stream`; this end sends only.
+    /// Connects to the listening end of `stream`; this end sends only.
     fn connect_sender(
         stream: &mut TcpStream,
         device: &Device,
-        config: &Self::Config,
+        settings: &Self::Settings,
         application: &[u8],
-    ) -> Result<Self::Sender, ConnectError>;
+    ) -> Result<Self::SendEnd, ConnectError> {
+        let config = Self::config(settings);
+        let sender =
+            rdma_conn::connect_sender_over::<Self, _>(stream, device, config, application)?;
+        Ok(Self::send_end(sender, device, settings))
+    }
 
     /// As [`connect_sender`](Kind::connect_sender), both ways.
     fn connect(
         stream: &mut TcpStream,
         device: &Device,
-        config: &Self::Config,
+        settings: &Self::Settings,
         application: &[u8],
-    ) -> Result<Duplex<Self>, ConnectError>;
+    ) -> Result<Duplex<Self>, ConnectError> {
+        let config = Self::config(settings);
+        let made = rdma_conn::connect_over::<Self, _>(stream, device, config, application)?;
+        Ok(Self::duplex(made, device, settings))
+    }
 
     /// Accepts a connection that goes both ways.
     fn accept(
         incoming: Incoming<Self>,
         device: &Device,
-        config: &Self::Config,
-    ) -> Result<Duplex<Self>, ConnectError>;
+        settings: &Self::Settings,
+    ) -> Result<Duplex<Self>, ConnectError> {
+        let made = incoming.accept(device, Self::config(settings))?;
+        Ok(Self::duplex(made, device, settings))
+    }
 
-    /// Accepts one more peer of `receiver`.
+    /// Accepts one more peer of a receiver.
     fn accept_into(
         incoming: Incoming<Self>,
-        receiver: &mut Self::Receiver,
-        pool: Option<&SharedPool>,
+        end: &mut Self::RecvEnd,
+        pool: Option<&Self::Pool>,
         device: &Device,
-        config: &Self::Config,
-    ) -> Result<(), ConnectError>;
+        settings: &Self::Settings,
+    ) -> Result<(), ConnectError> {
+        let (receiver, config) = (Self::receiver_of(end), Self::config(settings));
+        incoming.accept_into_shared(receiver, pool, device, config).map(drop)
+    }
 }
 
 /// Both halves of one end.
 pub(crate) struct Duplex<K: Kind> {
-    pub(crate) sender: K::Sender,
-    pub(crate) receiver: K::Receiver,
+    pub(crate) sender: K::SendEnd,
+    pub(crate) receiver: K::RecvEnd,
 }
 
 impl<K: Kind> Duplex<K> {
@@ -273,24 +258,55 @@ impl<K: Kind> Duplex<K> {
     }
 }
 
-/// What a connecting end wants of the other one, as a part of the session's parameters.
-pub(crate) trait Wish:
-    Serialize + DeserializeOwned + Clone + PartialEq + std::fmt::Debug + Send + Sync
-{
-    /// Refuses what nobody may ask for.
-    fn check(&self, size: u32) -> Result<()>;
+/// The settings for messages of `size` bytes: what was asked for, and what suits.
+pub(crate) fn config<K: Kind>(
+    common: &Common,
+    args: &ConnectionArgs,
+    purpose: Purpose,
+    size: u32,
+) -> K::Settings {
+    let mut config = K::base(args, purpose, size);
+    settings::set_given(K::SETTINGS, &mut config, &args.given);
+    let mut config = K::suit(config, args, purpose, size);
+    let (wait, transport) = K::common(&mut config);
+    *wait = args.wait.strategy();
+    transport.gid_index = common.gid_index;
+    config
+}
 
-    /// Bytes that this end makes room for: for so many senders, with so many shared
-    /// buffers, and messages that go back or do not.
-    fn room(&self, senders: u32, shared: Option<u32>, back: bool) -> Room;
+/// The listening end's settings for what the connecting end has told.
+///
+/// # Errors
+/// These are not the settings of such a connection.
+pub(crate) fn hosted<K: Kind>(
+    common: &Common,
+    args: &ConnectionArgs,
+    purpose: Purpose,
+    size: u32,
+    terms: &Terms,
+) -> Result<K::Settings> {
+    let mut config = config::<K>(common, args, purpose, size);
+    set_terms::<K>(&mut config, terms)?;
+    K::fit(&mut config);
+    Ok(config)
+}
 
-    /// The settings by name, so that two can be compared.
-    fn flags(&self, purpose: Purpose) -> Vec<Flag>;
+/// What the connecting end has told of its settings, beside what suits messages of `size` bytes.
+///
+/// # Errors
+/// These are not the settings of such a connection.
+pub(crate) fn told<K: Kind>(size: u32, terms: &Terms) -> Result<K::Settings> {
+    let mut config = K::base(&ConnectionArgs::default(), Purpose::Throughput, size);
+    set_terms::<K>(&mut config, terms)?;
+    Ok(config)
+}
 
-    /// The preset that was asked for, if there are any.
-    fn preset(&self) -> Option<&str> {
-        None
-    }
+/// Where what the connecting end tells cannot be understood.
+pub(crate) const OTHER_VERSION: &str =
+    "the connecting end is another version of rdma-conn: run the same one at both ends";
+
+fn set_terms<K: Kind>(config: &mut K::Settings, terms: &Terms) -> Result<()> {
+    settings::set_terms(K::SETTINGS, config, terms).context(OTHER_VERSION)
 }
 
 /// Memory that a session takes.
@@ -341,6 +357,31 @@ pub(crate) trait Sending: Send {
     fn work(&self) -> Work;
 }
 
+/// What a sending half of the library does for [`Sending`] by itself.
+macro_rules! by_half {
+    ($($half:ident)?) => {
+        #[inline]
+        fn send(&mut self, message: &[u8]) -> Result<()> {
+            rdma_conn::SendHalf::send(&mut (*self)$(.$half)?, message)?;
+            Ok(())
+        }
+
+        #[inline]
+        fn flush(&mut self) -> Result<()> {
+            Ok(rdma_conn::SendHalf::flush(&mut (*self)$(.$half)?)?)
+        }
+
+        fn wait_all(&mut self) -> Result<()> {
+            Ok(rdma_conn::SendHalf::wait_all(&mut (*self)$(.$half)?)?)
+        }
+
+        fn close(self) -> Result<()> {
+            Ok(rdma_conn::SendHalf::close(self$(.$half)?)?)
+        }
+    };
+}
+use by_half;
+
 /// What came of looking for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
@@ -373,22 +414,24 @@ pub(crate) trait Receiving: Send {
 
 #[cfg(test)]
 mod tests {
+    use rdma_conn::conn_core::handshake::ProtocolId;
+
     use super::*;
 
-    #[test]
-    fn names_and_numbers_are_each_ones_own() {
-        for (at, one) in Protocol::ALL.iter().enumerate() {
-            assert_eq!(Protocol::named(one.name()), Some(*one));
-            let others = &Protocol::ALL[at + 1..];
-            assert!(others.iter().all(|other| other.number() != one.number()), "{one:?}");
+    struct Number;
+
+    impl With for Number {
+        type Out = ProtocolId;
+
+        fn with<K: Kind>(self) -> ProtocolId {
+            K::ID
         }
-        assert_eq!(Protocol::named("telepathy"), None);
     }
 
     #[test]
-    fn a_flag_of_another_connection_is_refused_with_that_ones_name() {
-        Protocol::SendRecv.check_flags(&["--unacked", "--srq"]).unwrap();
-        let says = Protocol::SendRecv.check_flags(&["--telepathy"]).unwrap_err().to_string();
-        assert_eq!(says, "--telepathy means nothing to send-recv: leave it out");
+    fn a_name_leads_to_the_connection_of_its_number() {
+        for one in Protocol::ALL {
+            assert_eq!(one.number(), one.with(Number));
+        }
     }
 }

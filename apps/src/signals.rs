@@ -1,15 +1,174 @@
 //! Signals that ask for an end.
+//!
+//! A measurement ends early, as if its time were over: both ends settle what has arrived, results so
+//! far are printed, and the other end is told why. What does not end so within [`GRACE`], or at a
+//! second signal, ends at once, and so does what has nothing to settle ([`OnSignal`]). The exit
+//! status is 128 and the signal's number, as a shell has it.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+/// How long work that was interrupted may take to come to its end.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The signal that has come; 0 while there is none.
+static CAME: AtomicI32 = AtomicI32::new(0);
+
+/// What a signal does to a measurement.
+#[derive(Debug, PartialEq, Eq)]
+enum OnSignal {
+    /// The measurement ends by itself, within [`GRACE`].
+    Settle,
+    /// The process prints these results and exits: nothing else would come of waiting.
+    Exit { results: String, until_first: bool },
+}
+
+/// What a signal does at the moment.
+static ON_SIGNAL: Mutex<OnSignal> = Mutex::new(OnSignal::Settle);
+
+fn on_signal() -> MutexGuard<'static, OnSignal> {
+    // Each value of it is whole: a panic elsewhere leaves none half-written.
+    ON_SIGNAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a signal print `results` and exit from now on, until [`first_message`] or [`settles`]: for
+/// a round of which no message has arrived.
+pub(crate) fn exits_before_first_message(results: String) {
+    *on_signal() = OnSignal::Exit { results, until_first: true };
+}
+
+/// Has a signal print `results` and exit from now on, until [`settles`]: for a round that is not a
+/// result unless it is whole.
+pub(crate) fn exits_with(results: String) {
+    *on_signal() = OnSignal::Exit { results, until_first: false };
+}
+
+/// The first message of a round has arrived: a part of the round is a result.
+pub(crate) fn first_message() {
+    let mut now = on_signal();
+    if matches!(*now, OnSignal::Exit { until_first: true, .. }) {
+        *now = OnSignal::Settle;
+    }
+}
+
+/// Has a measurement end by itself at a signal.
+pub(crate) fn settles() {
+    *on_signal() = OnSignal::Settle;
+}
+
+/// Waits for other processes, by a call that does not look for signals: a signal exits at once.
+///
+/// # Errors
+/// A signal had come before.
+pub(crate) fn wait_for_others<T>(wait: impl FnOnce() -> T) -> Result<T, Interrupted> {
+    exits_with(String::new());
+    let _settles = Settles;
+    match interrupted() {
+        Some(interrupted) => Err(interrupted),
+        None => Ok(wait()),
+    }
+}
+
+/// Ends what [`wait_for_others`] has begun.
+struct Settles;
+
+impl Drop for Settles {
+    fn drop(&mut self) {
+        settles();
+    }
+}
+
+/// A signal has asked for an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{SAYS}{}", name(self.0))]
+pub(crate) struct Interrupted(i32);
+
+impl Interrupted {
+    /// By the signal of this name.
+    pub(crate) fn of(name: &str) -> Interrupted {
+        Interrupted(number(name))
+    }
+
+    /// As a shell has it.
+    pub(crate) fn exit_status(self) -> i32 {
+        128 + self.0
+    }
+}
+
+/// How an end says that a signal has ended it.
+const SAYS: &str = "interrupted by ";
+
+/// The signal that has asked for an end, if one has.
+pub(crate) fn interrupted() -> Option<Interrupted> {
+    // Relaxed: it orders nothing.
+    Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(Interrupted)
+}
+
+/// Whether a signal has asked for an end: for loops, to look often.
+#[inline]
+pub(crate) fn is_interrupted() -> bool {
+    CAME.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a failure is that a signal has ended this end, or the other one.
+pub(crate) fn is_interruption(failure: &anyhow::Error) -> bool {
+    let others = format!("the other end: {SAYS}");
+    failure.is::<Interrupted>() || failure.to_string().starts_with(&others)
+}
+
+/// Has measurements end early at a signal.
+pub(crate) fn end_early() -> Result<()> {
+    let mut came = false;
+    watch(move |signal| {
+        let interrupted = Interrupted(number(signal));
+        // Under the lock: a wait either sees that a signal has come, or is ended here.
+        let now = on_signal();
+        CAME.store(interrupted.0, Ordering::Relaxed);
+        if let OnSignal::Exit { results, .. } = &*now {
+            if !results.is_empty() {
+                crate::outcome::say(format_args!("{results}"));
+            }
+            remark!("rdma-conn: {interrupted}");
+            std::process::exit(interrupted.exit_status());
+        }
+        drop(now);
+        if std::mem::replace(&mut came, true) {
+            std::process::exit(interrupted.exit_status());
+        }
+        std::thread::spawn(move || {
+            std::thread::sleep(GRACE);
+            remark!("rdma-conn: {interrupted}; what was under way has not ended in {GRACE:?}");
+            std::process::exit(interrupted.exit_status());
+        });
+    })
+}
+
+/// The signals that ask for an end.
+const ALL: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
+
+fn name(signal: i32) -> &'static str {
+    ALL.iter().find(|(known, _)| *known == signal).map_or("a signal", |(_, name)| name)
+}
+
+fn number(name: &str) -> i32 {
+    ALL.iter().find(|(_, known)| *known == name).map_or(SIGTERM, |(signal, _)| *signal)
+}
+
+/// The exit status of a process that the signal of this name has ended.
+pub(crate) fn exit_status(name: &str) -> i32 {
+    Interrupted(number(name)).exit_status()
+}
+
 /// Has `act` be called with the name of each signal that asks for an end. What was ignored when this
 /// process began stays so: a hang-up (`nohup`), Ctrl-C in the background of a script.
 pub(crate) fn watch(mut act: impl FnMut(&'static str) + Send + 'static) -> Result<()> {
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |text| ignored(&text));
-    let all = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
-    let heard: Vec<_> = all.into_iter().filter(|(signal, _)| !has(ignored, *signal)).collect();
+    let heard: Vec<_> = ALL.into_iter().filter(|(signal, _)| !has(ignored, *signal)).collect();
     let signals = Signals::new(heard.iter().map(|(signal, _)| signal));
     let mut signals = signals.context("no way to hear of signals")?;
     let wait = move || {

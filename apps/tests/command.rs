@@ -55,7 +55,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--protocol", "buffered-read", "--sending-threads", "1025"], "1 to 1024"),
         (&["bench", "--protocol", "buffered-write", "--reads", "4"], "--protocol buffered-read"),
         (&["bench", "--protocol", "buffered-write", "--tail", "told"], "told"),
-        (&["bench", "--protocol", "buffered-write", "--recv-window", "0"], "--recv-window 0"),
+        (&["bench", "--protocol", "buffered-write", "--recv-depth", "0"], "--recv-depth 0"),
         (&["bench", "--protocol", "buffered-read", "--tail", "written"], "--tail"),
         (&["bench", "--op", "write", "--tail", "written"], "--tail"),
         (&["pipe"], "--listen ADDRESS"),
@@ -63,20 +63,45 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["pipe", "--connect", "127.0.0.1:1", "--size", "0"], "at least 1"),
         (&["pipe", "--connect", "127.0.0.1:1", "--reads", "0"], "--reads 0"),
         (&["pipe", "--listen", "127.0.0.1:0", "--connect", "127.0.0.1:1"], "--connect"),
-        (&["multicast", "--members", "1"], "2 to 16 members"),
-        (&["multicast", "--members", "17"], "2 to 16 members"),
-        (&["multicast", "--members", "0"], "2 to 16 members"),
-        (&["multicast", "--senders", "4"], "somebody sends"),
+        (&["multicast", "--members", "1"], "--members 1: it may be 2 to 16"),
+        (&["multicast", "--members", "17"], "--members 17: it may be 2 to 16"),
+        (&["multicast", "--members", "300"], "--members 300: it may be 2 to 16"),
+        (&["multicast", "--members", "few"], "--members few: it may be a whole number"),
+        (&["multicast", "--senders", "4"], "--senders 4: it may be 1 to --members (3)"),
+        (&["multicast", "--senders", "0"], "--senders 0: it may be 1 to --members (3)"),
+        (&["multicast", "--size", "1G"], "--size 1073741824: with --window 1000 it may be up to"),
+        (&["multicast", "--window", "0"], "--window 0: it may be 1 to 1048576"),
+        (&["multicast", "--ring", "300000"], "--ring 300000: it may be a power of two"),
+        (&["devices", "--device", "soft0@5ms"], "soft0@5ms: the distance may be"),
+        (&["bench", "--device", "soft0@5ms"], "us or ns, up to 10000000us: soft0@5000us"),
+        (&["pingpong", "--device", "soft0@5"], ": soft0@5us"),
+        (&["devices", "--device", "soft0@99999999999us"], ": soft0@10000000us"),
+        (&["devices", "--device", "soft0@"], ": soft0@5us"),
+        (&["copy", "--listen", "127.0.0.1:0", "--into", "Cargo.toml"], "it is no directory"),
+        (&["copy", "--listen", "127.0.0.1:0", "--into", "Cargo.toml/x"], "choose another --into"),
+        (&["bench", "--senders", "2000", "--size", "16"], "--senders 2000: it may be 1 to 1024"),
+        (&["bench", "--threads", "2000", "--size", "16"], "--threads 2000: it may be 1 to 1024"),
+        (&["bench", "--op", "send", "--qps", "2000"], "--qps 2000: it may be 1 to 1024"),
+        (&["bench", "--op", "send", "--unacked", "0"], "--unacked 0: it may be 1 to 16384"),
+        (&["bench", "--unacked", "4000000000"], "--unacked 4000000000: it may be 1 to 16384"),
+        (
+            &["bench", "--protocol", "direct-read", "--unacked", "0"],
+            "--unacked 0: it may be 1 to 16384",
+        ),
+        (
+            &["bench", "--protocol", "buffered-write", "--ring-bytes", "3"],
+            "--ring-bytes 3: it may be a power of two, 4096 to 4294967296",
+        ),
         (&["multicast", "--slow", "9", "--messages", "9"], "cannot be used with"),
-        (&["multicast", "--flush-every", "0"], "1.."),
-        (&["multicast", "--window", "10", "--push", "every:11"], "1 to the window, 10"),
-        (&["multicast", "--ring", "64k"], "it has 65536"),
+        (&["multicast", "--flush-every", "0"], "--flush-every 0: it may be 1 or more"),
+        (&["multicast", "--window", "10", "--push", "every:11"], "1 to --window (10)"),
+        (&["multicast", "--ring", "64k"], "needs 112064 bytes: give a larger --ring (131072)"),
         (&["multicast", "--push", "sometimes"], "opportunistic-null"),
         (&["bench", "--size", "-1"], "-1"),
         (&["bench", "--unacked", "0", "--size", "16"], "unacked"),
         (&["bench", "--unacked", "4", "--batch", "5", "--size", "16"], "1 to --unacked (4)"),
-        (&["bench", "--recv-window", "0", "--size", "16"], "--recv-window"),
-        (&["bench", "--recv-window", "99999", "--size", "16"], "--recv-window 99999"),
+        (&["bench", "--recv-depth", "0", "--size", "16"], "--recv-depth"),
+        (&["bench", "--recv-depth", "99999", "--size", "16"], "--recv-depth 99999"),
         (&["bench", "--poll-batch", "0", "--size", "16"], "--poll-batch 0"),
         (&["bench", "--pack", "7", "--size", "16"], "--pack 7"),
         (&["bench", "--size", "2G"], "--size 2147483648: it may be up to 1073741824"),
@@ -106,7 +131,17 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
             "1 is too few",
         ),
         (&["bench", "--input", "/nonexistent"], "/nonexistent"),
-        (&["bench", "--input", "/"], "not a file"),
+        (&["bench", "--input", "/"], "--input /: not a regular file"),
+        (&["bench", "--input", "/dev/null"], "--input /dev/null: not a regular file"),
+        (&["bench", "--input", "/no/such"], "--input /no/such: No such file"),
+        (&["bench", "--faults", "loss=0.1"], "--faults needs --op"),
+        (&["bench", "--seconds", "-1"], "--seconds -1: a number of seconds from 0.01 to 86400"),
+        (&["bench", "--size", "16,,32"], "--size '': bytes"),
+        (
+            &["bench", "--cpu", "0-1023", "--size", "16"],
+            "--cpu 0-1023: this process may not run on ",
+        ),
+        (&["multicast", "--connect", "::1", "--size", "5"], "--size: the leader decides it"),
         (&["bench", "--input", "x", "--messages", "5"], "--messages"),
         (&["bench", "--input", "x", "--srq"], "--srq"),
         (&["bench", "--input", "x", "--single-receiver"], "--single-receiver"),
@@ -121,6 +156,22 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
     for (args, says) in cases {
         assert_refused(args, 2, says);
     }
+}
+
+#[test]
+fn each_shell_has_a_completion_script() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        let output = command.args(["completions", shell]).output().unwrap();
+        assert!(output.status.success(), "{shell}: {}", text(&output.stderr));
+        let script = text(&output.stdout);
+        for word in ["rdma-conn", "multicast", "single-receiver", "buffered-read"] {
+            assert!(script.contains(word), "{shell}: {word} is missing");
+        }
+    }
+    assert_refused(&["completions", "csh"], 2, "csh");
+    // A device and results are of no concern to it.
+    assert_refused(&["completions", "bash"], 2, "--device: completions opens no device");
 }
 
 #[test]
@@ -215,7 +266,7 @@ fn bench_prints_one_object_in_every_mode() {
         (&["--wait", "block"], 1, &[]),
         (&["--wait", "spin"], 1, &[]),
         (&["--inline", "0"], 1, &[]),
-        (&["--recv-window", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_window", Is(2))]),
+        (&["--recv-depth", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_depth", Is(2))]),
     ];
     for (mode, senders, fields) in modes {
         let messages = (20_000 / senders).to_string();
@@ -297,6 +348,84 @@ fn pingpong_prints_quantiles() {
             assert_eq!(line["messages"], 600);
         }
     }
+}
+
+#[test]
+fn rounds_share_a_run_and_show_how_far_they_lie_apart() {
+    let commands: [&[&str]; 8] = [
+        &["multicast", "--size", "16", "--messages", "3001"],
+        &["multicast", "--size", "16", "--seconds", "0.1"],
+        &["bench", "--size", "16", "--messages", "3001"],
+        &["bench", "--size", "16", "--messages", "3001", "--protocol", "buffered-write"],
+        &["bench", "--size", "16", "--messages", "3001", "--op", "send"],
+        &["pingpong", "--size", "16", "--iterations", "301"],
+        &["pingpong", "--size", "16", "--iterations", "301", "--op", "write-imm"],
+        &["bench", "--size", "16", "--seconds", "0.1"],
+    ];
+    for command in commands {
+        for (flags, rounds) in [(&[][..], 3), (&["--rounds", "1"], 1), (&["--rounds", "4"], 4)] {
+            let line = one(&[command, flags].concat());
+            assert_eq!(line["rounds"], rounds, "{command:?}: {line}");
+            let all =
+                match command.iter().find_map(|arg| arg.parse::<u64>().ok().filter(|n| *n > 16)) {
+                    Some(n) if command[0] == "pingpong" => 2 * n,
+                    Some(n) => n,
+                    None => line["messages"].as_u64().unwrap(),
+                };
+            assert_eq!(line["messages"], all, "{command:?}: {line}");
+            let key = if command[0] == "pingpong" { "latency_ns_p50" } else { "messages_per_s" };
+            let figure =
+                |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+            let [least, most] = ["min", "max"].map(|end| figure(&format!("{key}_{end}")));
+            assert!(least <= figure(key) && figure(key) <= most, "{command:?}: {line}");
+            assert!(rounds > 1 || least == most, "{command:?}: {line}");
+        }
+    }
+    // A round has a message at least.
+    assert_eq!(one(&["bench", "--size", "16", "--messages", "2"])["rounds"], 2);
+    let few = ["bench", "--rounds", "5", "--messages", "3"];
+    assert_refused(&few, 2, "--rounds 5: each round has one at least of --messages 3");
+    let few = ["bench", "--op", "send", "--rounds", "5", "--messages", "3"];
+    assert_refused(&few, 2, "--rounds 5: each round has one at least of --messages 3");
+    let few = ["pingpong", "--rounds", "5", "--iterations", "3"];
+    assert_refused(&few, 2, "--rounds 5: each round has one at least of --iterations 3");
+    let few = ["multicast", "--rounds", "5", "--messages", "3"];
+    assert_refused(&few, 2, "--rounds 5: each round has one at least of --messages 3");
+    assert_refused(&["bench", "--rounds", "0"], 2, "--rounds 0: it may be 1 to 1000");
+    assert_eq!(one(&["multicast", "--messages", "2"])["rounds"], 2);
+    assert_refused(&["bench", "--rounds", "2", "--input", "x"], 2, "--input sends a file once");
+    let group = ["multicast", "--rounds", "2", "--listen", "127.0.0.1:0"];
+    assert_refused(&group, 2, "--rounds 2: members in several processes meet for one round");
+}
+
+#[test]
+fn threads_run_on_the_processors_that_are_listed() {
+    let line = one(&["bench", "--size", "16", "--messages", "3000", "--cpu", "0"]);
+    assert_eq!((&line["cpu"], &line["messages"]), (&"0".into(), &3000.into()));
+    assert_eq!(
+        one(&["pingpong", "--size", "16", "--iterations", "30", "--cpu", "0"])["messages"],
+        60
+    );
+    one(&["pingpong", "--size", "16", "--iterations", "30", "--cpu", "0", "--op", "send"]);
+    for command in [
+        &["pingpong", "--size", "16", "--iterations", "30"][..],
+        &["bench", "--size", "16", "--messages", "30", "--op", "send"],
+        &["multicast", "--messages", "30"],
+        &["bench", "--input", "Cargo.toml"],
+    ] {
+        assert_eq!(one(&[command, &["--cpu", "0"]].concat())["cpu"], "0", "{command:?}");
+    }
+    for command in ["pipe", "copy", "multicast"] {
+        let help = run(&[command, "--help"]);
+        let words = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("All threads of pipe, copy and multicast share the whole list"));
+    }
+    assert_refused(
+        &["bench", "--size", "16", "--cpu", "1023"],
+        2,
+        "may not run on 1023: it may on 0",
+    );
+    assert_refused(&["bench", "--cpu", "first"], 2, "--cpu first: it may be processors' numbers");
 }
 
 /// Each end leaves when it knows that its last message has arrived.
@@ -383,11 +512,43 @@ fn results_of_other_settings_have_a_table_of_their_own() {
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     let rings: Vec<&&str> = lines.iter().filter(|line| line.contains("a ring of ")).collect();
     assert_eq!(rings.len(), 2, "{lines:#?}");
-    assert!(rings[0].contains(" 1024 KiB") && rings[1].contains(" 4096 KiB"), "{rings:?}");
+    assert!(rings[0].contains(" 1 MiB") && rings[1].contains(" 4 MiB"), "{rings:?}");
     assert_eq!(lines.iter().filter(|line| line.contains("messages/s")).count(), 2, "{lines:#?}");
 }
 
-/// Who reads the help of a command finds nothing of others, and what holds where nothing is said.
+/// Where standard output is no terminal, tables and their titles have 80 columns at most.
+#[test]
+fn tables_fit_80_columns_and_name_the_protocol() {
+    for command in [
+        &["bench", "--size", "16,65536", "--messages", "300"][..],
+        &["bench", "--size", "16", "--messages", "300", "--op", "send"],
+        &["bench", "--size", "16", "--messages", "300", "--op", "send", "--transport", "ud"],
+        &["bench", "--size", "16", "--messages", "300", "--protocol", "buffered-read"],
+        &["bench", "--size", "16", "--messages", "300", "--protocol", "direct-read"],
+        &["pingpong", "--size", "16,65536", "--iterations", "30"],
+        &["pingpong", "--size", "16", "--iterations", "30", "--op", "send"],
+        &["multicast", "--messages", "300", "--push", "every:1,opportunistic-null"],
+        &["multicast", "--senders", "2", "--slow", "1000", "--seconds", "0.05"],
+    ] {
+        let output = run(command);
+        assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let name = command.iter().skip_while(|arg| **arg != "--protocol").nth(1);
+        let name = match (command[0], command.contains(&"--op"), name) {
+            ("multicast", ..) => "multicast",
+            (_, true, _) => "raw-send",
+            (_, _, name) => name.copied().unwrap_or("send-recv"),
+        };
+        assert!(said.lines().next().unwrap().contains(name), "{command:?}: {said}");
+        assert!(!said.contains("1 senders"), "{said}");
+        for line in said.lines() {
+            assert!(line.chars().count() <= 80, "{command:?}: {said}");
+        }
+        assert_eq!(said.contains("64 KiB"), command.contains(&"16,65536"), "{said}");
+    }
+}
+
+/// The help of a command says nothing of other commands, and names the defaults.
 #[test]
 fn help_speaks_of_the_commands_own_flags_and_of_defaults() {
     let help = |command: &str| text(&run(&[command, "--help"]).stdout).to_owned();
@@ -414,7 +575,8 @@ fn a_closed_standard_output_is_no_panic() {
 
 #[test]
 fn a_slow_sender_is_compared_with_none() {
-    let arguments = "multicast --members 3 --senders 3 --slow 1000 --size 100 --seconds 0.1 --push";
+    let arguments =
+        "multicast --members 3 --senders 3 --slow 1000 --size 100 --seconds 0.1 --rounds 1 --push";
     let policies = "opportunistic,opportunistic-null";
     let lines = json(&arguments.split(' ').chain([policies]).collect::<Vec<_>>());
     assert_eq!(lines.len(), 2);
@@ -438,17 +600,18 @@ fn a_slow_sender_is_compared_with_none() {
 }
 
 #[test]
-fn a_lone_message_waits_for_the_deadline_and_for_nobody_else() {
+fn a_lone_message_waits_for_the_deadline_and_for_no_other_message() {
     let common = ["multicast", "--lone", "--messages", "20", "--deadline-us", "20000"];
     let lines = json(&[&common[..], &["--push", "every:1,every:250,opportunistic"]].concat());
     let p50 = |at: usize| lines[at]["latency_ns_p50"].as_u64().unwrap();
     for line in &lines {
         assert_eq!((&line["lone"], &line["messages"]), (&true.into(), &20.into()));
-        // Each takes as many writes as the formula says, whatever the policy.
-        assert!(line["rdma_ops_per_message"].as_f64().unwrap() >= 10.0, "{line}");
+        // Each takes as many writes as the formula says, whatever the policy. (A member that the
+        // system has held up pushes to show that it lives, and the message goes along.)
+        assert!(line["rdma_ops_per_message"].as_f64().unwrap() >= 9.0, "{line}");
     }
     assert!(p50(1) >= 20_000_000, "what is inhibited waits: {}", lines[1]);
-    assert_eq!(lines[1]["forced_pushes"], 20);
+    assert!((11..=20).contains(&lines[1]["forced_pushes"].as_u64().unwrap()), "{}", lines[1]);
     assert_eq!((&lines[0]["forced_pushes"], &lines[2]["forced_pushes"]), (&0.into(), &0.into()));
 }
 
@@ -475,7 +638,7 @@ fn a_multicast_of_its_own_takes_ten_operations_and_a_batch_shares_them() {
     assert_eq!((&flushed[0]["messages"], &flushed[0]["flush_every"]), (&20000.into(), &50.into()));
 }
 
-/// Whoever reads the lines finds each key in their documentation.
+/// Each key of the lines is in their documentation.
 #[test]
 fn every_key_is_documented() {
     let documentation = include_str!("../../docs/json.md");
@@ -486,6 +649,7 @@ fn every_key_is_documented() {
         &format!("{rings}read --sending-threads 2 --receiving-threads 2 --transfer-thread"),
         &format!("{rings}write --head-threshold 4096"),
         "bench --messages 100 --size 4096 --protocol direct-read",
+        "bench --messages 100 --size 64 --protocol direct-write",
         "bench --messages 100 --size 64 --op send --transport ud --peers 2",
         "pingpong --iterations 10 --size 64",
         "pingpong --iterations 10 --size 64 --op write-imm",
@@ -499,4 +663,33 @@ fn every_key_is_documented() {
             assert!(unknown.is_empty(), "{arguments}: {unknown:?}");
         }
     }
+}
+
+#[test]
+fn a_table_that_is_piped_has_whole_words_and_columns_splits_it() {
+    let group = ["multicast", "--senders", "2", "--slow", "1000", "--seconds", "0.05"];
+    let table = |columns: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        command.args(["--device", &support::device()]).args(group);
+        command.args(["--rounds", "1", "--push", "opportunistic-null"]);
+        let output = command.env("COLUMNS", columns).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).to_owned()
+    };
+    for (columns, parts) in [("", 1), ("200", 1), ("60", 2)] {
+        let table = table(columns);
+        assert_eq!(
+            table.matches("opportunistic-null").count(),
+            parts,
+            "COLUMNS={columns}:\n{table}"
+        );
+    }
+}
+
+#[test]
+fn a_title_names_what_is_turned_off() {
+    let bench = ["bench", "--size", "16", "--messages", "3", "--rounds", "1", "--unacked", "1"];
+    let title = |more: &[&str]| text(&run(&[&bench, more].concat()).stdout).to_owned();
+    assert!(title(&["--no-credits"]).contains("no credits"), "{}", title(&["--no-credits"]));
+    assert!(!title(&[]).contains("no credits"));
 }

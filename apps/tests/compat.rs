@@ -38,7 +38,7 @@ const CASES: [(&[&str], &[&str], u64, u64); 4] = [
     (&["-e", "-n", "200"], &["--iterations", "200"], 4096, 400),
     (
         &["-s", "65536", "-n", "77", "-m", "4096", "-r", "9"],
-        &["--size", "65536", "--iterations", "77", "--mtu", "4096", "--recv-window", "9"],
+        &["--size", "65536", "--iterations", "77", "--mtu", "4096", "--recv-depth", "9"],
         65_536,
         154,
     ),
@@ -63,7 +63,7 @@ fn the_program_is_our_client() {
         assert!(its.status.success(), "{its:#?}");
         assert_iterations(&its.out, messages / 2);
         let line = assert_line(&server.results(), size, messages);
-        assert!(line["latency_ns_p50"].is_null(), "who answers measures no latency: {line}");
+        assert!(line["latency_ns_p50"].is_null(), "the answering end measures no latency: {line}");
     }
 }
 
@@ -84,7 +84,7 @@ fn the_program_is_our_server() {
                 break text(&client.stdout).to_owned();
             }
             let why = text(&client.stderr);
-            assert!(why.contains("nobody listens") && Instant::now() < deadline, "{why}");
+            assert!(why.contains("nothing listens") && Instant::now() < deadline, "{why}");
         };
         let line = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"));
         let line = assert_line(&[line], size, messages);
@@ -111,7 +111,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["--listen", "127.0.0.1:0", "--unacked", "2"], "--unacked"),
         (&["--listen", "127.0.0.1:0", "--op", "send"], "--op"),
         (&["--listen", "nowhere"], "nowhere"),
-        (&["--listen", "127.0.0.1:0", "--recv-window", "99999"], "--recv-window"),
+        (&["--listen", "127.0.0.1:0", "--recv-depth", "99999"], "--recv-depth"),
     ];
     for (more, says) in cases {
         assert_refused(&[&COMPAT[..], more].concat(), 2, says);

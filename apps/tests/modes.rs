@@ -144,7 +144,7 @@ fn a_file_arrives_with_its_checksum() {
 }
 
 #[test]
-fn a_listener_says_once_who_is_missing_and_that_all_are_there() {
+fn a_listener_says_once_how_many_are_missing_and_that_all_are_there() {
     if !connects_processes() {
         return;
     }

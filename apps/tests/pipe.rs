@@ -146,23 +146,24 @@ fn an_end_that_is_interrupted_says_so_at_both() {
         for is_listener in [true, false] {
             let (listener, connector, _input, _reader) = under_way(protocol);
             if is_listener { &listener } else { &connector }.terminate();
-            for end in [listener, connector] {
-                end.ended().assert_failed(1, &says);
+            let statuses = if is_listener { [143, 1] } else { [1, 143] };
+            for (end, status) in [listener, connector].into_iter().zip(statuses) {
+                end.ended().assert_failed(status, &says);
             }
         }
     }
 }
 
 #[test]
-fn who_waits_for_the_other_end_can_be_interrupted() {
+fn an_end_that_waits_for_the_other_one_can_be_interrupted() {
     let (listener, _) = listener(&[], Stdio::piped());
     listener.terminate();
-    listener.ended().assert_failed(1, &["interrupted by SIGTERM before the other end was there"]);
+    listener.ended().assert_failed(143, &["interrupted by SIGTERM before the other end was there"]);
 }
 
-/// Nobody reads what comes out, until nothing more goes in.
+/// The output is not read until nothing more goes in.
 #[test]
-fn who_waits_for_a_slow_reader_can_be_interrupted() {
+fn an_end_that_waits_for_a_slow_reader_can_be_interrupted() {
     if !connects_processes() {
         return;
     }
@@ -180,7 +181,7 @@ fn who_waits_for_a_slow_reader_can_be_interrupted() {
             if is_listener { &listener } else { &connector }.terminate();
             let (first, second) =
                 if is_listener { (listener, connector) } else { (connector, listener) };
-            first.ended().assert_failed(1, &["interrupted by SIGTERM (after", A_PART]);
+            first.ended().assert_failed(143, &["interrupted by SIGTERM (after", A_PART]);
             // The other one notices as soon as it is not held up by the reader.
             let drained =
                 std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
@@ -203,7 +204,7 @@ fn a_reader_that_leaves_ends_it_at_both_ends() {
         // the reader, too, until it begins.
         let more = std::thread::spawn(move || while input.write_all(b"one more").is_ok() {});
         for end in [listener, connector] {
-            end.ended().assert_failed(1, &["nobody reads standard output any more", A_PART]);
+            end.ended().assert_failed(1, &["the reader of standard output has gone", A_PART]);
         }
         more.join().unwrap();
     }

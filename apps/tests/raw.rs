@@ -76,7 +76,7 @@ fn bench_of_every_verb_sends_what_it_was_asked_to() {
 /// saved.
 #[test]
 fn two_classes_of_sizes_have_a_shared_receive_queue_each() {
-    let flags = ["--op", "send", "--size", "16,8192", "--recv-window", "64"];
+    let flags = ["--op", "send", "--size", "16,8192", "--recv-depth", "64"];
     let both = |command: &[&str]| {
         json(&[command, &flags, &["--srq-classes", "--unacked", "6", "--qps", "5"]].concat())
     };
@@ -128,7 +128,7 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["pingpong", "--op", "send", "--unacked", "99999"], "--unacked"),
         (&["bench", "--op", "send", "--unacked", "4", "--batch", "5"], "--batch"),
         (&["bench", "--op", "send", "--unacked", "4", "--signal-every", "5"], "--signal-every"),
-        (&["pingpong", "--op", "send", "--recv-window", "1", "--unacked", "2"], "--recv-window"),
+        (&["pingpong", "--op", "send", "--recv-depth", "1", "--unacked", "2"], "--recv-depth"),
         (&["pingpong", "--op", "read", "--signal-every", "2"], "--signal-every"),
         (&["bench", "--op", "send", "--poll-batch", "0"], "--poll-batch"),
         (&["bench", "--op", "send", "--qps", "1025"], "--qps"),

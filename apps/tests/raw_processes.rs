@@ -2,13 +2,14 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 
 mod support;
 
 use support::processes::{Running, connects_processes};
 
-/// What both ends are told, what the connecting one is told besides, and how many lines
-/// both print.
+/// The arguments of both ends, more arguments of the connecting one, and how many lines both
+/// print.
 const SESSIONS: [(&[&str], &[&str], usize); 8] = [
     (&["pingpong", "--op", "send"], &["--size", "1,4096", "--iterations", "30"], 2),
     (
@@ -53,6 +54,32 @@ fn both_ends_print_the_same_results() {
     }
 }
 
+/// The connecting end takes the time, whichever way the bytes go, and tells the other one.
+#[test]
+fn tables_name_the_end_at_which_a_figure_was_taken() {
+    if !connects_processes() {
+        return;
+    }
+    let start = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        Running::new(command.args(["--device", &support::device()]).args(args))
+    };
+    for op in ["send", "read"] {
+        let bench = ["bench", "--op", op];
+        let listener = start(&[&bench[..], &["--listen", "127.0.0.1:0"]].concat());
+        let (listener, address) = Running::listening(listener);
+        let address = address.to_string();
+        let more = ["--messages", "100", "--connect", &address];
+        let connected = start(&[&bench[..], &more].concat()).ended();
+        for (ended, listens) in [(connected, false), (listener.ended(), true)] {
+            let table = ended.out.join("\n");
+            assert!(ended.status.success() && !table.contains("(sender)"), "{ended:?}");
+            assert!(table.contains("(connecting"), "{table}");
+            assert_eq!(table.contains("(listening"), listens, "{table}");
+        }
+    }
+}
+
 #[test]
 fn a_listener_refuses_strangers_and_goes_on() {
     if !connects_processes() {
@@ -65,12 +92,12 @@ fn a_listener_refuses_strangers_and_goes_on() {
     let address = address.to_string();
     // A connection of another kind hears so.
     let connection = Running::command(&["bench", "--size", "16", "--connect", &address]);
-    connection.ended().assert_failed_in_one_line(1, &["raw queue pairs"]);
-    // And so does who wants something else than was said here.
+    connection.ended().assert_failed_in_one_line(1, &["the listening end --op"]);
+    // And so does one that wants another operation.
     let other =
         Running::command(&["bench", "--op", "write", "--size", "16", "--connect", &address]);
     other.ended().assert_failed_in_one_line(1, &["--op"]);
-    assert!(listener.wait_for("refused a connection").contains("raw queue pairs"));
+    assert!(listener.wait_for("refused a connection").contains("this end --op"));
     assert!(listener.wait_for("refused a connection").contains("--op"));
     let few = ["--size", "16", "--messages", "10", "--connect", &address];
     let served = Running::command(&[&["bench", "--op", "read"], &few[..]].concat());
@@ -94,6 +121,7 @@ fn a_listener_refuses_other_values_than_its_own() {
         ),
         (&["--no-verify"], &["--size", "16"], "--no-verify off, the listening end on"),
         (&["--qps", "2"], &["--size", "16"], "--qps 1, the listening end 2"),
+        (&["--rounds", "2"], &["--size", "16"], "--rounds 3, the listening end 2"),
         (
             &["--srq-classes", "--size", "16,64"],
             &["--srq-classes", "--size", "16,32"],
@@ -106,8 +134,9 @@ fn a_listener_refuses_other_values_than_its_own() {
         let rest = ["--messages", "10", "--connect", &address];
         let other = Running::command(&[&both[..], there, &rest].concat());
         other.ended().assert_failed_in_one_line(1, &[says]);
-        assert!(listener.wait_for("refused a connection").contains(says), "{says}");
-        // Who says the same is served.
+        let says = says.replace("the listening end", "this end");
+        assert!(listener.wait_for("refused a connection").contains(&says), "{says}");
+        // A peer with the same values is served.
         let like = Running::command(&[&both[..], here, &rest].concat()).results();
         assert_eq!(like.len(), listener.results().len());
     }
@@ -163,7 +192,7 @@ fn what_the_other_process_had_no_receive_for_is_told() {
     }
     let both = ["bench", "--op", "send", "--transport", "uc"];
     let (listener, address) = Running::listener(&both);
-    let more = ["--size", "64", "--messages", "20000", "--unacked", "64", "--recv-window", "1"];
+    let more = ["--size", "64", "--messages", "20000", "--unacked", "64", "--recv-depth", "1"];
     let address = address.to_string();
     let args = [&both[..], &more, &["--connect", &address]].concat();
     for lines in [Running::command(&args).results(), listener.results()] {

@@ -1,4 +1,4 @@
-//! A machine that is not set up: each fault is told in one line that says what to do.
+//! A machine that is not set up: each fault is reported in one line that says what to do.
 
 use std::process::Command;
 
@@ -115,7 +115,7 @@ fn a_link_without_an_address_or_down_is_told_apart() {
         let (listener, address) = Running::listener(&[&on_it, &command[..told]].concat());
         let (address, mut args) = (address.to_string(), [&on_it, command].concat());
         if command.contains(&"--op") {
-            continue; // The listener is told nothing of it.
+            continue; // The listener was started without `--op`.
         }
         args.extend(["--connect", &address]);
         let connector = Running::command(&args);

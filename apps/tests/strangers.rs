@@ -1,5 +1,5 @@
 //! Peers that speak something else, or want something else: refused by name in one line,
-//! and whoever listens goes on.
+//! and the listener goes on.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use support::processes::{
     PATIENCE, PROGRAM, Running, connects_processes, free_port, is_of_the_kernel, rc_pingpong,
 };
 
-/// The languages of the command: what both ends are told, and the connecting end besides.
+/// The languages of the command: the arguments of both ends, and more of the connecting end.
 const LANGUAGES: [(&[&str], &[&str]); 8] = [
     (&["bench"], &["--size", "16", "--messages", "50"]),
     (&["pingpong"], &["--size", "16", "--iterations", "20"]),
@@ -47,7 +47,7 @@ fn say(address: SocketAddr, bytes: &[u8]) {
 }
 
 #[test]
-fn a_listener_refuses_who_speaks_something_else_and_serves_the_next() {
+fn a_listener_refuses_other_protocols_and_serves_the_next_peer() {
     if !connects_processes() {
         return;
     }
@@ -58,7 +58,7 @@ fn a_listener_refuses_who_speaks_something_else_and_serves_the_next() {
             say(address, junk);
             listener.wait_for("refused a connection");
         }
-        // Who goes without a word.
+        // A peer that goes without a word.
         drop(TcpStream::connect(address).unwrap());
         listener.wait_for("refused a connection");
         let address = address.to_string();
@@ -72,7 +72,7 @@ fn a_listener_refuses_who_speaks_something_else_and_serves_the_next() {
 }
 
 #[test]
-fn who_says_nothing_has_time_and_holds_nobody_up() {
+fn a_silent_peer_has_time_and_delays_no_other() {
     if !connects_processes() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_connector_says_that_another_program_has_the_port() {
             drop(stream);
             connector.ended().assert_failed_in_one_line(1, &[&address]);
         }
-        // Port 1 is nobody's.
+        // Nothing listens on port 1.
         let alone = connector(language, "127.0.0.1:1");
         alone.ended().assert_failed_in_one_line(1, &["start the other end with --listen first"]);
     }
@@ -119,7 +119,7 @@ fn rdma_cores_program_is_no_peer_without_compat() {
     }
     for language in LANGUAGES.into_iter().filter(|(both, _)| !both.contains(&PROGRAM)) {
         let (mut listener, address) = Running::listener(language.0);
-        // Whatever it is told it takes for an address, and may then wait for ever.
+        // It takes any reply for an address, and may then wait for ever.
         let _program = Running::new(&mut rc_pingpong(address.port(), &["127.0.0.1"]));
         listener.wait_for("refused a connection");
         let served = connector(language, &address.to_string());
@@ -131,7 +131,7 @@ fn rdma_cores_program_is_no_peer_without_compat() {
         let deadline = Instant::now() + PATIENCE;
         let refused = loop {
             let ended = connector(language, &address).ended();
-            if !ended.err.iter().any(|line| line.contains("nobody listens")) {
+            if !ended.err.iter().any(|line| line.contains("nothing listens")) {
                 break ended;
             }
             assert!(Instant::now() < deadline, "{ended:#?}");
@@ -154,4 +154,48 @@ fn a_port_in_use_is_refused_with_the_reason() {
         let nowhere = Running::command(&[both, &["--listen", "192.0.2.1:0"]].concat());
         nowhere.ended().assert_failed_in_one_line(1, &["this machine has no such address"]);
     }
+}
+
+/// Each end reads what it has itself, and what the other one has.
+#[test]
+fn a_refusal_says_which_end_wants_what() {
+    if !connects_processes() {
+        return;
+    }
+    let read = "the command pipe or --protocol buffered-read";
+    let send = "the command bench, pingpong or --protocol send-recv";
+    let direct = "the command copy or --protocol direct-read";
+    for (listening, connecting, here, there) in [
+        (&["bench"][..], &["bench", "--protocol", "buffered-read"][..], send, read),
+        (&["bench", "--op", "send"], &["bench"], "--op", send),
+        (&["pingpong"], &["pingpong", "--op", "write-imm"], send, "--op"),
+        (&["bench"], &["pingpong"], "bench", "the command pingpong"),
+        (&["bench", "--size", "64"], &["bench", "--size", "16"], "64", "--size 16"),
+        (&["pipe"], &["pipe", "--protocol", "direct-read"], read, direct),
+        (&["pipe"], &["bench"], read, send),
+    ] {
+        let (mut listener, address) = Running::listener(listening);
+        let address = address.to_string();
+        let connector = Running::command(&[connecting, &["--connect", &address]].concat()).ended();
+        let says =
+            [&*format!("{address} refused: this end has {there}, the listening end {here}: ")];
+        connector.assert_failed_in_one_line(1, &says);
+        let refused = listener.wait_for("refused a connection");
+        let says = format!("the connecting end has {there}, this end {here}: ");
+        assert!(refused.contains(&says), "{refused}");
+    }
+}
+
+#[test]
+fn a_leader_that_refuses_a_connection_says_so_as_other_listeners_do() {
+    if !connects_processes() {
+        return;
+    }
+    let mut leader = Running::command(&["multicast", "--listen", "127.0.0.1:0", "--members", "2"]);
+    let said = leader.wait_for("listening on ");
+    let address = said.split(' ').nth(2).unwrap();
+    let ended = Running::command(&["bench", "--connect", address]).ended();
+    ended.assert_failed_in_one_line(1, &["the listening end the command multicast"]);
+    let refused = leader.wait_for("refused");
+    assert!(refused.starts_with("refused a connection: the connecting end has "), "{refused}");
 }

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use rdma_conn::device::{self, Device};
-use rdma_conn::send_recv::{
-    Config, Preset, Receiver, RecvError, SendError, Sender, join, receiver,
-};
-use rdma_conn::verbs_safe::yardstick::{RawLoop, RawLoopConfig};
+use rdma_conn::send_recv::{Config, Preset, Receiver, RecvError, SendError, Sender};
+use rdma_conn::verbs_safe::baseline::{RawLoop, RawLoopConfig};
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, receiver};
 
 use super::{Target, in_turn, line, rate};
 
@@ -21,20 +20,20 @@ pub(crate) fn run() {
     for preset in [Preset::Unbatched, Preset::Batched] {
         let config = Config { message_bytes: SIZE as u32, ..Config::preset(preset) };
         let raw = raw_config(&config);
-        let mut yardstick = RawLoop::new(device.context(), raw).expect("a raw loop");
+        let mut baseline = RawLoop::new(device.context(), raw).expect("a raw loop");
         let (mut near, mut far) = ends(&device, &config);
         let ways: [(&str, Drain); 2] = [("one by one", one_by_one), ("try_recv_each", each)];
         for (way, drain) in ways {
             let (ours, theirs) = in_turn(
                 || nanoseconds(one_thread(&mut near, &mut far, drain)),
-                || nanoseconds(rate(MESSAGES, yardstick.run(MESSAGES).expect("the raw loop runs"))),
+                || nanoseconds(rate(MESSAGES, baseline.run(MESSAGES).expect("the raw loop runs"))),
             );
             let what = format!("{}, one thread, received {way}", preset.name());
             line(&what, ours, theirs, "ns", Target::AtMost(1.3));
         }
         let (ours, theirs) = in_turn(
             || nanoseconds(two_threads(&device, &config)),
-            || nanoseconds(rate(MESSAGES, yardstick.run_two_threads(MESSAGES).expect("it runs"))),
+            || nanoseconds(rate(MESSAGES, baseline.run_two_threads(MESSAGES).expect("it runs"))),
         );
         line(&format!("{}, two threads", preset.name()), ours, theirs, "ns", Target::AtMost(1.3));
     }
@@ -53,14 +52,14 @@ fn raw_config(config: &Config) -> RawLoopConfig {
         signal_every: (config.unacked / 4).clamp(1, 64),
         poll_batch: 32,
         repost_batch: 32,
-        slots: config.recv_window,
+        slots: config.recv_depth,
         inline: true,
     }
 }
 
 fn ends(device: &Device, config: &Config) -> (Sender, Receiver) {
-    let mut far = receiver(device, config, 1, None).expect("a receiver");
-    let near = join(&mut far, device, device, config).expect("a sender");
+    let mut far = receiver::<SendRecv>(device, config, 1).expect("a receiver");
+    let near = join::<SendRecv>(&mut far, device, device, config).expect("a sender");
     (near, far)
 }
 
@@ -120,7 +119,7 @@ pub(crate) fn two_threads(device: &Device, config: &Config) -> f64 {
         scope.spawn(move || {
             let message = [7; SIZE];
             for _ in 0..MESSAGES {
-                near.send_async(&message).expect("sent");
+                near.send(&message).expect("sent");
             }
             near.close().expect("closed");
         });

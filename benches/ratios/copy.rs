@@ -149,7 +149,7 @@ impl Receivers {
             sender.args(["--to", address]);
         }
         let status = sender.arg(path.join("tree")).stdout(Stdio::null()).status();
-        assert!(status.is_ok_and(|status| status.success()), "everybody has got everything");
+        assert!(status.is_ok_and(|status| status.success()), "all receivers have all files");
     }
 }
 
@@ -177,7 +177,7 @@ fn cp(path: &Path, syncs: bool) {
     }
 }
 
-/// Bytes per second that are written by nobody else: to a new file, and to the disk.
+/// Bytes per second that this process alone can write: to a new file, and to the disk.
 fn limit(path: &Path, is_memory: bool) -> f64 {
     let (path, bytes) = (path.join("limit"), vec![7; 1 << 20]);
     let rates = (0..ON_DISK).map(|_| {

@@ -3,7 +3,7 @@
 //! In a virtual machine that changes while it runs: the host moves a virtual processor to
 //! another core, which may share a cache with the other one's, or be the same core, or lie
 //! beyond the cache that cores share. A line of memory takes five times as long then, and
-//! whatever passes through memory has a fraction of its bandwidth, whoever moves it.
+//! a transfer through memory has a fraction of its bandwidth, whichever way it takes.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

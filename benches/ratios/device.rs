@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use rdma_conn::device;
-use rdma_conn::verbs_safe::yardstick::{RawLoop, RawLoopConfig};
+use rdma_conn::verbs_safe::baseline::{RawLoop, RawLoopConfig};
 
 use super::{ROUNDS, Target, in_turn, line, median, rate, ucx};
 

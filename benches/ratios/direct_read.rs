@@ -2,36 +2,35 @@
 //! one process to the other by hand.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use rdma_conn::verbs_safe::yardstick::SharedMessages;
+use rdma_conn::verbs_safe::baseline::SharedMessages;
 
 use super::cores::{as_neighbours, tell_repeated};
 use super::processes::{both_ends, build, on_core, one_process};
 use super::{ROUNDS, Target, line, median, rate, typical_round};
 
 const SIZE: usize = 65_536;
-/// Unacknowledged messages, at both ends, of the connection and of the yardstick.
+/// Unacknowledged messages, at both ends, of the connection and of the baseline.
 const WINDOW: usize = 32;
 const MESSAGES: u64 = 200_000;
 /// A device whose READs take a network's round trip.
 const FAR: &str = "soft0@5us";
-/// The argument that makes this program the other end of the yardstick.
+/// The argument that makes this program the other end of the baseline.
 const OFFER: &str = "--offer-shared-messages";
 
 pub(crate) fn memcpy() {
     println!("Direct Read between two processes on soft0, 64 KiB, {WINDOW} unacknowledged");
     let program = build();
-    let yardstick = Yardstick::new();
     for (ack, target) in [
         ("write", Target::AtLeast(0.8)),
         ("fenced-write", Target::None),
         ("cumulative", Target::None),
     ] {
         let ours = || both_ends(&program, "bench", &flags(ack), "bytes_per_s") / 1e9;
-        let theirs = || yardstick.gigabytes_per_s();
+        let theirs = baseline_gigabytes_per_s;
         let (ours, theirs) = typical_round(as_neighbours(ours), as_neighbours(theirs));
         let fence = if ack == "write" { ", unfenced" } else { "" };
         line(&format!("--ack {ack}{fence} : memcpy"), ours, theirs, "GB/s", target);
@@ -69,58 +68,35 @@ fn flags(ack: &str) -> String {
     )
 }
 
-/// Two processes that share a file in memory.
-struct Yardstick(PathBuf);
-
-impl Yardstick {
-    fn new() -> Yardstick {
-        let name = format!("rdma-conn-ratios-{}", std::process::id());
-        Yardstick(PathBuf::from("/dev/shm").join(name))
-    }
-
-    fn file(path: &PathBuf) -> File {
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false);
-        options.open(path).expect("a file in memory (/dev/shm)")
-    }
-
-    /// Bytes per second that one process copies out of another one's memory.
-    fn gigabytes_per_s(&self) -> f64 {
-        let file = Yardstick::file(&self.0);
-        file.set_len(0).expect("no count is left of the last round");
-        let messages = SharedMessages::new(&file, WINDOW, SIZE).expect("messages");
-        let program = std::env::current_exe().expect("a program knows its path");
-        let mut other = Command::new("taskset");
-        other.args(["-c", "1"]).arg(program).arg(OFFER).arg(&self.0).stdout(Stdio::null());
-        let mut other = other.spawn().expect("taskset (util-linux) starts");
-        let mut into = vec![0; WINDOW * SIZE];
-        let time = on_core(0, || {
-            // It is there with its first message.
-            messages.take(0..1, &mut into);
-            let start = Instant::now();
-            messages.take(1..MESSAGES, &mut into);
-            start.elapsed()
-        });
-        assert!(other.wait().is_ok_and(|status| status.success()), "it was all taken");
-        rate((MESSAGES - 1) * SIZE as u64, time) / 1e9
-    }
+/// Bytes per second that one process copies out of a memory file of another one.
+fn baseline_gigabytes_per_s() -> f64 {
+    let messages = SharedMessages::new(WINDOW, SIZE).expect("messages");
+    let (process, file) = (std::process::id(), messages.as_fd().as_raw_fd());
+    let program = std::env::current_exe().expect("a program knows its path");
+    let mut other = Command::new("taskset");
+    other.args(["-c", "1"]).arg(program).arg(OFFER).arg(format!("/proc/{process}/fd/{file}"));
+    let mut other = other.stdout(Stdio::null()).spawn().expect("taskset (util-linux) starts");
+    let mut into = vec![0; WINDOW * SIZE];
+    let time = on_core(0, || {
+        // It is there with its first message.
+        messages.take(0..1, &mut into);
+        let start = Instant::now();
+        messages.take(1..MESSAGES, &mut into);
+        start.elapsed()
+    });
+    assert!(other.wait().is_ok_and(|status| status.success()), "it was all taken");
+    rate((MESSAGES - 1) * SIZE as u64, time) / 1e9
 }
 
-impl Drop for Yardstick {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Whether this process was to be the other end of the yardstick, and has been.
+/// Whether this process was to be the other end of the baseline, and has been.
 pub(crate) fn has_offered() -> bool {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() != Some(OFFER) {
         return false;
     }
     let path = arguments.next().expect("the file that is shared");
-    let file = Yardstick::file(&PathBuf::from(path));
-    let messages = SharedMessages::new(&file, WINDOW, SIZE).expect("messages");
+    let file = File::options().read(true).write(true).open(path).expect("the other's file");
+    let messages = SharedMessages::open(file.into(), WINDOW, SIZE).expect("messages");
     messages.offer(MESSAGES, WINDOW as u64);
     true
 }

@@ -3,9 +3,10 @@
 
 use std::time::Instant;
 
-use rdma_conn::buffered_write::{Config, Peer, Receiver, RecvError, pair};
+use rdma_conn::buffered_write::{Config, Peer, Receiver, RecvError};
 use rdma_conn::device::{self, Device};
 use rdma_conn::ring::RingShape;
+use rdma_conn::{BufferedWrite, RecvHalf, SendHalf, pair};
 
 use super::{Target, in_turn, line, rate};
 
@@ -23,7 +24,7 @@ pub(crate) fn run() {
     println!("Buffered Write, two threads, GB/s: read in place against copied out of the ring");
     let device = device::soft().expect("soft0 opens");
     for size in [512, 8 << 10, 64 << 10] {
-        // Whoever reads all of it pays for loads of one word at a time.
+        // To read all of it in place takes loads of one word at a time.
         let ways = [
             (Reads::FirstWord, "its first word", Target::AtLeast(1.0)),
             (Reads::All, "all of it", Target::None),
@@ -46,13 +47,14 @@ fn run_with(
 ) -> f64 {
     let ring =
         RingShape { ring_bytes: 1 << 20, message_bytes: size as u32, ..RingShape::default() };
-    let (a, b) = pair(device, device, &Config { ring, ..Config::default() }).expect("a pair");
+    let (a, b) = pair::<BufferedWrite>(device, device, &Config { ring, ..Config::default() })
+        .expect("a pair");
     let (mut sender, mut receiver, messages) = (a.sender, b.receiver, BYTES / size);
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let message = vec![7; size];
             for _ in 0..messages {
-                sender.send_async(&message).expect("sent");
+                sender.send(&message).expect("sent");
             }
             sender.close().expect("closed");
         });

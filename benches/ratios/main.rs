@@ -2,19 +2,22 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
-//! parts run: `connection`, `device`, `shared`, `processes`, `in-place`, `wake`, `rings`
-//! (or one of `rings/small`, `rings/read`, `rings/write`), `ahead` (`ahead/near`, `ahead/far`),
-//! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `copy`, `copy-disk`. UCX's shared memory is the peer where
+//! parts run: `connection`, `device`, `shared`, `processes`, `one-core`, `in-place`, `wake`, `rings`
+//! (or one of `rings/small`, `rings/read`, `rings/write`), `prefetch` (`prefetch/near`, `prefetch/far`),
+//! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `async` (`async/rate`, `async/wake`), `copy`, `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
 #![forbid(unsafe_code)]
 
-mod ahead;
+mod asynchronous;
 mod connection;
 mod copy;
 mod cores;
 mod device;
 mod direct_read;
+mod hand_over;
 mod in_place;
+mod one_core;
+mod prefetch;
 mod processes;
 mod rings;
 mod shared;
@@ -29,20 +32,23 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 18] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
+    ("one-core", one_core::run),
     ("in-place", in_place::run),
     ("wake", wake::run),
     ("rings/small", rings::small),
     ("rings/read", rings::read),
     ("rings/write", rings::write),
-    ("ahead/near", ahead::near),
-    ("ahead/far", ahead::far),
+    ("prefetch/near", prefetch::near),
+    ("prefetch/far", prefetch::far),
     ("direct-read/memcpy", direct_read::memcpy),
     ("direct-read/fence", direct_read::fence),
+    ("async/rate", asynchronous::rates),
+    ("async/wake", asynchronous::wakes),
     ("copy", copy::in_memory),
     ("copy-disk", copy::on_disk),
 ];
@@ -60,11 +66,21 @@ fn main() {
         std::process::exit(2);
     }
     println!("{}; {ROUNDS} rounds each, medians", rdma_conn::build::summary());
+    println!("{}", processor());
     for (name, part) in PARTS {
         if asked.is_empty() || asked.iter().any(|a| names(a, name)) {
             part();
         }
     }
+}
+
+/// The processor that the figures are of, and how many cores of it may be used.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name"));
+    let name = name.map_or("unknown processor", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{name}, cores: {cores}")
 }
 
 /// Whether that is the part's name, or that of what it is a part of.
@@ -100,9 +116,13 @@ fn typical_of(
     mut left: impl FnMut() -> f64,
     mut right: impl FnMut() -> f64,
 ) -> (f64, f64) {
-    let mut rounds: Vec<(f64, f64)> = (0..count).map(|_| (left(), right())).collect();
+    typical((0..count).map(|_| (left(), right())).collect())
+}
+
+/// The round of the median ratio.
+fn typical(mut rounds: Vec<(f64, f64)>) -> (f64, f64) {
     rounds.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
-    rounds[count / 2]
+    rounds[rounds.len() / 2]
 }
 
 /// One line: what it is, both figures, the ratio, and what it should be.

@@ -98,8 +98,19 @@ fn rate(program: &PathBuf, flags: &str) -> f64 {
     both_ends(program, "bench", &flags, "messages_per_s")
 }
 
-/// A figure of a session of two processes.
+/// A figure of a session of two processes, each on a core of its own.
 pub(crate) fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &str) -> f64 {
+    both_ends_on([0, 1], program, command, flags, field)
+}
+
+/// A figure of a session of two processes on these cores.
+pub(crate) fn both_ends_on(
+    cores: [usize; 2],
+    program: &PathBuf,
+    command: &str,
+    flags: &str,
+    field: &str,
+) -> f64 {
     let address = ucx::free_address();
     let flags: Vec<&str> = flags.split(' ').collect();
     // What both ends have to be told; the rest is the connecting one's.
@@ -109,12 +120,12 @@ pub(crate) fn both_ends(program: &PathBuf, command: &str, flags: &str, field: &s
     let listen = [command, "--listen", &address];
     let kind = [told("--op", 2), told("--protocol", 2)].concat();
     let shape = [&kind[..], told("--senders", 2), told("--single-receiver", 1)].concat();
-    let mut listener = end(program, 0, &[&listen[..], &shape].concat());
+    let mut listener = end(program, cores[0], &[&listen[..], &shape].concat());
     let mut tries = 0..TRIES;
     let figure = loop {
         // The listener needs a moment; until then the other end fails at once.
         let connect = [command, "--connect", &address, "--no-verify"];
-        let connector = end(program, 1, &[&connect[..], &flags].concat());
+        let connector = end(program, cores[1], &[&connect[..], &flags].concat());
         let output = connector.wait_with_output().expect("rdma-conn ends");
         if let Some(figure) = number(&String::from_utf8_lossy(&output.stdout), field) {
             break figure;
@@ -138,7 +149,7 @@ pub(crate) fn one_process(program: &Path, command: &str, flags: &str, field: &st
     figure.unwrap_or_else(|| panic!("rdma-conn {command} {flags}: {said}"))
 }
 
-fn end(program: &PathBuf, core: u32, arguments: &[&str]) -> Child {
+fn end(program: &PathBuf, core: usize, arguments: &[&str]) -> Child {
     Command::new("taskset")
         .args(["-c", &core.to_string()])
         .arg(program)
@@ -151,7 +162,7 @@ fn end(program: &PathBuf, core: u32, arguments: &[&str]) -> Child {
 }
 
 /// The number behind a name in a JSON object.
-fn number(json: &str, field: &str) -> Option<f64> {
+pub(crate) fn number(json: &str, field: &str) -> Option<f64> {
     let (_, value) = json.split_once(&format!("\"{field}\":"))?;
     value.split([',', '}']).next()?.trim().parse().ok()
 }

@@ -1,5 +1,6 @@
 //! Buffered Read and Buffered Write between two processes on `soft0`, each pinned to a core,
-//! beside UCX's shared memory, Send/Receive on the same device, and memcpy.
+//! beside UCX's shared memory, Send/Receive on the same device, memcpy, and buffers that are
+//! handed over.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::time::Instant;
 
 use super::cores::{as_neighbours, tell_repeated};
 use super::processes::{TRIPS, both_ends, build, half_trip};
-use super::{Target, line, rate, typical_round, ucx};
+use super::{ROUNDS, Target, hand_over, line, rate, typical, typical_round, ucx};
 
 const SMALL: u64 = 2_000_000;
 /// How long a connection sends.
@@ -45,24 +46,40 @@ pub(crate) fn write() {
     bandwidth("buffered-write", "Buffered Write");
 }
 
+/// What a connection is compared with: its name, the target, and GB/s of a round.
+type Bound<'a> = (&'static str, Target, Box<dyn FnMut() -> f64 + 'a>);
+
 fn bandwidth(protocol: &str, name: &str) {
-    println!("{name}, two processes on soft0 : UCX shared memory, and memcpy");
+    println!("{name}, two processes on soft0 : UCX shared memory, memcpy, and buffers handed over");
     let program = build();
     let has_ucx = has_ucx();
     for size in [8 << 10, 64 << 10] {
         let flags = format!("--protocol {protocol} --size {size}");
-        let ours = || as_neighbours(|| gigabytes(size, rate_of(&program, &flags)));
-        let what = format!("{name}, {size} B");
-        if has_ucx {
-            let messages = (BYTES / size) as u64;
-            let ucx = as_neighbours(|| gigabytes(size, ucx::tag_rate(size, messages)));
-            let (ours, theirs) = typical_round(ours(), ucx);
-            line(&format!("{what} : UCX"), ours, theirs, "GB/s", Target::AtLeast(1.0));
+        let mut ours = as_neighbours(|| gigabytes(size, rate_of(&program, &flags)));
+        let mut bounds = bounds(size, has_ucx);
+        // All of a round in turn, so that each figure is of the same minutes.
+        let rounds: Vec<(f64, Vec<f64>)> = (0..ROUNDS)
+            .map(|_| (ours(), bounds.iter_mut().map(|(_, _, measure)| measure()).collect()))
+            .collect();
+        for (i, (what, target, _)) in bounds.iter().enumerate() {
+            let (ours, theirs) = typical(rounds.iter().map(|(ours, b)| (*ours, b[i])).collect());
+            line(&format!("{name}, {size} B : {what}"), ours, theirs, "GB/s", *target);
         }
-        let (ours, theirs) = typical_round(ours(), memcpy);
-        line(&format!("{what} : memcpy of 2 MiB"), ours, theirs, "GB/s", Target::AtLeast(0.8));
     }
     tell_repeated();
+}
+
+fn bounds(size: usize, has_ucx: bool) -> Vec<Bound<'static>> {
+    let messages = (BYTES / size) as u64;
+    let ucx = as_neighbours(move || gigabytes(size, ucx::tag_rate(size, messages)));
+    let handed = as_neighbours(move || hand_over::gigabytes_per_s(size, messages));
+    let mut bounds: Vec<Bound> = vec![];
+    if has_ucx {
+        bounds.push(("UCX", Target::AtLeast(1.0), Box::new(ucx)));
+    }
+    bounds.push(("memcpy of 2 MiB", Target::AtLeast(0.8), Box::new(memcpy)));
+    bounds.push(("filled, handed over, copied out", Target::None, Box::new(handed)));
+    bounds
 }
 
 fn has_ucx() -> bool {

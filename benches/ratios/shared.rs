@@ -4,15 +4,13 @@
 use std::time::Instant;
 
 use rdma_conn::device::{self, Device};
-use rdma_conn::send_recv::{
-    Config, Preset, Receiver, Reposting, Sender, SharedConfig, SharedPool, join, join_shared,
-    receiver,
-};
+use rdma_conn::send_recv::{Config, Preset, Receiver, Reposting, Sender, SharedConfig, SharedPool};
+use rdma_conn::{RecvHalf, SendHalf, SendRecv, join, join_shared, receiver_shared};
 
 use super::{ROUNDS, median, rate};
 
 const SENDERS: u32 = 4;
-/// Buffers in the shared queue: as many connections would have had for themselves.
+/// The shared queue has this part of the buffers that separate queues have.
 const SHARE: u32 = 2;
 
 pub(crate) fn run() {
@@ -47,19 +45,20 @@ pub(crate) fn run() {
 }
 
 fn config(size: u32) -> Config {
-    Config { message_bytes: size, recv_window: 256, ..Config::preset(Preset::Unbatched) }
+    Config { message_bytes: size, recv_depth: 256, ..Config::preset(Preset::Unbatched) }
 }
 
 /// Messages per second, and bytes registered for receiving.
 fn measure(device: &Device, config: &Config, way: Option<Reposting>, messages: u64) -> (f64, u64) {
-    let shared_config = Config { recv_window: config.recv_window / SHARE, ..*config };
-    let pool = way.map(|reposting| pool(device, &shared_config, reposting));
-    let config = if pool.is_some() { &shared_config } else { config };
-    let mut far = receiver(device, config, SENDERS, pool.as_ref()).expect("a receiver");
+    let pool = way.map(|reposting| pool(device, config, reposting));
+    let mut far =
+        receiver_shared::<SendRecv>(device, config, SENDERS, pool.as_ref()).expect("a receiver");
     let senders: Vec<Sender> = (0..SENDERS)
         .map(|_| match &pool {
-            None => join(&mut far, device, device, config).expect("a sender"),
-            Some(pool) => join_shared(&mut far, pool, device, device, config).expect("a sender"),
+            None => join::<SendRecv>(&mut far, device, device, config).expect("a sender"),
+            Some(pool) => {
+                join_shared::<SendRecv>(&mut far, pool, device, device, config).expect("a sender")
+            }
         })
         .collect();
     let bytes = far.registered_bytes() + pool.as_ref().map_or(0, SharedPool::registered_bytes);
@@ -68,7 +67,7 @@ fn measure(device: &Device, config: &Config, way: Option<Reposting>, messages: u
 
 fn pool(device: &Device, config: &Config, reposting: Reposting) -> SharedPool {
     let shared = SharedConfig {
-        buffers: SENDERS * (config.recv_window + 1),
+        buffers: SENDERS * config.recv_depth / SHARE,
         buffer_bytes: config.message_bytes,
         max_peers: SENDERS,
         reposting,
@@ -83,7 +82,7 @@ fn flow(senders: Vec<Sender>, mut far: Receiver, size: usize, messages: u64) -> 
             scope.spawn(move || {
                 let message = vec![7; size];
                 for _ in 0..messages {
-                    sender.send_async(&message).expect("sent");
+                    sender.send(&message).expect("sent");
                 }
                 sender.close().expect("closed");
             });

@@ -1,13 +1,15 @@
 //! What it takes to wake a receiver in another process that is asleep: a message is sent
 //! when its thread has been seen to sleep, and it says when it was awake.
 
+use rdma_conn::Common;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rdma_conn::WaitStrategy;
-use rdma_conn::device;
-use rdma_conn::send_recv::{Config, Connection, Listener, Preset, connect};
+use rdma_conn::send_recv::{Config, Preset};
+use rdma_conn::{
+    Connection, Listener, RecvHalf, SendHalf, SendRecv, WaitStrategy, connect, device,
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -18,7 +20,7 @@ const ROLE: &str = "RATIOS_SLEEPER";
 const PIPE: &str = "pipe";
 /// Messages in a round.
 const WAKES: u64 = 1_000;
-/// The core of the one who wakes, and that of the one who sleeps.
+/// The core of the process that wakes, and that of the process that sleeps.
 const CORES: [usize; 2] = [0, 1];
 /// For which it has to be seen asleep.
 const ASLEEP: Duration = Duration::from_micros(50);
@@ -105,17 +107,21 @@ fn start(role: &str) -> Child {
 /// A connection over soft0 to a process that sleeps.
 struct Soft {
     child: Child,
-    connection: Connection,
+    connection: Connection<SendRecv>,
 }
 
 fn config(wait: WaitStrategy) -> Config {
-    Config { message_bytes: 64, wait, ..Config::preset(Preset::Unbatched) }
+    Config {
+        message_bytes: 64,
+        common: Common { wait, ..Config::preset(Preset::Unbatched).common },
+        ..Config::preset(Preset::Unbatched)
+    }
 }
 
 impl Soft {
     fn start() -> Soft {
         let device = device::soft().expect("soft0 opens");
-        let listener = Listener::bind("127.0.0.1:0").expect("a free port");
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").expect("a free port");
         let child = start(&listener.local_addr().to_string());
         let incoming = listener.next().expect("it connects");
         let connection = incoming.accept(&device, &config(WaitStrategy::Spin)).expect("it fits");
@@ -129,15 +135,15 @@ impl Soft {
     }
 }
 
-/// Who sends something to a sleeper: when, and when that had it.
+/// Sends a message to a sleeper, and returns the times at which it was sent and received.
 trait Wake {
     fn wake(&mut self) -> [u64; 2];
 }
 
-impl Wake for Connection {
+impl Wake for Connection<SendRecv> {
     fn wake(&mut self) -> [u64; 2] {
         let sent = now();
-        self.sender.send_async(&[7; 16]).expect("sent");
+        self.sender.send(&[7; 16]).expect("sent");
         self.sender.flush().expect("posted");
         let answer = self.receiver.recv().expect("it answers");
         [sent, u64::from_ne_bytes(answer[..8].try_into().expect("eight bytes"))]
@@ -146,12 +152,12 @@ impl Wake for Connection {
 
 fn sleep_at_connection(address: &str) {
     let device = device::soft().expect("soft0 opens");
-    let connection = connect(address, &device, &config(WaitStrategy::Block));
-    let Connection { mut sender, mut receiver } = connection.expect("somebody listens");
+    let connection = connect::<SendRecv>(address, &device, &config(WaitStrategy::Block));
+    let Connection { mut sender, mut receiver } = connection.expect("a listener");
     while let Ok(message) = receiver.recv() {
         let awake = now();
         receiver.free(message);
-        sender.send_async(&awake.to_ne_bytes()).expect("sent");
+        sender.send(&awake.to_ne_bytes()).expect("sent");
         sender.flush().expect("posted");
     }
 }
@@ -187,6 +193,6 @@ fn sleep_at_pipe() {
     let (mut from, mut to, mut message) = (std::io::stdin(), std::io::stdout(), [0; 16]);
     while from.read_exact(&mut message).is_ok() {
         let awake = now();
-        to.write_all(&awake.to_ne_bytes()).and_then(|()| to.flush()).expect("somebody reads");
+        to.write_all(&awake.to_ne_bytes()).and_then(|()| to.flush()).expect("a reader");
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! The sender is passive: it posts nothing. What each end tells the other are two kinds of
 //! words in the sender's memory: one that the sender writes, and two that the receiver
-//! does, with one WRITE. Each is a position, a multiple of 8, whose lowest bit says that it is the
-//! last one:
+//! does, with one WRITE. (A third one asks for a [wake-up](wake).) Each is a position, a
+//! multiple of 8, whose lowest bit says that it is the last one:
 //!
 //! | word | written by | position | lowest bit |
 //! |---|---|---|---|
@@ -29,7 +29,7 @@
 //! With each posting of data READs goes one READ of the tail, behind them: what was
 //! written meanwhile is known when the data are there, without a round trip of its own.
 //! What is known to be there is asked for at once, while records are still being handed
-//! out (`ahead`), in several READs of a limited length, unless READs turn out to take no
+//! out (`prefetch`), in several READs of a limited length, unless READs turn out to take no
 //! time of their own ([`Reader::polled`]). Only a receiver that has nothing
 //! to hand out, and nothing on its way, reads the tail alone.
 
@@ -41,6 +41,7 @@ mod reader;
 mod source;
 #[cfg(test)]
 mod tests;
+pub mod wake;
 
 pub use reader::{MAX_WORDS, Reader, ReaderConfig, ReaderError, Request, State};
 pub use source::{Source, WordError};

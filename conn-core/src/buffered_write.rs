@@ -25,24 +25,24 @@
 
 use core::fmt;
 
-pub mod beside;
+pub mod inline_record;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
 use crate::ring::{
-    CommitError, Committed, Consumer, ConsumerConfig, Geometry, Grant, HeadError, Producer, Record,
-    RecordError, ReserveError, TailError, Taken, Told, claim_of, record_bytes,
+    AdvertisedCursor, CommitError, Committed, Consumer, ConsumerConfig, Geometry, Grant, HeadError,
+    Producer, Record, RecordError, ReserveError, TailError, Taken, claim_of, record_bytes,
 };
 
 /// Bytes of a ring whose pushes are single work requests: their length has 31 bits.
 pub const MAX_CAPACITY: u64 = 1 << 30;
 
-/// What a receiver told that it cannot: the peer broke the protocol.
+/// An invalid update of the receiver: the peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ToldError {
+pub enum UpdateError {
     /// Its head.
     Head(HeadError),
     /// It has taken more immediates than were sent, or fewer than before.
@@ -52,7 +52,7 @@ pub enum ToldError {
     },
 }
 
-impl fmt::Display for ToldError {
+impl fmt::Display for UpdateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head(e) => e.fmt(f),
@@ -61,9 +61,9 @@ impl fmt::Display for ToldError {
     }
 }
 
-impl core::error::Error for ToldError {}
+impl core::error::Error for UpdateError {}
 
-/// What a sender pushed that it cannot: the peer broke the protocol.
+/// An invalid push of the sender: the peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushedError {
@@ -71,10 +71,10 @@ pub enum PushedError {
     Tail(TailError),
     /// An immediate for which it had no credit, or that this ring does not have.
     Uncredited,
-    /// It goes on after it has said goodbye.
+    /// A push after the goodbye.
     AfterEnd,
-    /// A record beside its tail that would begin before the last tail.
-    Beside {
+    /// A record inline with its tail that would begin before the last tail.
+    InlineRecord {
         /// By how many bytes.
         by: u64,
     },
@@ -86,7 +86,7 @@ impl fmt::Display for PushedError {
             Self::Tail(e) => e.fmt(f),
             Self::Uncredited => f.write_str("the peer sent an immediate without a credit for it"),
             Self::AfterEnd => f.write_str("the peer sends on after it has said goodbye"),
-            Self::Beside { by } => {
+            Self::InlineRecord { by } => {
                 write!(
                     f,
                     "the record beside the peer's tail begins {by} bytes before the last tail"
@@ -113,14 +113,14 @@ pub struct Push {
     /// The records. There is a second piece only where plain memory ends in between, and
     /// none where there is only a goodbye to say.
     pub pieces: [Option<Piece>; 2],
-    /// What the receiver is told with it.
-    pub tail: Told,
+    /// The tail that goes with the records.
+    pub tail: AdvertisedCursor,
 }
 
 /// The sender's end. See the [module](self).
 ///
 /// ```
-/// use conn_core::{buffered_write::*, ring::{Geometry, Told}};
+/// use conn_core::{buffered_write::*, ring::{Geometry, AdvertisedCursor}};
 ///
 /// let geometry = Geometry::mirrored(64, 40)?;
 /// let mut sender = WriteSender::new(geometry, None);
@@ -148,7 +148,8 @@ pub struct WriteSender {
     taken: u64,
     is_closing: bool,
     has_said: bool,
-    is_stopped: bool,
+    /// How many messages the receiver had taken when it stopped.
+    stopped: Option<u64>,
 }
 
 /// Sending.
@@ -164,7 +165,7 @@ impl WriteSender {
             taken: 0,
             is_closing: false,
             has_said: false,
-            is_stopped: false,
+            stopped: None,
         }
     }
 
@@ -200,7 +201,19 @@ impl WriteSender {
     /// Whether the receiver has stopped: nothing more arrives.
     #[inline]
     pub fn is_stopped(&self) -> bool {
-        self.is_stopped
+        self.stopped.is_some()
+    }
+
+    /// How many messages the receiver had taken when it stopped. It may lie.
+    #[inline]
+    pub fn taken_messages(&self) -> Option<u64> {
+        self.stopped
+    }
+
+    /// Up to where the receiver has freed.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        self.ring.head()
     }
 
     /// Whether goodbye was said.
@@ -246,7 +259,7 @@ impl WriteSender {
             return None;
         }
         let pieces = self.pieces(tail);
-        Some(Push { pieces, tail: Told { position: tail, is_last: says_goodbye } })
+        Some(Push { pieces, tail: AdvertisedCursor { position: tail, is_last: says_goodbye } })
     }
 
     /// Whether the receiver has a receive for an immediate, if it needs one.
@@ -273,46 +286,49 @@ impl WriteSender {
         self.has_said |= push.tail.is_last;
     }
 
-    /// What lies in the control block: the word of the head, and the count of immediates.
-    /// Returns whether anything is new; nothing is, once the receiver has stopped.
+    /// What lies in the control block: the word of the head, and the count of immediates; with
+    /// the last head, the count of messages. Returns whether anything is new; nothing is, once the receiver has stopped.
     ///
     /// # Errors
-    /// [`ToldError`]: the connection is to be closed. Nothing has changed.
+    /// [`UpdateError`]: the connection is to be closed. Nothing has changed.
     #[inline]
-    pub fn on_told(&mut self, head: u64, taken: u64) -> Result<bool, ToldError> {
-        let told = Told::from_word(head);
+    pub fn on_update(&mut self, head: u64, taken: u64) -> Result<bool, UpdateError> {
+        let told = AdvertisedCursor::from_word(head);
         let is_old = told.position == self.ring.head() && taken == self.taken;
-        if self.is_stopped || is_old && !told.is_last {
+        if self.is_stopped() || is_old && !told.is_last {
             return Ok(false);
         }
-        if taken < self.taken || taken > self.immediates {
-            return Err(ToldError::Taken { taken });
+        if !told.is_last && (taken < self.taken || taken > self.immediates) {
+            return Err(UpdateError::Taken { taken });
         }
         if let Some(by @ 1..) = told.position.checked_sub(self.pushed) {
-            return Err(ToldError::Head(HeadError::BeyondTail { by }));
+            return Err(UpdateError::Head(HeadError::BeyondTail { by }));
         }
-        self.ring.on_head(told.position).map_err(ToldError::Head)?;
-        (self.taken, self.is_stopped) = (taken, told.is_last);
+        self.ring.on_head(told.position).map_err(UpdateError::Head)?;
+        match told.is_last {
+            true => self.stopped = Some(taken),
+            false => self.taken = taken,
+        }
         Ok(true)
     }
 }
 
-/// What the sender is to be told, in one write: two words, one behind the other.
+/// What goes to the sender in one write: two words, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The head; the last one says STOP.
-    pub head: Told,
-    /// Immediates taken, whose receives are posted again.
+    pub head: AdvertisedCursor,
+    /// Immediates taken, whose receives are posted again; with STOP, messages taken.
     pub taken: u64,
 }
 
 /// The receiver's end. See the [module](self).
 ///
 /// ```
-/// use conn_core::{buffered_write::*, ring::{Geometry, Told}};
+/// use conn_core::{buffered_write::*, ring::{Geometry, AdvertisedCursor}};
 ///
 /// let mut receiver = WriteReceiver::new(Geometry::mirrored(64, 40)?, 0, Some(4));
-/// let tail = Told { position: 16, is_last: true };
+/// let tail = AdvertisedCursor { position: 16, is_last: true };
 /// assert_eq!(receiver.on_immediate(tail.to_imm())?, 16);
 /// assert_eq!(receiver.next_header(), Some(0));
 /// receiver.take(5)?; // the header that lies there: mark 0, 5 bytes
@@ -328,13 +344,16 @@ pub struct Update {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteReceiver {
     ring: Consumer,
-    /// Up to where records are known to lie in the ring: the last one may lie beside the tail.
+    /// Up to where records are known to lie in the ring: the last one may be inline.
     in_ring: u64,
     window: Option<u32>,
     immediates: u64,
     told_taken: u64,
     said_goodbye: bool,
-    is_stopping: bool,
+    /// How many messages were taken when it stopped.
+    stopping: Option<u64>,
+    /// STOP was written to the sender; nothing follows it.
+    has_told_stop: bool,
 }
 
 /// What arrives.
@@ -350,7 +369,8 @@ impl WriteReceiver {
             immediates: 0,
             told_taken: 0,
             said_goodbye: false,
-            is_stopping: false,
+            stopping: None,
+            has_told_stop: false,
         }
     }
 
@@ -378,7 +398,7 @@ impl WriteReceiver {
     /// # Errors
     /// [`PushedError`]: the connection is to be closed. Nothing has changed.
     #[inline]
-    pub fn on_tail(&mut self, tail: Told) -> Result<u64, PushedError> {
+    pub fn on_tail(&mut self, tail: AdvertisedCursor) -> Result<u64, PushedError> {
         if tail.position == self.ring.tail() && tail.is_last == self.said_goodbye {
             return Ok(0);
         }
@@ -391,16 +411,21 @@ impl WriteReceiver {
         Ok(new)
     }
 
-    /// A tail has arrived, with the record [beside] it whose end it is, of `bytes` bytes.
+    /// A tail has arrived, with the record [inline](inline_record) whose end it is, of
+    /// `bytes` bytes.
     /// Returns the bytes that are new.
     ///
     /// # Errors
     /// [`PushedError`]: the connection is to be closed. Nothing has changed.
     #[inline]
-    pub fn on_tail_beside(&mut self, tail: Told, bytes: u64) -> Result<u64, PushedError> {
+    pub fn on_inline_tail(
+        &mut self,
+        tail: AdvertisedCursor,
+        bytes: u64,
+    ) -> Result<u64, PushedError> {
         let (last, begins) = (self.ring.tail(), tail.position.saturating_sub(bytes));
         if tail.position > last && begins < last {
-            return Err(PushedError::Beside { by: last - begins });
+            return Err(PushedError::InlineRecord { by: last - begins });
         }
         let new = self.on_tail(tail)?;
         self.in_ring = if new > 0 { begins } else { self.in_ring };
@@ -414,7 +439,7 @@ impl WriteReceiver {
     /// [`PushedError`]: the connection is to be closed. Nothing has changed.
     #[inline]
     pub fn on_immediate(&mut self, imm: u32) -> Result<u64, PushedError> {
-        let told = Told::from_imm(imm, self.ring.tail());
+        let told = AdvertisedCursor::from_imm(imm, self.ring.tail());
         if self.said_goodbye {
             return Err(PushedError::AfterEnd);
         }
@@ -436,9 +461,10 @@ impl WriteReceiver {
         self.ring.next_header()
     }
 
-    /// Whether what comes next lies [beside] the tail, and maybe not in the ring yet.
+    /// Whether what comes next lies [inline](inline_record) with the tail, and maybe not in the
+    /// ring yet.
     #[inline]
-    pub fn is_beside(&self) -> bool {
+    pub fn is_inline(&self) -> bool {
         let read = self.ring.read_pointer();
         read >= self.in_ring && read < self.ring.tail()
     }
@@ -489,40 +515,44 @@ impl WriteReceiver {
         self.said_goodbye && self.ring.read_pointer() == self.ring.tail()
     }
 
-    /// Whether the sender has said goodbye: it needs to hear nothing more.
+    /// Whether the sender has said goodbye: it needs no more updates.
     #[inline]
     pub fn has_heard_goodbye(&self) -> bool {
         self.said_goodbye
     }
 
-    /// No more is taken: what is told next says STOP.
-    pub fn stop(&mut self) {
-        self.is_stopping = true;
+    /// Takes no more, after so many messages: the next update says STOP.
+    pub fn stop(&mut self, messages: u64) {
+        self.stopping = Some(messages);
     }
 
-    /// What the sender is to be told, when it is worth it: freed bytes, as
+    /// The update for the sender, when it is worth a write: freed bytes, as
     /// [`Consumer::head_due`]; or immediates, when half of its credits have gathered.
     #[inline]
     pub fn update_due(&self) -> Option<Update> {
         let half = self.window.map_or(u64::MAX, |window| u64::from(window).div_ceil(2));
         let is_due = self.ring.head_due().is_some() || self.immediates - self.told_taken >= half;
-        is_due.then(|| self.update())
+        (is_due && !self.has_told_stop).then(|| self.update())
     }
 
-    /// What the sender can be told.
+    /// The update for the sender, as it is now.
     #[inline]
     pub fn update(&self) -> Update {
-        let head = Told { position: self.ring.head(), is_last: self.is_stopping };
-        Update { head, taken: self.immediates }
+        let head =
+            AdvertisedCursor { position: self.ring.head(), is_last: self.stopping.is_some() };
+        Update { head, taken: self.stopping.unwrap_or(self.immediates) }
     }
 
-    /// It is being told so.
+    /// The update is being written to the sender.
     ///
     /// # Panics
     /// When it was never due: a bug of the driver.
     #[inline]
     pub fn mark_told(&mut self, update: Update) {
         self.ring.mark_told(update.head.position);
-        self.told_taken = update.taken;
+        match update.head.is_last {
+            true => self.has_told_stop = true,
+            false => self.told_taken = update.taken,
+        }
     }
 }

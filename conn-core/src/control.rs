@@ -1,17 +1,29 @@
 //! The control messages of a connection, as the 32-bit immediate that carries them.
 //!
 //! Control travels as an empty send with immediate, so it needs no buffer contents
-//! and no header. The top bit tells a credit (0) from a code (1):
+//! and no header. The top bit tells a credit (0) from everything else (1):
 //!
 //! ```text
 //!   0 ccc cccc cccc cccc cccc cccc cccc cccc   credit: low 31 bits of the position
-//!   1 000 0000 0000 0000 0000 0000 0000 0001   FIN:  the sender has sent its last message
-//!   1 000 0000 0000 0000 0000 0000 0000 0010   STOP: the receiver takes no more messages
+//!   1 000 0000 0000 0000 0000 0000 0000 0001   FIN:    the sender has sent its last message
+//!   1 1tt tttt tttt tttt tttt tttt tttt tttt   STOP:   the receiver has taken so many messages
+//!                                              (low 30 bits), and takes no more
+//!   1 000 0000 0000 0000 0000 0000 0000 0011   WANT:   the sender asks for a loan
+//!   1 000 0000 0000 0000 0000 0000 0000 0100   RECALL: the receiver asks for unused credits
+//!   1 010 cccc cccc cccc cccc cccc cccc cccc   LOAN:   answers WANT; 28 bits of the position
+//!   1 011 cccc cccc cccc cccc cccc cccc cccc   RETURN: used or given back up to here; 28 bits
 //! ```
+//!
+//! The last four are for connections whose credits are [loans](crate::loan).
+//!
+//! A STOP carries the count because a sender does not ask for a completion of each message:
+//! without it, the sender could not tell a close after its last message from one that loses
+//! messages.
 
 use core::fmt;
 
 use crate::credit::CreditWire;
+use crate::loan::LoanWire;
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -20,7 +32,40 @@ mod tests;
 
 const CODE: u32 = 1 << 31;
 const FIN: u32 = CODE | 1;
-const STOP: u32 = CODE | 2;
+const STOP: u32 = CODE | 1 << 30;
+const TAKEN_MASK: u32 = (1 << 30) - 1;
+const WANT: u32 = CODE | 3;
+const RECALL: u32 = CODE | 4;
+const LOAN: u32 = 0b1010 << 28;
+const RETURN: u32 = 0b1011 << 28;
+/// The bits that tell LOAN and RETURN from each other and from codes.
+const KIND: u32 = 0b1111 << 28;
+
+/// How many messages a receiver has taken, as a STOP carries it: the low 30 bits.
+///
+/// ```
+/// use conn_core::control::Taken;
+///
+/// let taken = Taken::of_count((1 << 40) + 7);
+/// assert_eq!(taken.missing_of((1 << 40) + 9), 2);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken(u32);
+
+impl Taken {
+    /// The wire form of a count.
+    #[inline]
+    pub const fn of_count(count: u64) -> Self {
+        Self(count as u32 & TAKEN_MASK)
+    }
+
+    /// How many of `sent` messages were not taken, modulo 2^30. A receiver holds fewer than
+    /// that, so a count beyond `sent` gives a number that no honest receiver causes.
+    #[inline]
+    pub const fn missing_of(self, sent: u64) -> u32 {
+        (sent as u32).wrapping_sub(self.0) & TAKEN_MASK
+    }
+}
 
 /// A control message.
 ///
@@ -40,8 +85,16 @@ pub enum Control {
     Credit(CreditWire),
     /// Sender to receiver: no message follows.
     Fin,
-    /// Receiver to sender: no message will be taken any more.
-    Stop,
+    /// Receiver to sender: so many messages were taken, and no more will be.
+    Stop(Taken),
+    /// Sender to receiver: no credit is left, a loan is asked for.
+    Want,
+    /// Receiver to sender: others wait for credits that are not used.
+    Recall,
+    /// Receiver to sender: WANT was heard, and messages may be sent up to this position.
+    Loan(LoanWire),
+    /// Sender to receiver: all credits before this position are used or given back.
+    Return(LoanWire),
 }
 
 /// An immediate that is no control message: the peer broke the protocol.
@@ -63,7 +116,11 @@ impl Control {
         match self {
             Self::Credit(wire) => wire.get(),
             Self::Fin => FIN,
-            Self::Stop => STOP,
+            Self::Stop(taken) => STOP | taken.0,
+            Self::Want => WANT,
+            Self::Recall => RECALL,
+            Self::Loan(wire) => LOAN | wire.get(),
+            Self::Return(wire) => RETURN | wire.get(),
         }
     }
 
@@ -76,9 +133,14 @@ impl Control {
         if let Some(wire) = CreditWire::new(immediate) {
             return Ok(Self::Credit(wire));
         }
+        let loan = LoanWire::of_position(immediate as u64);
         match immediate {
             FIN => Ok(Self::Fin),
-            STOP => Ok(Self::Stop),
+            stop if stop & STOP == STOP => Ok(Self::Stop(Taken(stop & TAKEN_MASK))),
+            WANT => Ok(Self::Want),
+            RECALL => Ok(Self::Recall),
+            _ if immediate & KIND == LOAN => Ok(Self::Loan(loan)),
+            _ if immediate & KIND == RETURN => Ok(Self::Return(loan)),
             unknown => Err(UnknownControl(unknown)),
         }
     }

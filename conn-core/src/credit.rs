@@ -191,6 +191,19 @@ impl CreditWindow {
         }
     }
 
+    /// As [`new`](Self::new), for a sender that at first has credit for the first `limit`
+    /// messages only.
+    ///
+    /// # Errors
+    /// [`WindowError`] also when `limit` is more than `window`.
+    pub const fn with_limit(window: u32, limit: u32) -> Result<Self, WindowError> {
+        match check_window(window) {
+            Ok(()) if limit <= window => Ok(Self { window, sent: 0, limit: limit as u64 }),
+            Ok(()) => Err(WindowError { window: limit }),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Messages that may be sent now.
     #[inline]
     pub fn available(&self) -> u32 {
@@ -239,6 +252,23 @@ impl CreditWindow {
         }
         self.limit += u64::from(ahead);
         Ok(ahead)
+    }
+
+    /// Credits that the peer can have granted beyond the present limit.
+    pub(crate) fn grantable(&self) -> u32 {
+        self.window - self.available()
+    }
+
+    /// Moves the limit by no more than that.
+    pub(crate) fn advance(&mut self, ahead: u32) {
+        self.limit += u64::from(ahead);
+    }
+
+    /// As if `already` messages had been sent and granted.
+    #[cfg(any(test, feature = "oracle"))]
+    pub(crate) fn skip_for_tests(&mut self, already: u64) {
+        self.sent += already;
+        self.limit += already;
     }
 
     /// Messages for which credit was taken.

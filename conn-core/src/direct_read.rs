@@ -2,7 +2,8 @@
 //! belongs.
 //!
 //! The protocol is that of Fischer, "Know Your Memory: RDMA-Based Protocols for Data
-//! Exchange" (2021), with windows, refusals and four more ways to acknowledge:
+//! Exchange" (2021), which has the first two ways to acknowledge (`FencedWrite`, `Write`), with
+//! windows, refusals and three more ways:
 //!
 //! ```text
 //!   sender                                   receiver
@@ -31,9 +32,9 @@
 //! | `Cumulative` | a WRITE of a [`CountWord`] to the sender | when enough have gathered, or nothing else is to come |
 //! | `Pull` | a [`CountWord`] of the receiver that the sender READs | when the sender needs to know |
 //!
-//! Where nothing tells of it otherwise (`Send`, `Cumulative`, `Pull`), a refusal is told
-//! by a [`Notice::Refused`]. A count word says how many such notices come before it, and
-//! is not believed until they are there: a word that is read may overtake them.
+//! With `Send`, `Cumulative` and `Pull`, a [`Notice::Refused`] reports each refusal. A count
+//! word has the number of such notices that come before it, and is ignored until they have
+//! come: a word that is read may overtake them.
 //!
 //! # The drive loop
 //!
@@ -53,7 +54,7 @@
 //!    [`on_read_done`](Reads::on_read_done).
 //! 3. While [`Reads::next_ack`] gives one, post it and [`mark_acked`](Reads::mark_acked).
 //!
-//! **The contract: do what a machine says before you ask it again.**
+//! **Contract: execute what a machine answers before you ask it again.**
 
 mod ack;
 mod offers;
@@ -66,7 +67,7 @@ mod terms;
 mod tests;
 
 pub use ack::{CountWord, Notice, Outcome, Refusal, UnknownNotice, UnknownOutcome};
-pub use offers::{AckError, Acknowledged, OfferError, Offers, Told};
+pub use offers::{AckError, Acknowledged, NoticeEffect, OfferError, Offers};
 pub use reads::{
     Ack, DecideError, Part, ReadDoneError, Reads, ReadsConfig, ReadsConfigError, RequestError, Slot,
 };

@@ -50,9 +50,9 @@
 //! | 1 | 0 |
 //! | … | text, UTF-8 |
 //!
-//! The body of Ready is empty. Magic and version are looked at as soon as their bytes
-//! are there, and the length before any of the body, so that whatever is not a peer is
-//! refused at once and nobody can make the reader wait for, or store, more than
+//! The body of Ready is empty. The reader checks magic and version as soon as their bytes
+//! are there, and the length before any of the body. So it refuses a client of another
+//! protocol at once, and no client can make it wait for, or store, more than
 //! [`MAX_FRAME`] bytes.
 
 use core::fmt;
@@ -107,6 +107,8 @@ impl ProtocolId {
     pub const BUFFERED_WRITE: Self = Self(3);
     /// Direct Read ([`direct_read`](crate::direct_read)).
     pub const DIRECT_READ: Self = Self(4);
+    /// Direct Write ([`direct_write`](crate::direct_write)).
+    pub const DIRECT_WRITE: Self = Self(6);
     /// Multicast: a group of members.
     pub const MULTICAST: Self = Self(5);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).
@@ -177,6 +179,10 @@ impl Options {
     pub const PACKED: Self = Self(1);
     /// No credits: the uncontrolled mode, which both ends have to want.
     pub const NO_CREDITS: Self = Self(2);
+    /// The messages that this end receives go into buffers that it shares among
+    /// connections: its window is one buffer of the connection's own and the largest
+    /// [`loan`](crate::loan).
+    pub const LOANS: Self = Self(4);
 
     /// These and those.
     #[must_use]
@@ -191,7 +197,7 @@ impl Options {
 
     /// The bits that this version does not know, if there are any.
     pub const fn unknown(self) -> Option<u8> {
-        match self.0 & !(Self::PACKED.0 | Self::NO_CREDITS.0) {
+        match self.0 & !(Self::PACKED.0 | Self::NO_CREDITS.0 | Self::LOANS.0) {
             0 => None,
             bits => Some(bits),
         }
@@ -206,7 +212,7 @@ pub struct Endpoint {
     /// First packet sequence number, 24 bits.
     pub psn: u32,
     /// Receives posted for data before set-up ends: the peer's window, in messages.
-    pub recv_window: u32,
+    pub recv_depth: u32,
     /// The longest message that these receives take, in bytes.
     pub max_message: u32,
 }
@@ -245,7 +251,7 @@ impl Parameters<'_> {
     ///
     /// ```
     /// # use conn_core::handshake::*;
-    /// # let end = Endpoint { qp_num: 1, psn: 2, recv_window: 3, max_message: 4 };
+    /// # let end = Endpoint { qp_num: 1, psn: 2, recv_depth: 3, max_message: 4 };
     /// # let duplex = Parameters { protocol: ProtocolId::SEND_RECV, options: Options::NONE,
     /// #     lid: 0, gid: [0; 16],
     /// #     initiator_to_acceptor: Some(end), acceptor_to_initiator: Some(end),

@@ -1,10 +1,6 @@
-//! The protocols of RDMA connections, as pure state machines.
-//!
-//! Nothing here does I/O, allocates, or sees an address, a key, a pointer or a
-//! clock. A machine takes values (a completion's id, an immediate, some bytes of
-//! a handshake) and gives small `Copy` values back (an id to post, a credit to
-//! send, a span to deliver). So the same protocol runs over any verbs device, in
-//! any runtime, without std, and every history of it can be tested.
+//! The protocols of RDMA connections, as pure state machines: a machine takes values (a
+//! completion's id, an immediate, some bytes of a handshake) and gives small `Copy` values back
+//! (an id to post, a credit to send, a span to deliver).
 //!
 //! | machine | at | answers |
 //! |---|---|---|
@@ -14,6 +10,8 @@
 //! | [`pool::BufferPool`] | receiver | which buffers are posted, lent, due for reposting |
 //! | [`pool::PoolCounts`] | receiver | the same, for drivers that know which: how many, and when |
 //! | [`credit::CreditGrantor`] | receiver | when to tell the sender, and what |
+//! | [`loan::Lender`] | pool | how many buffers of a shared receive queue each member may borrow |
+//! | [`loan::Borrower`], [`loan::LoanGrantor`] | sender, receiver | what to ask for, lend, recall and give back |
 //! | [`repost::RepostQueue`] | threads | frees from anywhere, reposted in one place |
 //! | [`ring::Producer`] | sender | where the next record goes, is there room |
 //! | [`ring::Consumer`] | receiver | what is the next record, when to tell the head |
@@ -25,19 +23,25 @@
 //! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
 //! | [`buffered_write::WriteSender`] | sender | Buffered Write: what to write, and may a tail go |
 //! | [`buffered_write::WriteReceiver`] | receiver | Buffered Write: what has come, what to tell, how it ends |
-//! | [`multicast::Member`] | group | what to write to whom, what to deliver, who has failed |
+//! | [`multicast::Member`] | group | what to write to which member, what to deliver, failures |
 //! | [`multicast::SendWindow`] | threads | may another message begin |
-//! | [`gate::Gate`] | threads | who reposts |
-//! | [`sleeper::Sleeper`] | threads | whom to wake |
+//! | [`combiner::Combiner`] | threads | which thread reposts |
+//! | [`park_flag::ParkFlag`] | threads | whether to wake the sleeper |
+//! | [`leader::Followers`] | threads | which thread takes shared events, which threads to wake |
 //! | [`control::Control`] | both | the 32-bit immediate |
-//! | [`seal`] | both | was a counter in memory seen half-written |
+//! | [`checksum`] | both | was a counter in memory seen half-written |
 //! | [`handshake`] | both | the bytes of connection set-up |
 //! | [`raw`] | both | what raw queue pairs tell each other in it |
 //! | [`rc_pingpong`] | both | the set-up of rdma-core's `ibv_rc_pingpong` |
 //!
+//! Nothing here does I/O, allocates, or sees an address, a key, a pointer or a clock. So the same
+//! protocol runs over any verbs device, in any runtime, without std, and every history of it can
+//! be tested.
+//!
 //! # The drive loop
 //!
-//! The sender of one half:
+//! The sender of one half has a `window` ([`credit::CreditWindow`]) and a `tracker`
+//! ([`wr::SendTracker`]):
 //!
 //! 1. `window.consume(1)`, then `tracker.plan(WrClass::Data)`; if either refuses,
 //!    go to step 4 and try again.
@@ -48,7 +52,9 @@
 //!    free. For a received immediate, [`control::Control::decode`], and a credit
 //!    goes to `window.on_credit(wire)`.
 //!
-//! The receiver of one half:
+//! The receiver of one half has a `pool` ([`pool::BufferPool`]), a `grantor`
+//! ([`credit::CreditGrantor`]), and a `tracker` for its control messages. `id` is the number of a
+//! buffer, `ids` an array for several, and `credit` a [`credit::CreditWire`]:
 //!
 //! 1. Poll. For a message, `grantor.on_receive()` and `pool.lend(id)`, and hand it out.
 //! 2. When the application has dropped it, `pool.free(id)`. Frees from other threads
@@ -88,21 +94,24 @@ extern crate std;
 
 pub mod buffered_read;
 pub mod buffered_write;
+pub mod checksum;
+pub mod combiner;
 pub mod control;
 pub mod credit;
 pub mod direct_read;
+pub mod direct_write;
 #[cfg(any(test, feature = "oracle"))]
 pub mod exhaustive;
-pub mod gate;
 pub mod handshake;
+pub mod leader;
+pub mod loan;
 pub mod multicast;
 pub mod pack;
+pub mod park_flag;
 pub mod pool;
 pub mod raw;
 pub mod rc_pingpong;
 pub mod repost;
 pub mod ring;
-pub mod seal;
-pub mod sleeper;
 mod sync;
 pub mod wr;

@@ -30,8 +30,8 @@
 //! ```
 //!
 //! A row is looked at while it is being written, perhaps byte by byte. Each group of its
-//! words that one write carries has a [seal](crate::seal) behind it, and is taken when it
-//! fits; so is the header of a repair area. A seal that has not changed tells that its group
+//! words that one write carries has a [checksum](crate::checksum) behind it, and is taken when it
+//! fits; so is the header of a repair area. A checksum that has not changed tells that its group
 //! has not. Slots need none: they are looked at when the slot counter covers them, which is
 //! written after them; and so the bytes of a repair.
 //!
@@ -50,8 +50,7 @@
 //!    Then free the own ring up to [`freed`](Member::freed).
 //! 5. Put as many nulls into the own ring as [`nulls_due`](Member::nulls_due) says.
 //!
-//! Whoever notices that a peer cannot be reached any more calls
-//! [`unreachable`](Member::unreachable).
+//! When a peer cannot be reached any more, call [`unreachable`](Member::unreachable).
 //!
 //! # Failures
 //!
@@ -62,36 +61,36 @@
 //! 1. Each pushes all it has sent and received, and then the set of the suspects, as
 //!    `wedged`: its counters for these are final.
 //! 2. When all survivors show the same set, the stream of a suspect ends at the *most* that
-//!    any survivor has received; who has it repairs the others ([`Write::Repair`]). The
+//!    any survivor has received; one that has it repairs the others ([`Write::Repair`]). The
 //!    stream of a survivor ends with all it has sent. Delivery goes on, in the same order,
 //!    by the survivors' counters alone.
 //!
-//! All survivors end with the same sequence, whoever fails meanwhile. What any member has
+//! All survivors end with the same sequence, whatever fails meanwhile. What any member has
 //! delivered, all survivors of that time had received, so that it lies before every later
 //! end. A turn is skipped only behind an end; with fewer survivors the end can only come
 //! nearer, since repairs never take a counter beyond the most of the agreed survivors.
 //!
-//! Who lives, and does not do its part, does not hold up the others for ever. When the end has
-//! come no nearer for `suspect_ns`, whoever is waited for is suspected
+//! A member that lives and does not do its part does not hold up the others for ever. When the
+//! end has come no nearer for `suspect_ns`, each member that the survivors wait for is suspected
 //! ([`Withholds`](Reason::Withholds)): a survivor that does not show the same suspects, or does
 //! not acknowledge what it was sent or repaired with; or one that has what others lack, and
-//! does not repair them. (Turns that are missing are to come in sixteenths.) So a member is to
-//! be driven *and* to take its deliveries until it is finished. An end takes at most that time
-//! for each of the members that withhold something.
+//! does not repair them. (Of the missing turns, each sixteenth that comes counts as progress.)
+//! So drive a member *and* take its deliveries until it is finished. An end takes at most that
+//! time for each of the members that withhold something.
 //!
 //! There is no quorum: when the network splits the group, each side goes on as survivors.
-//! And a member that tells each of its peers another story, each consistent in itself, is
-//! not found out: lies are noticed one by one.
+//! And a member that shows each of its peers a different row, each consistent in itself, is
+//! not detected: each peer checks only what it sees itself.
 
 use core::fmt;
 
 mod accept;
 mod agreement;
-mod card;
 mod config;
 mod lie;
 mod look;
 mod member;
+mod member_info;
 mod members;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -99,21 +98,26 @@ mod order;
 mod push;
 mod record;
 mod repair;
+mod repair_header;
 mod row;
-mod standstill;
+mod stall_detector;
+mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod window;
 
-pub use card::{Card, CardError, Contact, MAX_CARD_BYTES, Place, TERMS_BYTES, Terms};
 pub use config::{Config, ConfigError, MAX_WINDOW, Policy, writes_per_multicast};
 pub use lie::{Lie, Reason};
 pub use member::{CopyIn, Counts, Delivery, Member, Status};
+pub use member_info::{
+    Contact, MAX_MEMBER_INFO_BYTES, MemberInfo, MemberInfoError, Place, TERMS_BYTES, Terms,
+};
 pub use members::{MAX_MEMBERS, Members, Rank};
 pub use push::{Push, Write};
 pub use record::{Record, RecordError, header};
-pub use repair::{RepairCopy, RepairHeader};
+pub use repair::RepairCopy;
+pub use repair_header::RepairHeader;
 pub use row::{ROW_WORDS, Row, Words};
 pub use window::SendWindow;
 

@@ -130,6 +130,12 @@ impl Packer {
         Ok(&mut payload[..len as usize])
     }
 
+    /// Where the payload of the next record begins, in bytes of the buffer.
+    #[inline]
+    pub fn next_payload(&self) -> u32 {
+        align(self.len) as u32 + RECORD_HEADER
+    }
+
     /// Whether no record has been pushed.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -188,6 +194,8 @@ pub enum UnpackError {
         /// What is left.
         left: u32,
     },
+    /// A packed message of no records: it would cost its receiver time and bring nothing.
+    Empty,
     /// The buffer is shorter than the message was said to be.
     BufferTooShort,
 }
@@ -201,6 +209,7 @@ impl fmt::Display for UnpackError {
             Self::TooLong { claimed, left } => {
                 write!(f, "a packed record claims {claimed} bytes where {left} are left")
             }
+            Self::Empty => f.write_str("the packed message is empty"),
             Self::BufferTooShort => f.write_str("the buffer is shorter than the packed message"),
         }
     }
@@ -232,7 +241,7 @@ impl Unpacker {
     #[inline]
     pub fn next(&mut self, buf: &[u8]) -> Result<Option<Span>, UnpackError> {
         if self.end == self.len {
-            return Ok(None);
+            return if self.len == 0 { Err(UnpackError::Empty) } else { Ok(None) };
         }
         let message = buf.get(..self.len as usize).ok_or(UnpackError::BufferTooShort)?;
         let span = record_at(message, align(self.end))?;

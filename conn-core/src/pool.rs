@@ -21,12 +21,14 @@ use core::fmt;
 
 use static_assertions::const_assert_eq;
 
+mod config;
 pub mod counts;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 #[cfg(test)]
 mod tests;
 
+pub use config::{MAX_BUFFERS, PoolConfig, PoolConfigError};
 pub use counts::{Miscount, PoolCounts};
 
 const POSTED: u32 = u32::MAX;
@@ -34,8 +36,7 @@ const LENT: u32 = u32::MAX - 1;
 /// Waiting, and the last of the list. Smaller values are waiting, and name the next.
 const END: u32 = u32::MAX - 2;
 
-/// Buffers that a pool has at most.
-pub const MAX_BUFFERS: u32 = END;
+const _: () = assert!(END == MAX_BUFFERS);
 
 /// The pool's memory of one buffer: its state, and its place in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,38 +56,6 @@ impl Default for PoolSlot {
         Self::new()
     }
 }
-
-/// The batching policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolConfig {
-    /// Buffers that are reposted together; at least 1. More than the pool has is
-    /// taken as all of them.
-    pub repost_batch: u32,
-}
-
-/// Storage or config that makes no pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PoolConfigError {
-    /// The storage has no slot.
-    NoBuffers,
-    /// The storage has more than [`MAX_BUFFERS`] slots.
-    TooManyBuffers,
-    /// `repost_batch` is 0.
-    EmptyBatch,
-}
-
-impl fmt::Display for PoolConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoBuffers => "a pool of no buffers",
-            Self::TooManyBuffers => "a pool of more than 4294967293 buffers",
-            Self::EmptyBatch => "the repost batch is 0",
-        })
-    }
-}
-
-impl core::error::Error for PoolConfigError {}
 
 /// A completion for a buffer that was not posted: the device or the driver is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ impl Transport {
 /// Memory that the peer may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Its address, in the space of whoever offers it.
+    /// Its address, in the address space of the end that offers it.
     pub addr: u64,
     /// Its length in bytes, at least 1.
     pub len: u64,

@@ -1,5 +1,5 @@
-//! The repost queue: any thread enqueues the id of a freed buffer, one at a time
-//! drains them and reposts.
+//! The repost queue: any thread enqueues the id of a freed buffer, one thread at a time
+//! drains the ids and reposts.
 //!
 //! The queue is a set of ids, kept as bits: one leaf word for 64 buffers, and above
 //! them summary words with a bit for each leaf that may be non-empty. So it is
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! *Enqueue*: set the leaf's bit; if the leaf was empty, set the summary's bit. Most
-//! enqueues find company and cost one read-modify-write. Leaves lie on cache lines of
-//! their own, so threads whose buffers lie apart do not meet. There is no loop, so
-//! nobody waits for anybody (wait-free), where the processor can or into memory and
-//! return the old value; x86-64 has to retry when another's write to the same leaf
-//! came first.
+//! enqueues find a leaf that is not empty and cost one read-modify-write. Leaves lie on
+//! cache lines of their own, so threads whose buffers lie apart do not contend. There is
+//! no loop, so no thread waits for another (wait-free), where the processor can *or* into
+//! memory and return the old value; x86-64 has to retry when another thread's write to
+//! the same leaf came first.
 //!
 //! *Drain*: take the summary, then the leaves that it names. Order is by id, not by
 //! age: buffers are alike, and the set is emptied as a whole.
@@ -27,8 +27,8 @@
 //! has set the summary's bit. A drain that comes in between misses both; the first
 //! enqueue's bit then brings the next drain to both. So an id is certain to be found
 //! by a drain that starts after *every* enqueue that started before its own ended
-//! has returned. Hence [`Gate`](crate::gate::Gate): each enqueuer asks for a drain
-//! after its enqueue, and then the last of them sees to all.
+//! has returned. Hence [`Combiner`](crate::combiner::Combiner): each enqueuer asks for a drain
+//! after its enqueue, and the drain that follows the last request finds all ids.
 //!
 //! Why bits and not a linked list of ids: a list needs a retry loop or leaves a gap
 //! between two stores that blocks the drain behind one stalled thread, and finding
@@ -158,8 +158,8 @@ pub const fn words_for(buffers: u32) -> usize {
 /// assert!(queue.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-// Invariant: if a leaf is not empty, its summary bit is set, or whoever emptied the
-// summary or made the leaf non-empty is still at work and sets it before it returns.
+// Invariant: if a leaf is not empty, its summary bit is set, or the thread that emptied
+// the summary or made the leaf non-empty is still at work and sets it before it returns.
 #[derive(Debug)]
 pub struct RepostQueue<S> {
     words: S,

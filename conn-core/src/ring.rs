@@ -17,9 +17,9 @@
 //! the other end has come, hands out records, and says when its head is worth telling.
 //! [`free`] finds the head, when records are freed in any order and by any thread.
 //! [`shared`] is for several threads at an end. [`fetch`] is for a receiver that reads the
-//! ring over the network (Buffered Read). [`Told`] is how a head or a tail gets to the other
-//! end, and [`offer`] what both ends tell each other first. The ends of connections are in
-//! [`buffered_read`](crate::buffered_read) and [`buffered_write`](crate::buffered_write).
+//! ring over the network (Buffered Read). [`AdvertisedCursor`] is how a head or a tail gets to
+//! the other end, and [`offer`] what both ends tell each other first. The ends of connections
+//! are in [`buffered_read`](crate::buffered_read) and [`buffered_write`](crate::buffered_write).
 //!
 //! # Records
 //!
@@ -43,6 +43,7 @@
 
 use core::fmt;
 
+mod advertised_cursor;
 pub mod consumer;
 pub mod fetch;
 pub mod free;
@@ -55,11 +56,10 @@ pub mod producer;
 pub mod shared;
 #[cfg(test)]
 mod tests;
-mod told;
 
+pub use advertised_cursor::AdvertisedCursor;
 pub use consumer::{Consumer, ConsumerConfig, Record, RecordError, TailError, Taken};
 pub use producer::{CommitError, Committed, Grant, HeadError, Producer, ReserveError};
-pub use told::Told;
 
 /// Bytes before each payload.
 pub const HEADER_BYTES: u32 = 8;

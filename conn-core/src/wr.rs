@@ -292,7 +292,7 @@ impl<S: AsRef<[u64]> + AsMut<[u64]>> SendTracker<S> {
     }
 
     /// As [`plan`](Self::plan), but signalled in any case: for a request that
-    /// somebody will wait for.
+    /// the caller will wait for.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -476,8 +476,8 @@ impl<S> SendTracker<S> {
     }
 
     /// Whether the request has completed, or will without another request being
-    /// posted, because it or one behind it is signalled. Where this is false, whoever
-    /// waits for `id` must first have something signalled posted behind it.
+    /// posted, because it or one behind it is signalled. Where this is false, post
+    /// a signalled request behind it before you wait for `id`.
     #[inline]
     pub fn will_complete(&self, id: WrId) -> bool {
         id.0 <= self.completed.max(self.last_signalled)

@@ -1,4 +1,4 @@
-//! Two honest ends and the wire: every message finds a buffer, nobody waits for ever.
+//! Two honest ends and the wire: every message finds a buffer, and no end waits for ever.
 #![no_main]
 
 use conn_core::credit::oracle::{Link, LinkOp};

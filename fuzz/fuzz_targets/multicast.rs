@@ -1,4 +1,4 @@
-//! A group of up to 8 members on a simulated fabric: all deliver the same, whoever fails.
+//! A group of up to 8 members on a simulated fabric: all deliver the same, whatever fails.
 #![no_main]
 
 use conn_core::exhaustive::Pair;

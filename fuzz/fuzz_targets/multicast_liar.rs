@@ -3,20 +3,20 @@
 #![no_main]
 
 use arbitrary::Arbitrary;
+use conn_core::checksum::checksum_of;
 use conn_core::multicast::{
     Config, Member, Members, Policy, ROW_WORDS, Rank, RepairHeader, Status, Words,
 };
-use conn_core::seal::seal_of;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 enum Lie {
-    /// A word of a member's row becomes this, and the row is sealed; small numbers are the
+    /// A word of a member's row becomes this, and the row gets its checksums; small numbers are the
     /// likely ones.
     Word(u8, u8, u16),
     /// Any value.
     Wild(u8, u8, u64),
-    /// A word of a member's row, perhaps a seal; the seals stay.
+    /// A word of a member's row, perhaps a checksum; the checksums stay.
     Torn(u8, u8, u64),
     /// A word of a member's slots.
     Slot(u8, u8, u64),
@@ -24,7 +24,7 @@ enum Lie {
     Message(u8, u8, u8),
     /// The header of a member's repair area.
     Repair(u8, u8, u16, u16, u8),
-    /// A word of that header, perhaps its seal; the seal stays.
+    /// A word of that header, perhaps its checksum; the checksum stays.
     TornRepair(u8, u8, u64),
     /// Some time passes.
     Pass(u16),
@@ -36,11 +36,11 @@ const SUSPECT_NS: u64 = 1_000_000;
 /// Passes in that time.
 const PARTS: u64 = 16;
 
-/// As whoever writes whole groups seals them.
-fn seal(row: &mut [u64; ROW_WORDS]) {
+/// Writes the checksum of each group, as a member does that writes whole groups.
+fn write_checksums(row: &mut [u64; ROW_WORDS]) {
     for group in Words::groups(MEMBERS) {
-        let (first, last) = (usize::from(group.first), usize::from(group.seal()));
-        row[last] = seal_of(&row[first..last]);
+        let (first, last) = (usize::from(group.first), usize::from(group.checksum()));
+        row[last] = checksum_of(&row[first..last]);
     }
 }
 
@@ -73,11 +73,11 @@ fuzz_target!(|lies: Vec<Lie>| {
         match lie {
             Lie::Word(by, at, value) => {
                 rows[who(by)][usize::from(at) % words] = value.into();
-                seal(&mut rows[who(by)]);
+                write_checksums(&mut rows[who(by)]);
             }
             Lie::Wild(by, at, value) => {
                 rows[who(by)][usize::from(at) % words] = value;
-                seal(&mut rows[who(by)]);
+                write_checksums(&mut rows[who(by)]);
             }
             Lie::Torn(by, at, value) => rows[who(by)][usize::from(at) % words] = value,
             Lie::Slot(by, at, value) => rings[who(by)][usize::from(at) % rings[0].len()] = value,
@@ -105,13 +105,14 @@ fuzz_target!(|lies: Vec<Lie>| {
         }
         pass(&mut member, &mut memory, now);
     }
-    // A failure (who has finished may go) comes to its end, whatever the other one withholds while it lives.
+    // A failure (a finished member may go) comes to its end, whatever the other member withholds
+    // while it lives.
     member.unreachable(Rank(1));
     for _ in 0..2 * u64::from(MEMBERS) * PARTS {
         now += SUSPECT_NS / PARTS;
         let health = &mut memory.rows[2][usize::from(MEMBERS)];
         *health = health.saturating_add(1);
-        seal(&mut memory.rows[2]);
+        write_checksums(&mut memory.rows[2]);
         pass(&mut member, &mut memory, now);
     }
     let has_ended = !matches!(member.status(), Status::Open | Status::Failing);

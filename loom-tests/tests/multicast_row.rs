@@ -41,7 +41,7 @@ fn member() -> Box<Member> {
 }
 
 /// The peer has received the message, and then finished.
-fn sealed(health: u64) -> [u64; ROW_WORDS] {
+fn checksummed(health: u64) -> [u64; ROW_WORDS] {
     let mut row = Row { health, goodbye: FINISHED, ..Row::default() };
     row.received[0] = 1;
     let mut words = [0; ROW_WORDS];
@@ -53,23 +53,23 @@ fn sealed(health: u64) -> [u64; ROW_WORDS] {
 fn what_is_said_of_counters_is_taken_with_them_and_halves_never() {
     loom::model(|| {
         let [received, _, control] = Words::groups(2);
-        let (health, goodbye) = (received.seal() - 1, control.first + 2);
+        let (health, goodbye) = (received.checksum() - 1, control.first + 2);
         let row: Arc<Vec<AtomicU64>> = Arc::new((0..12).map(|_| AtomicU64::new(0)).collect());
         let device = {
             let row = row.clone();
             thread::spawn(move || {
-                let (words, last) = (sealed(0x201), sealed(0x402));
+                let (words, last) = (checksummed(0x201), checksummed(0x402));
                 // Release: a device writes the writes of a queue pair in their order.
                 let write = |at: u8, word: u64| row[usize::from(at)].store(word, Release);
                 write(health, 0x001);
-                write(received.seal(), words[usize::from(received.seal())]);
+                write(received.checksum(), words[usize::from(received.checksum())]);
                 write(0, 1);
                 write(health, 0x201);
                 write(goodbye, FINISHED);
-                write(control.seal(), words[usize::from(control.seal())]);
+                write(control.checksum(), words[usize::from(control.checksum())]);
                 // It shows once more that it lives.
                 write(health, 0x401);
-                write(received.seal(), last[usize::from(received.seal())]);
+                write(received.checksum(), last[usize::from(received.checksum())]);
                 write(health, 0x402);
             })
         };
@@ -78,7 +78,7 @@ fn what_is_said_of_counters_is_taken_with_them_and_halves_never() {
             member.on_row(PEER, 0, |at| row[usize::from(at)].load(Acquire));
             assert_eq!(member.reason(PEER), None, "half of a row is no lie");
             let is_gone = !member.reachable().contains(PEER);
-            // Whoever has gone is not looked at any more: what it said before is known.
+            // The row of a finished member is not read any more: what it said before is known.
             assert!(!is_gone || member.clone().next_delivery(word).is_some());
             is_gone
         };

@@ -1,5 +1,5 @@
 //! Threads of a member that send: the window lets them begin, the slot ring takes their
-//! records, and whoever drives the member frees what was delivered.
+//! records, and the thread that drives the member frees what was delivered.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ impl Sending {
         Arc::new(Self { ring, window: SendWindow::new(1), tail: AtomicU64::new(0) })
     }
 
-    /// Whether there was room in the window. Who has that has room in the ring.
+    /// Whether there was room in the window. Room in the window implies room in the ring.
     fn send(&self) -> bool {
         if !self.window.try_take(1) {
             return false;
@@ -45,7 +45,7 @@ impl Sending {
 }
 
 #[test]
-fn whoever_has_a_turn_has_room() {
+fn a_sender_with_a_turn_has_room() {
     loom::model(|| {
         let shared = Sending::new();
         assert!(shared.send());

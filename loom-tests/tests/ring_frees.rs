@@ -1,5 +1,5 @@
-//! The free list: the head passes what was freed and nothing else, and whatever was done
-//! with a record before its free is seen by who moves the head over it.
+//! The free list: the head passes what was freed and nothing else, and the thread that moves
+//! the head over a record sees whatever was done with it before its free.
 #![cfg(rdma_conn_loom)]
 #![forbid(unsafe_code)]
 

@@ -100,7 +100,7 @@ fn a_record_is_taken_after_it_has_landed_and_overwritten_after_it_was_freed() {
 }
 
 /// A ring of two records, three of which are sent; so the third lands where the first was.
-/// Who finds nothing to claim lets the next one land, if nobody else is about to.
+/// A thread that finds nothing to claim lets the next one land, if no other is doing so.
 struct Combining {
     ring: Receivers<Vec<RecordSlot>>,
     /// What lands, which is read while others may let something land there.

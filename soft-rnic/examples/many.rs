@@ -17,7 +17,7 @@ mod common;
 use core::ptr::null_mut;
 use std::time::Instant;
 
-use common::connect;
+use common::{ACCESS, connect};
 use verbs_sys::*;
 
 /// A queue pair that sends, and the one that receives from it.
@@ -59,7 +59,7 @@ impl Many {
             let entries = (n as u32 * window * 2).min(1 << 17) as i32;
             let cqs = [(); 2].map(|()| (verbs.create_cq)(ctx, entries, null_mut(), null_mut(), 0));
             let bytes = vec![1_u8; (size as usize).next_multiple_of(64) * 2].leak();
-            let mr = (verbs.reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), 1);
+            let mr = (verbs.reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), ACCESS);
             let qp = |cq| {
                 let mut attr: ibv_qp_init_attr = core::mem::zeroed();
                 (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, ibv_qp_type::IBV_QPT_RC);
@@ -106,7 +106,7 @@ impl Many {
                 wr.send_flags = if signals { 2 } else { 0 };
             }
             posted += u64::from(self.list);
-            // SAFETY: nobody writes the bytes.
+            // SAFETY: the bytes that are sent are never written.
             let posted = unsafe { ibv_post_send(lane.sender, wrs.as_mut_ptr(), &mut null_mut()) };
             assert_eq!(posted, 0);
         }
@@ -132,7 +132,7 @@ impl Many {
             lane.taken += 1;
             if lane.taken == REPOST {
                 let lane = core::ptr::from_mut(lane);
-                // SAFETY: our own, and nobody else has it.
+                // SAFETY: `repost` reaches the lane by this reference only.
                 self.repost(unsafe { &mut *lane });
             }
         }
@@ -148,7 +148,7 @@ impl Many {
         for i in 0..REPOST as usize - 1 {
             wrs[i].next = &raw mut wrs[i + 1];
         }
-        // SAFETY: messages may be laid over each other: nobody reads them.
+        // SAFETY: messages may overwrite each other: they are never read.
         unsafe { assert_eq!(ibv_post_recv(lane.receiver, wrs.as_mut_ptr(), &mut null_mut()), 0) };
         lane.taken -= REPOST;
     }

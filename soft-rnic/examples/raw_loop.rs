@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! cargo run --release -p soft-rnic --example raw_loop [-- MILLISECONDS [LOOP]]
+//! soft-rnic/examples/instructions.sh
 //! ```
 //!
-//! LOOP, 0 to 3, runs one of the small ones alone. Three loops: 16-byte sends within one thread and between two (postlists of 8,
+//! LOOP, 0 to 3, runs one of the small ones alone; `instructions.sh` counts what a request takes
+//! within one thread (`raw_loop count`). Three loops: 16-byte sends within one thread and between two (postlists of 8,
 //! at most 256 unacknowledged, 32 completions a poll, reposts of 32); the same
 //! one message at a time, each 16th signalled; 64 KiB between two threads, beside
 //! what `memcpy` gives for blocks of that size in the same run.
@@ -16,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use common::connect;
+use common::{ACCESS, connect};
 use verbs_sys::*;
 
 const DEPTH: usize = 512;
@@ -27,6 +29,7 @@ struct End {
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     lkey: u32,
+    rkey: u32,
     ring: *mut u8,
     size: u32,
 }
@@ -62,8 +65,9 @@ fn pair(size: u32) -> [End; 2] {
             let qp = (verbs.create_qp)(pd, &mut attr);
             let stride = size.next_multiple_of(64) as usize;
             let bytes = vec![1_u8; DEPTH * stride].leak();
-            let mr = (verbs.reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), 1);
-            End { cq, qp, lkey: (*mr).lkey, ring: bytes.as_mut_ptr(), size }
+            let mr = (verbs.reg_mr)(pd, bytes.as_mut_ptr().cast(), bytes.len(), ACCESS);
+            let (lkey, rkey) = ((*mr).lkey, (*mr).rkey);
+            End { cq, qp, lkey, rkey, ring: bytes.as_mut_ptr(), size }
         });
         for (end, to) in [(0, 1), (1, 0)] {
             connect(&verbs, ends[end].qp, (*ends[to].qp).qp_num, gid);
@@ -97,6 +101,9 @@ struct Sender {
     signal: u64,
     posted: u64,
     acked: u64,
+    opcode: ibv_wr_opcode,
+    /// Of the peer's ring, for WRITEs and READs.
+    remote: (u64, u32),
     sges: [ibv_sge; 8],
     wrs: Box<[ibv_send_wr; 8]>,
     wc: [ibv_wc; 32],
@@ -107,7 +114,9 @@ impl Sender {
         // SAFETY: zero is a valid value of every field.
         let wrs: Box<[ibv_send_wr; 8]> = Box::new(unsafe { core::mem::zeroed() });
         let sges = [ibv_sge { addr: 0, length: end.size, lkey: end.lkey }; 8];
-        Sender { end, batch, signal, posted: 0, acked: 0, sges, wrs, wc: [ibv_wc::default(); 32] }
+        let (opcode, remote) = (ibv_wr_opcode::IBV_WR_SEND, (0, 0));
+        let wc = [ibv_wc::default(); 32];
+        Sender { end, batch, signal, posted: 0, acked: 0, opcode, remote, sges, wrs, wc }
     }
 
     /// Posts one list, if the window permits.
@@ -125,7 +134,8 @@ impl Sender {
             wr.wr_id = self.posted;
             wr.sg_list = &mut self.sges[i];
             wr.num_sge = 1;
-            wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+            wr.opcode = self.opcode;
+            (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = self.remote;
             wr.send_flags = if self.posted.is_multiple_of(self.signal) { 2 } else { 0 };
             wr.next = next;
         }
@@ -175,8 +185,8 @@ impl Receiver {
     }
 }
 
-/// The best of the slices of a run: what the code can do where nobody else wants
-/// the processors. (An average would measure the neighbours.)
+/// The rate of the best slice of a run: what the code can do while no other program
+/// wants the processors. (An average would measure those programs, too.)
 struct Best {
     since: Instant,
     done: u64,
@@ -216,6 +226,23 @@ fn one_thread(size: u32, batch: usize, signal: u64, time: Duration) -> f64 {
         best.sample(receiver.received);
     }
     best.rate
+}
+
+/// Does so many requests of the operation within one thread, in lists, for their instructions to
+/// be counted.
+fn counted(opcode: ibv_wr_opcode, batch: usize, size: u32, requests: u64) {
+    let [a, b] = pair(size);
+    let (mut sender, mut receiver) = (Sender::new(a, batch, 8), Receiver::new(b));
+    (sender.opcode, sender.remote) = (opcode, (receiver.end.ring as u64, receiver.end.rkey));
+    while sender.acked < requests {
+        for _ in 0..32 / batch {
+            sender.post();
+        }
+        if opcode == ibv_wr_opcode::IBV_WR_SEND {
+            receiver.poll();
+        }
+        sender.reap();
+    }
 }
 
 /// On a cache line of its own.
@@ -315,6 +342,19 @@ fn memcpy_rate(size: usize, time: Duration, with_poller: bool) -> f64 {
 }
 
 fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [count, opcode, numbers @ ..] = &args[..]
+        && count == "count"
+    {
+        let opcode = match &**opcode {
+            "send" => ibv_wr_opcode::IBV_WR_SEND,
+            "write" => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+            other => panic!("{other}: send or write"),
+        };
+        let numbers: Vec<u64> = numbers.iter().map(|n| n.parse().expect("a number")).collect();
+        let [batch, size, requests] = numbers[..] else { panic!("count OP LIST BYTES REQUESTS") };
+        return counted(opcode, batch as usize, size as u32, requests);
+    }
     let ms = std::env::args().nth(1).and_then(|ms| ms.parse().ok()).unwrap_or(500);
     let time = Duration::from_millis(ms);
     let show = |what: &str, rate: f64| {

@@ -3,43 +3,41 @@
 //! Buffers of sends and receives belong to the device while they are posted: a
 //! plain copy does. The targets of one-sided operations do not: the program may
 //! poll them, or write what a peer reads, with atomic accesses. [`in_order`] is
-//! for those. It stores from the first byte to the last, so that whoever sees a
-//! byte sees all before it (what `ibv_query_qp_data_in_order` promises), and an
+//! for those. It stores from the first byte to the last, so that a thread that sees
+//! a byte sees all before it (what `ibv_query_qp_data_in_order` promises), and an
 //! aligned word of eight bytes is never torn when source and target are aligned
 //! alike.
 //!
-//! On x86-64 the copy is inline assembly: its accesses are the processor's own,
-//! and stores there become visible in program order. String instructions are not
-//! used, because their stores are the exception to that rule. Elsewhere every
-//! piece is stored with release.
+//! The copy is inline assembly: its accesses are the processor's own, and stores of x86-64 become
+//! visible in program order. String instructions are not used, because their stores are the
+//! exception to that rule. Long copies store as many bytes at a time as the processor stores in
+//! one piece ([`Width`]).
+
+mod width;
+
+use width::Width;
 
 /// Says that a cache line will be read soon. A hint: any address is fine.
 #[inline(always)]
 pub(crate) fn will_read(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction accesses nothing that the program can see, and
     // ignores addresses without memory.
     unsafe {
         core::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// Says that a cache line will be written soon. A hint: any address is fine.
 #[inline(always)]
 pub(crate) fn will_write(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: as in `will_read`; processors without the instruction skip it.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
-/// Copies between buffers that nobody else accesses. They may overlap (that is
-/// the program's mistake, but must not be ours).
+/// Copies between buffers that no other thread accesses. They may overlap: that is a
+/// mistake of the application, which must not become undefined behaviour here.
 ///
 /// # Safety
 /// `from .. from + len` can be read, `to .. to + len` written.
@@ -81,6 +79,15 @@ unsafe fn ends<T: Copy>(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Whose memory a copy goes to, which decides what a long one prefetches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// This process's own: the source is mostly a peer's.
+    Pull,
+    /// A peer's. Its lines are left to it until they are stored to.
+    Push,
+}
+
 /// Copies to or from memory that the program accesses meanwhile: in order, the
 /// last byte last (with release), aligned words whole.
 ///
@@ -88,10 +95,36 @@ unsafe fn ends<T: Copy>(to: *mut u8, from: *const u8, len: usize) {
 /// `from .. from + len` can be read, `to .. to + len` written; other threads
 /// access either with atomic operations only.
 #[inline]
-pub(crate) unsafe fn in_order(mut to: *mut u8, mut from: *const u8, mut len: usize) {
+pub(crate) unsafe fn in_order(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { in_order_to(to, from, len, Direction::Pull) }
+}
+
+/// As [`in_order`], for copies that may be long.
+///
+/// # Safety
+/// As [`in_order`].
+#[inline]
+pub(crate) unsafe fn in_order_to(to: *mut u8, from: *const u8, len: usize, direction: Direction) {
+    // SAFETY: the caller's promise; the width is one of this processor's.
+    unsafe { in_order_by(to, from, len, direction, Width::of_this_processor) }
+}
+
+/// As [`in_order_to`], with stores as wide as `width` says if the copy is long.
+///
+/// # Safety
+/// As [`in_order`], and the processor has the instructions of that width.
+#[inline(always)]
+unsafe fn in_order_by(
+    mut to: *mut u8,
+    mut from: *const u8,
+    mut len: usize,
+    direction: Direction,
+    width: impl FnOnce() -> Width,
+) {
     // SAFETY: every step stays within what is left.
     unsafe {
-        // A few whole words: a counter with its seal, a short message.
+        // A few whole words: a counter with its checksum, a short message.
         if len <= 64 && (to.addr() | len).is_multiple_of(8) {
             while len > 0 {
                 store(to, from, 8);
@@ -100,14 +133,15 @@ pub(crate) unsafe fn in_order(mut to: *mut u8, mut from: *const u8, mut len: usi
             return;
         }
         // Up to the first address where the big steps are aligned.
-        while len > 0 && !to.addr().is_multiple_of(16) {
+        let alignment = if len >= LONG { LINE } else { 16 };
+        while len > 0 && !to.addr().is_multiple_of(alignment) {
             let n = step(to, len);
             store(to, from, n);
             (to, from, len) = (to.add(n), from.add(n), len - n);
         }
-        let bulk = len & !63;
+        let bulk = len & !(LINE - 1);
         if bulk > 0 {
-            blocks(to, from, bulk);
+            blocks(to, from, bulk, direction, width);
             (to, from, len) = (to.add(bulk), from.add(bulk), len - bulk);
         }
         while len > 0 {
@@ -127,7 +161,6 @@ fn step(to: *mut u8, len: usize) -> usize {
 }
 
 /// One store of `n` = 1, 2, 4 or 8 bytes at an aligned address.
-#[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
     use core::arch::asm;
@@ -151,197 +184,192 @@ unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
     }
 }
 
-/// Moves `$len` bytes, more than none and a multiple of 64, and both addresses behind them;
-/// before each block it does what else is said.
-#[cfg(target_arch = "x86_64")]
-macro_rules! blocks_of_64 {
-    ($to:ident, $from:ident, $len:expr $(, $ahead:literal)?) => {
+/// Bytes of a cache line, and of the blocks of a copy.
+const LINE: usize = 64;
+
+/// From how many bytes on a copy looks for the widest stores, and prefetches its source: lines
+/// that another processor has written come from far, and no processor prefetches beyond a page
+/// by itself.
+const LONG: usize = 4096;
+
+/// A loop over `$len` bytes, more than none and a multiple of `$step`, that leaves both
+/// addresses behind them. `$ahead` prefetches the source.
+///
+/// `$register` are the vector registers that it changes. A function without AVX or AVX-512 may
+/// declare them as well: for the compiler, which does not use the upper parts there, they are
+/// the lower parts.
+macro_rules! move_blocks {
+    (
+        $to:ident, $from:ident, $len:expr, $step:literal,
+        [$($ahead:literal),*], [$($move:literal),+], [$($register:tt),*] $(, $clean_up:literal)?
+    ) => {
         core::arch::asm!(
             "2:",
-            $($ahead,)?
-            "movups {a}, [{f}]",
-            "movups {b}, [{f} + 16]",
-            "movups {c}, [{f} + 32]",
-            "movups {d}, [{f} + 48]",
-            "movaps [{t}], {a}",
-            "movaps [{t} + 16], {b}",
-            "movaps [{t} + 32], {c}",
-            "movaps [{t} + 48], {d}",
-            "add {f}, 64",
-            "add {t}, 64",
-            "sub {n}, 64",
+            $($ahead,)*
+            $($move,)+
+            concat!("add {f}, ", $step),
+            concat!("add {t}, ", $step),
+            concat!("sub {n}, ", $step),
             "jnz 2b",
+            $($clean_up,)?
             f = inout(reg) $from,
             t = inout(reg) $to,
             n = inout(reg) $len => _,
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
+            $(out($register) _,)*
             options(nostack),
         )
     };
 }
 
-/// From how many bytes on the source is fetched ahead: what another processor has written
-/// comes from far, and no processor looks beyond a page by itself.
-#[cfg(target_arch = "x86_64")]
-const LONG: usize = 4096;
-/// How far ahead: the distance within [`blocks`]. Behind the source nothing is fetched, where
-/// somebody may be writing.
-#[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 1024;
+/// 64 bytes at a time in four stores of 16.
+macro_rules! move_by_16 {
+    ($to:ident, $from:ident, $len:expr, [$($ahead:literal),*]) => {
+        move_blocks!(
+            $to, $from, $len, 64, [$($ahead),*],
+            [
+                "movups xmm0, [{f}]",
+                "movups xmm1, [{f} + 16]",
+                "movups xmm2, [{f} + 32]",
+                "movups xmm3, [{f} + 48]",
+                "movaps [{t}], xmm0",
+                "movaps [{t} + 16], xmm1",
+                "movaps [{t} + 32], xmm2",
+                "movaps [{t} + 48], xmm3"
+            ],
+            ["xmm0", "xmm1", "xmm2", "xmm3"]
+        )
+    };
+}
 
-/// `len` bytes, a multiple of 64, to a target aligned to 16.
-#[cfg(target_arch = "x86_64")]
+/// 128 bytes at a time in four stores of 32. `vzeroupper` changes the upper halves of the first
+/// sixteen registers, so that all of them are declared.
+macro_rules! move_by_32 {
+    ($to:ident, $from:ident, $len:expr, [$($ahead:literal),*]) => {
+        move_blocks!(
+            $to, $from, $len, 128, [$($ahead),*],
+            [
+                "vmovdqu ymm0, [{f}]",
+                "vmovdqu ymm1, [{f} + 32]",
+                "vmovdqu ymm2, [{f} + 64]",
+                "vmovdqu ymm3, [{f} + 96]",
+                "vmovdqa [{t}], ymm0",
+                "vmovdqa [{t} + 32], ymm1",
+                "vmovdqa [{t} + 64], ymm2",
+                "vmovdqa [{t} + 96], ymm3"
+            ],
+            [
+                "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7",
+                "ymm8", "ymm9", "ymm10", "ymm11", "ymm12", "ymm13", "ymm14", "ymm15"
+            ],
+            "vzeroupper"
+        )
+    };
+}
+
+/// 256 bytes at a time in four stores of 64. The registers are those that no instruction without
+/// AVX-512 reaches: their upper halves slow none down, and need not be zeroed.
+macro_rules! move_by_64 {
+    ($to:ident, $from:ident, $len:expr, [$($ahead:literal),*]) => {
+        move_blocks!(
+            $to, $from, $len, 256, [$($ahead),*],
+            [
+                "vmovdqu64 zmm16, [{f}]",
+                "vmovdqu64 zmm17, [{f} + 64]",
+                "vmovdqu64 zmm18, [{f} + 128]",
+                "vmovdqu64 zmm19, [{f} + 192]",
+                "vmovdqa64 [{t}], zmm16",
+                "vmovdqa64 [{t} + 64], zmm17",
+                "vmovdqa64 [{t} + 128], zmm18",
+                "vmovdqa64 [{t} + 192], zmm19"
+            ],
+            ["zmm16", "zmm17", "zmm18", "zmm19"]
+        )
+    };
+}
+
+/// Moves `len` bytes, a multiple of 64.
+///
+/// # Safety
+/// As [`in_order_by`]; `to` is aligned to 16, and to a line from [`LONG`] bytes on.
 #[inline]
-unsafe fn blocks(mut to: *mut u8, mut from: *const u8, mut len: usize) {
-    // SAFETY: the caller's promise. Aligned 16-byte stores are whole on every
-    // processor with AVX, and their 8-byte halves are on all.
+unsafe fn blocks(
+    mut to: *mut u8,
+    mut from: *const u8,
+    mut len: usize,
+    direction: Direction,
+    width: impl FnOnce() -> Width,
+) {
+    // SAFETY: the caller's promise; `long_blocks` moves less than `len`, a multiple of 64, and
+    // what is left is one as well. Aligned 16-byte stores are whole on every processor with AVX,
+    // and their 8-byte halves are on all.
     unsafe {
         if len >= LONG {
-            blocks_of_64!(to, from, len - AHEAD, "prefetcht0 [{f} + 1024]");
-            len = AHEAD;
+            let moved = long_blocks(to, from, len, width(), direction);
+            (to, from, len) = (to.add(moved), from.add(moved), len - moved);
         }
-        blocks_of_64!(to, from, len);
+        if len > 0 {
+            move_by_16!(to, from, len, []);
+        }
     }
     let _ = (to, from);
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-unsafe fn store(to: *mut u8, from: *const u8, n: usize) {
-    use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-    macro_rules! one {
-        ($atomic:ty, $int:ty) => {{
-            let value = if from.addr().is_multiple_of(size_of::<$int>()) {
-                // SAFETY: aligned, and the caller's promise.
-                unsafe { <$atomic>::from_ptr(from.cast_mut().cast()) }.load(Ordering::Relaxed)
-            } else {
-                // SAFETY: each byte can be read.
-                <$int>::from_ne_bytes(core::array::from_fn(|i| {
-                    unsafe { AtomicU8::from_ptr(from.add(i).cast_mut()) }.load(Ordering::Relaxed)
-                }))
-            };
-            // Release: after everything before it.
-            // SAFETY: aligned (see `step`), and the caller's promise.
-            unsafe { <$atomic>::from_ptr(to.cast()) }.store(value, Ordering::Release);
-        }};
+/// All of [`LONG`] bytes or more but the last of them, behind which nothing is prefetched: a
+/// peer may be writing there. The distances are the best of those tried between two cores of an
+/// AMD EPYC (16 bytes) and an Intel Xeon (64 bytes). Returns how many bytes it has moved.
+///
+/// # Safety
+/// As [`in_order`]; `len` is [`LONG`] at least, `to` is aligned to a line, and the processor has
+/// the instructions of `width`.
+#[inline(never)]
+unsafe fn long_blocks(
+    mut to: *mut u8,
+    mut from: *const u8,
+    len: usize,
+    width: Width,
+    direction: Direction,
+) -> usize {
+    let ahead = if width == Width::Bytes16 { 1024 } else { 2048 };
+    let moved = (len - ahead) & !255;
+    // SAFETY: the caller's promise. Both addresses move by `moved`, less than `len`; each block
+    // declares all registers that it changes, and stores to multiples of its store's size.
+    unsafe {
+        match width {
+            Width::Bytes16 => move_by_16!(to, from, moved, ["prefetcht0 [{f} + 1024]"]),
+            Width::Bytes32 => {
+                move_by_32!(to, from, moved, ["prefetcht2 [{f} + 2048]", "prefetcht2 [{f} + 2112]"])
+            }
+            Width::Bytes64 if direction == Direction::Pull => move_by_64!(
+                to,
+                from,
+                moved,
+                [
+                    "prefetcht2 [{f} + 2048]",
+                    "prefetchw [{t} + 1024]",
+                    "prefetcht2 [{f} + 2112]",
+                    "prefetchw [{t} + 1088]",
+                    "prefetcht2 [{f} + 2176]",
+                    "prefetchw [{t} + 1152]",
+                    "prefetcht2 [{f} + 2240]",
+                    "prefetchw [{t} + 1216]"
+                ]
+            ),
+            Width::Bytes64 => move_by_64!(
+                to,
+                from,
+                moved,
+                [
+                    "prefetcht2 [{f} + 2048]",
+                    "prefetcht2 [{f} + 2112]",
+                    "prefetcht2 [{f} + 2176]",
+                    "prefetcht2 [{f} + 2240]"
+                ]
+            ),
+        }
     }
-    match n {
-        8 => one!(AtomicU64, u64),
-        4 => one!(AtomicU32, u32),
-        2 => one!(AtomicU16, u16),
-        _ => one!(AtomicU8, u8),
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[inline]
-unsafe fn blocks(to: *mut u8, from: *const u8, len: usize) {
-    for at in (0..len).step_by(8) {
-        // SAFETY: within `len`, aligned to 8.
-        unsafe { store(to.add(at), from.add(at), 8) };
-    }
+    let _ = (to, from);
+    moved
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Copies every length and alignment and looks at what is around, too.
-    fn check(copy: unsafe fn(*mut u8, *const u8, usize)) {
-        let source: Vec<u8> = (0..400_u32).map(|i| (i * 7 + 1) as u8).collect();
-        for len in (0..80).chain([127, 128, 129, 255, 300]) {
-            for (t, f) in (0..17).flat_map(|t| (0..17).map(move |f| (t, f))) {
-                let mut target = [0xee_u8; 400];
-                // SAFETY: 17 + 300 < 400.
-                unsafe { copy(target.as_mut_ptr().add(t), source.as_ptr().add(f), len) };
-                assert_eq!(&target[t..t + len], &source[f..f + len], "{len} {t} {f}");
-                assert!(target[..t].iter().chain(&target[t + len..]).all(|&b| b == 0xee));
-            }
-        }
-    }
-
-    #[test]
-    fn both_copies_move_exactly_the_bytes() {
-        check(owned);
-        check(in_order);
-    }
-
-    #[test]
-    fn long_copies_move_exactly_the_bytes_too() {
-        let source: Vec<u8> = (0..20_000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
-        for len in [4095, 4096, 4159, 4160, 4161, 8192, 19_000] {
-            for (t, f) in [(0, 0), (0, 5), (8, 8), (9, 3), (16, 1)] {
-                let mut target = vec![0xee_u8; 20_000];
-                // SAFETY: 16 + 19,000 < 20,000.
-                unsafe { in_order(target.as_mut_ptr().add(t), source.as_ptr().add(f), len) };
-                assert!(target[t..t + len] == source[f..f + len], "{len} {t} {f}");
-                assert!(target[..t].iter().chain(&target[t + len..]).all(|&b| b == 0xee));
-            }
-        }
-    }
-
-    #[test]
-    fn an_overlapping_copy_is_a_move() {
-        for len in [5, 20, 40] {
-            let mut bytes: Vec<u8> = (0..64).collect();
-            let expected: Vec<u8> = bytes[..len].to_vec();
-            // SAFETY: 3 + 40 < 64.
-            unsafe { owned(bytes.as_mut_ptr().add(3), bytes.as_ptr(), len) };
-            assert_eq!(bytes[3..3 + len], expected);
-        }
-    }
-
-    /// A page in the middle of the target stops the copy: all before it has been
-    /// stored then, and nothing behind it.
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn nothing_is_stored_before_what_comes_earlier() {
-        let page = rustix::param::page_size();
-        for (before, after) in [(page, page), (100, 7), (7, 100), (1, 1)] {
-            let pages = Pages::new(3 * page);
-            let source = vec![0x55_u8; page + before + after];
-            let to = pages.0.wrapping_add(page - before);
-            // SAFETY: our own mapping; the child does nothing but copy and end.
-            unsafe {
-                assert_eq!(libc::mprotect(pages.0.add(page).cast(), page, libc::PROT_NONE), 0);
-                let child = libc::fork();
-                if child == 0 {
-                    libc::signal(libc::SIGSEGV, libc::SIG_DFL);
-                    in_order(to, source.as_ptr(), source.len());
-                    libc::_exit(0);
-                }
-                let mut status = 0;
-                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                assert!(libc::WIFSIGNALED(status), "the page stopped it");
-                let first = core::slice::from_raw_parts(to, before);
-                let last = core::slice::from_raw_parts(pages.0.add(2 * page), page);
-                assert!(first.iter().all(|&b| b == 0x55), "{before}");
-                assert!(last.iter().all(|&b| b == 0), "{after}");
-            }
-        }
-    }
-
-    /// Shared memory, so that a parent sees what its child did.
-    struct Pages(*mut u8, usize);
-
-    impl Pages {
-        fn new(len: usize) -> Pages {
-            let (prot, flags) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            // SAFETY: a new mapping.
-            let ptr = unsafe { libc::mmap(core::ptr::null_mut(), len, prot, flags, -1, 0) };
-            assert_ne!(ptr, libc::MAP_FAILED);
-            Pages(ptr.cast(), len)
-        }
-    }
-
-    impl Drop for Pages {
-        fn drop(&mut self) {
-            // SAFETY: our own mapping.
-            unsafe { libc::munmap(self.0.cast(), self.1) };
-        }
-    }
-}
+mod tests;

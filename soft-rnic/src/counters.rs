@@ -2,10 +2,8 @@
 
 use core::ops::AddAssign;
 
-use crate::device::DEVICES;
-
 /// What a device has done so far. Counted per queue pair, under the lock that an
-/// execution holds anyway, and added up when somebody asks.
+/// execution holds anyway, and added up on request.
 ///
 /// ```
 /// let before = soft_rnic::counters();
@@ -24,15 +22,15 @@ pub struct Counters {
     pub rnr_naks: u64,
     /// Requests sent again after a time without response.
     pub retries: u64,
-    /// Messages of unreliable transports that nobody took: no receive request was
-    /// posted or it was too short, the key was wrong, nobody was there, or they
-    /// were lost on purpose. Those that have reached another process are not among
-    /// them: that process counts them as missed.
+    /// Messages of unreliable transports that no queue pair received: no receive
+    /// request was posted or it was too short, the key was wrong, the destination did
+    /// not exist, or they were lost on purpose. Messages that reached another process
+    /// are not counted here: that process counts them in its `missed`.
     pub dropped: u64,
     /// Messages of unreliable transports that other processes have sent to this one, and
-    /// that nobody took here.
+    /// that no queue pair here received.
     pub missed: u64,
-    /// Those of them that were lost on purpose.
+    /// Those of `dropped` that were lost on purpose.
     pub lost: u64,
     /// Faults that a simulation injected.
     pub faults: u64,
@@ -49,27 +47,4 @@ impl AddAssign for Counters {
         self.lost += other.lost;
         self.faults += other.faults;
     }
-}
-
-/// Statistics of `soft0` since the process began.
-///
-/// ```
-/// assert_eq!(soft_rnic::counters().faults, 0); // only simulations inject any
-/// ```
-#[must_use]
-pub fn counters() -> Counters {
-    crate::device::default_device().counters()
-}
-
-/// Statistics of the device of that name since it is there, if there is one: `soft0`, one at
-/// a [distance](crate::distant), or a [`Simulation`](crate::Simulation).
-///
-/// ```
-/// assert!(soft_rnic::counters_of("soft0").is_some());
-/// assert!(soft_rnic::counters_of("soft1").is_none());
-/// ```
-#[must_use]
-pub fn counters_of(name: &str) -> Option<Counters> {
-    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
-    device.map(|device| device.counters())
 }

@@ -44,9 +44,9 @@ impl<T> EventQueue<T> {
         Ok(EventQueue { fd, shown: None, state })
     }
 
-    /// A queue whose descriptor can be made readable by something else, too (see
-    /// [`set`](Self::set)): then somebody who cannot append an event himself has sent
-    /// something, and [`take_or`](Self::take_or) has to look.
+    /// A queue whose descriptor another descriptor can make readable, too (see
+    /// [`set`](Self::set)): it then reports input from a sender that cannot append an
+    /// event itself, and [`take_or`](Self::take_or) has to look for it.
     pub(crate) fn extensible() -> Result<EventQueue<T>, c_int> {
         let with = || {
             let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -84,7 +84,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes the oldest event, as the descriptor's flags say: blocking or not.
-    /// `on_take` runs before anybody can remove the event's object.
+    /// `on_take` runs before another thread can remove the event's object.
     pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, c_int> {
         loop {
             let mut token = [0_u8; 8];
@@ -98,9 +98,9 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// [`take`](Self::take); `look` is done whenever there is no event, before this
-    /// waits. It is told whether this is going to wait itself; if so, what it returns ends
-    /// the wait, too.
+    /// [`take`](Self::take); `look` is called whenever there is no event, before the wait.
+    /// Its argument says whether this call is going to wait; if so, the descriptor that
+    /// it returns ends the wait, too.
     pub(crate) fn take_or<W: AsFd>(
         &self,
         on_take: impl Fn(&T),

@@ -1,5 +1,5 @@
-//! An RDMA device in software, behind the verbs ABI: what every program of this
-//! project runs on where there is no card.
+//! An RDMA device in software, behind the verbs ABI: every program of this project uses it if
+//! no card is present.
 //!
 //! [`table`] gives a table of verbs functions, as `verbs_sys::load` does; the
 //! objects that come out of it are the ABI's own structs, and the data path goes
@@ -29,71 +29,100 @@
 //! The number of a queue pair says which process it is in; `ibv_modify_qp` to RTR finds
 //! the process. One-sided operations are executed inside the post there, too, and the
 //! other process may be stopped. A message is executed by the process that receives it:
-//! by whichever of its threads polls, or by the one helper thread that a process has from
-//! then on. (`process` tells how.) Memory is reached fastest if it lies in a memory file
+//! by whichever of its threads polls, or by its one progress thread, which starts when the
+//! process first meets another one or brings a datagram queue pair to RTR.
+//! (`fabric::process` has the details.) Memory is reached fastest if it lies in a memory file
 //! that is sealed against shrinking; any other by cross-memory attach, if the system
 //! permits it. Where it does not, operations on such memory end with `REM_OP`, and
-//! messages of over 8 KiB from it with `LOC_PROT`; [`refused_memory`] says why.
+//! messages of over 4 KiB from it with `LOC_PROT`; [`refused_memory`] says why.
 //!
-//! A process that dies, runs another program (`exec`), or does not keep the rules is
-//! `RETRY_EXC` to whoever has something under way to it. What it has acknowledged and
-//! sent before it ended has arrived. **One that is stopped** (SIGSTOP, a debugger) is not
-//! dead: its memory is written and read as ever, and messages wait until it goes on, for as
-//! long as that takes. A card would go on acknowledging them into the receive requests that
-//! are posted; this device is part of the process, stops with it, and cannot. It does not
+//! Requests under way to a process that dies, runs another program (`exec`), or breaks the
+//! protocol fail with `RETRY_EXC`. What it acknowledged and sent before it ended has arrived.
+//! **A process that is stopped** (SIGSTOP, a debugger) is not dead: its
+//! memory is written and read as ever, and messages wait until it goes on, for as long as
+//! that takes. A card would go on acknowledging them into the receive requests that are
+//! posted; this device is part of the process, stops with it, and cannot. It does not
 //! give up instead, whatever `timeout` and `retry_cnt` say: they are for networks that lose
-//! things and for peers that do not answer, and a queue pair that fails because somebody
-//! has looked at its peer with a debugger would be the worse surprise. Who must not wait
-//! bounds the wait himself, and takes the queue pair to ERR. (Memory that is being read or
-//! written by a process which is stopped in the middle of it is not given back:
-//! deregistration fails with `EBUSY` after five seconds.)
+//! packets and for peers that do not answer, and a queue pair should not fail because a
+//! debugger stops its peer. An application that must not wait limits the wait itself, and
+//! takes the queue pair to ERR. (Memory that a process
+//! was reading or writing when it was stopped is not given back: deregistration fails
+//! with `EBUSY` after five seconds.)
 //!
-//! Only processes of the same user find each other ([`unmet_peer`] says if it is that). A program that goes through the
-//! device reaches what was registered with the right flags, with a key that cannot be
-//! guessed; one that goes around it can do what a debugger of the same user can. Where
-//! `ptrace_scope` is 1, a process that meets another one permits it to attach; from the
-//! second one on, all of the same user.
+//! Only processes of the same user find each other ([`peer_not_found()`] says if that is the
+//! reason why a peer was not found). A program that goes through the device reaches what
+//! was registered with the right flags, by a key that cannot be guessed; one that bypasses
+//! the device can do what a debugger of the same user can. Where `ptrace_scope` is 1, a
+//! process that meets another one permits it to attach; from the second one on, all of
+//! the same user.
 //!
-//! Different from one process to the next: an unreliable message is complete when it was
-//! copied, so that a receive request which is posted afterwards may still take it;
-//! datagrams for which there is no room are dropped; and within memory that is attached
-//! to, only the last eight bytes of a message are known to come last.
+//! Three things differ between processes. An unreliable message is complete when it was
+//! copied, so that a receive request which is posted afterwards may still take it. Datagrams
+//! for which there is no room are dropped. In memory that is reached by cross-memory attach,
+//! only the last eight bytes of a message are guaranteed to become visible last.
+//!
+//! # Processors
+//!
+//! x86-64 only. Memory that other processes, or other threads of the program, access while the
+//! device copies it is copied by inline assembly (`copy`), which is no data race in Rust's
+//! terms, and whose stores become visible in order. Elsewhere the crate does not compile: atomic
+//! accesses of several sizes would be neither.
 //!
 //! # How a request goes
 //!
-//! `post` checks and admits it, `requester` executes it (the only place where that
-//! happens) against the peer's `responder`, and `cq` takes the completions. What
-//! cannot go on stays at the head of its send queue (`sq`), with all that is behind
-//! it; `timer` brings it back. What an error entails at other queue pairs is put
-//! off until no lock is held (`after`). Runs of plain messages take a shorter way
-//! to the same end (`burst`).
+//! `engine::post` checks and admits it, and `engine::requester` runs what waits. Both try a
+//! request over the link (`fabric::link`) to its peer, which they take once for a list: it is
+//! sent and waits for its reply, or has to wait before it is sent, or has ended. Over the
+//! loopback (`fabric::loopback`) every request ends at once, in the peer's
+//! `engine::responder`; another process's (`fabric::process`) executes what takes a receive
+//! request in that same responder, and replies. The responder begins a request (every check is
+//! there), places its data, and finishes it; `objects::cq` takes the completions. What cannot
+//! go on stays at the head of its send queue (`objects::pending`), with all that is behind it;
+//! a deadline (`schedule::deadlines`) or a reply brings it back. What an error entails at other
+//! queue pairs is put off until no lock is held (`deferred_work`). Runs of plain messages take
+//! fast paths to the same end (`fabric::loopback::fast_path`, and two between processes), each
+//! with what it gains measured beside it.
+//!
+//! # Modules
+//!
+//! What several of them share lies in a module below them, so that there are no dependency
+//! cycles (`cargo xtask circles`):
+//!
+//! | modules | |
+//! |---|---|
+//! | `verbs` | the table of verbs, and those verbs that may let a device do something: polls, events, transitions |
+//! | `engine` | what is posted, and how it is executed: requester and responder |
+//! | `fabric` | where the peer is: in this process (`fabric::loopback`) or another one (`fabric::process`) |
+//! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
+//! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
+//! | `objects::state` | the state of all of these, which refer to each other, and of the device |
 //!
 //! # Unreliable transports
 //!
 //! An unreliable connection goes the same way, and takes silence for success. A
 //! datagram queue pair has no peer; its requests wait in the queue, each with its
-//! `address`, and `datagram` finds out for each where it leads, now to a queue pair
+//! address, and `engine::datagram` finds out for each where it leads, now to a queue pair
 //! of this device or nowhere. What cannot be taken at the other end is dropped, and
 //! [`Counters::dropped`], or at another process [`Counters::missed`], is all that tells of
 //! it; what fails here stops the send queue alone (SQE), until `ibv_modify_qp` sets it going
 //! again. On its way to another process nothing gets lost: a message waits for room, a
 //! datagram for as long as that process goes on taking what comes.
 //!
-//! Within a process nothing gets lost or overtaken by itself. [`set_network_faults`]
-//! and [`Faults::network`] do that, by a seed (`network`).
+//! Within a process no message is lost or reordered, unless [`set_network_faults`] or
+//! [`Faults::network`] asks for it, with a seed (`schedule::network`).
 //!
 //! # Locks
 //!
 //! Send queue, then the receiving side of the peer, then its receive ring, then
 //! completion queues, then a shared receive ring's taking side, then events; never
 //! two of a kind. The send queue's is held during the copy, and is what makes
-//! destruction safe: whoever invalidates a key, or a queue pair, then waits once
-//! for every send queue that could still be using it. A list takes each lock once.
+//! destruction safe: a thread that invalidates a key, or a queue pair, then waits
+//! once for every send queue that could still be using it. A list takes each lock once.
 //!
 //! # Statuses
 //!
 //! They are those that the InfiniBand specification asks for, and ConnectX and the
-//! kernel's rxe give. Where those differ (`tests/status.rs` names each case) the
+//! kernel's Soft-RoCE (rxe) give. Where those differ (`tests/status.rs` names each case) the
 //! specification decides:
 //!
 //! | case | here | elsewhere |
@@ -138,42 +167,33 @@
 //! A region's memory has to stay mapped while it is registered: a card pins it,
 //! this device relies on it.
 
-mod address;
-mod after;
-mod asynchronous;
-mod burst;
-mod channel;
-mod context;
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!(
+    "soft-rnic is for x86-64 only: what other processes access meanwhile is copied by inline \
+     assembly, of which there is none for this processor yet (see `copy.rs`)"
+);
+
 mod copy;
 mod counters;
-mod cq;
-mod datagram;
-mod device;
-mod distance;
+mod deferred_work;
+mod engine;
 mod errno;
 mod event;
+mod fabric;
 mod limits;
 mod lock;
-mod memory;
-mod mr;
-mod network;
-mod post;
-mod process;
-mod qp;
+mod objects;
+
 mod random;
-mod recv_ring;
-mod requester;
-mod responder;
-mod sim;
-mod sq;
-mod srq;
-mod state;
-mod timer;
+mod schedule;
 mod verbs;
 
-pub use counters::{Counters, counters, counters_of};
-pub use distance::distant;
-pub use network::{NetworkFaults, set_network_faults};
-pub use process::{crosses_processes, refused_memory, unmet_peer};
-pub use sim::{Faults, Simulation};
+pub use counters::Counters;
+pub use fabric::process::{crosses_processes, peer_not_found, refused_memory};
+pub use objects::device::{counters, counters_of};
+pub use schedule::distance::distant;
+pub use schedule::network::faults::NetworkFaults;
+pub use schedule::network::set_network_faults;
+pub use schedule::sim::Simulation;
+pub use schedule::sim::state::Faults;
 pub use verbs::table;

@@ -6,7 +6,7 @@
 
 use verbs_sys::*;
 
-/// The numbers of a process, but for those that nobody has.
+/// All numbers of queue pairs that a process has, without the reserved ones.
 pub(crate) const MAX_QP: usize = (1 << 14) - 0x40;
 pub(crate) const MAX_QP_WR: u32 = 32_768;
 pub(crate) const MAX_SGE: u32 = 32;
@@ -124,3 +124,6 @@ pub(crate) fn port_attr() -> ibv_port_attr {
         port_cap_flags2: 0,
     }
 }
+
+/// Messages from this size on are copied without a lock that others may want.
+pub(crate) const LONG: usize = 4_096;

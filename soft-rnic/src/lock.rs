@@ -5,8 +5,8 @@
 //! uncontended `parking_lot::Mutex` needs two atomic read-modify-writes, this one
 //! needs one and a plain store. Waiters spin briefly, then give the processor
 //! away, and sleep in the end: what is held across a long copy is a send queue, for
-//! which only its own threads and a deregistration wait: who takes what others send goes on
-//! without it, if that copy waits for another process.
+//! which only its own threads and a deregistration wait: a thread that serves other processes
+//! goes on without it, if that copy waits for another process's memory.
 //!
 //! The order of the device's locks is in the crate's documentation.
 
@@ -22,9 +22,9 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 64;
 const ASLEEP: u32 = SPINS + YIELDS;
 /// What a waiter sleeps, and looks again.
-const NAP: Duration = Duration::from_micros(20);
+const SLEEP: Duration = Duration::from_micros(20);
 
-/// A mutual-exclusion lock that spins, then yields, then naps.
+/// A mutual-exclusion lock that spins, then yields, then sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Lock<T> {
     held: AtomicBool,
@@ -96,7 +96,7 @@ fn pause(spins: &mut u32) {
     match *spins {
         ..SPINS => core::hint::spin_loop(),
         SPINS..ASLEEP => std::thread::yield_now(),
-        ASLEEP.. => std::thread::sleep(NAP),
+        ASLEEP.. => std::thread::sleep(SLEEP),
     }
 }
 

@@ -1,8 +1,14 @@
 //! The table: which function is which verb.
 
+mod asynchronous;
+mod channel;
+mod context;
+mod cq;
+pub(crate) mod modify_qp;
+
 use verbs_sys::{Table, Verbs};
 
-use crate::{address, asynchronous, channel, context, cq, device, mr, qp, srq, state};
+use crate::objects::{ah, device, mr, qp, srq};
 
 static VERBS: Verbs = Verbs {
     get_device_list: device::get_device_list,
@@ -31,16 +37,16 @@ static VERBS: Verbs = Verbs {
     query_srq: srq::query_srq,
     destroy_srq: srq::destroy_srq,
     create_qp: qp::create_qp,
-    query_qp: state::query_qp,
-    modify_qp: state::modify_qp,
+    query_qp: modify_qp::query_qp,
+    modify_qp: modify_qp::modify_qp,
     destroy_qp: qp::destroy_qp,
-    create_ah: address::create_ah,
-    destroy_ah: address::destroy_ah,
+    create_ah: ah::create_ah,
+    destroy_ah: ah::destroy_ah,
     get_async_event: asynchronous::get_async_event,
     ack_async_event: asynchronous::ack_async_event,
     reg_mr_iova2: Some(mr::reg_mr_iova2),
     query_gid_ex: Some(context::query_gid_ex),
-    query_qp_data_in_order: Some(state::query_qp_data_in_order),
+    query_qp_data_in_order: Some(modify_qp::query_qp_data_in_order),
 };
 
 /// The verbs of the software device: `soft0`, and every simulation that is alive.

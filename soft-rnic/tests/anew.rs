@@ -25,7 +25,7 @@ fn the_other_process() {
     }
 }
 
-/// Connects, and when it is told so, connects once more to the same queue pair.
+/// Connects, and connects once more to the same queue pair when the test says so.
 fn be_connected_anew() {
     let end = End::new(RC);
     say(&end.say());

@@ -96,7 +96,7 @@ fn messages_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn who_sleeps_is_woken_though_nobody_polls() {
+fn a_thread_that_sleeps_is_woken_though_none_polls() {
     let net = Net::on(soft_rnic::table(), &distant(ROUND_TRIP));
     // SAFETY: the context is open; everything is destroyed below.
     let channel = unsafe { (net.v.create_comp_channel)(net.ctx) };
@@ -114,7 +114,7 @@ fn who_sleeps_is_woken_though_nobody_polls() {
     // SAFETY: the region is alive.
     let (remote_addr, rkey) = unsafe { ((*mr).addr as u64, (*mr).rkey) };
     read.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
-    // It leaves when the READ is answered, which nobody polls for either.
+    // It leaves when the READ is answered, which no thread polls for either.
     let flags = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_FENCE.0);
     let start = Instant::now();
     // SAFETY: the queue and the channel are alive; the event is acknowledged.

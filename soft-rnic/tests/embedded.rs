@@ -53,7 +53,7 @@ fn the_device_and_its_port_are_what_the_documentation_says() {
 #[test]
 fn writes_into_callers_structs_are_bounded_by_their_size() {
     let net = Net::on(soft_rnic::table(), "soft0");
-    // SAFETY: each call is given memory of the size that it is told.
+    // SAFETY: each call gets memory of the size that it is called with.
     unsafe {
         let mut short = [0xee_u8; 64];
         assert_eq!((net.v.query_port)(net.ctx, 1, short.as_mut_ptr().cast()), 0);

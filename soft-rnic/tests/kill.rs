@@ -133,7 +133,7 @@ fn round(random: &mut u64) -> (u64, &'static str) {
     // Anything from nothing to a few hundred polls.
     let polls = next(random) % 2_000;
     for _ in 0..polls {
-        assert!(traffic.go_on(), "{:?} before anybody was killed", traffic.failed);
+        assert!(traffic.go_on(), "{:?} before the process was killed", traffic.failed);
     }
     other.signal(libc::SIGKILL);
     let since = Instant::now();

@@ -123,7 +123,7 @@ fn slots_of_the_send_queue_are_free_when_a_later_completion_was_polled() {
     }
     assert_eq!(p.net.poll(p.cq[1], depth as usize).len(), depth as usize);
     if is_rxe() {
-        // What is acknowledged has left its queue, whoever has polled what.
+        // What is acknowledged has left its queue, whatever was polled.
         assert_eq!(p.net.poll(p.cq[0], 1)[0].id, depth / 2 - 1);
         assert_eq!(post_recv(p.qp[1], depth, &mut []), 0);
         assert_eq!(post(depth, SIGNALED), 0);

@@ -166,7 +166,7 @@ fn atomics_of_several_queue_pairs_and_of_the_program_lose_nothing() {
 }
 
 #[test]
-fn whoever_sees_the_last_byte_sees_all_of_a_write() {
+fn a_reader_that_sees_the_last_byte_sees_all_of_a_write() {
     let p = Pair::new();
     // SAFETY: the queue pair is alive.
     let in_order =

@@ -64,7 +64,7 @@ fn be_forking() {
     join_as_other(&end, patient());
     end.send(end.local(HEAP, 0, 8));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
-    // SAFETY: there is no other thread but the helper, which leaves the device alone as
+    // SAFETY: there is no other thread but the progress thread, which leaves the device alone as
     // long as the program polls.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -75,7 +75,7 @@ fn be_forking() {
         unsafe { libc::_exit(i32::from(closed.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours that nobody has waited for.
+    // SAFETY: a child of ours that was not waited for.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     say(&status.to_string());
     end.send(end.local(HEAP, 0, 8));
@@ -435,7 +435,7 @@ fn a_process_that_runs_another_program_leaves_its_peer_with_an_error() {
         let local = end.local(HEAP, 0, 8);
         let mut goes_on = 0..1_000_000;
         let status = loop {
-            assert!(goes_on.next().is_some(), "{memory:?}: nobody notices");
+            assert!(goes_on.next().is_some(), "{memory:?}: it was not noticed");
             match memory {
                 None => end.send(local),
                 Some(memory) => end.post_rdma(W::IBV_WR_RDMA_WRITE, local, far.memory[memory]),
@@ -472,7 +472,7 @@ fn a_process_without_barriers_keeps_its_memory_and_still_serves() {
     let mut other = start("without barriers");
     let end = End::new(RC);
     join(&end, &mut other, patient());
-    // Whoever has met nobody has nobody to wait for.
+    // They meet first: a process that has met no other has none to wait for.
     end.send(end.local(HEAP, 0, 8));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
     other.say("now");
@@ -551,7 +551,7 @@ fn what_was_sent_and_acknowledged_before_the_end_of_a_process_arrives() {
 /// Whether they go with their requests, through the ring of data, or are read where they lie.
 #[test]
 fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
-    if !is_softs_own("messages that nobody took are counted") {
+    if !is_softs_own("messages that were not received are counted") {
         return;
     }
     let mut other = start("unready");
@@ -570,7 +570,7 @@ fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
 }
 
 #[test]
-fn a_child_of_fork_takes_its_copies_down_and_harms_nobody() {
+fn a_child_of_fork_takes_its_copies_down_and_does_no_harm() {
     if !is_softs_own("a child of fork") {
         // A kernel's objects are not the child's to take down.
         return;

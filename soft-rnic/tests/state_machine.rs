@@ -106,7 +106,7 @@ fn there_are_no_other_transitions() {
     let net = Net::new();
     let cq = net.cq(16);
     let known = KINDS.map(|kind| transitions(&net, kind));
-    // Nobody goes to SQE on request.
+    // No request moves a queue pair to SQE.
     let targets = [&STATES[..], &[S::IBV_QPS_SQE]].concat();
     let pairs = STATES.iter().flat_map(|from| targets.iter().map(move |to| (*from, *to)));
     let pairs: Vec<_> = pairs.collect();
@@ -352,8 +352,8 @@ fn check_drained_by_rxe(p: Pair) {
     assert_eq!(p.net.state(p.qp[0]), S::IBV_QPS_SQD);
     assert_eq!(p.net.to_state(p.qp[0], S::IBV_QPS_ERR), 0);
     let all = p.net.poll(p.cq[0], 2);
-    let told: Vec<_> = all.iter().map(|wc| (wc.id, wc.status)).collect();
-    assert_eq!(told, [(1, "WR_FLUSH"), (2, "WR_FLUSH")]);
+    let reported: Vec<_> = all.iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(reported, [(1, "WR_FLUSH"), (2, "WR_FLUSH")]);
     p.close();
 }
 

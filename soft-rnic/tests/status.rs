@@ -737,7 +737,7 @@ impl Case {
 }
 
 #[test]
-fn a_responder_error_is_told_by_an_event_where_no_completion_tells_it() {
+fn a_responder_error_raises_an_event_where_no_completion_reports_it() {
     for (fault, event) in [(F::RemoteKey, "QP_ACCESS_ERR"), (F::QpAccess, "QP_REQ_ERR")] {
         let (a, b) = configs(fault);
         let pair = Pair::with(Net::new(), a, b);

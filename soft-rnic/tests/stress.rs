@@ -109,7 +109,7 @@ fn a_queue_pair_can_go_while_its_peer_sends() {
         let num = unsafe { [(*qp[0]).qp_num, (*qp[1]).qp_num] };
         let mut buf = vec![0_u8; 4096];
         let mr = net.mr(&mut buf, RW);
-        // Whoever has no peer any more learns it soon.
+        // A queue pair that has no peer any more fails soon.
         let impatient = Config { timeout: 1, ..Config::default() };
         net.connect(qp[0], num[1], impatient);
         net.connect(qp[1], num[0], impatient);

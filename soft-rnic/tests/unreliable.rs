@@ -52,10 +52,10 @@ fn a_connection_carries_sends_and_writes_with_and_without_immediate() {
         assert_eq!((done.id, done.status), (id as u64, "SUCCESS"));
     }
     let got = p.net.poll(p.cq[1], 3);
-    let told: Vec<_> = got.iter().map(|wc| (wc.id, wc.opcode, wc.len, wc.imm)).collect();
+    let reported: Vec<_> = got.iter().map(|wc| (wc.id, wc.opcode, wc.len, wc.imm)).collect();
     let expected =
         [(0, "RECV", 4, None), (1, "RECV", 4, Some(7)), (2, "RECV_RDMA_WITH_IMM", 4, Some(7))];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     for offset in [0, 64, 1024 + 16, 1024 + 24] {
         assert_eq!(&p.buf[1][offset..offset + 4], b"data", "at {offset}");
     }
@@ -354,8 +354,8 @@ fn a_failed_request_stops_the_send_queue_alone_until_it_is_set_going_again() {
             check_failed_by_rxe(p, ah);
             continue;
         }
-        let told: Vec<_> = p.net.poll(p.cq[0], 2).iter().map(|wc| (wc.id, wc.status)).collect();
-        assert_eq!(told, [(1, "LOC_PROT"), (2, "WR_FLUSH")]);
+        let reported: Vec<_> = p.net.poll(p.cq[0], 2).iter().map(|wc| (wc.id, wc.status)).collect();
+        assert_eq!(reported, [(1, "LOC_PROT"), (2, "WR_FLUSH")]);
         assert_eq!(p.net.state(p.qp[0]), ibv_qp_state::IBV_QPS_SQE);
         assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 1, "what went before arrived");
         check_receives_still(&p, ah);
@@ -371,11 +371,11 @@ fn a_failed_request_stops_the_send_queue_alone_until_it_is_set_going_again() {
 
 /// rxe knows no such state: the queue pair goes to ERR, receive requests included.
 fn check_failed_by_rxe(p: Pair, ah: *mut ibv_ah) {
-    let mut told: Vec<_> = p.net.poll(p.cq[0], 4).iter().map(|wc| (wc.id, wc.status)).collect();
-    told.sort_unstable();
+    let mut reported: Vec<_> = p.net.poll(p.cq[0], 4).iter().map(|wc| (wc.id, wc.status)).collect();
+    reported.sort_unstable();
     let flushed = [2, 100, 101].map(|id| (id, "WR_FLUSH"));
-    assert_eq!(told[0], (1, "LOC_QP_OP"), "a key that it does not find");
-    assert_eq!(told[1..], flushed);
+    assert_eq!(reported[0], (1, "LOC_QP_OP"), "a key that it does not find");
+    assert_eq!(reported[1..], flushed);
     assert!(p.net.reaches(p.qp[0], ibv_qp_state::IBV_QPS_ERR));
     assert_eq!(p.net.poll(p.cq[1], 1)[0].id, 1, "what went before arrived");
     p.net.destroy_ah(ah);

@@ -7,9 +7,9 @@ use conn_core::ring::Geometry;
 use conn_core::ring::fetch::{FetchConfig, MAX_READS};
 use verbs_safe::Pages;
 
+use crate::common::Common;
+use crate::error::ConfigError;
 use crate::ring::RingShape;
-use crate::send_recv::{ConfigError, Transport};
-use crate::wait::WaitStrategy;
 
 /// Policies of one end of a Buffered Read connection. The ends need not agree on them: a
 /// sender chooses its ring, and its receiver makes one like it.
@@ -25,6 +25,8 @@ use crate::wait::WaitStrategy;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
+    /// What every connection has.
+    pub common: Common,
     /// The ring that this end sends from.
     pub ring: RingShape,
     /// The pages of this end's rings. Huge ones are 2 MiB, and so is the smallest ring.
@@ -41,35 +43,39 @@ pub struct Config {
     /// of their own (not where the device executes them inside the post, as `soft0`).
     /// Otherwise one READ follows the other, each when nothing is left: the protocol without
     /// its future work.
-    pub ahead: bool,
+    pub prefetch: bool,
     /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
-    /// sender that may be waiting is told at once.
+    /// sender that may be waiting is told of any freed bytes at once.
     pub head_threshold: u64,
-    /// Looks at the tail in vain until the sender is told all that it does not know yet.
-    pub patience: u32,
-    /// Bytes that are worth a READ of their own while the sender goes on sending: fewer are
+    /// Looks at the tail that find nothing, until the sender is told of every freed byte.
+    pub head_update_polls: u32,
+    /// Bytes that are worth a READ of their own while the sender keeps sending: fewer are
     /// left to gather until a look at the tail finds that it has paused. Each READ of a line
     /// of memory that is being filled holds the sender up. 0 reads whatever there is.
     pub gather_bytes: u64,
     /// Messages of one peer from the oldest that is held to the newest, at most: a power of
     /// two; beyond it, the next one is received when the oldest was freed. 0 chooses one for
     /// each 16 bytes of the ring.
-    pub lendable: u32,
+    pub max_held: u32,
     /// Rounds that a receiver of many leaves out a peer that has nothing to send, at most;
     /// 0 looks at all of them each time.
     pub idle_rounds: u32,
-    /// How a waiting thread waits. No completion wakes anyone here: instead of sleeping on a
-    /// channel, it sleeps for 20 µs to a millisecond at a time.
-    pub wait: WaitStrategy,
-    /// A sender's wait in which it hears nothing for so long (at least a millisecond) asks
-    /// whether the peer's device still answers. That posts a write of no bytes, and is the
-    /// only work that a sender ever posts.
-    pub keepalive: Duration,
-    /// How long dropping an end may wait: a sender for the receiver to have read all, a
-    /// receiver for its goodbye to arrive.
-    pub linger: Duration,
-    /// The transport's behaviour towards a peer that does not answer.
-    pub transport: Transport,
+    /// How long a receiver sleeps at most before it looks at its senders' tails by itself: a
+    /// sender may miss its request to be woken. With a sender of an earlier version, which
+    /// wakes no receiver, this is what a message may be late. Less than 20 µs counts as 20 µs.
+    pub max_sleep: Duration,
+}
+
+impl AsRef<Common> for Config {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl AsMut<Common> for Config {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 impl Default for Config {
@@ -82,23 +88,21 @@ impl Default for Config {
             peer_ring_bytes: 64 << 20,
             max_read_bytes: 512 << 10,
             reads: 4,
-            ahead: true,
+            prefetch: true,
             head_threshold: 0,
-            patience: 32,
+            head_update_polls: 32,
             gather_bytes: 4096,
-            lendable: 0,
+            max_held: 0,
             idle_rounds: 64,
-            wait: WaitStrategy::Adaptive,
-            keepalive: Duration::from_secs(1),
-            linger: Duration::from_secs(1),
-            transport: Transport::default(),
+            max_sleep: Duration::from_millis(1),
+            common: Common::default(),
         }
     }
 }
 
 impl Config {
     /// Most messages of one peer that can be held at once.
-    pub const MAX_LENDABLE: u32 = 1 << 20;
+    pub const MAX_HELD: u32 = 1 << 20;
 
     /// Checks every field.
     ///
@@ -120,21 +124,21 @@ impl Config {
         check("max_read_bytes", self.max_read_bytes.into(), read, "at least 8")?;
         let reads = (1..=MAX_READS as u32).contains(&self.reads);
         check("reads", self.reads.into(), reads, "1 to 16")?;
-        let lendable = self.lendable == 0
-            || self.lendable.is_power_of_two() && self.lendable <= Self::MAX_LENDABLE;
-        check("lendable", self.lendable.into(), lendable, "0, or a power of two up to 2^20")?;
-        self.transport.validate()
+        let max_held = self.max_held == 0
+            || self.max_held.is_power_of_two() && self.max_held <= Self::MAX_HELD;
+        check("max_held", self.max_held.into(), max_held, "0, or a power of two up to 2^20")?;
+        self.common.validate()
     }
 
-    /// `lendable`, chosen where it was left open.
-    pub(super) fn lendable_of(&self, geometry: &Geometry) -> u32 {
-        match self.lendable {
-            0 => (geometry.capacity() / 16).min(Self::MAX_LENDABLE.into()) as u32,
+    /// `max_held`, chosen where it was left open.
+    pub(super) fn max_held_for(&self, geometry: &Geometry) -> u32 {
+        match self.max_held {
+            0 => (geometry.capacity() / 16).min(Self::MAX_HELD.into()) as u32,
             chosen => chosen,
         }
     }
 
-    /// What the machine of a receiver of such a ring is told.
+    /// The configuration of the receiver's state machine for a ring of `geometry`.
     pub(super) fn reader(&self, geometry: &Geometry) -> ReaderConfig {
         let head_threshold = match self.head_threshold {
             0 => geometry.capacity() / 4,
@@ -143,14 +147,15 @@ impl Config {
         let fetch = FetchConfig { max_read_bytes: self.max_read_bytes, reads: self.reads };
         // A sender that waits for room has paused; it need not wait for that to be seen.
         let gather = self.gather_bytes.min(geometry.capacity() / 8);
-        let (is_ahead, patience) = (self.ahead, self.patience);
-        ReaderConfig { head_threshold, fetch, is_ahead, patience, gather }
+        let (prefetch, head_update_polls) = (self.prefetch, self.head_update_polls);
+        ReaderConfig { head_threshold, fetch, prefetch, head_update_polls, gather }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qp::Transport;
 
     #[test]
     fn every_field_out_of_range_is_named() {
@@ -164,9 +169,18 @@ mod tests {
             ("max_read_bytes", Config { max_read_bytes: 7, ..ok }),
             ("reads", Config { reads: 0, ..ok }),
             ("reads", Config { reads: 17, ..ok }),
-            ("lendable", Config { lendable: 1 << 21, ..ok }),
-            ("lendable", Config { lendable: 3, ..ok }),
-            ("transport.port", Config { transport: Transport { port: 0, ..ok.transport }, ..ok }),
+            ("max_held", Config { max_held: 1 << 21, ..ok }),
+            ("max_held", Config { max_held: 3, ..ok }),
+            (
+                "transport.port",
+                Config {
+                    common: Common {
+                        transport: Transport { port: 0, ..ok.common.transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
+            ),
         ];
         for (field, config) in cases {
             assert_eq!(config.validate().unwrap_err().field, field);

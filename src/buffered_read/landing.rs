@@ -1,11 +1,13 @@
 //! What a link needs of the memory that its READs land in.
 
-use verbs_safe::{LandError, LandingRing, RemoteSpan, SendQueue, SharedLandingRing};
+use verbs_safe::{LandError, LandingRing, RemoteSpan, SendFlags, SendQueue, SharedLandingRing};
 
-use super::link::SIGNALLED;
+/// The flags of a request whose completion is visible.
+pub(super) const SIGNALLED: SendFlags =
+    SendFlags { signalled: true, solicited: false, fence: false };
 
 /// A ring that READs land in: of one thread that receives, or of several.
-pub(super) trait Landing {
+pub trait Landing {
     /// Stages a READ whose completion is seen: see [`LandingRing::stage_read`].
     fn read(&mut self, queue: &mut SendQueue, len: u32, from: RemoteSpan) -> Result<(), LandError>;
 

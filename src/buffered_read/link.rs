@@ -2,23 +2,29 @@
 
 use std::hint::spin_loop;
 
-use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words};
-use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT};
+use conn_core::buffered_read::{Reader, ReaderError, Request, State, Words, wake};
+use conn_core::checksum::CHECKED_BYTES;
+use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT, TAKEN_AT, WAKE_AT};
 use conn_core::ring::{Record, Taken};
-use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
-    Claims, Completion, CompletionBatch, CompletionQueue, LandingRing, QpControl, RegionId,
-    RemoteSpan, RingBytes, SendFlags, SendOp, SendQueue, SharedLandingRing, SharedRegion,
+    Armed, Claims, Completion, CompletionBatch, CompletionChannel, CompletionQueue, LandingRing,
+    PostRecvReason, QpControl, RecvQueue, RegionId, RemoteSpan, RingBytes, SendOp, SendQueue,
+    SharedLandingRing, SharedRegion,
 };
 
-use super::WORDS_BYTES;
-use super::landing::Landing;
+use super::landing::{Landing, SIGNALLED};
+use crate::checked::{self, checked_bytes};
+use crate::error::{CloseReason, ProtocolError, close_reason};
+use crate::peer::Peer;
 use crate::ring::memory::remote;
-use crate::sealed;
-use crate::send_recv::{Ended, Peer, Violation};
+use crate::wait::shares_processor;
 
-pub(super) const SIGNALLED: SendFlags =
-    SendFlags { signalled: true, solicited: false, fence: false };
+/// What a receiver writes: its head, how far it has read, and the checksum of both.
+pub(super) const WORDS_BYTES: u32 = checked_bytes(2) as u32;
+
+/// What a receiver writes that is about to sleep: a request to be woken, and its checksum.
+const WAKE_BYTES: u32 = checked_bytes(1) as u32;
+
 // Both words go with one write.
 const _: () = assert!(TAKEN_AT == HEAD_AT + 8);
 
@@ -46,13 +52,17 @@ impl Work {
 
 /// One sender's ring, as its receiver sees it.
 #[derive(Debug)]
-pub(super) struct Link<R = LandingRing> {
+pub struct Link<R = LandingRing> {
     pub(super) peer: Peer,
     reader: Reader,
     ring: R,
     queue: SendQueue,
+    /// For the wake-up that the sender is asked for.
+    wake_ups: RecvQueue<()>,
     control: QpControl,
     cq: CompletionQueue,
+    /// The channel that announces its completions.
+    channel: Option<CompletionChannel>,
     batch: CompletionBatch,
     /// Where READs of the tail land.
     tail: SharedRegion,
@@ -61,7 +71,7 @@ pub(super) struct Link<R = LandingRing> {
     source: (Place, u64),
     /// The sender's control block.
     block: Place,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
     /// Nothing in the ring can be handed out any more.
     is_broken: bool,
     work: Work,
@@ -71,7 +81,9 @@ pub(super) struct Link<R = LandingRing> {
 pub(super) struct LinkParts<R = LandingRing> {
     pub(super) control: QpControl,
     pub(super) queue: SendQueue,
+    pub(super) wake_ups: RecvQueue<()>,
     pub(super) cq: CompletionQueue,
+    pub(super) channel: Option<CompletionChannel>,
     pub(super) ring: R,
     pub(super) tail: SharedRegion,
     pub(super) tail_id: RegionId,
@@ -80,7 +92,8 @@ pub(super) struct LinkParts<R = LandingRing> {
     pub(super) block: Place,
 }
 
-/// A record that is shown, which is given up with this, whatever whoever looks at it does.
+/// A record that is shown to a closure. Dropping this frees the record, also when the closure
+/// panics.
 struct Passing<'r> {
     ring: &'r mut LandingRing,
     end: u64,
@@ -106,39 +119,54 @@ const PAUSES: u32 = 16;
 
 impl Link {
     /// Lets several threads receive, if none has received yet.
-    // It is given back whole, as it came.
+    // The error is the link itself, unchanged.
     #[allow(clippy::result_large_err)]
     pub(super) fn share(self) -> Result<(Link<SharedLandingRing>, Claims), Link> {
-        let Link { peer, reader, ring, queue, control, cq, tail, tail_id, source, block, .. } =
-            self;
-        let (ended, work) = (self.ended, self.work);
+        let Link { peer, reader, ring, queue, wake_ups, control, cq, channel, .. } = self;
+        let Link { tail, tail_id, source, block, ended, work, .. } = self;
+        macro_rules! with {
+            ($ring:expr) => {{
+                let ring = $ring;
+                let parts = LinkParts {
+                    control,
+                    queue,
+                    wake_ups,
+                    cq,
+                    channel,
+                    ring,
+                    tail,
+                    tail_id,
+                    reader,
+                    source,
+                    block,
+                };
+                Link { peer, ended, work, ..Link::new(parts) }
+            }};
+        }
         match ring.share(*reader.ring().geometry()) {
             Ok((mut ring, claims)) => {
                 // What had landed before is known from the beginning.
                 ring.land(&queue, reader.ring().tail());
-                let parts =
-                    LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block };
-                Ok((Link { peer, ended, work, ..Link::new(parts) }, claims))
+                Ok((with!(ring), claims))
             }
-            Err(ring) => {
-                let parts =
-                    LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block };
-                Err(Link { peer, ended, work, ..Link::new(parts) })
-            }
+            Err(ring) => Err(with!(ring)),
         }
     }
 }
 
 impl<R: Landing> Link<R> {
     pub(super) fn new(parts: LinkParts<R>) -> Link<R> {
-        let LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block } = parts;
+        let LinkParts { control, queue, wake_ups, cq, channel, ring, .. } = parts;
+        let LinkParts { tail, tail_id, reader, source, block, .. } = parts;
         Link {
             peer: Peer(u32::MAX),
             reader,
             ring,
             queue,
+            wake_ups,
             control,
             cq,
+            channel,
             batch: CompletionBatch::new(POLL_BATCH),
             tail,
             tail_id,
@@ -175,7 +203,7 @@ impl Link {
         let (position, record) = self.take()?;
         match self.ring.lend(position, record.payload.len, record.end) {
             Ok(bytes) => Some(bytes),
-            Err(_) => self.misjudged(),
+            Err(_) => self.internal_error(),
         }
     }
 
@@ -194,8 +222,7 @@ impl Link {
         (count, bytes)
     }
 
-    /// Takes the next message that has landed from the machine, or nothing, which may be
-    /// the end.
+    /// Takes the next message that has landed; `None` where there is none yet, or never will be.
     #[inline]
     fn take(&mut self) -> Option<Found> {
         loop {
@@ -207,7 +234,7 @@ impl Link {
                 Ok(Taken::Partial) => return None,
                 Err(e) => {
                     self.is_broken = true;
-                    self.fail(Ended::Protocol(Violation::Record(e)));
+                    self.fail(CloseReason::Protocol(ProtocolError::Record(e)));
                     return None;
                 }
             }
@@ -217,10 +244,10 @@ impl Link {
     /// The ring does not lend what the machine gives out: a bug of ours, after which
     /// nothing is certain.
     #[cold]
-    fn misjudged(&mut self) -> Option<RingBytes> {
+    fn internal_error(&mut self) -> Option<RingBytes> {
         debug_assert!(false, "the ring and the machine have different books");
         self.is_broken = true;
-        self.fail(Ended::Device("a record lies where nothing has landed".into()));
+        self.fail(CloseReason::Device("a record lies where nothing has landed".into()));
         None
     }
 
@@ -233,8 +260,8 @@ impl Link {
 
 /// Driving the device.
 impl<R: Landing> Link<R> {
-    /// Reads on, and tells the sender what it is to know. Whether there may be something to
-    /// hand out.
+    /// Posts the next READs, and tells the sender the head that is due. Returns whether there
+    /// may be messages to hand out.
     pub(super) fn drive(&mut self) -> bool {
         for round in 0..ROUNDS {
             self.collect();
@@ -245,6 +272,9 @@ impl<R: Landing> Link<R> {
                 return !is_hungry && self.ring.can_lend();
             }
             if is_hungry {
+                if round > 0 && self.is_vain() && shares_processor() {
+                    return false; // the sender does not run between two looks
+                }
                 self.reader.look_again();
                 self.pause(round);
             }
@@ -259,7 +289,7 @@ impl<R: Landing> Link<R> {
         false
     }
 
-    /// What was freed, and before that what was claimed by others.
+    /// Books the messages that other threads have claimed, and then the ones that were freed.
     pub(super) fn take_in_frees(&mut self) {
         let freed = self.ring.freed();
         if let Some(claimed) = self.ring.claimed() {
@@ -268,16 +298,30 @@ impl<R: Landing> Link<R> {
         self.reader.on_freed(freed);
     }
 
-    /// Leaves the sender alone for a moment, before a tail is looked at again that goes on,
-    /// or has just been looked at in vain.
+    /// Whether more is known of than has landed.
+    pub(super) fn is_behind(&self) -> bool {
+        self.reader.is_behind()
+    }
+
+    /// Whether the last look at the tail found nothing new, and there is nothing to read.
+    fn is_vain(&self) -> bool {
+        let is_idle = self.reader.on_their_way() == 0 && !self.is_behind();
+        self.reader.vain_looks() > 0 && is_idle
+    }
+
+    /// Pauses before the next look at a tail that is still moving, or that the last look
+    /// found unchanged: each look holds the sender up.
     fn pause(&self, round: u32) {
+        if shares_processor() {
+            return; // the sender does not run meanwhile
+        }
         if self.reader.is_gathering() || round > 0 && self.reader.vain_looks() > 0 {
             (0..PAUSES).for_each(|_| spin_loop());
         }
     }
 
-    /// Whether a record has landed and not just a part of it: one to be handed out or, if it
-    /// is wrong, to be complained about, but once.
+    /// Whether a whole record has landed: one to be handed out or, if it is malformed, to be
+    /// reported once.
     fn has_whole(&self) -> bool {
         let at = self.reader.ring().read_pointer();
         let is_partial = |header| self.reader.is_partial(header);
@@ -285,20 +329,27 @@ impl<R: Landing> Link<R> {
         has_landed && !self.ring.word(at).is_some_and(is_partial)
     }
 
-    /// Takes completions.
+    /// Takes completions, if there can be any but wake-ups.
     fn collect(&mut self) {
-        if self.reader.on_their_way() == 0 {
-            return;
+        if self.reader.on_their_way() > 0 {
+            self.poll();
         }
+    }
+
+    fn poll(&mut self) {
         match self.cq.poll(&mut self.batch) {
             Ok(0) => return self.reader.polled(),
             Ok(_) => {}
-            Err(e) => return self.fail(Ended::Device(e.to_string())),
+            Err(e) => return self.fail(CloseReason::Device(e.to_string())),
         }
         let mut failure = None;
         let (reader, queue, tail) = (&mut self.reader, &mut self.queue, &self.tail);
+        let wake_ups = &mut self.wake_ups;
         for completion in self.batch.drain() {
-            let taken = take_completion(reader, queue, tail, &completion);
+            let taken = match completion.queue_id() == wake_ups.queue_id() {
+                true => take_wake_up(reader, wake_ups, completion),
+                false => take_completion(reader, queue, tail, &completion),
+            };
             failure = failure.or(taken.err());
         }
         self.reader.polled();
@@ -312,7 +363,7 @@ impl<R: Landing> Link<R> {
     fn post(&mut self) -> bool {
         while let Some(request) = self.reader.next_request() {
             if let Err(why) = self.stage(request) {
-                self.fail(Ended::Device(why));
+                self.fail(CloseReason::Device(why));
                 return false;
             }
         }
@@ -324,7 +375,7 @@ impl<R: Landing> Link<R> {
             // Backpressure: it stays staged, and is posted the next time.
             Err(e) if e.retry => true,
             Err(e) => {
-                self.fail(Ended::Device(e.to_string()));
+                self.fail(CloseReason::Device(e.to_string()));
                 false
             }
         }
@@ -342,19 +393,34 @@ impl<R: Landing> Link<R> {
             }
             Request::Tail => {
                 self.work.tail_reads += 1;
-                let from = remote(self.block, TAIL_AT, SEALED_BYTES);
-                let read = SendOp::Read { len: SEALED_BYTES as u32, remote: from };
+                let from = remote(self.block, TAIL_AT, CHECKED_BYTES);
+                let read = SendOp::Read { len: CHECKED_BYTES as u32, remote: from };
                 let staged = self.queue.stage_at(self.tail_id, 0, read, SIGNALLED);
                 staged.map_err(|e| e.to_string())
             }
             Request::Words(words) => self.stage_words(words),
+            Request::WakeUp(number) => self.stage_request(number),
         }
+    }
+
+    /// Asks the sender for a wake-up. The receive for it is posted before.
+    fn stage_request(&mut self, number: u64) -> Result<(), String> {
+        // Where the last request was not answered, its receive is still posted.
+        match self.wake_ups.post(&[0]).map_err(|e| e.reason) {
+            Ok(()) | Err(PostRecvReason::NotHome { .. }) => {}
+            Err(e) => return Err(e.to_string()),
+        }
+        let slot = self.queue.next_slot().ok_or("no slot for a request")?;
+        checked::put(&[number], slot).ok_or("no room for a request")?;
+        let to = remote(self.block, WAKE_AT, WAKE_BYTES.into());
+        let write = SendOp::Write { len: WAKE_BYTES, remote: to };
+        self.queue.stage_with(write, SIGNALLED).map_err(|e| e.to_string())
     }
 
     fn stage_words(&mut self, words: Words) -> Result<(), String> {
         self.work.words_written += 1;
         let slot = self.queue.next_slot().ok_or("no slot for a head")?;
-        sealed::put(&[words.head, words.landed], slot).ok_or("no room for a head")?;
+        checked::put(&[words.head, words.landed], slot).ok_or("no room for a head")?;
         let to: RemoteSpan = remote(self.block, HEAD_AT, WORDS_BYTES.into());
         let write = SendOp::Write { len: WORDS_BYTES, remote: to };
         self.queue.stage_with(write, SIGNALLED).map_err(|e| e.to_string())
@@ -367,52 +433,116 @@ fn take_completion(
     queue: &mut SendQueue,
     tail: &SharedRegion,
     completion: &Completion<'_>,
-) -> Result<(), Ended> {
-    let lost = Err(Ended::Protocol(Violation::Completion));
+) -> Result<(), CloseReason> {
+    let lost = Err(CloseReason::Protocol(ProtocolError::Completion));
     if queue.retire(completion).is_err() {
         return lost;
     }
     if let Some(error) = completion.error() {
-        return Err(Ended::PeerLost(error));
+        return Err(CloseReason::PeerLost(error));
     }
-    match reader.on_completion(|| sealed::observe(tail, 0).map(|[tail]| tail)) {
+    match reader.on_completion(|| checked::observe(tail, 0).map(|[tail]| tail)) {
         Ok(()) => Ok(()),
-        Err(ReaderError::Tail(e)) => Err(Ended::Protocol(Violation::Tail(e))),
+        Err(ReaderError::Tail(e)) => Err(CloseReason::Protocol(ProtocolError::Tail(e))),
         Err(_) => lost,
+    }
+}
+
+/// A wake-up has come. Its buffer is posted again with the next request for one.
+fn take_wake_up(
+    reader: &mut Reader,
+    wake_ups: &mut RecvQueue<()>,
+    completion: Completion<'_>,
+) -> Result<(), CloseReason> {
+    let taken = wake_ups.take(completion).map_err(|e| close_reason(&e))?;
+    wake_ups.reclaim(taken);
+    reader.on_wake_up();
+    Ok(())
+}
+
+/// Sleeping.
+impl<R: Landing> Link<R> {
+    /// The channel that announces its completions.
+    pub(super) fn channel(&self) -> Option<&CompletionChannel> {
+        self.channel.as_ref()
+    }
+
+    /// Requests an event for the next completion; returns what a wait for that needs.
+    pub(super) fn arm(&mut self) -> Option<Armed> {
+        let armed = self.cq.arm(false);
+        armed.map_err(|e| self.fail(CloseReason::Device(e.to_string()))).ok()
+    }
+
+    /// Does the work that is due before a sleep, as far as it completes at once: later
+    /// completions wake the receiver. False: there is work instead of a sleep.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        self.poll();
+        self.take_in_frees();
+        for _ in 0..=wake::LOOKS {
+            if self.has_news() {
+                return false;
+            }
+            if self.reader.prepare_sleep() || self.reader.on_their_way() > 0 {
+                self.post();
+                break;
+            }
+            self.post();
+            // A store that was not visible to the first look has time to become so.
+            (0..PAUSES).for_each(|_| spin_loop());
+            self.poll();
+        }
+        !self.has_news()
+    }
+
+    /// Whether there is work that no completion will announce. Where messages are held that
+    /// have to be freed first, the sleep is [short](Self::awaits_frees) instead.
+    fn has_news(&mut self) -> bool {
+        if self.has_whole() {
+            // A record comes before everything else, also before the end.
+            return self.ring.can_lend();
+        }
+        let is_done = self.reader.on_their_way() == 0;
+        let is_due = self.reader.is_behind() || self.reader.state() != State::Open;
+        self.end().is_some() || is_done && is_due && !self.awaits_frees()
+    }
+
+    /// Whether messages are held: nothing wakes the receiver when they are freed.
+    pub(super) fn awaits_frees(&mut self) -> bool {
+        self.ring.freed() < self.reader.ring().read_pointer()
     }
 }
 
 /// Ending.
 impl<R: Landing> Link<R> {
-    /// The first reason is kept. Once the sender has said that it is all, and was told that
-    /// all was read, it may go before its device has answered us.
-    pub(super) fn fail(&mut self, ended: Ended) {
+    /// Ends the link; the first reason is kept. A sender that has sent its FIN, and was told
+    /// that all was read, may go before its device has answered us: that is a close.
+    pub(super) fn fail(&mut self, reason: CloseReason) {
         let is_said = self.reader.state() == State::Ended;
-        let ended = match ended {
-            Ended::PeerLost(_) if is_said => Ended::Closed,
+        let reason = match reason {
+            CloseReason::PeerLost(_) if is_said => CloseReason::Closed,
             other => other,
         };
-        self.ended.get_or_insert(ended);
+        self.ended.get_or_insert(reason);
     }
 
-    /// Why it is over, if it is: handed out is all that there was.
-    pub(super) fn end(&self) -> Option<Ended> {
+    /// Why it has ended, once all messages were handed out.
+    pub(super) fn end(&self) -> Option<CloseReason> {
         match &self.ended {
             Some(_) if self.has_whole() => None,
             Some(ended) => Some(ended.clone()),
-            None => self.reader.is_over().then_some(Ended::Closed),
+            None => self.reader.is_over().then_some(CloseReason::Closed),
         }
     }
 
     /// Why it has failed, if it has.
-    pub(super) fn failure(&self) -> Option<&Ended> {
+    pub(super) fn failure(&self) -> Option<&CloseReason> {
         self.ended.as_ref()
     }
 
     /// Why nothing more will land, if so; what has landed may still be handed out.
-    pub(super) fn end_of_landing(&self) -> Option<Ended> {
+    pub(super) fn end_of_landing(&self) -> Option<CloseReason> {
         let is_all = self.reader.state() == State::Ended;
-        self.ended.clone().or_else(|| is_all.then_some(Ended::Closed))
+        self.ended.clone().or_else(|| is_all.then_some(CloseReason::Closed))
     }
 
     /// How far all has landed, and was freed.
@@ -423,15 +553,15 @@ impl<R: Landing> Link<R> {
     /// Whether nothing more is on its way, or ever will be.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.collect();
-        // What found no room before: STOP, behind heads that were on their way.
+        // Requests that found no room before: STOP, behind heads that were on their way.
         if self.ended.is_none() {
             self.post();
         }
         self.ended.is_some() || self.reader.on_their_way() == 0 && self.queue.staged() == 0
     }
 
-    /// Has the tail looked at although there is something to hand out, unless it comes with
-    /// data anyway.
+    /// Requests a READ of the tail although there are messages to hand out, unless the tail
+    /// comes with data anyway.
     pub(super) fn look_ahead(&mut self) {
         self.reader.look_again();
     }
@@ -443,7 +573,7 @@ impl<R: Landing> Link<R> {
 
     /// Tells the sender that nothing more is read.
     pub(super) fn stop(&mut self) {
-        // Heads that have arrived make room for what is to be said.
+        // Heads that have arrived make room for STOP.
         self.collect();
         if self.ended.is_none() {
             self.take_in_frees();
@@ -452,7 +582,7 @@ impl<R: Landing> Link<R> {
         }
     }
 
-    /// Looks at the tail in vain, one after the other.
+    /// Consecutive looks at the tail that found nothing new.
     pub(super) fn vain_looks(&self) -> u32 {
         self.reader.vain_looks()
     }

@@ -2,14 +2,15 @@
 
 use verbs_safe::RingBytes;
 
-use crate::send_recv::Peer;
+use crate::half::FromPeer;
+use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where they have landed, in the
 /// receiver's ring.
 ///
 /// Dropping it frees them, from any thread and in any order; the sender has their room
 /// again when all that came before is free, too.
-/// [`Receiver::free`](super::Receiver::free) costs less. A message may outlive its
+/// [`Receiver::free`](crate::RecvHalf::free) costs less. A message may outlive its
 /// receiver.
 #[derive(Debug)]
 pub struct Message {
@@ -20,7 +21,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Who sent it.
+    /// The peer that sent it.
     #[inline]
     #[must_use]
     pub fn peer(&self) -> Peer {
@@ -41,5 +42,11 @@ impl AsRef<[u8]> for Message {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         self
+    }
+}
+
+impl FromPeer for Message {
+    fn peer(&self) -> Peer {
+        Message::peer(self)
     }
 }

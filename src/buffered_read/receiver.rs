@@ -2,13 +2,23 @@
 
 mod shared;
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+
+use verbs_safe::{Armed, CompletionChannel, WaitError, Wakeup};
 
 use super::link::{Link, Work};
 use super::{Config, Message};
+use crate::arm::{Arm, Arming, is_same};
+use crate::clock;
+use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::half::{RecvHalf, driven};
+use crate::peer::Peer;
 use crate::ring::turns::Turns;
-use crate::send_recv::{ConnectError, Ended, Peer, RecvError};
-use crate::wait::{Deadline, Idle, Nap, SILENT, Step, WaitStrategy};
+use crate::wait::{
+    Deadline, Idle, POLL_SLEEP, SILENT, SleepBackoff, Step, WaitStrategy, poll_after,
+    shares_processor,
+};
 
 pub use shared::{SharedMessage, SharedReceiver, Transfers};
 
@@ -34,9 +44,8 @@ pub struct ReceiverStats {
 
 /// The receiving half of one connection, or of many, which take turns.
 ///
-/// Whatever the receiver has to do (reading on, telling heads) it does in the calls that
-/// receive, when it has nothing left to hand out of a peer whose turn it is. Messages may
-/// be dropped by other threads meanwhile.
+/// The receiver posts READs and tells heads in the calls that receive, when it has nothing
+/// left to hand out of the current peer. Other threads may drop messages meanwhile.
 ///
 /// A peer that has had nothing to send for some rounds is left out of the next ones, of
 /// more and more of them up to [`idle_rounds`](Config::idle_rounds): it costs nothing
@@ -44,16 +53,18 @@ pub struct ReceiverStats {
 #[derive(Debug)]
 pub struct Receiver {
     links: Vec<Option<Box<Link>>>,
-    /// The place whose turn it is.
+    /// The place of the current peer.
     current: u32,
     turns: Turns,
     /// Links that are over, until their last request has completed.
     leaving: Vec<Link>,
-    /// What those did that have gone.
+    /// The work of links that have gone.
     gone: Work,
     next_peer: u32,
     max_peers: u32,
     wait: WaitStrategy,
+    arming: Arming,
+    max_sleep: Duration,
     keepalive: Duration,
     linger: Duration,
     stats: ReceiverStats,
@@ -61,6 +72,9 @@ pub struct Receiver {
 
 /// Making, inspecting.
 impl Receiver {
+    /// A shorter one would cost more than it saves.
+    const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
+
     pub(super) fn new(config: &Config, max_peers: u32) -> Receiver {
         Receiver {
             links: Vec::new(),
@@ -70,9 +84,11 @@ impl Receiver {
             gone: Work::default(),
             next_peer: 0,
             max_peers,
-            wait: config.wait,
-            keepalive: config.keepalive,
-            linger: config.linger,
+            wait: config.common.wait,
+            arming: Arming::default(),
+            max_sleep: config.max_sleep.max(Self::SHORTEST_SLEEP),
+            keepalive: config.common.keepalive,
+            linger: config.common.linger,
             stats: ReceiverStats::default(),
         }
     }
@@ -99,12 +115,6 @@ impl Receiver {
         peer
     }
 
-    /// Senders that are connected now.
-    #[must_use]
-    pub fn peers(&self) -> usize {
-        self.links.iter().flatten().count()
-    }
-
     /// What was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -124,12 +134,6 @@ impl Receiver {
         }
     }
 
-    /// Bytes of rings registered now to receive into.
-    #[must_use]
-    pub fn registered_bytes(&self) -> u64 {
-        self.links.iter().flatten().map(|link| link.registered_bytes()).sum()
-    }
-
     /// The queue pairs of the peers that are connected.
     #[must_use]
     pub fn qp_nums(&self) -> Vec<u32> {
@@ -137,16 +141,74 @@ impl Receiver {
     }
 }
 
-/// Receiving.
+impl driven::Receiver for Receiver {
+    type Taken = Message;
+
+    #[cold]
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        if self.next_peer == 0 {
+            // No peer can join while we wait: a wait would never end.
+            return Err(RecvError::Closed);
+        }
+        let idle = Idle::new(self.wait, deadline, self.keepalive);
+        let mut backoff = SleepBackoff::new();
+        recv_until(self, idle, Receiver::try_recv, |me, time| me.sleep(time, &mut backoff))
+    }
+}
+
 impl Receiver {
-    /// The next message if there is one; never waits.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`] when there is none now, or as many are held as
-    /// [`lendable`](Config::lendable) permits; [`RecvError::Closed`] when there never will
-    /// be; [`RecvError::Peer`] once for each connection that failed.
+    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
+    fn stop(&mut self) {
+        let mut links: Vec<Link> =
+            self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
+        links.iter_mut().for_each(|link| link.stop());
+        links.append(&mut self.leaving);
+        let deadline = Deadline::after(self.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
+        while !links.iter_mut().all(|link| link.is_quiet()) {
+            if idle.step() == Step::TimedOut {
+                break;
+            }
+        }
+    }
+}
+
+impl RecvHalf for Receiver {
+    type Message = Message;
+
+    /// A sender wakes a receiver that is armed, and may miss that: the descriptor is readable
+    /// after [`max_sleep`](Config::max_sleep), too.
+    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        let channels = self.channels();
+        // Peers of several devices have a channel each, and one descriptor is for one of them.
+        let [channel] = &channels[..] else { return Ok(Arm::Poll(poll_after(self.wait))) };
+        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+        self.arming.disarm(channel).map_err(|e| device(&e))?;
+        if !self.prepare_sleep() {
+            return Ok(Arm::Ready);
+        }
+        for armed in self.arm_links(channel) {
+            self.arming.note(armed);
+        }
+        if !self.prepare_sleep() {
+            return Ok(Arm::Ready);
+        }
+        let awaits_frees = self.links.iter_mut().flatten().any(|link| link.awaits_frees());
+        let within = if awaits_frees { POLL_SLEEP } else { self.max_sleep.min(self.keepalive) };
+        let descriptor = self.arming.descriptor(channel, None, within);
+        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+    }
+
+    fn peers(&self) -> usize {
+        self.links.iter().flatten().count()
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        self.links.iter().flatten().map(|link| link.registered_bytes()).sum()
+    }
+
     #[inline]
-    pub fn try_recv(&mut self) -> Result<Message, RecvError> {
+    fn try_recv(&mut self) -> Result<Message, RecvError> {
         loop {
             if let Some(Some(link)) = self.links.get_mut(self.current as usize)
                 && let Some(bytes) = link.next()
@@ -159,32 +221,8 @@ impl Receiver {
         }
     }
 
-    /// Receives the messages that are there of the peer whose turn it is, and returns how
-    /// many: `each` is shown who has sent a message, and its bytes, and the message is free
-    /// when `each` returns. It costs less than [`try_recv`](Receiver::try_recv) and
-    /// [`free`](Receiver::free) for each of them. If `each` panics, the messages after that
-    /// one are still to be received.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_read::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// for number in 0..100_u8 {
-    ///     a.sender.send_async(&[number])?;
-    /// }
-    /// let mut sum = 0;
-    /// while let Ok(count) = b.receiver.try_recv_each(|_, message| sum += u32::from(message[0])) {
-    ///     assert!(count > 0);
-    /// }
-    /// assert_eq!(sum, 99 * 100 / 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv).
     #[inline]
-    pub fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+    fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
         loop {
             if let Some(Some(link)) = self.links.get_mut(self.current as usize) {
                 let (count, bytes) = link.for_each(&mut each);
@@ -198,68 +236,96 @@ impl Receiver {
         }
     }
 
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv), without `Empty`; [`RecvError::Closed`] also
-    /// when no sender has joined yet.
     #[inline]
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
-            done => done,
-        }
-    }
-
-    /// Waits for the next message, for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`].
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
-            done => done,
-        }
-    }
-
-    /// Frees a message on the receiver's own thread: what dropping it does, at less cost.
-    #[inline]
-    pub fn free(&mut self, message: Message) {
+    fn free(&mut self, message: Message) {
         let Message { bytes, place, .. } = message;
-        // Of another link than the one that is there now, it is dropped.
+        // A message of an earlier link of the place is dropped.
         if let Some(Some(link)) = self.links.get_mut(place as usize) {
             link.free(bytes);
         }
     }
+}
 
-    /// Tells every sender that this end stops receiving, and ends. Messages that were not
-    /// received are lost: receive until [`RecvError::Closed`] first.
-    pub fn close(mut self) {
-        self.stop();
+/// Receiving.
+impl Receiver {
+    /// Sleeps until there is something to look at; no longer than `time` and
+    /// [`max_sleep`](Config::max_sleep).
+    fn sleep(&mut self, time: Duration, backoff: &mut SleepBackoff) -> Result<(), RecvError> {
+        let channels = self.channels();
+        let Some((first, others)) = channels.split_first() else {
+            backoff.sleep(time);
+            return Ok(());
+        };
+        let descriptors: Vec<BorrowedFd<'_>> = others.iter().map(AsFd::as_fd).collect();
+        let until = Deadline::after(time.min(self.max_sleep));
+        let device = |e: WaitError| RecvError::Ended(CloseReason::Device(e.to_string()));
+        // Armed before the second look, so that what comes after it wakes us.
+        while self.prepare_sleep() {
+            let armed: Vec<_> = channels.iter().map(|channel| self.arm_links(channel)).collect();
+            if !self.prepare_sleep() {
+                break;
+            }
+            let mut left = until.remaining(clock::now());
+            if left.is_zero() {
+                break;
+            }
+            if self.links.iter_mut().flatten().any(|link| link.awaits_frees()) {
+                left = left.min(backoff.next());
+            }
+            let of = |at: usize| armed[at].iter().collect::<Vec<_>>();
+            match first.wait_with(&of(0), &descriptors, Some(left)).map_err(device)? {
+                Wakeup::Completion(_) => {}
+                Wakeup::Descriptor(at) => {
+                    let none = Some(Duration::ZERO);
+                    others[at].wait_with(&of(at + 1), &[], none).map_err(device)?;
+                }
+                Wakeup::Timeout => break,
+            }
+        }
+        Ok(())
     }
 
-    #[cold]
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if self.next_peer == 0 {
-            // Nobody can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
+    /// Prepares every link for a sleep; false when one of them has work.
+    fn prepare_sleep(&mut self) -> bool {
+        // All of them: what is not posted now is not posted before the sleep is over.
+        let mut is_ready = true;
+        for link in self.links.iter_mut().flatten() {
+            is_ready &= link.prepare_sleep();
         }
-        let idle = Idle::new(self.wait, deadline, self.keepalive);
-        let tell_all =
-            |me: &mut Self| me.links.iter_mut().flatten().for_each(|link| link.tell_all());
-        recv_until(self, idle, Receiver::try_recv, tell_all)
+        is_ready
+    }
+
+    /// Requests an event for the next completion of every link that announces them on
+    /// `channel`.
+    fn arm_links(&mut self, channel: &CompletionChannel) -> Vec<Armed> {
+        let is_its = |link: &&mut Box<Link>| link.channel().is_some_and(|c| is_same(c, channel));
+        self.links.iter_mut().flatten().filter(is_its).filter_map(|link| link.arm()).collect()
+    }
+
+    /// How its thread waits.
+    pub(super) fn wait(&self) -> WaitStrategy {
+        self.wait
+    }
+
+    /// The channels that its links tell of completions: one for each context of a device.
+    pub(super) fn channels(&self) -> Vec<CompletionChannel> {
+        let mut channels: Vec<CompletionChannel> = Vec::new();
+        for channel in self.links.iter().flatten().filter_map(|link| link.channel()) {
+            if channels.iter().all(|known| !is_same(known, channel)) {
+                channels.push(channel.clone());
+            }
+        }
+        channels
     }
 }
 
-/// Waits for what `try_recv` receives. Nothing wakes who waits: it naps, and before that it
-/// tells the senders all that they do not know.
+/// Waits for what `try_recv` receives, and sleeps in between.
 fn recv_until<R, T>(
     receiver: &mut R,
     mut idle: Idle,
     try_recv: impl Fn(&mut R) -> Result<T, RecvError>,
-    tell_all: impl Fn(&mut R),
+    mut sleep: impl FnMut(&mut R, Duration) -> Result<(), RecvError>,
 ) -> Result<T, RecvError> {
-    let mut nap = Nap::new();
     loop {
         match try_recv(receiver) {
             Err(RecvError::Empty) => {}
@@ -267,12 +333,9 @@ fn recv_until<R, T>(
         }
         match idle.step() {
             Step::Again => {}
-            // To look at a tail is to ask.
+            // The READ of the tail is the probe.
             Step::Probe => tracing::debug!("{SILENT}"),
-            Step::Sleep(time) => {
-                tell_all(receiver);
-                nap.take(time);
-            }
+            Step::Sleep(time) => sleep(receiver, time)?,
             Step::TimedOut => return Err(RecvError::TimedOut),
         }
     }
@@ -280,14 +343,16 @@ fn recv_until<R, T>(
 
 /// Taking turns.
 impl Receiver {
-    /// Goes on when all that has landed of the peer whose turn it is was handed out: to the
-    /// next one that has something.
+    /// Turns to the next peer that has messages, when all that has landed of the current one
+    /// was handed out.
     ///
     /// # Errors
-    /// When nobody has.
+    /// When no peer has any, or one has failed.
     #[inline(never)]
     fn go_on(&mut self) -> Result<(), RecvError> {
-        // What is left of this round, and one whole round.
+        // The rest of this round, and one whole round. On a shared processor no sender runs
+        // between two looks, so that a second one is for links that are behind only.
+        let looks_once = self.turns.is_new_round() && shares_processor();
         let mut rounds = 0;
         while rounds < 2 {
             let Some(place) = self.turns.next() else {
@@ -295,6 +360,9 @@ impl Receiver {
                 continue;
             };
             let Some(Some(link)) = self.links.get_mut(place as usize) else { continue };
+            if rounds > 0 && looks_once && !link.is_behind() {
+                continue;
+            }
             if link.drive() {
                 self.current = place;
                 return Ok(());
@@ -311,27 +379,27 @@ impl Receiver {
         Err(if is_over { RecvError::Closed } else { RecvError::Empty })
     }
 
-    /// Looks in vain before a peer rests.
+    /// Looks that find nothing before a peer rests.
     const LOOKS: u32 = 4;
 
     /// A link is over.
     #[cold]
-    fn part_with(&mut self, place: u32, ended: Ended) -> Result<(), RecvError> {
+    fn part_with(&mut self, place: u32, reason: CloseReason) -> Result<(), RecvError> {
         self.turns.remove(place);
         let Some(mut link) = self.links[place as usize].take() else { return Ok(()) };
         let peer = link.peer;
-        if ended == Ended::Closed && !link.is_quiet() {
+        if reason == CloseReason::Closed && !link.is_quiet() {
             self.leaving.push(*link);
         } else {
             self.gone = self.gone.plus(link.work());
         }
-        match ended {
-            Ended::Closed => Ok(()),
-            ended => Err(RecvError::Peer { peer, ended }),
+        match reason {
+            CloseReason::Closed => Ok(()),
+            reason => Err(RecvError::Peer { peer, reason }),
         }
     }
 
-    /// Those go that have nothing more to say.
+    /// Drops the links that have nothing more to send.
     fn let_go(&mut self) {
         if self.leaving.is_empty() {
             return;
@@ -345,20 +413,6 @@ impl Receiver {
             stays
         });
     }
-
-    fn stop(&mut self) {
-        let mut links: Vec<Link> =
-            self.links.iter_mut().filter_map(Option::take).map(|link| *link).collect();
-        links.iter_mut().for_each(|link| link.stop());
-        links.append(&mut self.leaving);
-        let deadline = Deadline::after(self.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.linger);
-        while !links.iter_mut().all(|link| link.is_quiet()) {
-            if idle.step() == Step::TimedOut {
-                break;
-            }
-        }
-    }
 }
 
 impl Drop for Receiver {
@@ -366,3 +420,6 @@ impl Drop for Receiver {
         self.stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

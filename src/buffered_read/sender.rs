@@ -2,36 +2,29 @@
 
 mod shared;
 mod wait;
+mod wake;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use conn_core::buffered_read::wake::Waker;
 use conn_core::buffered_read::{Source, WordError, Words};
 use conn_core::ring::offer::HEAD_AT;
 use conn_core::ring::{Grant, ReserveError};
-use verbs_safe::{CompletionBatch, CompletionQueue, QpControl, SendQueue, SourceRing};
+use verbs_safe::{
+    CompletionBatch, CompletionQueue, QpControl, SendQueue, SharedRegion, SourceRing,
+};
 
 use super::Config;
+use crate::arm::{Arm, Arming};
+use crate::error::{CloseReason, Full, ProtocolError, SendError};
+use crate::half::{Room, SendHalf, check_within, send_when_free};
 use crate::ring::Layout;
 use crate::ring::memory::ControlBlock;
-use crate::send_recv::{Ended, Full, SendError, Violation};
-use crate::wait::{Deadline, Silence};
+use crate::ticket::{Ticket, sender_number};
+use crate::wait::{Deadline, Silence, poll_after};
 
 pub use shared::SharedSender;
-
-/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
-/// sender's tickets the later one is the greater one; another sender does not know them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
-    /// The number of its sender.
-    sender: u32,
-    /// Where the message ends.
-    end: u64,
-}
-
-/// Numbers of senders, so that a ticket tells whose it is.
-static SENDERS: AtomicU32 = AtomicU32::new(0);
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,8 +34,8 @@ pub struct SenderStats {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Work requests posted: questions after a peer of which nothing was heard, and
-    /// nothing else.
+    /// Work requests posted: wake-ups of a receiver that has asked for one before it slept,
+    /// and questions after a peer of which nothing was heard. Nothing else.
     pub work_requests: u64,
     /// Times that a message had to wait for room.
     pub stalls: u64,
@@ -55,20 +48,24 @@ pub struct SenderStats {
 /// receiver reads the ring.
 ///
 /// Dropping a sender waits until the receiver has read all, for at most
-/// [`linger`](Config::linger), for the ring goes with it; [`close`](Sender::close) does the
+/// [`linger`](crate::Common::linger), for the ring goes with it; [`close`](Sender::close) does the
 /// same and tells how it went.
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
     source: Source,
+    waker: Waker,
     ring: SourceRing,
+    /// The same ring, once several threads fill it.
+    shared: Option<SharedRegion>,
     block: Arc<ControlBlock>,
     control: QpControl,
     queue: SendQueue,
     cq: CompletionQueue,
     batch: CompletionBatch,
     config: Config,
-    ended: Option<Ended>,
+    arming: Arming,
+    ended: Option<CloseReason>,
     silence: Silence,
     stats: SenderStats,
 }
@@ -89,16 +86,18 @@ impl Sender {
     pub(super) fn new(parts: SenderParts) -> Sender {
         let SenderParts { control, queue, cq, ring, block, source, config } = parts;
         Sender {
-            // Relaxed: a number, and nothing that it would publish.
-            number: SENDERS.fetch_add(1, Ordering::Relaxed),
+            number: sender_number(),
             source,
+            waker: Waker::default(),
             ring,
+            shared: None,
             block: Arc::new(block),
             control,
             queue,
             cq,
             batch: CompletionBatch::new(4),
             config,
+            arming: Arming::default(),
             ended: None,
             silence: Silence::default(),
             stats: SenderStats::default(),
@@ -115,12 +114,6 @@ impl Sender {
         }
     }
 
-    /// Longest message that can be sent, in bytes.
-    #[must_use]
-    pub fn max_message_bytes(&self) -> usize {
-        self.source.ring().geometry().max_payload() as usize
-    }
-
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
@@ -134,21 +127,72 @@ impl Sender {
     }
 }
 
-/// Sending.
-impl Sender {
-    /// Accepts a message if there is room for it now. It never waits, and so never asks
-    /// whether a silent peer is still there: the calls that wait do.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] when there is none: nothing was sent, try again later.
+impl SendHalf for Sender {
+    type Room<'a> = Reserved<'a>;
+
+    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        let grant = self.grant(bytes)?;
+        Ok(Reserved { sender: self, grant })
+    }
+
+    fn max_message_bytes(&self) -> usize {
+        self.source.ring().geometry().max_payload() as usize
+    }
+
     #[inline]
-    pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         match self.accept(message) {
             Some(ticket) => Ok(ticket),
             None => self.try_send_after_look(message),
         }
     }
 
+    fn flush(&mut self) -> Result<(), SendError> {
+        self.check_alive()?;
+        self.look().map(drop)
+    }
+
+    /// Nothing tells of what the receiver writes.
+    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
+        self.wake_receiver_for_certain();
+        self.hear_answers()?;
+        self.check_alive()?;
+        let has_news = self.look()?;
+        if self.arming.is_silent(has_news.into(), self.config.common.keepalive) {
+            self.probe()?;
+        }
+        Ok(if has_news { Arm::Ready } else { Arm::Poll(poll_after(self.config.common.wait)) })
+    }
+
+    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if !self.source.has_landed(ticket.number) && self.ended.is_none() {
+            // Also if this ends the sender, the check below sees what has landed before.
+            let _ = self.look();
+        }
+        self.has_landed(ticket)
+    }
+
+    #[inline]
+    fn send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        match self.accept(message) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_slowly(message, Deadline::NEVER),
+        }
+    }
+
+    fn send_timeout(&mut self, message: &[u8], timeout: Duration) -> Result<Ticket, SendError> {
+        match self.accept(message) {
+            Some(ticket) => Ok(ticket),
+            None => self.send_slowly(message, Deadline::after(timeout)),
+        }
+    }
+}
+
+/// Sending.
+impl Sender {
     /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly `bytes`
     /// bytes of the ring, which hold what an earlier message left.
     ///
@@ -164,173 +208,36 @@ impl Sender {
         let span = grant.payload();
         match self.ring.lend(span.offset as usize, span.len as usize) {
             Ok(room) => fill(room),
-            Err(_) => return Err(self.misjudged()),
+            Err(_) => return Err(self.internal_error()),
         }
-        self.commit(grant, bytes as u32).ok_or_else(|| self.misjudged())
-    }
-
-    /// Takes room for a message of up to `bytes` bytes, waiting for it as long as that
-    /// takes: to be filled in place, and sent by [`Reserved::send`].
-    ///
-    /// ```
-    /// use rdma_conn::buffered_read::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// let mut room = a.sender.reserve(100)?;
-    /// room[..5].copy_from_slice(b"hello");
-    /// room.send(5)?;
-    /// assert_eq!(&*b.receiver.recv()?, b"hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`], [`SendError::Ended`].
-    pub fn reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
-        self.room_until(bytes, Deadline::NEVER)?;
-        self.try_reserve(bytes)
-    }
-
-    /// As [`reserve`](Sender::reserve), if there is room now.
-    ///
-    /// # Errors
-    /// Also [`SendError::Full`].
-    pub fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
-        let grant = self.grant(bytes)?;
-        Ok(Reserved { sender: self, grant })
-    }
-
-    /// Accepts a message, waiting for room as long as that takes.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_read::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// let ticket = a.sender.send_async(b"one")?;
-    /// let message = b.receiver.recv()?;
-    /// assert_eq!((&*message, a.sender.stats().work_requests), (&b"one"[..], 0));
-    /// # let _ = ticket;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`], [`SendError::Ended`].
-    #[inline]
-    pub fn send_async(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        match self.accept(message) {
-            Some(ticket) => Ok(ticket),
-            None => self.send_slowly(message, Deadline::NEVER),
-        }
-    }
-
-    /// As [`send_async`](Sender::send_async), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the message was then not accepted.
-    pub fn send_async_timeout(
-        &mut self,
-        message: &[u8],
-        timeout: Duration,
-    ) -> Result<Ticket, SendError> {
-        match self.accept(message) {
-            Some(ticket) => Ok(ticket),
-            None => self.send_slowly(message, Deadline::after(timeout)),
-        }
-    }
-
-    /// Sends a message and waits until it is acknowledged: the receiver has read it, and
-    /// told so, which it does at the latest when it finds nothing more to read.
-    ///
-    /// # Errors
-    /// As [`send_async`](Sender::send_async) and [`wait`](Sender::wait).
-    pub fn send(&mut self, message: &[u8]) -> Result<(), SendError> {
-        let ticket = self.send_async(message)?;
-        self.wait(ticket)
-    }
-
-    /// Takes in what the receiver has told. Nothing is ever kept back that would have to be
-    /// sent: each message is published at once.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn flush(&mut self) -> Result<(), SendError> {
-        self.check_alive()?;
-        self.look().map(drop)
-    }
-
-    /// Whether the message of `ticket` is acknowledged; never waits.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
-    pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if !self.source.has_landed(ticket.end) && self.ended.is_none() {
-            // Where that ends it, it is looked at below what has landed before.
-            let _ = self.look();
-        }
-        self.has_landed(ticket)
-    }
-
-    /// Waits until the message of `ticket`, and so every earlier one, is acknowledged: it
-    /// lies in the receiver's memory.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
-    pub fn wait(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::NEVER)
-    }
-
-    /// As [`wait`](Sender::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the ticket stays good.
-    pub fn wait_timeout(&mut self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::after(timeout))
-    }
-
-    /// Waits until everything accepted is acknowledged.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn wait_all(&mut self) -> Result<(), SendError> {
-        self.wait_until(self.last_ticket(), Deadline::NEVER)
-    }
-
-    /// Waits until the receiver has read all, and ends the half. The peer's receiver hands
-    /// out every message before it reports the end.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when something accepted was not read, or the peer has stopped
-    /// receiving before this end had said goodbye.
-    pub fn close(mut self) -> Result<(), SendError> {
-        self.goodbye(Deadline::NEVER)
+        self.commit(grant, bytes as u32).ok_or_else(|| self.internal_error())
     }
 }
 
 /// Room that was taken for one message: derefs to its bytes. Nothing is sent if it is
 /// dropped.
 #[derive(Debug)]
-#[must_use = "nothing is sent before `send`"]
+#[must_use = "nothing is sent before `commit`"]
 pub struct Reserved<'a> {
     sender: &'a mut Sender,
     grant: Grant,
 }
 
-impl Reserved<'_> {
-    /// Sends the first `bytes` bytes.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`] if that is more than was reserved; nothing is sent then.
-    pub fn send(self, bytes: usize) -> Result<Ticket, SendError> {
-        let limit = self.grant.payload().len as usize;
-        if bytes > limit {
-            return Err(SendError::TooLong { bytes, limit });
-        }
+impl Room for Reserved<'_> {
+    fn capacity(&self) -> usize {
+        self.grant.payload().len as usize
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
+        check_within(at.saturating_add(bytes.len()), self.capacity())?;
+        self[at..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
+        check_within(bytes, self.capacity())?;
         let Reserved { sender, grant } = self;
-        sender.commit(grant, bytes as u32).ok_or_else(|| sender.misjudged())
+        sender.commit(grant, bytes as u32).ok_or_else(|| sender.internal_error())
     }
 }
 
@@ -377,15 +284,15 @@ impl Sender {
         let grant = self.grant_after_look(message.len(), len)?;
         let copied = self.ring.copy_in(grant.payload().offset as usize, message);
         let sent = copied.ok().and_then(|()| self.commit(grant, len));
-        sent.ok_or_else(|| self.misjudged())
+        sent.ok_or_else(|| self.internal_error())
     }
 
     /// Sends a message for which there seems to be no room, when there is.
     #[cold]
     fn send_slowly(&mut self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
         match self.try_send_after_look(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, deadline),
-            done => done,
+            Ok(ticket) => Ok(ticket),
+            Err(error) => send_when_free(self, message, error, deadline),
         }
     }
 
@@ -414,7 +321,7 @@ impl Sender {
     fn commit(&mut self, grant: Grant, len: u32) -> Option<Ticket> {
         let ticket = self.publish(grant, len);
         if ticket.is_none() {
-            self.misjudged();
+            self.internal_error();
         }
         ticket
     }
@@ -429,43 +336,46 @@ impl Sender {
         }
         let tail = self.source.tail_word();
         self.block.publish_tail(tail);
+        if self.waker.is_news(self.block.wake_word()) {
+            self.wake_receiver();
+        }
         self.ring.will_fill(header.offset as usize + Self::AHEAD);
         self.stats.messages += 1;
         self.stats.bytes += u64::from(len);
-        Some(Ticket { sender: self.number, end: tail })
+        Some(Ticket { sender: self.number, number: tail })
     }
 
     /// The machine grants what the ring does not have: a bug of ours, after which nothing
     /// is certain.
     #[cold]
-    fn misjudged(&mut self) -> SendError {
+    fn internal_error(&mut self) -> SendError {
         debug_assert!(false, "the machine and the ring have different books");
-        self.fail(Ended::Device("room was granted that the ring does not have".into()))
+        self.fail(CloseReason::Device("room was granted that the ring does not have".into()))
     }
 
-    fn fail(&mut self, ended: Ended) -> SendError {
-        self.ended.get_or_insert(ended).clone().into()
+    fn fail(&mut self, reason: CloseReason) -> SendError {
+        self.ended.get_or_insert(reason).clone().into()
     }
 
     fn check_alive(&self) -> Result<(), SendError> {
         self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
     }
 
-    /// Looks at what the receiver has told; whether that is news.
+    /// Looks at the receiver's words; returns whether they have changed.
     fn look(&mut self) -> Result<bool, SendError> {
         self.take_in(self.words())
     }
 
     /// Whether the message of `ticket` has landed, as far as was looked at.
     fn has_landed(&self, ticket: Ticket) -> Result<bool, SendError> {
-        match (&self.ended, self.source.has_landed(ticket.end)) {
+        match (&self.ended, self.source.has_landed(ticket.number)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
         }
     }
 
-    /// What the receiver has told; `None` while it is being written.
+    /// The receiver's words in the control block; `None` while they are being written.
     fn words(&self) -> Option<Words> {
         self.block.observe(HEAD_AT).map(|[head, landed]| Words { head, landed })
     }
@@ -474,14 +384,30 @@ impl Sender {
         let Some(words) = words else { return Ok(false) };
         let news = self.source.on_words(words).map_err(|e| {
             let violation = match e {
-                WordError::Head(e) | WordError::Landed(e) => Violation::Head(e),
-                _ => Violation::Words(e),
+                WordError::Head(e) | WordError::Landed(e) => ProtocolError::Head(e),
+                _ => ProtocolError::Words(e),
             };
-            self.fail(Ended::Protocol(violation))
+            self.fail(CloseReason::Protocol(violation))
         })?;
         if self.source.is_stopped() && !self.source.is_seen() {
-            return Err(self.fail(Ended::PeerStopped));
+            let ended = self.peer_stopped();
+            return Err(self.fail(ended));
         }
         Ok(news)
+    }
+
+    /// The receiver has stopped, and has read up to its head: how this half has ended.
+    #[cold]
+    fn peer_stopped(&self) -> CloseReason {
+        let unacked = self.source.unacked(|offset| match &self.shared {
+            Some(region) => region.load_u64(offset as usize).ok().map(u64::from_le),
+            None => {
+                let bytes = self.ring.bytes(offset as usize, 8).ok()?;
+                Some(u64::from_le_bytes(*bytes.first_chunk()?))
+            }
+        });
+        // The ring is this end's own, and has a header wherever the machine knows of one.
+        debug_assert!(unacked.is_some(), "the machine and the ring have different books");
+        CloseReason::by_peer(unacked.unwrap_or(1))
     }
 }

@@ -1,34 +1,41 @@
 //! Making the halves of a connection.
 
 use conn_core::buffered_read::{MAX_WORDS, Reader, Source};
-use conn_core::handshake::{Endpoint, ProtocolId};
+use conn_core::checksum::CHECKED_BYTES;
+use conn_core::handshake::{Endpoint, Options};
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
-use conn_core::seal::SEALED_BYTES;
 use verbs_safe::{
-    CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig, RegisterError,
-    RemoteAccess, RingConfig, SharedRegionConfig, SourceRing,
+    CompletionChannel, CompletionQueue, CqConfig, CreateCqError, Mapping, ProtectionDomain,
+    QueuePair, QueuePairConfig, RecvSide, RegisterError, RemoteAccess, RingConfig,
+    SharedRegionConfig, SourceRing,
 };
 
-use super::link::{Link, LinkParts};
+use super::link::{Link, LinkParts, WORDS_BYTES};
 use super::sender::{Sender, SenderParts};
-use super::{Config, WORDS_BYTES};
+use super::{BufferedRead, Config, Receiver};
 use crate::device::Device;
+use crate::error::ConnectError;
+use crate::half::driven::Sender as _;
+use crate::peer::Peer;
+use crate::protocol::{DraftOf, Served, SetUp};
 use crate::ring::memory::{ControlBlock, isolated};
-use crate::ring::setup::{Draft, Half, PeerHalf, unfit};
 use crate::ring::{Layout, RingShape};
-use crate::send_recv::ConnectError;
+use crate::setup::{self, Draft, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
 use crate::wire::{Port, Wire, completion_queue};
 
 /// What a receiver may have on its way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
-/// Questions after the peer that may be on their way.
-const SENDER_DEPTH: u32 = 4;
+/// Receives of a receiver: for a wake-up.
+const WAKE_UPS: u32 = 1;
+/// Questions after the peer, and wake-ups, that may be on their way.
+pub(super) const SENDER_DEPTH: u32 = 4;
 
 /// A sending half whose queue pair waits for its peer.
-pub(super) struct NewSender {
+#[derive(Debug)]
+pub struct NewSender {
     pair: QueuePair<()>,
     cq: CompletionQueue,
     ring: SourceRing,
@@ -47,27 +54,39 @@ impl NewSender {
         // The peer reads the tail and writes the head.
         let access = RemoteAccess { read: true, write: true, atomic: false };
         let block = ControlBlock::new(device, &pd, access)?;
-        let (pair, cq) = queue_pair(device, &pd, config, (SENDER_DEPTH, 0), access)?;
+        // Its completions are polled for: no thread sleeps on them.
+        let (cq, _) = completion_queue(device, SENDER_DEPTH, WaitStrategy::Spin)?;
+        let shape = QueuePairConfig {
+            access,
+            max_send_wr: SENDER_DEPTH,
+            send_slots: 0,
+            ..queue_pair(&cq, config)
+        };
+        let pair = pd.create_qp(&shape, ());
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
         let psn = verbs_safe::random_psn();
         Ok(NewSender { pair, cq, ring, block, geometry, config: *config, psn })
     }
 }
 
-impl Half for NewSender {
+impl NewHalf for NewSender {
+    type Terms = HalfOffer;
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
         endpoint(&self.pair, self.psn, self.geometry.max_payload())
     }
 
-    fn offer(&self) -> HalfOffer {
+    fn terms(&self) -> HalfOffer {
         let span = self.ring.remote();
         let place = Place { addr: span.addr, rkey: span.rkey };
         let ring = RingOffer { place, geometry: self.geometry, tail: Tail::Read };
         HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
     }
+}
 
-    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+impl setup::NewSender for NewSender {
+    fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
         wire.connect(&self.pair.control, self.psn, &peer.endpoint)?;
         let QueuePair { control, send, .. } = self.pair;
         Ok(Sender::new(SenderParts {
@@ -87,22 +106,39 @@ impl Half for NewSender {
 }
 
 /// A receiving half whose queue pair waits for its peer.
-pub(super) struct NewLink {
+#[derive(Debug)]
+pub struct NewLink {
     pair: QueuePair<()>,
     cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
     pd: ProtectionDomain,
     config: Config,
     psn: u32,
 }
 
 impl NewLink {
-    fn create(device: &Device, config: &Config) -> Result<NewLink, ConnectError> {
+    fn create(
+        device: &Device,
+        config: &Config,
+        receiver: &Receiver,
+    ) -> Result<NewLink, ConnectError> {
+        receiver.check_vacancy()?;
         let pd = isolated(device)?;
-        // The peer may ask after us, with writes of no bytes; there is nothing to write to.
-        let probes = RemoteAccess { read: false, write: true, atomic: false };
-        let depth = (RECEIVER_DEPTH, MAX_WORDS as u32);
-        let (pair, cq) = queue_pair(device, &pd, config, depth, probes)?;
-        Ok(NewLink { pair, cq, pd, config: *config, psn: verbs_safe::random_psn() })
+        // The receiver's way of waiting, whatever the link's configuration: where it sleeps, a
+        // link without a channel would not wake it.
+        let (cq, channel) = queue_on_one_of(&receiver.channels(), device, receiver.wait())?;
+        let shape = QueuePairConfig {
+            // The peer may probe us with writes of no bytes; no memory is registered for writes.
+            access: RemoteAccess { read: false, write: true, atomic: false },
+            max_send_wr: RECEIVER_DEPTH,
+            send_slots: MAX_WORDS as u32,
+            recv: RecvSide::Own { slots: WAKE_UPS, slot_bytes: 0 },
+            ..queue_pair(&cq, config)
+        };
+        let pair = pd.create_qp(&shape, ());
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        let psn = verbs_safe::random_psn();
+        Ok(NewLink { pair, cq, channel, pd, config: *config, psn })
     }
 
     /// The ring is as large as its sender has chosen it, within our limits.
@@ -118,26 +154,38 @@ impl NewLink {
     }
 }
 
-impl Half for NewLink {
-    type Done = Link;
+impl NewHalf for NewLink {
+    type Terms = HalfOffer;
+    type Done = Box<Link>;
 
     fn endpoint(&self) -> Endpoint {
         endpoint(&self.pair, self.psn, self.config.ring.message_bytes)
     }
 
-    fn offer(&self) -> HalfOffer {
+    fn terms(&self) -> HalfOffer {
         HalfOffer { control: None, ring: None }
     }
+}
 
-    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Link, ConnectError> {
+impl setup::NewLink for NewLink {
+    type Receiver = Receiver;
+
+    fn connect(
+        self,
+        peer: &PeerHalf<HalfOffer>,
+        wire: &Wire<'_>,
+        _receiver: &mut Receiver,
+    ) -> Result<Box<Link>, ConnectError> {
         let missing = || unfit("it offers no ring to read");
         let (offer, block) =
-            (peer.offer.ring.ok_or_else(missing)?, peer.offer.control.ok_or_else(missing)?);
+            (peer.terms.ring.ok_or_else(missing)?, peer.terms.control.ok_or_else(missing)?);
         self.check(&offer.geometry)?;
         let (device, config) = (wire.device, &self.config);
-        let QueuePair { control, send: mut queue, .. } = self.pair;
+        let QueuePair { control, send: mut queue, recv } = self.pair;
+        let wake_ups =
+            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
         let shape = ring_config(&offer.geometry, config);
-        let ring = self.pd.landing_ring(shape, config.lendable_of(&offer.geometry));
+        let ring = self.pd.landing_ring(shape, config.max_held_for(&offer.geometry));
         let mut ring = ring.map_err(|e| match e {
             RegisterError::Map(e) if offer.geometry.is_mirrored() => unfit(format!(
                 "the receiver has no mirrored memory ({e}): make the layout of the sender's ring \
@@ -147,36 +195,59 @@ impl Half for NewLink {
         })?;
         ring.attach(&mut queue).map_err(|e| device.error("use a ring", &e))?;
         let failed = |e: &dyn std::fmt::Display| device.error("register a tail", e);
-        let mapping = Mapping::new(SEALED_BYTES as usize).map_err(|e| failed(&e))?;
+        let mapping = Mapping::new(CHECKED_BYTES as usize).map_err(|e| failed(&e))?;
         let tail = self.pd.register_shared(mapping, SharedRegionConfig::default());
         let tail = tail.map_err(|e| failed(&e))?;
         let tail_id = queue.attach(&tail).map_err(|e| failed(&e))?;
         let reader = Reader::new(offer.geometry, config.reader(&offer.geometry)).map_err(unfit)?;
         wire.connect(&control, self.psn, &peer.endpoint)?;
-        let (cq, source) = (self.cq, (offer.place, offer.bytes()));
-        Ok(Link::new(LinkParts { control, queue, cq, ring, tail, tail_id, reader, source, block }))
+        let (cq, channel) = (self.cq, self.channel);
+        let source = (offer.place, offer.bytes());
+        Ok(Box::new(Link::new(LinkParts {
+            control,
+            queue,
+            wake_ups,
+            cq,
+            channel,
+            ring,
+            tail,
+            tail_id,
+            reader,
+            source,
+            block,
+        })))
     }
 
-    fn abandon(done: Link) {
-        drop(done);
+    fn join(link: Box<Link>, receiver: &mut Receiver) -> Peer {
+        receiver.add(link)
+    }
+
+    /// All that the peer can have used is the link's own.
+    fn abandon(link: Box<Link>, _receiver: &mut Receiver) {
+        drop(link);
     }
 }
 
-/// A connection in the making, of the halves that are wanted.
+/// A connection in the making. The receiving half sleeps on a channel of its receiver if there
+/// is one of its device.
 pub(super) fn draft<'a>(
-    device: &'a Device,
-    config: &'a Config,
-    (sends, receives): (bool, bool),
-) -> Result<Draft<'a, NewSender, NewLink>, ConnectError> {
+    half: SetUp<'a, BufferedRead>,
+    sends: bool,
+) -> Result<DraftOf<'a, BufferedRead>, ConnectError> {
+    let SetUp { device, config, receiver, .. } = half;
     config.validate()?;
+    let link = |receiver: &'a mut Receiver| {
+        NewLink::create(device, config, receiver).map(|link| (link, receiver))
+    };
     Ok(Draft {
         device,
-        transport: &config.transport,
-        protocol: ProtocolId::BUFFERED_READ,
+        transport: &config.common.transport,
+        protocol: BufferedRead::ID,
+        options: Options::NONE,
         rd_atomic: crate::raw::rd_atomic(device, MAX_READS as u8)?,
-        port: Port::of(device, &config.transport)?,
+        port: Port::of(device, &config.common.transport)?,
         sender: sends.then(|| NewSender::create(device, config)).transpose()?,
-        receiver: receives.then(|| NewLink::create(device, config)).transpose()?,
+        link: receiver.map(link).transpose()?,
     })
 }
 
@@ -205,32 +276,37 @@ fn ring_config(geometry: &Geometry, config: &Config) -> RingConfig {
     RingConfig { capacity, is_mirrored: geometry.is_mirrored(), pages: config.pages }
 }
 
-fn queue_pair(
+/// A completion queue of a receiver that tells one of the channels of its completions, or a
+/// channel of its own; none where its user never sleeps.
+fn queue_on_one_of(
+    channels: &[CompletionChannel],
     device: &Device,
-    pd: &ProtectionDomain,
-    config: &Config,
-    (depth, send_slots): (u32, u32),
-    access: RemoteAccess,
-) -> Result<(QueuePair<()>, CompletionQueue), ConnectError> {
-    // Completions are polled for: nobody sleeps on them.
-    let (cq, _) = completion_queue(device, depth, WaitStrategy::Spin)?;
-    let pair = pd.create_qp(
-        &QueuePairConfig {
-            port: config.transport.port,
-            access,
-            max_send_wr: depth,
-            send_slots,
-            send_slot_bytes: WORDS_BYTES as usize,
-            max_inline: WORDS_BYTES,
-            ..QueuePairConfig::new(&cq, &cq)
-        },
-        (),
-    );
-    Ok((pair.map_err(|e| device.error("create a queue pair", &e))?, cq))
+    wait: WaitStrategy,
+) -> Result<(CompletionQueue, Option<CompletionChannel>), ConnectError> {
+    let entries = RECEIVER_DEPTH + WAKE_UPS;
+    for channel in channels.iter().filter(|_| wait.may_block()) {
+        let config = CqConfig { channel: Some(channel), ..CqConfig::new(entries) };
+        match device.context().create_cq(config) {
+            Ok(cq) => return Ok((cq, Some(channel.clone()))),
+            Err(CreateCqError::OtherContext) => {}
+            Err(e) => return Err(device.error("create a completion queue", &e).into()),
+        }
+    }
+    completion_queue(device, entries, wait)
+}
+
+/// What the queue pairs of both ends have in common.
+fn queue_pair<'a>(cq: &'a CompletionQueue, config: &Config) -> QueuePairConfig<'a> {
+    QueuePairConfig {
+        port: config.common.transport.port,
+        send_slot_bytes: WORDS_BYTES as usize,
+        max_inline: WORDS_BYTES,
+        ..QueuePairConfig::new(cq, cq)
+    }
 }
 
 fn endpoint(pair: &QueuePair<()>, psn: u32, max_message: u32) -> Endpoint {
-    Endpoint { qp_num: pair.control.qp_num(), psn, recv_window: 0, max_message }
+    Endpoint { qp_num: pair.control.qp_num(), psn, recv_depth: 0, max_message }
 }
 
 #[cfg(test)]
@@ -240,7 +316,7 @@ mod tests {
     use super::*;
 
     fn no_mirror(bytes: usize) -> RegisterError {
-        MapError { step: "mapping half of a mirror", bytes, errno: Errno::EINVAL }.into()
+        MapError::new("mapping half of a mirror", bytes, Errno::EINVAL).into()
     }
 
     /// A system that maps nothing twice, and so much once.

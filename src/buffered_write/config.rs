@@ -1,11 +1,11 @@
 //! Policies of a Buffered Write connection.
 
-use std::time::Duration;
-
 use conn_core::buffered_write::MAX_CAPACITY;
 
+use crate::common::Common;
+use crate::error::ConfigError;
+use crate::qp::Inline;
 use crate::ring::RingShape;
-use crate::send_recv::{ConfigError, Inline, Transport};
 use crate::wait::WaitStrategy;
 
 /// How the sender tells a receiver how far it has written. The receiving end chooses.
@@ -14,11 +14,13 @@ pub enum Tail {
     /// With the data, as the immediate of their last WRITE: one request a push, and a
     /// receiver that sleeps is woken by it.
     Immediate {
-        /// Receives that are posted for it: pushes that the sender may be ahead.
+        /// Receives that are posted for it: pushes that the sender may be ahead. The receiver
+        /// tells of taken ones by halves, so that a sender whose receiver pauses has half of them
+        /// at least.
         window: u32,
     },
     /// By a WRITE of its own behind the data, which the receiver polls: two requests a push,
-    /// and the lowest latency. A receiver that is to sleep naps, and looks again.
+    /// and the lowest latency. A receiver that waits for long sleeps briefly, and looks again.
     Written,
 }
 
@@ -35,15 +37,17 @@ pub enum Tail {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
+    /// What every connection has.
+    pub common: Common,
     /// The ring that this end receives in; at most 1 GiB. The peer makes one like it.
     pub ring: RingShape,
     /// The largest ring of a peer for which this end makes one like it, in bytes.
     pub max_peer_ring_bytes: u64,
     /// How the peer's sender tells this end its tail.
     pub tail: Tail,
-    /// Gathered bytes that are pushed without being asked to; 0 pushes every message at once.
-    /// What has gathered less than that is pushed by [`flush`](super::Sender::flush), and by
-    /// every call that waits.
+    /// Gathered bytes that are pushed without being asked to; 0 pushes every message at once,
+    /// in the call that accepts it. What has gathered less than that is pushed by
+    /// [`flush`](crate::SendHalf::flush), and by every call that waits.
     pub batch_bytes: u32,
     /// Work requests on their way at most.
     pub send_queue: u32,
@@ -52,19 +56,22 @@ pub struct Config {
     /// Which pushes travel inside their work request.
     pub inline: Inline,
     /// Freed bytes that are worth telling the sender; 0 chooses a quarter of the ring. A
-    /// sender that may be waiting is told at once.
+    /// sender that may be waiting is told of any freed bytes at once.
     pub head_threshold: u64,
     /// Completions polled at a time.
     pub poll_batch: u32,
-    /// How a waiting thread waits.
-    pub wait: WaitStrategy,
-    /// A wait in which nothing happens for so long (at least a millisecond) asks whether the
-    /// peer's device still answers. Waits that time out before count together.
-    pub keepalive: Duration,
-    /// How long dropping an end may wait for what was accepted to be delivered.
-    pub linger: Duration,
-    /// The transport's behaviour towards a peer that does not answer.
-    pub transport: Transport,
+}
+
+impl AsRef<Common> for Config {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl AsMut<Common> for Config {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 impl Default for Config {
@@ -74,17 +81,14 @@ impl Default for Config {
         Config {
             ring: RingShape::default(),
             max_peer_ring_bytes: 64 << 20,
-            tail: Tail::Immediate { window: 256 },
+            tail: Tail::Immediate { window: 512 },
             batch_bytes: 0,
             send_queue: 128,
             signal_every: 0,
             inline: Inline::Auto,
             head_threshold: 0,
             poll_batch: 32,
-            wait: WaitStrategy::Adaptive,
-            keepalive: Duration::from_secs(1),
-            linger: Duration::from_secs(1),
-            transport: Transport::default(),
+            common: Common::default(),
         }
     }
 }
@@ -95,10 +99,14 @@ impl Config {
     /// The longest send queue.
     pub const MAX_SEND_QUEUE: u32 = 16_384;
 
-    /// The tail written and polled, and nobody ever sleeps: for the lowest latency.
+    /// The tail is written and polled, and neither end ever sleeps: for the lowest latency.
     #[must_use]
     pub fn low_latency() -> Config {
-        Config { tail: Tail::Written, wait: WaitStrategy::Spin, ..Config::default() }
+        Config {
+            tail: Tail::Written,
+            common: Common { wait: WaitStrategy::Spin, ..Common::default() },
+            ..Config::default()
+        }
     }
 
     /// Checks every field.
@@ -121,7 +129,7 @@ impl Config {
         check("head_threshold", self.head_threshold, threshold, "0 (choose) to ring_bytes")?;
         let poll = (1..=1024).contains(&self.poll_batch);
         check("poll_batch", self.poll_batch.into(), poll, "1 to 1024")?;
-        self.transport.validate()
+        self.common.validate()
     }
 
     /// `signal_every`, chosen where it was left open.
@@ -156,6 +164,7 @@ fn check(field: &'static str, value: u64, ok: bool, rule: &'static str) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qp::Transport;
     use crate::ring::Layout;
 
     #[test]
@@ -178,7 +187,13 @@ mod tests {
             ("poll_batch", Config { poll_batch: 0, ..ok }),
             (
                 "transport.timeout",
-                Config { transport: Transport { timeout: 0, ..ok.transport }, ..ok },
+                Config {
+                    common: Common {
+                        transport: Transport { timeout: 0, ..ok.common.transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
             ),
         ];
         for (field, config) in cases {

@@ -1,24 +1,26 @@
 //! A receiver's side of one queue pair: ring, heads, end.
 
-use conn_core::buffered_write::beside::{self, Beside};
+use conn_core::buffered_write::inline_record::{self, InlineRecord};
 use conn_core::buffered_write::{PushedError, Update, WriteReceiver};
-use conn_core::ring::Told;
+use conn_core::ring::AdvertisedCursor;
 use conn_core::ring::offer::{HEAD_AT, Place};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
     Completion, QpControl, RecvQueue, RemoteSpan, SendOp, SendQueue, SharedRegion, TakeError,
 };
 
-use super::setup::UPDATE_BYTES;
-use super::{Ended, Peer, Violation};
+use crate::checked::{self, checked_bytes};
+use crate::error::{CloseReason, ProtocolError};
+use crate::peer::Peer;
 use crate::ring::memory::{ControlBlock, remote};
-use crate::sealed;
-use crate::send_recv::PROBE;
-use crate::wire::Tracker;
+use crate::wire::{PROBE, Tracker};
+
+/// Bytes of a head and a count.
+pub(super) const UPDATE_BYTES: u32 = checked_bytes(2) as u32;
 
 /// One peer of a receiver.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     pub(super) peer: Peer,
     control: QpControl,
     queue: SendQueue,
@@ -30,28 +32,30 @@ pub(super) struct Link {
     block: ControlBlock,
     /// The word of the tail that was taken last.
     seen: u64,
-    /// The record that lay beside it.
-    beside: Option<Beside>,
+    /// The inline record that came with it.
+    inline: Option<InlineRecord>,
     peer_update: RemoteSpan,
     /// Why nothing more arrives.
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
     /// Nothing in the ring can be trusted any more.
     is_broken: bool,
     pub(super) is_told: bool,
-    /// Whether it waits in the receiver's list of those that have something.
+    /// Whether it is in the receiver's list of links with messages or an end to report.
     pub(super) is_ready: bool,
     /// Looks in a row that found nothing.
     pub(super) empty_looks: u32,
-    /// Whether anything has come since it was last asked after.
+    /// Whether anything has come since the last probe.
     pub(super) has_spoken: bool,
     pub(super) updates: u64,
+    /// Messages handed out.
+    pub(super) messages: u64,
 }
 
 /// A tail as it was found.
 struct Tail {
     word: u64,
-    told: Told,
-    beside: Option<Beside>,
+    told: AdvertisedCursor,
+    inline: Option<InlineRecord>,
 }
 
 /// What the set-up hands over.
@@ -80,7 +84,7 @@ impl Link {
             ring,
             block,
             seen: 0,
-            beside: None,
+            inline: None,
             peer_update: remote(peer_block, HEAD_AT, UPDATE_BYTES.into()),
             ended: None,
             is_broken: false,
@@ -89,6 +93,7 @@ impl Link {
             empty_looks: 0,
             has_spoken: true,
             updates: 0,
+            messages: 0,
         }
     }
 
@@ -114,8 +119,8 @@ impl Link {
         !self.is_broken && self.core.next_header().is_some()
     }
 
-    /// Why it has ended, if all was handed out and that was not told yet.
-    pub(super) fn untold_end(&self) -> Option<&Ended> {
+    /// Why it has ended, if all was handed out and the end was not reported yet.
+    pub(super) fn unreported_end(&self) -> Option<&CloseReason> {
         self.ended.as_ref().filter(|_| !self.is_told && !self.has_more())
     }
 
@@ -159,11 +164,11 @@ impl Link {
 
     #[inline]
     fn take_tail(&mut self, tail: Tail) -> Result<u64, PushedError> {
-        let new = match &tail.beside {
-            Some(record) => self.core.on_tail_beside(tail.told, record.bytes()),
+        let new = match &tail.inline {
+            Some(record) => self.core.on_inline_tail(tail.told, record.bytes()),
             None => self.core.on_tail(tail.told),
         }?;
-        (self.seen, self.beside) = (tail.word, tail.beside);
+        (self.seen, self.inline) = (tail.word, tail.inline);
         Ok(new)
     }
 
@@ -171,44 +176,46 @@ impl Link {
     #[inline]
     fn told(&self) -> Option<Tail> {
         let line = self.block.tail_line();
-        beside::get(line).map(|(told, beside)| Tail { word: line[0], told, beside })
+        inline_record::get(line).map(|(told, inline)| Tail { word: line[0], told, inline })
     }
 
-    /// Takes the message beside a new tail, if there is nothing else to hand out, and if all
+    /// Takes the inline record of a new tail, if there is nothing else to hand out, and if all
     /// is as it should be: else [`look`](Self::look) says what it is.
     #[inline]
-    pub(super) fn take_beside(&mut self) -> Option<(Beside, u32)> {
+    pub(super) fn take_inline(&mut self) -> Option<(InlineRecord, u32)> {
         if !self.is_news() || !self.is_open() || self.core.next_header().is_some() {
             return None;
         }
         let line = self.block.tail_line();
-        let (told, Some(record)) = beside::get(line)? else { return None };
+        let (told, Some(record)) = inline_record::get(line)? else { return None };
         let begins = told.position.checked_sub(record.bytes())?;
         let bytes = self.core.message_bytes(record.header());
         if begins != self.core.tail() || bytes != Some(record.bytes()) {
             return None;
         }
-        self.core.on_tail_beside(told, record.bytes()).ok()?;
+        self.core.on_inline_tail(told, record.bytes()).ok()?;
         self.seen = line[0];
         self.hear();
         // Nothing else is left, and its header is that of a message.
         let Ok(Some(taken)) = self.core.take(record.header()) else {
-            self.beside = Some(record);
+            self.inline = Some(record);
             return None;
         };
         Some((record, taken.payload.len))
     }
 
-    /// The record that comes next, if it lies beside the tail.
+    /// The record that comes next, if it is inline.
     #[inline]
-    pub(super) fn beside(&self) -> Option<&Beside> {
-        self.beside.as_ref().filter(|_| self.core.is_beside())
+    pub(super) fn inline_record(&self) -> Option<&InlineRecord> {
+        self.inline.as_ref().filter(|_| self.core.is_inline())
     }
 
-    /// Writes the record that comes next to its place in the ring, if it lies beside the
-    /// tail: the peer writes the same there, sooner or later.
-    pub(super) fn settle_beside(&mut self) {
-        let (Some(record), Some(offset)) = (self.beside(), self.core.next_header()) else { return };
+    /// Writes the record that comes next to its place in the ring, if it is inline: the peer
+    /// writes the same there, sooner or later.
+    pub(super) fn settle_inline(&mut self) {
+        let (Some(record), Some(offset)) = (self.inline_record(), self.core.next_header()) else {
+            return;
+        };
         for (nth, word) in record.words().iter().enumerate() {
             // A record lies inside: one that does not is refused when it is taken.
             let _ = self.ring.store_u64(offset as usize + 8 * nth, word.to_le());
@@ -225,15 +232,15 @@ impl Link {
     #[inline]
     pub(super) fn see_end(&mut self) {
         if self.core.has_ended() {
-            self.ended.get_or_insert(Ended::Closed);
+            self.ended.get_or_insert(CloseReason::Closed);
         }
     }
 
     #[cold]
     fn refuse(&mut self, error: PushedError) {
-        self.fail(Ended::Protocol(match error {
-            PushedError::Tail(e) => Violation::Tail(e),
-            other => Violation::Pushed(other),
+        self.fail(CloseReason::Protocol(match error {
+            PushedError::Tail(e) => ProtocolError::Tail(e),
+            other => ProtocolError::Pushed(other),
         }));
     }
 
@@ -246,14 +253,14 @@ impl Link {
         let (imm, is_write) = (completion.imm(), completion.is_write_imm());
         match recv.take(completion) {
             Ok(buffer) => recv.put_back(buffer),
-            // An old queue pair's, whose number is in use again.
+            // A completion of an earlier queue pair with the same number.
             Err(TakeError::Foreign(_)) => return false,
             Err(TakeError::Failed { error, .. }) => {
-                self.fail(Ended::PeerLost(error));
+                self.fail(CloseReason::PeerLost(error));
                 return true;
             }
             Err(_) => {
-                self.fail(Ended::Protocol(Violation::Completion));
+                self.fail(CloseReason::Protocol(ProtocolError::Completion));
                 return true;
             }
         };
@@ -272,43 +279,43 @@ impl Link {
     fn retire(&mut self, completion: &Completion<'_>) -> bool {
         self.has_spoken = true;
         if let Some(error) = completion.error() {
-            self.fail(Ended::PeerLost(error));
+            self.fail(CloseReason::PeerLost(error));
             return true;
         }
         let retired = self.queue.retire(completion).ok();
         let known = retired.is_some_and(|n| self.tracker.complete(WrId(n)).is_ok());
         if !known {
-            self.fail(Ended::Protocol(Violation::Completion));
+            self.fail(CloseReason::Protocol(ProtocolError::Completion));
         }
         !known
     }
 
     /// Nothing more arrives. What has come before is still to be handed out.
     #[cold]
-    pub(super) fn fail(&mut self, ended: Ended) {
+    pub(super) fn fail(&mut self, reason: CloseReason) {
         if self.ended.is_some() {
             return;
         }
-        if self.is_polled() && matches!(ended, Ended::PeerLost(_)) {
-            // It may have written more before it went.
-            let _ = sealed::last_look(|| self.told()).map(|tail| self.take_tail(tail));
+        if self.is_polled() && matches!(reason, CloseReason::PeerLost(_)) {
+            // The peer may have written more before it went.
+            let _ = checked::last_look(|| self.told()).map(|tail| self.take_tail(tail));
         }
-        self.ended = Some(ended);
-        // Or our device would go on answering for us.
+        self.ended = Some(reason);
+        // Otherwise our device would still answer the peer's probes.
         if let Err(e) = self.control.to_error() {
             tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
         }
     }
 
-    /// What lies in the ring is no record.
+    /// The next bytes in the ring are no record.
     #[cold]
     pub(super) fn fail_record(&mut self, error: conn_core::ring::RecordError) {
         self.is_broken = true;
-        self.fail(Ended::Protocol(Violation::Record(error)));
+        self.fail(CloseReason::Protocol(ProtocolError::Record(error)));
     }
 }
 
-/// What the peer is told.
+/// Reporting to the peer.
 impl Link {
     /// Tells the sender how far this end has come, when that is due; whether nothing is due
     /// any more. Where the send queue is full, it is still due.
@@ -324,8 +331,8 @@ impl Link {
         if let Some(recv) = &mut self.recv
             && let Err(e) = recv.post_gathered()
         {
-            // Before the sender hears that it may use them.
-            self.fail(Ended::Device(e.to_string()));
+            // Before the sender learns that it may use them.
+            self.fail(CloseReason::Device(e.to_string()));
             return true;
         }
         let is_last = update.head.is_last;
@@ -335,11 +342,11 @@ impl Link {
         };
         let Ok(planned) = planned else { return false };
         let Some(slot) = self.queue.next_slot() else { return false };
-        let put = sealed::put(&[update.head.to_word(), update.taken], slot);
+        let put = checked::put(&[update.head.to_word(), update.taken], slot);
         debug_assert!(put.is_some(), "a slot has room for an update");
         let op = SendOp::Write { len: UPDATE_BYTES, remote: self.peer_update };
         if let Err(e) = self.queue.stage(op, planned.signalled) {
-            self.fail(Ended::Device(e.to_string()));
+            self.fail(CloseReason::Device(e.to_string()));
             return true;
         }
         self.core.mark_told(update);
@@ -349,13 +356,13 @@ impl Link {
     }
 
     fn post(&mut self) {
-        let mut patience = crate::wire::Patience::default();
+        let mut timeout = crate::wire::BackpressureTimeout::default();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
-                // The device has less room than it said; it is not for long.
-                Err(e) if e.retry && !patience.is_over() => std::thread::yield_now(),
-                Err(e) => return self.fail(Ended::Device(e.to_string())),
+                // The device has less room than it granted: backpressure, which ends soon.
+                Err(e) if e.retry && !timeout.is_over() => std::thread::yield_now(),
+                Err(e) => return self.fail(CloseReason::Device(e.to_string())),
             }
         }
     }
@@ -368,11 +375,11 @@ impl Link {
         let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return };
         match self.queue.stage(PROBE, planned.signalled) {
             Ok(()) => self.post(),
-            Err(e) => self.fail(Ended::Device(e.to_string())),
+            Err(e) => self.fail(CloseReason::Device(e.to_string())),
         }
     }
 
-    /// Asks after a peer that has said nothing since the last time.
+    /// Probes a peer from which nothing has come since the last call.
     pub(super) fn probe_if_silent(&mut self) {
         if !std::mem::take(&mut self.has_spoken) {
             self.probe();
@@ -382,10 +389,11 @@ impl Link {
     /// Says STOP, to a sender that has not said goodbye.
     pub(super) fn stop(&mut self) {
         if self.is_open() && self.is_polled() {
-            sealed::last_look(|| self.told()).map(|tail| self.take_in(tail));
+            checked::last_look(|| self.told()).map(|tail| self.take_in(tail));
         }
         if self.is_open() && !self.core.has_heard_goodbye() {
-            self.core.stop();
+            self.core.on_freed(self.core.read_pointer());
+            self.core.stop(self.messages);
             let update = self.core.update();
             if !self.tell(update, WrClass::Control) {
                 tracing::debug!(qp = self.qp_num(), "no room to say that nothing more is taken");
@@ -393,8 +401,12 @@ impl Link {
         }
     }
 
-    /// Whether something that was said is not acknowledged.
-    pub(super) fn is_heard(&self) -> bool {
-        !self.is_open() || !self.tracker.signalled_outstanding()
+    /// Whether the peer has acknowledged all that was sent to it, or has gone.
+    pub(super) fn is_heard(&mut self) -> bool {
+        if self.is_polled() {
+            self.look();
+        }
+        let is_gone = !self.is_open() || self.core.has_heard_goodbye();
+        is_gone || !self.tracker.signalled_outstanding()
     }
 }

@@ -7,15 +7,18 @@ mod wait;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use conn_core::ring::{HEADER_BYTES, Span};
+use conn_core::ring::{HEADER_BYTES, record_bytes};
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SharedView};
 
-use super::chunk::{Chunks, Message};
 use super::link::Link;
-use super::{ConnectError, Ended, Peer, RecvError};
-use crate::send_recv::index::QpIndex;
-use crate::wait::{Deadline, Silence, WaitStrategy};
-use taking::{copy, take_from, take_in_place};
+use crate::arm::{Arm, Arming};
+use crate::copies::{Copies, Message};
+use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::half::RecvHalf;
+use crate::index::QpIndex;
+use crate::peer::Peer;
+use crate::wait::{Deadline, POLL_SLEEP, Silence, WaitStrategy};
+use taking::{InPlace, Open, copy, take_from, take_in_place};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,27 +36,29 @@ pub struct ReceiverStats {
 
 /// The receiving half of one connection, or of many.
 ///
-/// Of many peers, each that has something gets its turn: what of it is copied together is
-/// handed out, and then it is the next one's turn. Those that are idle cost nothing where
-/// tails are told by immediates; where they are written, a peer that was found silent for
-/// long is looked at now and then.
+/// Many peers are served in turn: the messages of one peer that were copied together are
+/// handed out, then those of the next peer that has some. Idle peers cost nothing where
+/// tails arrive as immediates; where tails are written, the receiver looks at a peer that was
+/// silent for long only now and then.
 ///
-/// Whatever the receiver owes its peers it does in the calls that receive.
+/// The receiver updates and probes its peers in the calls that receive.
 #[derive(Debug)]
 pub struct Receiver {
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
+    arming: Arming,
     batch: CompletionBatch,
     links: Vec<Option<Link>>,
     /// From the numbers of queue pairs to places.
     index: QpIndex,
     joined: u32,
     open_links: u32,
-    chunks: Chunks,
+    chunks: Copies,
     open: Option<Open>,
     /// Places of links that have something to hand out or to report, each once.
     ready: VecDeque<u32>,
-    /// Places of links whose tails are polled: those that were not silent for long, and all.
+    /// Places of links whose tails are polled: the ones that were not silent for long, and
+    /// all of them.
     hot: Vec<u32>,
     polled: Vec<u32>,
     /// Which of the polled ones is looked at next though it is not hot.
@@ -65,26 +70,10 @@ pub struct Receiver {
     silence: Silence,
     policy: Policy,
     stats: ReceiverStats,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
 }
 
-/// What was copied of one link, and is being handed out.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    place: u32,
-    /// The positions that the copy begins at and ends at.
-    from: u64,
-    until: u64,
-}
-
-/// A message that was taken where it lies in the ring.
-#[derive(Debug, Clone, Copy)]
-struct InPlace {
-    open: Open,
-    payload: Span,
-}
-
-/// What of the configuration a receiver needs after it was made.
+/// The part of the configuration that a receiver needs after it was made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Policy {
     pub(super) wait: WaitStrategy,
@@ -105,12 +94,13 @@ impl Receiver {
         Receiver {
             cq,
             channel,
+            arming: Arming::default(),
             batch: CompletionBatch::new(policy.poll_batch as usize),
             links: Vec::new(),
             index: QpIndex::default(),
             joined: 0,
             open_links: 0,
-            chunks: Chunks::new(),
+            chunks: Copies::new(),
             open: None,
             ready: VecDeque::new(),
             hot: Vec::new(),
@@ -126,27 +116,16 @@ impl Receiver {
         }
     }
 
-    /// Senders that are connected now.
-    #[must_use]
-    pub fn peers(&self) -> usize {
-        self.open_links as usize
-    }
-
     /// What was done so far, for the senders that are connected or were last.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
         let mut stats = self.stats;
         for link in self.links.iter().flatten() {
+            stats.messages += link.messages;
             stats.work_requests += link.work_requests();
             stats.heads_told += link.updates;
         }
         stats
-    }
-
-    /// Bytes of rings registered now; both copies of mirrored ones.
-    #[must_use]
-    pub fn registered_bytes(&self) -> u64 {
-        self.links.iter().flatten().map(Link::registered_bytes).sum()
     }
 
     pub(super) fn cq(&self) -> &CompletionQueue {
@@ -160,8 +139,8 @@ impl Receiver {
 
 /// Coming and going.
 impl Receiver {
-    /// Makes sure that there is a place for one more: where all are taken, that of a link
-    /// which has ended.
+    /// Makes sure that there is a place for one more link: where all are taken, releases a link
+    /// that has ended.
     pub(super) fn make_place(&mut self) -> Result<(), ConnectError> {
         let is_vacant = |link: &Option<Link>| link.is_none();
         if self.links.len() < self.policy.max_peers as usize || self.links.iter().any(is_vacant) {
@@ -180,9 +159,10 @@ impl Receiver {
         if self.open.is_some_and(|open| open.place == place) {
             self.open = None;
         }
-        // Room in the completion queue is given again: what is in it goes first.
+        // The next link reuses the room in the completion queue: its completions are taken first.
         while let Ok(1..) = self.poll_completions() {}
         let Some(link) = self.links[place as usize].take() else { return };
+        self.stats.messages += link.messages;
         self.stats.work_requests += link.work_requests();
         self.stats.heads_told += link.updates;
         self.index.remove(link.qp_num());
@@ -213,27 +193,51 @@ impl Receiver {
         peer
     }
 
-    /// What is open stays so: messages are only taken out of copies that were filled.
+    /// Makes the copies long enough for the link's messages. An open copy is closed, and its
+    /// link served again: the copies may be replaced, and messages are taken from filled ones.
     fn chunks_hold(&mut self, link: &Link) {
         if let Some(open) = self.open.take() {
-            // It is copied again when it is its turn.
+            // Its messages are copied again in the link's next turn.
             self.make_ready(open.place);
         }
-        self.chunks.hold(link.core.geometry().max_payload());
+        self.chunks.hold(record_bytes(link.core.geometry().max_payload()));
     }
 }
 
-/// Receiving.
-impl Receiver {
-    /// The next message if there is one; never waits, and so never asks whether a
-    /// silent peer is still there: the calls that wait do.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
-    /// never will be, [`RecvError::Peer`] once for each connection that failed.
+impl RecvHalf for Receiver {
+    type Message = Message;
+
+    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+        self.arming.disarm(&channel).map_err(|e| device(&e))?;
+        self.look_after();
+        self.polls |= Self::LOOK_NOW;
+        if !self.polled.is_empty() {
+            // A tail that is written makes no event.
+            return Ok(Arm::Poll(POLL_SLEEP));
+        }
+        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
+        self.arming.note(armed);
+        let has_more = !self.ready.is_empty() || self.open.is_some();
+        if has_more || self.poll_completions()? > 0 {
+            return Ok(Arm::Ready);
+        }
+        let descriptor = self.arming.descriptor(&channel, None, self.policy.keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+    }
+
+    fn peers(&self) -> usize {
+        self.open_links as usize
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        self.links.iter().flatten().map(Link::registered_bytes).sum()
+    }
+
     #[inline]
-    pub fn try_recv(&mut self) -> Result<Message, RecvError> {
-        if let Some(message) = self.take_beside() {
+    fn try_recv(&mut self) -> Result<Message, RecvError> {
+        if let Some(message) = self.take_inline() {
             return Ok(message);
         }
         loop {
@@ -248,31 +252,8 @@ impl Receiver {
         }
     }
 
-    /// Receives the messages that are there and were copied together, and returns how many:
-    /// `each` is shown who has sent a message, and its bytes. It costs less than
-    /// [`try_recv`](Receiver::try_recv) for each of them. If `each` panics, the messages after
-    /// that one are still to be received.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_write::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// for number in 0..100_u8 {
-    ///     a.sender.send_async(&[number])?;
-    /// }
-    /// let mut sum = 0;
-    /// while let Ok(count) = b.receiver.try_recv_each(|_, message| sum += u32::from(message[0])) {
-    ///     assert!(count > 0);
-    /// }
-    /// assert_eq!(sum, 99 * 100 / 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv).
     #[inline]
-    pub fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+    fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
         let mut count = 0;
         loop {
             while let Some((start, len, peer)) = self.next_record() {
@@ -287,22 +268,26 @@ impl Receiver {
             }
         }
     }
+}
 
+/// Receiving.
+impl Receiver {
     /// Receives the next message where it lies in the ring, if there is one now: `read` is
-    /// shown who has sent it, and its bytes; when it returns, their place is the sender's
-    /// again. That spares the copy, and goes through messages one by one: worth it for large
+    /// shown the peer that sent it, and its bytes; when it returns, their place is the
+    /// sender's again. That spares the copy, and frees messages one by one: worth it for large
     /// ones of which little is read, or whose sender is trusted.
     ///
     /// The sender can write to its place at any time, if it breaks the protocol: so the
-    /// bytes are seen by atomic loads. Whoever trusts the sender has them as a slice, by an
-    /// `unsafe` method of the [view](SharedView).
+    /// bytes are read by atomic loads. A caller that trusts the sender gets them as a slice
+    /// from an `unsafe` method of the [view](SharedView).
     ///
     /// ```
-    /// use rdma_conn::buffered_write::{Config, pair};
+    /// use rdma_conn::buffered_write::Config;
+    /// use rdma_conn::{BufferedWrite, RecvHalf, SendHalf, pair};
     ///
     /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// a.sender.send(&[1; 1000])?;
+    /// let (mut a, mut b) = pair::<BufferedWrite>(&device, &device, &Config::default())?;
+    /// a.sender.send_acked(&[1; 1000])?;
     /// let sum = b.receiver.try_recv_in_place(|_, message| {
     ///     message.words().map(u64::from_le_bytes).fold(0, u64::wrapping_add)
     /// })?;
@@ -317,12 +302,11 @@ impl Receiver {
         read: impl FnOnce(Peer, SharedView<'_>) -> R,
     ) -> Result<R, RecvError> {
         let InPlace { open, payload } = self.next_in_place()?;
-        // Should `read` panic: what is open is freed by who receives next.
+        // Should `read` panic: the next call that receives frees what is open.
         let link = self.links.get(open.place as usize).and_then(Option::as_ref);
         let view = link
             .map(|link| (link.peer, link.ring.view(payload.offset as usize, payload.len as usize)));
         let Some((peer, Ok(view))) = view else { return Err(RecvError::Empty) };
-        self.stats.messages += 1;
         self.stats.bytes += u64::from(payload.len);
         let done = read(peer, view);
         self.close_copy(open.place);
@@ -338,51 +322,41 @@ impl Receiver {
         &mut self,
         read: impl FnOnce(Peer, SharedView<'_>) -> R,
     ) -> Result<R, RecvError> {
-        let mut read = Some(read);
-        self.recv_with(Deadline::NEVER, |receiver| {
-            receiver.try_recv_in_place(|peer, view| read.take().map(|read| read(peer, view)))
-        })
-        // It is called once, by the one that has succeeded.
-        .and_then(|done| done.ok_or(RecvError::Empty))
+        self.recv_in_place_until(Deadline::NEVER, read)
     }
 
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv), without `Empty`; [`RecvError::Closed`] also
-    /// when no sender has joined yet.
-    #[inline]
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_with(Deadline::NEVER, Receiver::try_recv),
-            done => done,
-        }
-    }
-
-    /// Waits for the next message, for at most `timeout`.
+    /// As [`recv_in_place`](Receiver::recv_in_place), for at most `timeout`.
     ///
     /// # Errors
     /// Also [`RecvError::TimedOut`].
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_with(Deadline::after(timeout), Receiver::try_recv),
-            done => done,
-        }
+    pub fn recv_in_place_timeout<R>(
+        &mut self,
+        timeout: Duration,
+        read: impl FnOnce(Peer, SharedView<'_>) -> R,
+    ) -> Result<R, RecvError> {
+        self.recv_in_place_until(Deadline::after(timeout), read)
     }
 
-    /// Tells every sender that this end stops receiving, and ends. Messages that
-    /// were not received are lost: receive until [`RecvError::Closed`] first.
-    pub fn close(mut self) {
-        self.stop();
+    fn recv_in_place_until<R>(
+        &mut self,
+        deadline: Deadline,
+        read: impl FnOnce(Peer, SharedView<'_>) -> R,
+    ) -> Result<R, RecvError> {
+        let mut read = Some(read);
+        self.recv_with(deadline, |receiver| {
+            receiver.try_recv_in_place(|peer, view| read.take().map(|read| read(peer, view)))
+        })
+        // `read` is called once, by the try that succeeds.
+        .and_then(|done| done.ok_or(RecvError::Empty))
     }
 }
 
 /// Handing out.
 impl Receiver {
-    /// Where the only link is, if it has a tail to look at and nothing else is to be done: it
+    /// The place of the only link, if its tail is polled and nothing else is to be done: a link
     /// waits for its turn only when there are several.
     #[inline]
-    fn alone(&self) -> Option<u32> {
+    fn only_link(&self) -> Option<u32> {
         match self.polled[..] {
             [place] if self.open_links == 1 && self.open.is_none() && self.ready.is_empty() => {
                 Some(place)
@@ -391,15 +365,15 @@ impl Receiver {
         }
     }
 
-    /// The message beside the tail of the only link, if it is all that there is: the way of a
-    /// message for which somebody waits.
+    /// The inline record of the only link, if it is the only message: the fast path of a message
+    /// for which the caller waits.
     #[inline]
-    fn take_beside(&mut self) -> Option<Message> {
-        let place = self.alone()?;
+    fn take_inline(&mut self) -> Option<Message> {
+        let place = self.only_link()?;
         let link = self.links.get_mut(place as usize)?.as_mut()?;
-        let (record, len) = link.take_beside()?;
-        let message = Message::short(&record, len, link.peer);
-        self.stats.messages += 1;
+        let (record, len) = link.take_inline()?;
+        let message = Message::inline(&record, len, link.peer);
+        link.messages += 1;
         self.stats.bytes += u64::from(len);
         self.close_copy(place);
         Some(message)
@@ -409,14 +383,14 @@ impl Receiver {
     #[inline]
     fn await_tail(&self) {
         const LOOKS: u32 = 64;
-        let link = self.alone().and_then(|place| self.links.get(place as usize)?.as_ref());
+        let link = self.only_link().and_then(|place| self.links.get(place as usize)?.as_ref());
         if let Some(link) = link {
             let _ = (0..LOOKS).any(|_| link.is_news());
         }
     }
 
-    /// The next message of the open copy: where it lies there, and whose it is. The copy is
-    /// closed behind its last one.
+    /// The next message of the open copy: where it lies there, and its peer. The copy is
+    /// closed behind its last message.
     #[inline]
     fn next_record(&mut self) -> Option<(u32, u32, Peer)> {
         let open = self.open?;
@@ -427,7 +401,7 @@ impl Receiver {
             return None;
         };
         let (at, len) = ((position - open.from) as u32 + HEADER_BYTES, record.payload.len);
-        self.stats.messages += 1;
+        link.messages += 1;
         self.stats.bytes += u64::from(len);
         if record.end == open.until {
             self.close_copy(open.place);
@@ -435,8 +409,8 @@ impl Receiver {
         Some((at, len, peer))
     }
 
-    /// Takes the next message without a copy: of what is open, what is left of it, else of
-    /// the next link.
+    /// Takes the next message without a copy: from the rest of the open copy, else from the
+    /// next link.
     fn next_in_place(&mut self) -> Result<InPlace, RecvError> {
         if let Some(Open { place, from, until }) = self.open {
             let link = self.links.get_mut(place as usize).and_then(Option::as_mut);
@@ -474,11 +448,11 @@ impl Receiver {
         }
     }
 
-    /// The send queue was full: completions make room. If there are none yet, it is still
-    /// due, and tried again by the calls that receive.
+    /// The send queue was full: completions make room. If there are none yet, the update stays
+    /// due, and the calls that receive try it again.
     #[cold]
     fn settle_late(&mut self, place: u32) {
-        // A dead queue is told of by whoever polls next.
+        // The next poll reports a dead queue.
         let _ = self.poll_completions();
         if let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) {
             link.settle();
@@ -486,21 +460,21 @@ impl Receiver {
         self.polls |= Self::LOOK_NOW;
     }
 
-    /// Turns of those that have something until the others are looked at, too: who holds a
-    /// backlog keeps nobody waiting.
+    /// Turns of links with messages until the other links are looked at, too: a link with a
+    /// backlog does not keep the others waiting.
     const SERVES_PER_POLL: u32 = 64;
 
     /// Opens what the next link has, or says why there is none.
     #[inline(never)]
     fn go_on(
         &mut self,
-        mut open: impl FnMut(&mut Link, &mut Chunks, u32) -> Option<Open>,
+        mut open: impl FnMut(&mut Link, &mut Copies, u32) -> Option<Open>,
     ) -> Result<(), RecvError> {
         loop {
             while let Some(place) = self.ready.pop_front() {
                 self.served = self.served.wrapping_add(1);
                 if self.served.is_multiple_of(Self::SERVES_PER_POLL) {
-                    // A dead queue is told of when nothing is left.
+                    // A dead queue is reported when no messages are left.
                     let _ = self.poll();
                 }
                 if self.serve(place, &mut open)? {
@@ -521,7 +495,7 @@ impl Receiver {
     fn serve(
         &mut self,
         place: u32,
-        open: impl FnOnce(&mut Link, &mut Chunks, u32) -> Option<Open>,
+        open: impl FnOnce(&mut Link, &mut Copies, u32) -> Option<Open>,
     ) -> Result<bool, RecvError> {
         let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
             return Ok(false);
@@ -532,14 +506,14 @@ impl Receiver {
         if self.open.is_some() {
             return Ok(true);
         }
-        let Some(ended) = link.untold_end().cloned() else { return Ok(false) };
+        let Some(ended) = link.unreported_end().cloned() else { return Ok(false) };
         link.is_told = true;
         self.open_links -= 1;
         self.hot.retain(|other| *other != place);
         self.polled.retain(|other| *other != place);
         match ended {
-            Ended::Closed => Ok(false),
-            ended => Err(RecvError::Peer { peer: link.peer, ended }),
+            CloseReason::Closed => Ok(false),
+            ended => Err(RecvError::Peer { peer: link.peer, reason: ended }),
         }
     }
 

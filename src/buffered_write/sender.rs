@@ -1,16 +1,15 @@
 //! The sending half.
 
-mod alone;
 mod drive;
-mod straight;
+mod send_short;
+mod send_zcopy;
 mod wait;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use conn_core::buffered_write::WriteSender;
-use conn_core::buffered_write::beside::LINE_BYTES;
+use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::ring::offer::{HEAD_AT, Place, TAIL_AT};
 use conn_core::ring::{Committed, Grant, Header, ReserveError, Span};
 use conn_core::wr::WrId;
@@ -19,24 +18,14 @@ use verbs_safe::{
     SendQueue, SharedRegion,
 };
 
-use super::{Config, Ended, Full, SendError};
+use super::Config;
+use crate::arm::{Arm, Arming};
+use crate::error::{CloseReason, Full, SendError};
+use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::{ControlBlock, remote};
-use crate::wait::{Deadline, Silence};
+use crate::ticket::{Ticket, sender_number};
+use crate::wait::{Deadline, POLL_SLEEP, Silence};
 use crate::wire::Tracker;
-
-/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
-/// sender's tickets the later one is the greater one; another sender does not know them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
-    /// The number of its sender.
-    sender: u32,
-    /// The position behind the message.
-    end: u64,
-}
-
-/// Numbers of senders, so that a ticket tells whose it is. They come again after 2^32
-/// senders, when no ticket of the first ones is waited for.
-static SENDERS: AtomicU32 = AtomicU32::new(0);
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,7 +53,7 @@ pub struct SenderStats {
 /// every call that waits.
 ///
 /// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](Config::linger); [`close`](Sender::close) does the same and tells how it went.
+/// [`linger`](crate::Common::linger); [`close`](Sender::close) does the same and tells how it went.
 /// A sender that has ended with an error says no goodbye.
 #[derive(Debug)]
 pub struct Sender {
@@ -73,6 +62,7 @@ pub struct Sender {
     queue: SendQueue,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
+    arming: Arming,
     batch: CompletionBatch,
     tracker: Tracker,
     core: WriteSender,
@@ -90,17 +80,28 @@ pub struct Sender {
     /// The ring and the control block of the receiver.
     peer_ring: Place,
     peer_tail: RemoteSpan,
-    /// Whether the tail is told by immediates.
+    /// Whether the receiver learns the tail from immediates.
     by_immediate: bool,
     /// Whether a short message goes by itself, when nothing else is to be pushed.
-    posts_alone: bool,
-    /// Requests that will complete visibly, and up to where all is acknowledged then.
-    marks: VecDeque<(WrId, u64)>,
-    acknowledged: u64,
+    posts_short: bool,
+    /// Requests that will complete visibly, and what is acknowledged then.
+    marks: VecDeque<(WrId, Reach)>,
+    acknowledged: Reach,
+    /// Messages that were pushed.
+    pushed_messages: u64,
     config: Config,
-    ended: Option<Ended>,
+    /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
+    gathers: bool,
+    ended: Option<CloseReason>,
     silence: Silence,
     stats: SenderStats,
+}
+
+/// How far something goes: up to this position, and so many messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Reach {
+    end: u64,
+    messages: u64,
 }
 
 /// What the set-up hands over.
@@ -129,20 +130,20 @@ impl Sender {
         let SenderParts { control, queue, cq, channel, tracker, core, config, .. } = parts;
         const { assert!(TAIL_AT + LINE_BYTES <= HEAD_AT, "the line of the tail") };
         let tail = remote(parts.peer_block, TAIL_AT, LINE_BYTES);
-        let posts_alone = !core.has_window()
+        let posts_short = !core.has_window()
             && config.batch_bytes == 0
-            && queue.max_inline() as usize >= Self::STRAIGHT_FROM;
+            && queue.max_inline() as usize >= Self::ZCOPY_FROM;
         Sender {
-            // Relaxed: a number, and nothing that it would publish.
-            number: SENDERS.fetch_add(1, Ordering::Relaxed),
+            number: sender_number(),
             control,
             marks: VecDeque::with_capacity(queue.depth() as usize),
             queue,
             cq,
             channel,
+            arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
             tracker,
-            posts_alone,
+            posts_short,
             by_immediate: core.has_window(),
             core,
             records: 0,
@@ -153,18 +154,14 @@ impl Sender {
             block: parts.block,
             peer_ring: parts.peer_ring,
             peer_tail: tail,
-            acknowledged: 0,
+            acknowledged: Reach::default(),
+            pushed_messages: 0,
             config,
+            gathers: false,
             ended: None,
             silence: Silence::default(),
             stats: SenderStats::default(),
         }
-    }
-
-    /// Longest message that can be sent, in bytes: as the receiver's ring has it.
-    #[must_use]
-    pub fn max_message_bytes(&self) -> usize {
-        self.core.geometry().max_payload() as usize
     }
 
     /// Bytes of the ring.
@@ -179,6 +176,13 @@ impl Sender {
         SenderStats { work_requests: self.queue.posted_total(), ..self.stats }
     }
 
+    /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
+    /// them. None, unless the configuration asks for gathering.
+    #[must_use]
+    pub fn unflushed(&self) -> u64 {
+        self.stats.messages - self.pushed_messages
+    }
+
     /// The queue pair's number.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
@@ -186,173 +190,90 @@ impl Sender {
     }
 }
 
-/// Sending.
-impl Sender {
-    /// Accepts a message if there is room for it now. It never waits, and so never
-    /// asks whether a silent peer is still there: the calls that wait do. Nor does it wait
-    /// for the receiver to take earlier tails: what it could not push, the next call does.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] when there is none: nothing was sent, try again later.
+impl SendHalf for Sender {
+    type Room<'a> = Reserved<'a>;
+
+    fn max_message_bytes(&self) -> usize {
+        self.core.geometry().max_payload() as usize
+    }
+
     #[inline]
-    pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         let grant = self.grant(message.len())?;
-        if self.goes_alone(message) {
-            return self.send_alone(grant, message);
+        if self.is_short(message) {
+            return self.send_short(grant, message);
         }
-        if message.len() >= Self::STRAIGHT_FROM {
-            return self.send_long(grant, message);
+        if message.len() >= Self::ZCOPY_FROM {
+            return self.send_zcopy(grant, message);
         }
         write_padded(&self.staging, grant.payload(), message);
         self.commit(grant, message.len())
     }
 
-    /// Accepts a message, waiting for room as long as that takes. It is pushed when
-    /// [`batch_bytes`](Config::batch_bytes) have gathered, by [`flush`](Sender::flush), or by
-    /// a call of this sender that waits: whoever goes on to wait for an answer to it flushes
-    /// first, or waits for ever.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_write::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::low_latency())?;
-    /// let ticket = a.sender.send_async(b"one")?;
-    /// a.sender.wait(ticket)?; // acknowledged: it lies in b's memory
-    /// assert_eq!(&*b.receiver.recv()?, b"one");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`] with the ring's limit, [`SendError::Ended`].
     #[inline]
-    pub fn send_async(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Ok(ticket) if self.core.gathered() == 0 || self.config.batch_bytes > 0 => Ok(ticket),
-            tried => self.send_late(tried, message),
-        }
-    }
-
-    /// As [`send_async`](Sender::send_async), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the message was then not accepted.
-    pub fn send_async_timeout(
-        &mut self,
-        message: &[u8],
-        timeout: Duration,
-    ) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::after(timeout)),
-            done => done,
-        }
-    }
-
-    /// Room for a message of `bytes` bytes, to be written in place, if there is room now. It
-    /// is sent by [`commit`](Reserved::commit), and never was if it is dropped.
-    ///
-    /// ```
-    /// use rdma_conn::buffered_write::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// let mut message = a.sender.reserve(64)?;
-    /// message.write(0, b"head, ")?;
-    /// message.write(6, b"and tail")?;
-    /// message.commit(14)?; // less than was reserved
-    /// assert_eq!(&*b.receiver.recv()?, b"head, and tail");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_send`](Sender::try_send).
-    pub fn reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
-        let grant = self.grant(bytes)?;
-        Ok(Reserved { sender: self, grant })
-    }
-
-    /// Waits until a message of `bytes` bytes has room.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`], [`SendError::Ended`].
-    pub fn wait_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
-        self.room_until(bytes, Deadline::NEVER)
-    }
-
-    /// Sends a message and waits until it is acknowledged.
-    ///
-    /// # Errors
-    /// As [`send_async`](Sender::send_async) and [`wait`](Sender::wait).
-    pub fn send(&mut self, message: &[u8]) -> Result<(), SendError> {
-        let ticket = self.send_async(message)?;
-        self.wait(ticket)
-    }
-
-    /// Pushes what was accepted and is still being gathered. It waits while the receiver has
-    /// not taken its tails, or the send queue is full.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    #[inline]
-    pub fn flush(&mut self) -> Result<(), SendError> {
+    fn flush(&mut self) -> Result<(), SendError> {
         self.push(false)?;
         if self.core.gathered() > 0 { self.pushed_until(Deadline::NEVER) } else { Ok(()) }
     }
 
-    /// Whether the message of `ticket` is acknowledged; never waits. Where it is not, what
-    /// was accepted before is pushed, and its acknowledgement asked for.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
-    pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+    fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
+        self.push(false)?;
+        match self.core.gathered() {
+            0 => Ok(()),
+            _ => self.pushed_until(Deadline::after(timeout)),
+        }
+    }
+
+    /// No event tells of room: completions tell of acknowledgements.
+    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
+        self.check_alive()?;
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        self.arming.disarm(&channel).map_err(|e| self.fail_device(&e))?;
+        self.push(true)?;
+        let keepalive = self.config.common.keepalive;
+        let longest = self.core.geometry().max_payload();
+        let has_room = self.core.reserve(longest).is_ok() && self.core.gathered() == 0;
+        if !has_room || self.was_acked(self.ticket()) {
+            let events = self.progress()?;
+            if self.arming.is_silent(events, keepalive) {
+                self.probe()?;
+            }
+            return Ok(if events > 0 { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
+        }
+        self.nudge(self.ticket())?;
+        let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
+        self.arming.note(armed);
+        let events = self.progress()?;
+        if self.arming.is_silent(events, keepalive) {
+            self.probe()?;
+        }
+        if events > 0 {
+            return Ok(Arm::Ready);
+        }
+        self.check_alive()?;
+        let descriptor = self.arming.descriptor(&channel, None, keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+    }
+
+    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
         if !self.is_known(ticket) {
             return Err(SendError::UnknownTicket);
         }
-        if self.acknowledged < ticket.end && self.ended.is_none() {
-            self.push(true)?;
-            self.nudge(ticket)?;
-            self.progress()?;
+        if !self.was_acked(ticket) && self.ended.is_none() {
+            // Also if this ends the sender, the check below sees what was acknowledged before.
+            let _ = self.push(true).and_then(|()| self.nudge(ticket));
+            let _ = self.progress();
         }
-        match (&self.ended, self.acknowledged >= ticket.end) {
+        match (&self.ended, self.was_acked(ticket)) {
             (_, true) => Ok(true),
             (Some(ended), false) => Err(ended.clone().into()),
             (None, false) => Ok(false),
         }
     }
 
-    /// Waits until the message of `ticket`, and so every earlier one, is
-    /// acknowledged: it lies in the receiver's memory.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
-    pub fn wait(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::NEVER)
-    }
-
-    /// As [`wait`](Sender::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the ticket stays good.
-    pub fn wait_timeout(&mut self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::after(timeout))
-    }
-
-    /// Waits until everything accepted is acknowledged.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn wait_all(&mut self) -> Result<(), SendError> {
-        self.drain(Deadline::NEVER)
-    }
-
-    /// Delivers what was accepted, says goodbye and ends the half. The peer's
-    /// receiver hands out every message before it reports the end.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when something accepted was not delivered, or the peer has
-    /// stopped receiving before this end had said goodbye.
-    pub fn close(mut self) -> Result<(), SendError> {
-        self.goodbye(Deadline::NEVER)
+    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        let grant = self.grant(bytes)?;
+        Ok(Reserved { sender: self, grant })
     }
 }
 
@@ -363,7 +284,7 @@ impl Sender {
         // A length of more than 32 bits is too long for every ring.
         let len = u32::try_from(bytes).unwrap_or(u32::MAX);
         match self.core.reserve(len) {
-            Ok(grant) if self.ended.is_none() => Ok(grant),
+            Ok(grant) if self.ended.is_none() && self.has_push_room() => Ok(grant),
             _ => self.grant_late(bytes, len),
         }
     }
@@ -372,16 +293,21 @@ impl Sender {
     #[cold]
     fn grant_late(&mut self, bytes: usize, len: u32) -> Result<Grant, SendError> {
         self.check_alive()?;
-        // What waits for the rest of its batch would otherwise never be freed.
+        // Messages that wait for the rest of their batch would otherwise never be freed.
         self.push(false)?;
         self.progress()?;
         self.check_alive()?;
-        self.core.reserve(len).map_err(|e| match e {
+        let grant = self.core.reserve(len).map_err(|e| match e {
             ReserveError::TooLong { .. } => {
                 SendError::TooLong { bytes, limit: self.max_message_bytes() }
             }
             _ => SendError::Full(Full::Ring),
-        })
+        })?;
+        // Where the configuration asks for gathering, they wait for a push anyway.
+        if self.config.batch_bytes == 0 || self.gathers {
+            self.check_push_room()?;
+        }
+        Ok(grant)
     }
 
     /// Makes a message of the first `bytes` bytes of what was granted.
@@ -397,13 +323,13 @@ impl Sender {
     /// Whether enough has gathered.
     #[inline]
     fn is_due(&self) -> bool {
-        self.core.gathered() >= u64::from(self.config.batch_bytes)
+        !self.gathers && self.core.gathered() >= u64::from(self.config.batch_bytes)
     }
 
     /// The ticket of the last message.
     #[inline]
     fn ticket(&self) -> Ticket {
-        Ticket { sender: self.number, end: self.core.tail() }
+        Ticket { sender: self.number, number: self.core.tail() }
     }
 
     /// Makes a record of the first `bytes` bytes of what was granted, to be pushed.
@@ -420,7 +346,7 @@ impl Sender {
     fn make_record(&mut self, grant: Grant, bytes: usize) -> Result<Committed, SendError> {
         let Ok(committed) = self.core.commit(grant, bytes as u32) else {
             // The grant was given a moment ago, and the ring is not closed while it is lent.
-            return Err(self.ended.clone().unwrap_or(Ended::Closed).into());
+            return Err(self.ended.clone().unwrap_or(CloseReason::Closed).into());
         };
         self.stats.messages += 1;
         self.stats.bytes += bytes as u64;
@@ -465,7 +391,7 @@ fn write_padded(staging: &SharedRegion, at: Span, message: &[u8]) {
 }
 
 /// Room for one message in the ring, at the place where it will be sent from. See
-/// [`Sender::reserve`].
+/// [`SendHalf::reserve`].
 #[derive(Debug)]
 #[must_use = "it is sent by committing it"]
 pub struct Reserved<'s> {
@@ -473,35 +399,20 @@ pub struct Reserved<'s> {
     grant: Grant,
 }
 
-impl Reserved<'_> {
-    /// Bytes that were reserved.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
+impl Room for Reserved<'_> {
+    fn capacity(&self) -> usize {
         self.grant.payload().len as usize
     }
 
-    /// Writes `bytes` at `at`. What is not written is left from an earlier message.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`] when that goes beyond what was reserved.
-    pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
-        let (span, end) = (self.grant.payload(), at.saturating_add(bytes.len()));
-        let too_long = SendError::TooLong { bytes: end, limit: self.capacity() };
-        if end > self.capacity() {
-            return Err(too_long);
-        }
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
+        let (span, limit) = (self.grant.payload(), self.capacity());
+        check_within(at.saturating_add(bytes.len()), limit)?;
         let written = self.sender.staging.copy_in(span.offset as usize + at, bytes);
-        written.map_err(|_| too_long)
+        written.map_err(|_| SendError::TooLong { bytes: bytes.len(), limit })
     }
 
-    /// Sends the first `bytes` bytes.
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`] when that is more than was reserved; [`SendError::Ended`].
-    pub fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
-        if bytes > self.capacity() {
-            return Err(SendError::TooLong { bytes, limit: self.capacity() });
-        }
+    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
+        check_within(bytes, self.capacity())?;
         self.sender.commit(self.grant, bytes)
     }
 }

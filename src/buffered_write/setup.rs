@@ -1,8 +1,8 @@
 //! Making the halves of a connection.
 
-use conn_core::buffered_write::beside::LINE_BYTES;
+use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
-use conn_core::handshake::{Endpoint, ProtocolId};
+use conn_core::handshake::{Endpoint, Options};
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
 use verbs_safe::{
@@ -11,27 +11,26 @@ use verbs_safe::{
 };
 
 use super::config::Tail;
-use super::link::{Link, LinkParts};
+use super::link::{Link, LinkParts, UPDATE_BYTES};
 use super::receiver::{Policy, Receiver};
 use super::sender::{Sender, SenderParts};
-use super::{Config, ConnectError, Peer};
-use crate::device::{Device, Provider};
-use crate::handshake::{Exchange, Stream};
-use crate::reception::Hello;
+use super::{BufferedWrite, Config};
+use crate::device::Device;
+use crate::error::{ConfigError, ConnectError};
+use crate::half::driven::Sender as _;
+use crate::peer::Peer;
+use crate::protocol::{DraftOf, Served, SetUp};
+use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
-use crate::ring::setup::{self, Draft, Half, PeerHalf, unfit};
-use crate::sealed::sealed_bytes;
-use crate::send_recv::{ConfigError, Inline};
-use crate::wire::{Port, Wire, completion_queue, tracker};
+use crate::setup::{self, Draft, NewHalf, PeerHalf, unfit};
+use crate::wire::{Port, Wire, completion_queue, entries_for, tracker};
 
 /// Send-queue slots of a sender that data cannot take: probes.
 const SENDER_CONTROL: u32 = 2;
 /// Send-queue slots of a receiver: heads that are on their way, and probes.
 const LINK_QUEUE: u32 = 16;
 const LINK_CONTROL: u32 = 2;
-/// Bytes of a head and a count.
-pub(super) const UPDATE_BYTES: u32 = sealed_bytes(2) as u32;
-/// Bytes that go straight in one request.
+/// Bytes of a zero-copy write in one request.
 const STRAIGHT: u32 = 32 << 10;
 /// READs and atomics in flight: none are used, and some devices refuse 0.
 const RD_ATOMIC: u8 = 1;
@@ -40,7 +39,8 @@ const RD_ATOMIC: u8 = 1;
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
 /// A sending half whose queue pair waits for its peer.
-struct NewSender {
+#[derive(Debug)]
+pub struct NewSender {
     pd: ProtectionDomain,
     pair: QueuePair<()>,
     cq: CompletionQueue,
@@ -56,17 +56,17 @@ impl NewSender {
     fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = isolated(device)?;
         let depth = config.send_queue + SENDER_CONTROL;
-        let (cq, channel) = completion_queue(device, depth, config.wait)?;
-        let (inline, straight) = inline_bytes(device, config);
+        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let (inline, zcopy) = inline_bytes(device, config);
         let pair = pd.create_qp(
             &QueuePairConfig {
-                port: config.transport.port,
+                port: config.common.transport.port,
                 access: WRITES,
                 max_send_wr: depth,
                 send_slots: config.send_queue,
                 send_slot_bytes: inline.max(LINE_BYTES as u32) as usize,
-                max_inline: inline.max(straight),
-                max_parts: if straight > 0 { 2 } else { 1 },
+                max_inline: inline.max(zcopy),
+                max_parts: if zcopy > 0 { 2 } else { 1 },
                 ..QueuePairConfig::new(&cq, &cq)
             },
             (),
@@ -78,41 +78,44 @@ impl NewSender {
     }
 
     /// The ring and the control block that the peer lets us write to.
-    fn fitting(&self, peer: &PeerHalf) -> Result<(RingOffer, Place), ConnectError> {
-        let HalfOffer { control: Some(control), ring: Some(ring) } = peer.offer else {
+    fn fitting(&self, peer: &PeerHalf<HalfOffer>) -> Result<(RingOffer, Place), ConnectError> {
+        let HalfOffer { control: Some(control), ring: Some(ring) } = peer.terms else {
             return Err(unfit("it has no ring to write to"));
         };
         let (bytes, most) = (ring.geometry.capacity(), self.config.max_peer_ring_bytes);
         if bytes > most.min(MAX_CAPACITY) {
             return Err(unfit(format!("its ring has {bytes} bytes, here are {most} allowed")));
         }
-        if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_window == 0 {
+        if ring.tail == offer::Tail::Immediate && peer.endpoint.recv_depth == 0 {
             return Err(unfit("it wants immediates and has no receive for them"));
         }
         Ok((ring, control))
     }
 }
 
-impl Half for NewSender {
+impl NewHalf for NewSender {
+    type Terms = HalfOffer;
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
         let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
-        Endpoint { qp_num, psn, recv_window: 0, max_message: 0 }
+        Endpoint { qp_num, psn, recv_depth: 0, max_message: 0 }
     }
 
-    fn offer(&self) -> HalfOffer {
+    fn terms(&self) -> HalfOffer {
         HalfOffer { control: Some(self.block.place()), ring: None }
     }
+}
 
-    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+impl setup::NewSender for NewSender {
+    fn connect(self, peer: &PeerHalf<HalfOffer>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
         let (ring, peer_block) = self.fitting(peer)?;
         let staging = register_ring(wire.device, &self.pd, &ring.geometry, RemoteAccess::NONE)?;
         let QueuePair { control, send: mut queue, .. } = self.pair;
         let attached = queue.attach(&staging);
         let staging_id = attached.map_err(|e| wire.device.error("attach a ring", &e))?;
         wire.connect(&control, self.psn, &peer.endpoint)?;
-        let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_window);
+        let window = (ring.tail == offer::Tail::Immediate).then_some(peer.endpoint.recv_depth);
         let config = self.config;
         Ok(Sender::new(SenderParts {
             control,
@@ -137,17 +140,18 @@ impl Half for NewSender {
 }
 
 /// What to ask the device for: bytes of records that go out of a slot, and of payloads that go
-/// straight out of the caller's memory. A device in software reads the ring no later than it
-/// would read the request, and takes as much as one likes.
+/// straight out of the caller's memory. A device that copies on the processor reads the ring no
+/// later than it would read the request, and takes as much as one likes.
 fn inline_bytes(device: &Device, config: &Config) -> (u32, u32) {
-    match (config.inline, device.provider()) {
-        (Inline::Auto, Provider::Soft) => (0, STRAIGHT),
+    match (config.inline, device.copies_on_processor()) {
+        (Inline::Auto, true) => (0, STRAIGHT),
         (inline, _) => (inline.asked_bytes(), 0),
     }
 }
 
 /// A receiver's side of a queue pair that waits for its peer.
-struct NewLink {
+#[derive(Debug)]
+pub struct NewLink {
     pair: QueuePair<()>,
     ring: SharedRegion,
     block: ControlBlock,
@@ -177,7 +181,7 @@ impl NewLink {
         };
         let pair = pd.create_qp(
             &QueuePairConfig {
-                port: config.transport.port,
+                port: config.common.transport.port,
                 access: WRITES,
                 max_send_wr: LINK_QUEUE,
                 send_slots: LINK_QUEUE,
@@ -200,19 +204,19 @@ impl NewLink {
     }
 }
 
-impl Half for NewLink {
+impl NewHalf for NewLink {
+    type Terms = HalfOffer;
     type Done = Link;
-
     fn endpoint(&self) -> Endpoint {
         Endpoint {
             qp_num: self.pair.control.qp_num(),
             psn: self.psn,
-            recv_window: self.config.window(),
+            recv_depth: self.config.window(),
             max_message: self.geometry.max_payload(),
         }
     }
 
-    fn offer(&self) -> HalfOffer {
+    fn terms(&self) -> HalfOffer {
         let tail = match self.config.tail {
             Tail::Immediate { .. } => offer::Tail::Immediate,
             Tail::Written => offer::Tail::Written,
@@ -220,10 +224,19 @@ impl Half for NewLink {
         let ring = RingOffer { place: place(&self.ring), geometry: self.geometry, tail };
         HalfOffer { control: Some(self.block.place()), ring: Some(ring) }
     }
+}
 
-    fn finish(self, peer: &PeerHalf, wire: &Wire<'_>) -> Result<Link, ConnectError> {
+impl setup::NewLink for NewLink {
+    type Receiver = Receiver;
+
+    fn connect(
+        self,
+        peer: &PeerHalf<HalfOffer>,
+        wire: &Wire<'_>,
+        _receiver: &mut Receiver,
+    ) -> Result<Link, ConnectError> {
         let missing = || unfit("it has no place for our head");
-        let peer_block = peer.offer.control.ok_or_else(missing)?;
+        let peer_block = peer.terms.control.ok_or_else(missing)?;
         let QueuePair { control, send, recv } = self.pair;
         wire.connect(&control, self.psn, &peer.endpoint)?;
         let window = (self.config.window() > 0).then_some(self.config.window());
@@ -239,85 +252,52 @@ impl Half for NewLink {
         }))
     }
 
-    fn abandon(_link: Link) {}
+    fn join(link: Link, receiver: &mut Receiver) -> Peer {
+        receiver.add(link)
+    }
+
+    /// All that the peer can have used is the link's own.
+    fn abandon(link: Link, _receiver: &mut Receiver) {
+        drop(link);
+    }
 }
 
-fn draft<'a>(
-    device: &'a Device,
-    config: &'a Config,
+pub(super) fn draft<'a>(
+    half: SetUp<'a, BufferedWrite>,
     sends: bool,
-    receiver: Option<&mut Receiver>,
-) -> Result<Draft<'a, NewSender, NewLink>, ConnectError> {
+) -> Result<DraftOf<'a, BufferedWrite>, ConnectError> {
+    let SetUp { device, config, receiver, .. } = half;
     config.validate()?;
-    let port = Port::of(device, &config.transport)?;
+    let port = Port::of(device, &config.common.transport)?;
     let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
-    let link = receiver.map(|receiver| NewLink::create(device, config, receiver)).transpose()?;
+    let link = |receiver: &'a mut Receiver| {
+        NewLink::create(device, config, receiver).map(|link| (link, receiver))
+    };
     Ok(Draft {
         device,
-        transport: &config.transport,
-        protocol: ProtocolId::BUFFERED_WRITE,
+        transport: &config.common.transport,
+        protocol: BufferedWrite::ID,
+        options: Options::NONE,
         rd_atomic: RD_ATOMIC,
         port,
         sender,
-        receiver: link,
+        link: receiver.map(link).transpose()?,
     })
 }
 
-/// The initiator's part of the set-up.
-pub(crate) fn initiate<S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    device: &Device,
-    config: &Config,
-    sends: bool,
-    mut receiver: Option<&mut Receiver>,
-    application: &[u8],
-) -> Result<Option<Sender>, ConnectError> {
-    let draft = draft(device, config, sends, receiver.as_deref_mut())?;
-    let (sender, link) = setup::initiate(exchange, draft, application)?;
-    join(receiver, link);
-    Ok(sender)
-}
-
-/// The acceptor's part, after the Hello.
-pub(crate) fn accept<S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    hello: &Hello,
-    device: &Device,
-    config: &Config,
-    mut receiver: Option<&mut Receiver>,
-    application: &[u8],
-) -> Result<(Option<Sender>, Option<Peer>), ConnectError> {
-    let sends = hello.parameters.acceptor_to_initiator.is_some();
-    let draft = draft(device, config, sends, receiver.as_deref_mut());
-    let (sender, link) = setup::accept(exchange, hello, draft, application)?;
-    Ok((sender, join(receiver, link)))
-}
-
-/// A link whose peer is ready gets its place in the receiver. Not before: a peer that
-/// never gets so far takes no place.
-fn join(receiver: Option<&mut Receiver>, link: Option<Link>) -> Option<Peer> {
-    Some(receiver?.add(link?))
-}
-
 /// An empty receiver for up to `max_peers` senders.
-pub(crate) fn receiver(
+pub(super) fn receiver(
     device: &Device,
     config: &Config,
     max_peers: u32,
 ) -> Result<Receiver, ConnectError> {
     config.validate()?;
-    // What each may have outstanding; once more for those that have just gone.
-    let each = LINK_QUEUE.checked_add(config.window() + 1);
-    let entries = each.and_then(|each| each.checked_mul(max_peers)?.checked_add(each));
-    let rule = "at least 1, and few enough for one completion queue";
-    let unfit = || ConfigError { field: "max_peers", value: max_peers.into(), rule };
-    let fits = |n: &u32| max_peers > 0 && *n <= i32::MAX as u32;
-    let entries = entries.filter(fits).ok_or_else(unfit)?;
-    let (cq, channel) = completion_queue(device, entries, config.wait)?;
+    let entries = entries_for(LINK_QUEUE + config.window() + 1, max_peers)?;
+    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
     let policy = Policy {
-        wait: config.wait,
-        keepalive: config.keepalive,
-        linger: config.linger,
+        wait: config.common.wait,
+        keepalive: config.common.keepalive,
+        linger: config.common.linger,
         poll_batch: config.poll_batch,
         max_peers,
         window: config.window(),

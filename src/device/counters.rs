@@ -16,17 +16,17 @@ pub struct Counters {
     pub sent_packets: Option<u64>,
     /// Receiver-not-ready events seen by senders.
     pub rnr_events: Option<u64>,
-    /// Times that a request was repeated because nobody answered.
+    /// Times that a request was repeated because no answer came.
     pub retries: Option<u64>,
     /// Messages of unreliable transports that this process has sent and a faulty network
     /// has lost ([`set_network_faults`](super::set_network_faults)).
     pub lost: Option<u64>,
     /// Messages of unreliable transports that this process has sent, and that arrived and
-    /// were taken by nobody: no receive that fitted was posted. Another process that they
-    /// have reached counts them as [`missed`](Self::missed) instead.
+    /// were dropped: no receive that fitted was posted. Another process that they have
+    /// reached counts them as [`missed`](Self::missed) instead.
     pub dropped: Option<u64>,
     /// Messages of unreliable transports that other processes have sent to this one, and
-    /// that were taken by nobody here: no receive that fitted was posted.
+    /// that were dropped here: no receive that fitted was posted.
     pub missed: Option<u64>,
 }
 

@@ -22,7 +22,7 @@ pub struct Survey {
 pub struct Found {
     /// Its name.
     pub name: String,
-    /// Who provides it.
+    /// Its provider.
     pub provider: Provider,
     /// Its node GUID.
     pub guid: u64,
@@ -115,7 +115,7 @@ fn soft_obstacle() -> Option<Obstacle> {
     ))
 }
 
-/// What of the kernel is missing.
+/// The parts of the kernel that are missing.
 fn kernel_obstacles(devices: &[Found]) -> Option<Obstacle> {
     if devices.iter().any(|d| d.provider == Provider::RdmaCore) {
         return None;

@@ -1,23 +1,29 @@
 //! Policies of a Direct Read connection.
 
-use std::time::Duration;
-
 use conn_core::direct_read::{AckMode, HEADER_LEN, MAX_WINDOW, SignalAt};
 
-use crate::send_recv::{ConfigError, Transport};
-use crate::wait::WaitStrategy;
+use crate::common::Common;
+use crate::error::{ConfigError, check};
 
 /// Policies of either end. The sender's `ack` and `signal_at` hold, `app_bytes` and
 /// `gather` are the receiver's; of windows and READs in flight the smaller ones hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
+    /// What every connection has.
+    pub common: Common,
     /// Messages that are not acknowledged, at most: 32, as in Fischer's design.
     pub window: u32,
     /// How the sender learns that a message was read.
     pub ack: AckMode,
-    /// Where the signals are that say so, in the modes that have some: `Tail` needs
+    /// Location of the acknowledgement signals, in the modes that have them: `Tail` needs
     /// buffers that were made with one.
     pub signal_at: SignalAt,
+    /// Longest message that is sent without a buffer of the program's
+    /// ([`SendHalf::send`](crate::SendHalf::send)), in bytes: it is copied into a registered
+    /// buffer of so many bytes, and read into another one. There are at most `window` of them,
+    /// times `max_peers` at a receiver, made when messages are first sent and received so. The smaller one of both ends'
+    /// holds.
+    pub message_bytes: u32,
     /// Longest application data of a request, in bytes. A request is handed over inline
     /// if the device takes so much.
     pub app_bytes: u32,
@@ -29,17 +35,21 @@ pub struct Config {
     /// Messages that a count (or a SEND) waits for while READs are in flight; 0 chooses a
     /// quarter of the window.
     pub gather: u32,
-    /// What a waiting thread does with its time.
-    pub wait: WaitStrategy,
-    /// How long the peer may be silent before a waiter asks whether it is there.
-    pub keepalive: Duration,
-    /// How long dropping an end may take to say goodbye.
-    pub linger: Duration,
-    /// The port, and the patience of the transport.
-    pub transport: Transport,
     /// For tests: acknowledges without fence and without waiting, and so too early.
     #[doc(hidden)]
     pub too_early: bool,
+}
+
+impl AsRef<Common> for Config {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl AsMut<Common> for Config {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
 }
 
 impl Default for Config {
@@ -50,14 +60,12 @@ impl Default for Config {
             window: 32,
             ack: AckMode::Write,
             signal_at: SignalAt::Separate,
+            message_bytes: 64 << 10,
             app_bytes: 216,
             reads: 16,
             max_read_bytes: 0,
             gather: 0,
-            wait: WaitStrategy::Adaptive,
-            keepalive: Duration::from_secs(1),
-            linger: Duration::from_secs(1),
-            transport: Transport::default(),
+            common: Common::default(),
             too_early: false,
         }
     }
@@ -74,12 +82,13 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let window = (1..=MAX_WINDOW).contains(&self.window);
         check("window", self.window, window, "1 to 16384")?;
+        check("message_bytes", self.message_bytes, self.message_bytes > 0, "at least 1")?;
         let app = self.app_bytes <= Self::MAX_APP_BYTES;
         check("app_bytes", self.app_bytes, app, "0 to 8192")?;
         check("reads", self.reads.into(), self.reads > 0, "1 to 255")?;
         let gather = self.gather <= self.window;
         check("gather", self.gather, gather, "0 (choose) to window")?;
-        self.transport.validate()
+        self.common.validate()
     }
 
     /// Bytes of a request.
@@ -96,13 +105,10 @@ impl Config {
     }
 }
 
-fn check(field: &'static str, value: u32, ok: bool, rule: &'static str) -> Result<(), ConfigError> {
-    if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qp::Transport;
 
     #[test]
     fn every_field_out_of_range_is_named() {
@@ -111,10 +117,20 @@ mod tests {
         let cases = [
             ("window", Config { window: 0, ..ok }),
             ("window", Config { window: MAX_WINDOW + 1, ..ok }),
+            ("message_bytes", Config { message_bytes: 0, ..ok }),
             ("app_bytes", Config { app_bytes: 8193, ..ok }),
             ("reads", Config { reads: 0, ..ok }),
             ("gather", Config { gather: 33, ..ok }),
-            ("transport.port", Config { transport: Transport { port: 0, ..ok.transport }, ..ok }),
+            (
+                "transport.port",
+                Config {
+                    common: Common {
+                        transport: Transport { port: 0, ..ok.common.transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
+            ),
         ];
         for (field, config) in cases {
             assert_eq!(config.validate().unwrap_err().field, field);

@@ -1,26 +1,28 @@
 //! A receiver's side of one queue pair.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     Ack, AckMode, DecodeError, Notice, Part, Place, ReadRequest, Reads, Refusal, Slot,
 };
-use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
     Completion, LoanId, QpControl, RecvQueue, RemoteSpan, SendFlags, SendOp, SendQueue,
     SharedRegion, WcError, WcStatus,
 };
 
-use super::error::{BadRequest, misjudged};
-use super::room::Room;
-use super::{PROBE, Peer};
-use crate::sealed;
-use crate::send_recv::{Ended, Violation};
-use crate::wire::Tracker;
+use super::room::{Room, RoomKind};
+use crate::checked;
+use crate::clock;
+use crate::error::{BadRequest, CloseReason, ProtocolError, internal_error};
+use crate::peer::Peer;
+use crate::wait::{Deadline, SILENT_DEVICE};
+use crate::wire::{PROBE, Tracker};
 
 /// What the set-up hands over.
-pub(crate) struct LinkParts {
+pub struct LinkParts {
     pub(crate) control: QpControl,
     pub(crate) queue: SendQueue,
     /// Its own buffers for requests; `None` where they are shared.
@@ -52,11 +54,19 @@ pub(crate) struct Link {
     landings: VecDeque<Landing>,
     /// READs in flight, in order.
     posted: VecDeque<WrId>,
-    /// It was heard of since it was last asked after.
+    /// Something has come from it since the last probe.
     pub(crate) heard: bool,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<CloseReason>,
     /// Its end was reported.
     pub(crate) reported: bool,
+    /// Until when its queue pair waits for the device to say that it keeps no buffer.
+    goes_by: Option<Deadline>,
+    /// That time is over, and the device has not.
+    pub(crate) is_unaccounted: bool,
+    /// The device has said that it keeps no shared buffer.
+    is_drained: bool,
+    /// Buffers of the receiver's own that stay in the queue for good.
+    pub(crate) lost_buffers: usize,
 }
 
 /// A message that is being read.
@@ -65,6 +75,7 @@ struct Landing {
     number: u64,
     ticket: u64,
     loan: LoanId,
+    kind: RoomKind,
     remote: RemoteSpan,
 }
 
@@ -84,10 +95,10 @@ pub(crate) struct Landed {
     pub(crate) peer: Peer,
     pub(crate) len: u64,
     pub(crate) room: Room,
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<CloseReason>,
 }
 
-/// What has come from the sender.
+/// A message that has come from the sender.
 pub(crate) enum Came {
     Request(Arrived),
     Notice,
@@ -113,6 +124,10 @@ impl Link {
             heard: true,
             ended: None,
             reported: false,
+            goes_by: None,
+            is_unaccounted: false,
+            is_drained: false,
+            lost_buffers: 0,
         }
     }
 
@@ -131,31 +146,55 @@ impl Link {
         self.is_idle() && self.queue.retired_total() == self.queue.posted_total()
     }
 
-    /// Ends it: the first reason is that of everybody.
-    pub(crate) fn fail(&mut self, ended: Ended) {
+    /// Ends the link; the first reason is kept.
+    pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.ended.is_none() {
-            tracing::debug!(peer = self.peer.0, error = %ended, "a sender's connection has ended");
-            if let Err(e) = self.control.to_error() {
-                tracing::warn!(peer = self.peer.0, error = %e, "a queue pair was not stopped");
-            }
-            self.ended = Some(ended);
+            tracing::debug!(peer = self.peer.0, error = %reason, "a sender's connection has ended");
+            self.silence();
+            self.ended = Some(reason);
         }
+    }
+
+    fn silence(&mut self) {
+        if let Err(e) = self.control.to_error() {
+            tracing::warn!(peer = self.peer.0, error = %e, "a queue pair was not stopped");
+        }
+    }
+
+    /// Whether its queue pair may be destroyed, now that all is done: when the device has said,
+    /// before what had completed was taken, that it keeps no shared buffer, or has not said so for `linger` or [`SILENT_DEVICE`].
+    pub(crate) fn keeps_no_buffer(&mut self, linger: Duration) -> bool {
+        if self.recv.is_some() {
+            return true;
+        }
+        if self.goes_by.is_none() {
+            self.silence();
+        }
+        let goes_by =
+            *self.goes_by.get_or_insert_with(|| Deadline::after(linger.min(SILENT_DEVICE)));
+        if self.is_drained {
+            return true;
+        }
+        // What had completed before that is taken before the next look.
+        self.is_drained = self.control.has_reached_last_wqe().unwrap_or(false);
+        self.is_unaccounted = !self.is_drained && goes_by.has_passed(clock::now());
+        self.is_unaccounted
     }
 }
 
-/// What comes from the sender.
+/// Messages from the sender, and completions.
 impl Link {
     /// A received message: a request, or a notice if it has an immediate.
-    pub(crate) fn received(&mut self, imm: Option<u32>, bytes: &[u8]) -> Result<Came, Ended> {
+    pub(crate) fn received(&mut self, imm: Option<u32>, bytes: &[u8]) -> Result<Came, CloseReason> {
         self.heard = true;
-        let protocol = |violation| Ended::Protocol(violation);
+        let protocol = |violation| CloseReason::Protocol(violation);
         let Some(imm) = imm else {
-            let bad = |e| protocol(Violation::Request(e));
+            let bad = |e| protocol(ProtocolError::Request(e));
             return self.request(bytes).map(Came::Request).map_err(bad);
         };
-        let notice = Notice::decode(imm).map_err(|e| protocol(Violation::Control(e.0)))?;
+        let notice = Notice::decode(imm).map_err(|e| protocol(ProtocolError::Control(e.0)))?;
         let taken = self.reads.on_notice(notice).map_err(BadRequest::Untimely);
-        taken.map_err(|e| protocol(Violation::Request(e)))?;
+        taken.map_err(|e| protocol(ProtocolError::Request(e)))?;
         Ok(Came::Notice)
     }
 
@@ -178,30 +217,34 @@ impl Link {
     pub(crate) fn completed(&mut self, completion: &Completion<'_>) {
         let error = completion.error();
         let Ok(total) = self.queue.retire(completion) else {
-            return self.fail(Ended::Protocol(Violation::Completion));
+            return self.fail(CloseReason::Protocol(ProtocolError::Completion));
         };
         if let Err(e) = self.tracker.complete(WrId(total)) {
             tracing::debug!(error = %e, "a completion out of turn");
         }
         if let Some(error) = error {
-            return self.fail(ended_by(error));
+            return self.fail(close_reason(error));
         }
         while self.posted.front().is_some_and(|id| id.0 <= total) {
             self.posted.pop_front();
             if self.reads.on_read_done().is_err() {
-                self.fail(Ended::Protocol(Violation::Completion));
+                self.fail(CloseReason::Protocol(ProtocolError::Completion));
             }
         }
     }
 }
 
-/// A sender that offers what is not its own to offer is told from one that has gone.
-fn ended_by(error: WcError) -> Ended {
+/// Distinguishes a sender that offers memory which it may not offer from one that has gone.
+fn close_reason(error: WcError) -> CloseReason {
     match error.status {
-        WcStatus::REM_ACCESS | WcStatus::REM_INV_REQ | WcStatus::REM_OP => Ended::BadOffer(error),
+        WcStatus::REM_ACCESS | WcStatus::REM_INV_REQ | WcStatus::REM_OP => {
+            CloseReason::BadOffer(error)
+        }
         // A file that has become shorter, or a hole in it on a full disk.
-        WcStatus::LOC_PROT => Ended::Device(format!("a READ had no memory to land in: {error}")),
-        _ => Ended::PeerLost(error),
+        WcStatus::LOC_PROT => {
+            CloseReason::Device(format!("a READ had no memory to land in: {error}"))
+        }
+        _ => CloseReason::PeerLost(error),
     }
 }
 
@@ -209,14 +252,15 @@ fn ended_by(error: WcError) -> Ended {
 impl Link {
     /// Reads a request that arrived here into a buffer or a file.
     pub(crate) fn read(&mut self, arrived: &Arrived, room: Room, ticket: u64) -> Result<(), Room> {
+        let kind = room.kind();
         let loan = room.lend(&mut self.queue)?;
         let Ok(number) = self.reads.read(arrived.len) else {
             debug_assert!(false, "a request that arrived is undecided");
-            return Err(Room::reclaim(loan, &mut self.queue).expect("nothing uses it yet"));
+            return Err(Room::reclaim(loan, kind, &mut self.queue).expect("nothing uses it yet"));
         };
         let Place { addr, rkey } = arrived.memory;
         let remote = RemoteSpan { addr, rkey, len: arrived.len };
-        self.landings.push_back(Landing { number, ticket, loan, remote });
+        self.landings.push_back(Landing { number, ticket, loan, kind, remote });
         Ok(())
     }
 
@@ -244,28 +288,30 @@ impl Link {
     /// The next message that was read, or, when the link has ended, the next one that is
     /// not in the device's hands any more.
     pub(crate) fn landed(&mut self) -> Option<Landed> {
-        let first = self.landings.front()?;
-        let finished = first.number <= self.reads.finished();
-        if !finished && self.ended.is_none() {
-            return None;
-        }
-        let Some(room) = Room::reclaim(first.loan, &mut self.queue) else {
-            return self.give_up();
-        };
-        let Landing { ticket, remote, .. } = self.landings.pop_front()?;
-        let ended = self.ended.clone().filter(|_| !finished);
-        Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended })
-    }
-}
-
-impl Link {
-    /// A request that the device refused to take stays in the queue, and its buffer too.
-    fn give_up(&mut self) -> Option<Landed> {
-        let idle = self.queue.retired_total() == self.queue.posted_total();
-        if self.ended.is_some() && self.queue.staged() > 0 && idle {
+        loop {
+            let &Landing { number, ticket, loan, kind, remote } = self.landings.front()?;
+            let finished = number <= self.reads.finished();
+            if !finished && self.ended.is_none() {
+                return None;
+            }
+            let room = Room::reclaim(loan, kind, &mut self.queue);
+            if room.is_none() && !self.is_given_up() {
+                return None;
+            }
             self.landings.pop_front();
+            if let Some(room) = room {
+                let ended = self.ended.clone().filter(|_| !finished);
+                return Some(Landed { ticket, peer: self.peer, len: remote.len, room, ended });
+            }
+            self.lost_buffers += usize::from(kind == RoomKind::Message);
         }
-        None
+    }
+
+    /// Whether requests stay in the queue, which the device refused to take: their buffers stay,
+    /// too.
+    fn is_given_up(&self) -> bool {
+        let idle = self.queue.retired_total() == self.queue.posted_total();
+        self.ended.is_some() && self.queue.staged() > 0 && idle
     }
 }
 
@@ -283,11 +329,11 @@ impl Link {
             Ok(_) => {}
             // What stays staged goes with the next list.
             Err(e) if e.retry => {}
-            Err(e) => self.fail(Ended::Device(e.to_string())),
+            Err(e) => self.fail(CloseReason::Device(e.to_string())),
         }
     }
 
-    fn stage_all(&mut self) -> Result<(), Ended> {
+    fn stage_all(&mut self) -> Result<(), CloseReason> {
         loop {
             let mut part = None;
             if self.tracker.available(WrClass::Data) > 0 {
@@ -309,11 +355,11 @@ impl Link {
         }
     }
 
-    fn stage_read(&mut self, part: Part) -> Result<(), Ended> {
+    fn stage_read(&mut self, part: Part) -> Result<(), CloseReason> {
         // The newest ones are at the end, and READs are posted as soon as there is room.
         let landing = self.landings.iter().rev().find(|l| l.number == part.number);
         let Some(Landing { loan, remote, .. }) = landing else {
-            return Err(misjudged(verbs_safe::StageError::UnknownRegion));
+            return Err(internal_error(verbs_safe::StageError::UnknownRegion));
         };
         // The request was checked: it does not reach beyond the address space.
         let addr = remote.addr.wrapping_add(part.offset);
@@ -324,18 +370,18 @@ impl Link {
             false => self.tracker.plan(WrClass::Data),
         };
         let full = verbs_safe::StageError::QueueFull;
-        let planned = planned.map_err(|_| misjudged(full))?;
+        let planned = planned.map_err(|_| internal_error(full))?;
         let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
-        self.queue.stage_lent(loan, part.offset as usize, op, flags).map_err(misjudged)?;
+        self.queue.stage_lent(loan, part.offset as usize, op, flags).map_err(internal_error)?;
         self.posted.push_back(planned.id);
         Ok(())
     }
 
-    fn stage_ack(&mut self, ack: Ack) -> Result<(), Ended> {
+    fn stage_ack(&mut self, ack: Ack) -> Result<(), CloseReason> {
         match ack {
             Ack::Signal { number, outcome } => {
                 let Some(place) = self.take_signal(number) else {
-                    return Err(misjudged(verbs_safe::StageError::UnknownRegion));
+                    return Err(internal_error(verbs_safe::StageError::UnknownRegion));
                 };
                 let fence = self.reads.config().ack == AckMode::FencedWrite && !self.too_early;
                 self.stage_write(place, &[outcome.code()], fence)
@@ -347,12 +393,12 @@ impl Link {
             Ack::Count(word) => {
                 let word = word.encode();
                 if let Some(memory) = &self.memory {
-                    let stored = sealed::publish(memory, 0, word);
-                    return stored.map_err(|e| Ended::Device(e.to_string()));
+                    let stored = checked::publish(memory, 0, word);
+                    return stored.map_err(|e| CloseReason::Device(e.to_string()));
                 }
                 let place = self.counts.unwrap_or(ReadRequest::NOWHERE);
-                let mut bytes = [0; SEALED_BYTES as usize];
-                let put = sealed::put(&[word], &mut bytes);
+                let mut bytes = [0; CHECKED_BYTES as usize];
+                let put = checked::put(&[word], &mut bytes);
                 debug_assert!(put.is_some());
                 self.stage_write(place, &bytes, false)
             }
@@ -365,8 +411,9 @@ impl Link {
         self.signals.pop_front()
     }
 
-    fn stage_write(&mut self, place: Place, bytes: &[u8], fence: bool) -> Result<(), Ended> {
-        let slot = self.queue.next_slot().ok_or_else(|| misjudged(verbs_safe::StageError::NoSlot));
+    fn stage_write(&mut self, place: Place, bytes: &[u8], fence: bool) -> Result<(), CloseReason> {
+        let slot =
+            self.queue.next_slot().ok_or_else(|| internal_error(verbs_safe::StageError::NoSlot));
         slot?[..bytes.len()].copy_from_slice(bytes);
         let len = bytes.len() as u32;
         let remote = RemoteSpan { addr: place.addr, rkey: place.rkey, len: len.into() };
@@ -374,14 +421,14 @@ impl Link {
         self.stage(SendOp::Write { len, remote }, WrClass::Data, flags)
     }
 
-    fn stage(&mut self, op: SendOp, class: WrClass, flags: SendFlags) -> Result<(), Ended> {
+    fn stage(&mut self, op: SendOp, class: WrClass, flags: SendFlags) -> Result<(), CloseReason> {
         let planned = match flags.signalled {
             true => self.tracker.plan_signalled(class),
             false => self.tracker.plan(class),
         };
-        let planned = planned.map_err(|_| misjudged(verbs_safe::StageError::QueueFull))?;
+        let planned = planned.map_err(|_| internal_error(verbs_safe::StageError::QueueFull))?;
         let flags = SendFlags { signalled: planned.signalled, ..flags };
-        self.queue.stage_with(op, flags).map_err(misjudged)
+        self.queue.stage_with(op, flags).map_err(internal_error)
     }
 
     /// Asks the sender's device whether it is there.
@@ -389,9 +436,12 @@ impl Link {
         self.control(PROBE);
     }
 
-    /// Says that nothing more is read.
+    /// Tells the sender that nothing more is read, and how much was: a sender that pulls the
+    /// count could not read it any more.
     pub(crate) fn stop(&mut self) {
-        self.control(SendOp::SendImm { len: 0, imm: Notice::Stop.encode() });
+        self.work();
+        let imm = Notice::Stop(Notice::low(self.reads.acked())).encode();
+        self.control(SendOp::SendImm { len: 0, imm });
     }
 
     fn control(&mut self, op: SendOp) {

@@ -1,12 +1,16 @@
 //! Messages that are being read, and that were.
 
+use std::sync::Arc;
+
 use verbs_safe::Buffer;
 
+use super::ReadError;
+use super::landing::{Landing, Returns};
 use super::link::Landed;
 use super::room::Room;
-use super::{Peer, RecvError};
+use crate::peer::Peer;
 
-/// A message that is being read, and what to [`wait`](super::Receiver::wait) for.
+/// A message that is being read, and what to [`wait`](crate::ZeroCopyRecv::wait) for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reading {
     /// The number of its receiver.
@@ -23,25 +27,61 @@ pub struct FileReading {
     pub(super) ticket: u64,
 }
 
-/// A message, in the buffer that it was read into. It derefs to its bytes.
+/// A message, in the buffer that it was read into. It derefs to its bytes. A buffer of the
+/// receiver's goes back to it when the message is dropped, on any thread.
 #[derive(Debug)]
 pub struct Message {
-    buffer: Buffer,
+    /// Here until the message is dropped.
+    buffer: Option<Buffer>,
     len: usize,
     peer: Peer,
+    /// Where the buffer goes, if it is the receiver's.
+    home: Option<Arc<Returns>>,
 }
 
 impl Message {
-    /// Who sent it.
+    /// In a buffer of the receiver's.
+    pub(super) fn lent(buffer: Buffer, len: usize, peer: Peer, home: Arc<Returns>) -> Message {
+        Message { buffer: Some(buffer), len, peer, home: Some(home) }
+    }
+
+    /// The buffer, if it is of this receiver, which is here and takes it itself.
+    pub(super) fn free_into(mut self, landing: &Landing) -> Option<Buffer> {
+        let is_here = self.home.as_ref().is_some_and(|home| landing.is_home(home));
+        if is_here { self.buffer.take() } else { None }
+    }
+
+    /// The peer that sent it.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// The buffer, of which the message is the beginning.
+    /// The buffer, of which the message is the beginning. A receiver registers another one in
+    /// place of one of its own.
+    ///
+    /// # Panics
+    /// Never: a message has its buffer until it is dropped.
     #[must_use]
-    pub fn into_buffer(self) -> Buffer {
-        self.buffer
+    pub fn into_buffer(mut self) -> Buffer {
+        if let Some(home) = self.home.take() {
+            home.give(None);
+        }
+        self.buffer.take().expect("a message has its buffer")
+    }
+}
+
+impl From<Message> for Buffer {
+    fn from(message: Message) -> Buffer {
+        message.into_buffer()
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        if let (Some(home), Some(buffer)) = (self.home.take(), self.buffer.take()) {
+            home.give(Some(buffer));
+        }
     }
 }
 
@@ -49,16 +89,19 @@ impl std::ops::Deref for Message {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.buffer[..self.len]
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[..self.len])
     }
 }
 
 /// A message that was read into a buffer, or why it was not.
-pub(super) fn message(landed: Landed) -> Result<Message, RecvError> {
+pub(super) fn message(landed: Landed) -> Result<Message, ReadError> {
     let Landed { peer, len, room, ended, .. } = landed;
-    let Room::Buffer(buffer) = room else { return Err(RecvError::UnknownTicket) };
+    let Room::Buffer(buffer) = room else { return Err(ReadError::UnknownReading) };
     match ended {
-        Some(ended) => Err(RecvError::Unread { buffer, peer, ended }),
-        None => Ok(Message { buffer, len: len as usize, peer }),
+        Some(ended) => Err(ReadError::Unread { buffer, peer, reason: ended }),
+        None => {
+            let (buffer, len) = (Some(buffer), len as usize);
+            Ok(Message { buffer, len, peer, home: None })
+        }
     }
 }

@@ -1,21 +1,27 @@
 //! The receiving half, for one peer or many.
 
+mod requests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use conn_core::direct_read::Refusal;
 use verbs_safe::{
-    Buffer, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
-    RecvPoster, RecvQueue,
+    Armed, Completion, CompletionBatch, CompletionChannel, CompletionQueue, FileRegion,
+    ProtectionDomain, RecvPoster, RecvQueue,
 };
 
+use super::landing::Landing;
 use super::link::{Arrived, Came, Landed, Link, LinkParts};
-use super::message::{FileReading, Message, Reading, message};
+use super::message::FileReading;
 use super::room::Room;
-use super::{Config, NotReadReason, Peer, RecvError, Request};
-use crate::send_recv::{Ended, ended_by};
-use crate::wait::{Deadline, Idle, SILENT, Silence, Step};
+use super::{Config, NotReadReason, ReadError};
+use crate::arm::{Arm, Arming};
+use crate::clock;
+use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
+use crate::peer::Peer;
+use crate::wait::{Deadline, Idle, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,50 +35,61 @@ pub struct ReceiverStats {
     pub refused: u64,
     /// Work requests of all send queues: READs, acknowledgements, keepalives.
     pub work_requests: u64,
+    /// Shared buffers for requests that may be lost, as in
+    /// [`send_recv::ReceiverStats`](crate::send_recv::ReceiverStats::unaccounted_buffers).
+    pub unaccounted_buffers: u64,
 }
 
-/// Numbers of receivers, so that a ticket tells whose it is.
+/// Numbers of receivers, so that a ticket identifies its receiver.
 static RECEIVERS: AtomicU32 = AtomicU32::new(0);
 
 /// The receiving half of a Direct Read connection: of one sender or of many, on one
 /// completion queue, for one thread.
 ///
-/// Requests are seen in the order of their arrival ([`next_request`](Self::next_request)),
+/// Requests are seen in the order of their arrival ([`next_request`](crate::ZeroCopyRecv::next_request)),
 /// and decided one after the other; any number of messages is being read at a time.
-/// What is to be done for messages that are being read is done by every call, so that a
-/// receiver that is not called acknowledges nothing.
+/// Every call drives the messages that are being read; a receiver that is not called
+/// acknowledges nothing.
 ///
 /// Dropping a receiver tells its senders that nothing more will be read.
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) serial: u32,
     pub(super) cq: CompletionQueue,
-    channel: Option<CompletionChannel>,
+    pub(super) channel: Option<CompletionChannel>,
+    pub(super) arming: Arming,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     pub(super) links: Vec<Link>,
     pub(super) max_peers: u32,
-    peers_so_far: u32,
+    pub(super) peers_so_far: u32,
     /// Buffers for the requests of all peers, where they are shared.
     pub(super) shared: Option<RecvPoster<()>>,
     /// How many of them each link takes, at most.
     pub(super) share: u32,
     /// Requests that are not decided, in the order of their arrival.
-    arrived: VecDeque<Arrived>,
+    pub(super) arrived: VecDeque<Arrived>,
     /// Messages that were read, and not waited for yet.
-    landed: VecDeque<Landed>,
+    pub(super) landed: VecDeque<Landed>,
+    /// Buffers for messages that are received without one of the user's.
+    pub(super) landing: Landing,
     /// Tickets given out so far.
     tickets: u64,
     pub(super) config: Config,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
     silence: Silence,
     stats: ReceiverStats,
     /// Work requests of links that are gone.
     past_requests: u64,
     /// Polls that had something since the clock was looked at, and when silent peers were
-    /// last asked after: others may be busy for long.
+    /// last probed: others may be busy for long.
     busy: u32,
     asked: Option<Instant>,
+    /// Calls that never wait.
+    looks: u32,
+    /// Requests that have arrived, and that had when the program looked for one.
+    arrivals: u64,
+    pub(super) seen: u64,
 }
 
 /// What the set-up hands over.
@@ -83,6 +100,7 @@ pub(crate) struct ReceiverParts {
     pub(crate) share: u32,
     pub(crate) max_peers: u32,
     pub(crate) config: Config,
+    pub(crate) pd: ProtectionDomain,
 }
 
 /// Making, inspecting.
@@ -90,14 +108,18 @@ impl Receiver {
     const POLL_BATCH: usize = 32;
     /// Polls that had something between two looks at the clock.
     const POLLS_PER_LOOK: u32 = 64;
+    /// Calls that never wait between two looks for a peer that has failed.
+    const CALLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: ReceiverParts) -> Receiver {
-        let ReceiverParts { cq, channel, shared, share, max_peers, config } = parts;
+        let ReceiverParts { cq, channel, shared, share, max_peers, config, pd } = parts;
+        let most = config.window as usize * max_peers as usize;
         Receiver {
             // Relaxed: a number, and nothing that it would publish.
             serial: RECEIVERS.fetch_add(1, Ordering::Relaxed),
             cq,
             channel,
+            arming: Arming::default(),
             batch: None,
             links: Vec::new(),
             max_peers,
@@ -106,6 +128,7 @@ impl Receiver {
             share,
             arrived: VecDeque::new(),
             landed: VecDeque::new(),
+            landing: Landing::new(pd, config.message_bytes, most),
             tickets: 0,
             config,
             ended: None,
@@ -114,6 +137,9 @@ impl Receiver {
             past_requests: 0,
             busy: 0,
             asked: None,
+            looks: 0,
+            arrivals: 0,
+            seen: 0,
         }
     }
 
@@ -125,21 +151,69 @@ impl Receiver {
         peer
     }
 
-    /// Forgets links that have ended, were reported, and have nothing in the queues.
+    /// A link whose sender never got ready. Its queue pair may have taken buffers that the links
+    /// share: it goes as a link that has ended does.
+    pub(crate) fn forget(&mut self, parts: LinkParts) {
+        let mut link = Link::new(parts, Peer(u32::MAX));
+        link.fail(CloseReason::Closed);
+        link.reported = true;
+        self.links.push(link);
+    }
+
+    /// Forgets links that have ended, were reported, and have nothing in the queues. Where they
+    /// hold the place that the next link needs, or its share of the buffers, waits until the
+    /// device has completed what it has of one of them, twice [`SILENT_DEVICE`] at most.
     pub(crate) fn sweep(&mut self) {
-        let (links, past) = (&mut self.links, &mut self.past_requests);
-        links.retain(|link| {
-            // Whoever has said goodbye has all its acknowledgements.
-            let gone = link.reported && link.is_idle() && (link.is_over() || link.is_empty());
-            *past += if gone { link.queue.posted_total() } else { 0 };
+        // A device that does not say what it keeps is waited for as long, from the first look on.
+        let until = Deadline::after(2 * SILENT_DEVICE);
+        let mut backoff = SleepBackoff::default();
+        loop {
+            // The next call that receives reports what has failed.
+            if self.take_all().is_err() {
+                return;
+            }
+            self.let_go();
+            let one_leaves = self.links.iter().any(|link| link.reported && link.is_idle());
+            if !self.is_full() || !one_leaves || until.has_passed(clock::now()) {
+                return;
+            }
+            backoff.sleep(SILENT_DEVICE);
+        }
+    }
+
+    /// Takes what has completed until now.
+    fn take_all(&mut self) -> Result<(), RecvError> {
+        let mut left = self.cq.capacity() as usize;
+        while left > 0
+            && let polled @ 1.. = self.progress()?
+        {
+            left = left.saturating_sub(polled);
+        }
+        Ok(())
+    }
+
+    /// All that had completed was taken a moment ago.
+    fn let_go(&mut self) {
+        let (links, past, linger) =
+            (&mut self.links, &mut self.past_requests, self.config.common.linger);
+        let unaccounted = &mut self.stats.unaccounted_buffers;
+        links.retain_mut(|link| {
+            // A sender that has said goodbye has all its acknowledgements.
+            let is_done = link.reported && link.is_idle() && (link.is_over() || link.is_empty());
+            let gone = is_done && link.keeps_no_buffer(linger);
+            if gone {
+                *past += link.queue.posted_total();
+                *unaccounted += u64::from(link.is_unaccounted);
+            }
             !gone
         });
     }
 
-    /// Peers that have not gone.
-    #[must_use]
-    pub fn peers(&self) -> usize {
-        self.links.iter().filter(|link| !link.reported).count()
+    /// Whether there is no place for another link, or too few shared buffers.
+    fn is_full(&self) -> bool {
+        let links = self.links.len() as u32;
+        let slots = self.shared.as_ref().and_then(|poster| poster.shared()).map(|s| s.slots());
+        links >= self.max_peers || slots.is_some_and(|slots| (links + 1) * self.share > slots)
     }
 
     /// What was done so far.
@@ -154,98 +228,8 @@ impl Receiver {
     }
 }
 
-/// Requests.
+/// Deciding requests.
 impl Receiver {
-    /// The oldest request that is not decided, if there is one.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`], [`RecvError::Peer`], [`RecvError::Closed`].
-    pub fn try_next_request(&mut self) -> Result<Request<'_>, RecvError> {
-        if self.arrived.is_empty() {
-            self.progress()?;
-        }
-        if let Some(failure) = self.failure() {
-            return Err(failure);
-        }
-        if self.arrived.is_empty() {
-            return Err(self.report().unwrap_or(RecvError::Empty));
-        }
-        Ok(Request::new(self))
-    }
-
-    /// Waits for a request: the oldest one that is not decided. Its length and
-    /// application data are seen before anything is read.
-    ///
-    /// # Errors
-    /// [`RecvError::Peer`], [`RecvError::Closed`].
-    pub fn next_request(&mut self) -> Result<Request<'_>, RecvError> {
-        self.request_until(Deadline::NEVER)
-    }
-
-    /// As [`next_request`](Self::next_request), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`].
-    pub fn next_request_timeout(&mut self, timeout: Duration) -> Result<Request<'_>, RecvError> {
-        self.request_until(Deadline::after(timeout))
-    }
-
-    fn request_until(&mut self, deadline: Deadline) -> Result<Request<'_>, RecvError> {
-        let mut idle = self.idle(deadline);
-        // While others are busy, too.
-        if let Some(failure) = self.failure() {
-            return Err(failure);
-        }
-        while self.arrived.is_empty() {
-            if self.progress()? > 0 {
-                idle.reset();
-            } else if let Some(end) = self.report() {
-                return Err(end);
-            } else {
-                self.wait_a_little(&mut idle)?;
-            }
-        }
-        Ok(Request::new(self))
-    }
-
-    /// Waits for a request and reads its message into `buffer`, as in Fischer's design. A
-    /// message that is longer is refused.
-    ///
-    /// ```
-    /// use rdma_conn::direct_read::{BufferConfig, Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut sender, mut receiver) = pair(&device, &device, &Config::default())?;
-    /// let mut message = device.pd().register_buffer(4096, BufferConfig::READABLE)?;
-    /// message[..5].copy_from_slice(b"hello");
-    /// sender.send_part_async(message, 0..5, b"").map_err(|e| e.error)?;
-    /// let place = device.pd().register_buffer(4096, BufferConfig::default())?;
-    /// let reading = receiver.request_async(place)?;
-    /// assert_eq!(&*receiver.wait(reading)?, b"hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`next_request`](Self::next_request) (the buffer is dropped then), and
-    /// [`RecvError::TooLong`] with the buffer.
-    pub fn request_async(&mut self, buffer: Buffer) -> Result<Reading, RecvError> {
-        let request = self.next_request()?;
-        match request.read_into(buffer) {
-            Ok(reading) => Ok(reading),
-            Err(not_read) => {
-                let super::NotRead { request, buffer, why } = not_read;
-                match (why, request) {
-                    (NotReadReason::TooShort { len, .. }, Some(request)) => {
-                        request.refuse_with(Refusal::TooLong);
-                        Err(RecvError::TooLong { buffer, len })
-                    }
-                    (NotReadReason::Ended(ended), _) => Err(RecvError::Ended(ended)),
-                    (why, _) => Err(RecvError::Ended(Ended::Device(why.to_string()))),
-                }
-            }
-        }
-    }
-
     pub(super) fn oldest(&self) -> Option<&Arrived> {
         self.arrived.front()
     }
@@ -253,15 +237,15 @@ impl Receiver {
     /// Reads the oldest request into a buffer or a file: its ticket.
     pub(super) fn read_oldest(&mut self, room: Room) -> Result<u64, (Room, NotReadReason)> {
         let Some(arrived) = self.arrived.front() else {
-            return Err((room, NotReadReason::Ended(Ended::Closed)));
+            return Err((room, NotReadReason::Ended(CloseReason::Closed)));
         };
         let (len, bytes, ticket) = (arrived.len, room.bytes(), self.tickets + 1);
         if len > bytes {
-            return Err((room, NotReadReason::TooShort { len, room: bytes }));
+            return Err((room, NotReadReason::BufferTooShort { len, room: bytes }));
         }
         let peer = arrived.peer;
         let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) else {
-            return Err((room, NotReadReason::Ended(Ended::Closed)));
+            return Err((room, NotReadReason::Ended(CloseReason::Closed)));
         };
         if let Some(ended) = link.ended.clone() {
             return Err((room, NotReadReason::Ended(ended)));
@@ -302,123 +286,88 @@ impl Receiver {
 
 /// Messages.
 impl Receiver {
-    /// Waits until the message of `reading` has been read.
-    ///
-    /// # Errors
-    /// [`RecvError::Unread`] with the buffer when it could not be,
-    /// [`RecvError::UnknownTicket`].
-    pub fn wait(&mut self, reading: Reading) -> Result<Message, RecvError> {
-        self.wait_until(reading, Deadline::NEVER)
-    }
-
-    /// As [`wait`](Self::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`]; the ticket stays good.
-    pub fn wait_timeout(
-        &mut self,
-        reading: Reading,
-        timeout: Duration,
-    ) -> Result<Message, RecvError> {
-        self.wait_until(reading, Deadline::after(timeout))
-    }
-
-    /// Whether the message of `reading` has been read, or cannot be: [`wait`](Self::wait)
-    /// has its end then, and does not wait. Never waits.
-    ///
-    /// # Errors
-    /// [`RecvError::UnknownTicket`].
-    pub fn is_done(&mut self, reading: Reading) -> Result<bool, RecvError> {
-        self.has_landed(reading.receiver, reading.ticket)
-    }
-
     /// Whether the message of `reading` is in its file, or cannot be, as
-    /// [`is_done`](Self::is_done).
+    /// [`is_done`](crate::ZeroCopyRecv::is_done).
     ///
     /// # Errors
-    /// [`RecvError::UnknownTicket`].
-    pub fn is_file_done(&mut self, reading: FileReading) -> Result<bool, RecvError> {
+    /// [`ReadError::UnknownReading`].
+    pub fn is_file_done(&mut self, reading: FileReading) -> Result<bool, ReadError> {
         self.has_landed(reading.receiver, reading.ticket)
     }
 
-    /// Waits until the message of `reading` is in its file, and gives back the registration:
-    /// what is in the file, its own reading shows.
+    /// Waits until the message of `reading` is in its file, and gives back the registration.
+    /// Read the file itself to see the bytes.
     ///
     /// # Errors
     /// [`RecvError::Peer`] when it could not be read: there may be a part of it.
-    /// [`RecvError::UnknownTicket`].
-    pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, RecvError> {
-        let FileReading { receiver, ticket } = reading;
-        let Landed { peer, room, ended, .. } =
-            self.landed_until(receiver, ticket, Deadline::NEVER)?;
-        match (room, ended) {
-            (_, Some(ended)) => Err(RecvError::Peer { peer, ended }),
-            (Room::File(region), None) => Ok(region),
-            (Room::Buffer(_), None) => Err(RecvError::UnknownTicket),
-        }
+    /// [`ReadError::UnknownReading`].
+    pub fn wait_file(&mut self, reading: FileReading) -> Result<FileRegion, ReadError> {
+        self.wait_file_until(reading, Deadline::NEVER)
     }
 
-    /// The next message that was read into a buffer, in the order in which they were
-    /// finished, if there is one; never waits.
+    /// As [`wait_file`](Self::wait_file), for at most `timeout`.
     ///
     /// # Errors
-    /// [`RecvError::Unread`] with the buffer when one could not be read.
-    pub fn try_take(&mut self) -> Result<Option<(Reading, Message)>, RecvError> {
-        // What has landed in a file stays until it is waited for.
-        let next = |landed: &VecDeque<Landed>| landed.iter().position(|l| !l.room.is_file());
-        let mut at = next(&self.landed);
-        if at.is_none() {
-            self.progress()?;
-            at = next(&self.landed);
+    /// Also [`RecvError::TimedOut`]; the ticket stays good.
+    pub fn wait_file_timeout(
+        &mut self,
+        reading: FileReading,
+        timeout: Duration,
+    ) -> Result<FileRegion, ReadError> {
+        self.wait_file_until(reading, Deadline::after(timeout))
+    }
+
+    fn wait_file_until(
+        &mut self,
+        reading: FileReading,
+        deadline: Deadline,
+    ) -> Result<FileRegion, ReadError> {
+        let FileReading { receiver, ticket } = reading;
+        let Landed { peer, room, ended, .. } = self.landed_until(receiver, ticket, deadline)?;
+        match (room, ended) {
+            (_, Some(ended)) => Err(RecvError::Peer { peer, reason: ended }.into()),
+            (Room::File(region), None) => Ok(region),
+            (_, None) => Err(ReadError::UnknownReading),
         }
-        let Some(landed) = at.and_then(|at| self.landed.remove(at)) else { return Ok(None) };
-        let reading = Reading { receiver: self.serial, ticket: landed.ticket };
-        message(landed).map(|message| Some((reading, message)))
     }
 
-    fn wait_until(&mut self, reading: Reading, deadline: Deadline) -> Result<Message, RecvError> {
-        let Reading { receiver, ticket } = reading;
-        self.landed_until(receiver, ticket, deadline).and_then(message)
-    }
-
-    fn has_landed(&mut self, receiver: u32, ticket: u64) -> Result<bool, RecvError> {
+    pub(super) fn has_landed(&mut self, receiver: u32, ticket: u64) -> Result<bool, ReadError> {
         let is_here = |landed: &VecDeque<Landed>| landed.iter().any(|l| l.ticket == ticket);
         if receiver != self.serial {
-            return Err(RecvError::UnknownTicket);
+            return Err(ReadError::UnknownReading);
         }
         if is_here(&self.landed) {
             return Ok(true);
         }
+        self.probe_now_and_then();
         self.progress()?;
         let is_reading = self.links.iter().any(|link| link.is_reading(ticket));
         match is_here(&self.landed) {
-            false if !is_reading => Err(RecvError::UnknownTicket),
+            false if !is_reading => Err(ReadError::UnknownReading),
             is_here => Ok(is_here),
         }
     }
 
     /// Waits for a message by the numbers of its receiver and of itself.
-    fn landed_until(
+    pub(super) fn landed_until(
         &mut self,
         receiver: u32,
         ticket: u64,
         deadline: Deadline,
-    ) -> Result<Landed, RecvError> {
+    ) -> Result<Landed, ReadError> {
         if receiver != self.serial {
-            return Err(RecvError::UnknownTicket);
+            return Err(ReadError::UnknownReading);
         }
         let mut idle = self.idle(deadline);
         loop {
             if let Some(at) = self.landed.iter().position(|l| l.ticket == ticket) {
-                return self.landed.remove(at).ok_or(RecvError::UnknownTicket);
+                return self.landed.remove(at).ok_or(ReadError::UnknownReading);
             }
             if !self.links.iter().any(|link| link.is_reading(ticket)) {
-                return Err(RecvError::UnknownTicket);
+                return Err(ReadError::UnknownReading);
             }
-            match self.progress()? {
-                0 => self.wait_a_little(&mut idle)?,
-                _ => idle.reset(),
-            }
+            let events = self.progress()?;
+            self.wait_a_little(&mut idle, events)?;
         }
     }
 }
@@ -436,10 +385,10 @@ impl Receiver {
             self.completed(completion);
         }
         self.batch = Some(batch);
-        let polled = polled.map_err(|e| self.fail(Ended::Device(e.to_string())))?;
+        let polled = polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())))?;
         if polled > 0 {
             self.repost()?;
-            self.ask_after_the_silent();
+            self.probe_silent_peers_now_and_then();
             self.links.iter_mut().for_each(Link::work);
             for at in 0..self.links.len() {
                 self.collect(self.links[at].peer);
@@ -448,15 +397,68 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// Asks after peers that were silent for a keepalive interval, while others are not.
-    fn ask_after_the_silent(&mut self) {
+    /// Probes the peers that were silent for a keepalive interval, while others are busy.
+    fn probe_silent_peers_now_and_then(&mut self) {
         self.busy = self.busy.wrapping_add(1);
         if !self.busy.is_multiple_of(Self::POLLS_PER_LOOK) {
             return;
         }
-        let now = Instant::now();
+        self.probe_silent_peers();
+    }
+
+    /// In calls that never wait: probes silent peers in every 64th one, and says so.
+    pub(super) fn probe_now_and_then(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        let is_due = self.looks.is_multiple_of(Self::CALLS_PER_LOOK);
+        if is_due {
+            self.probe_silent_peers();
+        }
+        is_due
+    }
+
+    /// Arms the queue for an event loop of the program's, if nothing is there that it has not seen.
+    /// `wants_buffers`: a message that another thread frees gives a buffer for the next one.
+    pub(super) fn arm_for(
+        &mut self,
+        wants_buffers: bool,
+        has_landed: impl Fn(&Receiver) -> bool,
+    ) -> Result<Arm<'_>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+        // The descriptor is the same from the first call on.
+        self.landing.home().map_err(|reason| self.fail(reason))?;
+        self.landing.retract();
+        self.arming.disarm(&channel).map_err(|e| self.fail(device(&e)))?;
+        self.landing.is_wanted = wants_buffers;
+        let goes_on = self.landing.announce() && self.oldest().is_some();
+        self.landing.is_wanted = false;
+        let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
+        self.arming.note(armed);
+        // A sender that was accepted meanwhile may have brought up a message or the end of a peer.
+        let is_untold = |link: &Link| {
+            let has_closed = self.arrived.is_empty() && link.is_over() && link.is_idle();
+            !link.reported && (link.ended.is_some() || has_closed)
+        };
+        let is_here = has_landed(self) || self.links.iter().any(is_untold);
+        if goes_on || is_here || self.progress()? > 0 {
+            return Ok(Arm::Ready);
+        }
+        self.probe_silent_peers();
+        let (wakeup, within) = (self.landing.wakeup(), self.config.common.keepalive);
+        let descriptor = self.arming.descriptor(&channel, wakeup, within);
+        Ok(Arm::Fd(descriptor.map_err(|e| RecvError::Ended(device(&e)))?))
+    }
+
+    /// Whether a request has arrived since the program looked for one.
+    pub(super) fn has_new_requests(&self) -> bool {
+        self.arrivals != self.seen && !self.arrived.is_empty()
+    }
+
+    /// Probes the peers that were silent for a keepalive interval, once in each.
+    pub(super) fn probe_silent_peers(&mut self) {
+        let now = clock::now();
         let since = *self.asked.get_or_insert(now);
-        if now.duration_since(since) < self.config.keepalive {
+        if now.duration_since(since) < self.config.common.keepalive {
             return;
         }
         self.asked = Some(now);
@@ -467,8 +469,8 @@ impl Receiver {
         }
     }
 
-    fn fail(&mut self, ended: Ended) -> RecvError {
-        self.ended.get_or_insert(ended).clone().into()
+    pub(super) fn fail(&mut self, reason: CloseReason) -> RecvError {
+        self.ended.get_or_insert(reason).clone().into()
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
@@ -478,16 +480,20 @@ impl Receiver {
         }
         let (imm, qp_num) = (completion.imm(), completion.qp_num());
         let own = self.links.iter().position(|link| link.control.qp_num() == qp_num);
-        let Some(at) = own else { return self.stray(completion) };
+        let Some(at) = own else { return self.stale(completion) };
         let link = &mut self.links[at];
-        let shared = self.shared.as_mut();
+        let (is_shared, shared) = (link.recv.is_none(), self.shared.as_mut());
         let Some(recv) = link.recv.as_mut().or(shared).filter(|recv| recv.queue_id() == id) else {
-            return link.fail(Ended::Protocol(crate::send_recv::Violation::Completion));
+            return link.fail(CloseReason::Protocol(ProtocolError::Completion));
         };
         let taken = match recv.take(completion) {
             Ok(buf) => buf,
             Err(e) => {
-                let ended = ended_by(&e);
+                // Its buffer is free again; a shared one is needed by other links.
+                if is_shared && let Some(slot) = e.slot() {
+                    recv.gather(slot);
+                }
+                let ended = close_reason(&e);
                 return if link.ended.is_none() {
                     link.fail(ended)
                 };
@@ -496,7 +502,10 @@ impl Receiver {
         // The request is a few bytes, and is taken out at once.
         if link.ended.is_none() {
             match link.received(imm, &taken) {
-                Ok(Came::Request(arrived)) => self.arrived.push_back(arrived),
+                Ok(Came::Request(arrived)) => {
+                    self.arrivals += 1;
+                    self.arrived.push_back(arrived);
+                }
                 Ok(Came::Notice) => {}
                 Err(ended) => link.fail(ended),
             }
@@ -511,23 +520,24 @@ impl Receiver {
     fn repost(&mut self) -> Result<(), RecvError> {
         for link in &mut self.links {
             if let Some(Err(e)) = link.recv.as_mut().map(RecvQueue::post_gathered) {
-                link.fail(Ended::Device(e.to_string()));
+                link.fail(CloseReason::Device(e.to_string()));
             }
         }
         match self.shared.as_mut().map(RecvQueue::post_gathered) {
-            Some(Err(e)) => Err(self.fail(Ended::Device(e.to_string()))),
+            Some(Err(e)) => Err(self.fail(CloseReason::Device(e.to_string()))),
             _ => Ok(()),
         }
     }
 
     /// A completion of a queue pair that is gone: of a shared queue, its buffer comes back.
-    fn stray(&mut self, completion: Completion<'_>) {
+    fn stale(&mut self, completion: Completion<'_>) {
         let Some(shared) = &mut self.shared else { return };
         if completion.queue_id() != shared.queue_id() {
             return;
         }
-        if let Ok(taken) = shared.take(completion) {
-            shared.put_back(taken);
+        match shared.take(completion) {
+            Ok(taken) => drop(shared.put_back(taken)),
+            Err(e) => drop(e.slot().map(|slot| shared.gather(slot))),
         }
     }
 
@@ -541,38 +551,57 @@ impl Receiver {
             }
             self.landed.push_back(landed);
         }
+        self.landing.lost(std::mem::take(&mut link.lost_buffers));
     }
 
-    /// A peer that has ended with an error which was not told yet: what it has offered
+    /// The error of a peer that has ended, if it was not reported yet: the peer's offers
     /// cannot be read any more.
-    fn failure(&mut self) -> Option<RecvError> {
-        let is_new = |link: &&mut Link| !link.reported && link.ended.is_some();
+    pub(super) fn failure(&mut self) -> Option<RecvError> {
+        self.failure_unless(|_, _| false)
+    }
+
+    /// As [`failure`](Self::failure), of a peer that is not held up by what has landed.
+    pub(super) fn failure_unless(
+        &mut self,
+        is_held_up: impl Fn(&VecDeque<Landed>, Peer) -> bool,
+    ) -> Option<RecvError> {
+        let landed = &self.landed;
+        let is_new = |link: &&mut Link| {
+            !link.reported && link.ended.is_some() && !is_held_up(landed, link.peer)
+        };
         let link = self.links.iter_mut().find(is_new)?;
         link.reported = true;
         let (peer, ended) = (link.peer, link.ended.clone()?);
         self.arrived.retain(|arrived| arrived.peer != peer);
-        Some(RecvError::Peer { peer, ended })
+        Some(RecvError::Peer { peer, reason: ended })
     }
 
-    /// What has ended and was not told yet: a peer with an error, or all of them.
-    fn report(&mut self) -> Option<RecvError> {
+    /// An end that was not reported yet: of one peer with an error, or of all peers.
+    pub(super) fn report(&mut self) -> Option<RecvError> {
         if let Some(failure) = self.failure() {
             return Some(failure);
         }
         for link in self.links.iter_mut().filter(|link| link.is_over() && link.is_idle()) {
-            link.ended.get_or_insert(Ended::Closed);
+            link.ended.get_or_insert(CloseReason::Closed);
             link.reported = true;
         }
-        self.links.iter().all(|link| link.reported).then_some(RecvError::Closed)
+        let has_had_any = self.peers_so_far > 0;
+        let are_all = has_had_any && self.links.iter().all(|link| link.reported);
+        are_all.then_some(RecvError::Closed)
     }
 
-    fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
+    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
         idle.resume(&mut self.silence)
     }
 
-    fn wait_a_little(&mut self, idle: &mut Idle) -> Result<(), RecvError> {
-        match idle.step() {
+    /// A look has found so many events, which do not end the wait.
+    pub(super) fn wait_a_little(
+        &mut self,
+        idle: &mut Idle,
+        events: usize,
+    ) -> Result<(), RecvError> {
+        match idle.after(events) {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
@@ -590,16 +619,26 @@ impl Receiver {
     /// Arms the queue, looks once more, and sleeps: a completion that comes between the
     /// look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), RecvError> {
-        if let Err(e) = self.cq.arm(false) {
-            return Err(self.fail(Ended::Device(e.to_string())));
-        }
-        if self.progress()? > 0 {
-            return Ok(());
-        }
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(Some(time)) {
+        let armed = match self.cq.arm(false) {
+            Ok(armed) => armed,
+            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
+        };
+        // A message that another thread frees gives a buffer for the next one.
+        let goes_on = self.landing.announce() && !self.arrived.is_empty();
+        let slept = match self.progress() {
+            Ok(0) if !goes_on => self.sleep_armed(&armed, time),
+            events => events.map(drop),
+        };
+        self.landing.retract();
+        slept
+    }
+
+    fn sleep_armed(&mut self, armed: &Armed, time: Duration) -> Result<(), RecvError> {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        let slept = channel.wait_with(&[armed], self.landing.wakeup().as_slice(), Some(time));
+        match slept {
             Ok(_) => Ok(()),
-            Err(e) => Err(self.fail(Ended::Device(e.to_string()))),
+            Err(e) => Err(self.fail(CloseReason::Device(e.to_string()))),
         }
     }
 }
@@ -607,11 +646,11 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.links.iter_mut().filter(|link| !link.is_over()).for_each(Link::stop);
-        let mut idle = self.idle(Deadline::after(self.config.linger));
+        let mut idle = self.idle(Deadline::after(self.config.common.linger));
         let waits = |link: &Link| link.ended.is_none() && !link.is_over() && !link.is_empty();
         while self.links.iter().any(waits) {
             match self.progress() {
-                Ok(0) if self.wait_a_little(&mut idle).is_err() => break,
+                Ok(events) if self.wait_a_little(&mut idle, events).is_err() => break,
                 Ok(_) => {}
                 Err(_) => break,
             }

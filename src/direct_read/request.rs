@@ -6,12 +6,26 @@ use conn_core::direct_read::Refusal;
 use verbs_safe::{Buffer, FileRegion};
 
 use super::room::Room;
-use super::{FileReading, NotRead, NotReadIntoFile, Peer, Reading, Receiver};
+use super::{FileReading, NotReadReason, Reading, Receiver};
+use crate::peer::Peer;
+use crate::zero_copy::{NotRead, OfferedMessage};
 
 /// The oldest message that is offered and not decided: what is known of it before it is
 /// read. Dropping it decides nothing: it stays the oldest one.
 pub struct Request<'r> {
     receiver: &'r mut Receiver,
+}
+
+/// A request was not read into the file; both are here again.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotReadIntoFile<'r> {
+    /// The request, still undecided.
+    pub request: Request<'r>,
+    /// The registration of the file.
+    pub region: FileRegion,
+    /// Why.
+    pub error: NotReadReason,
 }
 
 impl<'r> Request<'r> {
@@ -20,55 +34,25 @@ impl<'r> Request<'r> {
         Request { receiver }
     }
 
-    /// Who offers it.
-    #[must_use]
-    pub fn peer(&self) -> Peer {
-        self.receiver.oldest().map_or(Peer(u32::MAX), |arrived| arrived.peer)
-    }
-
-    /// Bytes of the message.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.receiver.oldest().map_or(0, |arrived| arrived.len)
-    }
-
-    /// What the sender's application has said of it.
-    #[must_use]
-    pub fn app(&self) -> &[u8] {
-        self.receiver.oldest().map_or(&[], |arrived| &arrived.app)
-    }
-
-    /// Reads the message to the beginning of `buffer`; does not wait until it is there.
-    ///
-    /// # Errors
-    /// [`NotRead`] with the buffer and the request, as when the buffer is too short.
-    pub fn read_into(self, buffer: Buffer) -> Result<Reading, NotRead<'r>> {
-        let receiver = self.receiver.serial;
-        match self.receiver.read_oldest(Room::Buffer(buffer)) {
-            Ok(ticket) => Ok(Reading { receiver, ticket }),
-            Err((Room::Buffer(buffer), why)) => Err(NotRead { request: Some(self), buffer, why }),
-            Err((Room::File(_), _)) => unreachable!("a buffer was handed over"),
-        }
-    }
-
-    /// Reads the message to the beginning of a piece of a file, where it is seen by nobody
-    /// before it is in the file; does not wait until it is there. Each READ has
-    /// [`MIN_READ_BYTES`](FileRegion::MIN_READ_BYTES) or more.
+    /// Reads the message straight to the beginning of a piece of a file: this process does not
+    /// access the bytes before they are in the file. Does not wait until they are there. Each
+    /// READ has [`MIN_READ_BYTES`](FileRegion::MIN_READ_BYTES) or more.
     ///
     /// ```
     /// use rdma_conn::direct_read::{BufferConfig, Config, pair};
+    /// use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
     ///
     /// let device = rdma_conn::device::soft()?;
     /// let (mut sender, mut receiver) = pair(&device, &device, &Config::default())?;
     /// let mut message = device.pd().register_buffer(65_536, BufferConfig::READABLE)?;
     /// message.fill(7);
-    /// sender.send_async(message, b"").map_err(|e| e.error)?;
+    /// sender.offer(message, b"").map_err(|e| e.error)?;
     ///
     /// let path = std::env::temp_dir().join(format!("message-{}", std::process::id()));
     /// let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
     /// file.set_len(65_536)?;
     /// let region = device.pd().register_file(&file, 0, 65_536)?;
-    /// let reading = receiver.next_request()?.read_into_file(region).map_err(|e| e.why)?;
+    /// let reading = receiver.next_request()?.read_into_file(region).map_err(|e| e.error)?;
     /// receiver.wait_file(reading)?;
     /// assert_eq!(std::fs::read(&path)?, [7; 65_536]);
     /// # std::fs::remove_file(&path)?;
@@ -81,8 +65,10 @@ impl<'r> Request<'r> {
         let receiver = self.receiver.serial;
         match self.receiver.read_oldest(Room::File(region)) {
             Ok(ticket) => Ok(FileReading { receiver, ticket }),
-            Err((Room::File(region), why)) => Err(NotReadIntoFile { request: self, region, why }),
-            Err((Room::Buffer(_), _)) => unreachable!("a file was handed over"),
+            Err((Room::File(region), error)) => {
+                Err(NotReadIntoFile { request: self, region, error })
+            }
+            Err(_) => unreachable!("a file was handed over"),
         }
     }
 
@@ -97,14 +83,35 @@ impl<'r> Request<'r> {
             false => Err(self),
         }
     }
+}
 
-    /// Refuses the message: its sender gets its buffer back, and is told.
-    pub fn refuse(self) {
-        self.refuse_with(Refusal::NotWanted);
+impl OfferedMessage for Request<'_> {
+    type Reading = Reading;
+
+    fn peer(&self) -> Peer {
+        self.receiver.oldest().map_or(Peer(u32::MAX), |arrived| arrived.peer)
     }
 
-    /// Refuses the message for this reason.
-    pub fn refuse_with(self, why: Refusal) {
+    fn bytes(&self) -> u64 {
+        self.receiver.oldest().map_or(0, |arrived| arrived.len)
+    }
+
+    fn app(&self) -> &[u8] {
+        self.receiver.oldest().map_or(&[], |arrived| &arrived.app)
+    }
+
+    fn read_into(self, buffer: Buffer) -> Result<Reading, NotRead<Self>> {
+        let receiver = self.receiver.serial;
+        match self.receiver.read_oldest(Room::Buffer(buffer)) {
+            Ok(ticket) => Ok(Reading { receiver, ticket }),
+            Err((Room::Buffer(buffer), error)) => {
+                Err(NotRead { request: Some(self), buffer, error })
+            }
+            Err(_) => unreachable!("a buffer was handed over"),
+        }
+    }
+
+    fn refuse_with(self, why: Refusal) {
         self.receiver.refuse_oldest(why);
     }
 }

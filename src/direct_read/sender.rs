@@ -5,44 +5,24 @@ mod wait;
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use conn_core::direct_read::{Offers, Outcome, Place, ReadRequest, SignalAt};
+use conn_core::direct_read::{Offers, Place, ReadRequest, Refusal, SignalAt};
 use conn_core::wr::WrClass;
 use verbs_safe::{
-    CompletionBatch, CompletionChannel, CompletionQueue, QpControl, RecvQueue, SendOp, SendQueue,
-    SharedRegion,
+    CompletionBatch, CompletionChannel, CompletionQueue, ProtectionDomain, QpControl, RecvQueue,
+    SendOp, SendQueue, SharedRegion,
 };
 
-use super::error::misjudged;
-use super::{Config, NotSent, Offer, SendError};
-use crate::send_recv::Ended;
+use super::Config;
+use crate::arm::{Arm, Arming};
+use crate::error::{CloseReason, Full, SendError, internal_error};
+use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Silence};
 use crate::wire::Tracker;
+use crate::zero_copy::{NotSent, Offer, OfferError, Sent, ZeroCopySend};
 
 use verbs_safe::Buffer;
-
-/// Proof that a message was offered, and what to [`wait`](Sender::wait) for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
-    /// The number of its sender.
-    sender: u32,
-    number: u64,
-}
-
-/// Numbers of senders, so that a ticket tells whose it is.
-static SENDERS: AtomicU32 = AtomicU32::new(0);
-
-/// A message that the receiver is done with: its buffer is its owner's again.
-#[derive(Debug)]
-#[must_use = "it may have been refused"]
-pub struct Sent<B> {
-    /// The buffer, as it was.
-    pub buffer: B,
-    /// Whether it was read, or refused.
-    pub outcome: Outcome,
-}
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +36,7 @@ pub struct SenderStats {
     pub read: u64,
     /// Messages refused.
     pub refused: u64,
-    /// Work requests of the send queue: read requests, pulls, bells, keepalives.
+    /// Work requests of the send queue: read requests, pulls, wakeups, keepalives.
     pub work_requests: u64,
 }
 
@@ -65,13 +45,15 @@ pub struct SenderStats {
 struct OnOffer<B> {
     number: u64,
     buffer: B,
+    /// One of the sender's own, for a message that was copied.
+    is_pooled: bool,
 }
 
 /// The sending half of a Direct Read connection: one queue pair, one thread.
 ///
 /// A message is a registered buffer, which the sender has from
-/// [`send_async`](Sender::send_async) until [`wait`](Sender::wait) gives it back: until
-/// the receiver has read it, nobody can change or free it, and nothing copies it.
+/// [`offer`](ZeroCopySend::offer) until [`wait_sent`](ZeroCopySend::wait_sent) gives it back: until
+/// the receiver has read it, the program cannot change or free it, and nothing copies it.
 ///
 /// The receiver can read a buffer as long as it is registered, also after it was given
 /// back, and so can every peer of a connection on the same device that learns its key.
@@ -79,7 +61,7 @@ struct OnOffer<B> {
 /// other's messages.
 ///
 /// Dropping a sender waits for what was offered and says goodbye, for at most
-/// [`linger`](Config::linger).
+/// [`linger`](crate::Common::linger).
 #[derive(Debug)]
 pub struct Sender<B: Offer = Buffer> {
     serial: u32,
@@ -89,6 +71,7 @@ pub struct Sender<B: Offer = Buffer> {
     notices: RecvQueue<()>,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
+    arming: Arming,
     /// Here but for the time of a poll.
     batch: Option<CompletionBatch>,
     tracker: Tracker,
@@ -104,18 +87,28 @@ pub struct Sender<B: Offer = Buffer> {
     counts: Option<Place>,
     /// The pull in flight.
     pull: Option<u64>,
-    /// Pulls that told nothing since one did, and looks since the last one.
+    /// Consecutive pulls that found no new count, and looks since the last pull.
     vain_pulls: u32,
     looks: u32,
-    /// The receiver was asked for a bell, and has not rung.
-    bell: bool,
-    /// The message that a bell was asked for last.
-    bell_for: u64,
-    /// Looks in vain since the receiver has rung.
+    /// The receiver was asked for a wakeup, and has not sent it.
+    wakeup: bool,
+    /// The message that a wakeup was asked for last.
+    wakeup_for: u64,
+    /// Looks since the receiver sent the wakeup that found no acknowledgement.
     vain_looks: u32,
-    config: Config,
+    pub(super) config: Config,
     app_limit: usize,
-    ended: Option<Ended>,
+    /// Buffers of the sender's own that are free, how many there are in all, and what they are
+    /// registered in. They are made when messages are first copied.
+    pub(super) pool: Vec<B>,
+    /// Requests are gathered until they are asked for ([`SendHalf::batch`](crate::SendHalf::batch)).
+    pub(super) gathers: bool,
+    /// The first message of the pool that the receiver has refused.
+    pub(super) refused: Option<(u64, Refusal)>,
+    pub(super) pooled: u32,
+    pub(super) pd: ProtectionDomain,
+    pub(super) message_limit: usize,
+    pub(super) ended: Option<CloseReason>,
     silence: Silence,
     stats: SenderStats,
 }
@@ -133,6 +126,8 @@ pub(crate) struct SenderParts {
     pub(crate) counts: Option<Place>,
     pub(crate) config: Config,
     pub(crate) app_limit: usize,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) message_limit: usize,
 }
 
 /// Where the signals begin in a sender's memory, and how far it is to the next one.
@@ -145,13 +140,13 @@ impl<B: Offer> Sender<B> {
 
     pub(crate) fn new(parts: SenderParts) -> Sender<B> {
         Sender {
-            // Relaxed: a number, and nothing that it would publish.
-            serial: SENDERS.fetch_add(1, Ordering::Relaxed),
+            serial: sender_number(),
             control: parts.control,
             queue: parts.queue,
             notices: parts.notices,
             cq: parts.cq,
             channel: parts.channel,
+            arming: Arming::default(),
             batch: None,
             tracker: parts.tracker,
             offers: parts.offers,
@@ -163,11 +158,17 @@ impl<B: Offer> Sender<B> {
             pull: None,
             vain_pulls: 0,
             looks: 0,
-            bell: false,
-            bell_for: 0,
+            wakeup: false,
+            wakeup_for: 0,
             vain_looks: 0,
             config: parts.config,
             app_limit: parts.app_limit,
+            pool: Vec::new(),
+            gathers: false,
+            refused: None,
+            pooled: 0,
+            pd: parts.pd,
+            message_limit: parts.message_limit,
             ended: None,
             silence: Silence::default(),
             stats: SenderStats::default(),
@@ -201,97 +202,74 @@ impl<B: Offer> Sender<B> {
 
 /// Sending.
 impl<B: Offer> Sender<B> {
-    /// Offers a whole buffer, with application data for the receiver to decide by; waits
-    /// for room in the window.
-    ///
-    /// ```
-    /// use rdma_conn::direct_read::{BufferConfig, Config, Outcome, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut sender, mut receiver) = pair(&device, &device, &Config::default())?;
-    /// let mut message = device.pd().register_buffer(1 << 20, BufferConfig::READABLE)?;
-    /// message.fill(7);
-    /// let ticket = sender.send_async(message, b"block 3")?;
-    ///
-    /// let request = receiver.next_request()?;
-    /// assert_eq!((request.bytes(), request.app()), (1 << 20, &b"block 3"[..]));
-    /// let place = device.pd().register_buffer(1 << 20, BufferConfig::default())?;
-    /// let reading = request.read_into(place).map_err(|e| e.why)?;
-    /// let message = receiver.wait(reading)?;
-    /// assert!(message.iter().all(|byte| *byte == 7));
-    ///
-    /// let sent = sender.wait(ticket)?; // the buffer is ours again
-    /// assert_eq!(sent.outcome, Outcome::Read);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`NotSent`] with the buffer.
-    pub fn send_async(&mut self, buffer: B, app: &[u8]) -> Result<Ticket, NotSent<B>> {
-        let range = 0..buffer.bytes();
-        self.send_part(buffer, range, app, Deadline::NEVER)
+    pub(super) fn offered(&mut self, buffer: B, number: u64, is_pooled: bool) -> Ticket {
+        self.on_offer.push_back(OnOffer { number, buffer, is_pooled });
+        Ticket { sender: self.serial, number }
     }
 
-    /// Offers a part of a buffer.
+    /// As [`SendHalf::is_acked`](crate::SendHalf::is_acked), for any kind of buffer. What was
+    /// offered is acknowledged as read or as refused: [`wait_sent`](ZeroCopySend::wait_sent) says
+    /// which.
     ///
     /// # Errors
-    /// As [`send_async`](Sender::send_async).
-    pub fn send_part_async(
+    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
+    pub fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        self.check_known(ticket)?;
+        if ticket.number > self.offers.acked() {
+            self.progress(true)?;
+        }
+        match &self.ended {
+            _ if ticket.number <= self.offers.acked() => {
+                self.check_read(ticket.number).map(|()| true)
+            }
+            Some(ended) => Err(ended.clone().into()),
+            None => self.check_read(ticket.number).map(|()| false),
+        }
+    }
+
+    /// The error of a message up to this one that was acknowledged, and not read.
+    pub(super) fn check_read(&self, number: u64) -> Result<(), SendError> {
+        match self.refused {
+            Some((first, why)) if first <= number => Err(CloseReason::Refused(why).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until every message is acknowledged. The buffers stay to be taken.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`].
+    pub fn wait_all(&mut self) -> Result<(), SendError> {
+        self.drain_until(Deadline::NEVER)?;
+        self.check_read(u64::MAX)
+    }
+
+    /// As [`wait_all`](Sender::wait_all), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`].
+    pub fn wait_all_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
+        self.drain_until(Deadline::after(timeout))?;
+        self.check_read(u64::MAX)
+    }
+}
+
+impl<B: Offer> ZeroCopySend for Sender<B> {
+    type Buffer = B;
+
+    fn try_offer_part(
         &mut self,
         buffer: B,
         range: Range<usize>,
         app: &[u8],
     ) -> Result<Ticket, NotSent<B>> {
-        self.send_part(buffer, range, app, Deadline::NEVER)
-    }
-
-    /// As [`send_part_async`](Sender::send_part_async), if there is room now.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] in the [`NotSent`] when there is none: try again later.
-    pub fn try_send_part(
-        &mut self,
-        buffer: B,
-        range: Range<usize>,
-        app: &[u8],
-    ) -> Result<Ticket, NotSent<B>> {
-        match self.offer(&buffer, range, app) {
-            Ok(number) => Ok(self.offered(buffer, number)),
+        match self.post_offer(&buffer, range, app) {
+            Ok(number) => Ok(self.offered(buffer, number, false)),
             Err(error) => Err(NotSent { buffer, error }),
         }
     }
 
-    fn send_part(
-        &mut self,
-        buffer: B,
-        range: Range<usize>,
-        app: &[u8],
-        deadline: Deadline,
-    ) -> Result<Ticket, NotSent<B>> {
-        let mut idle = self.idle(deadline);
-        loop {
-            let error = match self.offer(&buffer, range.clone(), app) {
-                Ok(number) => return Ok(self.offered(buffer, number)),
-                Err(SendError::Full) => self.wait_a_little(&mut idle).err(),
-                Err(error) => Some(error),
-            };
-            if let Some(error) = error {
-                return Err(NotSent { buffer, error });
-            }
-        }
-    }
-
-    fn offered(&mut self, buffer: B, number: u64) -> Ticket {
-        self.on_offer.push_back(OnOffer { number, buffer });
-        Ticket { sender: self.serial, number }
-    }
-
-    /// Takes the next message that the receiver is done with, in order, if there is one;
-    /// never waits.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when nothing more will be acknowledged.
-    pub fn try_take(&mut self) -> Result<Option<(Ticket, Sent<B>)>, SendError> {
+    fn try_take(&mut self) -> Result<Option<(Ticket, Sent<B>)>, SendError> {
         if self.done.is_empty() {
             self.progress(true)?;
         }
@@ -302,97 +280,39 @@ impl<B: Offer> Sender<B> {
         Ok(None)
     }
 
-    /// Waits until the receiver has read the message of `ticket`, or has refused it, and
-    /// takes the buffer.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
-    pub fn wait(&mut self, ticket: Ticket) -> Result<Sent<B>, SendError> {
-        self.wait_until(ticket, Deadline::NEVER)
+    fn arm_sent(&mut self) -> Result<Arm<'_>, SendError> {
+        self.arm_channel()
     }
 
-    /// As [`wait`](Sender::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the ticket stays good.
-    pub fn wait_timeout(
-        &mut self,
-        ticket: Ticket,
-        timeout: Duration,
-    ) -> Result<Sent<B>, SendError> {
-        self.wait_until(ticket, Deadline::after(timeout))
-    }
-
-    /// Waits for the next message that the receiver is done with, in order.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`], [`SendError::UnknownTicket`] when nothing is on offer and
-    /// nothing to be taken.
-    pub fn wait_next(&mut self) -> Result<Sent<B>, SendError> {
-        let first = self.done.front().map(|(number, _)| *number);
-        let number = first.or(self.offers.awaited()).ok_or(SendError::UnknownTicket)?;
-        self.wait(Ticket { sender: self.serial, number })
-    }
-
-    /// Whether the receiver is done with the message of `ticket`; never waits.
-    ///
-    /// # Errors
-    /// As [`wait`](Sender::wait).
-    pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        self.check_known(ticket)?;
-        if ticket.number > self.offers.acked() {
-            self.progress(true)?;
-        }
-        match &self.ended {
-            _ if ticket.number <= self.offers.acked() => Ok(true),
-            Some(ended) => Err(ended.clone().into()),
-            None => Ok(false),
-        }
-    }
-
-    /// Waits until every message is acknowledged. The buffers stay to be taken.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn wait_all(&mut self) -> Result<(), SendError> {
-        self.drain(Deadline::NEVER)
-    }
-
-    /// After the connection has ended, takes the buffer of a message that was not
-    /// acknowledged. `None` before, and when it was taken.
-    pub fn take_back(&mut self, ticket: Ticket) -> Option<B> {
+    fn take_back(&mut self, ticket: Ticket) -> Option<B> {
         self.ended.as_ref()?;
         if ticket.sender != self.serial {
             return None;
         }
-        let at = self.on_offer.iter().position(|on| on.number == ticket.number)?;
+        let is_it = |on: &OnOffer<B>| on.number == ticket.number && !on.is_pooled;
+        let at = self.on_offer.iter().position(is_it)?;
         self.on_offer.remove(at).map(|on| on.buffer)
-    }
-
-    /// Waits for all that was offered, says goodbye and ends the half; gives the buffers
-    /// back that were not taken, in order.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when something offered was not acknowledged.
-    pub fn close(mut self) -> Result<Vec<Sent<B>>, SendError> {
-        self.goodbye(Deadline::NEVER)?;
-        Ok(self.done.drain(..).map(|(_, sent)| sent).collect())
     }
 }
 
 /// Offering.
 impl<B: Offer> Sender<B> {
     /// Posts the read request of a message: its number.
-    fn offer(&mut self, buffer: &B, range: Range<usize>, app: &[u8]) -> Result<u64, SendError> {
+    pub(super) fn post_offer(
+        &mut self,
+        buffer: &B,
+        range: Range<usize>,
+        app: &[u8],
+    ) -> Result<u64, OfferError> {
         self.check_alive()?;
         if app.len() > self.app_limit {
             let (bytes, limit) = (app.len(), self.app_limit);
-            return Err(SendError::AppTooLong { bytes, limit });
+            return Err(OfferError::AppTooLong { bytes, limit });
         }
         let span = buffer.span(range)?;
         let tail = self.tail(buffer)?;
         self.make_room()?;
-        let number = self.offers.offer().map_err(|_| SendError::Full)?;
+        let number = self.offers.offer().map_err(|_| SendError::Full(Full::Window))?;
         let signal = self.clear_signal(tail, number)?;
         let memory = match span.len {
             0 => ReadRequest::NOWHERE,
@@ -406,25 +326,36 @@ impl<B: Offer> Sender<B> {
     }
 
     /// The signal at the tail of a buffer, where that is where signals are.
-    fn tail<'b>(&self, buffer: &'b B) -> Result<Option<&'b SharedRegion>, SendError> {
+    fn tail<'b>(&self, buffer: &'b B) -> Result<Option<&'b SharedRegion>, OfferError> {
         let wanted = self.config.ack.signals() && self.config.signal_at == SignalAt::Tail;
         let tail = buffer.tail();
         if wanted && tail.is_none() {
-            return Err(SendError::NoSignal);
+            return Err(OfferError::NoSignal);
         }
         Ok(tail.filter(|_| wanted))
     }
 
     /// Makes sure that one more request may be staged.
-    fn make_room(&mut self) -> Result<(), SendError> {
-        if self.offers.room() == 0 || self.tracker.available(WrClass::Data) == 0 {
+    pub(super) fn make_room(&mut self) -> Result<(), SendError> {
+        let has_room = |sender: &Sender<B>| {
+            sender.offers.room() > 0 && sender.tracker.available(WrClass::Data) > 0
+        };
+        if !has_room(self) {
+            self.look_for_room(has_room)?;
+        }
+        if has_room(self) { Ok(()) } else { Err(SendError::Full(Full::Window)) }
+    }
+
+    /// Looks at what has come, and sends what has gathered if that has made no room.
+    pub(super) fn look_for_room(
+        &mut self,
+        has_room: impl Fn(&Sender<B>) -> bool,
+    ) -> Result<(), SendError> {
+        self.progress(false)?;
+        if !has_room(self) {
             self.progress(true)?;
-            self.check_alive()?;
         }
-        if self.offers.room() == 0 || self.tracker.available(WrClass::Data) == 0 {
-            return Err(SendError::Full);
-        }
-        Ok(())
+        self.check_alive()
     }
 
     /// Says in the message's signal that there is no outcome yet; where it is.
@@ -432,7 +363,7 @@ impl<B: Offer> Sender<B> {
         &mut self,
         tail: Option<&SharedRegion>,
         number: u64,
-    ) -> Result<Option<Place>, SendError> {
+    ) -> Result<Option<Place>, OfferError> {
         if !self.config.ack.signals() {
             return Ok(None);
         }
@@ -451,14 +382,14 @@ impl<B: Offer> Sender<B> {
 
     fn post_request(&mut self, request: &ReadRequest<'_>) -> Result<(), SendError> {
         let Some(slot) = self.queue.next_slot() else {
-            return Err(self.fail(misjudged(verbs_safe::StageError::NoSlot)).into());
+            return Err(self.fail(internal_error(verbs_safe::StageError::NoSlot)).into());
         };
         let len = match request.encode(slot) {
             Ok(len) => len as u32,
-            Err(e) => return Err(self.fail(Ended::Device(e.to_string())).into()),
+            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string())).into()),
         };
         self.stage(SendOp::Send { len }, WrClass::Data, false)?;
-        self.post()
+        if self.gathers { Ok(()) } else { self.post_all() }
     }
 }
 
@@ -467,7 +398,7 @@ impl<B: Offer> Drop for Sender<B> {
         if self.ended.is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.linger)) {
+        if let Err(e) = self.end_until(Deadline::after(self.config.common.linger)) {
             let qp = self.qp_num();
             tracing::warn!(qp, error = %e, "sender dropped before all was acknowledged");
         }

@@ -1,35 +1,32 @@
 //! Making both ends of a connection, and joining them.
 //!
-//! The sender is the initiator of the handshake. In front of the application data of
-//! Hello and Accept there are the [`Terms`] of either end.
+//! In front of the application data of Hello and Accept there are the [`Terms`] of each direction.
 
+use std::marker::PhantomData;
+
+use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     AckMode, Offers, Place, Reads, ReadsConfig, SignalAt, Slot, TERMS_LEN, Terms,
 };
-use conn_core::handshake::{Endpoint, Frame, MAX_APPLICATION, Options, Parameters, ProtocolId};
-use conn_core::seal::SEALED_BYTES;
+use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters, ProtocolId};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, Mapping, QueuePair, QueuePairConfig, RecvSide,
-    RemoteAccess, SharedRegion, SharedRegionConfig,
+    CompletionChannel, CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig,
+    RecvSide, RemoteAccess, SharedRegion, SharedRegionConfig,
 };
 
 use super::link::LinkParts;
 use super::receiver::{Receiver, ReceiverParts};
 use super::sender::{SIGNAL_STRIDE, SIGNALS_AT, SenderParts};
-use super::{Config, Offer, Peer, Sender};
+use super::{Config, Offer, Sender};
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
-use crate::reception::Hello;
-use crate::send_recv::{ConfigError, ConnectError};
+use crate::error::{ConfigError, ConnectError};
+use crate::peer::Peer;
+use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
 use crate::wire::{Port, Wire, completion_queue, tracker};
 
-/// Places for control, in either send queue, and for what comes besides messages: a bell,
+/// Places for control, in either send queue, and for what comes besides messages: a wakeup,
 /// a goodbye.
 const CONTROL: u32 = 4;
-
-fn unfit(why: impl std::fmt::Display) -> ConnectError {
-    HandshakeError::Unfit(why.to_string()).into()
-}
 
 /// Memory of `bytes` bytes that the peer reaches as `access` says.
 fn shared_memory(
@@ -45,7 +42,7 @@ fn shared_memory(
 
 fn place(region: &SharedRegion) -> Option<Place> {
     region
-        .remote(0, SEALED_BYTES as usize)
+        .remote(0, CHECKED_BYTES as usize)
         .ok()
         .map(|span| Place { addr: span.addr, rkey: span.rkey })
 }
@@ -57,70 +54,47 @@ fn read_limits(device: &Device, wanted: u8) -> Result<(u8, u8), ConnectError> {
     Ok((limit(attr.max_qp_rd_atom), limit(attr.max_qp_init_rd_atom)))
 }
 
-/// What is told to the peer: the terms, and what the user has to say.
-fn application<'b>(
-    terms: &Terms,
-    user: &[u8],
-    buffer: &'b mut [u8; MAX_APPLICATION],
-) -> Result<&'b [u8], ConnectError> {
-    let (len, limit) = (TERMS_LEN + user.len(), MAX_APPLICATION - TERMS_LEN);
-    let too_long = || unfit(format!("{} bytes of application data; at most {limit}", user.len()));
-    let out = buffer.get_mut(..len).ok_or_else(too_long)?;
-    out[..TERMS_LEN].copy_from_slice(&terms.encode());
-    out[TERMS_LEN..].copy_from_slice(user);
-    Ok(out)
-}
-
-fn parameters<'a>(port: &Port, end: Endpoint, application: &'a [u8]) -> Parameters<'a> {
-    Parameters {
-        protocol: ProtocolId::DIRECT_READ,
-        options: Options::NONE,
-        initiator_to_acceptor: Some(end),
-        acceptor_to_initiator: None,
-        lid: port.attr.lid,
-        gid: port.gid.gid,
-        mtu: port.mtu(),
-        application,
+impl HalfTerms for Terms {
+    fn encode(
+        terms: &ByDirection<Option<Terms>>,
+        user: &[u8],
+        out: &mut [u8; MAX_APPLICATION],
+    ) -> Result<usize, ConnectError> {
+        let encoded = |terms: Option<Terms>| terms.map(|terms| terms.encode());
+        let both = [terms.to_acceptor, terms.to_initiator].map(encoded);
+        setup::encode_terms(both, user, out)
     }
-}
 
-/// What the peer said of itself.
-struct Said {
-    end: Endpoint,
-    terms: Terms,
-}
-
-impl Said {
-    fn of(peer: &Parameters<'_>) -> Result<Said, ConnectError> {
-        if peer.protocol != ProtocolId::DIRECT_READ {
-            let (theirs, ours) = (peer.protocol.0, ProtocolId::DIRECT_READ.0);
-            return Err(HandshakeError::OtherProtocol { theirs, ours }.into());
-        }
-        if peer.options != Options::NONE {
-            let bits = peer.options.0;
-            return Err(unfit(format!("it wants options that Direct Read has not ({bits:#x})")));
-        }
-        if peer.acceptor_to_initiator.is_some() {
-            return Err(unfit("the initiator of Direct Read sends, and does not receive"));
-        }
-        let Some(end) = peer.initiator_to_acceptor else {
-            return Err(unfit("the ends disagree on the directions"));
+    fn decode(
+        peer: &Parameters<'_>,
+        _from_initiator: bool,
+    ) -> Result<ByDirection<Option<Terms>>, ConnectError> {
+        let mut said = peer.application;
+        let mut next = |end: Option<Endpoint>| {
+            let Some(end) = end else { return Ok(None) };
+            let (terms, rest) = Terms::decode(said).map_err(unfit)?;
+            said = rest;
+            if terms.reads == 0 || end.recv_depth == 0 {
+                return Err(unfit("a window of no messages, or no READs"));
+            }
+            Ok(Some(terms))
         };
-        let (terms, _) = Terms::decode(peer.application).map_err(unfit)?;
-        if terms.reads == 0 || end.recv_window == 0 {
-            return Err(unfit("a window of no messages, or no READs"));
-        }
-        Ok(Said { end, terms })
+        let to_acceptor = next(peer.initiator_to_acceptor)?;
+        Ok(ByDirection { to_acceptor, to_initiator: next(peer.acceptor_to_initiator)? })
     }
 }
 
-/// What the peer's user said in a Hello.
-pub(super) fn user_data(said: &[u8]) -> &[u8] {
-    Terms::decode(said).map_or(&[], |(_, user)| user)
+/// The user data of a Hello, behind the terms of its directions.
+pub(super) fn user_data(said: &[u8], directions: usize) -> &[u8] {
+    said.get(directions * TERMS_LEN..).unwrap_or_default()
 }
 
 /// A sender whose queue pair waits for its peer.
-struct NewSender {
+#[derive(Debug)]
+pub struct NewSender<B> {
+    config: Config,
+    buffers: PhantomData<fn() -> B>,
+    pd: ProtectionDomain,
     pair: QueuePair<()>,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
@@ -129,17 +103,17 @@ struct NewSender {
     reads: u8,
 }
 
-impl NewSender {
-    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+impl<B: Offer> NewSender<B> {
+    fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
         let (reads, _) = read_limits(device, config.reads)?;
         let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
-        let (cq, channel) = completion_queue(device, depth + notices, config.wait)?;
+        let (cq, channel) = completion_queue(device, depth + notices, config.common.wait)?;
         let bytes = SIGNALS_AT + config.window as usize * SIGNAL_STRIDE;
         let write = RemoteAccess { write: true, ..RemoteAccess::NONE };
         let memory = shared_memory(device, bytes, write)?;
         let pair = device.pd().create_qp(
             &QueuePairConfig {
-                port: config.transport.port,
+                port: config.common.transport.port,
                 access: RemoteAccess { read: true, write: true, atomic: false },
                 max_send_wr: depth,
                 send_slots: depth,
@@ -155,45 +129,42 @@ impl NewSender {
             let all: Vec<u32> = (0..notices).collect();
             queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
         }
-        Ok(NewSender { pair, cq, channel, memory, psn: verbs_safe::random_psn(), reads })
+        let (config, pd, psn) = (*config, device.pd().clone(), verbs_safe::random_psn());
+        Ok(NewSender { config, buffers: PhantomData, pd, pair, cq, channel, memory, psn, reads })
+    }
+}
+
+impl<B: Offer> NewHalf for NewSender<B> {
+    type Terms = Terms;
+    type Done = Sender<B>;
+
+    fn endpoint(&self) -> Endpoint {
+        endpoint(&self.pair, self.psn, &self.config)
     }
 
-    fn terms(&self, config: &Config) -> Terms {
-        let counts = place(&self.memory).filter(|_| config.ack == AckMode::Cumulative);
-        Terms { ack: config.ack, signal: config.signal_at, reads: self.reads, counts }
+    fn terms(&self) -> Terms {
+        let Config { ack, signal_at: signal, message_bytes: max_message, .. } = self.config;
+        let counts = place(&self.memory).filter(|_| ack == AckMode::Cumulative);
+        Terms { ack, signal, reads: self.reads, counts, max_message }
     }
+}
 
-    fn endpoint(&self, config: &Config) -> Endpoint {
-        Endpoint {
-            qp_num: self.pair.control.qp_num(),
-            psn: self.psn,
-            recv_window: config.window,
-            max_message: config.request_bytes(),
-        }
-    }
-
-    fn finish<B: Offer>(
-        self,
-        peer: &Parameters<'_>,
-        config: &Config,
-        device: &Device,
-        port: &Port,
-    ) -> Result<Sender<B>, ConnectError> {
-        let said = Said::of(peer)?;
-        if config.ack == AckMode::Pull && said.terms.counts.is_none() {
+impl<B: Offer> setup::NewSender for NewSender<B> {
+    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender<B>, ConnectError> {
+        let (config, end, terms) = (&self.config, &peer.endpoint, &peer.terms);
+        if config.ack == AckMode::Pull && terms.counts.is_none() {
             return Err(unfit("the receiver has no count to be read"));
         }
-        let request_bytes = said.end.max_message.min(config.request_bytes()) as usize;
+        let request_bytes = end.max_message.min(config.request_bytes()) as usize;
         let app_limit = request_bytes
             .checked_sub(conn_core::direct_read::HEADER_LEN)
             .ok_or_else(|| unfit("the receiver's buffers hold no request"))?;
         let QueuePair { control, send, recv } = self.pair;
         let notices =
-            recv.ok_or_else(|| device.error("use a queue pair", &"it has no receive side"))?;
-        let rd_atomic = self.reads.min(said.terms.reads);
-        let wire = Wire { device, transport: &config.transport, port, rd_atomic, peer };
-        wire.connect(&control, self.psn, &said.end)?;
-        let window = config.window.min(said.end.recv_window);
+            recv.ok_or_else(|| wire.device.error("use a queue pair", &"it has no receive side"))?;
+        let wire = Wire { rd_atomic: self.reads.min(terms.reads), ..*wire };
+        wire.connect(&control, self.psn, end)?;
+        let window = config.window.min(end.recv_depth);
         Ok(Sender::new(SenderParts {
             control,
             queue: send,
@@ -203,39 +174,22 @@ impl NewSender {
             tracker: tracker(config.window, CONTROL, (config.window / 4).max(1)),
             offers: Offers::new(window).map_err(unfit)?,
             memory: self.memory,
-            counts: said.terms.counts,
-            config: *config,
+            counts: terms.counts,
+            config: self.config,
             app_limit,
+            pd: self.pd,
+            message_limit: terms.max_message.min(config.message_bytes) as usize,
         }))
+    }
+
+    fn abandon(mut sender: Sender<B>) {
+        sender.abandon();
     }
 }
 
-/// The sender's part of the set-up: it begins.
-pub(super) fn initiate<B: Offer, S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    device: &Device,
-    config: &Config,
-    user: &[u8],
-) -> Result<Sender<B>, ConnectError> {
-    config.validate()?;
-    let port = Port::of(device, &config.transport)?;
-    let new = NewSender::create(device, config)?;
-    let mut buffer = [0; MAX_APPLICATION];
-    let application = application(&new.terms(config), user, &mut buffer)?;
-    // The peer's time begins here: memory was registered before.
-    exchange.limit(TIME_LIMIT);
-    exchange.send(&Frame::Hello(parameters(&port, new.endpoint(config), application)))?;
-    let made = exchange.receive(|frame| match frame {
-        Frame::Accept(peer) => Ok(new.finish(peer, config, device, &port)),
-        _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
-    })?;
-    let mut sender: Sender<B> =
-        made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    if let Err(e) = exchange.send(&Frame::Ready) {
-        sender.abandon();
-        return Err(e.into());
-    }
-    Ok(sender)
+fn endpoint(pair: &QueuePair<()>, psn: u32, config: &Config) -> Endpoint {
+    let (recv_depth, max_message) = (config.window, config.request_bytes());
+    Endpoint { qp_num: pair.control.qp_num(), psn, recv_depth, max_message }
 }
 
 /// READs and acknowledgements of one link.
@@ -259,7 +213,7 @@ pub(super) fn receiver(
     let rule = "at least 1, and few enough for one completion queue";
     let (field, value) = ("max_peers", max_peers.into());
     let entries = entries.ok_or(ConfigError { field, value, rule })?;
-    let (cq, channel) = completion_queue(device, entries, config.wait)?;
+    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
     let shared = request_buffers.map(|buffers| {
         let made = device.pd().create_shared_pool(buffers, config.request_bytes() as usize, ());
         let (mut poster, _) =
@@ -269,24 +223,23 @@ pub(super) fn receiver(
         Ok::<_, ConnectError>(poster)
     });
     let shared = shared.transpose()?;
-    let config = *config;
-    Ok(Receiver::new(ReceiverParts { cq, channel, shared, share, max_peers, config }))
+    let (config, pd) = (*config, device.pd().clone());
+    Ok(Receiver::new(ReceiverParts { cq, channel, shared, share, max_peers, config, pd }))
 }
 
 /// A link whose queue pair waits for its peer.
-struct NewLink {
+#[derive(Debug)]
+pub struct NewLink {
+    config: Config,
     pair: QueuePair<()>,
-    memory: Option<SharedRegion>,
+    /// The count that a sender may read, if it pulls.
+    memory: SharedRegion,
     psn: u32,
     reads: u8,
 }
 
 impl NewLink {
-    fn create(
-        device: &Device,
-        receiver: &mut Receiver,
-        ack: AckMode,
-    ) -> Result<NewLink, ConnectError> {
+    fn create(device: &Device, receiver: &mut Receiver) -> Result<NewLink, ConnectError> {
         let config = receiver.config;
         receiver.sweep();
         if receiver.links.len() as u32 >= receiver.max_peers {
@@ -295,15 +248,14 @@ impl NewLink {
         let recv = recv_side(receiver)?;
         let (_, reads) = read_limits(device, config.reads)?;
         let depth = link_depth(&config) + CONTROL;
-        let pull = ack == AckMode::Pull;
         let pair = device.pd().create_qp(
             &QueuePairConfig {
-                port: config.transport.port,
-                access: RemoteAccess { read: pull, write: true, atomic: false },
+                port: config.common.transport.port,
+                access: RemoteAccess { read: true, write: true, atomic: false },
                 max_send_wr: depth,
                 send_slots: depth,
-                send_slot_bytes: SEALED_BYTES as usize,
-                max_inline: SEALED_BYTES as u32,
+                send_slot_bytes: CHECKED_BYTES as usize,
+                max_inline: CHECKED_BYTES as u32,
                 recv,
                 ..QueuePairConfig::new(&receiver.cq, &receiver.cq)
             },
@@ -315,42 +267,45 @@ impl NewLink {
             queue.post(&all).map_err(|e| device.error("post receive buffers", &e))?;
         }
         let read = RemoteAccess { read: true, ..RemoteAccess::NONE };
-        let memory =
-            pull.then(|| shared_memory(device, SEALED_BYTES as usize, read)).transpose()?;
-        Ok(NewLink { pair, memory, psn: verbs_safe::random_psn(), reads })
+        let memory = shared_memory(device, CHECKED_BYTES as usize, read)?;
+        Ok(NewLink { config, pair, memory, psn: verbs_safe::random_psn(), reads })
+    }
+}
+
+impl NewHalf for NewLink {
+    type Terms = Terms;
+    type Done = LinkParts;
+
+    fn endpoint(&self) -> Endpoint {
+        endpoint(&self.pair, self.psn, &self.config)
     }
 
-    fn terms(&self, ack: AckMode) -> Terms {
-        let counts = self.memory.as_ref().and_then(place);
-        Terms { ack, signal: SignalAt::Separate, reads: self.reads, counts }
+    fn terms(&self) -> Terms {
+        let Config { ack, message_bytes: max_message, .. } = self.config;
+        let (signal, counts) = (SignalAt::Separate, place(&self.memory));
+        Terms { ack, signal, reads: self.reads, counts, max_message }
     }
+}
 
-    fn endpoint(&self, config: &Config) -> Endpoint {
-        Endpoint {
-            qp_num: self.pair.control.qp_num(),
-            psn: self.psn,
-            recv_window: config.window,
-            max_message: config.request_bytes(),
-        }
-    }
+impl setup::NewLink for NewLink {
+    type Receiver = Receiver;
 
-    fn finish(
+    fn connect(
         self,
-        peer: &Parameters<'_>,
-        said: &Said,
-        config: &Config,
-        device: &Device,
-        port: &Port,
+        peer: &PeerHalf<Terms>,
+        wire: &Wire<'_>,
+        _receiver: &mut Receiver,
     ) -> Result<LinkParts, ConnectError> {
-        if said.terms.ack == AckMode::Cumulative && said.terms.counts.is_none() {
+        let (config, terms) = (&self.config, &peer.terms);
+        if terms.ack == AckMode::Cumulative && terms.counts.is_none() {
             return Err(unfit("the sender has no count to be written"));
         }
         let QueuePair { control, send, recv } = self.pair;
-        let rd_atomic = self.reads.min(said.terms.reads);
-        let wire = Wire { device, transport: &config.transport, port, rd_atomic, peer };
-        wire.connect(&control, self.psn, &said.end)?;
+        let rd_atomic = self.reads.min(terms.reads);
+        let wire = Wire { rd_atomic, ..*wire };
+        wire.connect(&control, self.psn, &peer.endpoint)?;
         let depth = link_depth(config);
-        let reads = reads_config(said, config, port, rd_atomic);
+        let reads = reads_config(peer, config, wire.port, rd_atomic);
         let slots = vec![Slot::default(); reads.window as usize].into_boxed_slice();
         Ok(LinkParts {
             control,
@@ -358,21 +313,35 @@ impl NewLink {
             recv,
             tracker: tracker(depth, CONTROL, (depth / 4).max(1)),
             reads: Reads::new(reads, slots).map_err(unfit)?,
-            memory: self.memory,
-            counts: said.terms.counts,
+            // The sender of the other modes looks at no count here.
+            memory: (terms.ack == AckMode::Pull).then_some(self.memory),
+            counts: terms.counts,
             too_early: config.too_early,
         })
     }
+
+    fn join(link: LinkParts, receiver: &mut Receiver) -> Peer {
+        receiver.add(link)
+    }
+
+    fn abandon(link: LinkParts, receiver: &mut Receiver) {
+        receiver.forget(link);
+    }
 }
 
-fn reads_config(said: &Said, config: &Config, port: &Port, rd_atomic: u8) -> ReadsConfig {
-    let window = config.window.min(said.end.recv_window);
+fn reads_config(
+    peer: &PeerHalf<Terms>,
+    config: &Config,
+    port: &Port,
+    rd_atomic: u8,
+) -> ReadsConfig {
+    let window = config.window.min(peer.endpoint.recv_depth);
     let limit = port.attr.max_msg_bytes.max(1);
     let max_read = match config.max_read_bytes {
         0 => limit,
         chosen => chosen.min(limit),
     };
-    let ack = said.terms.ack;
+    let ack = peer.terms.ack;
     ReadsConfig { window, ack, reads: rd_atomic.into(), max_read, gather: config.gather_of(window) }
 }
 
@@ -392,34 +361,26 @@ fn recv_side(receiver: &Receiver) -> Result<RecvSide<'_>, ConnectError> {
     Ok(RecvSide::Shared(shared))
 }
 
-/// The receiver's part of the set-up, after the Hello.
-pub(super) fn accept<S: Stream>(
-    exchange: &mut Exchange<'_, S>,
-    hello: &Hello,
-    device: &Device,
-    receiver: &mut Receiver,
-    user: &[u8],
-) -> Result<Peer, ConnectError> {
-    let mut buffer = [0; MAX_APPLICATION];
-    let made = link(hello, device, receiver, user, &mut buffer);
-    let (parts, answer) = made.inspect_err(|e| exchange.refuse(e.reason(), &e.to_string()))?;
-    exchange.conclude(answer)?;
-    Ok(receiver.add(parts))
-}
-
-fn link<'b>(
-    hello: &Hello,
-    device: &Device,
-    receiver: &mut Receiver,
-    user: &[u8],
-    buffer: &'b mut [u8; MAX_APPLICATION],
-) -> Result<(LinkParts, Parameters<'b>), ConnectError> {
-    let peer = Parameters { application: &hello.application, ..hello.parameters };
-    let said = Said::of(&peer)?;
-    let config = receiver.config;
-    let port = Port::of(device, &config.transport)?;
-    let new = NewLink::create(device, receiver, said.terms.ack)?;
-    let application = application(&new.terms(said.terms.ack), user, buffer)?;
-    let answer = parameters(&port, new.endpoint(&config), application);
-    Ok((new.finish(&peer, &said, &config, device, &port)?, answer))
+/// A connection in the making: a sender of this kind of buffers if this end `sends`, and a link
+/// of its receiver if it has one.
+pub(super) fn draft<'a, B: Offer>(
+    device: &'a Device,
+    config: &'a Config,
+    receiver: Option<&'a mut Receiver>,
+    sends: bool,
+) -> Result<Draft<'a, NewSender<B>, NewLink>, ConnectError> {
+    config.validate()?;
+    let link =
+        |receiver: &'a mut Receiver| NewLink::create(device, receiver).map(|link| (link, receiver));
+    Ok(Draft {
+        device,
+        transport: &config.common.transport,
+        protocol: ProtocolId::DIRECT_READ,
+        options: Options::NONE,
+        // Each half has what both devices permit.
+        rd_atomic: 1,
+        port: Port::of(device, &config.common.transport)?,
+        sender: sends.then(|| NewSender::create(device, config)).transpose()?,
+        link: receiver.map(link).transpose()?,
+    })
 }

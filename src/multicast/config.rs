@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
-use conn_core::multicast::{Config as CoreConfig, ConfigError, Members, Policy, Rank};
+use conn_core::multicast::{Config as CoreConfig, ConfigError, MAX_MEMBERS, Members, Policy, Rank};
 
+use super::error::JoinError;
 use crate::raw::Link;
 
 /// Bytes of a ring from which on it is mapped twice in a row: whole pages of any system.
 const MIRRORED: u64 = 64 << 10;
 
-/// A group: all members are made with the same.
+/// A group: all members are made with the same. Between processes the leader's holds, and a
+/// member that joins contributes its own [`link`](Config::link),
+/// [`max_members`](Config::max_members) and [`max_ring_bytes`](Config::max_ring_bytes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Members, 2 to 16.
     pub members: u8,
     /// How many of them send: those of the lowest ranks. The turns of all of them make up
-    /// the order, so that one who sends little holds up the others, unless nulls take its
-    /// turns.
+    /// the order, so that a member that sends little holds up the others, unless nulls take
+    /// its turns.
     pub senders: u8,
     /// Messages that a sender may have under way.
     pub window: u32,
@@ -31,18 +34,26 @@ pub struct Config {
     /// How long a member pushes nothing before it shows that it lives.
     pub health: Duration,
     /// How long a member's health counter may stand still before it is cut off: a member
-    /// that is not driven for so long is as good as dead. And how long the survivors of a
-    /// failure wait for what a member owes them that lives: to agree, to acknowledge, to
-    /// repair. It must be longer than the link tries (`timeout` and `retry_count`).
+    /// that is not driven for so long is treated as dead. Also how long the survivors of a
+    /// failure wait for a live member to agree, to acknowledge and to repair. It must be
+    /// longer than the link retries (`timeout` and `retry_count`).
     pub suspect_after: Duration,
     /// How the queue pairs reach their peers.
     pub link: Link,
+    /// The largest group that this member joins, in members: a leader that wants a larger one
+    /// is refused with [`JoinError::OverLimit`].
+    pub max_members: u8,
+    /// The largest slot ring that this member makes for a leader, in bytes; a leader that wants
+    /// larger ones is refused in the same way. A member of a group of n with rings of c bytes
+    /// registers n rings, keeps n private copies of c bytes, and never more than 4 n c bytes in
+    /// all, lists and repairs included.
+    pub max_ring_bytes: u64,
 }
 
 impl Default for Config {
     /// Three members, one of which sends; a window of 1000 messages of up to 1 KiB; a push
     /// for every message; a deadline of 150 µs; a sign of life every 100 ms, and a suspicion
-    /// after 5 s.
+    /// after 5 s. A member joins groups of up to 16, with rings of up to 32 MiB.
     fn default() -> Config {
         Config {
             members: 3,
@@ -55,6 +66,8 @@ impl Default for Config {
             health: Duration::from_millis(100),
             suspect_after: Duration::from_secs(5),
             link: Link::default(),
+            max_members: MAX_MEMBERS as u8,
+            max_ring_bytes: 32 << 20,
         }
     }
 }
@@ -67,6 +80,19 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.core(Rank(0)).check()?;
         patient(self.link, self.suspect_after)
+    }
+
+    /// Whether this member makes what a leader asks for.
+    pub(super) fn admit(&self, asked: &CoreConfig) -> Result<(), JoinError> {
+        for (field, value, limit) in [
+            ("max_members", asked.members.into(), self.max_members.into()),
+            ("max_ring_bytes", asked.capacity, self.max_ring_bytes),
+        ] {
+            if value > limit {
+                return Err(JoinError::OverLimit { field, value, limit });
+            }
+        }
+        Ok(patient(self.link, Duration::from_nanos(asked.suspect_ns))?)
     }
 
     /// As the protocol has it, at one member.
@@ -91,12 +117,12 @@ impl Config {
 }
 
 /// Whether a member that is gone is found unreachable before it is cut off for its silence: until
-/// then, what is to be written to it holds up what is to be written to the others.
+/// then, writes that are due to it hold up the writes to the others.
 pub(super) fn patient(link: Link, suspect_after: Duration) -> Result<(), ConfigError> {
     let once = Duration::from_nanos(4096) * (1 << link.timeout.min(31));
     let tries = once * (u32::from(link.retry_count) + 1);
     if link.timeout == 0 || tries >= suspect_after {
-        return Err(ConfigError::Patience);
+        return Err(ConfigError::RetryTime);
     }
     Ok(())
 }
@@ -113,8 +139,8 @@ mod tests {
             Config { link, suspect_after, ..Config::default() }.validate()
         };
         assert_eq!(Config::default().validate(), Ok(()));
-        assert_eq!(with(18, 6, 5), Err(ConfigError::Patience), "7 times 1.07 s");
+        assert_eq!(with(18, 6, 5), Err(ConfigError::RetryTime), "7 times 1.07 s");
         assert_eq!(with(18, 3, 5), Ok(()));
-        assert_eq!(with(0, 0, 3600), Err(ConfigError::Patience), "for ever");
+        assert_eq!(with(0, 0, 3600), Err(ConfigError::RetryTime), "for ever");
     }
 }

@@ -1,10 +1,11 @@
 //! What goes wrong in a group.
 
+use std::fmt;
 use std::time::Duration;
 
 use conn_core::multicast::{ConfigError, Rank, Reason};
 
-use crate::send_recv::ConnectError;
+use crate::error::ConnectError;
 
 /// Why a group has ended, to one of its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -13,30 +14,47 @@ pub enum GroupError {
     /// A member was cut off, and the survivors agree on the end.
     #[error("{member} was cut off: {reason}")]
     CutOff {
-        /// Who.
+        /// The member that was cut off.
         member: Rank,
         /// Why.
         reason: Reason,
     },
-    /// The others go on without this member.
+    /// The others continue without this member.
     #[error("{by} suspects this member, and the others go on without it")]
     Excluded {
-        /// Who said so.
+        /// The member that suspects this one.
         by: Rank,
     },
-    /// This member has gone: nobody drives it any more.
+    /// This member has gone: no thread drives it any more.
     #[error("this member has gone")]
     Gone,
-    /// There was more to come when the time that it was given was over.
-    #[error("the group has not come to its end in time")]
-    TimedOut,
+    /// The time was over before the group had come to its end.
+    #[error("the group has not come to its end in time{}", Unsent(*unsent))]
+    TimedOut {
+        /// Messages of this member that were accepted and not pushed.
+        unsent: u64,
+    },
+}
+
+/// How an error names messages that were not pushed.
+struct Unsent(u64);
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => f.write_str(": 1 accepted message was not pushed"),
+            n => write!(f, ": {n} accepted messages were not pushed"),
+        }
+    }
 }
 
 /// Why a message was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// A window of messages is under way: drive the group, or wait for whoever does.
+    /// A window of messages is under way: drive the group, or wait until the thread that
+    /// drives it has delivered some.
     #[error("a window of messages is under way")]
     WindowFull,
     /// It is longer than the group's messages may be.
@@ -53,6 +71,14 @@ pub enum SendError {
     /// The stream of this member has ended.
     #[error("this member has ended its stream")]
     Ended,
+    /// The time was over first.
+    #[error("the time was over{}", Unsent(*unsent))]
+    TimedOut {
+        /// Messages of this member that were accepted and not pushed: they wait for the group
+        /// to be driven, or for the deadline of an inhibited push ([`flush`](super::Sender::flush)
+        /// sends them at once).
+        unsent: u64,
+    },
     /// The group takes no more messages.
     #[error("the group has ended: {0}")]
     Group(#[from] GroupError),
@@ -68,12 +94,25 @@ pub enum JoinError {
     /// The device refused something, or a stream broke.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// The leader asks for more than this member's [`Config`](super::Config) allows.
+    #[error(
+        "the leader asks for {value}, and {field} of this member is {limit}: raise {field}, or \
+         make the leader's group smaller"
+    )]
+    OverLimit {
+        /// The field of [`Config`](super::Config) that limits it; its docs have the unit.
+        field: &'static str,
+        /// What the leader asks for.
+        value: u64,
+        /// What this member allows.
+        limit: u64,
+    },
     /// Too few have come to the leader in time.
     #[error("{came} of {wanted} other members came within {within:?}")]
     Missing {
-        /// Who has come, and not left.
+        /// The other members that have come and not left.
         came: usize,
-        /// Who was waited for.
+        /// The other members that were waited for.
         wanted: usize,
         /// How long they were waited for.
         within: Duration,

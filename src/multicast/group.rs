@@ -5,34 +5,36 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conn_core::multicast::{
-    Card, Config as CoreConfig, Contact, Counts, Delivery, MAX_MEMBERS, Member, Members, Push,
-    ROW_WORDS, Rank, RepairHeader, Status, Write,
+    Config as CoreConfig, Contact, Counts, Delivery, MAX_MEMBERS, Member, MemberInfo, Members,
+    Push, ROW_WORDS, Rank, RepairHeader, Status, Write,
 };
 use verbs_safe::{CompletionBatch, CompletionQueue, CqConfig, RemoteAccess, SharedRegion};
 
+use super::backoff::Backoff;
 use super::error::GroupError;
-use super::lull::Lull;
 use super::memory::{Private, region, repair_area, ring};
 use super::peer::{DEPTH, Peer};
 use super::sender::{Sender, Slots};
+use crate::clock;
 use crate::device::Device;
+use crate::error::ConnectError;
 use crate::raw::Link;
-use crate::send_recv::ConnectError;
+use crate::wait::Deadline;
 
 /// A message, lent until the group is asked for the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'g> {
-    /// Who sent it.
+    /// The member that sent it.
     pub from: Rank,
     /// How many turns of its sender came before it: its number, where its sender neither
     /// flushes nor sends nulls.
     pub turn: u64,
-    /// Its bytes. They are this member's own copy: nobody changes them any more.
+    /// Its bytes: this member's own copy, which no peer can change.
     pub bytes: &'g [u8],
 }
 
-/// One member of a group. Whoever has it drives it: it makes progress in
-/// [`poll`](Self::poll), and in no other way. [`spawn`](Self::spawn) gives it a thread.
+/// One member of a group. Its owner drives it: it makes progress in [`poll`](Self::poll), and
+/// in no other way. [`spawn`](Self::spawn) gives it a thread.
 pub struct Group {
     machine: Member,
     slots: Arc<Slots>,
@@ -42,6 +44,8 @@ pub struct Group {
     cq: CompletionQueue,
     batch: CompletionBatch,
     began: Instant,
+    /// Up to where the own ring was looked at.
+    looked: u64,
     has_ended: bool,
     /// Stays: what is below is destroyed first.
     device: Device,
@@ -55,8 +59,10 @@ impl Group {
         core: CoreConfig,
         link: Link,
     ) -> Result<Group, ConnectError> {
+        // What a member reaches by its keys is the group's memory, and no other connection's.
+        let device = &device.isolated()?;
         let rank = core.rank;
-        let began = Instant::now();
+        let began = clock::now();
         let machine = Member::new(core, 0).expect("a validated configuration");
         let own = ring(device, &core, RemoteAccess::NONE)?;
         let areas = repair_area(&core) * usize::from(core.members - 1);
@@ -72,22 +78,23 @@ impl Group {
         let peers = (0..core.members).map(peer).collect::<Result<_, _>>()?;
         Ok(Group {
             machine,
-            slots: Arc::new(Slots::new(&core, own)),
+            slots: Arc::new(Slots::new(&core, own)?),
             peers,
-            private: (0..core.members).map(|_| Private::new(&core)).collect(),
+            private: (0..core.members).map(|_| Private::new(&core)).collect::<Result<_, _>>()?,
             repair,
             cq,
             batch: CompletionBatch::new(64),
             began,
+            looked: 0,
             has_ended: false,
             device: device.clone(),
         })
     }
 
-    /// What the others have to know, to write to this member.
-    pub(super) fn card(&self) -> Result<Card, ConnectError> {
+    /// The parameters that the others need to write to this member.
+    pub(super) fn info(&self) -> Result<MemberInfo, ConnectError> {
         let config = self.machine.config();
-        let mut card = Card {
+        let mut info = MemberInfo {
             rank: config.rank,
             members: config.members,
             lid: 0,
@@ -95,21 +102,21 @@ impl Group {
             gid: [0; 16],
             contacts: [Contact::default(); MAX_MEMBERS],
         };
-        for (contact, peer) in card.contacts.iter_mut().zip(&self.peers) {
+        for (contact, peer) in info.contacts.iter_mut().zip(&self.peers) {
             let Some(peer) = peer else { continue };
             let endpoint = peer.endpoint();
-            (card.lid, card.gid, card.mtu_bytes) = (endpoint.lid, endpoint.gid, peer.mtu_bytes());
+            (info.lid, info.gid, info.mtu_bytes) = (endpoint.lid, endpoint.gid, peer.mtu_bytes());
             *contact = peer.contact(&self.device)?;
         }
-        Ok(card)
+        Ok(info)
     }
 
-    /// Joins this member to all others, by their cards in the order of ranks.
-    pub(super) fn join_all(&mut self, cards: &[Card]) -> Result<(), ConnectError> {
+    /// Joins this member to all others, by their member infos in the order of ranks.
+    pub(super) fn join_all(&mut self, infos: &[MemberInfo]) -> Result<(), ConnectError> {
         let me = self.rank().index();
-        for (peer, card) in self.peers.iter_mut().zip(cards) {
+        for (peer, info) in self.peers.iter_mut().zip(infos) {
             if let Some(peer) = peer {
-                peer.join(card, &card.contacts[me])?;
+                peer.join(info, &info.contacts[me])?;
             }
         }
         Ok(())
@@ -117,7 +124,7 @@ impl Group {
 
     /// Time begins when all are there.
     pub(super) fn begin(&mut self) {
-        self.began = Instant::now();
+        self.began = clock::now();
     }
 }
 
@@ -141,7 +148,7 @@ impl Group {
         self.machine.config()
     }
 
-    /// What sends the messages of this member.
+    /// The sender of this member's messages.
     #[must_use]
     pub fn sender(&self) -> Sender {
         Sender::new(self.slots.clone())
@@ -215,8 +222,8 @@ impl Group {
         self.take_in(now_ns);
         self.put_end();
         self.push(now_ns);
-        // What has just been accepted may wait for turns of this member: at once, for with each
-        // pass that they take, more is under way.
+        // Messages that were just accepted may wait for turns of this member: its nulls go out
+        // in this pass, because each pass of delay leaves more messages waiting.
         if self.put_nulls() {
             self.take_own(now_ns);
             self.push(now_ns);
@@ -228,22 +235,36 @@ impl Group {
     }
 
     /// As [`poll`](Self::poll), by a thread that has nothing else to do: where nothing was
-    /// done it waits, no longer than until something is to be done.
-    pub(super) fn pass(&mut self, lull: &mut Lull, deliver: impl FnMut(Message<'_>)) {
-        match self.work(deliver) {
-            true => lull.end(),
-            false => {
-                let wants = Duration::from_nanos(self.machine.wants_ns());
-                lull.wait(self.began.checked_add(wants));
-            }
+    /// done it waits, no longer than until something is to be done, or `deadline`; a member that
+    /// has a thread of its own also no longer than until a message is accepted.
+    pub(super) fn pass(
+        &mut self,
+        backoff: &mut Backoff,
+        deadline: Deadline,
+        deliver: impl FnMut(Message<'_>),
+    ) {
+        if self.work(deliver) {
+            return backoff.end();
+        }
+        let wants = Duration::from_nanos(self.machine.wants_ns());
+        let until = Deadline::at(self.began.checked_add(wants)).or_earlier(deadline);
+        if let Some(time) = backoff.pause(until) {
+            self.slots.sleep(self.looked, time);
         }
     }
 
-    /// As [`poll`](Self::poll); whether anything has happened. What has come in and is
-    /// inhibited is the beginning of a batch: whoever slept on would see its end late.
+    /// The calling thread drives the member from here on, and sleeps no longer than until a
+    /// message is accepted.
+    pub(super) fn driven_here(&self) {
+        self.slots.driven_here();
+    }
+
+    /// As [`poll`](Self::poll); whether anything has happened. Messages that have come in count,
+    /// also while their push is inhibited: they begin a batch, and a thread that slept now would
+    /// see its end late.
     pub(super) fn work(&mut self, deliver: impl FnMut(Message<'_>)) -> bool {
         let before = (self.counts().writes(), self.machine.accepted());
-        let delivered = self.poll(Instant::now(), deliver);
+        let delivered = self.poll(clock::now(), deliver);
         delivered > 0 || (self.counts().writes(), self.machine.accepted()) != before
     }
 
@@ -265,8 +286,9 @@ impl Group {
 
     /// Takes in what the own ring has, and copies all that has come.
     fn take_own(&mut self, now_ns: u64) {
-        let Group { machine, peers, private, slots, .. } = self;
-        machine.on_tail(slots.tail(), now_ns);
+        let Group { machine, peers, private, slots, looked, .. } = self;
+        *looked = slots.tail();
+        machine.on_tail(*looked, now_ns);
         while let Some(copy) = machine.next_copy() {
             let private = &mut private[copy.of.index()];
             match &peers[copy.of.index()] {
@@ -305,6 +327,7 @@ impl Group {
             }
         }
         self.give_up_broken();
+        self.slots.on_pushed(self.machine.pushed_turns());
     }
 
     /// Whether each peer can be written to once more; posts and reaps, if that helps.
@@ -322,7 +345,7 @@ impl Group {
         self.all_have_room()
     }
 
-    /// Whoever is cut off is not waited for: its device may try for long.
+    /// Does not wait for a member that is cut off: its device may retry for long.
     #[inline]
     fn all_have_room(&self) -> bool {
         let has_room = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::has_room);
@@ -357,9 +380,9 @@ impl Group {
         }
     }
 
-    /// Returns where it lies until it has been written. With more suspects the next may follow
-    /// before a suspect has this one, and devices fetch late, or again: that has a place of its
-    /// own.
+    /// Returns where the repair lies until it has been written. With more suspects the next
+    /// repair may follow before a suspect has this one, and devices fetch late, or again: so
+    /// each number of suspects has a place of its own.
     fn fill_repair(&mut self, repair: RepairHeader) -> usize {
         let at = repair_area(self.machine.config()) * (repair.suspected.len() as usize - 1);
         let mut bytes: Vec<u8> =
@@ -410,13 +433,13 @@ impl Group {
 
 /// Ending it.
 impl Group {
-    /// Ends the stream of this member, and goes on until all streams have ended and all is
-    /// delivered, but not for longer than `limit`.
+    /// Ends the stream of this member, and drives it until all streams have ended and all is
+    /// delivered, but not for longer than `limit`; a limit that the clock cannot hold is none.
     ///
     /// # Errors
     /// [`GroupError`]: the group has failed. What the survivors agree on was delivered, as
-    /// far as that was possible in `limit`. Or it has not, and the time was over:
-    /// [`GroupError::TimedOut`].
+    /// far as that was possible in `limit`. [`GroupError::TimedOut`]: the group has not failed,
+    /// and the time was over.
     pub fn finish(
         self,
         limit: Duration,
@@ -445,9 +468,9 @@ impl Group {
         limit: Duration,
         mut deliver: impl FnMut(Message<'_>),
     ) -> Result<Counts, GroupError> {
-        let (end, mut lull) = (Instant::now() + limit, Lull::default());
-        while Instant::now() < end && !self.may_go() {
-            self.pass(&mut lull, &mut deliver);
+        let (deadline, mut backoff) = (Deadline::after(limit), Backoff::default());
+        while !self.may_go() && !deadline.has_passed(clock::now()) {
+            self.pass(&mut backoff, deadline, &mut deliver);
             if early && self.machine.is_delivered(self.slots.tail()) {
                 self.machine.leave();
             }
@@ -456,21 +479,21 @@ impl Group {
         match self.error() {
             Some(error) if !has_left => Err(error),
             _ if has_left || self.is_finished() => Ok(*self.counts()),
-            _ => Err(GroupError::TimedOut),
+            _ => Err(GroupError::TimedOut { unsent: self.slots.unsent() }),
         }
     }
 
-    /// Whether the goodbye has arrived, or nobody waits for one.
+    /// Whether the goodbye has arrived, or no member waits for one.
     fn may_go(&self) -> bool {
         let is_excluded = matches!(self.machine.status(), Status::Excluded { .. });
-        // Who has gone needs nothing more.
+        // A peer that has gone needs nothing more.
         let is_idle = |rank: Rank| self.peers[rank.index()].as_ref().is_none_or(Peer::is_idle);
         let is_quiet = self.machine.reachable().iter().all(is_idle);
         is_excluded || (self.machine.has_said_goodbye() && is_quiet)
     }
 }
 
-/// Who sends, or waits, in another thread hears that nobody delivers any more.
+/// Calls that send or wait in other threads end with an error: no thread delivers any more.
 impl Drop for Group {
     fn drop(&mut self) {
         self.slots.fail(self.error().unwrap_or(GroupError::Gone));
@@ -489,7 +512,7 @@ impl fmt::Debug for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multicast::{Config, in_process};
+    use crate::multicast::{Buffer, Config, in_process};
 
     fn member() -> Group {
         let device = crate::device::soft().expect("a device");
@@ -516,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_cut_off_holds_up_nobody() {
+    fn a_member_that_is_cut_off_does_not_hold_up_the_others() {
         let mut member = member();
         let peer = member.peers[1].as_mut().expect("a peer");
         while peer.has_room() {
@@ -525,5 +548,34 @@ mod tests {
         assert!(!member.all_have_room());
         member.machine.unreachable(Rank(1));
         assert!(member.all_have_room());
+    }
+
+    /// Whether the thread that drives a member sleeps no longer than until `wake`.
+    fn is_woken(wake: impl FnOnce(&Sender)) -> bool {
+        let member = member();
+        let (slots, sender) = (member.slots.clone(), member.sender());
+        let (tell, told) = std::sync::mpsc::channel();
+        let driving = std::thread::spawn(move || {
+            member.driven_here();
+            tell.send(()).expect("a listener");
+            // For ever, as far as a test can tell.
+            member.slots.sleep(member.looked, Duration::from_secs(86_400));
+            tell.send(()).expect("a listener");
+        });
+        let limit = Duration::from_secs(60);
+        told.recv_timeout(limit).expect("it drives");
+        wake(&sender);
+        let is_woken = told.recv_timeout(limit).is_ok();
+        slots.interrupt();
+        driving.join().expect("no panic");
+        is_woken
+    }
+
+    #[test]
+    fn who_sends_or_flushes_or_ends_wakes_the_thread_that_drives() {
+        assert!(is_woken(|sender| assert!(sender.flush().is_ok())));
+        assert!(is_woken(|sender| assert!(sender.try_send(b"at once").is_ok())));
+        assert!(is_woken(|sender| assert!(sender.get_buffer(8).map(Buffer::send).is_ok())));
+        assert!(is_woken(Sender::end));
     }
 }

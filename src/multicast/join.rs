@@ -5,51 +5,71 @@
 //!     | -------- Hello --------> |   until all are there
 //!     | <--- Accept: terms ----- |   rank, and what the group is like
 //!     |   makes its queue pairs, registers its memory
-//!     | --- Ready, its card ---> |
-//!     | <------ all cards ------ |
+//!     | -- Ready, its info ----> |
+//!     | <----- all infos ------- |
 //!     |   connects its queue pairs
 //!     | ------- one byte ------> |
 //!     | <------ one byte ------- |   when all have: messages may flow
 //! ```
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use conn_core::handshake::{
     Endpoint, Frame, MAX_APPLICATION, Mtu, Options, Parameters, ProtocolId, Reason,
 };
-use conn_core::multicast::{Card, MAX_CARD_BYTES, Rank, TERMS_BYTES, Terms};
+use conn_core::multicast::{MAX_MEMBER_INFO_BYTES, MemberInfo, Rank, TERMS_BYTES, Terms};
 
-use super::config::{Config, patient};
+use super::config::Config;
 use super::error::JoinError;
 use super::group::Group;
+use crate::acceptor::{Acceptor, ConnectRequest, dial, dial_timeout};
+use crate::clock;
 use crate::device::Device;
-use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT};
-use crate::raw::Link;
-use crate::reception::{Caller, Reception, dial};
-use crate::send_recv::ConnectError;
+use crate::error::ConnectError;
+use crate::handshake::{Exchange, HandshakeError, Stream, TIME_LIMIT, Within};
 use crate::wait::Deadline;
 
 /// How long a member waits for the others to come.
 pub const GATHERING: Duration = Duration::from_secs(120);
+/// How long the set-up of a group may take from the time when all its members are there.
+pub const SET_UP: Duration = Duration::from_secs(20);
 const GO: u8 = b'G';
-/// How long a leader waits until it tries again to accept somebody.
+/// How long a leader waits until it tries again to accept a connection.
 const LITTLE: Duration = Duration::from_millis(100);
+
+/// What happens while a leader waits for the members of its group.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Gathering<'a> {
+    /// The number of other members that are there has changed.
+    There {
+        /// How many are there now.
+        came: usize,
+        /// How many the group has, besides the leader.
+        wanted: usize,
+    },
+    /// A connection was refused, or could not be accepted; the leader keeps waiting.
+    Refused {
+        /// Why; a refused client was sent the reason.
+        error: &'a ConnectError,
+    },
+}
 
 /// A member of a group that was set up over TCP.
 #[derive(Debug)]
 pub struct Joined {
     /// The member.
     pub group: Group,
-    /// What the leader's user has told all members.
+    /// The data that the leader's user has sent to all members.
     pub user: Vec<u8>,
     /// The leader's streams to the other members, by rank from 1; another member's to the
-    /// leader. They are the users' from here on; the group does not need them.
+    /// leader. They are free for the users' data; the group does not need them.
     pub streams: Vec<TcpStream>,
 }
 
-/// Who gathers a group, and is its member of rank 0.
+/// Gathers a group, and is its member of rank 0.
 ///
 /// ```
 /// use rdma_conn::multicast::{Config, Leader, join};
@@ -59,17 +79,17 @@ pub struct Joined {
 /// let (address, config) = (leader.local_addr(), Config { members: 2, ..Config::default() });
 /// let other = std::thread::spawn({
 ///     let device = device.clone();
-///     move || join(address, &device, config.link).map(|joined| joined.group.rank().0)
+///     move || join(address, &device, &config).map(|joined| joined.group.rank().0)
 /// });
 /// let joined = leader.gather(&device, &config, b"")?;
 /// assert_eq!((joined.group.rank().0, other.join().unwrap()?), (0, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Leader(Reception);
+pub struct Leader(Acceptor);
 
 impl Leader {
-    /// What a leader can tell all members besides what the group is like, in bytes.
+    /// The longest user data that a leader sends to all members, in bytes.
     pub const MAX_USER: usize = MAX_APPLICATION - TERMS_BYTES;
 
     /// Listens for members on `address`; port 0 takes a free one.
@@ -77,7 +97,7 @@ impl Leader {
     /// # Errors
     /// [`ConnectError::System`] when the address cannot be used.
     pub fn bind(address: impl ToSocketAddrs) -> Result<Leader, JoinError> {
-        Ok(Leader(Reception::bind(address, ProtocolId::MULTICAST)?))
+        Ok(Leader(Acceptor::bind(address, ProtocolId::MULTICAST)?))
     }
 
     /// The address that is listened on.
@@ -87,11 +107,11 @@ impl Leader {
     }
 
     /// Waits for the other members, no longer than [`GATHERING`], and sets the group up with
-    /// them. Whoever speaks something else is refused and does not count, nor does who has
-    /// left before all were there. `user` is told to all of them.
+    /// them. A client of another protocol is refused and not counted; members that leave before
+    /// all are there are not counted either. `user` is sent to all members.
     ///
     /// # Errors
-    /// [`JoinError`]; the members that had come are told.
+    /// [`JoinError`]; the streams of the members that had come are closed.
     ///
     /// # Panics
     /// When `user` is longer than [`MAX_USER`](Self::MAX_USER).
@@ -104,8 +124,9 @@ impl Leader {
         self.gather_within(GATHERING, device, config, user)
     }
 
-    /// [`gather`](Self::gather), but waits no longer than `within` for the others to come. They
-    /// themselves wait no longer than [`GATHERING`] for each other.
+    /// [`gather`](Self::gather), but waits no longer than `within` for the others to come; then
+    /// setting the group up takes at most [`SET_UP`]. The others themselves wait no longer than
+    /// [`GATHERING`] for each other.
     ///
     /// ```
     /// use std::time::Duration;
@@ -114,8 +135,8 @@ impl Leader {
     /// let device = rdma_conn::device::soft()?;
     /// let leader = Leader::bind("127.0.0.1:0")?;
     /// let config = Config { members: 3, ..Config::default() };
-    /// let nobody = leader.gather_within(Duration::from_millis(1), &device, &config, b"");
-    /// assert!(matches!(nobody, Err(JoinError::Missing { came: 0, wanted: 2, .. })));
+    /// let missing = leader.gather_within(Duration::from_millis(1), &device, &config, b"");
+    /// assert!(matches!(missing, Err(JoinError::Missing { came: 0, wanted: 2, .. })));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -131,24 +152,69 @@ impl Leader {
         config: &Config,
         user: &[u8],
     ) -> Result<Joined, JoinError> {
+        self.gather_observed(within, device, config, user, |event| {
+            if let Gathering::Refused { error } = event {
+                tracing::warn!(%error, "a connection was refused");
+            }
+        })
+    }
+
+    /// [`gather_within`](Self::gather_within) that tells `observe` what happens meanwhile, in place
+    /// of logging it.
+    ///
+    /// ```
+    /// use rdma_conn::multicast::{Config, GATHERING, Gathering, Leader, join};
+    ///
+    /// let device = rdma_conn::device::soft()?;
+    /// let leader = Leader::bind("127.0.0.1:0")?;
+    /// let (address, config) = (leader.local_addr(), Config { members: 2, ..Config::default() });
+    /// let other = std::thread::spawn({
+    ///     let device = device.clone();
+    ///     move || join(address, &device, &config).map(|_| ())
+    /// });
+    /// let mut there = Vec::new();
+    /// leader.gather_observed(GATHERING, &device, &config, b"", |event| {
+    ///     if let Gathering::There { came, wanted } = event {
+    ///         there.push((came, wanted));
+    ///     }
+    /// })?;
+    /// assert_eq!(there, [(1, 1)]);
+    /// other.join().unwrap()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of `gather`.
+    ///
+    /// # Panics
+    /// As `gather`.
+    pub fn gather_observed(
+        &self,
+        within: Duration,
+        device: &Device,
+        config: &Config,
+        user: &[u8],
+        observe: impl FnMut(Gathering<'_>),
+    ) -> Result<Joined, JoinError> {
         assert!(user.len() <= Self::MAX_USER, "too much to tell");
         config.validate()?;
-        let mut callers = self.callers(config.members, within)?;
-        let group = Group::new(device, config.core(Rank(0)), config.link)?;
-        let mut cards = vec![group.card()?];
-        for (rank, caller) in (1..).map(Rank).zip(&mut callers) {
-            admit(caller, config, rank, user)?;
+        let mut requests = self.requests(config.members, within, observe)?;
+        let deadline = Deadline::after(SET_UP);
+        let mut group = Group::new(device, config.core(Rank(0)), config.link)?;
+        let mut infos = vec![group.info()?];
+        for (rank, request) in (1..).map(Rank).zip(&mut requests) {
+            admit(request, config, rank, user)?;
         }
-        let mut streams: Vec<TcpStream> = callers.into_iter().map(|c| c.stream).collect();
+        let in_time = |request: ConnectRequest<TcpStream>| Within::until(request.stream, deadline);
+        let mut streams: Vec<Within<TcpStream>> = requests.into_iter().map(in_time).collect();
         for (rank, stream) in (1..).map(Rank).zip(&mut streams) {
             Exchange::new(stream, TIME_LIMIT).ready()?;
-            cards.push(read_card(stream, rank, config.members)?);
+            infos.push(read_member_info(stream, rank, config.members)?);
         }
         for stream in &mut streams {
-            cards.iter().try_for_each(|card| write_card(stream, card))?;
+            infos.iter().try_for_each(|info| write_member_info(stream, info))?;
         }
-        let mut group = group;
-        group.join_all(&cards)?;
+        group.join_all(&infos)?;
         for stream in &mut streams {
             read(stream, &mut [0])?;
         }
@@ -156,46 +222,57 @@ impl Leader {
             write(stream, &[GO])?;
         }
         group.begin();
+        let streams = streams.into_iter().map(Within::into_inner).collect();
         Ok(Joined { group, user: user.to_vec(), streams })
     }
 
-    fn callers(&self, members: u8, within: Duration) -> Result<Vec<Caller<TcpStream>>, JoinError> {
+    fn requests(
+        &self,
+        members: u8,
+        within: Duration,
+        mut observe: impl FnMut(Gathering<'_>),
+    ) -> Result<Vec<ConnectRequest<TcpStream>>, JoinError> {
         let deadline = Deadline::after(within);
-        let (mut callers, wanted) = (Vec::new(), usize::from(members) - 1);
-        while callers.len() < wanted {
+        let (mut requests, wanted) = (Vec::new(), usize::from(members) - 1);
+        while requests.len() < wanted {
+            let before = requests.len();
             match self.0.next_until(deadline) {
-                Ok(Some(caller)) => callers.push(caller),
+                Ok(Some(request)) => requests.push(request),
                 Ok(None) => {}
                 Err(e) => {
-                    tracing::warn!(error = %e, "somebody was refused");
-                    // Whoever could not be accepted, for want of descriptors say, still waits.
+                    observe(Gathering::Refused { error: &e });
+                    // A client that could not be accepted, for want of descriptors say, still
+                    // waits at the socket.
                     if matches!(e, ConnectError::System { .. }) {
-                        std::thread::sleep(LITTLE);
+                        clock::sleep(LITTLE);
                     }
                 }
             }
-            if callers.len() == wanted {
-                callers.retain(|caller| is_there(&caller.stream));
+            if requests.len() == wanted {
+                requests.retain(|request| is_there(&request.stream));
             }
-            // However many come who do not count.
-            if callers.len() < wanted && deadline.has_passed(Instant::now()) {
-                return Err(JoinError::Missing { came: callers.len(), wanted, within });
+            if requests.len() != before {
+                observe(Gathering::There { came: requests.len(), wanted });
+            }
+            // Also while clients keep coming that do not count.
+            if requests.len() < wanted && deadline.has_passed(clock::now()) {
+                return Err(JoinError::Missing { came: requests.len(), wanted, within });
             }
         }
-        Ok(callers)
+        Ok(requests)
     }
 }
 
-/// Whether a caller, who has nothing to say now, has not left.
+/// Whether a caller is still connected: one that is has nothing to send now.
 fn is_there(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let waits = looked.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
     waits && stream.set_nonblocking(false).is_ok()
 }
 
-/// Tells a caller its rank, and what the group is like.
+/// Sends a caller its rank and the terms of the group.
 fn admit(
-    caller: &mut Caller<TcpStream>,
+    request: &mut ConnectRequest<TcpStream>,
     config: &Config,
     rank: Rank,
     user: &[u8],
@@ -203,16 +280,43 @@ fn admit(
     let mut application = Terms(config.core(rank)).encode().to_vec();
     application.extend_from_slice(user);
     let accept = Frame::Accept(parameters(&application));
-    Ok(Exchange::new(&mut caller.stream, TIME_LIMIT).send(&accept)?)
+    Ok(Exchange::new(&mut request.stream, TIME_LIMIT).send(&accept)?)
 }
 
-/// Joins the group whose leader listens on `address`. Its rank, and what the group is like,
-/// the leader tells.
+/// Joins the group whose leader listens on `address`. The leader assigns the rank of this member
+/// and sets the terms of the group, within the limits of `config`
+/// ([`max_members`](Config::max_members), [`max_ring_bytes`](Config::max_ring_bytes)); of
+/// `config`, those and [`link`](Config::link) are used.
 ///
 /// # Errors
-/// [`JoinError`]; the leader is told, as far as it can be.
-pub fn join(address: impl ToSocketAddrs, device: &Device, link: Link) -> Result<Joined, JoinError> {
-    let mut stream = dial(address)?;
+/// [`JoinError`]; where the handshake fails, the leader is sent the reason if that is possible.
+pub fn join(
+    address: impl ToSocketAddrs,
+    device: &Device,
+    config: &Config,
+) -> Result<Joined, JoinError> {
+    join_over(Within::until(dial(address)?, Deadline::NEVER), device, config)
+}
+
+/// As [`join()`], for at most `timeout` in all, the wait for the other members included. (Looking
+/// up a name in place of an address takes its own time.)
+///
+/// # Errors
+/// As [`join()`]; [`ConnectError::is_timeout`] tells that the time was over.
+pub fn join_timeout(
+    address: impl ToSocketAddrs,
+    device: &Device,
+    config: &Config,
+    timeout: Duration,
+) -> Result<Joined, JoinError> {
+    join_over(dial_timeout(address, timeout)?, device, config)
+}
+
+fn join_over(
+    mut stream: Within<TcpStream>,
+    device: &Device,
+    config: &Config,
+) -> Result<Joined, JoinError> {
     let mut exchange = Exchange::new(&mut stream, TIME_LIMIT);
     exchange.send(&Frame::Hello(parameters(b"")))?;
     exchange.limit(GATHERING);
@@ -220,21 +324,22 @@ pub fn join(address: impl ToSocketAddrs, device: &Device, link: Link) -> Result<
         Frame::Accept(told) => terms(told.application),
         _ => Err(HandshakeError::OutOfOrder { expected: "Accept" }),
     })?;
-    let Terms(config) = terms;
-    let fits = patient(link, Duration::from_nanos(config.suspect_ns));
-    fits.inspect_err(|e| exchange.refuse(Reason::INTERNAL, &e.to_string()))?;
-    let group = Group::new(device, config, link);
+    let Terms(asked) = terms;
+    let admitted = config.admit(&asked);
+    admitted.inspect_err(|e| exchange.refuse(Reason::PARAMETERS, &e.to_string()))?;
+    let group = Group::new(device, asked, config.link);
     let mut group = group.inspect_err(|e| exchange.refuse(Reason::INTERNAL, &e.to_string()))?;
     exchange.limit(TIME_LIMIT);
     exchange.send(&Frame::Ready)?;
-    write_card(&mut stream, &group.card()?)?;
-    let members = (0..config.members).map(Rank);
-    let cards = members.map(|rank| read_card(&mut stream, rank, config.members));
-    group.join_all(&cards.collect::<Result<Vec<_>, _>>()?)?;
+    let mut stream = Within::new(stream, SET_UP);
+    write_member_info(&mut stream, &group.info()?)?;
+    let members = (0..asked.members).map(Rank);
+    let infos = members.map(|rank| read_member_info(&mut stream, rank, asked.members));
+    group.join_all(&infos.collect::<Result<Vec<_>, _>>()?)?;
     write(&mut stream, &[GO])?;
     read(&mut stream, &mut [0])?;
     group.begin();
-    Ok(Joined { group, user, streams: vec![stream] })
+    Ok(Joined { group, user, streams: vec![stream.into_inner().into_inner()] })
 }
 
 fn terms(application: &[u8]) -> Result<(Terms, Vec<u8>), HandshakeError> {
@@ -245,14 +350,15 @@ fn terms(application: &[u8]) -> Result<(Terms, Vec<u8>), HandshakeError> {
     Ok((terms, user.to_vec()))
 }
 
-/// A frame says more of a queue pair than is known when it is sent; the cards do.
+/// A frame describes a queue pair, which is not known when it is sent: the fields are 0, and
+/// the member infos describe the queue pairs.
 fn parameters(application: &[u8]) -> Parameters<'_> {
-    let nobody = Endpoint { qp_num: 0, psn: 0, recv_window: 0, max_message: 0 };
+    let unknown = Endpoint { qp_num: 0, psn: 0, recv_depth: 0, max_message: 0 };
     Parameters {
         protocol: ProtocolId::MULTICAST,
         options: Options::NONE,
-        initiator_to_acceptor: Some(nobody),
-        acceptor_to_initiator: Some(nobody),
+        initiator_to_acceptor: Some(unknown),
+        acceptor_to_initiator: Some(unknown),
         lid: 0,
         gid: [0; 16],
         mtu: Mtu::B256,
@@ -260,42 +366,39 @@ fn parameters(application: &[u8]) -> Parameters<'_> {
     }
 }
 
-fn write_card(stream: &mut TcpStream, card: &Card) -> Result<(), JoinError> {
-    let mut bytes = [0; MAX_CARD_BYTES];
-    let len = card.encode(&mut bytes);
+fn write_member_info(stream: &mut impl Stream, info: &MemberInfo) -> Result<(), JoinError> {
+    let mut bytes = [0; MAX_MEMBER_INFO_BYTES];
+    let len = info.encode(&mut bytes);
     write(stream, &bytes[..len])
 }
 
-fn read_card(stream: &mut TcpStream, rank: Rank, members: u8) -> Result<Card, JoinError> {
-    let mut bytes = [0; MAX_CARD_BYTES];
-    let bytes = &mut bytes[..Card::bytes(members)];
+fn read_member_info(
+    stream: &mut impl Stream,
+    rank: Rank,
+    members: u8,
+) -> Result<MemberInfo, JoinError> {
+    let mut bytes = [0; MAX_MEMBER_INFO_BYTES];
+    let bytes = &mut bytes[..MemberInfo::bytes(members)];
     read(stream, bytes)?;
-    let card = Card::decode(bytes, rank, members);
-    Ok(card.map_err(|e| HandshakeError::Unfit(format!("the card of {rank}: {e}")))?)
+    let info = MemberInfo::decode(bytes, rank, members);
+    Ok(info.map_err(|e| HandshakeError::Unfit(format!("the member info of {rank}: {e}")))?)
 }
 
-fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), JoinError> {
-    let written = stream.set_timeout(TIME_LIMIT).and_then(|()| stream.write_all(bytes));
-    Ok(written.map_err(HandshakeError::Stream)?)
+fn write(stream: &mut impl Stream, bytes: &[u8]) -> Result<(), JoinError> {
+    Ok(stream.write_all(bytes).map_err(late)?)
 }
 
-/// Reads all of it. Whoever waits for a slow member waits no longer than it may take.
-fn read(stream: &mut TcpStream, mut bytes: &mut [u8]) -> Result<(), JoinError> {
-    let end = Instant::now() + 2 * TIME_LIMIT;
-    while !bytes.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(HandshakeError::TimedOut(2 * TIME_LIMIT).into());
-        }
-        let got = stream.set_timeout(left).and_then(|()| match stream.read(bytes) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            other => other,
-        });
-        bytes = &mut bytes[got.map_err(HandshakeError::Stream)?..];
+/// Reads all of it.
+fn read(stream: &mut impl Stream, bytes: &mut [u8]) -> Result<(), JoinError> {
+    Ok(stream.read_exact(bytes).map_err(late)?)
+}
+
+/// What a stream that ends in time says.
+fn late(error: io::Error) -> HandshakeError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandshakeError::TimedOut(SET_UP),
+        _ => HandshakeError::Stream(error),
     }
-    Ok(())
 }
 
 impl From<HandshakeError> for JoinError {

@@ -1,14 +1,15 @@
-//! Whose memory is where.
+//! The memory of a member.
 //!
-//! Of each peer two regions that the peer writes, and nobody else is told the keys of: its
-//! row with its repair area, and its slot ring. Of this member the own ring, which peers cannot reach.
-//! And private memory for each sender, where what arrived is looked at.
+//! For each peer two regions that the peer writes, whose keys no other peer gets: its row with
+//! its repair area, and its slot ring. For this member the own ring, which peers cannot reach.
+//! And private memory for each sender, where the arrived copies are checked.
 
 use conn_core::multicast::{Config, CopyIn, ROW_WORDS, RepairCopy, RepairHeader, Span};
 use verbs_safe::{Backing, Mapping, Mirrored, RemoteAccess, SharedRegion, SharedRegionConfig};
 
+use crate::allocate::zeroed;
 use crate::device::Device;
-use crate::send_recv::ConnectError;
+use crate::error::ConnectError;
 
 /// Where things are in the region beside the ring that a peer writes.
 #[derive(Debug, Clone, Copy)]
@@ -79,10 +80,10 @@ pub(super) struct Private {
 }
 
 impl Private {
-    pub(super) fn new(config: &Config) -> Private {
+    pub(super) fn new(config: &Config) -> Result<Private, ConnectError> {
         let capacity = config.capacity as usize;
-        let bytes = vec![0; capacity + 8 + config.max_message as usize].into_boxed_slice();
-        Private { bytes, capacity }
+        let bytes = capacity + 8 + config.max_message as usize;
+        Ok(Private { bytes: zeroed("memory for a copy of a slot ring", bytes)?, capacity })
     }
 
     /// Copies what a region has at `at` to `span`.

@@ -1,6 +1,6 @@
 //! The way to one peer.
 
-use conn_core::multicast::{Card, Config, Contact, Place};
+use conn_core::multicast::{Config, Contact, MemberInfo, Place};
 use verbs_safe::{
     CompletionQueue, Endpoint, QueueId, QueuePairConfig, RegionId, RemoteAccess, RemoteSpan,
     SendFlags, SendOp, SharedRegion, StageError,
@@ -8,8 +8,8 @@ use verbs_safe::{
 
 use super::memory::{Layout, region};
 use crate::device::Device;
+use crate::error::ConnectError;
 use crate::raw::{Link, RawEnd};
-use crate::send_recv::ConnectError;
 
 /// Requests that can be under way to one peer.
 pub(super) const DEPTH: u32 = 256;
@@ -84,11 +84,15 @@ impl Peer {
         Ok(Contact { qp_num, psn, rows, slots })
     }
 
-    /// Joins the queue pair to the peer's, as its card has it.
-    pub(super) fn join(&mut self, card: &Card, contact: &Contact) -> Result<(), ConnectError> {
+    /// Joins the queue pair to the one that the peer's member info describes.
+    pub(super) fn join(
+        &mut self,
+        info: &MemberInfo,
+        contact: &Contact,
+    ) -> Result<(), ConnectError> {
         let Contact { qp_num, psn, rows, slots } = *contact;
-        let endpoint = Endpoint { qp_num, psn, lid: card.lid, gid: card.gid };
-        self.end.join(&endpoint, card.mtu_bytes)?;
+        let endpoint = Endpoint { qp_num, psn, lid: info.lid, gid: info.gid };
+        self.end.join(&endpoint, info.mtu_bytes)?;
         let span = |place: Place| RemoteSpan { addr: place.addr, rkey: place.rkey, len: place.len };
         self.remote = Some((span(rows), span(slots)));
         Ok(())
@@ -105,14 +109,14 @@ impl Peer {
         self.is_broken || queue.staged_total() - queue.retired_total() < u64::from(DEPTH)
     }
 
-    /// Whether all that was posted has completed, as far as that is told.
+    /// Whether all that was posted has completed, as far as completions show.
     pub(super) fn is_idle(&self) -> bool {
         let queue = &self.end.queues.send;
         self.is_broken || queue.staged_total() == queue.retired_total()
     }
 
-    /// A word of the peer's row. What a word tells of was written before it, by writes of the
-    /// same queue pair.
+    /// A word of the peer's row. The data that a counter covers were written before it, by
+    /// writes of the same queue pair.
     #[inline]
     pub(super) fn row_word(&self, word: u8) -> u64 {
         let word = self.rows.observe_arrival(usize::from(word) * 8);
@@ -213,8 +217,8 @@ impl Peer {
     }
 }
 
-/// A part of a peer's memory. What the peer has told of it need not be so: its device
-/// judges.
+/// A part of a peer's memory. The peer may have described it wrongly: its device checks the
+/// access.
 #[inline]
 fn part(span: RemoteSpan, offset: usize, len: u32) -> RemoteSpan {
     RemoteSpan { addr: span.addr.wrapping_add(offset as u64), len: len.into(), ..span }

@@ -3,18 +3,25 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
 
 use conn_core::multicast::{Config, Record, SendWindow, header};
+use conn_core::park_flag::ParkFlag;
 use conn_core::ring::free::RecordSlot;
 use conn_core::ring::shared::{Senders, SharedGrant};
 use conn_core::ring::{Geometry, ReserveError};
 use verbs_safe::SharedRegion;
 
+use super::backoff::Backoff;
 use super::error::{GroupError, SendError};
-use super::lull::Lull;
 use super::memory::around;
+use crate::allocate::filled;
+use crate::clock;
+use crate::error::ConnectError;
+use crate::wait::Deadline;
 
-/// What the senders of a member share with whoever drives it.
+/// What the senders of a member share with the thread that drives it.
 pub(super) struct Slots {
     config: Config,
     ring: Senders<Box<[RecordSlot]>>,
@@ -23,7 +30,12 @@ pub(super) struct Slots {
     tail: AtomicU64,
     /// Up to where records have been delivered, and turns.
     delivered: AtomicU64,
+    /// Turns that were pushed.
+    pushed: AtomicU64,
     error: OnceLock<GroupError>,
+    /// The thread that drives the member, where it has one of its own.
+    thread: OnceLock<Thread>,
+    park_flag: ParkFlag,
     region: SharedRegion,
 }
 
@@ -38,20 +50,23 @@ pub struct Sender {
 }
 
 impl Slots {
-    pub(super) fn new(config: &Config, region: SharedRegion) -> Slots {
+    pub(super) fn new(config: &Config, region: SharedRegion) -> Result<Slots, ConnectError> {
         let geometry = Geometry::mirrored(config.capacity, config.max_message);
         let geometry = geometry.expect("the ring holds a window of the longest messages");
         let places = (config.window as usize + 8).next_power_of_two();
-        let storage = (0..places).map(|_| RecordSlot::new()).collect();
-        Slots {
+        let storage = filled("memory for a window of messages", places, RecordSlot::new)?;
+        Ok(Slots {
             config: *config,
             ring: Senders::new(geometry, storage).expect("a power of two"),
             window: SendWindow::new(config.window),
             tail: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            pushed: AtomicU64::new(0),
             error: OnceLock::new(),
+            thread: OnceLock::new(),
+            park_flag: ParkFlag::new(),
             region,
-        }
+        })
     }
 
     pub(super) fn region(&self) -> &SharedRegion {
@@ -73,13 +88,61 @@ impl Slots {
         }
         self.ring.on_head(position).expect("what was delivered was written before");
         self.window.raise(turn + u64::from(self.config.window));
-        // Release: whoever waits for this sees what was done on delivery.
+        // Release: a thread that waits for this sees what was done on delivery.
         self.delivered.store(position, Ordering::Release);
+    }
+
+    /// So many turns were pushed.
+    #[inline]
+    pub(super) fn on_pushed(&self, turns: u64) {
+        // Relaxed: it is a figure for reports, and guards nothing.
+        if self.pushed.load(Ordering::Relaxed) != turns {
+            self.pushed.store(turns, Ordering::Relaxed);
+        }
+    }
+
+    /// Messages that were accepted and not pushed. (Messages that are being filled, and nulls,
+    /// count as well.)
+    pub(super) fn unsent(&self) -> u64 {
+        self.window.taken().saturating_sub(self.pushed.load(Ordering::Relaxed))
     }
 
     /// No more messages: the reason.
     pub(super) fn fail(&self, error: GroupError) {
         self.error.get_or_init(|| error);
+    }
+
+    /// This thread drives the member from here on: a thread that publishes a record wakes it.
+    pub(super) fn driven_here(&self) {
+        self.thread.get_or_init(std::thread::current);
+    }
+
+    /// Sleeps for `time`, or until a record lies behind `tail`. By the thread that drives the
+    /// member.
+    pub(super) fn sleep(&self, tail: u64, time: Duration) {
+        if self.thread.get().is_none() {
+            return clock::sleep(time);
+        }
+        self.park_flag.announce();
+        if self.tail() == tail {
+            std::thread::park_timeout(time);
+        }
+        self.park_flag.retract();
+    }
+
+    /// A record was published: the thread that drives the member may sleep.
+    #[inline]
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get()
+            && self.park_flag.should_wake()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Ends a sleep of the thread that drives the member, also one that it is about to begin.
+    pub(super) fn interrupt(&self) {
+        self.thread.get().into_iter().for_each(Thread::unpark);
     }
 
     #[inline]
@@ -124,6 +187,7 @@ impl Slots {
         stored.expect("headers lie within the ring");
         // Release: the record is there before it is counted.
         self.ring.publish(grant, |tail| self.tail.store(tail, Ordering::Release));
+        self.wake();
         Ticket(position + record.bytes())
     }
 
@@ -138,8 +202,8 @@ impl Slots {
         copied.expect("the grant is inside");
     }
 
-    /// Ends the stream, when all messages that have begun lie in it; whether it has been. By
-    /// whoever drives the member.
+    /// Ends the stream, when all messages that have begun lie in it; returns whether it has
+    /// ended. Called by the thread that drives the member.
     pub(super) fn put_end(&self, turns: u64) -> bool {
         let sends = self.config.senders.contains(self.config.rank);
         let is_complete = sends && self.window.closed_at() == Some(turns);
@@ -147,7 +211,7 @@ impl Slots {
         grant.map(|grant| self.publish(grant, Record::End)).is_some()
     }
 
-    /// Nulls, by whoever drives the member.
+    /// Puts nulls into the stream. Called by the thread that drives the member.
     pub(super) fn put_nulls(&self, count: u32) {
         let record = Record::Nulls(count);
         if let Ok(grant) = self.reserve(record) {
@@ -161,8 +225,21 @@ impl Sender {
         Sender { slots }
     }
 
+    /// Ends a sleep of the thread that drives the member.
+    pub(super) fn interrupt(&self) {
+        self.slots.interrupt();
+    }
+
+    /// Messages that were accepted and not pushed.
+    pub(super) fn unsent(&self) -> u64 {
+        self.slots.unsent()
+    }
+
     /// Sends a message, if the window has room now. It goes out with the next
-    /// [`poll`](super::Group::poll) of whoever drives the group.
+    /// [`poll`](super::Group::poll) of the thread that drives the group; the thread of a
+    /// [spawned](super::Group::spawn) member is woken, and takes it at once. No further call to
+    /// the sender is needed: a push that the [`Policy`](super::Policy) inhibits goes at the
+    /// deadline.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent. [`SendError::WindowFull`] passes.
@@ -180,7 +257,23 @@ impl Sender {
     /// # Errors
     /// [`SendError`], but [`WindowFull`](SendError::WindowFull); nothing was sent.
     pub fn send(&self, message: &[u8]) -> Result<Ticket, SendError> {
-        self.patiently(|| self.try_send(message))
+        self.send_until(message, Deadline::NEVER)
+    }
+
+    /// As [`send`](Self::send), for at most `timeout`: for groups that no other thread drives as
+    /// well.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`]; the message was then not accepted.
+    pub fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<Ticket, SendError> {
+        self.send_until(message, Deadline::after(timeout))
+    }
+
+    fn send_until(&self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
+        self.patiently(deadline, || match self.try_send(message) {
+            Err(SendError::WindowFull) => None,
+            done => Some(done),
+        })
     }
 
     /// A buffer of `len` bytes in the slot ring, to be filled in place: nothing is copied
@@ -196,7 +289,9 @@ impl Sender {
     }
 
     /// Sends all that is under way at once, with a multicast of its own that all receivers
-    /// acknowledge at once: nothing waits for a deadline.
+    /// acknowledge at once: nothing waits for a deadline. The thread of a
+    /// [spawned](super::Group::spawn) member is woken and sends it; any other group sends it in its
+    /// next [`poll`](super::Group::poll).
     ///
     /// # Errors
     /// As [`try_send`](Self::try_send).
@@ -213,10 +308,11 @@ impl Sender {
     /// A message that another thread is filling goes before the end.
     pub fn end(&self) {
         self.slots.window.close();
+        self.slots.interrupt();
     }
 
-    /// Whether the message has been delivered at this member: it is stable, and every
-    /// survivor of whatever happens has it.
+    /// Whether the message has been delivered at this member: it is stable, and every member
+    /// that survives later failures delivers it, too.
     #[inline]
     #[must_use]
     pub fn is_delivered(&self, ticket: Ticket) -> bool {
@@ -228,28 +324,47 @@ impl Sender {
     /// drives the group.
     ///
     /// # Errors
-    /// [`SendError::Group`]: the group has failed, or its member has gone. Whether the message
-    /// is among those that are delivered in the end, the deliveries tell.
+    /// [`SendError::Group`]: the group has failed, or its member has gone. The message may
+    /// still have been delivered: the deliveries show that.
     pub fn wait(&self, ticket: Ticket) -> Result<(), SendError> {
-        self.patiently(|| {
+        self.wait_until(ticket, Deadline::NEVER)
+    }
+
+    /// As [`wait`](Self::wait), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`], with the number of messages that were not pushed.
+    pub fn wait_timeout(&self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
+        self.wait_until(ticket, Deadline::after(timeout))
+    }
+
+    fn wait_until(&self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        self.patiently(deadline, || {
             let error = self.slots.error.get().copied();
-            // What was delivered before it ended is seen after the error is.
+            // The error is loaded first: deliveries from before the end are then visible.
             match (self.is_delivered(ticket), error) {
-                (true, _) => Ok(()),
-                (false, None) => Err(SendError::WindowFull),
-                (false, Some(error)) => Err(error.into()),
+                (true, _) => Some(Ok(())),
+                (false, None) => None,
+                (false, Some(error)) => Some(Err(error.into())),
             }
         })
     }
 
-    /// Tries until it is not the window.
-    fn patiently<T>(&self, mut what: impl FnMut() -> Result<T, SendError>) -> Result<T, SendError> {
-        let mut lull = Lull::default();
+    /// Tries until there is a result, or the time is over.
+    fn patiently<T>(
+        &self,
+        deadline: Deadline,
+        mut what: impl FnMut() -> Option<Result<T, SendError>>,
+    ) -> Result<T, SendError> {
+        let mut backoff = Backoff::default();
         loop {
-            match what() {
-                Err(SendError::WindowFull) => lull.wait(None),
-                other => return other,
+            if let Some(done) = what() {
+                return done;
             }
+            if deadline.has_passed(clock::now()) {
+                return Err(SendError::TimedOut { unsent: self.slots.unsent() });
+            }
+            backoff.wait(deadline);
         }
     }
 }

@@ -2,33 +2,43 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use conn_core::multicast::Counts;
 
+use super::backoff::Backoff;
 use super::error::GroupError;
 use super::group::{Group, Message};
-use super::lull::Lull;
 use super::sender::Sender;
+use crate::wait::Deadline;
 
-/// A member that a thread drives. Dropping it makes the member leave.
+/// How long a member that leaves, or whose group is finished, waits for its goodbye to arrive.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A member that a thread drives. Dropping it makes the member leave, and waits for that: about a
+/// second at most, and for the delivery that is under way.
 #[derive(Debug)]
 pub struct Running {
     sender: Sender,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Ended>>,
+    /// The group's result, sent when the thread is about to end.
+    ended: Receiver<Outcome>,
+    thread: Option<JoinHandle<()>>,
 }
 
-type Ended = Result<Counts, GroupError>;
+type Outcome = Result<Counts, GroupError>;
 
 impl Group {
     /// Gives the member a thread that drives it, and hands every message to `deliver`.
     ///
-    /// The thread looks all the time while there is traffic. When nothing comes for 50 µs it
-    /// sleeps, for a millisecond at most: what comes then is seen so much later. A deadline ends
-    /// the sleep, later by what the system adds to one (Linux: 50 µs, unless told otherwise). Who
-    /// needs it at once drives the member with [`poll`](Self::poll).
+    /// Sending a message, or flushing, wakes the thread: it takes the message in at once, and
+    /// pushes it as the policy says. Writes of the other members wake no thread: this one polls
+    /// while there is traffic; when nothing comes for 50 µs it sleeps, for a millisecond at most,
+    /// and sees writes that come meanwhile only then. A deadline ends the sleep, later by the
+    /// timer slack of the system (Linux: 50 µs by default). A program that needs the other
+    /// members' messages at once drives the member with [`poll`](Self::poll).
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -37,30 +47,34 @@ impl Group {
         deliver: impl FnMut(Message<'_>) + Send + 'static,
     ) -> std::io::Result<Running> {
         let (sender, stop) = (self.sender(), Arc::new(AtomicBool::new(false)));
-        let stopped = stop.clone();
+        let (stopped, (tell, ended)) = (stop.clone(), sync_channel(1));
         let thread = std::thread::Builder::new().name(format!("multicast {}", self.rank().0));
-        let thread = thread.spawn(move || drive(self, &stopped, deliver))?;
-        Ok(Running { sender, stop, thread: Some(thread) })
+        let thread = thread.spawn(move || {
+            self.driven_here();
+            // It fails when no caller waits for the result: that is no error.
+            let _ = tell.send(drive(self, &stopped, deliver));
+        })?;
+        Ok(Running { sender, stop, ended, thread: Some(thread) })
     }
 }
 
-fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> Ended {
-    let mut lull = Lull::default();
-    // Relaxed: nothing else is told by it.
+fn drive(mut group: Group, stop: &AtomicBool, mut deliver: impl FnMut(Message<'_>)) -> Outcome {
+    let mut backoff = Backoff::default();
+    // Relaxed: it publishes nothing else.
     while !stop.load(Ordering::Relaxed) && !group.is_finished() {
-        group.pass(&mut lull, &mut deliver);
+        group.pass(&mut backoff, Deadline::NEVER, &mut deliver);
         if matches!(group.error(), Some(GroupError::Excluded { .. })) {
             break;
         }
     }
     match group.is_finished() {
-        true => group.finish(Duration::from_secs(1), deliver),
-        false => group.leave(Duration::from_secs(1), deliver),
+        true => group.finish(GOODBYE, deliver),
+        false => group.leave(GOODBYE, deliver),
     }
 }
 
 impl Running {
-    /// What sends the messages of this member.
+    /// The sender of this member's messages.
     #[must_use]
     pub fn sender(&self) -> &Sender {
         &self.sender
@@ -72,29 +86,62 @@ impl Running {
     ///
     /// # Errors
     /// [`GroupError`]: the group has failed, and what the survivors agree on was delivered.
-    pub fn finish(mut self) -> Ended {
-        self.sender.end();
-        self.join()
+    pub fn finish(self) -> Result<Counts, GroupError> {
+        self.finish_timeout(Duration::MAX)
     }
 
-    /// Leaves while others may still be sending.
+    /// As [`finish`](Self::finish), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`GroupError::TimedOut`]: the member then leaves, and this does not wait for that.
+    pub fn finish_timeout(mut self, timeout: Duration) -> Result<Counts, GroupError> {
+        self.sender.end();
+        self.join(timeout)
+    }
+
+    /// Leaves while others may still be sending. That takes about a second at most, and as long as
+    /// the delivery that is under way.
     ///
     /// # Errors
     /// As [`finish`](Self::finish).
-    pub fn leave(mut self) -> Ended {
-        self.stop.store(true, Ordering::Relaxed);
-        self.join()
+    pub fn leave(self) -> Result<Counts, GroupError> {
+        self.leave_timeout(Duration::MAX)
     }
 
-    fn join(&mut self) -> Ended {
-        let thread = self.thread.take().expect("it is joined once");
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    /// As [`leave`](Self::leave), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`GroupError::TimedOut`]: the member still leaves, and this does not wait for that.
+    pub fn leave_timeout(mut self, timeout: Duration) -> Result<Counts, GroupError> {
+        self.stop();
+        self.join(timeout)
+    }
+
+    fn stop(&self) {
+        // Relaxed: it publishes nothing else.
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender.interrupt();
+    }
+
+    fn join(&mut self, timeout: Duration) -> Outcome {
+        match self.ended.recv_timeout(timeout) {
+            Ok(ended) => ended,
+            Err(RecvTimeoutError::Timeout) => {
+                self.stop();
+                self.thread = None; // it ends by itself
+                Err(GroupError::TimedOut { unsent: self.sender.unsent() })
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let thread = self.thread.take().expect("it is joined once");
+                std::panic::resume_unwind(thread.join().expect_err("a panic"))
+            }
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

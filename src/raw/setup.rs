@@ -5,10 +5,10 @@ use conn_core::raw::{Memory, Transport};
 use verbs_safe::{Endpoint, PeerId, RemoteSpan};
 
 use super::{Offer, RawEnd, RawPeer};
+use crate::error::ConnectError;
 use crate::handshake::{Exchange, HandshakeError, READY_LIMIT, Stream, TIME_LIMIT};
-use crate::send_recv::ConnectError;
 
-/// What one end says in its Hello or Accept, owned: the stream's buffer is not.
+/// The contents of a Hello or Accept; owned, because the stream's buffer is not.
 #[derive(Debug, Clone)]
 struct Said {
     peer: RawPeer,
@@ -17,8 +17,7 @@ struct Said {
     mtu_bytes: u32,
 }
 
-/// Whoever wants to join a queue pair of its own to one of ours, and waits for the
-/// answer.
+/// An initiator that wants to join its queue pair to one of ours, and waits for the answer.
 #[derive(Debug)]
 pub struct Incoming<'s, S: Stream> {
     stream: &'s mut S,
@@ -26,12 +25,12 @@ pub struct Incoming<'s, S: Stream> {
 }
 
 impl RawEnd {
-    /// Joins the queue pair to that of the peer at the other end of `stream`, who
-    /// [accepts](Incoming::accept). It may be sent to when this returns: the peer has
-    /// posted what it wanted to post before.
+    /// Joins the queue pair to that of the peer at the other end of `stream`, which
+    /// [accepts](Incoming::accept). The caller may send when this returns: the peer has
+    /// posted its first receives before.
     ///
     /// # Errors
-    /// [`ConnectError`]; the peer is told. A queue pair for datagrams can be joined to
+    /// [`ConnectError`]; the peer is sent the reason. A queue pair for datagrams can be joined to
     /// others, any other queue pair is of no further use.
     pub fn connect<S: Stream>(
         &mut self,
@@ -53,7 +52,7 @@ impl RawEnd {
         Ok(RawPeer { id, ..said.peer })
     }
 
-    /// What this end says.
+    /// The parameters for the peer.
     fn parameters<'b>(
         &self,
         offer: &Offer<'_>,
@@ -66,7 +65,7 @@ impl RawEnd {
         let end = handshake::Endpoint {
             qp_num: self.queues.control.qp_num(),
             psn: self.psn,
-            recv_window: self.recv_slots,
+            recv_depth: self.recv_slots,
             max_message: self.recv_slot_bytes,
         };
         Ok(Parameters {
@@ -92,8 +91,8 @@ impl RawEnd {
         }
     }
 
-    /// Forgets a peer whose handshake has failed after it was joined: whoever serves many
-    /// with one queue pair keeps nothing of those who vanish.
+    /// Forgets a peer whose handshake has failed after it was joined: a queue pair that serves
+    /// many peers keeps nothing of the ones that vanish.
     fn part_from(&mut self, peer: Option<PeerId>) {
         if let Some(id) = peer {
             self.queues.send.remove_peer(id);
@@ -102,11 +101,11 @@ impl RawEnd {
 }
 
 impl<'s, S: Stream> Incoming<'s, S> {
-    /// Reads the Hello of whoever is at the other end of `stream`.
+    /// Reads the Hello of the initiator at the other end of `stream`.
     ///
     /// # Errors
     /// [`ConnectError::Handshake`] when it speaks another protocol or version, or
-    /// something else, or too slowly. It is told so.
+    /// something else, or too slowly. It is sent the reason.
     pub fn greet(stream: &'s mut S) -> Result<Incoming<'s, S>, ConnectError> {
         let mut exchange = Exchange::new(stream, READY_LIMIT);
         let said = exchange.receive(|frame| match frame {
@@ -131,10 +130,10 @@ impl<'s, S: Stream> Incoming<'s, S> {
 
     /// Joins `end` to it: one end to one peer, but one for datagrams to any number of
     /// them. What `end` wants to receive at once must be posted before:
-    /// the peer may send as soon as it hears of this.
+    /// the peer may send as soon as it gets the answer.
     ///
     /// # Errors
-    /// [`ConnectError`]; the peer is told. A queue pair for datagrams can be joined to
+    /// [`ConnectError`]; the peer is sent the reason. A queue pair for datagrams can be joined to
     /// others, any other queue pair is of no further use.
     pub fn accept(self, end: &mut RawEnd, offer: &Offer<'_>) -> Result<RawPeer, ConnectError> {
         let mut exchange = Exchange::new(self.stream, TIME_LIMIT);
@@ -172,7 +171,7 @@ impl Said {
         let peer = RawPeer {
             endpoint: Endpoint { qp_num: end.qp_num, psn: end.psn, lid, gid },
             memory: offer.memory.map(span),
-            recv_slots: end.recv_window,
+            recv_slots: end.recv_depth,
             recv_slot_bytes: end.max_message,
             id: None,
             user: offer.user.to_vec(),

@@ -1,14 +1,14 @@
 //! Registered memory of a ring connection: rings and control blocks.
 
 use conn_core::ring::Geometry;
-use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT};
+use conn_core::ring::offer::{CONTROL_BYTES, Place, TAIL_AT, WAKE_AT};
 use verbs_safe::{
     Backing, Mapping, Mirrored, ProtectionDomain, RemoteAccess, RemoteSpan, SharedRegion,
     SharedRegionConfig,
 };
 
+use crate::checked;
 use crate::device::{Device, DeviceError};
-use crate::sealed;
 
 /// A protection domain for one half alone: whatever a peer learns or guesses, it reaches
 /// no memory of another connection through the queue pairs of its own.
@@ -69,13 +69,20 @@ impl ControlBlock {
     /// them is there. `None` while it is writing them.
     #[inline]
     pub(crate) fn observe<const N: usize>(&self, at: u64) -> Option<[u64; N]> {
-        sealed::observe(&self.0, at as usize)
+        checked::observe(&self.0, at as usize)
     }
 
     /// The word of the tail, which is news only when it differs from the last one.
     #[inline]
     pub(crate) fn tail_word(&self) -> u64 {
         u64::from_le(self.0.observe_arrival(TAIL_AT as usize).unwrap_or_default())
+    }
+
+    /// The word of the receiver's request to be woken, which is news only when it differs from
+    /// the last one.
+    #[inline]
+    pub(crate) fn wake_word(&self) -> u64 {
+        u64::from_le(self.0.observe_arrival(WAKE_AT as usize).unwrap_or_default())
     }
 
     /// The line of the tail.
@@ -88,7 +95,7 @@ impl ControlBlock {
     /// Stores the tail, for a peer that reads it: all that was stored before it is there.
     #[inline]
     pub(crate) fn publish_tail(&self, word: u64) {
-        let stored = sealed::publish(&self.0, TAIL_AT as usize, word);
+        let stored = checked::publish(&self.0, TAIL_AT as usize, word);
         debug_assert!(stored.is_ok(), "the words of a control block lie inside");
     }
 }

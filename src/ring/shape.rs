@@ -2,7 +2,7 @@
 
 use conn_core::ring::{Geometry, GeometryError};
 
-use crate::send_recv::ConfigError;
+use crate::error::ConfigError;
 
 /// How a ring lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

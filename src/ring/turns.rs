@@ -1,6 +1,5 @@
-//! Whose turn it is, of many peers of one receiver: round robin among those that have had
-//! something lately. Those that have not rest, for longer and longer, and cost nothing
-//! meanwhile.
+//! The turns of the many peers of one receiver: round robin among the ones that had messages
+//! lately. The others rest, for longer and longer, and cost nothing meanwhile.
 
 /// The turns of the places of a receiver.
 #[derive(Debug, Default)]
@@ -11,9 +10,9 @@ pub(crate) struct Turns {
     at: usize,
     resting: Vec<Resting>,
     round: u64,
-    /// When the first of those that rest is looked at again; `u64::MAX` if none rests.
+    /// The round in which the first resting place is looked at again; `u64::MAX` if none rests.
     next_wake: u64,
-    /// Rounds that one rests, at most.
+    /// Rounds that a place rests, at most.
     most: u32,
 }
 
@@ -24,7 +23,7 @@ struct Resting {
 }
 
 impl Turns {
-    /// Nobody's; a place rests for `most` rounds, at most.
+    /// No places yet; each rests for `most` rounds, at most.
     pub(crate) fn new(most: u32) -> Turns {
         Turns { most, next_wake: u64::MAX, ..Turns::default() }
     }
@@ -55,6 +54,11 @@ impl Turns {
         None
     }
 
+    /// Whether no place of this round was looked at yet.
+    pub(crate) fn is_new_round(&self) -> bool {
+        self.at == 0
+    }
+
     fn begin_round(&mut self) {
         self.at = 0;
         self.round += 1;
@@ -72,8 +76,8 @@ impl Turns {
         self.next_wake = self.resting.iter().map(|r| r.until).min().unwrap_or(u64::MAX);
     }
 
-    /// The place whose turn it was had nothing, for the `vain`th time in a row: it rests,
-    /// unless it is the only one there is.
+    /// `place` had nothing in its turn, for the `vain`th time in a row: it rests, unless it is
+    /// the only place.
     pub(crate) fn rest(&mut self, place: u32, vain: u32) {
         let rounds = 1_u64.checked_shl(vain.min(32)).unwrap_or(u64::MAX).min(self.most.into());
         let is_alone = self.active.len() + self.resting.len() <= 1;
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_rests_alone_or_where_nobody_is_to() {
+    fn a_lone_place_never_rests_nor_does_any_with_a_limit_of_0() {
         let mut turns = Turns::new(8);
         turns.add(5);
         for vain in 0..100 {

@@ -1,9 +1,9 @@
 //! Policies of a Send/Receive connection, and the settings of them with which it was
 //! evaluated.
 
-use std::time::Duration;
-
-use crate::wait::WaitStrategy;
+use crate::common::Common;
+use crate::error::{ConfigError, check};
+use crate::qp::Inline;
 
 /// The three configurations that Fischer compares ("Know Your Memory: RDMA-Based Protocols
 /// for Data Exchange", 2021: "Send Receive", section Bandwidth).
@@ -13,7 +13,8 @@ pub enum Preset {
     Sequential,
     /// Up to 64 unacknowledged messages, one doorbell each.
     Unbatched,
-    /// Up to 256 unacknowledged messages, 8 to a doorbell.
+    /// Up to 256 unacknowledged messages, 8 to a doorbell: messages are gathered, so call
+    /// [`flush`](crate::SendHalf::flush) before you wait for a reply.
     Batched,
 }
 
@@ -45,33 +46,6 @@ impl std::str::FromStr for Preset {
 #[error("no such preset: there are sequential, unbatched and batched")]
 pub struct UnknownPreset;
 
-/// How small messages travel inside their work request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Inline {
-    /// Up to what the device grants, and at most 256 bytes of it: beyond that the
-    /// copy into the work request costs more than the device's read.
-    #[default]
-    Auto,
-    /// Never.
-    Never,
-    /// Up to so many bytes, if the device grants them.
-    UpTo(
-        /// Bytes.
-        u32,
-    ),
-}
-
-impl Inline {
-    /// What to ask the device for.
-    pub(crate) fn asked_bytes(self) -> u32 {
-        match self {
-            Inline::Auto => 256,
-            Inline::Never => 0,
-            Inline::UpTo(bytes) => bytes,
-        }
-    }
-}
-
 /// Policies of one end of a Send/Receive connection. The ends need not agree on
 /// them: what has to fit is exchanged when they connect.
 ///
@@ -85,121 +59,61 @@ impl Inline {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
+    /// What every connection has.
+    pub common: Common,
     /// Longest message that this end can receive, and that it asks the peer to
     /// receive, in bytes. Each receive buffer and each send slot has this size.
     pub message_bytes: u32,
-    /// Unacknowledged messages at most; the send queue's depth without control.
+    /// Unacknowledged messages at most; the send queue's depth without control. Of the end
+    /// that receives into a [`SharedPool`](super::SharedPool): messages for which a sender may
+    /// have credits at a time, if `recv_depth` is not less.
     pub unacked: u32,
-    /// Messages posted with one doorbell; `batch <= unacked`.
+    /// Messages posted with one doorbell; `batch <= unacked`. With 1, each message is posted by
+    /// the call that accepts it. With more, messages are gathered: what is not a whole batch
+    /// waits for [`flush`](crate::SendHalf::flush), or for a call of the sender that waits.
     pub batch: u32,
     /// Every so many sends ask for a completion; 0 chooses (a quarter of
     /// `unacked`, at least `batch`, at most 64).
     pub signal_every: u32,
     /// Receive buffers posted for the peer's messages (Fischer's k). One more is
-    /// posted for its goodbye.
-    pub recv_window: u32,
+    /// posted for its goodbye. A [`SharedPool`](super::SharedPool) has buffers of its own.
+    pub recv_depth: u32,
     /// Completions polled at a time (Fischer polls 32).
     pub poll_batch: u32,
     /// Receive buffers reposted with one doorbell; 0 chooses.
     pub repost_batch: u32,
     /// Freed and reposted buffers that are worth a credit message; 0 chooses half
-    /// of `recv_window`. A sender that may be out of credits is told at once.
+    /// of `recv_depth`. A sender that may be out of credits is granted any at once.
     pub credit_threshold: u32,
     /// Whether the receiver's credits limit the sender. Without them a receiver
     /// that falls behind causes RNR events: Fischer's mode, for measuring.
     pub credits: bool,
-    /// Pack small messages into work requests of up to so many bytes; 0 does not.
+    /// Pack small messages into work requests of up to so many bytes; 0 does not. Messages are
+    /// gathered then, as with a `batch` of more than 1.
     pub pack_bytes: u32,
     /// Which messages travel inside the work request.
     pub inline: Inline,
-    /// How a waiting thread waits.
-    pub wait: WaitStrategy,
-    /// A wait in which nothing happens for so long (at least a millisecond) asks
-    /// whether the peer's device still answers. Waits that time out before count
-    /// together. A receiver also asks after each peer of which nothing has come for so
-    /// long while others sent, or while it was only polled; a sender, while it was only
-    /// tried to send without a credit.
-    pub keepalive: Duration,
-    /// How long dropping an end may wait for what was accepted to be delivered. Also how
-    /// long a receiver keeps the queue pair of a sender that has said goodbye, unless it
-    /// needs the place: the device's answer may have been lost, and has to be repeated.
-    pub linger: Duration,
-    /// The transport's behaviour towards a peer that does not answer.
-    pub transport: Transport,
 }
 
-/// Attributes of the queue pairs. Each is set explicitly: what a device makes of
-/// an attribute left at zero is rarely what one wants (0 as `min_rnr_timer` is
-/// 655 ms).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transport {
-    /// Port of the device, from 1.
-    pub port: u8,
-    /// Index in the port's GID table; `None` prefers the IPv4-mapped RoCE v2 GID.
-    pub gid_index: Option<u32>,
-    /// Time to an acknowledgement is 4.096 µs · 2^`timeout`; 14 is 67 ms.
-    pub timeout: u8,
-    /// Retries before `RETRY_EXC`, 0 to 7. To the kernel's rxe, 7 is for ever: a peer that
-    /// has gone would never be missed.
-    pub retry_count: u8,
-    /// Retries after a receiver-not-ready before `RNR_RETRY_EXC`, 0 to 6; 7 is for
-    /// ever and refused, because a wait has to end.
-    pub rnr_retry: u8,
-    /// Code of the time that the peer waits after our receiver-not-ready; 12 is
-    /// 0.64 ms.
-    pub min_rnr_timer: u8,
-}
-
-impl Default for Transport {
-    fn default() -> Transport {
-        Transport {
-            port: 1,
-            gid_index: None,
-            timeout: 14,
-            retry_count: 6,
-            rnr_retry: 6,
-            min_rnr_timer: 12,
-        }
+impl AsRef<Common> for Config {
+    fn as_ref(&self) -> &Common {
+        &self.common
     }
 }
 
-impl Transport {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// The first field that is out of its range, with the range.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        check(
-            "transport.timeout",
-            self.timeout.into(),
-            (1..32).contains(&self.timeout),
-            "1 to 31",
-        )?;
-        check("transport.retry_count", self.retry_count.into(), self.retry_count < 8, "0 to 7")?;
-        check("transport.rnr_retry", self.rnr_retry.into(), self.rnr_retry < 7, "0 to 6")?;
-        let timer = (1..32).contains(&self.min_rnr_timer);
-        check("transport.min_rnr_timer", self.min_rnr_timer.into(), timer, "1 to 31")?;
-        check("transport.port", self.port.into(), self.port > 0, "from 1")
+impl AsMut<Common> for Config {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
     }
 }
 
 impl Default for Config {
-    /// The `batched` preset with messages of up to 4 KiB.
+    /// Up to 256 unacknowledged messages of up to 4 KiB, one to a doorbell: a message that is
+    /// accepted goes out by itself. [`Preset::Batched`] sends more messages in a second, and
+    /// has to be flushed.
     fn default() -> Config {
-        Config::preset(Preset::Batched)
+        Config { batch: 1, ..Config::preset(Preset::Batched) }
     }
-}
-
-/// A configuration that cannot work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}: {rule}")]
-pub struct ConfigError {
-    /// The field of [`Config`].
-    pub field: &'static str,
-    /// What it was.
-    pub value: u64,
-    /// What it has to be.
-    pub rule: &'static str,
 }
 
 impl Config {
@@ -225,19 +139,47 @@ impl Config {
             signal_every: 0,
             // Twice the sender's window: half of it is on the way back as credit
             // while the sender spends the other half.
-            recv_window: (2 * unacked).max(4),
+            recv_depth: (2 * unacked).max(4),
             poll_batch: 32,
             repost_batch: 0,
             credit_threshold: 0,
             credits: true,
             pack_bytes: 0,
             inline: Inline::Auto,
-            wait: WaitStrategy::Adaptive,
-            keepalive: Duration::from_secs(1),
-            linger: Duration::from_secs(1),
-            transport: Transport::default(),
+            common: Common::default(),
         }
     }
+
+    /// The settings of a preset for messages of up to `message_bytes`. Long messages take windows
+    /// and batches of fewer: beyond some 512 KiB on their way, buffers do not stay in a
+    /// processor's cache, and a message of 16 KiB gains nothing from a shared doorbell.
+    ///
+    /// ```
+    /// use rdma_conn::send_recv::{Config, Preset};
+    ///
+    /// let config = Config::preset_for(Preset::Batched, 65_536);
+    /// assert_eq!((config.unacked, config.batch, config.recv_depth), (8, 1, 16));
+    /// assert_eq!(Config::preset_for(Preset::Batched, 16).unacked, 256);
+    /// ```
+    #[must_use]
+    pub fn preset_for(preset: Preset, message_bytes: u32) -> Config {
+        let config = Config::preset(preset);
+        let held_by = |bytes: u32| bytes / message_bytes.max(1);
+        let unacked = config.unacked.min(held_by(Self::WINDOW_BYTES).max(8));
+        Config {
+            message_bytes,
+            unacked,
+            batch: config.batch.min(held_by(Self::BATCH_BYTES).max(1)),
+            recv_depth: config.recv_depth.min((2 * unacked).max(4)),
+            ..config
+        }
+    }
+
+    /// Bytes of messages on their way that [`preset_for`](Config::preset_for) permits, if they
+    /// are more than 8 messages.
+    const WINDOW_BYTES: u32 = 512 << 10;
+    /// Bytes of messages that it gathers for one doorbell.
+    const BATCH_BYTES: u32 = 16 << 10;
 
     /// Checks every field.
     ///
@@ -246,23 +188,23 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let window = 1..=Self::MAX_WINDOW;
         check("unacked", self.unacked, window.contains(&self.unacked), "1 to 16384")?;
-        check("recv_window", self.recv_window, window.contains(&self.recv_window), "1 to 16384")?;
+        check("recv_depth", self.recv_depth, window.contains(&self.recv_depth), "1 to 16384")?;
         let batch = 1..=self.unacked;
         check("batch", self.batch, batch.contains(&self.batch), "1 to unacked")?;
         let signal = self.signal_every <= self.unacked;
         check("signal_every", self.signal_every, signal, "0 (choose) to unacked")?;
         let poll = 1..=Self::MAX_POLL_BATCH;
         check("poll_batch", self.poll_batch, poll.contains(&self.poll_batch), "1 to 1024")?;
-        let repost = self.repost_batch <= self.recv_window;
-        check("repost_batch", self.repost_batch, repost, "0 (choose) to recv_window")?;
-        let threshold = self.credit_threshold <= self.recv_window;
-        check("credit_threshold", self.credit_threshold, threshold, "0 (choose) to recv_window")?;
+        let repost = self.repost_batch <= self.recv_depth;
+        check("repost_batch", self.repost_batch, repost, "0 (choose) to recv_depth")?;
+        let threshold = self.credit_threshold <= self.recv_depth;
+        check("credit_threshold", self.credit_threshold, threshold, "0 (choose) to recv_depth")?;
         let bytes = 1..=Self::MAX_MESSAGE_BYTES;
         let sized = bytes.contains(&self.message_bytes);
         check("message_bytes", self.message_bytes, sized, "1 to 1073741824")?;
         let pack = self.pack_bytes == 0 || (8..=self.message_bytes).contains(&self.pack_bytes);
         check("pack_bytes", self.pack_bytes, pack, "0 (off), or 8 to message_bytes")?;
-        self.transport.validate()
+        self.common.validate()
     }
 
     /// `signal_every`, chosen where it was left open: often enough that slots come
@@ -277,7 +219,7 @@ impl Config {
     /// `repost_batch`, chosen where it was left open.
     pub(crate) fn repost_interval(&self) -> u32 {
         match self.repost_batch {
-            0 => (self.recv_window / 4).clamp(1, 32),
+            0 => (self.recv_depth / 4).clamp(1, 32),
             chosen => chosen,
         }
     }
@@ -285,24 +227,16 @@ impl Config {
     /// `credit_threshold`, chosen where it was left open.
     pub(crate) fn credit_interval(&self) -> u32 {
         match self.credit_threshold {
-            0 => (self.recv_window / 2).max(1),
+            0 => (self.recv_depth / 2).max(1),
             chosen => chosen,
         }
     }
 }
 
-pub(super) fn check(
-    field: &'static str,
-    value: u32,
-    ok: bool,
-    rule: &'static str,
-) -> Result<(), ConfigError> {
-    if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qp::Transport;
 
     #[test]
     fn presets_are_those_of_the_evaluation() {
@@ -310,8 +244,12 @@ mod tests {
         assert_eq!(of(Preset::Sequential), (1, 1));
         assert_eq!(of(Preset::Unbatched), (64, 1));
         assert_eq!(of(Preset::Batched), (256, 8));
+        let gathers = |c: Config| c.batch > 1 || c.pack_bytes > 0;
+        assert!(!gathers(Config::default()), "what is accepted is sent");
+        assert_eq!(Config::default().unacked, 256);
         for preset in Preset::ALL {
             Config::preset(preset).validate().unwrap();
+            assert_eq!(gathers(Config::preset(preset)), preset == Preset::Batched);
             assert_eq!(preset.name().parse(), Ok(preset));
         }
         assert!("fast".parse::<Preset>().is_err());
@@ -320,11 +258,11 @@ mod tests {
     #[test]
     fn every_field_out_of_range_is_named() {
         let ok = Config::default();
-        let transport = ok.transport;
+        let transport = ok.common.transport;
         let cases = [
             ("unacked", Config { unacked: 0, ..ok }),
             ("unacked", Config { unacked: 16_385, ..ok }),
-            ("recv_window", Config { recv_window: 0, ..ok }),
+            ("recv_depth", Config { recv_depth: 0, ..ok }),
             ("batch", Config { batch: 257, ..ok }),
             ("batch", Config { batch: 0, ..ok }),
             ("signal_every", Config { signal_every: 257, ..ok }),
@@ -337,21 +275,51 @@ mod tests {
             ("pack_bytes", Config { pack_bytes: 8192, ..ok }),
             (
                 "transport.timeout",
-                Config { transport: Transport { timeout: 0, ..transport }, ..ok },
+                Config {
+                    common: Common {
+                        transport: Transport { timeout: 0, ..transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
             ),
             (
                 "transport.retry_count",
-                Config { transport: Transport { retry_count: 8, ..transport }, ..ok },
+                Config {
+                    common: Common {
+                        transport: Transport { retry_count: 8, ..transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
             ),
             (
                 "transport.rnr_retry",
-                Config { transport: Transport { rnr_retry: 7, ..transport }, ..ok },
+                Config {
+                    common: Common {
+                        transport: Transport { rnr_retry: 7, ..transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
             ),
             (
                 "transport.min_rnr_timer",
-                Config { transport: Transport { min_rnr_timer: 0, ..transport }, ..ok },
+                Config {
+                    common: Common {
+                        transport: Transport { min_rnr_timer: 0, ..transport },
+                        ..ok.common
+                    },
+                    ..ok
+                },
             ),
-            ("transport.port", Config { transport: Transport { port: 0, ..transport }, ..ok }),
+            (
+                "transport.port",
+                Config {
+                    common: Common { transport: Transport { port: 0, ..transport }, ..ok.common },
+                    ..ok
+                },
+            ),
         ];
         for (field, config) in cases {
             assert_eq!(config.validate().unwrap_err().field, field);

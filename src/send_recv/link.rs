@@ -2,22 +2,25 @@
 
 mod buffers;
 
-use conn_core::control::Control;
-use conn_core::credit::{CreditGrantor, CreditWire};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use conn_core::control::{Control, Taken};
+use conn_core::credit::CreditGrantor;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{Completion, CompletionBatch, QpControl, RecvBuf, RecvRun, SendOp, SendQueue};
 
-use super::message::Peer;
-use super::returns::SlotReturn;
-use super::{Ended, PROBE, Violation};
+use super::shared::SlotReturn;
+use crate::error::{CloseReason, ProtocolError};
+use crate::peer::Peer;
 use crate::wait::SILENT;
-use crate::wire::Tracker;
+use crate::wire::{PROBE, Tracker};
 pub(crate) use buffers::{OwnBuffers, Source};
 
-/// What a completion that brought no message has changed.
+/// The effect of a completion that brought no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Something, or nothing.
+    /// Booked; the link has not failed.
     Settled,
     /// The link has failed just now: its error waits to be reported.
     Failed,
@@ -27,13 +30,13 @@ pub(crate) enum Arrival {
 enum State {
     /// Messages may come.
     Open,
-    /// The sender has said goodbye; whatever comes now does not matter.
+    /// The sender has said goodbye; messages that come now are dropped.
     Finished,
     /// Failed, or stopped by this end.
     Dead,
 }
 
-/// What is still to be done for a link that was settled.
+/// The work that is left for a link that was settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owed {
     Nothing,
@@ -45,8 +48,8 @@ pub(crate) enum Owed {
 
 /// How far this end is with its goodbye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Farewell {
-    /// There is none to be said, or nobody left to hear it.
+enum Goodbye {
+    /// None is due, or the sender has gone.
     None,
     /// It has to be said, and waits for a place in the send queue.
     Due(Control),
@@ -54,7 +57,7 @@ enum Farewell {
     Said(WrId),
 }
 
-/// What became of a control message.
+/// The result of posting a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Posted {
     Yes,
@@ -65,37 +68,41 @@ enum Posted {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     qp: QpControl,
     queue: SendQueue,
     tracker: Tracker,
-    /// `None` in the uncontrolled mode.
+    /// `None` in the uncontrolled mode, and where credits are loans of a shared pool.
     grantor: Option<CreditGrantor>,
-    /// Messages that may come before anything but themselves has to be looked at, of
-    /// `counted` when that was done last; what came of them is not booked yet.
+    /// Messages that may come until the link counts again, of `counted` at the last count;
+    /// the ones that came since are not booked yet.
     room: u32,
     counted: u32,
-    /// Messages that are booked, and those that had come when it was last looked whether
-    /// the sender is silent; both wrap.
+    /// Messages that are booked, and messages that had come at the last check whether the
+    /// sender is silent; both wrap.
     booked: u32,
     seen: u32,
+    /// Booked messages that were handed out when the receiver stopped.
+    taken: u32,
     source: Source,
     state: State,
-    error: Option<Ended>,
+    /// Set when it is open no more; its receiver's.
+    one_has_ended: Arc<AtomicBool>,
+    error: Option<CloseReason>,
     /// How many times it was settled since it has the error.
-    untold: u32,
+    unreported: u32,
     packed: bool,
     credits_sent: u64,
-    farewell: Farewell,
+    goodbye: Goodbye,
     place: u32,
     peer: Peer,
     /// Whether its queue pair was moved to ERR.
     is_silent: bool,
     /// Whether the receiver has it on its list of links to settle.
     pub(super) marked: bool,
-    /// Whether it is among those that rest until the receiver is idle.
+    /// Whether it is among the links that rest until the receiver is idle.
     pub(super) rests: bool,
-    /// Whether it is among those that have ended.
+    /// Whether it is among the links that have ended.
     pub(super) noted: bool,
 }
 
@@ -145,13 +152,15 @@ impl Link {
             counted: 0,
             booked: 0,
             seen: 0,
+            taken: 0,
             source,
             state: State::Open,
+            one_has_ended: Arc::default(),
             error: None,
-            untold: 0,
+            unreported: 0,
             packed,
             credits_sent: 0,
-            farewell: Farewell::None,
+            goodbye: Goodbye::None,
             place,
             peer: Peer(u32::MAX),
             is_silent: false,
@@ -186,16 +195,24 @@ impl Link {
         self.peer
     }
 
-    pub(crate) fn set_peer(&mut self, peer: Peer) {
-        self.peer = peer;
+    /// It has joined its receiver: it has that number, and sets the flag when it ends.
+    pub(crate) fn join(&mut self, peer: Peer, one_has_ended: Arc<AtomicBool>) {
+        one_has_ended.fetch_or(!self.is_open(), Ordering::Relaxed);
+        (self.peer, self.one_has_ended) = (peer, one_has_ended);
+    }
+
+    /// Changes the state to one that is not open: the only way to do so.
+    fn leave_open(&mut self, state: State) {
+        self.state = state;
+        self.one_has_ended.store(true, Ordering::Relaxed);
     }
 
     /// The error that was not reported yet, with the peer's number.
-    pub(crate) fn error_of(link: &mut Link) -> Option<(Peer, Ended)> {
+    pub(crate) fn error_of(link: &mut Link) -> Option<(Peer, CloseReason)> {
         link.take_error().map(|ended| (link.peer, ended))
     }
 
-    pub(crate) fn take_error(&mut self) -> Option<Ended> {
+    pub(crate) fn take_error(&mut self) -> Option<CloseReason> {
         self.book();
         self.error.take()
     }
@@ -203,11 +220,11 @@ impl Link {
     /// How many times it was settled with an error that was not reported yet, if it has
     /// one.
     #[inline]
-    pub(crate) fn untold(&self) -> Option<u32> {
-        self.error.as_ref().map(|_| self.untold)
+    pub(crate) fn unreported(&self) -> Option<u32> {
+        self.error.as_ref().map(|_| self.unreported)
     }
 
-    /// Whether its buffers are others' as well.
+    /// Whether its buffers belong to a shared pool.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.source, Source::Shared(_))
     }
@@ -231,9 +248,9 @@ impl Link {
 
 /// Completions.
 impl Link {
-    /// The messages at the head of a batch, as long as they may be: the case that has to
-    /// be fast. None where the next completion is another link's, or has to be looked at:
-    /// see [`take`](Link::take). Packed messages come one by one.
+    /// The messages at the head of a batch, as many as the sender may send: the fast path.
+    /// None where the next completion belongs to another link, or needs a closer look: see
+    /// [`take`](Link::take). Packed messages come one by one.
     pub(crate) fn take_run(
         &mut self,
         batch: &mut CompletionBatch,
@@ -250,8 +267,8 @@ impl Link {
         taken
     }
 
-    /// The message of a completion, if it is one of a message that may be. All else is for
-    /// [`arrive`](Link::arrive).
+    /// The message of a completion, if it has one and the sender may send it. Every other
+    /// completion is for [`arrive`](Link::arrive).
     pub(crate) fn take<'c>(
         &mut self,
         completion: Completion<'c>,
@@ -271,10 +288,18 @@ impl Link {
     #[inline(never)]
     fn count_room(&mut self) -> u32 {
         self.book();
-        let expected = self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected);
+        let expected = self.expected();
         self.counted = if self.is_deaf() { 0 } else { expected };
         self.room = self.counted;
         self.room
+    }
+
+    /// Messages that the sender may send.
+    fn expected(&self) -> u32 {
+        match &self.source {
+            Source::Own(_) => self.grantor.as_ref().map_or(u32::MAX, CreditGrantor::expected),
+            Source::Shared(member) => member.expected(),
+        }
     }
 
     /// Books the messages that have come: before the grantor is asked for anything, and
@@ -289,7 +314,7 @@ impl Link {
         }
     }
 
-    /// Books a completion that is not that of a message.
+    /// Books a completion that [`take`](Link::take) did not take.
     #[cold]
     pub(crate) fn arrive(&mut self, completion: Completion<'_>) -> Arrival {
         if completion.queue_id() == self.queue.queue_id() {
@@ -301,35 +326,31 @@ impl Link {
         }
         let imm = completion.imm();
         let taken = match &mut self.source {
-            Source::Own(own) => own.take_any(completion),
-            Source::Shared(member) => member.take_any(completion),
+            Source::Own(own) => own.take_any(completion).map(|buffer| own.reclaim(buffer)),
+            Source::Shared(member) => member.take_control(completion),
         };
         match (taken, imm) {
-            (Ok(buffer), None) => {
-                self.reclaim(buffer);
-                self.overrun()
-            }
-            (Ok(buffer), Some(imm)) => {
-                self.reclaim(buffer);
-                self.control(imm)
-            }
+            // FIN is the last message of a sender.
+            (Ok(()), Some(imm)) if self.state != State::Finished => self.control(imm),
+            (Ok(()), _) => self.overrun(),
             (Err(ended), _) => self.fail(ended),
         }
     }
 
-    /// Whether messages that come now do not matter: the link's end was told.
+    /// Whether messages that come now are dropped: the link's end was reported.
     #[inline]
     fn is_deaf(&self) -> bool {
         self.state != State::Open && self.error.is_none()
     }
 
-    /// A message that may not be. From a sender that has said goodbye it is no news
-    /// for the application, but it takes a buffer, which may be others'.
+    /// A message that the sender may not send. After the sender's goodbye it is not reported
+    /// to the application, but it takes a buffer, which may be one of a shared pool: so the
+    /// link takes no more messages.
     fn overrun(&mut self) -> Arrival {
         if self.state == State::Finished {
             self.silence();
         }
-        self.fail(Ended::Protocol(Violation::Overrun))
+        self.fail(CloseReason::Protocol(ProtocolError::Overrun))
     }
 
     /// Takes no more messages.
@@ -340,7 +361,26 @@ impl Link {
         }
     }
 
-    /// Books a completion when messages are not wanted any more.
+    /// Returns the share of a pool, if it has one: messages that still come are not the link's.
+    pub(crate) fn give_share_back(&mut self) {
+        self.book();
+        self.leave_open(State::Dead);
+        self.error = None;
+        if let Source::Shared(member) = &mut self.source {
+            member.leave();
+        }
+    }
+
+    /// Whether the device has said that a queue pair which was silenced keeps no buffer of
+    /// the pool: what it had taken has completed. One system call, if it has not.
+    pub(crate) fn keeps_no_buffer(&self) -> bool {
+        self.qp.has_reached_last_wqe().unwrap_or_else(|e| {
+            tracing::debug!(qp = self.qp_num(), error = %e, "asynchronous events");
+            false
+        })
+    }
+
+    /// Books a completion of a link whose messages are not handed out any more.
     pub(crate) fn absorb(&mut self, completion: Completion<'_>) {
         match self.take(completion) {
             Ok(buffer) => self.reclaim(buffer),
@@ -352,10 +392,28 @@ impl Link {
         match Control::decode(imm) {
             Ok(Control::Fin) => {
                 self.book();
-                self.state = State::Finished;
+                self.leave_open(State::Finished);
+                // The sender has gone, or is going: it needs no goodbye from us.
+                self.goodbye = Goodbye::None;
                 Arrival::Settled
             }
-            _ => self.fail(Ended::Protocol(Violation::Control(imm))),
+            Ok(control @ (Control::Want | Control::Return(_))) => self.borrow(control, imm),
+            _ => self.fail(CloseReason::Protocol(ProtocolError::Control(imm))),
+        }
+    }
+
+    /// WANT or RETURN of a sender whose credits are loans. Ignored on a link that has ended.
+    fn borrow(&mut self, control: Control, imm: u32) -> Arrival {
+        self.book();
+        let booked = match (&mut self.source, control) {
+            (Source::Shared(_), _) if self.state != State::Open => Ok(()),
+            (Source::Shared(member), Control::Want) => member.want(),
+            (Source::Shared(member), Control::Return(wire)) => member.give_back(wire),
+            _ => Err(ProtocolError::Control(imm)),
+        };
+        match booked {
+            Ok(()) => Arrival::Settled,
+            Err(violation) => self.fail(CloseReason::Protocol(violation)),
         }
     }
 
@@ -364,24 +422,24 @@ impl Link {
             let last = self.tracker.next_id().0 - 1;
             // Flushed or failed: nothing is outstanding any more.
             let _ = self.tracker.complete_failed(WrId(last));
-            self.farewell = Farewell::None;
-            return self.fail(Ended::PeerLost(error));
+            self.goodbye = Goodbye::None;
+            return self.fail(CloseReason::PeerLost(error));
         }
         let retired = self.queue.retire(completion).ok();
         match retired.map(|count| self.tracker.complete(WrId(count))) {
             Some(Ok(_)) => Arrival::Settled,
-            _ => self.fail(Ended::Protocol(Violation::Completion)),
+            _ => self.fail(CloseReason::Protocol(ProtocolError::Completion)),
         }
     }
 
     /// Ends the link with a reason, unless it has ended already.
-    pub(crate) fn fail(&mut self, ended: Ended) -> Arrival {
+    pub(crate) fn fail(&mut self, reason: CloseReason) -> Arrival {
         if self.state != State::Open {
             return Arrival::Settled;
         }
         self.book();
-        self.state = State::Dead;
-        self.error = Some(ended);
+        self.leave_open(State::Dead);
+        self.error = Some(reason);
         self.silence();
         Arrival::Failed
     }
@@ -429,39 +487,49 @@ impl Link {
     }
 
     /// Reposts and grants what is due (all that there is when `idle`). Returns what is still
-    /// owed, be it to tell an error.
+    /// owed, also where that is to report an error.
     #[inline]
     pub(crate) fn settle(&mut self, idle: bool) -> Owed {
         self.book();
+        let mut waits_for_idle = false;
         if self.state == State::Open {
             // A sender that is out of credits waits for every single buffer, even
             // while others keep the receiver busy.
             let spent = |g: &CreditGrantor| g.expected() == 0;
             let all = idle || self.grantor.as_ref().is_some_and(spent);
-            let reposted = match &mut self.source {
-                Source::Own(own) => own.repost(all),
-                Source::Shared(member) => member.take_reposted(all),
+            let settled = match &mut self.source {
+                Source::Own(own) => own.repost(all).map(|count| self.grant(count)),
+                Source::Shared(member) => member.settle(idle).map(|rests| {
+                    waits_for_idle = rests;
+                    self.lend();
+                }),
             };
-            match reposted {
-                Ok(count) => self.grant(count),
-                Err(ended) => drop(self.fail(ended)),
+            if let Err(ended) = settled {
+                self.fail(ended);
             }
         }
         let owed = match (self.state, &mut self.source) {
-            // It waits to be told; and messages may have come before it, since the queue
-            // was found empty.
+            // The error waits to be reported; and messages may have come before it, since the
+            // queue was found empty.
             _ if self.error.is_some() => {
-                self.untold = self.untold.saturating_add(1);
+                self.unreported = self.unreported.saturating_add(1);
                 Owed::More
             }
             (State::Open, Source::Own(own)) if own.waiting() == 0 => Owed::Nothing,
             (State::Open, Source::Own(_)) if !idle => Owed::Rest,
             (State::Open, Source::Own(_)) => Owed::More,
-            (State::Open, Source::Shared(member)) if !member.has_outstanding() => Owed::Nothing,
-            (State::Open, Source::Shared(_)) => Owed::More,
+            // The pool tells the link of whatever else happens to its buffers.
+            (State::Open, Source::Shared(_)) if waits_for_idle => Owed::Rest,
+            (State::Open, Source::Shared(_)) => Owed::Nothing,
             (_, Source::Own(_)) => Owed::Nothing,
-            // Once idle, all that had arrived is booked, and the share goes back.
+            // Once idle, all that had arrived is booked.
             (_, Source::Shared(_)) if !idle => Owed::More,
+            // In ERR, the device may keep a buffer of a message that never came to its end: the
+            // share goes back when it says that it keeps none.
+            (_, Source::Shared(member)) if self.is_silent => {
+                member.post_gathered();
+                Owed::Nothing
+            }
             (_, Source::Shared(member)) => {
                 member.leave();
                 Owed::Nothing
@@ -475,17 +543,12 @@ impl Link {
     fn grant(&mut self, reposted: u32) {
         let Some(grantor) = &mut self.grantor else { return };
         if reposted > 0 && grantor.on_reposted(reposted).is_err() {
-            self.fail(Ended::Protocol(Violation::Completion));
+            self.fail(CloseReason::Protocol(ProtocolError::Completion));
             return;
         }
-        if let Some(credit) = grantor.due() {
-            self.send_credit(credit);
-        }
-    }
-
-    /// A full control share is no loss: credits are cumulative, the next one says
-    /// it all, and a completion of the share brings us back here.
-    fn send_credit(&mut self, credit: CreditWire) {
+        let Some(credit) = grantor.due() else { return };
+        // A full control share is no loss: credits are cumulative, the next one says
+        // it all, and a completion of the share brings us back here.
         if self.send_control(Control::Credit(credit), false) != Posted::Yes {
             return;
         }
@@ -493,6 +556,29 @@ impl Link {
         if let Some(grantor) = &mut self.grantor {
             // It was due a moment ago, so it can be granted.
             let _ = grantor.mark_granted(credit);
+        }
+    }
+
+    /// Sends the control messages that the pool has for the sender. Where the control share is
+    /// full, they stay due.
+    fn lend(&mut self) {
+        while let Source::Shared(member) = &self.source
+            && let Some(control) = member.due()
+        {
+            if self.send_control(control, false) != Posted::Yes {
+                return;
+            }
+            self.credits_sent += u64::from(control != Control::Recall);
+            if let Source::Shared(member) = &mut self.source {
+                member.mark_sent(control);
+            }
+        }
+    }
+
+    /// The pool has something for the sender.
+    pub(super) fn tell(&mut self) {
+        if let Source::Shared(member) = &mut self.source {
+            member.tell();
         }
     }
 
@@ -509,7 +595,7 @@ impl Link {
         let staged = self.queue.stage(op, planned.signalled).map_err(|e| e.to_string());
         let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
         if let Err(e) = posted {
-            self.fail(Ended::Device(e));
+            self.fail(CloseReason::Device(e));
             return Posted::Failed;
         }
         Posted::Yes
@@ -520,13 +606,13 @@ impl Link {
 impl Link {
     /// Asks the sender's device whether it is there: see [`Sender`](super::Sender).
     pub(crate) fn probe(&mut self) {
-        // A credit that nobody asked a completion for proves nothing.
+        // An unsignalled credit message proves nothing.
         if self.state == State::Open && !self.tracker.signalled_outstanding() {
             self.post_control(PROBE, true);
         }
     }
 
-    /// Asks after a sender of which nothing has come since this was called last.
+    /// Probes a sender from which nothing has come since the last call.
     pub(crate) fn probe_if_silent(&mut self) {
         let come = self.booked.wrapping_add(self.counted - self.room);
         if come == self.seen {
@@ -536,12 +622,19 @@ impl Link {
         self.seen = come;
     }
 
+    /// No more messages are handed out: all that have come were, except the last `left`.
+    pub(crate) fn close_books(&mut self, left: u32) {
+        self.book();
+        self.taken = self.booked.wrapping_sub(left);
+    }
+
     /// Says goodbye to a sender that still sends.
-    pub(crate) fn stop(&mut self, control: Control) {
+    pub(crate) fn stop(&mut self) {
         if self.state == State::Open {
             self.book();
-            self.state = State::Dead;
-            self.farewell = Farewell::Due(control);
+            self.leave_open(State::Dead);
+            let taken = Taken::of_count(self.taken.into());
+            self.goodbye = Goodbye::Due(Control::Stop(taken));
             self.say_goodbye();
         }
     }
@@ -549,32 +642,41 @@ impl Link {
     /// Posts the goodbye if it is due and there is room for it. Room comes with the
     /// completions of what is on its way, so ask again after each of them.
     pub(crate) fn say_goodbye(&mut self) {
-        let Farewell::Due(control) = self.farewell else { return };
+        let Goodbye::Due(control) = self.goodbye else { return };
         let id = self.tracker.next_id();
-        self.farewell = match self.send_control(control, true) {
-            Posted::Yes => Farewell::Said(id),
+        self.goodbye = match self.send_control(control, true) {
+            Posted::Yes => Goodbye::Said(id),
             Posted::Full => return,
-            Posted::Failed => Farewell::None,
+            Posted::Failed => Goodbye::None,
         };
     }
 
-    /// Notes that it has ended; its place.
+    /// Notes that it has ended; returns its place.
     pub(crate) fn note(&mut self) -> u32 {
         self.noted = true;
         self.place
     }
 
-    /// Whether it ended with the sender's goodbye, and the sender has kept to it.
+    /// Whether it ended with the sender's goodbye, and nothing came after that.
     pub(crate) fn ended_well(&self) -> bool {
         self.state == State::Finished && !self.is_silent
     }
 
-    /// Whether it can go: its end was told, all its messages are home, and nothing of it
-    /// will complete any more. (Receives of a queue pair in ERR all complete. Those of one
-    /// that has ended well wait for a sender that sends no more.)
+    /// Whether it can be released: its end was reported, all its messages were freed, and none
+    /// of its requests will complete any more. (Receives of a queue pair in ERR all complete.
+    /// Receives of a link that has ended well wait for a sender that sends no more.)
     pub(crate) fn has_settled(&self) -> bool {
         let told = self.state != State::Open && self.error.is_none();
         told && !self.marked && !self.tracker.signalled_outstanding() && self.is_home()
+    }
+
+    /// Whether it has settled but for what the device has yet to complete.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let told = self.state != State::Open && self.error.is_none();
+        told && match &self.source {
+            Source::Own(own) => own.lent() == 0,
+            Source::Shared(_) => true,
+        }
     }
 
     fn is_home(&self) -> bool {
@@ -585,25 +687,19 @@ impl Link {
         }
     }
 
-    /// The receiver is about to sleep, and looks once more after this.
-    pub(crate) fn announce_sleep(&mut self) {
+    /// The receiver is about to sleep, and settles once more before that.
+    pub(crate) fn hurry(&mut self) {
         if let Source::Shared(member) = &mut self.source {
-            member.announce_sleep();
-        }
-    }
-
-    pub(crate) fn retract_sleep(&mut self) {
-        if let Source::Shared(member) = &mut self.source {
-            member.retract_sleep();
+            member.hurry();
         }
     }
 
     /// Whether the goodbye is still to arrive.
     pub(crate) fn is_saying_goodbye(&self) -> bool {
-        match self.farewell {
-            Farewell::None => false,
-            Farewell::Due(_) => true,
-            Farewell::Said(id) => !self.tracker.is_complete(id),
+        match self.goodbye {
+            Goodbye::None => false,
+            Goodbye::Due(_) => true,
+            Goodbye::Said(id) => !self.tracker.is_complete(id),
         }
     }
 }

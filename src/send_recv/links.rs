@@ -1,26 +1,31 @@
-//! The links of one receiver: the place that each has, and when it has it no more.
+//! The links of one receiver: the place that each has, and when it gives the place up.
 //!
 //! ```text
-//!   joins            goodbye, or an error        all of it is home
+//!   joins            goodbye, or an error        all is freed
 //!  ------> live ----------------------> ended -------------------> gone: the place is
 //!                                                                  vacant again
 //! ```
 //!
-//! Places are as many as there may be live peers at a time, and are given again. Numbers
+//! There are as many places as there may be live peers at a time; they are reused. Numbers
 //! of peers are not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use verbs_safe::Completion;
 
-use super::index::QpIndex;
 use super::link::{Link, Work};
-use super::message::Peer;
+use super::stale_links::{MAX_STALE_LINKS, StaleLinks};
+use crate::clock;
+use crate::error::CloseReason;
+use crate::index::QpIndex;
+use crate::peer::Peer;
 
 /// The links of a receiver, by place.
 ///
 /// Invariant: `vacant` are the empty ones among `places`; the index has the queue pairs of
-/// the others, and `ended` those of them that are not open any more and were noted.
+/// the others, and `ended` has the places of links that are not open any more and were noted.
 #[derive(Debug)]
 pub(crate) struct Links {
     places: Vec<Option<Link>>,
@@ -30,18 +35,20 @@ pub(crate) struct Links {
     index: QpIndex,
     joined: u32,
     /// The first one first.
-    ended: Vec<Ended>,
-    /// Links that take no more messages, until what had come for them is booked: it may
-    /// lie in buffers that are others' as well.
-    strays: Vec<Link>,
-    /// What links did that have gone.
+    ended: Vec<EndedLink>,
+    /// Set by a link that ends: to look at every link whenever the completion queue is empty
+    /// costs more than a message where they are many.
+    one_has_ended: Arc<AtomicBool>,
+    /// Links that take no more messages, until their device keeps no buffer of a pool.
+    stale: StaleLinks<Link>,
+    /// The work of links that have gone.
     past: Work,
     /// How long the queue pair of a link that has ended well stays.
     linger: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Ended {
+struct EndedLink {
     place: u32,
     since: Instant,
 }
@@ -55,7 +62,8 @@ impl Links {
             index: QpIndex::default(),
             joined: 0,
             ended: Vec::new(),
-            strays: Vec::new(),
+            one_has_ended: Arc::default(),
+            stale: StaleLinks::new(MAX_STALE_LINKS, linger),
             past: Work::default(),
             linger,
         }
@@ -65,7 +73,13 @@ impl Links {
         self.max_peers
     }
 
-    /// Whether anybody has ever joined.
+    /// Buffers of a pool that may be lost: one for each queue pair that went before the
+    /// device had said that it kept none.
+    pub(crate) fn unaccounted(&self) -> u64 {
+        self.stale.unaccounted()
+    }
+
+    /// Whether a link has ever joined.
     pub(crate) fn has_had_any(&self) -> bool {
         self.joined > 0
     }
@@ -89,7 +103,7 @@ impl Links {
         self.places.iter_mut().flatten()
     }
 
-    /// What all links have done, those that have gone as well.
+    /// What all links have done, including the ones that have gone.
     pub(crate) fn work(&self) -> Work {
         self.iter().fold(self.past, |sum, link| sum + link.work())
     }
@@ -97,8 +111,8 @@ impl Links {
 
 /// Coming.
 impl Links {
-    /// The place that the next link gets; that of one which has ended where there is no
-    /// other. `None` when all are live, or still have messages out.
+    /// The place that the next link gets; where all are taken, the place of a link that has
+    /// ended. `None` when all links are live, or still have messages out.
     pub(crate) fn vacancy(&mut self) -> Option<u32> {
         if self.joined == u32::MAX {
             return None; // no number is left
@@ -108,11 +122,11 @@ impl Links {
         found.or_else(|| (fresh < self.max_peers).then_some(fresh)).or_else(|| self.evict())
     }
 
-    /// Takes the place of the link that ended first, of those that can go.
+    /// Takes the place of the link that ended first among the links that can be released.
     fn evict(&mut self) -> Option<u32> {
-        let can_go = |ended: &Ended| self.has_settled(ended.place);
+        let can_go = |ended: &EndedLink| self.has_settled(ended.place);
         let at = self.ended.iter().position(can_go)?;
-        let Ended { place, .. } = self.ended.remove(at);
+        let EndedLink { place, .. } = self.ended.remove(at);
         self.bury(place);
         Some(place)
     }
@@ -121,7 +135,7 @@ impl Links {
     pub(crate) fn add(&mut self, mut link: Link) -> Peer {
         let (peer, place) = (Peer(self.joined), link.place());
         self.joined += 1;
-        link.set_peer(peer);
+        link.join(peer, self.one_has_ended.clone());
         self.index.insert(link.qp_num(), place);
         self.vacant.retain(|vacant| *vacant != place);
         if self.places.len() <= place as usize {
@@ -134,27 +148,43 @@ impl Links {
 
 /// Going.
 impl Links {
-    /// Notes the links that have ended, and lets those go that can. Whatever the
-    /// completion queue had of them was polled: it was empty a moment ago.
+    /// Notes the links that have ended, and releases the ones that can be. All their
+    /// completions were polled: the completion queue was empty a moment ago.
     pub(crate) fn tidy(&mut self) {
-        self.let_strays_go();
-        let noted = |link: &&mut Link| !link.is_open() && !link.noted;
-        let fresh: Vec<u32> = self.iter_mut().filter(noted).map(Link::note).collect();
-        if fresh.is_empty() && self.ended.is_empty() {
+        self.release_stale();
+        let one_has_ended = self.one_has_ended.load(Ordering::Relaxed);
+        if !one_has_ended && self.ended.is_empty() {
             return;
         }
-        let now = Instant::now();
-        self.ended.extend(fresh.into_iter().map(|place| Ended { place, since: now }));
+        let now = clock::now();
+        if one_has_ended {
+            let noted = |link: &&mut Link| !link.is_open() && !link.noted;
+            let fresh = self.places.iter_mut().flatten().filter(noted).map(Link::note);
+            self.ended.extend(fresh.map(|place| EndedLink { place, since: now }));
+        }
         let mut ended = std::mem::take(&mut self.ended);
         ended.retain(|ended| {
             let has_time = now.duration_since(ended.since) < self.linger;
-            let stays = !self.has_settled(ended.place) || (has_time && self.is_well(ended.place));
+            let is_waited_for = has_time && self.is_well(ended.place);
+            // A link of a pool keeps its place until there is room for it among the stale links.
+            let has_room = self.stale.has_room() || !self.is_shared(ended.place);
+            let stays = !self.has_settled(ended.place) || is_waited_for || !has_room;
             if !stays {
                 self.bury(ended.place);
             }
             stays
         });
         self.ended = ended;
+    }
+
+    /// The error of a link that was not reported yet.
+    pub(crate) fn next_error(&mut self) -> Option<(Peer, CloseReason)> {
+        if !self.one_has_ended.load(Ordering::Relaxed) {
+            return None;
+        }
+        let error = self.iter_mut().find_map(Link::error_of);
+        self.one_has_ended.store(error.is_some(), Ordering::Relaxed);
+        error
     }
 
     fn link(&self, place: u32) -> Option<&Link> {
@@ -166,45 +196,75 @@ impl Links {
     }
 
     /// Whether the peer may still repeat its goodbye, because our device's answer was
-    /// lost: if nobody repeated the answer, the peer would take us for dead.
+    /// lost: without a queue pair that repeats the answer, the peer would take us for dead.
     fn is_well(&self, place: u32) -> bool {
         self.link(place).is_some_and(Link::ended_well)
     }
 
-    /// Takes a link out of its place.
-    fn bury(&mut self, place: u32) {
-        let Some(link) = self.places[place as usize].take() else { return };
-        self.index.remove(link.qp_num());
-        self.vacant.push(place);
-        self.past = self.past + link.work();
-        self.forget(link);
+    fn is_shared(&self, place: u32) -> bool {
+        self.link(place).is_some_and(Link::is_shared)
     }
 
-    /// Destroys a link's queue pair and frees its buffers, now or when all that had come
-    /// for it is booked. (A link whose set-up did not come to its end may have got
-    /// messages, too.)
-    pub(crate) fn forget(&mut self, mut link: Link) {
-        if link.is_shared() {
-            link.silence();
-            self.strays.push(link);
+    fn bury(&mut self, place: u32) {
+        if let Some(link) = self.take_out(place) {
+            self.forget(link);
         }
     }
 
-    pub(crate) fn has_strays(&self) -> bool {
-        !self.strays.is_empty()
+    /// Takes a link out of its place.
+    fn take_out(&mut self, place: u32) -> Option<Link> {
+        let link = self.places[place as usize].take()?;
+        self.index.remove(link.qp_num());
+        self.vacant.push(place);
+        self.past = self.past + link.work();
+        Some(link)
     }
 
-    /// The completion queue was empty after they had been silenced.
-    pub(crate) fn let_strays_go(&mut self) {
-        self.strays.clear();
+    /// Destroys a link's queue pair and frees its buffers: now, or for a link of a pool when
+    /// all its completions are booked and the device says that it keeps no buffer. (A link whose
+    /// set-up failed may have got messages, too.)
+    pub(crate) fn forget(&mut self, mut link: Link) {
+        if link.is_shared() {
+            link.silence();
+            self.stale.add(link);
+        }
+    }
+
+    /// [`forget`](Self::forget)s all links, after which no link joins any more.
+    pub(crate) fn forget_all(&mut self) {
+        for place in 0..self.places.len() as u32 {
+            if let Some(mut link) = self.take_out(place).filter(Link::is_shared) {
+                link.silence();
+                self.stale.add_last(link);
+            }
+        }
+    }
+
+    /// Whether a device has not said yet that it keeps no buffer.
+    pub(crate) fn waits_for_device(&self) -> bool {
+        self.stale.wait_for_device()
+    }
+
+    /// Whether one more link can be added to the stale links without releasing another one early.
+    pub(crate) fn has_room_for_stale(&self) -> bool {
+        self.stale.has_room()
+    }
+
+    pub(crate) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Releases the stale links that are done. The completion queue was empty after they had been
+    /// silenced.
+    pub(crate) fn release_stale(&mut self) {
+        if !self.stale.is_empty() {
+            self.stale.let_go(clock::now());
+        }
     }
 
     /// Books a completion of a queue pair that has no place.
     #[cold]
-    pub(crate) fn absorb_stray(&mut self, completion: Completion<'_>) {
-        let theirs = |stray: &&mut Link| stray.qp_num() == completion.qp_num();
-        if let Some(stray) = self.strays.iter_mut().find(theirs) {
-            stray.absorb(completion);
-        }
+    pub(crate) fn absorb_stale(&mut self, completion: Completion<'_>) {
+        self.stale.absorb(completion);
     }
 }

@@ -1,28 +1,18 @@
-//! A received message, and whose it is.
+//! A received message, and the peer that sent it.
 
 use conn_core::pack::Unpacker;
 use verbs_safe::RecvBuf;
 
 use super::link::Link;
-use super::returns::SlotReturn;
-
-/// Which sender a message came from: the order in which the senders joined the
-/// receiver, from 0. Numbers of senders that have gone are not used again (so that a
-/// receiver has 2^32 - 1 senders in its life).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub u32);
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use super::shared::SlotReturn;
+use crate::half::FromPeer;
+use crate::peer::Peer;
 
 /// A received message: derefs to its bytes, which lie where the device put them.
 ///
 /// Dropping it frees its buffer, from any thread and in any order; the receiver
-/// reposts what was freed, in batches. [`Receiver::free`](super::Receiver::free) does the same without
-/// atomic operations. A message may outlive its receiver.
+/// reposts what was freed, in batches. [`Receiver::free`](crate::RecvHalf::free) does the
+/// same without atomic operations. A message may outlive its receiver.
 #[derive(Debug)]
 pub struct Message {
     pub(super) buffer: RecvBuf<SlotReturn>,
@@ -32,7 +22,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Who sent it.
+    /// The peer that sent it.
     #[inline]
     #[must_use]
     pub fn peer(&self) -> Peer {
@@ -70,5 +60,16 @@ impl OpenPack {
     pub(super) fn new(buffer: RecvBuf<SlotReturn>, link: &Link) -> OpenPack {
         let records = Unpacker::new(buffer.len() as u32);
         OpenPack { buffer, records, peer: link.peer(), place: link.place() }
+    }
+
+    /// Whether all its messages were handed out.
+    pub(super) fn is_empty(&mut self) -> bool {
+        matches!(self.records.next(&self.buffer), Ok(None))
+    }
+}
+
+impl FromPeer for Message {
+    fn peer(&self) -> Peer {
+        Message::peer(self)
     }
 }

@@ -1,18 +1,25 @@
 //! The receiving half: one thread, one completion queue, any number of peers.
 
+mod sweep;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conn_core::control::Control;
 use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, RecvRun};
 
 use super::link::{Arrival, Link, Owed, Work};
 use super::links::Links;
-use super::message::{Message, OpenPack, Peer};
-use super::returns::{Returns, SlotReturn};
-use super::{Ended, RecvError, Violation};
-use crate::wait::{Deadline, Idle, SILENT, Silence, Step, WaitStrategy};
+use super::message::{Message, OpenPack};
+use super::returns::Returns;
+use super::shared::SlotReturn;
+use super::shared::{LoanClock, RECALL_AFTER};
+use crate::arm::{Arm, Arming};
+use crate::clock;
+use crate::error::{CloseReason, ProtocolError, RecvError};
+use crate::half::{RecvHalf, driven};
+use crate::peer::Peer;
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, SleepBackoff, Step, WaitStrategy};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,6 +35,12 @@ pub struct ReceiverStats {
     pub credits_sent: u64,
     /// Receive buffers posted, the first ones included.
     pub buffers_posted: u64,
+    /// Buffers of a shared pool that may be lost: the queue pair of a sender that has gone was
+    /// destroyed, and its device had not said in time (`linger`, and one second at most) that it
+    /// kept none, as it may when the sender dies in the middle of a message; or more than 64
+    /// queue pairs had to be waited for. The kernel's rxe never says so, and keeps none: there
+    /// it is the number of senders that have gone.
+    pub unaccounted_buffers: u64,
 }
 
 /// The receiving half of one connection, or of many.
@@ -35,48 +48,52 @@ pub struct ReceiverStats {
 /// With one peer it is a connection's other half. In *single-receiver mode*
 /// ("Send Receive", section Single Receiver) the completions of many queue pairs
 /// end up in one completion queue, and the queue pair number of a completion tells
-/// whose it is.
+/// which peer it belongs to.
 ///
-/// Whatever the receiver owes its peers (reposted buffers, credits) it does in the
-/// calls that receive. Messages may be dropped by other threads meanwhile: a
-/// receiver that sleeps is woken by it.
+/// The receiver reposts buffers and grants credits in the calls that receive. Other
+/// threads may drop messages meanwhile: that wakes a receiver that sleeps.
 ///
 /// A sender that has gone takes no place any more when its last message was freed; its
 /// queue pair and its buffers are freed in the calls that receive, after
-/// [`linger`](super::Config::linger) or as soon as another one needs the place. So a
+/// [`linger`](crate::Common::linger) or as soon as another one needs the place. So a
 /// receiver may have any number of senders in its life, one after the other.
 #[derive(Debug)]
 pub struct Receiver {
     pub(super) cq: CompletionQueue,
+    arming: Arming,
     channel: Option<CompletionChannel>,
     batch: CompletionBatch,
     /// Messages that were taken from the batch, of one peer. They come before what is
     /// left in it.
     run: RecvRun<SlotReturn>,
-    /// Whose they are, and the place of the link.
+    /// The peer that sent them, and the place of its link.
     run_of: (Peer, u32),
     pub(super) links: Links,
-    /// Places of links whose books have changed since they were last looked after.
+    /// Places of links whose books have changed since they were last settled.
     dirty: Vec<u32>,
-    /// Places of links that need not be looked after until they are marked again, or the
-    /// receiver is idle: of many peers most have gathered a few buffers.
+    /// Places of links that need not be settled until they are marked again, or the receiver
+    /// is idle: of many peers most have gathered a few buffers.
     resting: Vec<u32>,
     pub(super) returns: Arc<Returns>,
     freed: Box<[u32]>,
+    /// The pools that links have buffers of.
+    pools: Vec<LoanClock>,
     open_pack: Option<OpenPack>,
-    /// What the slow ways of receiving have found, for the fast one to hand out.
+    /// Found by the slow paths of receiving, for the fast path to hand out.
     found: Option<Message>,
     trouble: Option<RecvError>,
+    /// All senders have closed, which a sender that joined has found out before the program.
+    has_untold_close: bool,
     policy: Policy,
     silence: Silence,
-    /// Polls for more, and when those who had sent nothing were last asked after.
+    /// Polls for more, and when silent peers were last probed.
     polls: u32,
     asked: Option<Instant>,
     stats: ReceiverStats,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
 }
 
-/// What of the configuration a receiver needs after it was made.
+/// The part of the configuration that a receiver needs after it was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) wait: WaitStrategy,
@@ -97,6 +114,7 @@ impl Receiver {
         Receiver {
             cq,
             channel,
+            arming: Arming::default(),
             batch: CompletionBatch::new(policy.poll_batch as usize),
             run: RecvRun::new(policy.poll_batch as usize),
             run_of: (Peer(u32::MAX), u32::MAX),
@@ -105,9 +123,11 @@ impl Receiver {
             resting: Vec::new(),
             returns,
             freed: vec![0; 64].into_boxed_slice(),
+            pools: Vec::new(),
             open_pack: None,
             found: None,
             trouble: None,
+            has_untold_close: false,
             policy,
             silence: Silence::default(),
             polls: 0,
@@ -117,12 +137,6 @@ impl Receiver {
         }
     }
 
-    /// Senders that are connected now.
-    #[must_use]
-    pub fn peers(&self) -> usize {
-        self.links.iter().filter(|l| l.is_open()).count()
-    }
-
     /// What was done so far, for the senders that have gone as well.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -130,28 +144,112 @@ impl Receiver {
         // Messages were counted when they were taken.
         let messages = self.stats.messages - self.run.len() as u64;
         let bytes = self.stats.bytes - self.run.bytes();
-        ReceiverStats { messages, bytes, work_requests, credits_sent, buffers_posted }
-    }
-
-    /// Bytes of receive buffers registered now for this receiver's own pools; a shared
-    /// pool counts for itself.
-    #[must_use]
-    pub fn registered_bytes(&self) -> u64 {
-        self.links.iter().map(Link::registered_bytes).sum()
+        let unaccounted_buffers = self.links.unaccounted();
+        ReceiverStats {
+            messages,
+            bytes,
+            work_requests,
+            credits_sent,
+            buffers_posted,
+            unaccounted_buffers,
+        }
     }
 }
 
-/// Receiving.
+impl driven::Receiver for Receiver {
+    type Taken = Message;
+
+    #[cold]
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        if !self.links.has_had_any() {
+            // No peer can join while we wait: a wait would never end.
+            return Err(RecvError::Closed);
+        }
+        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
+        let mut idle = idle.resume(&mut self.silence);
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                done => return done,
+            }
+            match idle.step() {
+                Step::Again => {}
+                Step::Sleep(time) => {
+                    self.probe_silent_peers();
+                    if let Some(message) = self.sleep(time)? {
+                        return Ok(message);
+                    }
+                }
+                Step::Probe => {
+                    tracing::debug!("{SILENT}");
+                    self.links.iter_mut().for_each(Link::probe);
+                }
+                Step::TimedOut => {
+                    self.silence = idle.silence();
+                    return Err(RecvError::TimedOut);
+                }
+            }
+        }
+    }
+}
+
 impl Receiver {
-    /// The next message if there is one; never waits, and so never asks whether a
-    /// silent peer is still there: the calls that wait do.
-    ///
-    /// # Errors
-    /// [`RecvError::Empty`] when there is none now, [`RecvError::Closed`] when there
-    /// never will be, [`RecvError::Peer`] once for each connection that failed.
+    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
+    fn stop(&mut self) {
+        self.close_books();
+        // A sender that has said goodbye needs none from us. The loop takes no more
+        // completions than the queue holds: without credits a sender may send for ever.
+        let mut left = self.cq.capacity() as usize;
+        while left > 0
+            && let Some(polled @ 1..) = self.absorb()
+        {
+            left = left.saturating_sub(polled);
+        }
+        self.links.iter_mut().for_each(Link::stop);
+        // The goodbyes are on their way; their completions say when they are there.
+        let deadline = Deadline::after(self.policy.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
+        while self.links.iter().any(Link::is_saying_goodbye) {
+            if self.absorb().is_none() || idle.step() == Step::TimedOut {
+                break;
+            }
+            // There may be room now for a goodbye that found none.
+            self.links.iter_mut().for_each(Link::say_goodbye);
+        }
+        // What arrives until the end may have a buffer of a shared pool.
+        self.links.forget_all();
+        let mut backoff = SleepBackoff::default();
+        loop {
+            match self.absorb() {
+                Some(0) => self.links.release_stale(),
+                Some(_) => continue,
+                None => return,
+            }
+            if !self.links.has_stale() {
+                return;
+            }
+            // Each has its time, at most `linger`.
+            if self.links.waits_for_device() {
+                backoff.sleep(self.policy.linger);
+            }
+        }
+    }
+}
+
+impl RecvHalf for Receiver {
+    type Message = Message;
+
+    fn peers(&self) -> usize {
+        self.links.iter().filter(|l| l.is_open()).count()
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        self.links.iter().map(Link::registered_bytes).sum()
+    }
+
     // Always: a message that is returned through memory is copied about (see below).
     #[inline(always)]
-    pub fn try_recv(&mut self) -> Result<Message, RecvError> {
+    fn try_recv(&mut self) -> Result<Message, RecvError> {
         // A message comes out of this loop in registers: nothing that is called here
         // writes to where the result lies, or each message would be copied about.
         // What the slow ways find waits in `found` and `trouble`.
@@ -170,39 +268,48 @@ impl Receiver {
         }
     }
 
-    /// Receives the messages that are there, up to
-    /// [`poll_batch`](super::Config::poll_batch) of them, and returns how many: `each` is
-    /// shown who has sent a message, and its bytes, and the message is free when `each`
-    /// returns. It costs less than [`try_recv`](Receiver::try_recv) and
-    /// [`free`](Receiver::free) for each of them. If `each` panics, the messages after that
-    /// one are still to be received.
-    ///
-    /// ```
-    /// use rdma_conn::send_recv::{Config, RecvError, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// for number in 0..100_u8 {
-    ///     a.sender.send_async(&[number])?;
-    /// }
-    /// a.sender.flush()?;
-    /// let mut sum = 0;
-    /// while let Ok(count) = b.receiver.try_recv_each(|_, message| sum += u32::from(message[0])) {
-    ///     assert!(count > 0);
-    /// }
-    /// assert_eq!(sum, 99 * 100 / 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv).
+    fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+        self.returns.wakeup().retract();
+        self.arming.disarm(&channel).map_err(|e| device(&e))?;
+        self.probe_silent_peers();
+        self.returns.wakeup().announce();
+        if !self.pools.is_empty() {
+            self.links.iter_mut().for_each(Link::hurry);
+        }
+        self.collect_freed();
+        self.settle(true)?;
+        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
+        self.arming.note(armed);
+        let has_more = !self.run.is_empty() || !self.batch.is_empty() || self.open_pack.is_some();
+        if has_more || self.found.is_some() || self.trouble.is_some() || self.poll()? > 0 {
+            return Ok(Arm::Ready);
+        }
+        // A failure that no completion reports.
+        if let Some((peer, reason)) = self.links.next_error() {
+            return Err(RecvError::Peer { peer, reason });
+        }
+        if std::mem::take(&mut self.has_untold_close) && !self.has_open_links() {
+            return Ok(Arm::Ready);
+        }
+        let within = match () {
+            () if self.links.has_stale() => POLL_SLEEP,
+            () if self.pools.iter().any(LoanClock::is_needed) => RECALL_AFTER,
+            () => Duration::MAX,
+        };
+        let (within, wakeup) = (within.min(self.policy.keepalive), self.returns.wakeup().as_fd());
+        let descriptor = self.arming.descriptor(&channel, Some(wakeup), within);
+        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
+    }
+
     #[inline]
-    pub fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
+    fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
         loop {
             let (count, (peer, place)) = (self.run.len(), self.run_of);
             if count > 0 {
                 if let Some(link) = self.links.get_mut(place) {
-                    // First, so that what was freed is looked after if `each` panics.
+                    // First, so that the freed buffers are settled if `each` panics.
                     mark(&mut self.dirty, link, place);
                     link.reclaim_each(&mut self.run, |bytes| each(peer, bytes));
                 }
@@ -220,10 +327,27 @@ impl Receiver {
         }
     }
 
-    /// Goes on when the messages that were taken are handed out: there may be a packed
+    // Always: as `try_recv`.
+    #[inline(always)]
+    fn free(&mut self, message: Message) {
+        let Message { buffer, place, .. } = message;
+        // A message of an earlier link of the place is dropped.
+        let Some(link) = self.links.get_mut(place) else { return };
+        link.reclaim(buffer);
+        mark(&mut self.dirty, link, place);
+    }
+}
+
+/// Receiving.
+impl Receiver {
+    /// Finds more when the messages that were taken are handed out: there may be a packed
     /// one to finish, completions that were polled, or new ones.
     #[inline(never)]
     fn go_on(&mut self) {
+        // What a sender that joined has brought up is handed out first.
+        if self.found.is_some() || self.trouble.is_some() {
+            return;
+        }
         if self.open_pack.is_some() {
             self.found = self.next_packed();
         } else if let Some(qp_num) = self.batch.next_qp_num() {
@@ -239,7 +363,7 @@ impl Receiver {
     fn advance(&mut self, qp_num: u32) {
         let place = self.links.find(qp_num);
         let Some((place, link)) = place.and_then(|p| Some((p, self.links.get_mut(p)?))) else {
-            return self.batch.pop().into_iter().for_each(|c| self.links.absorb_stray(c));
+            return self.batch.pop().into_iter().for_each(|c| self.links.absorb_stale(c));
         };
         mark(&mut self.dirty, link, place);
         let taken = link.take_run(&mut self.batch, &mut self.run);
@@ -270,81 +394,6 @@ impl Receiver {
             }
         }
     }
-
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// As [`try_recv`](Receiver::try_recv), without `Empty`; [`RecvError::Closed`] also
-    /// when no sender has joined yet.
-    #[inline]
-    pub fn recv(&mut self) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::NEVER),
-            done => done,
-        }
-    }
-
-    /// Waits for the next message, for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`RecvError::TimedOut`].
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Message, RecvError> {
-        match self.try_recv() {
-            Err(RecvError::Empty) => self.recv_until(Deadline::after(timeout)),
-            done => done,
-        }
-    }
-
-    /// Frees a message on the receiver's own thread: what dropping it does, without
-    /// atomic operations. A message of another receiver is dropped.
-    // Always: as `try_recv`.
-    #[inline(always)]
-    pub fn free(&mut self, message: Message) {
-        let Message { buffer, place, .. } = message;
-        // Of another link than the one that is there now, it is dropped.
-        let Some(link) = self.links.get_mut(place) else { return };
-        link.reclaim(buffer);
-        mark(&mut self.dirty, link, place);
-    }
-
-    /// Tells every sender that this end stops receiving, and ends. Messages that
-    /// were not received are lost: receive until [`RecvError::Closed`] first.
-    pub fn close(mut self) {
-        self.stop();
-    }
-
-    #[cold]
-    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
-        if !self.links.has_had_any() {
-            // Nobody can join while we wait: a wait would never end.
-            return Err(RecvError::Closed);
-        }
-        let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
-        let mut idle = idle.resume(&mut self.silence);
-        loop {
-            match self.try_recv() {
-                Err(RecvError::Empty) => {}
-                done => return done,
-            }
-            match idle.step() {
-                Step::Again => {}
-                Step::Sleep(time) => {
-                    self.ask_the_silent();
-                    if let Some(message) = self.sleep(time)? {
-                        return Ok(message);
-                    }
-                }
-                Step::Probe => {
-                    tracing::debug!("{SILENT}");
-                    self.links.iter_mut().for_each(Link::probe);
-                }
-                Step::TimedOut => {
-                    self.silence = idle.silence();
-                    return Err(RecvError::TimedOut);
-                }
-            }
-        }
-    }
 }
 
 /// Completions.
@@ -367,7 +416,7 @@ impl Receiver {
             Err(e) => {
                 self.open_pack = None;
                 let link = self.links.get_mut(place).filter(|link| link.peer() == peer)?;
-                link.fail(Ended::Protocol(Violation::Pack(e)));
+                link.fail(CloseReason::Protocol(ProtocolError::Pack(e)));
                 self.trouble = report(link);
                 None
             }
@@ -379,7 +428,7 @@ impl Receiver {
     fn refill(&mut self) -> Result<(), RecvError> {
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(Self::POLLS_PER_LOOK) {
-            self.ask_the_silent();
+            self.probe_silent_peers();
         }
         self.collect_freed();
         self.settle(false)?;
@@ -394,11 +443,12 @@ impl Receiver {
     /// Polls between two looks at the clock: so many that looking costs nothing.
     const POLLS_PER_LOOK: u32 = 64;
 
-    /// Asks after those who have sent nothing for a keepalive interval: while others
-    /// send, or for whoever only polls, there is no wait that would do it.
+    /// Probes the peers that have sent nothing for a keepalive interval: while others send,
+    /// or where the caller only polls, no wait would do it.
     #[cold]
-    fn ask_the_silent(&mut self) {
-        let now = Instant::now();
+    fn probe_silent_peers(&mut self) {
+        let now = clock::now();
+        self.pools.iter().for_each(|pool| pool.tick(now));
         let asked = *self.asked.get_or_insert(now);
         if now.duration_since(asked) < self.policy.keepalive {
             return;
@@ -406,7 +456,7 @@ impl Receiver {
         self.asked = Some(now);
         for link in self.links.iter_mut() {
             link.probe_if_silent();
-            // It may have failed at that.
+            // The probe may have failed.
             let place = link.place();
             mark(&mut self.dirty, link, place);
         }
@@ -416,46 +466,27 @@ impl Receiver {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        self.cq
-            .poll(&mut self.batch)
-            .map_err(|e| self.ended.get_or_insert(Ended::Device(e.to_string())).clone().into())
-    }
-
-    /// Lets those go that never got ready, as far as nothing that has come for others is in
-    /// the way: who joins next may need their share of a pool, and nobody might receive
-    /// meanwhile. (They are silent: what there is of theirs comes to an end.)
-    pub(super) fn sweep(&mut self) {
-        while self.links.has_strays() && self.run.is_empty() {
-            while let Some(qp_num) = self.batch.next_qp_num()
-                && self.links.find(qp_num).is_none()
-                && let Some(completion) = self.batch.pop()
-            {
-                self.links.absorb_stray(completion);
-            }
-            if !self.batch.is_empty() {
-                return;
-            }
-            match self.poll() {
-                Ok(0) => self.links.let_strays_go(),
-                Ok(_) => {}
-                // It is told to whoever receives.
-                Err(_) => return,
-            }
-        }
+        self.cq.poll(&mut self.batch).map_err(|e| {
+            self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone().into()
+        })
     }
 
     /// Why there is nothing: not yet, or never.
     fn nothing(&mut self) -> RecvError {
         // A failure that no completion reported (a post that was refused).
-        if let Some(failed) = self.links.iter_mut().find_map(report) {
-            return failed;
+        if let Some((peer, ended)) = self.links.next_error() {
+            return RecvError::Peer { peer, reason: ended };
         }
-        let open = !self.links.has_had_any() || self.links.iter().any(Link::is_open);
-        if open { RecvError::Empty } else { RecvError::Closed }
+        if self.has_open_links() { RecvError::Empty } else { RecvError::Closed }
+    }
+
+    /// Whether a message may still come: also before any sender has joined.
+    fn has_open_links(&self) -> bool {
+        !self.links.has_had_any() || self.links.iter().any(Link::is_open)
     }
 }
 
-/// What is owed to the senders.
+/// Reposting buffers and granting credits.
 impl Receiver {
     /// Books the buffers that other threads have freed.
     fn collect_freed(&mut self) {
@@ -469,8 +500,35 @@ impl Receiver {
                 }
             }
             if count < self.freed.len() {
+                break;
+            }
+        }
+        if !self.pools.is_empty() {
+            self.hear_of_loans();
+        }
+    }
+
+    /// Marks the links that their pool has something for.
+    fn hear_of_loans(&mut self) {
+        loop {
+            let count = self.returns.drain_told(&mut self.freed);
+            for &place in &self.freed[..count] {
+                if let Some(link) = self.links.get_mut(place) {
+                    link.tell();
+                    mark(&mut self.dirty, link, place);
+                }
+            }
+            if count < self.freed.len() {
                 return;
             }
+        }
+    }
+
+    /// A link has buffers of that pool.
+    pub(super) fn add_pool(&mut self, pool: LoanClock) {
+        self.pools.retain(LoanClock::is_live);
+        if !self.pools.iter().any(|known| known.is_same(&pool)) {
+            self.pools.push(pool);
         }
     }
 
@@ -491,7 +549,7 @@ impl Receiver {
             if owed == Owed::Rest && !std::mem::replace(&mut link.rests, true) {
                 resting.push(place);
             }
-            if owed == Owed::More && trouble.is_none() && link.untold().is_some_and(all) {
+            if owed == Owed::More && trouble.is_none() && link.unreported().is_some_and(all) {
                 trouble = report(link);
             }
             owed == Owed::More
@@ -511,11 +569,12 @@ impl Receiver {
     /// Sleeps until something happens: a completion, or a buffer freed elsewhere.
     fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
         let Some(channel) = self.channel.clone() else { return Ok(None) };
-        self.returns.bell().announce();
-        self.links.iter_mut().for_each(Link::announce_sleep);
+        self.returns.wakeup().announce();
+        if !self.pools.is_empty() {
+            self.links.iter_mut().for_each(Link::hurry);
+        }
         let found = self.arm_and_sleep(&channel, time);
-        self.links.iter_mut().for_each(Link::retract_sleep);
-        self.returns.bell().retract();
+        self.returns.wakeup().retract();
         found
     }
 
@@ -526,42 +585,38 @@ impl Receiver {
         channel: &CompletionChannel,
         time: Duration,
     ) -> Result<Option<Message>, RecvError> {
-        let device = |e: &dyn std::fmt::Display| RecvError::Ended(Ended::Device(e.to_string()));
-        self.cq.arm(false).map_err(|e| device(&e))?;
+        let device =
+            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
+        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
         match self.try_recv() {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
         }
-        let bell = self.returns.bell().as_fd();
-        channel.wait_with(&[bell], Some(time)).map_err(|e| device(&e))?;
+        let time = match self.pools.iter().any(LoanClock::is_needed) {
+            true => time.min(RECALL_AFTER),
+            false => time,
+        };
+        let wakeup = self.returns.wakeup().as_fd();
+        channel.wait_with(&[&armed], &[wakeup], Some(time)).map_err(|e| device(&e))?;
         Ok(None)
     }
 
-    fn stop(&mut self) {
-        self.open_pack = None;
+    /// Closes the books: what was not handed out will not be.
+    fn close_books(&mut self) {
+        let (run_of, run) = (self.run_of.1, self.run.len() as u32);
+        // A pack of which all was handed out is no different from any other message.
+        let pack = self.open_pack.take();
+        let pack_of = pack.and_then(|mut pack| (!pack.is_empty()).then_some(pack.place));
+        // A message that was found when a sender joined, alone or the last one of its pack.
+        let found = self.found.as_ref().map(|message| message.place);
+        for link in self.links.iter_mut() {
+            let place = link.place();
+            let in_run = if place == run_of { run } else { 0 };
+            let is_found = found == Some(place) && pack_of != found;
+            link.close_books(in_run + u32::from(pack_of == Some(place)) + u32::from(is_found));
+        }
         self.run.clear();
-        // A sender that has said goodbye needs none from us. What the queue holds is
-        // looked at and no more: without credits a sender may go on for ever.
-        let mut left = self.cq.capacity() as usize;
-        while left > 0
-            && let Some(polled @ 1..) = self.absorb()
-        {
-            left = left.saturating_sub(polled);
-        }
-        self.links.iter_mut().for_each(|link| link.stop(Control::Stop));
-        // The goodbyes are on their way; their completions say when they are there.
-        let deadline = Deadline::after(self.policy.linger);
-        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
-        while self.links.iter().any(Link::is_saying_goodbye) {
-            if self.absorb().is_none() || idle.step() == Step::TimedOut {
-                break;
-            }
-            // There may be room now for a goodbye that found none.
-            self.links.iter_mut().for_each(Link::say_goodbye);
-        }
-        // What arrives until the end may have a buffer of a shared pool.
-        self.links.iter_mut().filter(|link| link.is_shared()).for_each(Link::silence);
-        while self.absorb().is_some_and(|polled| polled > 0) {}
+        self.found = None;
     }
 
     /// Books completions and drops their messages; returns how many there were,
@@ -575,7 +630,7 @@ impl Receiver {
             let place = self.links.find(completion.qp_num());
             match place.and_then(|place| self.links.get_mut(place)) {
                 Some(link) => link.absorb(completion),
-                None => self.links.absorb_stray(completion),
+                None => self.links.absorb_stale(completion),
             }
         }
         Some(polled)
@@ -591,7 +646,7 @@ impl Drop for Receiver {
 /// The error of a link that has failed, to be handed out once.
 #[cold]
 fn report(link: &mut Link) -> Option<RecvError> {
-    Link::error_of(link).map(|(peer, ended)| RecvError::Peer { peer, ended })
+    Link::error_of(link).map(|(peer, ended)| RecvError::Peer { peer, reason: ended })
 }
 
 /// Notes that a link has something to settle.

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use crate::wakeup::Wakeup;
 use conn_core::repost::{RepostQueue, RepostWord, words_for};
-use verbs_safe::Recycle;
 
-use crate::bell::Bell;
-
-/// The freed buffers of all peers of one receiver, and the bell that wakes it.
+/// The freed buffers of all peers of one receiver, the links that a shared pool has something
+/// for, and the wakeup of its thread.
 ///
 /// A buffer's id is the number of its link and its slot in that link's pool, side
 /// by side. Each buffer is in the queue at most once, so that it cannot overflow.
 pub(crate) struct Returns {
     queue: RepostQueue<Box<[RepostWord]>>,
+    /// Places of links.
+    told: RepostQueue<Box<[RepostWord]>>,
     slot_bits: u32,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
 impl std::fmt::Debug for Returns {
@@ -29,14 +30,40 @@ impl Returns {
         let slot_bits = slots.next_power_of_two().trailing_zeros();
         let wide = u64::from(links) << slot_bits;
         let ids = u32::try_from(wide).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-        let words = (0..words_for(ids)).map(|_| RepostWord::new());
-        let queue = RepostQueue::new(words.collect(), ids)
-            .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()))?;
-        Ok(Arc::new(Returns { queue, slot_bits, bell: Bell::new()? }))
+        let queue_of = |ids| {
+            let words = (0..words_for(ids)).map(|_| RepostWord::new());
+            RepostQueue::new(words.collect(), ids)
+                .map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string()))
+        };
+        let (queue, told) = (queue_of(ids)?, queue_of(links)?);
+        Ok(Arc::new(Returns { queue, told, slot_bits, wakeup: Wakeup::new()? }))
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    /// A buffer of the link in that place was freed.
+    #[inline]
+    pub(crate) fn give_back(&self, place: u32, slot: u32) {
+        // The buffer's owner gives it back once; a second time, the
+        // queue would refuse it, which is right.
+        let _ = self.queue.enqueue(place << self.slot_bits | slot);
+        self.wakeup.wake();
+    }
+
+    /// A shared pool has something for the link in that place.
+    pub(crate) fn tell(&self, place: u32) {
+        // The queue refuses a link that is in it already, which is right.
+        let _ = self.told.enqueue(place);
+        self.wakeup.wake();
+    }
+
+    /// Takes the places of links that [`tell`](Self::tell) has queued, as many as `places`
+    /// holds; returns how many there were.
+    #[inline]
+    pub(crate) fn drain_told(&self, places: &mut [u32]) -> usize {
+        self.told.drain(places)
+    }
+
+    pub(crate) fn wakeup(&self) -> &Wakeup {
+        &self.wakeup
     }
 
     /// Takes freed buffers, as many as `ids` holds; returns how many there were.
@@ -54,30 +81,6 @@ impl Returns {
     #[inline]
     pub(crate) fn split(&self, id: u32) -> (u32, u32) {
         (id >> self.slot_bits, id & ((1 << self.slot_bits) - 1))
-    }
-}
-
-/// What a receive buffer knows of where it belongs.
-#[derive(Debug, Clone)]
-pub(crate) enum SlotReturn {
-    /// To the receiver of the link with this number.
-    Receiver { returns: Arc<Returns>, link: u32 },
-    /// To the pool that many connections share.
-    Shared(super::shared::SharedReturn),
-}
-
-impl Recycle for SlotReturn {
-    #[inline]
-    fn recycle(&self, slot: u32) {
-        match self {
-            SlotReturn::Receiver { returns, link } => {
-                // The buffer's owner gives it back once; if it were twice, the
-                // queue would say so, and once is what counts.
-                let _ = returns.queue.enqueue(link << returns.slot_bits | slot);
-                returns.bell.ring();
-            }
-            SlotReturn::Shared(shared) => shared.recycle(slot),
-        }
     }
 }
 

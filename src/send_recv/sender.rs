@@ -1,12 +1,15 @@
 //! The sending half.
 
 mod drive;
+mod loans;
+mod staged;
+mod stopped;
 mod wait;
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use conn_core::credit::CreditWindow;
+use conn_core::loan::Borrower;
 use conn_core::pack::Packer;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{
@@ -14,22 +17,15 @@ use verbs_safe::{
     SendQueue,
 };
 
-use super::{Config, Ended, Full, SendError};
-use crate::wait::{Deadline, Silence};
+use self::staged::{Controls, Packs};
+use super::Config;
+use crate::arm::{Arm, Arming};
+use crate::clock;
+use crate::error::{CloseReason, Full, SendError};
+use crate::half::{Room, SendHalf, check_within};
+use crate::ticket::{Ticket, sender_number};
+use crate::wait::Silence;
 use crate::wire::Tracker;
-
-/// Proof that a message was accepted, and what to [`wait`](Sender::wait) for. Of one
-/// sender's tickets the later one is the greater one; another sender does not know them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket {
-    /// The number of its sender.
-    sender: u32,
-    id: WrId,
-}
-
-/// Numbers of senders, so that a ticket tells whose it is. They come again after 2^32
-/// senders, when no ticket of the first ones is waited for.
-static SENDERS: AtomicU32 = AtomicU32::new(0);
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,16 +47,17 @@ pub struct SenderStats {
 /// thread.
 ///
 /// A message is copied into the next slot of a registered ring and given a
-/// [`Ticket`]; the work requests go to the device in postlists of
-/// [`batch`](Config::batch). What was accepted but not posted yet is posted by
-/// [`flush`](Sender::flush), and by every call that waits.
+/// [`Ticket`]. The call that accepts it also posts it, unless the configuration asks for
+/// gathering: with a [`batch`](Config::batch) of more than 1 or with
+/// [`pack_bytes`](Config::pack_bytes), work requests go to the device in postlists. What was
+/// gathered is posted by [`flush`](Sender::flush), and by every call that waits.
 ///
 /// Dropping a sender delivers what was accepted and says goodbye, for at most
-/// [`linger`](Config::linger); [`close`](Sender::close) does the same and tells
-/// how it went. A sender that has ended with an error says no goodbye, for a goodbye
-/// tells that everything is well: it takes no part any more, and the peer's receiver,
-/// which asks after it once in a [`keepalive`](Config::keepalive) interval, reports
-/// [`Ended::PeerLost`].
+/// [`linger`](crate::Common::linger); [`close`](Sender::close) does the same and returns the
+/// result. A sender that has ended with an error says no goodbye, because a goodbye
+/// means that everything was delivered: it no longer answers, and the peer's receiver,
+/// which probes it once in a [`keepalive`](crate::Common::keepalive) interval, reports
+/// [`CloseReason::PeerLost`].
 #[derive(Debug)]
 pub struct Sender {
     number: u32,
@@ -70,19 +67,32 @@ pub struct Sender {
     credits: RecvQueue<()>,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
+    arming: Arming,
     batch: CompletionBatch,
     tracker: Tracker,
     window: CreditWindow,
+    /// Where credits are loans.
+    borrower: Option<Borrower>,
+    /// FIN is staged: the last message.
+    has_finished: bool,
     packer: Option<Packer>,
+    /// Needed to tell which messages the receiver has taken when it stops.
+    controls: Controls,
+    packs: Packs,
+    /// The last request that is known to be taken without its completion: the receiver has
+    /// said so when it stopped.
+    taken: WrId,
     /// Longest message that can be packed.
     pack_limit: usize,
     config: Config,
+    /// Messages are gathered until they are asked for ([`SendHalf::batch`]).
+    gathers: bool,
     /// Longest message: the smaller one of the peer's buffers and our slots.
     limit: usize,
-    ended: Option<Ended>,
+    ended: Option<CloseReason>,
     silence: Silence,
-    /// Tries that found no credit; when the receiver was last asked after for that, and
-    /// how many messages had been accepted.
+    /// Tries that found no credit; when the last check for a silent receiver was, and how many
+    /// messages had been accepted then.
     vain_tries: u32,
     asked: Option<(Instant, u64)>,
     stats: SenderStats,
@@ -97,36 +107,43 @@ pub(crate) struct SenderParts {
     pub(crate) channel: Option<CompletionChannel>,
     pub(crate) tracker: Tracker,
     pub(crate) window: CreditWindow,
+    pub(crate) borrower: Option<Borrower>,
     pub(crate) config: Config,
     pub(crate) limit: usize,
 }
 
 /// Making, inspecting.
 impl Sender {
-    /// Completions polled at a time. A completion stands for many messages here,
-    /// so that a small number is as good as a large one.
+    /// Completions polled at a time. A completion stands for many messages here, so that a
+    /// small number is enough.
     pub(crate) const POLL_BATCH: usize = 16;
     /// Tries without a credit between two looks at the clock.
     const TRIES_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(parts: SenderParts) -> Sender {
-        let SenderParts { control, queue, credits, cq, channel, tracker, window, config, limit } =
-            parts;
+        let SenderParts { control, queue, credits, cq, channel, tracker, window, .. } = parts;
+        let SenderParts { borrower, config, limit, .. } = parts;
         let pack = Packer::new(config.pack_bytes.min(limit as u32));
         Sender {
-            // Relaxed: a number, and nothing that it would publish.
-            number: SENDERS.fetch_add(1, Ordering::Relaxed),
+            number: sender_number(),
             control,
             queue,
             credits,
             cq,
             channel,
+            arming: Arming::default(),
             batch: CompletionBatch::new(Self::POLL_BATCH),
             tracker,
             window,
+            borrower,
+            has_finished: false,
             pack_limit: pack.largest().unwrap_or(0) as usize,
             packer: (config.pack_bytes > 0).then_some(pack),
+            controls: Controls::default(),
+            packs: Packs::new(if config.pack_bytes > 0 { config.unacked } else { 0 }),
+            taken: WrId(0),
             config,
+            gathers: false,
             limit,
             ended: None,
             silence: Silence::default(),
@@ -136,20 +153,20 @@ impl Sender {
         }
     }
 
-    /// Longest message that can be sent, in bytes.
-    #[must_use]
-    pub fn max_message_bytes(&self) -> usize {
-        match &self.packer {
-            Some(_) => self.pack_limit,
-            None => self.limit,
-        }
-    }
-
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let messages = self.stats.messages + u64::from(self.unbooked());
         SenderStats { messages, work_requests: self.queue.posted_total(), ..self.stats }
+    }
+
+    /// Messages that were accepted and are still being gathered: [`flush`](Sender::flush) sends
+    /// them. None, unless the configuration asks for gathering.
+    #[must_use]
+    pub fn unflushed(&self) -> u64 {
+        let open = self.packer.as_ref().map_or(0, Packer::count);
+        let sent = self.data_sent() + u64::from(self.unbooked());
+        self.packs.messages(sent, self.queue.staged()) + u64::from(open)
     }
 
     /// The queue pair's number.
@@ -165,18 +182,114 @@ impl Sender {
     }
 }
 
-/// Sending.
-impl Sender {
-    /// Accepts a message if there is room for it now. It never waits, and so never
-    /// asks whether a silent peer is still there: the calls that wait do.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] when there is none: nothing was sent, try again later.
+impl SendHalf for Sender {
+    type Room<'a> = Reserved<'a>;
+
+    fn max_message_bytes(&self) -> usize {
+        match &self.packer {
+            Some(_) => self.pack_limit,
+            None => self.limit,
+        }
+    }
+
     #[inline]
-    pub fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
         self.try_send_with(message.len(), |slot| slot.copy_from_slice(message))
     }
 
+    fn flush(&mut self) -> Result<(), SendError> {
+        self.check_alive()?;
+        self.push()?;
+        if self.borrower.is_some() {
+            // Credits that were lent meanwhile are given back, too.
+            self.progress()?;
+        }
+        self.give_back()
+    }
+
+    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
+        self.check_alive()?;
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        self.arming.disarm(&channel).map_err(|e| self.fail_device(&e))?;
+        self.push()?;
+        let last = WrId(self.tracker.next_id().0 - 1);
+        if !self.was_acked(self.ticket(last)) {
+            self.nudge(self.ticket(last))?;
+        }
+        let armed = self.cq.arm(false).map_err(|e| self.fail_device(&e))?;
+        self.arming.note(armed);
+        let (events, keepalive) = (self.progress()?, self.config.common.keepalive);
+        if self.arming.is_silent(events, keepalive) {
+            self.probe()?;
+        }
+        if events > 0 {
+            return Ok(Arm::Ready);
+        }
+        self.check_alive()?;
+        let descriptor = self.arming.descriptor(&channel, None, keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+    }
+
+    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if !self.was_acked(ticket) {
+            self.progress()?;
+        }
+        if self.ended.is_none() && !self.was_acked(ticket) {
+            self.push()?;
+            self.nudge(ticket)?;
+            self.progress()?;
+        }
+        match (&self.ended, self.was_acked(ticket)) {
+            (_, true) => Ok(true),
+            (Some(ended), false) => Err(ended.clone().into()),
+            (None, false) => Ok(false),
+        }
+    }
+
+    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        self.prepare(bytes)?;
+        let at = self.packer.as_ref().map_or(0, |packer| packer.next_payload() as usize);
+        Ok(Reserved { sender: self, at, bytes })
+    }
+}
+
+/// Room for one message in the slot that it is sent from.
+#[derive(Debug)]
+#[must_use = "nothing is sent before `commit`"]
+pub struct Reserved<'a> {
+    sender: &'a mut Sender,
+    /// Where the message begins in the slot: behind those that it is packed with.
+    at: usize,
+    bytes: usize,
+}
+
+impl Room for Reserved<'_> {
+    fn capacity(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
+        check_within(at.saturating_add(bytes.len()), self.bytes)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let slot = self.sender.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
+        slot[self.at + at..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
+        check_within(bytes, self.bytes)?;
+        // It is there already.
+        self.sender.try_send_with(bytes, |_| ())
+    }
+}
+
+/// Sending.
+impl Sender {
     /// As [`try_send`](Sender::try_send), filled in place: `fill` is given exactly
     /// `bytes` bytes of registered memory, which hold what an earlier message left.
     ///
@@ -193,133 +306,6 @@ impl Sender {
             Err(fill) => self.send_apart(bytes, fill),
         }
     }
-
-    /// Accepts a message, waiting for room as long as that takes. It is posted when
-    /// [`batch`](Config::batch) messages have gathered (8 by default), by
-    /// [`flush`](Sender::flush), or by a call of this sender that waits: whoever goes on to
-    /// wait for an answer to it flushes first, or waits for ever.
-    ///
-    /// ```
-    /// use rdma_conn::send_recv::{Config, pair};
-    ///
-    /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, mut b) = pair(&device, &device, &Config::default())?;
-    /// let ticket = a.sender.send_async(b"one")?;
-    /// a.sender.wait(ticket)?; // acknowledged: it lies in b's memory
-    /// assert_eq!(&*b.receiver.recv()?, b"one");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`SendError::TooLong`], [`SendError::Ended`].
-    #[inline]
-    pub fn send_async(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::NEVER),
-            done => done,
-        }
-    }
-
-    /// As [`send_async`](Sender::send_async), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the message was then not accepted.
-    pub fn send_async_timeout(
-        &mut self,
-        message: &[u8],
-        timeout: Duration,
-    ) -> Result<Ticket, SendError> {
-        match self.try_send(message) {
-            Err(SendError::Full(_)) => self.send_when_free(message, Deadline::after(timeout)),
-            done => done,
-        }
-    }
-
-    /// Waits until [`try_send`](Sender::try_send) has room for a message.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn wait_for_room(&mut self) -> Result<(), SendError> {
-        self.room_until(Deadline::NEVER)
-    }
-
-    /// Sends a message and waits until it is acknowledged.
-    ///
-    /// # Errors
-    /// As [`send_async`](Sender::send_async) and [`wait`](Sender::wait).
-    pub fn send(&mut self, message: &[u8]) -> Result<(), SendError> {
-        let ticket = self.send_async(message)?;
-        self.wait(ticket)
-    }
-
-    /// Posts what was accepted and is still being gathered into a batch or a pack.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn flush(&mut self) -> Result<(), SendError> {
-        self.seal()?;
-        self.post()
-    }
-
-    /// Whether the message of `ticket` is acknowledged; never waits. Where it is not, what
-    /// was accepted before is posted, and its acknowledgement asked for: so it will be,
-    /// however rarely completions are.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when it never will be, [`SendError::UnknownTicket`].
-    pub fn is_sent(&mut self, ticket: Ticket) -> Result<bool, SendError> {
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if !self.tracker.is_complete(ticket.id) {
-            self.progress()?;
-        }
-        if self.ended.is_none() && !self.tracker.is_complete(ticket.id) {
-            self.flush()?;
-            self.nudge(ticket)?;
-            self.progress()?;
-        }
-        match (&self.ended, self.tracker.is_complete(ticket.id)) {
-            (_, true) => Ok(true),
-            (Some(ended), false) => Err(ended.clone().into()),
-            (None, false) => Ok(false),
-        }
-    }
-
-    /// Waits until the message of `ticket`, and so every earlier one, is
-    /// acknowledged: it lies in the receiver's memory.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`], [`SendError::UnknownTicket`].
-    pub fn wait(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::NEVER)
-    }
-
-    /// As [`wait`](Sender::wait), for at most `timeout`.
-    ///
-    /// # Errors
-    /// Also [`SendError::TimedOut`]; the ticket stays good.
-    pub fn wait_timeout(&mut self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
-        self.wait_until(ticket, Deadline::after(timeout))
-    }
-
-    /// Waits until everything accepted is acknowledged.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`].
-    pub fn wait_all(&mut self) -> Result<(), SendError> {
-        self.drain(Deadline::NEVER)
-    }
-
-    /// Delivers what was accepted, says goodbye and ends the half. The peer's
-    /// receiver hands out every message before it reports the end.
-    ///
-    /// # Errors
-    /// [`SendError::Ended`] when something accepted was not delivered, or the peer has
-    /// stopped receiving before this end had said goodbye.
-    pub fn close(mut self) -> Result<(), SendError> {
-        self.goodbye(Deadline::NEVER)
-    }
 }
 
 /// Accepting a message.
@@ -331,7 +317,7 @@ impl Sender {
 
     #[inline]
     fn ticket(&self, id: WrId) -> Ticket {
-        Ticket { sender: self.number, id }
+        Ticket { sender: self.number, number: id.0 }
     }
 
     #[inline]
@@ -383,7 +369,7 @@ impl Sender {
         self.check_alive()?;
         self.book();
         if self.room() == 0 {
-            // What waits for the rest of its batch would otherwise never complete.
+            // Messages that wait for the rest of their batch would otherwise never complete.
             self.post()?;
             self.progress()?;
             self.check_alive()?;
@@ -396,14 +382,15 @@ impl Sender {
         }
     }
 
-    /// No credit is left. Now and then, it is looked whether that goes on for so long
-    /// that the receiver has to be asked after.
+    /// No credit is left. Checks now and then whether that has lasted so long that the
+    /// receiver has to be probed.
     #[cold]
     fn out_of_credits(&mut self) -> Result<SendError, SendError> {
         self.vain_tries = self.vain_tries.wrapping_add(1);
         if self.vain_tries.is_multiple_of(Self::TRIES_PER_LOOK) {
-            self.ask_if_silent(Instant::now())?;
+            self.ask_if_silent(clock::now())?;
         }
+        self.ask_for_loan()?;
         Ok(SendError::Full(Full::Credits))
     }
 
@@ -422,41 +409,35 @@ impl Sender {
             return Err(self.misjudged_room());
         }
         self.take_credits(1);
-        if self.queue.staged() >= self.config.batch {
-            self.post()?;
+        if self.queue.staged() >= self.batch_limit() {
+            self.post_batch()?;
         }
         Ok(self.ticket(planned.id))
     }
 
-    #[cold]
-    fn send_when_free(&mut self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
-        loop {
-            self.room_until(deadline)?;
-            match self.try_send(message) {
-                Err(SendError::Full(_)) => {}
-                done => return done,
+    /// Makes sure that a message of `bytes` bytes may be staged, or joins the open pack.
+    fn prepare(&mut self, bytes: usize) -> Result<(), SendError> {
+        if bytes > self.max_message_bytes() {
+            return Err(self.too_long(bytes));
+        }
+        match &self.packer {
+            Some(packer) if packer.count() > 0 && packer.fits(bytes) => self.check_alive(),
+            Some(_) => {
+                self.end_pack()?;
+                self.make_room()
             }
+            None => self.make_room(),
         }
     }
 
-    fn room_until(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        let mut idle = self.idle(deadline);
-        let mut stalled = false;
-        loop {
-            match self.make_room() {
-                Err(SendError::Full(full)) => stalled |= full == Full::Credits,
-                done => {
-                    self.stats.credit_stalls += u64::from(stalled);
-                    return done;
-                }
-            }
-            self.wait_a_little(&mut idle)?;
-        }
+    /// Messages of a list, beyond which it is posted.
+    fn batch_limit(&self) -> u32 {
+        if self.gathers { u32::MAX } else { self.config.batch }
     }
 }
 
-/// Runs: messages of which nothing has to be looked at but their length. What is staged
-/// in one is booked for all of it: its ids, its credits.
+/// Runs: messages of which only the length has to be checked. The ids and credits of a run
+/// are booked for all its messages at once.
 impl Sender {
     /// Begins a run of messages: until the batch is full, the next one has to be signalled
     /// (which it then is), or there is no room.
@@ -465,7 +446,7 @@ impl Sender {
             (None, None) => self.room().min(self.tracker.run(WrClass::Data)),
             _ => 0,
         };
-        let batch = self.config.batch.saturating_sub(self.queue.staged());
+        let batch = self.batch_limit().saturating_sub(self.queue.staged());
         self.queue.open_run(most.min(batch), self.limit);
     }
 
@@ -478,8 +459,8 @@ impl Sender {
     /// The last message of a run was staged.
     #[inline(never)]
     fn end_run(&mut self) -> Result<(), SendError> {
-        if self.queue.staged() >= self.config.batch {
-            return self.post();
+        if self.queue.staged() >= self.batch_limit() {
+            return self.post_batch();
         }
         self.book();
         self.open_run();
@@ -516,22 +497,22 @@ impl Sender {
     }
 }
 
-/// Packing: small messages share a work request (seed "Batching": larger messages
-/// outperform batches of small ones).
+/// Packing: small messages share a work request, because larger messages outperform batches of
+/// small ones (Fischer, "Send Receive", section Batching).
 impl Sender {
     fn pack(&mut self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<Ticket, SendError> {
         if bytes > self.pack_limit {
             return Err(self.too_long(bytes));
         }
         if self.packer.as_ref().is_some_and(|packer| !packer.fits(bytes)) {
-            self.seal()?;
+            self.end_pack()?;
         }
         match &self.packer {
             Some(packer) if packer.count() == 0 => self.make_room()?,
             // The room of an open pack is its own, but it may never be sent.
             _ => self.check_alive()?,
         }
-        // The slot stays ours until the pack is sealed: nothing else is staged
+        // The slot stays ours until the pack has ended: nothing else is staged
         // meanwhile, so the pack's request will get the next id.
         let slot = self.queue.next_slot().ok_or(SendError::Full(Full::Window))?;
         let packer = self.packer.as_mut().ok_or(SendError::Full(Full::Window))?;
@@ -545,14 +526,21 @@ impl Sender {
         Ok(self.ticket(self.tracker.next_id()))
     }
 
+    /// Posts what was accepted.
+    fn push(&mut self) -> Result<(), SendError> {
+        self.end_pack()?;
+        self.post()
+    }
+
     /// Stages the pack that is being filled, if there is one.
-    fn seal(&mut self) -> Result<(), SendError> {
+    fn end_pack(&mut self) -> Result<(), SendError> {
         let Some(packer) = &mut self.packer else { return Ok(()) };
         if packer.count() == 0 {
             return Ok(());
         }
-        let bytes = packer.len() as usize;
+        let (bytes, count) = (packer.len() as usize, packer.count());
         packer.reset();
+        self.packs.note(self.data_sent(), count);
         self.stage_data(bytes).map(drop)
     }
 }

@@ -1,99 +1,46 @@
 //! One pool of receive buffers for many connections: a shared receive queue, and
 //! three ways for buffers to get back into it.
 
-mod ledger;
+mod config;
+mod lending;
 mod member;
 mod posting;
+mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use verbs_safe::{RecvPool, SharedReceiveQueue};
 
-use super::config::check;
-use super::returns::{Returns, SlotReturn};
-use super::{Config, ConfigError, ConnectError};
+use crate::error::ConnectError;
+pub use config::{Reposting, SharedConfig};
+pub(crate) use lending::RECALL_AFTER;
 pub(crate) use member::Member;
-use posting::Inner;
-pub(crate) use posting::SharedReturn;
-
-/// How freed buffers get back into the shared receive queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Reposting {
-    /// Whoever frees a buffer posts it, under a lock ("introduces a significant
-    /// performance penalty", says Fischer, "Know Your Memory", 2021).
-    Lock,
-    /// Whoever frees a buffer enqueues its id; one thread dequeues and posts, in
-    /// batches (Fischer's way).
-    Thread,
-    /// Whoever frees a buffer enqueues its id, and becomes the poster if there is
-    /// none at the moment: no lock is waited for, no thread has to be woken.
-    #[default]
-    Combining,
-}
-
-impl Reposting {
-    /// All of them.
-    pub const ALL: [Reposting; 3] = [Reposting::Lock, Reposting::Thread, Reposting::Combining];
-
-    /// `lock`, `thread` or `combining`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Reposting::Lock => "lock",
-            Reposting::Thread => "thread",
-            Reposting::Combining => "combining",
-        }
-    }
-}
-
-/// Buffers in one postlist at most.
-const MAX_LIST: usize = 64;
-
-/// Sizes of a [`SharedPool`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SharedConfig {
-    /// Receive buffers. Each connection takes `recv_window + 1` of them for as long
-    /// as it lives, so that receiver-not-ready cannot happen.
-    pub buffers: u32,
-    /// Size of each, in bytes.
-    pub buffer_bytes: u32,
-    /// Connections at most.
-    pub max_peers: u32,
-    /// How buffers get back.
-    pub reposting: Reposting,
-    /// Buffers posted with one doorbell, where there are so many.
-    pub repost_batch: u32,
-}
-
-impl SharedConfig {
-    /// Most buffers.
-    pub const MAX_BUFFERS: u32 = 1 << 24;
-    /// Most connections.
-    pub const MAX_PEERS: u32 = 1 << 20;
-
-    /// Checks every field. (A `repost_batch` is used as far as lists go.)
-    ///
-    /// # Errors
-    /// The first field that is out of its range, with the range.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let fits = (1..=Self::MAX_BUFFERS).contains(&self.buffers);
-        check("buffers", self.buffers, fits, "1 to 16777216")?;
-        let fits = (1..=Config::MAX_MESSAGE_BYTES).contains(&self.buffer_bytes);
-        check("buffer_bytes", self.buffer_bytes, fits, "1 to 1073741824")?;
-        let fits = (1..=Self::MAX_PEERS).contains(&self.max_peers);
-        check("max_peers", self.max_peers, fits, "1 to 1048576")
-    }
-}
+pub(crate) use state::{Address, SlotReturn};
+use state::{Inner, MAX_LIST, SharedReturn, lock};
 
 /// A pool of receive buffers that many connections share, behind one shared
 /// receive queue. Clones are handles of the same pool.
 ///
-/// Buffers are promised to connections as credits: never more than there are, so
-/// that receiver-not-ready cannot happen however fast the senders are. A credit goes
-/// back to a sender after its buffer has been posted again. A sender that sends without
-/// credits is found out and cut off by the first poll that sees it; until then it can
-/// use up buffers that others have credits for, and those see receiver-not-ready.
+/// Each connection keeps three buffers, and its sender borrows credits for more: at most
+/// [`unacked`](super::Config::unacked) at a time, 4 at first, in the order in which senders ask.
+/// Never more is lent than there is, so that receiver-not-ready cannot happen however fast
+/// the senders are. A buffer is lent again after it has been posted again. Messages that the
+/// application holds count as lent: while it holds all that can be lent, each sender may
+/// send one message, and another one when that is freed.
+///
+/// A sender gives back what it does not use when it waits for its last message, flushes or
+/// closes, and when others have waited for a tenth of a second. One that makes no call keeps
+/// its loan; all such loans take at most half of what can be lent, and after that loans have
+/// one credit each. [`close`](crate::SendHalf::close) does not wait for credits when all that was
+/// accepted is sent: the goodbye has a buffer of its own, also while a request for credits has
+/// no answer.
+///
+/// A sender that sends without credits is found out and cut off by the first poll that sees
+/// it; until then it can use up buffers that others have credits for, and those see
+/// receiver-not-ready.
 #[derive(Debug, Clone)]
 pub struct SharedPool {
     owner: Arc<Owner>,
@@ -122,7 +69,7 @@ impl SharedPool {
         let inner = Arc::new(Inner::new(config)?);
         let recycler = SlotReturn::Shared(SharedReturn { inner: inner.clone() });
         let (mut poster, pool) = device
-            .pd()
+            .messages_pd()
             .create_shared_pool(config.buffers, config.buffer_bytes as usize, recycler)
             .map_err(|e| device.error("create a shared receive queue", &e))?;
         let all: Vec<u32> = (0..config.buffers).collect();
@@ -132,7 +79,7 @@ impl SharedPool {
         let queue = poster.shared().cloned();
         let queue =
             queue.ok_or_else(|| device.error("share a receive queue", &"it is not shared"))?;
-        *lock(&inner.poster) = Some(poster);
+        lock(&inner.store).poster = Some(poster);
         let reposter = match config.reposting {
             Reposting::Thread => Some(posting::spawn_reposter(&inner)?),
             Reposting::Lock | Reposting::Combining => None,
@@ -157,16 +104,46 @@ impl SharedPool {
         &self.owner.queue
     }
 
-    /// Sets buffers aside for one more connection.
-    pub(crate) fn join(&self, buffers: u32) -> Result<Member, ConnectError> {
-        let inner = &self.owner.inner;
-        let index = lock(&inner.ledger).join(buffers, &inner.reposted)?;
-        Ok(Member::new(self.clone(), index))
+    /// Makes the pool take no more buffers.
+    #[cfg(test)]
+    pub(crate) fn break_down(&self) {
+        // It is posted already.
+        (0..self.config().buffers).for_each(|slot| self.owner.inner.post(&[slot]));
     }
 
-    /// Registers a receiver to be woken when buffers were posted.
-    pub(crate) fn add_receiver(&self, returns: &Arc<Returns>) {
-        self.owner.inner.sleepers.add(returns);
+    /// What a receiver keeps of the pool.
+    pub(crate) fn clock(&self) -> LoanClock {
+        LoanClock(Arc::downgrade(&self.owner.inner))
+    }
+}
+
+/// Has loans of a pool recalled when members wait for long. A receiver may outlive the pool.
+#[derive(Debug, Clone)]
+pub(crate) struct LoanClock(Weak<Inner>);
+
+impl LoanClock {
+    /// Whether members wait, so that [`tick`](LoanClock::tick) is to be called soon.
+    pub(crate) fn is_needed(&self) -> bool {
+        // Relaxed: late by a poll is soon enough.
+        self.0.upgrade().is_some_and(|inner| inner.has_waiting.load(Ordering::Relaxed))
+    }
+
+    /// To be called now and then.
+    pub(crate) fn tick(&self, now: Instant) {
+        if let Some(inner) = self.0.upgrade()
+            && inner.has_waiting.load(Ordering::Relaxed)
+        {
+            inner.tick(now);
+        }
+    }
+
+    /// Whether the pool is still there.
+    pub(crate) fn is_live(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    pub(crate) fn is_same(&self, other: &LoanClock) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
@@ -178,22 +155,16 @@ impl Drop for Owner {
         {
             tracing::error!("the reposting thread panicked");
         }
-        drop(lock(&self.inner.poster).take());
+        let poster = lock(&self.inner.store).poster.take();
+        drop(poster);
     }
-}
-
-/// A lock whose holder panicked is as good as any here: no code under it leaves
-/// things half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+    use super::super::returns::Returns;
     use super::*;
 
     /// Its senders may wait for buffers that will not come.
@@ -206,21 +177,21 @@ mod tests {
                 SharedConfig { buffers, buffer_bytes, max_peers: 1, reposting, repost_batch: 1 };
             let pool = SharedPool::new(&device, sizes).unwrap();
             let returns = Returns::new(1, buffers).unwrap();
-            pool.add_receiver(&returns);
+            let address = Address { returns: returns.clone(), place: 0 };
+            let _member = pool.join(&address, Some(4)).unwrap();
             let inner = &pool.owner.inner;
-            inner.sleepers.announce();
-            returns.bell().announce();
+            returns.wakeup().announce();
             // It is posted already.
             inner.post(&[0]);
             assert!(inner.failed.load(Ordering::SeqCst));
-            let mut bell = [PollFd::new(returns.bell(), PollFlags::IN)];
-            let rings = poll(&mut bell, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
-            assert_eq!(rings, 1, "{reposting:?}");
+            let mut wakeup = [PollFd::new(returns.wakeup(), PollFlags::IN)];
+            let woken = poll(&mut wakeup, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+            assert_eq!(woken, 1, "{reposting:?}");
         }
     }
 
     #[test]
-    fn pools_that_nobody_has_room_for_are_refused_before_they_are_made() {
+    fn pools_of_impossible_sizes_are_refused_before_they_are_made() {
         let device = crate::device::soft().unwrap();
         let reposting = Reposting::Combining;
         let fine = SharedConfig {
@@ -234,6 +205,8 @@ mod tests {
         for (field, bad) in [
             ("buffers", SharedConfig { buffers: 0, ..fine }),
             ("buffers", SharedConfig { buffers: u32::MAX, ..fine }),
+            ("buffers", SharedConfig { max_peers: 3, ..fine }),
+            ("buffers", SharedConfig { max_peers: 1 << 20, ..fine }),
             ("buffer_bytes", SharedConfig { buffer_bytes: 0, ..fine }),
             ("buffer_bytes", SharedConfig { buffer_bytes: u32::MAX, ..fine }),
             ("max_peers", SharedConfig { max_peers: 0, ..fine }),

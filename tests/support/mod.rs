@@ -2,18 +2,42 @@
 //! the one that `RDMA_CONN_DEVICE` names.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
+/// Makes a test of each function for each protocol.
+#[allow(unused_macros, reason = "each test crate uses a part of it")]
+macro_rules! over_every_protocol {
+    ($($test:ident),+ $(,)?) => {
+        over_every_protocol! { @ send_recv SendRecv, $($test)+ }
+        over_every_protocol! { @ buffered_read BufferedRead, $($test)+ }
+        over_every_protocol! { @ buffered_write BufferedWrite, $($test)+ }
+        over_every_protocol! { @ direct_read DirectRead, $($test)+ }
+        over_every_protocol! { @ direct_write DirectWrite, $($test)+ }
+    };
+    (@ $module:ident $protocol:ident, $($test:ident)+) => {
+        mod $module {
+            $(#[test]
+            fn $test() {
+                crate::support::bounded(super::$test::<rdma_conn::$protocol>);
+            })+
+        }
+    };
+}
+
 pub mod raw;
 pub mod read;
+pub mod read_liar;
+pub mod slots;
 pub mod tally;
 pub mod write;
 
+use rdma_conn::Common;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rdma_conn::device::{self, Counters, Device, Provider};
-use rdma_conn::send_recv::{Config, Transport};
+use rdma_conn::send_recv::{Config, Message, Receiver, RecvError, Sender, Transport};
 use rdma_conn::verbs_safe::WcStatus;
+use rdma_conn::{RecvHalf, SendHalf};
 
 /// How long a test waits for what must come. It bounds a hang, and asserts nothing
 /// about speed.
@@ -30,12 +54,12 @@ pub fn device() -> Device {
     device
 }
 
-/// Whether the device's counters are the test's own: those of a card are everybody's,
+/// Whether the device's counters are the test's own: all processes share those of a card,
 /// unless the test runs alone on it.
 pub fn can_count(device: &Device, case: &str) -> bool {
     let can = device.provider() == Provider::Soft || tally::is_alone();
     if !can {
-        tally::skipped(&format!("{case}: {}'s counters are everybody's", device.name()));
+        tally::skipped(&format!("{case}: other processes share {}'s counters", device.name()));
     }
     can
 }
@@ -95,10 +119,22 @@ pub fn small(window: u32) -> Config {
         message_bytes: 64,
         unacked: window,
         batch: 1,
-        recv_window: window,
-        keepalive: NEVER,
+        recv_depth: window,
+        common: Common { keepalive: NEVER, ..Common::default() },
         ..Config::default()
     }
+}
+
+/// Whether the tests run on a device of the kernel: in the virtual machine, whose processor is
+/// emulated, everything takes many times as long.
+fn is_emulated() -> bool {
+    std::env::var("RDMA_CONN_DEVICE").is_ok_and(|name| !name.starts_with("soft"))
+}
+
+/// So many rounds or messages of a test that repeats itself; a fourth of them where each takes
+/// many times as long.
+pub fn repeated(times: u64) -> u64 {
+    if is_emulated() { times.div_ceil(4) } else { times }
 }
 
 /// Runs `body`, and fails if it does not end.
@@ -106,12 +142,13 @@ pub fn bounded<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> 
     let (done, ended) = channel();
     let thread = std::thread::spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(body));
-        // Nobody listens any more once the test has failed.
+        // The receiver is gone once the test has failed.
         let _ = done.send(());
         result
     });
-    if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(PATIENCE) {
-        panic!("still waiting after {PATIENCE:?}");
+    let limit = if is_emulated() { 5 * PATIENCE } else { PATIENCE };
+    if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+        panic!("still waiting after {limit:?}");
     }
     match thread.join() {
         Ok(Ok(value)) => value,
@@ -167,4 +204,25 @@ pub fn content(stream: u64, number: u64, bytes: usize) -> Vec<u8> {
 pub fn assert_content(message: &[u8], stream: u64, number: u64, bytes: usize) {
     assert_eq!(message.len(), bytes, "length of message {number} of stream {stream}");
     assert!(message == content(stream, number, bytes), "message {number} of stream {stream}");
+}
+
+/// Has `count` messages of `sender` held at the same time, whatever of them it may send before
+/// the receiver looks: credits of a shared pool are lent as they are asked for.
+pub fn hold(sender: &mut Sender, inbox: &mut Receiver, count: u64, stream: u64) -> Vec<Message> {
+    let (mut sent, mut held) = (0, Vec::new());
+    while (held.len() as u64) < count {
+        if sent < count && sender.try_send(&content(stream, sent, 12)).is_ok() {
+            sent += 1;
+            sender.flush().unwrap();
+        }
+        match inbox.try_recv() {
+            Ok(message) => held.push(message),
+            Err(RecvError::Empty) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    for (number, message) in (0..).zip(&held) {
+        assert_content(message, stream, number, 12);
+    }
+    held
 }

@@ -85,7 +85,7 @@ impl RawEnd {
         Endpoint {
             qp_num: self.control.qp_num(),
             psn: self.psn,
-            recv_window: self.shape.claimed_window,
+            recv_depth: self.shape.claimed_window,
             max_message: self.shape.claimed_bytes,
         }
     }
@@ -102,6 +102,11 @@ impl RawEnd {
         let remote =
             verbs_safe::Endpoint { qp_num: end.qp_num, psn: end.psn, lid: peer.lid, gid: peer.gid };
         self.control.connect(&remote, &attr).unwrap();
+    }
+
+    /// Its device answers no more.
+    pub fn die(&mut self) {
+        self.control.to_error().unwrap();
     }
 
     /// Whether whatever is posted from here on fails: the peer does not answer.

@@ -1,5 +1,5 @@
-//! What a test tells whoever runs it (`cargo xtask vm test`), in the file that
-//! `RDMA_CONN_TALLY` names: which device it took, and which cases it has left out there.
+//! What a test reports to its runner (`cargo xtask vm test`), in the file that
+//! `RDMA_CONN_TALLY` names: which device it used, and which cases it has left out there.
 //!
 //! A case that cannot be on a device is not left out: it is listed among the differences
 //! of that device, and asserted to differ as listed.
@@ -19,7 +19,7 @@ pub fn skipped(case: &str) {
     tell(&format!("skipped {case}"));
 }
 
-/// Whether nobody else uses the device, so that its counters are the test's own.
+/// Whether no other process uses the device, so that its counters are the test's own.
 pub fn is_alone() -> bool {
     std::env::var_os("RDMA_CONN_ALONE").is_some()
 }

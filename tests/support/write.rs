@@ -1,18 +1,19 @@
 //! What the tests of Buffered Write share.
 
+use rdma_conn::Common;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rdma_conn::WaitStrategy;
 use rdma_conn::buffered_write::{self, Config};
-use rdma_conn::conn_core::buffered_write::beside;
+use rdma_conn::conn_core::buffered_write::inline_record;
+use rdma_conn::conn_core::checksum::checksum_of;
 use rdma_conn::conn_core::handshake::{Endpoint, Frame, Options, Parameters, ProtocolId, decode};
 use rdma_conn::conn_core::ring::offer::{
     HEAD_AT, HalfOffer, Offer, Place, RingOffer, TAIL_AT, Tail,
 };
-use rdma_conn::conn_core::ring::{Geometry, Told};
-use rdma_conn::conn_core::seal::seal_of;
+use rdma_conn::conn_core::ring::{AdvertisedCursor, Geometry};
 use rdma_conn::device::Device;
 use rdma_conn::ring::{Layout, RingShape};
 use rdma_conn::verbs_safe::{Mapping, RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig};
@@ -27,7 +28,7 @@ pub fn small(layout: Layout, tail: buffered_write::Tail) -> Config {
     Config {
         ring: RingShape { ring_bytes: 4096, message_bytes, layout },
         tail,
-        keepalive: NEVER,
+        common: Common { keepalive: NEVER, ..Common::default() },
         ..Config::default()
     }
 }
@@ -39,16 +40,26 @@ pub fn all() -> Vec<Config> {
         use buffered_write::Tail::{Immediate, Written};
         for tail in [Immediate { window: 2 }, Immediate { window: 64 }, Written] {
             for wait in [WaitStrategy::Spin, WaitStrategy::Block, WaitStrategy::Adaptive] {
-                all.push(Config { wait, ..small(layout, tail) });
+                all.push(Config {
+                    common: Common { wait, ..small(layout, tail).common },
+                    ..small(layout, tail)
+                });
             }
         }
     }
     all
 }
 
-/// As [`all`], for peers that die: whoever waits asks after them soon.
+/// As [`all`], for peers that die: an end that waits sends a keepalive soon.
 pub fn inquisitive(config: Config) -> Config {
-    Config { keepalive: Duration::from_millis(20), transport: super::impatient(), ..config }
+    Config {
+        common: Common {
+            keepalive: Duration::from_millis(20),
+            transport: super::impatient(),
+            ..config.common
+        },
+        ..config
+    }
 }
 
 /// A hand-made sender that knows its peer's ring and control block.
@@ -120,33 +131,33 @@ impl RawSender {
 
     /// Tells a tail, whichever way the peer wants it.
     pub fn tell(&mut self, position: u64, is_last: bool) {
-        let told = Told { position, is_last };
+        let told = AdvertisedCursor { position, is_last };
         match self.ring.tail {
             Tail::Written => {
                 let word = told.to_word();
-                self.write_tail([word, seal_of(&[word])]);
+                self.write_tail([word, checksum_of(&[word])]);
             }
             _ => self.tell_imm(told.to_imm()),
         }
     }
 
-    /// Writes a tail and its seal, whatever they are.
-    pub fn write_tail(&mut self, [word, seal]: [u64; 2]) {
+    /// Writes a tail and its checksum, whatever they are.
+    pub fn write_tail(&mut self, [word, checksum]: [u64; 2]) {
         let to = at(self.control, TAIL_AT, 16);
-        self.raw.write(&[word.to_le_bytes(), seal.to_le_bytes()].concat(), to);
+        self.raw.write(&[word.to_le_bytes(), checksum.to_le_bytes()].concat(), to);
     }
 
     /// Writes a tail and a record beside it, whose header is of `position`: nothing of it to
     /// the ring.
-    pub fn tell_beside(&mut self, tail: u64, position: u64, payload: &[u8]) {
+    pub fn tell_inline(&mut self, tail: u64, position: u64, payload: &[u8]) {
         let (mut words, mut line) = (vec![position << 29 | payload.len() as u64], [0; 64]);
         for word in payload.chunks(8) {
             let mut bytes = [0; 8];
             bytes[..word.len()].copy_from_slice(word);
             words.push(u64::from_le_bytes(bytes));
         }
-        let told = Told { position: tail, is_last: false };
-        let len = beside::put(told, &words, &mut line).expect("a short record");
+        let told = AdvertisedCursor { position: tail, is_last: false };
+        let len = inline_record::put(told, &words, &mut line).expect("a short record");
         self.raw.write(&line[..len], at(self.control, TAIL_AT, len as u64));
     }
 
@@ -166,7 +177,7 @@ pub struct RawReceiver {
 }
 
 impl RawReceiver {
-    /// Accepts whoever is at the other end, with a ring of a page.
+    /// Accepts the peer at the other end, with a ring of a page.
     pub fn accept(stream: &mut (impl Read + Write), device: &Device, tail: Tail) -> RawReceiver {
         let hello = read_frame(stream).expect("a Hello");
         let Frame::Hello(peer) = decode(&hello).unwrap().frame else { panic!("not a Hello") };
@@ -178,7 +189,7 @@ impl RawReceiver {
         let application = encoded(HalfOffer { control: Some(block_place), ring: Some(offer) });
         let accept = Parameters {
             protocol: ProtocolId::BUFFERED_WRITE,
-            initiator_to_acceptor: Some(Endpoint { recv_window: 15, ..raw.endpoint() }),
+            initiator_to_acceptor: Some(Endpoint { recv_depth: 15, ..raw.endpoint() }),
             application: &application,
             ..parameters(device, Options::NONE)
         };
@@ -192,8 +203,8 @@ impl RawReceiver {
 
     /// Tells a head, and how many immediates were taken.
     pub fn tell(&mut self, position: u64, is_last: bool, taken: u64) {
-        let head = Told { position, is_last }.to_word();
-        let words = [head, taken, seal_of(&[head, taken])].map(u64::to_le_bytes).concat();
+        let head = AdvertisedCursor { position, is_last }.to_word();
+        let words = [head, taken, checksum_of(&[head, taken])].map(u64::to_le_bytes).concat();
         self.raw.write(&words, at(self.peer_block, HEAD_AT, 24));
     }
 }

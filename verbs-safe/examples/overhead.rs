@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use verbs_safe::yardstick::{RawLoop, RawLoopConfig};
+use verbs_safe::baseline::{RawLoop, RawLoopConfig};
 use verbs_safe::*;
 
 const ROUNDS: usize = 9;

@@ -11,6 +11,8 @@ impl Errno {
     pub const ENOMEM: Errno = Errno(libc::ENOMEM);
     /// An argument or an attribute that does not fit.
     pub const EINVAL: Errno = Errno(libc::EINVAL);
+    pub(crate) const EFBIG: Errno = Errno(libc::EFBIG);
+    pub(crate) const EMFILE: Errno = Errno(libc::EMFILE);
     pub(crate) const EAGAIN: Errno = Errno(libc::EAGAIN);
     pub(crate) const EINTR: Errno = Errno(libc::EINTR);
     pub(crate) const ENOSYS: Errno = Errno(libc::ENOSYS);

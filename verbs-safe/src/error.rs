@@ -2,9 +2,11 @@
 
 use thiserror::Error;
 
-use crate::completion::{QueueId, WcError};
 use crate::errno::Errno;
-use crate::qp::QpState;
+use crate::ids::{QueueId, QueueIdsExhausted};
+use crate::limit::{ResourceLimit, locked_memory, reached};
+use crate::state::QpState;
+use crate::status::WcError;
 use crate::transport::Transport;
 
 /// Listing the devices failed. A kernel without RDMA is not an error: its list is empty.
@@ -91,7 +93,8 @@ pub struct AllocPdError {
 
 /// Memory could not be mapped.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{step} of {bytes} bytes: {errno}")]
+#[error("{step} of {bytes} bytes: {errno}{}", hint(limit.as_ref()))]
+#[non_exhaustive]
 pub struct MapError {
     /// Which step failed, in words.
     pub step: &'static str,
@@ -99,6 +102,21 @@ pub struct MapError {
     pub bytes: usize,
     /// The system's reason.
     pub errno: Errno,
+    /// The limit of the process that was reached, where one is set that explains the reason.
+    pub limit: Option<ResourceLimit>,
+}
+
+impl MapError {
+    /// A step that the system has refused, and the limit that explains it.
+    #[must_use]
+    pub fn new(step: &'static str, bytes: usize, errno: Errno) -> MapError {
+        MapError { step, bytes, errno, limit: reached(errno) }
+    }
+}
+
+/// A limit behind the reason that it explains.
+fn hint(limit: Option<&ResourceLimit>) -> String {
+    limit.map(|limit| format!("; {limit}")).unwrap_or_default()
 }
 
 /// Memory could not be registered with the device.
@@ -118,21 +136,17 @@ pub enum RegisterError {
     /// The device's capabilities could not be asked for.
     #[error(transparent)]
     Query(#[from] QueryDeviceError),
-    /// The pieces of a ring that can be lent at once are a power of two.
-    #[error("{0} pieces of a ring to be lent at once: they are a power of two")]
-    Lendable(u32),
+    /// `max_held` is not a power of two.
+    #[error("max_held ({0}) must be a power of two")]
+    MaxHeld(u32),
     /// The device refused; `ENOMEM` is often the limit of locked memory.
-    #[error("registering {bytes} bytes: {errno}{}", memlock_hint(*errno))]
+    #[error("registering {bytes} bytes: {errno}{}", hint(locked_memory(*errno).as_ref()))]
     Refused {
         /// How much was asked for.
         bytes: usize,
         /// The system's reason.
         errno: Errno,
     },
-}
-
-fn memlock_hint(errno: Errno) -> &'static str {
-    if errno == Errno::ENOMEM { "; check `ulimit -l`, the limit of locked memory" } else { "" }
 }
 
 /// An access that does not fit into its region.
@@ -157,7 +171,7 @@ pub enum RegionError {
         alignment: usize,
     },
     /// Peers are not permitted to read it.
-    #[error("the memory was not registered for peers to read")]
+    #[error("the memory was not registered for peers to read: `BufferConfig::READABLE` is")]
     NotForPeers,
 }
 
@@ -171,10 +185,22 @@ pub struct CreateChannelError {
 
 /// Waiting on a completion channel failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("waiting on a completion channel: {errno}")]
-pub struct WaitError {
+pub enum WaitError {
+    /// An armed queue tells another channel of its completions.
+    #[error("the completion queue was made with another channel: wait on that one")]
+    OtherChannel,
     /// The system's reason.
-    pub errno: Errno,
+    #[error("waiting on a completion channel: {errno}{}", hint(reached(*errno).as_ref()))]
+    System {
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+impl From<Errno> for WaitError {
+    fn from(errno: Errno) -> WaitError {
+        WaitError::System { errno }
+    }
 }
 
 /// No completion queue.
@@ -204,18 +230,13 @@ pub struct PollCqError {
 /// A completion queue could not be armed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ArmCqError {
-    /// It was created without a channel, so that nobody would see the event.
+    /// The queue was created without a channel, which would report the event.
     #[error("the completion queue has no channel")]
     NoChannel,
     /// The device refused.
     #[error("arming a completion queue: {0}")]
     Refused(Errno),
 }
-
-/// Process-wide numbers of queues are used up (after 2³² queues).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("this process has used up all queue numbers")]
-pub struct QueueIdsExhausted;
 
 /// Which of a queue pair's completion queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -582,7 +603,7 @@ pub enum PostRecvReason {
         /// The slot.
         slot: u32,
     },
-    /// The slot is posted already, or somebody holds its message.
+    /// The slot is posted already, or its message is still held.
     #[error("slot {slot} is posted or lent")]
     NotHome {
         /// The slot.

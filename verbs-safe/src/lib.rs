@@ -7,7 +7,7 @@
 //!    [`Context::alloc_pd`] a [`ProtectionDomain`].
 //! 2. [`Context::create_cq`] makes completion queues, [`ProtectionDomain::create_qp`] a
 //!    [`QueuePair`] with its send ring and its receive pool.
-//! 3. [`QpControl::endpoint`] is told to the peer, its one goes to
+//! 3. Send [`QpControl::endpoint`] to the peer, and pass the peer's to
 //!    [`QpControl::connect`]. Datagrams ([`Transport::Ud`]) need no connection:
 //!    [`QpControl::activate`], and [`SendQueue::add_peer`] with the [`AddressHandle`] of
 //!    each peer.
@@ -18,8 +18,8 @@
 //!    [`post`](SendQueue::post) all that is staged; [`retire`](SendQueue::retire) each
 //!    completion. Datagrams are staged [to a peer](SendQueue::stage_to), and one-sided
 //!    requests may do without a slot ([`SendQueue::stage_at`]).
-//! 6. [`CompletionQueue::poll`] gives [`Completion`]s; [`Completion::queue_id`] says
-//!    whose they are. [`CompletionChannel`] tells how to sleep without missing one.
+//! 6. [`CompletionQueue::poll`] gives [`Completion`]s; [`Completion::queue_id`] names
+//!    their queue. [`CompletionChannel`] describes how to sleep without missing one.
 //!
 //! **Contract: safe code cannot cause undefined behaviour, whatever the peer does,
 //! whatever is forgotten, dropped or kept.** How it is kept:
@@ -29,83 +29,86 @@
 //!   and if destroying fails, it is leaked. The same holds for the address handles and
 //!   the regions that requests refer to; those that were given up go as soon as the last
 //!   such request is retired.
-//! - A slot comes back with the [`Completion`] of its request, which can be neither
-//!   made nor copied, and names a queue that no later one is taken for.
-//! - Memory that peers can write ([`SharedRegion`]) is never a slice. Memory that can
-//!   be a slice, peers cannot write; where they can read it ([`Buffer`]), what they read
-//!   while it is written is their concern.
-//! - What the device writes to is lent to its queue, and is nobody's slice meanwhile
-//!   ([`SendQueue::lend`]).
+//! - A slot comes back with the [`Completion`] of its request. A completion can be neither
+//!   made nor copied, and the number of its queue is never used again.
+//! - Memory that peers can write ([`SharedRegion`]) is never a slice. Peers cannot write
+//!   memory that can be a slice; if they can read it ([`Buffer`]), a READ during a local
+//!   write may bring them a mix of old and new bytes.
+//! - Memory that the device writes to is lent to its queue; meanwhile it is not accessible
+//!   as a slice ([`SendQueue::lend`]).
 //! - What a device reports is checked: a length is never more than the slot has, and a
 //!   datagram that is shorter than its route header is an error.
-//! - Everything holds what it was made from, so that it is destroyed in the only order
-//!   that the verbs permit.
+//! - Each object keeps those that it was made from alive, so that they are destroyed in the
+//!   only order that the verbs permit.
 //!
 //! Nothing on the data path allocates, locks, or enters the kernel by itself.
+//!
+//! The crate compiles on x86-64 only. A peer may read a [`Buffer`] while its owner writes to it
+//! through `&mut [u8]`. The software device then copies by inline assembly, which is no data
+//! race in Rust's terms, and which it has for x86-64 only.
 
-mod ah;
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!(
+    "verbs-safe and soft-rnic are sound on x86-64 only: a peer may read a `Buffer` or a \
+     `SourceRing` while its owner writes to it through `&mut [u8]`. On x86-64 the software \
+     device reads such memory by inline assembly; elsewhere it would by atomic loads, which \
+     are data races with plain stores"
+);
+
 mod attr;
-mod buffer;
-mod channel;
-mod completion;
-mod context;
-mod control;
-mod cq;
+pub mod baseline;
 mod descriptor;
-mod device;
 mod errno;
 mod error;
-mod event;
-mod file;
-mod gid;
-mod grh;
-mod kept;
-mod ledger;
-mod memory;
-mod mirrored;
-mod pool;
-mod qp;
+mod ids;
+mod limit;
+mod object;
+mod queue;
 mod raw_array;
-mod recv;
+#[cfg(feature = "tokio")]
+mod reactor;
 mod region;
 mod ring;
-mod send;
-mod shared;
-mod srq;
-mod transition;
+mod state;
+mod status;
 mod transport;
-pub mod yardstick;
 
-pub use ah::{AddressHandle, AhAttr};
 pub use attr::{Atomics, DeviceAttr, LinkLayer, Mtu, OdpCaps, PortAttr};
-pub use buffer::{Buffer, BufferConfig, FrozenBuffer};
-pub use channel::{CompletionChannel, Wakeup};
-pub use completion::{
-    Completion, CompletionBatch, DatagramSource, Drain, QueueId, WcError, WcStatus,
-};
-pub use context::{Context, ProtectionDomain};
-pub use control::{ConnectAttr, Endpoint, QpAttr, QpControl, random_psn};
-pub use cq::{CompletionQueue, CqConfig, CqId};
-pub use device::{Device, devices};
 pub use errno::Errno;
 pub use error::*;
-pub use event::{AsyncEvent, AsyncEventKind, AsyncSource};
-pub use file::FileRegion;
-pub use gid::{Gid, GidEntry, GidKind};
-pub use grh::Grh;
-pub use memory::{Mapping, Pages};
-pub use mirrored::Mirrored;
-pub use pool::{RecvBuf, RecvPool, RecvRun, Recycle};
-pub use qp::{QpState, QueuePair, QueuePairConfig, RecvSide};
-pub use recv::{RecvPoster, RecvQueue};
-pub use region::Backing;
+pub use ids::{CqId, QueueId, QueueIdsExhausted, SrqId};
+pub use limit::ResourceLimit;
+pub use object::ah::{AddressHandle, AhAttr};
+pub use object::channel::{Armed, CompletionChannel, Wakeup};
+pub use object::completion::{Completion, CompletionBatch, DatagramSource, Drain};
+pub use object::context::{Context, ProtectionDomain};
+pub use object::cq::{CompletionQueue, CqConfig};
+pub use object::device::{Device, devices};
+pub use object::endpoint::Endpoint;
+pub use object::event::{AsyncEvent, AsyncEventKind, AsyncSource};
+pub use object::gid::{Gid, GidEntry, GidKind};
+pub use object::grh::Grh;
+pub use queue::connect::{ConnectAttr, random_psn};
+pub use queue::control::{QpAttr, QpControl};
+pub use queue::pool::{RecvBuf, RecvPool, RecvRun, Recycle};
+pub use queue::qp::{QueuePair, QueuePairConfig, RecvSide};
+pub use queue::recv::{RecvPoster, RecvQueue};
+pub use queue::send::{
+    FileLoanError, InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue,
+};
+pub use queue::srq::SharedReceiveQueue;
+#[cfg(feature = "tokio")]
+pub use reactor::Readable;
+pub use region::buffer::{Buffer, BufferConfig, FrozenBuffer};
+pub use region::file::FileRegion;
+pub use region::memory::{Mapping, Pages};
+pub use region::mirrored::Mirrored;
+pub use region::registration::Backing;
+pub use region::shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, SharedView};
 pub use ring::{
     Claim, ClaimedBytes, Claims, LandingRing, RingBytes, RingConfig, SharedLandingRing, SourceRing,
 };
-pub use send::{
-    FileLoanError, InRun, LoanError, LoanId, PeerId, RegionId, SendFlags, SendOp, SendQueue,
-};
-pub use shared::{RemoteAccess, RemoteSpan, SharedRegion, SharedRegionConfig, SharedView};
-pub use srq::{SharedReceiveQueue, SrqId};
+pub use state::QpState;
+pub use status::{WcError, WcStatus};
 pub use transport::Transport;
 pub use verbs_sys::Table;

@@ -23,8 +23,8 @@ impl<T> RawArray<T> {
         RawArray { base, len }
     }
 
-    /// The element at `index`. Making the pointer is safe; whoever uses it says why the
-    /// index is inside.
+    /// The element at `index`. Making the pointer is safe; the code that dereferences it
+    /// says why the index is inside.
     #[inline]
     pub(crate) fn at(&self, index: usize) -> *mut T {
         debug_assert!(index < self.len);

@@ -22,12 +22,12 @@ use std::sync::Arc;
 
 use verbs_sys::ibv_access_flags;
 
-use crate::context::ProtectionDomain;
 use crate::errno::Errno;
 use crate::error::{MapError, RegisterError};
-use crate::memory::{Mapping, Pages};
-use crate::mirrored::Mirrored;
-use crate::region::{Backing, Registration};
+use crate::object::context::ProtectionDomain;
+use crate::region::memory::{Mapping, Pages};
+use crate::region::mirrored::Mirrored;
+use crate::region::registration::{Backing, Registration};
 
 pub use landing::{LandingRing, RingBytes};
 pub use shared::{Claim, ClaimedBytes, Claims, SharedLandingRing};
@@ -64,8 +64,8 @@ impl RingConfig {
     }
 }
 
-/// The registered memory of a ring, made here: nobody else has a way to it, as there
-/// would be by a descriptor of it.
+/// The registered memory of a ring, made here: no other code can access it, as a holder
+/// of a descriptor of it could.
 struct RingMemory {
     registration: Arc<Registration>,
     base: NonNull<u8>,
@@ -108,7 +108,7 @@ impl RingMemory {
 /// Maps the memory; a mirror that would be longer than the ring is refused.
 fn backing(config: RingConfig) -> Result<Backing, MapError> {
     let RingConfig { capacity, is_mirrored, pages } = config;
-    let refused = |step| MapError { step, bytes: capacity, errno: Errno::EINVAL };
+    let refused = |step| MapError::new(step, capacity, Errno::EINVAL);
     if !capacity.is_power_of_two() {
         return Err(refused("making a ring (a power of two)"));
     }

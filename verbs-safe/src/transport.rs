@@ -12,7 +12,7 @@ use verbs_sys::{ibv_qp_type, ibv_wr_opcode};
 /// | SEND, with immediate | yes | yes | yes, one MTU at most |
 /// | WRITE, with immediate | yes | yes | no |
 /// | READ, atomics | yes | no | no |
-/// | what is lost | is sent again | is gone, nobody is told | is gone, nobody is told |
+/// | what is lost | is sent again | is gone, without an error | is gone, without an error |
 /// | no receive is posted | RNR: tried again | the message is dropped | the message is dropped |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {

@@ -1,4 +1,4 @@
-//! Buffers of the user: who may reach them, and where they are meanwhile.
+//! Buffers of the user: which peers can access them, and which end has them meanwhile.
 
 mod common;
 

@@ -25,7 +25,7 @@ fn gid(pd: &ProtectionDomain) -> Gid {
     pd.context().choose_gid(1, None).unwrap()
 }
 
-/// The address of `end`, as its peers make it of what they are told.
+/// The address handle of `end`, as its peers make it of its endpoint.
 fn address(pd: &ProtectionDomain, end: &QpControl) -> AddressHandle {
     let gid = gid(pd);
     let told = end.endpoint(1, gid, 0).unwrap();
@@ -68,7 +68,7 @@ impl Datagrams for End {
 }
 
 #[test]
-fn a_datagram_arrives_without_its_header_which_tells_where_it_came_from() {
+fn a_datagram_arrives_without_its_header_which_gives_its_source() {
     let (pd, mut a, mut b, to_b) = pair();
     for len in [0usize, 1, 32, 33, 255, 256] {
         let message: Vec<u8> = (0..len).map(|i| i as u8 ^ 0xa5).collect();
@@ -143,7 +143,7 @@ fn what_is_not_a_send_to_a_peer_is_refused() {
     assert_eq!(a.send.stage(SendOp::Send { len: 1 }, true), Err(StageError::NoPeer));
     assert_eq!(a.send.stage(SendOp::SendImm { len: 0, imm: 0 }, true), Err(StageError::NoPeer));
     assert_eq!(a.send.open_run(1, 1), 0);
-    assert!(a.send.stage_next(1, |_| panic!("nobody is told to whom")).is_err());
+    assert!(a.send.stage_next(1, |_| panic!("a datagram needs a peer")).is_err());
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let local = a.send.attach(&region).unwrap();
@@ -166,7 +166,7 @@ fn what_is_not_a_send_to_a_peer_is_refused() {
 }
 
 #[test]
-fn a_full_queue_is_told_and_a_refused_datagram_changes_nothing() {
+fn a_full_queue_is_an_error_and_a_refused_datagram_changes_nothing() {
     let pd = context().alloc_pd().unwrap();
     let shape = Shape { sends: 3, send_slots: 1, ..ud() };
     let (mut a, b) = (node(&pd, shape), node(&pd, ud()));
@@ -256,9 +256,9 @@ fn a_wrong_key_and_a_missing_receive_drop_a_datagram() {
     let at = address(&pd, &b.control);
     let wrong = a.send.add_peer(&at, b.control.qp_num(), QKEY + 1).unwrap();
     let right = a.send.add_peer(&at, b.control.qp_num(), QKEY).unwrap();
-    let nobody = a.send.add_peer(&at, 0xfe_fefe, QKEY).unwrap();
+    let absent = a.send.add_peer(&at, 0xfe_fefe, QKEY).unwrap();
     a.send_to(wrong, b"wrong key");
-    a.send_to(nobody, b"nobody there");
+    a.send_to(absent, b"no such peer");
     a.send_to(right, b"first");
     assert_eq!(&*b.receive_from().1, b"first");
     a.send_to(right, b"no receive is posted");

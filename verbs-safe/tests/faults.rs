@@ -40,7 +40,7 @@ extern "C" fn no_permission(_count: *mut c_int) -> *mut *mut ibv_device {
 }
 
 #[test]
-fn a_kernel_without_rdma_has_no_devices_and_other_failures_are_told() {
+fn a_kernel_without_rdma_has_no_devices_and_other_failures_are_errors() {
     assert_eq!(devices(faulty(|v| v.get_device_list = no_devices)).unwrap().len(), 0);
     let error = devices(faulty(|v| v.get_device_list = no_permission)).unwrap_err();
     assert_eq!(error.errno.raw(), libc::EACCES);
@@ -73,7 +73,7 @@ static DEREGISTERED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn counted_mr(mr: *mut ibv_mr) -> c_int {
     DEREGISTERED.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: whoever calls this would have called that.
+    // SAFETY: callers of this function keep the contract of that one.
     unsafe { (soft_rnic::table().dereg_mr)(mr) }
 }
 
@@ -278,7 +278,7 @@ extern "C" fn busy_ah(_ah: *mut ibv_ah) -> c_int {
 }
 
 #[test]
-fn an_address_that_leads_nowhere_is_told_and_one_that_cannot_be_destroyed_is_leaked() {
+fn an_address_without_a_route_is_an_error_and_one_that_cannot_be_destroyed_is_leaked() {
     let gid = [9; 16];
     let nowhere = Endpoint { qp_num: 1, psn: 0, lid: 0, gid };
     let error = pd_of(faulty(|v| v.create_ah = no_ah)).create_ah(&nowhere, AhAttr::new(0));

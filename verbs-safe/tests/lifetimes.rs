@@ -39,16 +39,17 @@ fn check_message(parts: &[Part; PARTS]) {
     }
 }
 
-/// The handles of a datagram queue pair that has sent to its peer, to nobody, and (as its
-/// address and region are kept) with handles that went before; and a message lent from it.
+/// The handles of a datagram queue pair that has sent to its peer, to a queue pair that does
+/// not exist, and (as its address and region are kept) with handles that were dropped
+/// before; and a message lent from it.
 fn datagram_parts(pd: ProtectionDomain, mut end: End, peer: &mut End) -> [Part; PARTS] {
     let to_end = datagram_peer(&pd, peer, &end);
     send_datagram(peer, to_end, b"kept");
     let message = end.receive();
     let (to_peer, handle) = (datagram_peer(&pd, &mut end, peer), address(&pd, peer));
-    let nobody = end.send.add_peer(&handle, 0xfe_fefe, QKEY).unwrap();
+    let absent = end.send.add_peer(&handle, 0xfe_fefe, QKEY).unwrap();
     let removed = end.send.add_peer(&handle, peer.control.qp_num(), QKEY).unwrap();
-    for to in [to_peer, nobody, removed] {
+    for to in [to_peer, absent, removed] {
         end.send.stage_to(to, SendOp::Send { len: 8 }, true).unwrap();
     }
     assert!(end.send.remove_peer(removed));
@@ -365,7 +366,7 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
     let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
     let region = pd.register_shared(Mapping::new(4096).unwrap(), config).unwrap();
     let remote = region.remote(0, 8).unwrap();
-    cq.arm(false).unwrap();
+    let armed = cq.arm(false).unwrap();
     drop((context, pd, channel, cq));
     a.send.stage(SendOp::Write { len: 8, remote }, true).unwrap();
     a.send.post().unwrap();
@@ -375,6 +376,8 @@ fn regions_channels_and_queues_can_go_before_what_uses_them() {
     a.send.post().unwrap();
     a.sends(1, |_, completion| assert_eq!(completion.status(), WcStatus::REM_ACCESS));
     b.post_all();
+    drop((a, b));
+    drop(armed); // the channel goes with it
 }
 
 #[test]
@@ -383,7 +386,7 @@ fn posted_receives_stay_good_after_their_queue_and_pool_were_dropped() {
     let End { recv_cq, control, send, recv, .. } = b;
     drop((recv, send));
     for _ in 0..4 {
-        a.send(b"to nobody");
+        a.send(b"not taken");
         a.sent();
     }
     completions(&recv_cq, 4, |completion| assert_eq!(completion.status(), WcStatus::SUCCESS));
@@ -404,7 +407,7 @@ fn receives_of_a_shared_queue_stay_good_after_poster_and_pool_were_dropped() {
     let mut sender = end(&pd, impatient(), ());
     connect_with(&sender.control, &receiver.control, impatient());
     for _ in 0..4 {
-        sender.send(b"to nobody");
+        sender.send(b"not taken");
         sender.sent();
     }
     completions(&cq, 4, |completion| assert_eq!(completion.status(), WcStatus::SUCCESS));

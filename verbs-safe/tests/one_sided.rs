@@ -53,7 +53,7 @@ impl Rig {
 }
 
 #[test]
-fn a_write_arrives_and_tells_nobody() {
+fn a_write_arrives_without_a_completion_at_the_receiver() {
     let mut rig = Rig::new();
     for len in [5u32, 32, 33, 256] {
         let message: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x5a).collect();
@@ -116,7 +116,7 @@ fn a_slot_that_another_read_lands_in_is_not_shown() {
         a.sent();
     }
     assert!(a.send.landed(1).is_some());
-    // Nobody asks for a slot to fill it: the device does that.
+    // No call of `next_slot`: the device fills the slot.
     a.send.stage(SendOp::Read { len: 8, remote }, true).unwrap();
     assert_eq!(a.send.landed(1), None, "the device may write there from now on");
     assert!(a.send.landed(2).is_some());
@@ -154,7 +154,7 @@ fn atomics_return_the_old_value_and_change_the_word() {
 }
 
 #[test]
-fn what_a_region_does_not_permit_fails_at_the_one_who_asks() {
+fn an_access_that_a_region_does_not_permit_fails_at_the_requester() {
     let read_only = RemoteAccess { read: true, ..RemoteAccess::NONE };
     let mut rig = Rig::with(read_only);
     let remote = rig.region.remote(0, 8).unwrap();
@@ -267,7 +267,7 @@ fn neighbours_in_a_word_are_left_alone() {
                         1 => region.copy_in(at, &[value]).unwrap(),
                         _ => region.fill(at, 1, value).unwrap(),
                     }
-                    assert_eq!(region.observe_byte(at), Ok(value), "somebody wrote over it");
+                    assert_eq!(region.observe_byte(at), Ok(value), "another write changed it");
                 }
             });
         }
@@ -444,7 +444,7 @@ fn a_word_published_last_is_seen_after_what_it_covers() {
     });
 }
 
-/// The device would look for them where nobody has kept them.
+/// The device would read them from memory that the caller has freed by then.
 #[test]
 fn bytes_of_the_caller_that_were_not_posted_are_not_posted_later() {
     let pd = context().alloc_pd().unwrap();
@@ -459,7 +459,7 @@ fn bytes_of_the_caller_that_were_not_posted_are_not_posted_later() {
     assert_eq!(end.send.staged(), 0);
 }
 
-/// The list of the parts is the caller's, too, and its place has its own again afterwards.
+/// The list of the parts is the caller's, too; afterwards the place uses its own list again.
 #[test]
 fn bytes_in_two_parts_follow_each_other_and_places_are_used_again() {
     let pd = context().alloc_pd().unwrap();

@@ -117,12 +117,12 @@ fn a_slot_is_posted_only_when_it_is_home_and_all_or_none() {
 }
 
 #[test]
-fn without_a_posted_receive_the_sender_fails_and_both_sides_are_told() {
+fn without_a_posted_receive_the_sender_fails_with_an_rnr_error() {
     let shape = Shape { rnr_retry: 0, ..Shape::default() };
     let pd = context().alloc_pd().unwrap();
     let (mut a, b) = (end(&pd, shape, ()), end(&pd, shape, ()));
     connect_controls(&a.control, &b.control, 0);
-    a.send(b"nobody waits");
+    a.send(b"no receive");
     a.sends(1, |send, completion| {
         assert_eq!(completion.status(), WcStatus::RNR_RETRY_EXC);
         assert_eq!((completion.byte_len(), completion.imm()), (0, None));
@@ -143,7 +143,7 @@ impl Recycle for Log {
 }
 
 #[test]
-fn the_recycler_is_told_once_when_the_last_piece_goes() {
+fn the_recycler_is_notified_once_when_the_last_piece_is_dropped() {
     let pd = context().alloc_pd().unwrap();
     let log = Arc::new(Log::default());
     let (mut a, mut b) = (end(&pd, Shape::default(), ()), end(&pd, Shape::default(), log.clone()));

@@ -51,6 +51,8 @@ impl Many {
     }
 }
 
+const NOW: Option<Duration> = Some(Duration::ZERO);
+
 #[test]
 fn messages_of_all_connections_land_in_one_pool_and_tell_whose_they_are() {
     let mut many = many(3, 4);
@@ -97,12 +99,12 @@ fn the_limit_event_comes_once_when_fewer_are_posted() {
 }
 
 #[test]
-fn a_queue_pair_in_error_tells_that_it_takes_no_more_from_the_pool() {
+fn a_queue_pair_in_error_reports_that_it_takes_no_more_from_the_pool() {
     let mut many = many(2, 8);
     many.poster.post(&[0, 1, 2, 3]).unwrap();
     let failed = &many.receivers[1].control;
     failed.to_error().unwrap();
-    // rxe (Linux 6.1) tells nothing, although the specification says that it is told.
+    // rxe (Linux 6.1) reports no event, although the specification requires it.
     let is_rxe = many.context.device_name().starts_with("rxe");
     let patience = if is_rxe { Duration::ZERO } else { PATIENCE };
     let event = many.context.poll_async_event(Some(patience)).unwrap();
@@ -114,6 +116,30 @@ fn a_queue_pair_in_error_tells_that_it_takes_no_more_from_the_pool() {
     }
     many.senders[0].send(b"the others go on");
     assert_eq!(&*many.receive().1, b"the others go on");
+}
+
+#[test]
+fn the_last_request_of_a_queue_pair_is_known_whichever_caller_takes_the_event() {
+    for first in [0, 1] {
+        let mut many = many(2, 8);
+        many.poster.post(&[0, 1, 2, 3]).unwrap();
+        if many.context.device_name().starts_with("rxe") {
+            return; // it reports no event
+        }
+        let told = |index: usize| many.receivers[index].control.has_reached_last_wqe().unwrap();
+        many.receivers[0].control.to_error().unwrap();
+        assert!(told(0) && !told(1));
+        many.receivers[1].control.to_error().unwrap();
+        // A look at one queue pair takes the other's events; so does a caller of the context.
+        assert!(told(first));
+        let numbers = [0, 1].map(|_| match many.context.poll_async_event(NOW).unwrap() {
+            Some(AsyncEvent { source: AsyncSource::Qp(number), .. }) => number,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(numbers, [0, 1].map(|index: usize| many.receivers[index].control.qp_num()));
+        assert_eq!(many.context.poll_async_event(NOW), Ok(None));
+        assert!(told(0) && told(1), "it is known for good");
+    }
 }
 
 /// The receiving ends of two queue pairs, each with the pool of a size class, which
@@ -151,7 +177,7 @@ fn classes() -> Classes {
 }
 
 #[test]
-fn two_size_classes_are_two_queues_and_the_immediate_tells_the_source() {
+fn two_size_classes_are_two_queues_and_the_immediate_gives_the_source() {
     let Classes { cq, mut pools, mut senders, _receivers } = classes();
     assert_eq!(cq.reserved(), 16 + 4 + 2 * 4);
     for round in 0..30u32 {

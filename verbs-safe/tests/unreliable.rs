@@ -145,7 +145,7 @@ fn a_peer_that_is_gone_is_not_missed() {
     let (mut a, b) = pair(uc());
     drop(b);
     for _ in 0..3 {
-        a.send(b"anybody there?");
+        a.send(b"to no peer");
         a.sent();
     }
     assert_eq!(a.control.state(), Ok(QpState::RTS));

@@ -24,8 +24,8 @@ macro_rules! op {
 ///
 /// # Safety
 /// `qp` is alive; `wr` heads a list of valid requests whose scatter/gather
-/// entries stay registered, and whose memory nobody else writes, until they
-/// complete.
+/// entries stay registered, and whose memory is not written otherwise, until
+/// they complete.
 #[inline]
 pub unsafe fn ibv_post_send(
     qp: *mut ibv_qp,
@@ -40,7 +40,7 @@ pub unsafe fn ibv_post_send(
 /// at the first request that was not posted.
 ///
 /// # Safety
-/// As [`ibv_post_send`]; nobody else reads or writes the memory either.
+/// As [`ibv_post_send`]; the memory is not read or written otherwise.
 #[inline]
 pub unsafe fn ibv_post_recv(
     qp: *mut ibv_qp,

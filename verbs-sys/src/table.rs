@@ -121,7 +121,7 @@ table! {
     }
 }
 
-/// A [`Verbs`] that somebody vouched for: what safe code passes around.
+/// A [`Verbs`] that unsafe code has vouched for: safe code passes it around.
 #[derive(Clone, Copy, Debug)]
 pub struct Table(&'static Verbs);
 

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod bindings;
+mod check;
+mod circles;
 mod soak;
 mod vm;
 
@@ -26,6 +28,11 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Run what most changes need, in minutes: formatting, clippy, circles of modules, unit
+    /// tests, the tests of the connections on soft0, doctests
+    Check,
+    /// Fail if modules of a crate use each other in circles, and show them
+    Circles,
     /// Run the seeded tests with many schedules of faults, in release; a failure
     /// prints its seed
     Soak {
@@ -51,6 +58,8 @@ fn main() -> ExitCode {
 fn run(chore: Chore) -> Result<ExitCode> {
     match chore {
         Chore::Bindings { check } => bindings::run(check)?,
+        Chore::Check => check::run()?,
+        Chore::Circles => circles::run()?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Vm(args) => return vm::run(args),
     }

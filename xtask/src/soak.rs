@@ -10,7 +10,7 @@ const SEEDED: &[(&str, &str)] = &[("soft-rnic", "simulation"), ("rdma-conn", "si
 /// Rounds of the test that kills processes.
 const KILLS: &str = "200";
 
-/// How the tests are told how many schedules to run, and from which seed.
+/// Variables that give the tests the number of schedules, and the first seed.
 const SCHEDULES: &str = "RDMA_CONN_SCHEDULES";
 const SEED: &str = "RDMA_CONN_SEED";
 

@@ -1,272 +1,111 @@
 //! Direct Read, as the commands use it.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rdma_conn::WaitStrategy;
 use rdma_conn::device::Device;
 use rdma_conn::direct_read::{
-    self, AckMode, Buffer, BufferConfig, DirectRead, Incoming, Message, Outcome as Fate, Reading,
-    Receiver, RecvError, SendError, Sender, SignalAt,
+    self, Buffer, BufferConfig, DirectRead, Message, Outcome as Fate, ReadError, Reading, Receiver,
+    RecvError, Sender, SignalAt,
 };
-use rdma_conn::send_recv::{ConnectError, SharedPool, Transport};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use rdma_conn::send_recv::Transport;
+use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
 
-use super::{Described, Duplex, Kind, Purpose, Receiving, Room, Sending, TURN, Taken, Wish, Work};
-use crate::args::{Common, ConnectionArgs};
+use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken};
+use crate::cli::{ConnectionArgs, Protocol};
+use crate::limits::ENTRY_BYTES;
+use crate::measure::Work;
 use crate::outcome::{Outcome, usage};
-use crate::session::{ENTRY_BYTES, Flag, number, shown};
+use crate::settings::Setting;
+use crate::settings::direct_read::{self as settings, Config};
 
 /// Buffers of a large message are many bytes: without other wishes the window shrinks so
 /// that they stay below this.
 const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
 
-/// The policies, and the length of messages.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Config {
-    policies: direct_read::Config,
-    size: u32,
-}
-
-impl Config {
-    fn new(common: &Common, args: &ConnectionArgs, size: u32, window: u32) -> Config {
-        let base = direct_read::Config::default();
-        let policies = direct_read::Config {
-            window,
-            ack: args.ack.map_or(base.ack, |ack| ack.0),
-            signal_at: args.signal_at.map_or(base.signal_at, |at| at.place()),
-            wait: args.wait.strategy(),
-            transport: Transport { gid_index: common.gid_index, ..base.transport },
-            ..base
-        };
-        Config { policies, size }
-    }
-
-    /// A buffer of the sender's, or of the receiver's.
-    fn buffer(&self, device: &Device, is_offered: bool) -> Result<Buffer> {
-        let signal = is_offered && self.policies.signal_at == SignalAt::Tail;
-        let config = BufferConfig { peers_read: is_offered, signal };
-        let buffer = device.pd().register_buffer(self.size as usize, config);
-        buffer.with_context(|| format!("registering a buffer of {} bytes", self.size))
-    }
-}
-
-fn place_name(at: SignalAt) -> &'static str {
-    match at {
-        SignalAt::Separate => "separate",
-        SignalAt::Tail => "tail",
-    }
+/// A buffer of the sender's, or of the receiver's.
+fn new_buffer(config: &Config, device: &Device, is_offered: bool) -> Result<Buffer> {
+    let signal = is_offered && config.policies.signal_at == SignalAt::Tail;
+    let buffer = BufferConfig { peers_read: is_offered, signal };
+    let buffer = device.pd().register_buffer(config.size as usize, buffer);
+    buffer.with_context(|| format!("registering a buffer of {} bytes", config.size))
 }
 
 impl Kind for DirectRead {
-    const NAME: &'static str = "direct-read";
-    const UNDERSTANDS: &'static [&'static str] = &["--unacked", "--ack", "--signal-at"];
+    const WHICH: Protocol = Protocol::DirectRead;
 
-    type Config = Config;
-    type Wish = Wanted;
-    type Sender = Offering;
-    type Receiver = Taking;
+    type Settings = Config;
+    type SendEnd = Offering;
+    type RecvEnd = Taking;
 
-    fn config(common: &Common, args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
+    const SETTINGS: &'static [Setting<Config>] = settings::SETTINGS;
+
+    fn base(_: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
+        let policies = direct_read::Config::default();
         let fits = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2) as u32;
         let window = match purpose {
-            Purpose::Throughput | Purpose::Stream => {
-                direct_read::Config::default().window.min(fits)
-            }
+            Purpose::Throughput | Purpose::Stream => policies.window.min(fits),
             Purpose::Latency => 1,
         };
-        Config::new(common, args, size, args.unacked.unwrap_or(window))
+        Config { policies: direct_read::Config { window, ..policies }, size }
+    }
+
+    fn common(config: &mut Config) -> (&mut WaitStrategy, &mut Transport) {
+        (&mut config.policies.common.wait, &mut config.policies.common.transport)
     }
 
     fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
         let is_window = config.policies.validate();
-        is_window.map_err(|e| usage(format!("--unacked {}: {}", e.value, e.rule)))
+        is_window.map_err(|e| usage(format!("--unacked {}: it may be {}", e.value, e.rule)))
     }
 
-    fn wish(_: &ConnectionArgs, config: &Config) -> Wanted {
-        let direct_read::Config { window, ack, signal_at, .. } = config.policies;
-        let tail = signal_at == SignalAt::Tail;
-        Wanted { message_bytes: config.size, unacked: window, ack: ack.code(), tail }
-    }
-
-    fn asked(args: &ConnectionArgs) -> Vec<Flag> {
-        let flags = [
-            number("--unacked", args.unacked),
-            args.ack.map(|ack| ("--ack", ack.0.name().to_owned())),
-            args.signal_at.map(|at| ("--signal-at", place_name(at.place()).to_owned())),
-        ];
-        flags.into_iter().flatten().collect()
-    }
-
-    fn hosted(common: &Common, args: &ConnectionArgs, _: Purpose, _: u32, wish: &Wanted) -> Config {
-        let own = Config::new(common, args, wish.message_bytes, wish.unacked);
-        let (ack, signal_at) = (wish.mode(), wish.place());
-        Config { policies: direct_read::Config { ack, signal_at, ..own.policies }, ..own }
-    }
-
-    fn describe(config: &Config) -> Described {
-        let direct_read::Config { window, ack, signal_at, .. } = config.policies;
-        let mut described = Described::new();
-        let mut add = |name: &str, value| drop(described.insert(name.into(), value));
-        add("unacked", json!(window));
-        add("batch", json!(1));
-        add("ack", json!(ack.name()));
-        add("fence", json!(ack == AckMode::FencedWrite));
-        if ack.signals() {
-            add("signal_at", json!(place_name(signal_at)));
-        }
-        described
-    }
-
-    fn title(config: &Config) -> String {
-        let direct_read::Config { window, ack, .. } = config.policies;
-        format!("{window} unacknowledged, acknowledged by {}", ack.name())
-    }
-
-    fn receiver(
-        device: &Device,
-        config: &Config,
-        peers: u32,
-        _: Option<&SharedPool>,
-    ) -> Result<Taking, ConnectError> {
-        let receiver = direct_read::receiver(device, &config.policies, peers)?;
-        Ok(Taking::new(receiver, device, config, peers))
-    }
-
-    fn join(
-        receiver: &mut Taking,
-        _: Option<&SharedPool>,
-        device: &Device,
-        config: &Config,
-    ) -> Result<Offering, ConnectError> {
-        let sender = direct_read::join(&mut receiver.receiver, device, device, &config.policies)?;
-        Ok(Offering::new(sender, device, config))
-    }
-
-    fn pair(device: &Device, config: &Config) -> Result<(Duplex<Self>, Duplex<Self>)> {
-        let half = || {
-            let (sender, receiver) = direct_read::pair(device, device, &config.policies)?;
-            let taking = Taking::new(receiver, device, config, 1);
-            Ok::<_, ConnectError>((Offering::new(sender, device, config), taking))
-        };
-        let ((to, there), (fro, here)) = (half()?, half()?);
-        let (near, far) =
-            (Duplex { sender: to, receiver: here }, Duplex { sender: fro, receiver: there });
-        Ok((near, far))
-    }
-
-    fn connect_sender(
-        stream: &mut TcpStream,
-        device: &Device,
-        config: &Config,
-        application: &[u8],
-    ) -> Result<Offering, ConnectError> {
-        let sender = direct_read::connect_over(stream, device, &config.policies, application)?;
-        Ok(Offering::new(sender, device, config))
-    }
-
-    /// A connection goes one way: there is one for each.
-    fn connect(
-        stream: &mut TcpStream,
-        device: &Device,
-        config: &Config,
-        application: &[u8],
-    ) -> Result<Duplex<Self>, ConnectError> {
-        let sender = Self::connect_sender(stream, device, config, application)?;
-        let back = Incoming::greet(again(stream)?)?.accept(device, &config.policies)?;
-        Ok(Duplex { sender, receiver: Taking::new(back, device, config, 1) })
-    }
-
-    fn accept(
-        incoming: Incoming,
-        device: &Device,
-        config: &Config,
-    ) -> Result<Duplex<DirectRead>, ConnectError> {
-        let mut stream = again(incoming.stream())?;
-        let receiver = incoming.accept(device, &config.policies)?;
-        let sender = DirectRead::connect_sender(&mut stream, device, config, b"")?;
-        Ok(Duplex { sender, receiver: Taking::new(receiver, device, config, 1) })
-    }
-
-    fn accept_into(
-        incoming: Incoming,
-        receiver: &mut Taking,
-        _: Option<&SharedPool>,
-        device: &Device,
-        _: &Config,
-    ) -> Result<(), ConnectError> {
-        incoming.accept_into(&mut receiver.receiver, device).map(drop)
-    }
-}
-
-fn again(stream: &TcpStream) -> Result<TcpStream, ConnectError> {
-    stream.try_clone().map_err(|error| ConnectError::System { what: "the stream", error })
-}
-
-/// Buffers, and how they are acknowledged.
-#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
-    #[serde(rename = "m")]
-    message_bytes: u32,
-    #[serde(rename = "u")]
-    unacked: u32,
-    #[serde(rename = "a")]
-    ack: u8,
-    #[serde(rename = "t")]
-    tail: bool,
-}
-
-impl Wanted {
-    fn mode(&self) -> AckMode {
-        AckMode::from_code(self.ack).unwrap_or(AckMode::Write)
-    }
-
-    fn place(&self) -> SignalAt {
-        if self.tail { SignalAt::Tail } else { SignalAt::Separate }
-    }
-}
-
-impl Wish for Wanted {
-    fn check(&self, size: u32) -> Result<()> {
-        ensure!(AckMode::from_code(self.ack).is_some(), "an unknown way to acknowledge");
-        let window = 1..=rdma_conn::conn_core::direct_read::MAX_WINDOW;
-        ensure!(window.contains(&self.unacked), "a window of {} messages", self.unacked);
-        let buffer = self.message_bytes;
+    fn check_told(config: &Config, size: u32) -> Result<()> {
+        let (most, has) = (rdma_conn::conn_core::direct_read::MAX_WINDOW, config.policies.window);
+        ensure!((1..=most).contains(&has), "a window of {has} messages");
+        let buffer = config.size;
         ensure!(size <= buffer, "messages of {size} bytes in buffers of {buffer}");
         Ok(())
     }
 
-    fn room(&self, senders: u32, _: Option<u32>, back: bool) -> Room {
+    fn room(config: &Config, senders: u32, _: Option<u32>, back: bool) -> Room {
         let ways = if back { 2 } else { 1 };
-        let buffers = u64::from(self.unacked) * u64::from(senders) * ways;
-        let bytes = buffers.saturating_mul(self.message_bytes.max(ENTRY_BYTES).into());
-        let what = format!("{buffers} buffers of {} bytes", self.message_bytes);
+        let buffers = u64::from(config.policies.window) * u64::from(senders) * ways;
+        let bytes = buffers.saturating_mul(config.size.max(ENTRY_BYTES).into());
+        let what = format!("{buffers} buffers of {} bytes", config.size);
         Room { bytes, what, flags: "--size, --senders or --unacked" }
     }
 
-    fn flags(&self, _: Purpose) -> Vec<Flag> {
-        vec![
-            ("--unacked", shown(&self.unacked)),
-            ("--ack", self.mode().name().to_owned()),
-            ("--signal-at", place_name(self.place()).to_owned()),
-        ]
+    fn config(settings: &Config) -> &direct_read::Config {
+        &settings.policies
+    }
+
+    fn send_end(sender: Sender, device: &Device, settings: &Config) -> Offering {
+        Offering::new(sender, device, settings)
+    }
+
+    fn recv_end(receiver: Receiver, device: &Device, settings: &Config, peers: u32) -> Taking {
+        Taking::new(receiver, device, settings, peers)
+    }
+
+    fn receiver_of(end: &mut Taking) -> &mut Receiver {
+        &mut end.receiver
     }
 }
 
-/// A sender, and the buffers that it offers in turn.
+/// A sender, and the buffers that it offers.
 #[derive(Debug)]
 pub(crate) struct Offering {
     sender: Sender,
     device: Device,
     config: Config,
-    /// Buffers that are not on offer; whether they have the message that is sent again
+    /// Buffers that are not on offer, a stack; whether they have the message that is sent again
     /// and again.
     free: Vec<(Buffer, bool)>,
     /// How many there are.
     buffers: u32,
-    /// Whether those on offer have it.
+    /// Whether those on offer have it: in the order of their offers, in which they come back.
     primed: VecDeque<bool>,
 }
 
@@ -276,16 +115,20 @@ impl Offering {
         Offering { sender, device, config, free: vec![], buffers: 0, primed: VecDeque::new() }
     }
 
-    /// A buffer that may be filled.
+    /// A buffer that may be filled: the one that came back last, whose bytes are the likeliest to
+    /// be in a cache. There are no more buffers than were on offer at a time, because one that
+    /// is back is used before a new one is made.
     fn buffer(&mut self) -> Result<(Buffer, bool)> {
+        if self.free.is_empty() {
+            self.take_all()?;
+        }
         if let Some(free) = self.free.pop() {
             return Ok(free);
         }
         if self.buffers < self.config.policies.window {
             self.buffers += 1;
-            return Ok((self.config.buffer(&self.device, true)?, false));
+            return Ok((new_buffer(&self.config, &self.device, true)?, false));
         }
-        self.take_all()?;
         while self.free.is_empty() {
             self.take_one()?;
         }
@@ -294,7 +137,7 @@ impl Offering {
 
     /// Takes back what is there.
     fn take_all(&mut self) -> Result<()> {
-        while let Some((_, sent)) = self.sender.try_take().map_err(told)? {
+        while let Some((_, sent)) = self.sender.try_take()? {
             self.keep(sent)?;
         }
         Ok(())
@@ -302,7 +145,7 @@ impl Offering {
 
     /// Waits for the next one.
     fn take_one(&mut self) -> Result<()> {
-        let sent = self.sender.wait_next().map_err(told)?;
+        let sent = self.sender.wait_next()?;
         self.keep(sent)
     }
 
@@ -314,21 +157,13 @@ impl Offering {
     }
 
     fn offer(&mut self, buffer: Buffer, bytes: usize, primed: bool) -> Result<()> {
-        match self.sender.send_part_async(buffer, 0..bytes, b"") {
+        match self.sender.offer_part(buffer, 0..bytes, b"") {
             Ok(_) => {
                 self.primed.push_back(primed);
                 Ok(())
             }
-            Err(not_sent) => Err(told(not_sent.error)),
+            Err(not_sent) => Err(not_sent.error.into()),
         }
-    }
-}
-
-/// The end of a connection is told as that of any other one.
-fn told(error: SendError) -> anyhow::Error {
-    match error {
-        SendError::Ended(ended) => rdma_conn::send_recv::SendError::Ended(ended).into(),
-        other => other.into(),
     }
 }
 
@@ -337,7 +172,7 @@ impl Sending for Offering {
         self.send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Copied into each buffer once: whoever offers memory has the message there.
+    /// The message is copied into each buffer once: a primed buffer still holds it.
     fn send_again(&mut self, message: &[u8]) -> Result<()> {
         let (mut buffer, primed) = self.buffer()?;
         if !primed {
@@ -357,12 +192,12 @@ impl Sending for Offering {
     }
 
     fn wait_all(&mut self) -> Result<()> {
-        self.sender.wait_all().map_err(told)?;
+        self.sender.wait_all()?;
         self.take_all()
     }
 
     fn close(self) -> Result<()> {
-        self.sender.close().map(drop).map_err(told)
+        Ok(self.sender.close_and_take().map(drop)?)
     }
 
     fn work(&self) -> Work {
@@ -399,13 +234,13 @@ impl Taking {
                 Some(buffer) => buffer,
                 None => {
                     self.buffers += 1;
-                    self.config.buffer(&self.device, false)?
+                    new_buffer(&self.config, &self.device, false)?
                 }
             };
             match self.receiver.try_next_request() {
                 Ok(request) => match request.read_into(buffer) {
                     Ok(reading) => self.readings.push_back(reading),
-                    Err(e) => return Err(e.why.into()),
+                    Err(e) => return Err(e.error.into()),
                 },
                 Err(e) => {
                     self.free.push(buffer);
@@ -440,7 +275,7 @@ impl Taking {
         let Some(reading) = self.readings.front().copied() else { return Ok(false) };
         let message = match self.receiver.wait_timeout(reading, time) {
             Ok(message) => message,
-            Err(RecvError::TimedOut) => return Ok(false),
+            Err(ReadError::Recv(RecvError::TimedOut)) => return Ok(false),
             Err(e) => return Err(e.into()),
         };
         self.readings.pop_front();
@@ -501,5 +336,72 @@ impl Receiving for Taking {
 
     fn registered_bytes(&self) -> u64 {
         u64::from(self.most) * u64::from(self.config.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 4096;
+
+    fn ends(window: u32) -> (Offering, Taking) {
+        let device = rdma_conn::device::soft().unwrap();
+        let policies = direct_read::Config { window, ..direct_read::Config::default() };
+        let (sender, receiver) = direct_read::pair(&device, &device, &policies).unwrap();
+        let config = Config { policies, size: SIZE as u32 };
+        (Offering::new(sender, &device, &config), Taking::new(receiver, &device, &config, 1))
+    }
+
+    /// Sends a message of this byte; where its buffer is.
+    fn send(near: &mut Offering, byte: u8) -> *const u8 {
+        let mut at = std::ptr::null();
+        near.send_with(SIZE, |room| {
+            room.fill(byte);
+            at = room.as_ptr();
+        })
+        .unwrap();
+        at
+    }
+
+    /// Receives messages of these bytes.
+    fn receive(far: &mut Taking, bytes: &[u8]) {
+        let mut left = bytes.iter();
+        while !left.as_slice().is_empty() {
+            far.take(None, |_, message| {
+                assert_eq!(message, [*left.next().unwrap(); SIZE]);
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_buffer_that_is_back_is_used_before_another_one_is_made() {
+        let (mut near, mut far) = ends(8);
+        let first = send(&mut near, 0);
+        receive(&mut far, &[0]);
+        near.wait_all().unwrap();
+        for byte in 1..50 {
+            assert_eq!(send(&mut near, byte), first);
+            receive(&mut far, &[byte]);
+            near.sender.wait_all().unwrap();
+        }
+        assert_eq!(near.buffers, 1);
+    }
+
+    #[test]
+    fn the_buffer_that_came_back_last_is_used_first() {
+        let (mut near, mut far) = ends(3);
+        let mut sent = [1, 2, 3].map(|byte| send(&mut near, byte));
+        for round in 1..10 {
+            let bytes = [1, 2, 3].map(|n| n + 3 * (round - 1));
+            receive(&mut far, &bytes);
+            near.sender.wait_all().unwrap();
+            // None has been taken back; those that are on offer have come back in their order.
+            let again = bytes.map(|byte| send(&mut near, byte + 3));
+            sent.reverse();
+            assert_eq!(again, sent);
+        }
     }
 }

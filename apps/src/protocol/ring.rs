@@ -1,57 +1,78 @@
 //! What the connections with rings have in common: their shape, and how their messages are
 //! taken, by the same names in both.
 
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
 use rdma_conn::ring::RingShape;
-use rdma_conn::send_recv::ConfigError;
+use rdma_conn::send_recv::{ConfigError, RecvError};
+use rdma_conn::{FromPeer, Peer, RecvHalf};
 
-use crate::args::ConnectionArgs;
+use super::{Room, Taken};
+use crate::cli::ConnectionArgs;
 use crate::outcome::{Failure, by_flag_within, size_over};
+use crate::settings::flags::RING_BYTES;
 
-/// A ring for messages of `size` bytes: of the size that was asked for, or like `shape`, or so
-/// large that it holds several of them.
-pub(super) fn shape(args: &ConnectionArgs, size: u32, shape: RingShape) -> RingShape {
+/// A ring for messages of `size` bytes: like `shape`, or so large that it holds several of them.
+pub(super) fn shape(size: u32, shape: RingShape) -> RingShape {
     let several = (4 * (u64::from(size) + 8)).next_power_of_two();
-    let ring_bytes = args.ring_bytes.map_or(shape.ring_bytes.max(several), u64::from);
+    let ring_bytes = shape.ring_bytes.max(several);
     RingShape { ring_bytes, message_bytes: size.max(1), ..shape }
 }
 
-/// The longest messages of which a ring that nobody has chosen holds several.
+/// The longest messages of which a ring without `--ring-bytes` holds several.
 const LONGEST: u64 = RingShape::MAX_BYTES / 4 - 8;
 
-/// A configuration that cannot be, by the flags that it comes from: a ring that nobody has
-/// chosen is as long as its messages want it.
+/// A configuration that cannot be, by the flags that it comes from: without `--ring-bytes` the
+/// ring's length comes from `--size`.
 pub(super) fn by_flag(error: &ConfigError, args: &ConnectionArgs, shape: RingShape) -> Failure {
-    if error.field == "ring_bytes" && args.ring_bytes.is_none() {
+    if error.field == "ring_bytes" && !args.given.has(&RING_BYTES) {
         return size_over(shape.message_bytes.into(), LONGEST);
     }
-    let field = if error.field == "tail.window" { "recv_window" } else { error.field };
+    let field = if error.field == "tail.window" { "recv_depth" } else { error.field };
     by_flag_within(&ConfigError { field, ..*error }, &[("ring_bytes", shape.ring_bytes)])
 }
 
-/// Shows messages to `each`, as [`Receiving::take`](super::Receiving::take) does it.
-macro_rules! take_each {
-    ($receiver:expr, $time:expr, $each:expr) => {{
-        let (receiver, mut each) = ($receiver, $each);
-        let mut shown = Ok(());
-        let mut show = |peer: Peer, message: &[u8]| {
-            if shown.is_ok() {
-                shown = each(peer.0, message);
-            }
-        };
-        let count = match (receiver.try_recv_each(&mut show), $time) {
-            (Err(RecvError::Empty), Some(time)) => receiver.recv_timeout(time).map(|message| {
-                show(message.peer(), &message);
-                1
-            }),
-            (other, _) => other,
-        };
-        shown?;
-        match count {
-            Ok(count) => Ok(Taken::Some(count as u64)),
-            Err(RecvError::Empty | RecvError::TimedOut) => Ok(Taken::Nothing),
-            Err(RecvError::Closed) => Ok(Taken::Closed),
-            Err(e) => Err(e.into()),
-        }
-    }};
+/// Refuses a ring that no peer may have.
+pub(super) fn check_told(ring_bytes: u64, size: u32) -> Result<()> {
+    let most = RingShape::MAX_BYTES;
+    ensure!(ring_bytes <= most, "a ring of {ring_bytes} bytes: there may be {most}");
+    ensure!(u64::from(size) < ring_bytes, "messages of {size} bytes in a ring of {ring_bytes}");
+    Ok(())
 }
-pub(super) use take_each;
+
+/// Rings for so many senders, and for messages that go back or do not.
+pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> Room {
+    let rings = u64::from(senders) * if back { 2 } else { 1 };
+    let what = format!("{rings} rings of {ring_bytes} bytes");
+    let bytes = rings.saturating_mul(ring_bytes);
+    Room { bytes, what, flags: "--ring-bytes or --senders" }
+}
+
+/// Shows messages to `each`, as [`Receiving::take`](super::Receiving::take) does it.
+pub(super) fn take_each(
+    receiver: &mut impl RecvHalf,
+    time: Option<Duration>,
+    mut each: impl FnMut(u32, &[u8]) -> Result<()>,
+) -> Result<Taken> {
+    let mut shown = Ok(());
+    let mut show = |peer: Peer, message: &[u8]| {
+        if shown.is_ok() {
+            shown = each(peer.0, message);
+        }
+    };
+    let count = match (receiver.try_recv_each(&mut show), time) {
+        (Err(RecvError::Empty), Some(time)) => receiver.recv_timeout(time).map(|message| {
+            show(message.peer(), &message);
+            1
+        }),
+        (other, _) => other,
+    };
+    shown?;
+    match count {
+        Ok(count) => Ok(Taken::Some(count as u64)),
+        Err(RecvError::Empty | RecvError::TimedOut) => Ok(Taken::Nothing),
+        Err(RecvError::Closed) => Ok(Taken::Closed),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -12,11 +12,14 @@ use rdma_conn::handshake::HandshakeError;
 use rdma_conn::listener::{Incoming, Listener};
 use rdma_conn::send_recv::ConnectError;
 
-use super::{Session, other_protocol};
-use crate::args::{Common, Ends};
-use crate::note::Wire;
+use super::origin::Origin;
+use super::parameters::Session;
+use super::refusal::{End, read_by};
+use crate::cli::{Common, Ends};
 use crate::outcome::{Failure, printable, usage};
 use crate::protocol::Kind;
+use crate::session::{Channel, GLANCE as GLANCE_AT_SIGNALS};
+use crate::signals;
 
 /// How long a connection may take to be made.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
@@ -30,11 +33,15 @@ const RECOVERIES: u32 = 50;
 pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     let device = match device::open(common.device.as_deref()) {
         Ok(device) => device,
+        Err(OpenError::Unknown { name, .. }) if bad_distance(&name).is_some() => {
+            return Err(usage(bad_distance(&name).unwrap_or_default()));
+        }
         Err(e @ OpenError::Unknown { .. }) => {
             return Err(usage(format!("{e}: `rdma-conn devices` tells what keeps others away")));
         }
         Err(e) => return Err(e.into()),
     };
+    Origin::open(&device);
     let two_ends = ends.listen.is_some() || ends.connect.is_some();
     if let (true, Some(why)) = (two_ends, device.confined()) {
         return Err(usage(format!(
@@ -50,12 +57,35 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
     Ok(device)
 }
 
+/// What is wrong with a device's name that begins as that of one at a distance does.
+pub(crate) fn bad_distance(name: &str) -> Option<String> {
+    let given = name.strip_prefix(device::SOFT)?.strip_prefix('@')?;
+    let digits = given.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = &given[digits.len()..];
+    let per = match unit {
+        "ms" => Some(1000),
+        "s" => Some(1_000_000),
+        "" | "us" => Some(1),
+        _ => None,
+    };
+    let us = digits.parse::<u64>().ok().zip(per).and_then(|(n, per)| n.checked_mul(per));
+    let example = us.unwrap_or(5).clamp(1, MOST_DISTANCE_US);
+    Some(format!(
+        "--device {name}: the distance may be a whole number of us or ns, up to \
+         {MOST_DISTANCE_US}us: soft0@{example}us"
+    ))
+}
+
+/// The longest round trip of a device at a distance, in microseconds.
+const MOST_DISTANCE_US: u64 = 10_000_000;
+
 /// A GID index that does not exist is the command line's fault.
 fn check_gid(device: &Device, common: &Common) -> Result<()> {
     match device.context().choose_gid(1, common.gid_index) {
-        Err(e) if common.gid_index.is_some() => {
-            Err(usage(format!("{e}: `rdma-conn devices` lists the GIDs of {}", device.name())))
-        }
+        Err(_) if let Some(index) = common.gid_index => Err(usage(format!(
+            "--gid-index {index}: {} has no such GID: `rdma-conn devices` lists those that it has",
+            device.name()
+        ))),
         _ => Ok(()),
     }
 }
@@ -76,7 +106,7 @@ pub(crate) fn cannot_bind(address: SocketAddr, error: ConnectError) -> Failure {
     cannot_listen(address, kind, error.into())
 }
 
-/// What to do where nobody can listen.
+/// What to do where the address cannot be listened on.
 pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure) -> Failure {
     let advice = match kind {
         ErrorKind::AddrInUse => "another program has the port: end it, or choose another port",
@@ -89,30 +119,30 @@ pub(crate) fn cannot_listen(address: SocketAddr, kind: ErrorKind, error: Failure
     anyhow!("cannot listen on {address}: {advice}")
 }
 
-/// Somebody who wants a connection for this command, and may get it.
-pub(crate) struct Guest<K: Kind> {
+/// A pending connection that asks for this command.
+pub(crate) struct Pending<K: Kind> {
     pub(crate) incoming: Incoming<K>,
-    pub(crate) session: Session<K::Wish>,
-    /// The stream that it came by, for notes.
-    pub(crate) wire: Wire,
+    pub(crate) session: Session,
+    /// The stream that it came by, for control messages.
+    pub(crate) wire: Channel,
 }
 
-impl<K: Kind> Guest<K> {
+impl<K: Kind> Pending<K> {
     /// Refuses it, with the reason; it does not count.
     pub(crate) fn refuse(self, why: &str) {
         refused(self.incoming.from(), why);
         self.incoming.refuse(why);
     }
 
-    /// Whom it is about.
+    /// The peer's address.
     pub(crate) fn from(&self) -> Option<SocketAddr> {
         self.incoming.from()
     }
 }
 
-/// Says that somebody was refused.
+/// Reports a refused connection at the listening end.
 pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
-    let why = printable(why);
+    let why = printable(&read_by(End::Listening, why));
     match from {
         Some(from) => remark!("refused a connection from {from}: {why}"),
         None => remark!("refused a connection: {why}"),
@@ -123,25 +153,29 @@ pub(crate) fn refused(from: Option<SocketAddr>, why: &str) {
 /// `time`; others are refused with the reason, and do not count.
 ///
 /// # Errors
-/// The operating system does not let us accept anybody, for long.
+/// The operating system has failed to accept connections for long; or a signal has come.
 pub(crate) fn next_peer<K: Kind>(
     listener: &Listener<K>,
     command: &str,
     time: Duration,
-) -> Result<Option<Guest<K>>> {
+) -> Result<Option<Pending<K>>> {
     let (mut failures, start) = (0, Instant::now());
     loop {
-        match listener.next_timeout(time.saturating_sub(start.elapsed())) {
+        if let Some(interrupted) = signals::interrupted() {
+            return Err(interrupted.into());
+        }
+        match listener.next_timeout(time.saturating_sub(start.elapsed()).min(GLANCE_AT_SIGNALS)) {
+            Ok(None) if start.elapsed() < time => continue,
             Ok(None) => return Ok(None),
             Ok(Some(incoming)) => match known::<K>(&incoming, command) {
-                Ok((session, wire)) => return Ok(Some(Guest { incoming, session, wire })),
+                Ok((session, wire)) => return Ok(Some(Pending { incoming, session, wire })),
                 Err(e) => {
                     refused(incoming.from(), &format!("{e:#}"));
                     incoming.refuse(&format!("{e:#}"));
                 }
             },
             Err(e @ ConnectError::System { .. }) if failures == RECOVERIES => {
-                return Err(e).context("nobody can be accepted: too many open files?");
+                return Err(e).context("cannot accept a connection: too many open files?");
             }
             Err(e @ ConnectError::System { .. }) => {
                 tracing::warn!(error = %e, "tries again to accept");
@@ -149,21 +183,21 @@ pub(crate) fn next_peer<K: Kind>(
                 std::thread::sleep(RECOVERY);
                 continue;
             }
-            Err(e) => refused(None, &advised(&e)),
+            Err(e) => refused(None, &e.to_string()),
         }
         failures = 0;
-        // However many come who are refused.
+        // However many connections are refused meanwhile.
         if start.elapsed() >= time {
             return Ok(None);
         }
     }
 }
 
-/// How long whoever refuses guests may take to see that the work is done.
+/// How long the thread that refuses connections may take to see that the work is done.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Does `work`, and refuses meanwhile whoever comes, with the reason: none would be let in
-/// before the work's end, and none should have to wait to learn that.
+/// Does `work`, and refuses the connections that come meanwhile, with the reason: none would be
+/// admitted before the work ends, and none should have to wait to learn that.
 pub(crate) fn engaged<K: Kind, T>(
     listener: &Listener<K>,
     command: &str,
@@ -175,8 +209,9 @@ pub(crate) fn engaged<K: Kind, T>(
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 match next_peer::<K>(listener, command, GLANCE) {
-                    Ok(guest) => guest.into_iter().for_each(|guest| guest.refuse(why)),
-                    Err(e) => return tracing::warn!(error = %e, "nobody else is answered"),
+                    Ok(pending) => pending.into_iter().for_each(|pending| pending.refuse(why)),
+                    Err(e) if e.is::<signals::Interrupted>() => return,
+                    Err(e) => return tracing::warn!(error = %e, "no more connections are answered"),
                 }
             }
         });
@@ -196,20 +231,10 @@ impl Drop for Over<'_> {
 }
 
 /// What it wants, and the stream that it came by.
-fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session<K::Wish>, Wire)> {
-    let session = Session::decode(incoming.application(), command)?;
+fn known<K: Kind>(incoming: &Incoming<K>, command: &str) -> Result<(Session, Channel)> {
+    let session = Session::decode::<K>(incoming.application(), command)?;
     let stream = incoming.stream().try_clone().context("no descriptor is left")?;
-    Ok((session, Wire::new(stream)?))
-}
-
-/// What a stranger did, and what that probably means.
-fn advised(error: &ConnectError) -> String {
-    match error {
-        ConnectError::Handshake(HandshakeError::OtherProtocol { theirs: number, .. }) => {
-            other_protocol(*number).unwrap_or_else(|| error.to_string())
-        }
-        _ => error.to_string(),
-    }
+    Ok((session, Channel::new(stream)?))
 }
 
 /// Dials the listening end.
@@ -220,11 +245,11 @@ pub(crate) fn dial(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// What to do where nobody was reached.
+/// What to do where the address cannot be reached.
 fn unreachable(address: SocketAddr, error: std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
-            anyhow!("nobody listens on {address}: start the other end with --listen first")
+            anyhow!("nothing listens on {address}: start the other end with --listen first")
         }
         _ => Failure::from(error)
             .context(format!("cannot reach {address}: check the address and the network")),
@@ -238,22 +263,16 @@ pub(crate) fn explain(error: ConnectError, address: SocketAddr, command: &str) -
         return unreachable(address, error);
     }
     match &error {
-        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text })
+        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, .. })
             if command == "copy" =>
         {
             anyhow!(
-                "{address} refused: {text}: another command of rdma-conn listens there; {start}, \
-                 or name the port of one"
-            )
-        }
-        ConnectError::Handshake(HandshakeError::Refused { reason: Reason::PROTOCOL, text }) => {
-            anyhow!(
-                "{address} refused: {text}: run the same command at both ends, with the same \
-                 --protocol or --op"
+                "{address} refused: another command of rdma-conn listens there: {start}, or name \
+                 the port of one"
             )
         }
         ConnectError::Handshake(HandshakeError::Refused { text, .. }) => {
-            anyhow!("{address} refused: {text}")
+            anyhow!("{address} refused: {}", read_by(End::Connecting, text))
         }
         ConnectError::Handshake(HandshakeError::TimedOut(time)) => anyhow!(
             "{address} has not answered for {time:?}: is it busy with another session? If it is \

@@ -1,15 +1,15 @@
 //! Every mode of the connections between processes.
 
-/// What the ends are told.
+/// The arguments of the ends.
 #[derive(Debug)]
 pub struct Mode {
     pub command: &'static str,
-    /// What both ends are told.
+    /// Arguments of both ends.
     pub protocol: &'static [&'static str],
-    /// What only the listening end is told.
+    /// More arguments, of the listening end only.
     pub listening: &'static [&'static str],
     pub connecting: &'static [&'static str],
-    /// Processes that connect, each told the same.
+    /// Processes that connect, with the same arguments.
     pub processes: usize,
     /// Senders of each of them.
     pub senders: u64,
@@ -74,7 +74,7 @@ pub const MODES: &[Mode] = &[
     bench(&["--preset", "unbatched"], 1, &[("unacked", "64"), ("batch", "1")]),
     bench(&["--preset", "batched"], 1, &[("unacked", "256"), ("batch", "8")]),
     bench(&["--pack", "512"], 1, &[("pack_bytes", "512")]),
-    bench(&["--recv-window", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_window", "2")]),
+    bench(&["--recv-depth", "2", "--unacked", "2", "--batch", "1"], 1, &[("recv_depth", "2")]),
     bench(&["--wait", "spin", "--inline", "0"], 1, &[]),
     bench(&["--no-verify"], 1, &[("verified", "false")]),
     Mode { listening: &["--wait", "block"], ..bench(&["--wait", "block"], 1, &[]) },
@@ -88,8 +88,8 @@ pub const MODES: &[Mode] = &[
         2,
         &[("srq", "\"combining\""), ("single_receiver", "true")],
     ),
-    read(&[], 1, &[("reads_ahead", "true")]),
-    read(&["--reads", "1", "--no-reads-ahead"], 1, &[("reads", "1"), ("reads_ahead", "false")]),
+    read(&[], 1, &[("prefetch", "true")]),
+    read(&["--reads", "1", "--no-prefetch"], 1, &[("reads", "1"), ("prefetch", "false")]),
     read(&["--ring-bytes", "4096", "--max-read-bytes", "512"], 1, &[("ring_bytes", "4096")]),
     read(&["--head-threshold", "8", "--wait", "spin"], 1, &[("head_threshold", "8")]),
     read(&["--no-verify"], 1, &[("verified", "false")]),
@@ -103,7 +103,7 @@ pub const MODES: &[Mode] = &[
     write(&[], 1, &[("tail", "\"immediate\"")]),
     write(&["--tail", "written"], 1, &[("tail", "\"written\"")]),
     write(&["--batch-bytes", "0", "--inline", "0"], 1, &[("batch_bytes", "0")]),
-    write(&["--ring-bytes", "4096", "--recv-window", "2"], 1, &[("ring_bytes", "4096")]),
+    write(&["--ring-bytes", "4096", "--recv-depth", "2"], 1, &[("ring_bytes", "4096")]),
     write(&["--head-threshold", "8", "--wait", "spin"], 1, &[("head_threshold", "8")]),
     write(&["--no-verify"], 1, &[("verified", "false")]),
     write(&["--senders", "3"], 3, &[("senders", "3"), ("threads", "1")]),
@@ -136,12 +136,12 @@ pub const UNCONTROLLED: &[Mode] = &[
 ];
 
 impl Mode {
-    /// What the listening end is told, with this besides.
+    /// The arguments of the listening end, with these besides.
     pub fn listener<'a>(&self, more: &[&'a str]) -> Vec<&'a str> {
         [&[self.command], self.protocol, self.listening, more].concat()
     }
 
-    /// What a connecting end is told.
+    /// The arguments of a connecting end.
     pub fn connector<'a>(&self, address: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         [&[self.command, "--connect", address], self.protocol, self.connecting, more].concat()
     }

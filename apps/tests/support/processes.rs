@@ -82,7 +82,9 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
 impl Running {
     /// The command, on the device of the environment, with JSON as its results.
     pub fn command(args: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+        // What runs the tests may ignore signals, as a shell does for a job in the background.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_rdma-conn")]);
         // A test may name another device itself.
         if !args.contains(&"--device") {
             command.args(["--device", &super::device()]);
@@ -159,8 +161,7 @@ impl Running {
         self.child.stdin.take().unwrap()
     }
 
-    /// As a supervisor does it. (Whoever runs in the background of a shell may be deaf to
-    /// Ctrl-C.)
+    /// As a supervisor does it. (A process in the background of a shell may ignore Ctrl-C.)
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
@@ -271,7 +272,7 @@ pub fn rc_pingpong(port: u16, more: &[&str]) -> Command {
     command
 }
 
-/// A TCP port that nobody uses at the moment.
+/// A TCP port that is not in use at the moment.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()

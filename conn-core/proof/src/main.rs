@@ -10,20 +10,23 @@
 use conn_core::{
     buffered_read::{Reader, ReaderConfig, Request, Source, Words},
     buffered_write::{WriteReceiver, WriteSender},
+    combiner::Combiner,
     control::Control,
     credit::{CreditGrantor, CreditWindow},
     direct_read::{
-        Ack, AckMode, Acknowledged, Notice, Offers, Place, ReadRequest, Reads, ReadsConfig, Slot,
-        Told,
+        Ack, AckMode, Acknowledged, Notice, NoticeEffect, Offers, Place, ReadRequest, Reads,
+        ReadsConfig, Slot,
     },
-    gate::Gate,
+    direct_write::{BufferReceiver, BufferSender, Detection, Layout},
     handshake::{
         DecodeError, Endpoint, Frame, MAX_FRAME, Mtu, Options, Parameters, ProtocolId, decode,
     },
+    loan::{Borrower, Lender, LenderSlot, LoanGrantor},
     multicast::{
         Config, Member, Members, Policy, ROW_WORDS, Rank, Record, SendWindow, Write, header,
     },
     pack::{Packer, Unpacker},
+    park_flag::ParkFlag,
     pool::{BufferPool, PoolConfig, PoolSlot},
     repost::{EnqueueError, RepostQueue, RepostWord, words_for},
     ring::{
@@ -32,7 +35,6 @@ use conn_core::{
         free::{FreeFront, FreeList, RecordSlot},
         offer::{self, HalfOffer, Offer, RingOffer, Tail},
     },
-    sleeper::Sleeper,
     wr::{SendTracker, SendTrackerConfig, WrClass},
 };
 
@@ -51,12 +53,14 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
     let steps = [
         a_ring_is_read,
         messages_flow,
+        buffers_are_lent,
         packed_messages_come_out,
         frees_from_anywhere_are_reposted,
         who_sleeps_is_woken,
         a_group_of_two_delivers,
         records_go_round_the_ring,
         records_are_pushed,
+        buffers_are_written_and_given_back,
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         lies_are_refused,
@@ -113,6 +117,47 @@ fn messages_flow() -> Option<bool> {
     Some(window.sent() == 1000 && grantor.received() == 1000 && tracker.next_id().0 == 1001)
 }
 
+/// Two senders in turn out of a pool that has loans for both.
+fn buffers_are_lent() -> Option<bool> {
+    let mut lender = Lender::new([LenderSlot::new(); 2], 40).ok()?;
+    let (mut member, mut sent) = (lender.join(8).ok()?, 0);
+    let mut other = lender.join(8).ok()?;
+    let (mut ends, mut grantors) =
+        ([Borrower::new(8).ok()?, Borrower::new(8).ok()?], [const { LoanGrantor::new() }; 2]);
+    while sent < 1000 {
+        let (borrower, window) = ends.get_mut(member as usize)?;
+        let grantor = grantors.get_mut(member as usize)?;
+        while window.consume(1).is_ok() {
+            grantor.on_receive_many(1).ok()?;
+            lender.home(member, 1).ok()?;
+            sent += 1;
+        }
+        if !borrower.wants(window) {
+            return Some(false);
+        }
+        borrower.mark_asked();
+        grantor.on_want().ok()?;
+        lender.want(member).ok()?;
+        while lender.next_due().is_some() {}
+        grantor.lend(lender.take(member).ok()?);
+        let answer = grantor.due()?;
+        grantor.mark_sent(answer);
+        let Ok(Control::Loan(wire)) = Control::decode(answer.encode()) else { return None };
+        borrower.on_loan(window, wire).ok()?;
+        // All but one of the credits go back now and then.
+        if let Some(wire) = borrower.returnable(window).filter(|_| sent % 3 == 0) {
+            borrower.mark_returned(window);
+            lender.give_back(member, grantor.on_return(wire).ok()?).ok()?;
+        }
+        core::mem::swap(&mut member, &mut other);
+    }
+    lender.tick();
+    let unused = grantors.each_ref().map(LoanGrantor::unused);
+    lender.leave(0, unused[0]).ok()?;
+    lender.leave(1, unused[1]).ok()?;
+    Some(lender.free() == lender.lendable())
+}
+
 fn packed_messages_come_out() -> Option<bool> {
     let (mut buf, mut packer) = ([0; 64], Packer::new(64));
     for len in 0..9 {
@@ -134,18 +179,18 @@ fn packed_messages_come_out() -> Option<bool> {
 }
 
 fn frees_from_anywhere_are_reposted() -> Option<bool> {
-    static GATE: Gate = Gate::new();
+    static COMBINER: Combiner = Combiner::new();
     let queue = RepostQueue::new([const { RepostWord::new() }; words_for(100)], 100).ok()?;
     let mut sum = 0;
     for id in 0..100 {
         queue.enqueue(id).ok()?;
-        if !GATE.try_enter() {
+        if !COMBINER.try_enter() {
             return Some(false);
         }
         let mut out = [0; 8];
         let count = queue.drain(&mut out);
         sum += out[..count].iter().sum::<u32>();
-        if GATE.leave() {
+        if COMBINER.leave() {
             return Some(false);
         }
     }
@@ -156,8 +201,8 @@ fn frees_from_anywhere_are_reposted() -> Option<bool> {
 fn a_ring_is_read() -> Option<bool> {
     let geometry = Geometry::mirrored(256, 100).ok()?;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let (is_ahead, patience, gather) = (true, 4, 0);
-    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead, patience, gather };
+    let (prefetch, head_update_polls, gather) = (true, 4, 0);
+    let config = ReaderConfig { head_threshold: 64, fetch, prefetch, head_update_polls, gather };
     let (mut source, mut reader) = (Source::new(geometry), Reader::new(geometry, config).ok()?);
     let (mut word, mut sent, mut taken) = (0, 0u32, 0u32);
     while !source.is_seen() {
@@ -183,6 +228,31 @@ fn a_ring_is_read() -> Option<bool> {
         }
     }
     Some(taken == 500 && source.has_landed(source.ring().tail()))
+}
+
+/// Each message goes into a buffer, and each slot names the next one.
+fn buffers_are_written_and_given_back() -> Option<bool> {
+    let layout = Layout::new(4, 100).ok()?;
+    let mut sender = BufferSender::new(layout, 6)?;
+    let mut receiver = BufferReceiver::new(layout, 6, Detection::Trailer, [0; 4])?;
+    let (mut slots, mut trailers) = ([[0; 2]; 6], [[0; 2]; 4]);
+    for message in 0..100 {
+        let buffer = sender.buffer(|at| Some(slots[at as usize / 24])).ok()??;
+        trailers[buffer as usize] = [sender.mark_sent(), message];
+        let arrival = receiver.on_trailer(Some(trailers[receiver.expected()? as usize])).ok()??;
+        if arrival.buffer != buffer || u64::from(arrival.len) != message {
+            return Some(false);
+        }
+        receiver.free(arrival.buffer);
+        while let Some(run) = receiver.slots_due(2) {
+            for nth in 0..u64::from(run.count) {
+                slots[run.offset as usize / 24 + nth as usize] =
+                    receiver.slot_words(run.number + nth);
+            }
+            receiver.mark_told(run);
+        }
+    }
+    Some(receiver.received() == 100)
 }
 
 /// Records of every length through a ring of 256 bytes that is read over a network, freed
@@ -261,7 +331,8 @@ fn memory_is_read_and_given_back() -> Option<bool> {
             reads.mark_acked(ack);
             let Ack::Notice(notice) = ack else { return None };
             let notice = Notice::decode(notice.encode()).ok()?;
-            let Ok(Told::Acknowledged(Acknowledged { read: n, .. })) = offers.on_notice(notice)
+            let Ok(NoticeEffect::Acknowledged(Acknowledged { read: n, .. })) =
+                offers.on_notice(notice)
             else {
                 return None;
             };
@@ -295,15 +366,15 @@ fn records_are_pushed() -> Option<bool> {
         receiver.on_freed(receiver.read_pointer());
         let update = receiver.update_due()?;
         receiver.mark_told(update);
-        sender.on_told(update.head.to_word(), update.taken).ok()?;
+        sender.on_update(update.head.to_word(), update.taken).ok()?;
     }
     Some(received == 1000)
 }
 
 fn who_sleeps_is_woken() -> Option<bool> {
-    static SLEEPER: Sleeper = Sleeper::new();
-    SLEEPER.announce();
-    Some(SLEEPER.should_wake() && !SLEEPER.should_wake() && !SLEEPER.retract())
+    static PARK_FLAG: ParkFlag = ParkFlag::new();
+    PARK_FLAG.announce();
+    Some(PARK_FLAG.should_wake() && !PARK_FLAG.should_wake() && !PARK_FLAG.retract())
 }
 
 const RING: usize = Config::capacity_for(8, 8) as usize;
@@ -406,7 +477,7 @@ fn a_group_of_two_delivers() -> Option<bool> {
 }
 
 fn the_handshake_goes_there_and_back() -> Option<bool> {
-    let end = Endpoint { qp_num: 17, psn: 0x00ff_ffff, recv_window: WINDOW, max_message: 4096 };
+    let end = Endpoint { qp_num: 17, psn: 0x00ff_ffff, recv_depth: WINDOW, max_message: 4096 };
     let (geometry, place) =
         (Geometry::mirrored(4096, 512).ok()?, offer::Place { addr: 4096, rkey: 1 });
     let ring = RingOffer { place, geometry, tail: Tail::Read };
@@ -441,7 +512,7 @@ fn lies_are_refused() -> Option<bool> {
     Some(
         window.on_credit(credit).is_err()
             && queue.enqueue(0) == Err(EnqueueError::AlreadyQueued)
-            && Control::decode(u32::MAX).is_err()
+            && Control::decode(1 << 31).is_err()
             && decode(b"junk").is_err()
             && Unpacker::new(4).next(&[1, 0, 0, 0]).is_err(),
     )

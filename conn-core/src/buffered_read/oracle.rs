@@ -5,6 +5,7 @@ use std::{collections::VecDeque, vec, vec::Vec};
 
 use arbitrary::Arbitrary;
 
+use super::wake::Waker;
 use super::*;
 use crate::exhaustive::Pair;
 use crate::ring::fetch::{FetchConfig, Read};
@@ -44,6 +45,12 @@ pub enum Op {
     /// The tail that is read next is so many bytes beside the true one; or, for
     /// [`HALF_WRITTEN`], none.
     LieTail(i8),
+    /// The receiver wants to sleep.
+    PrepareSleep,
+    /// The sender looks whether it is asked for a wake-up, and sends it.
+    LookAtRequest,
+    /// The wake-up arrives.
+    WakeUp,
     /// The receiver's words are so many bytes beside the true ones.
     LieWords(i8, i8),
 }
@@ -62,9 +69,9 @@ pub struct Shape {
     /// The reader's.
     pub reads: u32,
     /// The reader's.
-    pub is_ahead: bool,
+    pub prefetch: bool,
     /// The reader's.
-    pub patience: u32,
+    pub head_update_polls: u32,
     /// The reader's.
     pub gather: u64,
 }
@@ -85,6 +92,16 @@ pub struct Connection {
     held: VecDeque<u64>,
     number: u8,
     is_broken: bool,
+    waker: Waker,
+    /// The request in the sender's memory.
+    request: u64,
+    /// Receives posted for wake-ups, and wake-ups on their way.
+    receives: u32,
+    wake_ups: u32,
+    /// The receiver sleeps until something completes.
+    is_asleep: bool,
+    /// The sender has not looked at the request since it has published.
+    is_owing: bool,
 }
 
 impl Connection {
@@ -100,8 +117,8 @@ impl Connection {
         let config = ReaderConfig {
             head_threshold: shape.head_threshold,
             fetch: FetchConfig { max_read_bytes, reads },
-            is_ahead: shape.is_ahead,
-            patience: shape.patience,
+            prefetch: shape.prefetch,
+            head_update_polls: shape.head_update_polls,
             gather: shape.gather,
         };
         let memory = vec![0xa5; capacity as usize];
@@ -117,6 +134,12 @@ impl Connection {
             held: VecDeque::new(),
             number: 0,
             is_broken: false,
+            waker: Waker::default(),
+            request: 0,
+            receives: 0,
+            wake_ups: 0,
+            is_asleep: false,
+            is_owing: false,
         })
     }
 
@@ -163,6 +186,7 @@ impl Connection {
                 self.sent.push_back((len.into(), self.number));
                 self.number = self.number.wrapping_add(1);
                 self.tail = self.source.tail_word();
+                self.is_owing = true;
             }
             Err(_) => assert!(before.is_finished() && self.source == before),
         }
@@ -190,12 +214,17 @@ impl Connection {
                 let capacity = self.sender_memory.len() as u64;
                 assert!(len > 0 && u64::from(len) <= capacity && offset < capacity);
             }
+            if matches!(request, Request::WakeUp(_)) {
+                assert_eq!((self.receives, self.wake_ups), (0, 0), "one request at a time");
+                self.receives = 1;
+            }
             self.on_their_way.push_back(request);
             let count = |wanted: fn(&Request) -> bool| {
                 self.on_their_way.iter().filter(|request| wanted(request)).count()
             };
             assert!(count(|request| matches!(request, Request::Tail)) <= 1);
-            assert!(count(|request| matches!(request, Request::Words(_))) <= MAX_WORDS);
+            let is_write = |request: &_| matches!(request, Request::Words(_) | Request::WakeUp(_));
+            assert!(count(is_write) <= MAX_WORDS);
         }
         assert_eq!(self.reader.on_their_way() as usize, self.on_their_way.len());
     }
@@ -214,6 +243,7 @@ impl Connection {
                 Self::put(&mut self.receiver_memory, offset, &bytes);
             }
             Request::Words(words) => self.words = words,
+            Request::WakeUp(number) => self.request = number,
             Request::Tail => {}
         }
         let before = self.reader.ring().tail();
@@ -254,7 +284,35 @@ impl Connection {
         }
     }
 
+    fn prepare_sleep(&mut self) {
+        let is_ready = self.reader.prepare_sleep() && self.on_their_way.is_empty();
+        self.is_asleep = is_ready && self.reader.awaits_wake_up();
+    }
+
+    fn look_at_request(&mut self) {
+        self.is_owing = false;
+        if self.waker.answer(self.request) {
+            self.wake_ups += 1;
+        }
+    }
+
+    fn wake_up(&mut self) {
+        if self.wake_ups > 0 {
+            (self.wake_ups, self.receives) = (self.wake_ups - 1, self.receives - 1);
+            assert!(self.reader.on_wake_up(), "it was asked for");
+        }
+    }
+
+    /// A receiver that sleeps while something is published is woken.
+    fn check_sleep(&self) {
+        let is_news = self.tail != self.reader.ring().tail();
+        let is_missed = self.is_asleep && is_news && !self.is_owing && self.wake_ups == 0;
+        assert!(!is_missed, "it sleeps through a message");
+        assert!(self.wake_ups <= self.receives);
+    }
+
     fn check(&self) {
+        self.check_sleep();
         let ring = self.reader.ring();
         assert!(ring.head() <= ring.read_pointer() && ring.read_pointer() <= ring.tail());
         assert!(ring.tail() <= self.source.ring().tail());
@@ -301,12 +359,24 @@ impl Pair for Connection {
         if self.is_broken {
             return;
         }
+        self.is_asleep &= matches!(
+            op,
+            Op::Send(_)
+                | Op::Finish
+                | Op::LookAtWords { .. }
+                | Op::LookAtRequest
+                | Op::LieWords(..)
+        );
         match op {
             Op::Send(len) => self.send(len),
             Op::Finish => {
                 self.source.finish();
                 self.tail = self.source.tail_word();
+                self.is_owing = true;
             }
+            Op::PrepareSleep => self.prepare_sleep(),
+            Op::LookAtRequest => self.look_at_request(),
+            Op::WakeUp => self.wake_up(),
             Op::LookAtWords { is_torn: false } => self.look_at_words(self.words),
             Op::LookAtWords { is_torn: true } => {
                 let torn = Words { landed: self.source.landed_word(), ..self.words };

@@ -2,11 +2,12 @@
 
 use core::fmt;
 
+use super::wake::Sleep;
 use super::{LAST, Words};
 use crate::ring::fetch::{Fetch, FetchConfig, FetchConfigError, MAX_READS, NotPosted, Read};
 use crate::ring::{Consumer, ConsumerConfig, Geometry, RecordError, TailError, Taken};
 
-/// WRITEs of the words that can be on their way at once.
+/// WRITEs that can be on their way at once.
 pub const MAX_WORDS: usize = 8;
 const PLACES: usize = 32;
 static_assertions::const_assert!(MAX_READS + 1 + MAX_WORDS <= PLACES);
@@ -20,10 +21,10 @@ pub struct ReaderConfig {
     pub fetch: FetchConfig,
     /// Whether data are asked for while records are still to be handed out, where that gains
     /// time: see [`Reader::polled`].
-    pub is_ahead: bool,
-    /// Looks at the tail in vain, one after the other, until the sender is told all that
-    /// it has not been told.
-    pub patience: u32,
+    pub prefetch: bool,
+    /// Consecutive looks at the tail that find nothing new, after which all progress that the
+    /// sender does not know of is written to it.
+    pub head_update_polls: u32,
     /// Bytes that are worth a READ of their own while the sender goes on: fewer are left to
     /// gather until a look finds that it has paused. 0 reads all at once.
     pub gather: u64,
@@ -38,6 +39,9 @@ pub enum Request {
     Tail,
     /// A WRITE of both words.
     Words(Words),
+    /// A WRITE of a request to be [woken](super::wake), for which a receive was posted
+    /// before.
+    WakeUp(u64),
 }
 
 /// What a reader cannot go on after.
@@ -75,7 +79,7 @@ pub enum State {
     Open,
     /// The tail is the last one.
     Ending,
-    /// All was read, and the sender is told so: nothing more is posted. Records may be
+    /// All was read and reported to the sender: nothing more is posted. Records may be
     /// left to be handed out.
     Ended,
     /// Nothing more is read.
@@ -96,7 +100,8 @@ enum Kind {
 /// use conn_core::ring::{Geometry, fetch::{FetchConfig, Read}};
 ///
 /// let fetch = FetchConfig { max_read_bytes: 4096, reads: 4 };
-/// let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 8, gather: 0 };
+/// let (head_threshold, head_update_polls, gather) = (64, 8, 0);
+/// let config = ReaderConfig { head_threshold, fetch, prefetch: true, head_update_polls, gather };
 /// let mut reader = Reader::new(Geometry::mirrored(1 << 16, 1 << 12)?, config)?;
 ///
 /// reader.look_again(); // there is nothing to hand out
@@ -124,13 +129,16 @@ pub struct Reader {
     is_hungry: bool,
     /// What is there is not yet worth a READ, and the sender goes on.
     is_gathering: bool,
-    /// Data are on their way that were asked for with nothing to hand out, and nobody has
-    /// looked yet whether they have landed.
+    /// A READ of data was posted with nothing to hand out, and [`polled`](Self::polled) has
+    /// not yet checked whether it has completed.
     is_watched: bool,
-    /// The last such data had landed at the first look.
+    /// The last such READ had completed by the first poll: the device is synchronous.
     is_prompt: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
+    sleep: Sleep,
+    /// The READ of the tail on its way was posted behind a request to be woken.
+    is_tail_behind_request: bool,
     /// Looks at the tail in vain, one after the other.
     vain: u32,
     told_landed: u64,
@@ -164,6 +172,8 @@ impl Reader {
             is_prompt: false,
             is_tail_wanted: false,
             is_tail_coming: false,
+            sleep: Sleep::new(),
+            is_tail_behind_request: false,
             vain: 0,
             told_landed: 0,
             state: State::Open,
@@ -183,6 +193,11 @@ impl Reader {
     /// now.
     pub fn next_request(&mut self) -> Option<Request> {
         if matches!(self.state, State::Open | State::Ending) {
+            if self.words < MAX_WORDS as u32
+                && let Some(number) = self.sleep.request()
+            {
+                return Some(self.post(Kind::Words, Request::WakeUp(number)));
+            }
             if let Some(read) = self.next_read() {
                 self.is_tail_wanted = true; // the tail comes along
                 self.is_watched |= self.is_hungry;
@@ -190,6 +205,7 @@ impl Reader {
             }
             if self.is_tail_wanted && !self.is_tail_coming && self.state == State::Open {
                 (self.is_tail_wanted, self.is_tail_coming) = (false, true);
+                self.is_tail_behind_request = self.sleep.has_asked();
                 return Some(self.post(Kind::Tail, Request::Tail));
             }
         }
@@ -202,8 +218,8 @@ impl Reader {
         if self.is_gathering {
             return None;
         }
-        let is_ahead = self.config.is_ahead && !self.is_prompt;
-        let may = is_ahead || self.is_hungry && self.fetch.on_their_way() == 0;
+        let prefetch = self.config.prefetch && !self.is_prompt;
+        let may = prefetch || self.is_hungry && self.fetch.on_their_way() == 0;
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
     }
 
@@ -218,10 +234,12 @@ impl Reader {
         let all_landed = self.fetch.landed() == self.ring.tail();
         let words = self.words_with(0, 0);
         match self.state {
-            State::Stopping if !self.is_stop_told => Some(self.words_with(LAST, 0)),
+            State::Stopping if !self.is_stop_told => Some(self.last_words()),
             State::Ending if all_landed => Some(self.words_with(0, LAST)),
             State::Open if self.ring.head_due().is_some() => Some(words),
-            State::Open if self.vain >= self.config.patience && self.has_untold() => Some(words),
+            State::Open if self.vain >= self.config.head_update_polls && self.has_unreported() => {
+                Some(words)
+            }
             _ => None,
         }
     }
@@ -230,8 +248,14 @@ impl Reader {
         Words { head: self.ring.head() | stop, landed: self.fetch.landed() | seen }
     }
 
-    fn has_untold(&self) -> bool {
-        self.ring.head_untold().is_some() || self.told_landed < self.fetch.landed()
+    /// STOP. What has landed and will never be handed out is not acknowledged any more.
+    fn last_words(&self) -> Words {
+        let landed = self.told_landed.max(self.ring.read_pointer());
+        Words { head: self.ring.head() | LAST, landed }
+    }
+
+    fn has_unreported(&self) -> bool {
+        self.ring.head_unreported().is_some() || self.told_landed < self.fetch.landed()
     }
 
     fn told(&mut self, words: Words) {
@@ -244,13 +268,45 @@ impl Reader {
         }
     }
 
-    /// The sender is to be told all that it has not been told, as before a long sleep.
-    pub fn tell_all(&mut self) {
-        self.vain = self.vain.max(self.config.patience);
+    /// There is nothing to hand out, and the receiver wants to sleep until something completes.
+    /// Whether all that this takes has completed; if not, post what is due, and try again after
+    /// completions. Whatever is on its way completes, too.
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.tell_all();
+        if self.state != State::Open || self.fetch.on_their_way() > 0 {
+            return self.posted > 0;
+        }
+        self.sleep.prepare();
+        let is_ready = self.sleep.is_ready();
+        self.is_hungry = true;
+        self.is_tail_wanted |= !is_ready;
+        is_ready
     }
 
-    /// Nothing more is to be read, but for the sender to be told so; nothing is told any
-    /// more where all was read.
+    /// A wake-up has come, for which a receive was posted. Whether one was asked for.
+    pub fn on_wake_up(&mut self) -> bool {
+        self.sleep.on_wake_up()
+    }
+
+    /// Whether more is known of than lies in this end's memory.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.fetch.landed() < self.ring.tail()
+    }
+
+    /// Whether the sender was asked for a wake-up that has not come yet.
+    #[inline]
+    pub fn awaits_wake_up(&self) -> bool {
+        self.sleep.has_asked()
+    }
+
+    /// Makes all progress due that the sender does not know of, as before a long sleep.
+    pub fn tell_all(&mut self) {
+        self.vain = self.vain.max(self.config.head_update_polls);
+    }
+
+    /// Reads nothing more, and makes STOP due, which tells the sender so. Where all was read
+    /// and reported already, nothing happens.
     pub fn stop(&mut self) {
         if self.state != State::Ended {
             self.state = State::Stopping;
@@ -262,7 +318,7 @@ impl Reader {
 impl Reader {
     /// The oldest request on its way has completed; `tail` loads the word that was read,
     /// and is called if it was that of the tail. `None` if it was read while it was being
-    /// written ([`seal`](crate::seal)): nothing is known to be new.
+    /// written ([`checksum`](crate::checksum)): nothing is known to be new.
     ///
     /// # Errors
     /// [`ReaderError`]: the connection is to be closed.
@@ -283,7 +339,10 @@ impl Reader {
             Kind::Tail => {
                 self.is_tail_coming = false;
                 let known = self.ring.tail(); // not the last one: it would not be asked for
-                self.on_tail(tail().unwrap_or(known))
+                let word = tail();
+                // One that was being written is no look in vain.
+                self.is_tail_behind_request &= word.is_some();
+                self.on_tail(word.unwrap_or(known))
             }
             Kind::Words => {
                 self.words -= 1;
@@ -292,11 +351,10 @@ impl Reader {
         }
     }
 
-    /// All that had completed was taken. What was asked for with nothing to hand out, and has
-    /// landed by the first such look at the device, takes no time of its own, as where the
-    /// device executes it inside the post: to ask for it ahead would gain nothing, and have
-    /// the data leave the caches before they are handed out. Until a look finds that it takes
-    /// time, nothing is asked for ahead.
+    /// All completions that had come were taken. If a READ that was posted with nothing to hand
+    /// out completes by the first poll, the device is synchronous (it executes READs inside the
+    /// post): prefetching would gain nothing, and have the data leave the caches before they
+    /// are handed out. So prefetching is turned off until a poll finds a READ that takes time.
     #[inline]
     pub fn polled(&mut self) {
         if self.is_watched {
@@ -315,6 +373,11 @@ impl Reader {
         let there = self.ring.tail() - self.fetch.requested();
         self.is_gathering = goes_on && there < self.config.gather;
         self.vain = if new > 0 { 0 } else { self.vain.saturating_add(1) };
+        if new > 0 {
+            self.sleep.on_news();
+        } else if self.is_tail_behind_request {
+            self.sleep.on_vain_look();
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use super::{LAST, Words};
+use crate::ring::consumer::{Parsed, parse};
 use crate::ring::{
     ALIGN, CommitError, Committed, Geometry, Grant, HeadError, Producer, ReserveError,
 };
@@ -44,6 +45,7 @@ impl core::error::Error for WordError {}
 /// assert_eq!(source.tail_word(), 16 | 1);
 /// source.on_words(Words { head: 0, landed: 16 | 1 })?;
 /// assert!(source.has_landed(16) && source.is_seen());
+/// assert_eq!(source.unacked(|_| Some(committed.header.word)), Some(0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 // Invariant: head <= landed <= tail, told <= landed. SEEN only with FIN and landed == tail.
@@ -147,6 +149,26 @@ impl Source {
     #[inline]
     pub fn has_landed(&self, position: u64) -> bool {
         position <= self.landed
+    }
+
+    /// How many messages end behind what has landed: those that are not acknowledged. `header`
+    /// loads the header at an offset of the ring's memory; all are there that were not freed.
+    /// `None` if one is not, or is none.
+    pub fn unacked(&self, header: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let (geometry, tail) = (self.ring.geometry(), self.ring.tail());
+        let (mut at, mut unacked) = (self.ring.head(), 0);
+        while at < tail {
+            let word = header(geometry.offset(at))?;
+            at = match parse(geometry, at, word, (tail, tail)).ok()? {
+                Parsed::Record(record) => {
+                    unacked += u64::from(record.end > self.landed);
+                    record.end
+                }
+                Parsed::Skipped { end } => end,
+                Parsed::Partial => return None,
+            };
+        }
+        Some(unacked)
     }
 
     /// The second word as it was last taken in, without its lowest bit.

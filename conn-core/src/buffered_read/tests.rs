@@ -1,19 +1,19 @@
-use std::{println, vec::Vec};
+use std::{println, vec, vec::Vec};
 
 use proptest::prelude::*;
 
 use super::oracle::*;
 use crate::exhaustive::{Pair, every_history};
 
-fn shape(is_mirrored: bool, is_ahead: bool) -> Shape {
+fn shape(is_mirrored: bool, prefetch: bool) -> Shape {
     Shape {
         capacity_log2: 5,
         is_mirrored,
         head_threshold: 16,
         max_read_bytes: 16,
         reads: 2,
-        is_ahead,
-        patience: 2,
+        prefetch,
+        head_update_polls: 2,
         gather: 16,
     }
 }
@@ -33,8 +33,8 @@ fn every_short_history_agrees_with_the_model() {
         Op::LookAtWords { is_torn: false },
     ];
     let mut histories = 0;
-    for (is_mirrored, is_ahead) in [(true, true), (true, false), (false, true)] {
-        let start = Connection::new(shape(is_mirrored, is_ahead)).unwrap();
+    for (is_mirrored, prefetch) in [(true, true), (true, false), (false, true)] {
+        let start = Connection::new(shape(is_mirrored, prefetch)).unwrap();
         histories += every_history(&start, &alphabet, 6);
         let mut going = start.clone();
         [Op::Send(8), Op::LookAgain, Op::Post, Op::Complete]
@@ -45,6 +45,27 @@ fn every_short_history_agrees_with_the_model() {
     }
     println!("buffered read: {histories} histories");
     assert!(histories > 1_500_000);
+}
+
+#[test]
+fn no_short_history_of_a_receiver_that_sleeps_misses_a_message() {
+    let alphabet = [
+        Op::Send(8),
+        Op::Finish,
+        Op::LookAtRequest,
+        Op::WakeUp,
+        Op::LookAgain,
+        Op::PrepareSleep,
+        Op::Post,
+        Op::Complete,
+    ];
+    let start = Connection::new(shape(true, true)).unwrap();
+    let mut asked = start.clone();
+    let ask = [Op::PrepareSleep, Op::Post, Op::Complete, Op::Complete, Op::PrepareSleep];
+    ask.into_iter().for_each(|op| asked.apply(op));
+    let histories = every_history(&start, &alphabet, 7) + every_history(&asked, &alphabet, 7);
+    println!("buffered read, sleeping: {histories} histories");
+    assert!(histories > 2_000_000);
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -58,6 +79,9 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => Just(Op::Take),
         4 => Just(Op::Free),
         1 => Just(Op::TellAll),
+        2 => Just(Op::PrepareSleep),
+        2 => Just(Op::LookAtRequest),
+        2 => Just(Op::WakeUp),
         1 => (-40..40_i8, -40..40_i8).prop_map(|(head, landed)| Op::LieWords(head, landed)),
     ];
     prop::collection::vec(op, 0..300)
@@ -66,16 +90,16 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 fn any_shape() -> impl Strategy<Value = Shape> {
     let reading = (8..80_u32, 1..5_u32, any::<bool>(), 0..64_u64);
     (4..9_u32, any::<bool>(), 0..64_u64, reading, 0..4_u32).prop_map(
-        |(capacity_log2, is_mirrored, head_threshold, reading, patience)| {
-            let (max_read_bytes, reads, is_ahead, gather) = reading;
+        |(capacity_log2, is_mirrored, head_threshold, reading, head_update_polls)| {
+            let (max_read_bytes, reads, prefetch, gather) = reading;
             Shape {
                 capacity_log2,
                 is_mirrored,
                 head_threshold,
                 max_read_bytes,
                 reads,
-                is_ahead,
-                patience,
+                prefetch,
+                head_update_polls,
                 gather,
             }
         },
@@ -129,11 +153,12 @@ fn the_tail_comes_with_the_data() {
     use super::{Reader, ReaderConfig, Request};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 1, gather: 0 };
+    let config =
+        ReaderConfig { head_threshold: 64, fetch, prefetch: true, head_update_polls: 1, gather: 0 };
     let geometry = crate::ring::Geometry::mirrored(256, 64).unwrap();
     let mut reader = Reader::new(geometry, config).unwrap();
     let posted = |reader: &mut Reader| std::iter::from_fn(|| reader.next_request()).count();
-    assert_eq!(posted(&mut reader), 0, "nobody has asked");
+    assert_eq!(posted(&mut reader), 0, "`look_again` was not called");
     reader.look_again();
     assert_eq!(reader.next_request(), Some(Request::Tail));
     reader.look_again();
@@ -157,7 +182,8 @@ fn nothing_is_asked_for_ahead_where_it_takes_no_time() {
     use super::{Reader, ReaderConfig, Request};
     use crate::ring::fetch::FetchConfig;
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let config = ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 9, gather: 0 };
+    let config =
+        ReaderConfig { head_threshold: 64, fetch, prefetch: true, head_update_polls: 9, gather: 0 };
     let geometry = crate::ring::Geometry::mirrored(1024, 64).unwrap();
     let mut reader = Reader::new(geometry, config).unwrap();
     let reads = |reader: &mut Reader| {
@@ -195,8 +221,13 @@ fn little_is_left_to_gather_while_the_sender_goes_on() {
     use super::{Reader, ReaderConfig, Request};
     use crate::ring::fetch::{FetchConfig, Read};
     let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
-    let config =
-        ReaderConfig { head_threshold: 64, fetch, is_ahead: true, patience: 9, gather: 32 };
+    let config = ReaderConfig {
+        head_threshold: 64,
+        fetch,
+        prefetch: true,
+        head_update_polls: 9,
+        gather: 32,
+    };
     let geometry = crate::ring::Geometry::mirrored(256, 64).unwrap();
     let mut reader = Reader::new(geometry, config).unwrap();
     let look = |reader: &mut Reader, tail: u64| {

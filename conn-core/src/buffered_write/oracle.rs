@@ -55,8 +55,8 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     bytes: Vec<(usize, Vec<u8>)>,
-    tail: Option<Told>,
-    beside: Option<Vec<u8>>,
+    tail: Option<AdvertisedCursor>,
+    inline: Option<Vec<u8>>,
 }
 
 /// Both ends, their memory, and what is on its way.
@@ -68,7 +68,7 @@ pub struct Connection {
     sender_memory: Vec<u8>,
     receiver_memory: Vec<u8>,
     /// What lay beside the tail that arrived last.
-    beside: Vec<u8>,
+    inline: Vec<u8>,
     /// Records that have gathered, and were not pushed.
     gathered: u32,
     there: VecDeque<Written>,
@@ -94,7 +94,7 @@ impl Connection {
             window,
             sender_memory: memory.clone(),
             receiver_memory: memory,
-            beside: Vec::new(),
+            inline: Vec::new(),
             gathered: 0,
             there: VecDeque::new(),
             back: VecDeque::new(),
@@ -160,32 +160,32 @@ impl Connection {
             }
             position += u64::from(piece.len);
         }
-        assert_eq!(push.tail, Told { position, is_last: self.is_closed });
+        assert_eq!(push.tail, AdvertisedCursor { position, is_last: self.is_closed });
         self.sender.mark_pushed(&push);
-        let goes_beside = self.window.is_none() && core::mem::take(&mut self.gathered) == 1;
+        let goes_inline = self.window.is_none() && core::mem::take(&mut self.gathered) == 1;
         let tail = Some(push.tail);
-        if goes_beside && gathered <= beside::MAX_RECORD {
+        if goes_inline && gathered <= inline_record::MAX_RECORD {
             let record = bytes.iter().flat_map(|(_, byte)| byte.clone()).collect();
-            self.there.push_back(Written { bytes: Vec::new(), tail, beside: Some(record) });
-            self.there.push_back(Written { bytes, tail: None, beside: None });
+            self.there.push_back(Written { bytes: Vec::new(), tail, inline: Some(record) });
+            self.there.push_back(Written { bytes, tail: None, inline: None });
         } else {
-            self.there.push_back(Written { bytes, tail, beside: None });
+            self.there.push_back(Written { bytes, tail, inline: None });
         }
     }
 
     fn arrive(&mut self) {
-        let Some(Written { bytes, tail, beside }) = self.there.pop_front() else { return };
+        let Some(Written { bytes, tail, inline }) = self.there.pop_front() else { return };
         for (at, content) in bytes {
             self.receiver_memory[at..at + content.len()].copy_from_slice(&content);
         }
         let Some(tail) = tail else { return };
         let before = self.receiver.tail();
-        let new = match (self.window, &beside) {
+        let new = match (self.window, &inline) {
             (Some(_), _) => self.receiver.on_immediate(tail.to_imm()),
-            (None, Some(record)) => self.receiver.on_tail_beside(tail, record.len() as u64),
-            (None, None) => self.receiver.on_tail(Told::from_word(tail.to_word())),
+            (None, Some(record)) => self.receiver.on_inline_tail(tail, record.len() as u64),
+            (None, None) => self.receiver.on_tail(AdvertisedCursor::from_word(tail.to_word())),
         };
-        self.beside = beside.unwrap_or_default();
+        self.inline = inline.unwrap_or_default();
         assert_eq!(new, Ok(tail.position - before), "an honest push");
     }
 
@@ -197,19 +197,19 @@ impl Connection {
             return;
         };
         assert!(!self.receiver.has_ended());
-        let is_beside = self.receiver.is_beside();
+        let is_inline = self.receiver.is_inline();
         let in_ring = self.receiver.contiguous() - self.receiver.read_pointer();
-        assert_eq!(in_ring == 0, is_beside, "it lies in the ring, or beside the tail");
+        assert_eq!(in_ring == 0, is_inline, "it lies in the ring, or beside the tail");
         let at = self.at(offset);
-        let header = if is_beside { &self.beside[..8] } else { &self.receiver_memory[at..at + 8] };
+        let header = if is_inline { &self.inline[..8] } else { &self.receiver_memory[at..at + 8] };
         let word = header.try_into().expect("8 bytes");
         let Some(record) = self.receiver.take(u64::from_le_bytes(word)).expect("a record") else {
             return;
         };
         let expected = self.model.pop_front().expect("a message that was sent");
         let span = record.payload;
-        let lies = |i| match is_beside {
-            true => self.beside[8 + i as usize],
+        let lies = |i| match is_inline {
+            true => self.inline[8 + i as usize],
             false => self.receiver_memory[self.at(span.offset + i)],
         };
         let content: Vec<u8> = (0..u64::from(span.len)).map(lies).collect();
@@ -226,16 +226,16 @@ impl Connection {
 
     fn hear(&mut self) {
         let Some(update) = self.back.pop_front() else { return };
-        let heard = self.sender.on_told(update.head.to_word(), update.taken);
+        let heard = self.sender.on_update(update.head.to_word(), update.taken);
         assert!(heard.is_ok(), "an honest update: {heard:?}");
-        assert_eq!(self.sender.is_stopped(), update.head.is_last);
+        assert_eq!(self.sender.taken_messages(), update.head.is_last.then_some(7));
     }
 
-    /// A sender that has something to send, and to whom nothing is on its way back, gets
+    /// A sender that has something to send, and to which nothing is on its way back, gets
     /// room when all is handed out and freed.
     fn check_liveness(&self) {
         let mut all = self.clone();
-        let is_stopped = all.receiver.is_stopping;
+        let is_stopped = all.receiver.stopping.is_some();
         for _ in 0..4 * all.sender_memory.len() {
             for op in [Op::Push, Op::Arrive, Op::Take, Op::Free, Op::Tell, Op::Hear] {
                 all.step(op);
@@ -271,10 +271,10 @@ impl Connection {
     }
 
     fn stop(&mut self) {
-        if self.receiver.is_stopping {
+        if self.receiver.stopping.is_some() {
             return;
         }
-        self.receiver.stop();
+        self.receiver.stop(7);
         let update = self.receiver.update();
         assert!(update.head.is_last);
         self.receiver.mark_told(update);
@@ -288,7 +288,7 @@ impl Connection {
     fn lie_tail(&self, by: i8, is_last: bool) {
         let mut receiver = self.receiver.clone();
         let position = receiver.tail().wrapping_add_signed(by.into());
-        match receiver.on_tail(Told { position, is_last }) {
+        match receiver.on_tail(AdvertisedCursor { position, is_last }) {
             Ok(new) => {
                 assert!(by >= 0 && by % 8 == 0 && new == by as u64);
                 let told = receiver.ring.clone();
@@ -298,7 +298,7 @@ impl Connection {
         }
         // A record that is as long as this says, beside the same tail.
         let (mut receiver, bytes) = (self.receiver.clone(), u64::from(by.unsigned_abs()) / 3);
-        match receiver.on_tail_beside(Told { position, is_last }, bytes) {
+        match receiver.on_inline_tail(AdvertisedCursor { position, is_last }, bytes) {
             Ok(_) => assert!(receiver.in_ring >= self.receiver.in_ring),
             Err(_) => assert_eq!(receiver, self.receiver),
         }
@@ -319,7 +319,7 @@ impl Connection {
         let mut sender = self.sender.clone();
         let word = sender.ring.head().wrapping_add_signed(head.into());
         let count = sender.taken.wrapping_add_signed(taken.into());
-        match sender.on_told(word, count) {
+        match sender.on_update(word, count) {
             Ok(_) => {
                 assert!(sender.ring.head() <= sender.pushed && sender.taken <= sender.immediates);
                 assert!(sender.ring.head() >= self.sender.ring.head());

@@ -59,20 +59,21 @@ fn each_lie_is_named() {
         }
     }
     assert_eq!((sender.pushed(), sender.tail(), sender.may_push()), (16, 24, false));
-    let beyond = ToldError::Head(HeadError::BeyondTail { by: 8 });
-    assert_eq!(sender.on_told(24, 0), Err(beyond), "committed, and not pushed");
-    assert_eq!(sender.on_told(4, 0), Err(ToldError::Head(HeadError::Misaligned)));
-    assert_eq!(sender.on_told(16, 2), Err(ToldError::Taken { taken: 2 }));
-    assert_eq!(sender.on_told(8, 1), Ok(true));
-    let back = ToldError::Head(HeadError::Backwards { by: 8 });
-    assert_eq!(sender.on_told(0, 1), Err(back));
-    assert_eq!(sender.on_told(8, 0), Err(ToldError::Taken { taken: 0 }));
-    assert_eq!(sender.on_told(16 | 1, 1), Ok(true));
+    let beyond = UpdateError::Head(HeadError::BeyondTail { by: 8 });
+    assert_eq!(sender.on_update(24, 0), Err(beyond), "committed, and not pushed");
+    assert_eq!(sender.on_update(4, 0), Err(UpdateError::Head(HeadError::Misaligned)));
+    assert_eq!(sender.on_update(16, 2), Err(UpdateError::Taken { taken: 2 }));
+    assert_eq!(sender.on_update(8, 1), Ok(true));
+    let back = UpdateError::Head(HeadError::Backwards { by: 8 });
+    assert_eq!(sender.on_update(0, 1), Err(back));
+    assert_eq!(sender.on_update(8, 0), Err(UpdateError::Taken { taken: 0 }));
+    assert_eq!(sender.on_update(16 | 1, 2), Ok(true));
+    assert_eq!(sender.taken_messages(), Some(2), "messages, and no immediates");
     assert!(sender.is_stopped());
-    assert_eq!(sender.on_told(8, 9), Ok(false), "whatever follows");
+    assert_eq!(sender.on_update(8, 9), Ok(false), "whatever follows");
 
     let mut receiver = WriteReceiver::new(geometry, 0, Some(1));
-    let told = |position, is_last| Told { position, is_last };
+    let told = |position, is_last| AdvertisedCursor { position, is_last };
     assert_eq!(receiver.on_immediate(2), Ok(16));
     assert_eq!(receiver.on_immediate(3), Err(PushedError::Uncredited));
     receiver.mark_told(receiver.update());
@@ -82,8 +83,8 @@ fn each_lie_is_named() {
         receiver.on_tail(told(8, false)),
         Err(PushedError::Tail(TailError::Backwards { by: 8 }))
     );
-    let early = PushedError::Beside { by: 8 };
-    assert_eq!(receiver.on_tail_beside(told(32, false), 24), Err(early));
+    let early = PushedError::InlineRecord { by: 8 };
+    assert_eq!(receiver.on_inline_tail(told(32, false), 24), Err(early));
     assert_eq!(receiver.on_tail(told(16, true)), Ok(0));
     assert_eq!(receiver.on_tail(told(24, true)), Err(PushedError::AfterEnd));
     assert_eq!(receiver.on_tail(told(16, false)), Err(PushedError::AfterEnd), "goodbye taken back");

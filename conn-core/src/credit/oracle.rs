@@ -130,7 +130,7 @@ pub struct Granted {
     /// Arrived, and their buffers not posted again.
     held: u64,
     /// Posted again, and the sender not told.
-    untold: u64,
+    unreported: u64,
     granted: u64,
 }
 
@@ -146,19 +146,19 @@ impl Granted {
         machine.granted += already;
         let granted = machine.granted;
         let (threshold, with_sender) = (threshold.into(), window.into());
-        Ok(Self { machine, threshold, with_sender, held: 0, untold: 0, granted })
+        Ok(Self { machine, threshold, with_sender, held: 0, unreported: 0, granted })
     }
 
     fn grantable(&self) -> Option<CreditWire> {
-        (self.untold > 0).then(|| CreditWire::of_position(self.granted + self.untold))
+        (self.unreported > 0).then(|| CreditWire::of_position(self.granted + self.unreported))
     }
 
     fn due(&self) -> Option<CreditWire> {
-        self.grantable().filter(|_| self.untold >= self.threshold || self.with_sender == 0)
+        self.grantable().filter(|_| self.unreported >= self.threshold || self.with_sender == 0)
     }
 
     fn told(&mut self, n: u64) {
-        self.untold -= n;
+        self.unreported -= n;
         self.with_sender += n;
         self.granted += n;
     }
@@ -191,7 +191,7 @@ impl Granted {
         } else {
             assert_eq!(result, Ok(()));
             self.held -= u64::from(n);
-            self.untold += u64::from(n);
+            self.unreported += u64::from(n);
         }
         result.is_err()
     }
@@ -199,8 +199,8 @@ impl Granted {
     fn mark(&mut self, by: i8) -> bool {
         let wire = CreditWire::of_position(self.granted.wrapping_add_signed(by.into()));
         let result = self.machine.mark_granted(wire);
-        if i64::from(by) < 0 || i64::from(by) > self.untold as i64 {
-            assert_eq!(result, Err(GrantError { possible: self.untold as u32 }));
+        if i64::from(by) < 0 || i64::from(by) > self.unreported as i64 {
+            assert_eq!(result, Err(GrantError { possible: self.unreported as u32 }));
         } else {
             assert_eq!(result, Ok(()));
             self.told(by as u64);
@@ -211,7 +211,7 @@ impl Granted {
     fn grant(&mut self, wire: Option<CreditWire>) -> bool {
         if let Some(wire) = wire {
             assert_eq!(self.machine.mark_granted(wire), Ok(()));
-            self.told(self.untold);
+            self.told(self.unreported);
         }
         false
     }
@@ -233,7 +233,7 @@ impl Pair for Granted {
         assert!(!refused || self.machine == before, "a refused operation changed something");
         assert_eq!(self.machine.due(), self.due());
         assert_eq!(self.machine.grantable(), self.grantable());
-        assert_eq!(u64::from(self.machine.ungranted()), self.untold);
+        assert_eq!(u64::from(self.machine.ungranted()), self.unreported);
         assert_eq!(self.machine.granted(), self.granted);
         assert_eq!(u64::from(self.machine.expected()), self.with_sender);
     }

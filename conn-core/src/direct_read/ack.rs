@@ -71,9 +71,9 @@ impl Outcome {
 ///
 /// | bits | |
 /// |---|---|
-/// | 31..28 | kind: 1 done, 2 refused, 3 bell, 4 stop, 5 fin |
+/// | 31..28 | kind: 1 done, 2 refused, 3 wakeup, 4 stop, 5 fin |
 /// | 27..24 | of refused: the code of its outcome; else 0 |
-/// | 23..0 | of done, refused, bell: the message; else 0 |
+/// | 23..0 | of done, refused, wakeup: the message; of stop: the last one acknowledged; else 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// To the sender: this message and all before it were read, except for those that
@@ -81,11 +81,12 @@ pub enum Notice {
     Done(u32),
     /// To the sender: all before this message were read, and this one is refused.
     Refused(u32, Refusal),
-    /// To the receiver: send a bell when this message is acknowledged. To the sender: it
+    /// To the receiver: send a wakeup when this message is acknowledged. To the sender: it
     /// is.
-    Bell(u32),
-    /// To the sender: the receiver goes, nothing more is read.
-    Stop,
+    Wakeup(u32),
+    /// To the sender: the receiver goes. This message and all before it were acknowledged,
+    /// and nothing more is read.
+    Stop(u32),
     /// To the receiver: the sender goes, there are no more messages.
     Fin,
 }
@@ -120,8 +121,8 @@ impl Notice {
         match self {
             Self::Done(number) => 1 << 28 | number & MASK,
             Self::Refused(number, refusal) => 2 << 28 | (refusal as u32) << BITS | number & MASK,
-            Self::Bell(number) => 3 << 28 | number & MASK,
-            Self::Stop => 4 << 28,
+            Self::Wakeup(number) => 3 << 28 | number & MASK,
+            Self::Stop(number) => 4 << 28 | number & MASK,
             Self::Fin => 5 << 28,
         }
     }
@@ -136,8 +137,8 @@ impl Notice {
             (1, 0, _) => Self::Done(number),
             (2, 2, _) => Self::Refused(number, Refusal::TooLong),
             (2, 3, _) => Self::Refused(number, Refusal::NotWanted),
-            (3, 0, _) => Self::Bell(number),
-            (4, 0, 0) => Self::Stop,
+            (3, 0, _) => Self::Wakeup(number),
+            (4, 0, _) => Self::Stop(number),
             (5, 0, 0) => Self::Fin,
             _ => return Err(UnknownNotice(imm)),
         })

@@ -72,7 +72,7 @@ pub enum AckError {
     Backwards,
     /// A byte that is no outcome.
     Outcome(UnknownOutcome),
-    /// A notice that is the sender's own to give.
+    /// A notice that only the sender may give.
     Direction,
 }
 
@@ -99,16 +99,16 @@ pub struct Acknowledged {
     pub then: Option<Outcome>,
 }
 
-/// What a notice has told.
+/// What a notice says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "these messages' memory is the sender's again"]
-pub enum Told {
+pub enum NoticeEffect {
     /// Messages were acknowledged.
     Acknowledged(Acknowledged),
     /// What the sender waits for has happened: look.
-    Bell,
-    /// The receiver has stopped: what is not acknowledged will not be.
-    Stopped,
+    Wakeup,
+    /// The receiver has stopped: these messages were acknowledged, and no others will be.
+    Stopped(Acknowledged),
 }
 
 /// Making, asking.
@@ -207,8 +207,8 @@ impl Offers {
             return Err(AckError::Backwards);
         }
         // As many as 2^15 more have been told than the word knows of: it is older.
-        let untold = word.refusals.wrapping_sub(self.refusals as u16) as i16;
-        if untold > 0 {
+        let unreported = word.refusals.wrapping_sub(self.refusals as u16) as i16;
+        if unreported > 0 {
             return Ok(Acknowledged::default());
         }
         self.counted = word.count;
@@ -221,25 +221,30 @@ impl Offers {
     ///
     /// # Errors
     /// [`AckError`]; nothing has changed.
-    pub fn on_notice(&mut self, notice: Notice) -> Result<Told, AckError> {
+    pub fn on_notice(&mut self, notice: Notice) -> Result<NoticeEffect, AckError> {
         Ok(match notice {
             Notice::Done(low) => {
                 let last = self.number(low)?;
                 let read = last - self.acked;
                 self.acked = last;
-                Told::Acknowledged(Acknowledged { read, then: None })
+                NoticeEffect::Acknowledged(Acknowledged { read, then: None })
             }
             Notice::Refused(low, refusal) => {
                 let last = self.number(low)?;
                 let read = last - 1 - self.acked;
                 (self.acked, self.refusals) = (last, self.refusals + 1);
                 let then = Some(Outcome::Refused(refusal));
-                Told::Acknowledged(Acknowledged { read, then })
+                NoticeEffect::Acknowledged(Acknowledged { read, then })
             }
-            Notice::Bell(_) => Told::Bell,
-            Notice::Stop => {
-                self.stopped = true;
-                Told::Stopped
+            Notice::Wakeup(_) => NoticeEffect::Wakeup,
+            Notice::Stop(low) => {
+                let last = Notice::number(self.acked, low).ok_or(AckError::Backwards)?;
+                if last > self.sent {
+                    return Err(AckError::NeverSent);
+                }
+                let read = last - self.acked;
+                (self.acked, self.stopped) = (last, true);
+                NoticeEffect::Stopped(Acknowledged { read, then: None })
             }
             Notice::Fin => return Err(AckError::Direction),
         })

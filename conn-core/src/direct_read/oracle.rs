@@ -101,21 +101,23 @@ impl Offering {
         }
     }
 
-    fn count(&mut self, ahead: i8, untold: i8) {
+    fn count(&mut self, ahead: i8, unreported: i8) {
         let acked = self.acked() as u64;
         let Some(count) = acked.checked_add_signed(ahead.into()) else { return };
-        let word =
-            CountWord { count, refusals: self.told_refusals.wrapping_add_signed(untold.into()) };
+        let word = CountWord {
+            count,
+            refusals: self.told_refusals.wrapping_add_signed(unreported.into()),
+        };
         let expected = match () {
             () if count > self.sent.len() as u64 => Err(AckError::NeverSent),
             () if count < self.highest_count => Err(AckError::Backwards),
-            () if untold > 0 => Ok(0),
+            () if unreported > 0 => Ok(0),
             () => Ok(count.saturating_sub(acked)),
         };
         let found = self.machine.on_count(CountWord::decode(word.encode()));
         assert_eq!(found.map(|a| (a.read, a.then)), expected.map(|read| (read, None)));
         if let Ok(acknowledged) = found {
-            self.highest_count = if untold > 0 { self.highest_count } else { count };
+            self.highest_count = if unreported > 0 { self.highest_count } else { count };
             self.acknowledge(acknowledged);
         }
     }
@@ -124,20 +126,29 @@ impl Offering {
         let Ok(notice) = Notice::decode(imm) else { return };
         let acked = self.acked() as u64;
         match (self.machine.on_notice(notice), notice) {
-            (Ok(Told::Acknowledged(acknowledged)), Notice::Done(low)) => {
+            (Ok(NoticeEffect::Acknowledged(acknowledged)), Notice::Done(low)) => {
                 assert!(acknowledged.then.is_none());
                 self.acknowledge(acknowledged);
                 assert_eq!(Notice::low(self.acked() as u64), low);
                 assert!(acknowledged.read > 0);
             }
-            (Ok(Told::Acknowledged(acknowledged)), Notice::Refused(low, why)) => {
+            (Ok(NoticeEffect::Acknowledged(acknowledged)), Notice::Refused(low, why)) => {
                 assert_eq!(acknowledged.then, Some(Outcome::Refused(why)));
                 self.acknowledge(acknowledged);
                 assert_eq!(Notice::low(self.acked() as u64), low);
                 self.told_refusals = self.told_refusals.wrapping_add(1);
             }
-            (Ok(Told::Bell), Notice::Bell(_)) => {}
-            (Ok(Told::Stopped), Notice::Stop) => self.stopped = true,
+            (Ok(NoticeEffect::Wakeup), Notice::Wakeup(_)) => {}
+            (Ok(NoticeEffect::Stopped(acknowledged)), Notice::Stop(low)) => {
+                assert!(acknowledged.then.is_none());
+                self.acknowledge(acknowledged);
+                assert_eq!(Notice::low(self.acked() as u64), low);
+                self.stopped = true;
+            }
+            (Err(AckError::NeverSent | AckError::Backwards), Notice::Stop(low)) => {
+                let known = acked..=self.sent.len() as u64;
+                assert!(known.into_iter().all(|n| Notice::low(n) != low), "{notice:?}");
+            }
             (Err(AckError::Direction), Notice::Fin) => {}
             (Err(AckError::NeverSent | AckError::Backwards), Notice::Done(low))
             | (Err(AckError::NeverSent | AckError::Backwards), Notice::Refused(low, _)) => {
@@ -161,7 +172,7 @@ impl Pair for Offering {
             OfferOp::Offer => self.offer(),
             OfferOp::Withdraw => self.withdraw(),
             OfferOp::Signal(byte) => self.signal(byte),
-            OfferOp::Count(ahead, untold) => self.count(ahead, untold),
+            OfferOp::Count(ahead, unreported) => self.count(ahead, unreported),
             OfferOp::Done(ahead) => self.notice(Notice::Done(self.relative(ahead)).encode()),
             OfferOp::Refused(ahead) => {
                 let low = self.relative(ahead);
@@ -184,8 +195,8 @@ pub enum ReadOp {
     Request(i8),
     /// Any immediate comes.
     Immediate(u32),
-    /// A bell is asked for, of a message relative to the last one received.
-    Bell(i8),
+    /// A wakeup is asked for, of a message relative to the last one received.
+    Wakeup(i8),
     /// The oldest undecided message, of so many bytes, is read.
     Read(u8),
     /// It is refused.
@@ -230,7 +241,7 @@ pub struct Reading {
     /// Messages of the READs in flight, oldest first.
     in_flight: VecDeque<usize>,
     refusals: u16,
-    bell: Option<u64>,
+    wakeup: Option<u64>,
     fin: bool,
 }
 
@@ -240,9 +251,9 @@ impl Reading {
     pub fn new(config: ReadsConfig) -> Self {
         let slots = vec![Slot::default(); config.window as usize];
         let machine = Reads::new(config, slots).expect("a configuration that works");
-        let (acked, refusals, bell, fin) = (0, 0, None, false);
+        let (acked, refusals, wakeup, fin) = (0, 0, None, false);
         let in_flight = VecDeque::new();
-        Self { machine, config, messages: vec![], acked, in_flight, refusals, bell, fin }
+        Self { machine, config, messages: vec![], acked, in_flight, refusals, wakeup, fin }
     }
 
     fn prefix(&self, holds: impl Fn(State) -> bool) -> usize {
@@ -279,12 +290,12 @@ impl Reading {
                 assert_eq!(found.is_ok(), !self.fin);
                 self.fin = true;
             }
-            Notice::Bell(low) => {
+            Notice::Wakeup(low) => {
                 let received = self.messages.len() as u64;
                 let oldest = received.saturating_sub(self.config.window.into());
                 let known = (oldest..=received).find(|n| Notice::low(*n) == low);
-                assert_eq!(found, known.map(drop).ok_or(RequestError::Bell));
-                self.bell = known.or(self.bell);
+                assert_eq!(found, known.map(drop).ok_or(RequestError::Wakeup));
+                self.wakeup = known.or(self.wakeup);
             }
             _ => assert_eq!(found, Err(RequestError::Direction)),
         }
@@ -343,8 +354,8 @@ impl Reading {
 
     /// What is due, by the rules of the module's docs.
     fn due(&self) -> Option<Ack> {
-        if let Some(number) = self.bell.filter(|number| *number <= self.acked as u64) {
-            return Some(Ack::Notice(Notice::Bell(number as u32)));
+        if let Some(number) = self.wakeup.filter(|number| *number <= self.acked as u64) {
+            return Some(Ack::Notice(Notice::Wakeup(number as u32)));
         }
         let (ready, signals) = (self.ready(), self.config.ack.signals());
         let new = &self.messages[self.acked..ready];
@@ -359,7 +370,7 @@ impl Reading {
             (_, _) if signals => Some(Ack::Signal { number, outcome: Outcome::Read }),
             (_, ack) => {
                 let all = ready == self.decided() || ack == AckMode::Pull;
-                let wanted = self.bell.is_some_and(|number| number <= ready as u64);
+                let wanted = self.wakeup.is_some_and(|number| number <= ready as u64);
                 let due = all || wanted || new.len() >= self.config.gather as usize;
                 let word = CountWord { count: ready as u64, refusals: self.refusals };
                 let done = Ack::Notice(Notice::Done(ready as u32));
@@ -377,7 +388,7 @@ impl Reading {
                 (self.acked, self.refusals) = (low as usize, self.refusals.wrapping_add(1));
             }
             Ack::Notice(Notice::Done(low)) => self.acked = low as usize,
-            Ack::Notice(_) => self.bell = None,
+            Ack::Notice(_) => self.wakeup = None,
             Ack::Count(word) => self.acked = word.count as usize,
         }
     }
@@ -390,9 +401,9 @@ impl Pair for Reading {
         match op {
             ReadOp::Request(beside) => self.request(beside),
             ReadOp::Immediate(imm) => self.notice(imm),
-            ReadOp::Bell(beside) => {
+            ReadOp::Wakeup(beside) => {
                 let low = (self.messages.len() as u64).wrapping_add_signed(beside.into());
-                self.notice(Notice::Bell(Notice::low(low)).encode());
+                self.notice(Notice::Wakeup(Notice::low(low)).encode());
             }
             ReadOp::Read(len) => self.decide(State::Reading(len.into(), 0, 0)),
             ReadOp::Refuse => self.decide(State::Refused(Refusal::NotWanted)),
@@ -430,7 +441,7 @@ pub enum JoinedOp {
     Work,
     /// The sender looks at what was written to it, or (`Pull`) reads the count.
     Look,
-    /// The sender asks for a bell.
+    /// The sender asks for a wakeup.
     Sleep,
 }
 
@@ -578,7 +589,7 @@ impl Joined {
             Back::Word(word) => self.word = word,
             Back::Notice(notice) => {
                 let told = self.offers.on_notice(notice).expect("an honest notice");
-                if let Told::Acknowledged(acknowledged) = told {
+                if let NoticeEffect::Acknowledged(acknowledged) = told {
                     self.acknowledged(acknowledged);
                 }
             }
@@ -603,7 +614,7 @@ impl Joined {
 
     fn sleep(&mut self) {
         if let Some(number) = self.offers.awaited() {
-            self.to_receiver.push_back(Err(Notice::Bell(Notice::low(number))));
+            self.to_receiver.push_back(Err(Notice::Wakeup(Notice::low(number))));
         }
     }
 

@@ -109,8 +109,8 @@ pub enum RequestError {
         /// That of the request.
         found: u32,
     },
-    /// A bell for a message that was never sent.
-    Bell,
+    /// A wakeup for a message that was never sent.
+    Wakeup,
     /// It comes after the sender's goodbye.
     AfterFin,
     /// A notice that is the receiver's own to give.
@@ -124,7 +124,7 @@ impl fmt::Display for RequestError {
             Self::OutOfOrder { expected, found } => {
                 write!(f, "message {found} where {expected} was due")
             }
-            Self::Bell => f.write_str("a bell for a message that was never sent"),
+            Self::Wakeup => f.write_str("a wakeup for a message that was never sent"),
             Self::AfterFin => f.write_str("a message after the goodbye"),
             Self::Direction => f.write_str("a notice that only the receiver gives"),
         }
@@ -206,7 +206,7 @@ pub struct Reads<S> {
     /// Refusals that were told by notices.
     refusals: u64,
     /// The message whose acknowledgement the sender sleeps for.
-    bell: Option<u64>,
+    wakeup: Option<u64>,
     fin: bool,
     slots: S,
 }
@@ -232,7 +232,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
             return Err(ReadsConfigError::StorageTooSmall);
         }
         slots.as_mut().fill(Slot::default());
-        let (bell, fin) = (None, false);
+        let (wakeup, fin) = (None, false);
         let (received, decided, issued, finished, acked) = (0, 0, 0, 0, 0);
         let (in_flight, refusals) = (0, 0);
         Ok(Self {
@@ -244,7 +244,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
             acked,
             in_flight,
             refusals,
-            bell,
+            wakeup,
             fin,
             slots,
         })
@@ -330,10 +330,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
                 self.fin = true;
                 Ok(())
             }
-            Notice::Bell(low) => {
+            Notice::Wakeup(low) => {
                 let oldest = self.received.saturating_sub(u64::from(self.config.window));
                 let number = Notice::number(oldest, low).filter(|n| *n <= self.received);
-                self.bell = Some(number.ok_or(RequestError::Bell)?);
+                self.wakeup = Some(number.ok_or(RequestError::Wakeup)?);
                 Ok(())
             }
             _ => Err(RequestError::Direction),
@@ -423,8 +423,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
     /// The acknowledgement to be posted next, if one is due. Say
     /// [`mark_acked`](Self::mark_acked) when it was posted.
     pub fn next_ack(&self) -> Option<Ack> {
-        if let Some(number) = self.bell.filter(|number| *number <= self.acked) {
-            return Some(Ack::Notice(Notice::Bell(Notice::low(number))));
+        if let Some(number) = self.wakeup.filter(|number| *number <= self.acked) {
+            return Some(Ack::Notice(Notice::Wakeup(Notice::low(number))));
         }
         let ready = match self.config.ack {
             AckMode::FencedWrite => self.issued,
@@ -458,11 +458,12 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
         }
     }
 
-    /// Whether the sender is to be told now of what is ready, up to `last`: enough have
-    /// gathered, no READ is in flight that would take it along, or somebody waits.
+    /// Whether to acknowledge the messages up to `last` now: an acknowledgement costs nothing,
+    /// the sender waits for one of them, enough have gathered, or no decided message is left
+    /// whose acknowledgement would cover them.
     fn is_due(&self, last: u64) -> bool {
         let costs_nothing = self.config.ack == AckMode::Pull;
-        let wanted = self.bell.is_some_and(|number| number <= last);
+        let wanted = self.wakeup.is_some_and(|number| number <= last);
         let enough = last - self.acked >= u64::from(self.config.gather);
         costs_nothing || wanted || enough || last == self.decided
     }
@@ -477,7 +478,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Reads<S> {
                 self.acked = self.number(low);
                 self.refusals += 1;
             }
-            Ack::Notice(_) => self.bell = None,
+            Ack::Notice(_) => self.wakeup = None,
         }
     }
 

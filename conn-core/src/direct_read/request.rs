@@ -26,7 +26,7 @@ const SIGNAL: u8 = 1;
 /// A place in the sender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Its address, in the space of whoever has it.
+    /// Its address, in the sender's address space.
     pub addr: u64,
     /// The remote key of the memory.
     pub rkey: u32,

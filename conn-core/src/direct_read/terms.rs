@@ -12,13 +12,14 @@
 //! | 1 | 0 |
 //! | 4 | the key of the counts |
 //! | 8 | the address of the counts; key and address are 0 where there are none |
+//! | 4 | bytes of the longest message that a receiver reads into buffers of its own |
 
 use core::fmt;
 
 use super::request::{Place, part};
 
 /// Bytes of the terms of one direction.
-pub const TERMS_LEN: usize = 16;
+pub const TERMS_LEN: usize = 20;
 
 /// How a sender learns that a message was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +100,7 @@ pub enum SignalAt {
 /// ```
 /// use conn_core::direct_read::{AckMode, SignalAt, TERMS_LEN, Terms};
 ///
-/// let terms = Terms { ack: AckMode::Write, signal: SignalAt::Tail, reads: 16, counts: None };
+/// let terms = Terms { ack: AckMode::Write, signal: SignalAt::Tail, reads: 16, counts: None, max_message: 4096 };
 /// let bytes = terms.encode();
 /// let (decoded, rest) = Terms::decode(&bytes)?;
 /// assert_eq!((decoded, rest.len()), (terms, 0));
@@ -116,6 +117,9 @@ pub struct Terms {
     pub reads: u8,
     /// Where a count word is: the sender's, to be written, or the receiver's, to be read.
     pub counts: Option<Place>,
+    /// Bytes of the longest message that a receiver reads into buffers of its own. What the
+    /// sender says here is not looked at.
+    pub max_message: u32,
 }
 
 /// Bytes that are no terms.
@@ -155,7 +159,8 @@ impl Terms {
         let mut out = [0; TERMS_LEN];
         out[..3].copy_from_slice(&[self.ack.code(), self.signal as u8, self.reads]);
         out[4..8].copy_from_slice(&counts.rkey.to_le_bytes());
-        out[8..].copy_from_slice(&counts.addr.to_le_bytes());
+        out[8..16].copy_from_slice(&counts.addr.to_le_bytes());
+        out[16..].copy_from_slice(&self.max_message.to_le_bytes());
         out
     }
 
@@ -183,6 +188,7 @@ impl Terms {
             return Err(TermsError::Wraps);
         }
         let counts = (counts.addr != 0 || counts.rkey != 0).then_some(counts);
-        Ok((Self { ack, signal, reads: head[2], counts }, rest))
+        let max_message = u32::from_le_bytes(part(head, 16));
+        Ok((Self { ack, signal, reads: head[2], counts, max_message }, rest))
     }
 }

@@ -26,7 +26,7 @@ fn every_short_history_of_a_sender_agrees_with_the_model() {
         o::Done(2),
         o::Refused(1),
         o::Refused(2),
-        o::Immediate(Notice::Stop.encode()),
+        o::Immediate(Notice::Stop(0).encode()),
     ];
     let histories = every_history(&Offering::new(2), &alphabet, 6);
     println!("direct_read, sender: {histories} histories");
@@ -37,7 +37,7 @@ fn every_short_history_of_a_sender_agrees_with_the_model() {
 fn every_short_history_of_a_receiver_agrees_with_the_model() {
     use ReadOp as o;
     let alphabet =
-        [o::Request(0), o::Read(6), o::Refuse, o::Post, o::Done, o::Ack, o::Bell(0), o::Read(0)];
+        [o::Request(0), o::Read(6), o::Refuse, o::Post, o::Done, o::Ack, o::Wakeup(0), o::Read(0)];
     let mut histories = 0;
     for config in modes() {
         histories += every_history(&Reading::new(config), &alphabet, 6);
@@ -98,7 +98,7 @@ fn a_count_that_overtakes_a_refusal_waits_for_it() {
     assert_eq!(offers.on_count(word), Ok(Acknowledged::default()));
     let told = offers.on_notice(Notice::Refused(2, Refusal::TooLong)).unwrap();
     let then = Some(Outcome::Refused(Refusal::TooLong));
-    assert_eq!(told, Told::Acknowledged(Acknowledged { read: 1, then }));
+    assert_eq!(told, NoticeEffect::Acknowledged(Acknowledged { read: 1, then }));
     assert_eq!(offers.on_count(word), Ok(Acknowledged { read: 1, then: None }));
 }
 
@@ -143,7 +143,7 @@ fn offer_op() -> impl Strategy<Value = OfferOp> {
         4 => Just(OfferOp::Offer),
         1 => Just(OfferOp::Withdraw),
         2 => (0..5u8).prop_map(OfferOp::Signal),
-        2 => (-2..4i8, -2..3i8).prop_map(|(ahead, untold)| OfferOp::Count(ahead, untold)),
+        2 => (-2..4i8, -2..3i8).prop_map(|(ahead, unreported)| OfferOp::Count(ahead, unreported)),
         1 => (-1..4i8).prop_map(OfferOp::Done),
         1 => (-1..4i8).prop_map(OfferOp::Refused),
         1 => (1..4u32, any::<u32>()).prop_map(|(kind, low)| OfferOp::Immediate(kind << 28 | low >> 8)),
@@ -155,7 +155,7 @@ fn read_op() -> impl Strategy<Value = ReadOp> {
         4 => Just(ReadOp::Request(0)),
         1 => any::<i8>().prop_map(ReadOp::Request),
         1 => any::<u32>().prop_map(ReadOp::Immediate),
-        1 => (-9..3i8).prop_map(ReadOp::Bell),
+        1 => (-9..3i8).prop_map(ReadOp::Wakeup),
         4 => any::<u8>().prop_map(ReadOp::Read),
         1 => Just(ReadOp::Refuse),
         5 => Just(ReadOp::Post),

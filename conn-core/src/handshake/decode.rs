@@ -144,7 +144,7 @@ fn bytes_at<const N: usize>(input: &[u8], at: usize) -> Option<[u8; N]> {
     input.get(at..)?.first_chunk().copied()
 }
 
-/// The body lengths that a kind of frame can have: nobody waits for more.
+/// The body lengths that a kind of frame can have: the reader waits for no more bytes.
 fn possible_lengths(kind: u8) -> core::ops::RangeInclusive<u32> {
     let (least, most) = match kind {
         HELLO | ACCEPT => {
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Endpoint {
             qp_num: self.bits_24()?,
             psn: self.bits_24()?,
-            recv_window: u32::from_le_bytes(self.take()?),
+            recv_depth: u32::from_le_bytes(self.take()?),
             max_message: u32::from_le_bytes(self.take()?),
         }))
     }

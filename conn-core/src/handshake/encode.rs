@@ -131,7 +131,7 @@ impl Writer<'_> {
         self.put((parameters.application.len() as u16).to_le_bytes());
         self.put(parameters.gid);
         for end in endpoints(parameters) {
-            for field in [end.qp_num, end.psn, end.recv_window, end.max_message] {
+            for field in [end.qp_num, end.psn, end.recv_depth, end.max_message] {
                 self.put(field.to_le_bytes());
             }
         }

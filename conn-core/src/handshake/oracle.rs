@@ -96,8 +96,8 @@ impl Sample {
     }
 }
 
-fn endpoint((qp_num, psn, recv_window, max_message): Numbers) -> Endpoint {
-    Endpoint { qp_num, psn, recv_window, max_message }
+fn endpoint((qp_num, psn, recv_depth, max_message): Numbers) -> Endpoint {
+    Endpoint { qp_num, psn, recv_depth, max_message }
 }
 
 /// Encodes a frame with the machine and naively, and decodes it again, whole and in

@@ -21,8 +21,8 @@ impl Member {
         any
     }
 
-    /// Accepts the messages at the front that nothing is the matter with, whole and within
-    /// the window; whether there were any. Of all else, [`accept`](Self::accept) judges.
+    /// Accepts the messages at the front that are valid, whole and within the window; returns
+    /// whether there were any. [`accept`](Self::accept) judges everything else.
     #[inline]
     fn accept_messages(&mut self, of: Rank, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
         if self.row.suspected.contains(of) {
@@ -51,7 +51,7 @@ impl Member {
         any
     }
 
-    /// Accepts one record of whoever has one.
+    /// Accepts one record, of the sender of the lowest rank that has one.
     #[inline]
     pub(super) fn accept_one(
         &mut self,
@@ -67,7 +67,7 @@ impl Member {
         None
     }
 
-    /// Accepts the next record of `of`. What is none makes suspected whoever wrote it.
+    /// Accepts the next record of `of`. If it is invalid, the member that wrote it is suspected.
     #[inline]
     fn accept(&mut self, of: Rank, header: &mut impl FnMut(Rank, u64) -> u64) -> Option<Record> {
         let stream = &self.streams[of.index()];
@@ -93,7 +93,7 @@ impl Member {
         Some(record)
     }
 
-    /// `None`: not all of it is there yet.
+    /// `None`: not all of the record has been copied yet.
     #[inline]
     fn judge(&self, of: Rank, parsed: Result<Record, RecordError>) -> Result<Option<Record>, Lie> {
         let stream = &self.streams[of.index()];
@@ -109,8 +109,8 @@ impl Member {
         if is_repaired && stream.received + record.turns() > self.cut(of) {
             return Err(Lie::NoRepair);
         }
-        // A turn begins when all have received the one a window before it, as they have
-        // told.
+        // A turn begins when all members have shown that they received the turn one window
+        // before it.
         let told = self.row.received[of.index()];
         if stream.received + record.turns() > told + u64::from(self.config.window)
             && of != self.config.rank

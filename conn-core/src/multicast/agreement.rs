@@ -1,55 +1,7 @@
 //! Suspicion, and where the streams end when members have failed.
 
-use super::repair::RepairHeader;
 use super::row::{FINISHED, LEFT};
-use super::standstill::Standstill;
 use super::{Lie, MAX_MEMBERS, Member, Members, Rank, Reason};
-
-/// What a member knows of failures.
-#[derive(Clone, Debug)]
-pub(super) struct Agreement {
-    pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
-    /// When a member's health counter last moved.
-    pub(super) heard_ns: [u64; MAX_MEMBERS],
-    /// Since when a group of its row has not fitted its seal.
-    pub(super) unfit_ns: [Option<u64>; MAX_MEMBERS],
-    /// Who has said that it is finished, and is not looked at any more: its counters are
-    /// complete.
-    pub(super) gone: Members,
-    pub(super) excluded_by: Option<Rank>,
-    /// Suspects that have not been told: those that live learn from it that they are out.
-    pub(super) untold: Members,
-    /// The repair that is under way: of whom, and the turns that all have when it is done.
-    pub(super) repairing: Option<(Rank, u64)>,
-    pub(super) repair_due: Option<RepairHeader>,
-    /// Repairs of each member that were taken.
-    pub(super) repairs_taken: [u64; MAX_MEMBERS],
-    /// Who last repaired a stream.
-    pub(super) repairer: [Rank; MAX_MEMBERS],
-    /// The last repair that each member has written for the same survivors: of whom, and the
-    /// turns that all have when it is done.
-    pub(super) shown: [Option<(Rank, u64)>; MAX_MEMBERS],
-    pub(super) standstill: Standstill,
-}
-
-impl Agreement {
-    pub(super) const fn new(now_ns: u64) -> Self {
-        Self {
-            reasons: [None; MAX_MEMBERS],
-            heard_ns: [now_ns; MAX_MEMBERS],
-            unfit_ns: [None; MAX_MEMBERS],
-            gone: Members::NONE,
-            excluded_by: None,
-            untold: Members::NONE,
-            repairing: None,
-            repair_due: None,
-            repairs_taken: [0; MAX_MEMBERS],
-            repairer: [Rank(0); MAX_MEMBERS],
-            shown: [None; MAX_MEMBERS],
-            standstill: Standstill::new(now_ns),
-        }
-    }
-}
 
 /// Suspicion.
 impl Member {
@@ -59,21 +11,28 @@ impl Member {
     }
 
     /// Begins or widens the failure of the group. What was accepted of the suspect stays;
-    /// nothing more is. So does what an earlier suspect was being repaired with, which a new
-    /// agreement decides on anew.
+    /// nothing more is accepted. The same holds for repairs of an earlier suspect's stream: a
+    /// new agreement decides on them anew.
     #[cold]
     pub(super) fn suspect(&mut self, rank: Rank, reason: Reason) {
-        // Who has finished may go. But another survivor may not have seen that it has, and
-        // gone on without it: all have to name the same suspects. And it may have lied.
+        // A finished member may go: it is not suspected for that. But a survivor that did not
+        // see it finish may have suspected it: all have to name the same suspects. And it may
+        // have lied.
         let is_going = matches!(reason, Reason::StandsStill | Reason::Unreachable | Reason::Left);
         let may_go = self.agreement.gone.contains(rank) && is_going;
         let is_known = self.row.suspected.contains(rank) || !self.config.all().contains(rank);
         if rank == self.config.rank || is_known || may_go {
             return;
         }
+        // A finished member needs nothing of the others, and accuses none: those that go on
+        // without it do not look at its row any more, and would not agree with it.
+        if self.order.is_finished() {
+            self.agreement.gone = self.agreement.gone.with(rank);
+            return;
+        }
         self.row.suspected = self.row.suspected.with(rank);
         self.agreement.reasons[rank.index()] = Some(reason);
-        self.agreement.untold = self.agreement.untold.with(rank);
+        self.agreement.unreported = self.agreement.unreported.with(rank);
         for of in self.row.suspected.iter() {
             let stream = &mut self.streams[of.index()];
             (stream.published, stream.copied) = (stream.accepted, stream.accepted);
@@ -84,14 +43,14 @@ impl Member {
         self.pushing.control_due = true;
     }
 
-    /// The row of `from` says more than counters.
+    /// The control group of the row of `from` has changed.
     #[cold]
-    pub(super) fn on_news(&mut self, from: Rank) {
+    pub(super) fn on_news(&mut self, from: Rank, now_ns: u64) {
         let row = &self.rows[from.index()];
         let goodbye = row.goodbye;
         let accused = row.suspected.union(row.wedged);
         if accused.contains(self.config.rank) {
-            // Who has left is among the suspects of those who stay.
+            // A member that has left is among the suspects of the members that stay.
             if self.pushing.goodbye == 0 {
                 self.agreement.excluded_by = Some(from);
             }
@@ -103,8 +62,12 @@ impl Member {
         match goodbye {
             FINISHED => {
                 self.agreement.gone = self.agreement.gone.with(from);
-                // It has all that any survivor will ever have.
-                if self.config.senders.iter().any(|of| self.lacks(from, of)) {
+                self.agreement.heard_ns[from.index()] = now_ns;
+                // An honest member finishes when every survivor has shown that it has all that
+                // any of them will ever have: no more and no less than this one.
+                let differs =
+                    |of: Rank| self.received(from, of) != self.streams[of.index()].received;
+                if self.config.senders.iter().any(differs) {
                     self.suspect(from, Reason::Lied(Lie::Unfinished));
                 }
             }
@@ -113,7 +76,8 @@ impl Member {
         }
     }
 
-    /// Suspects whose health counter stands still, or who write what never fits its seal.
+    /// Suspects members whose health counter stands still, or whose row never fits its
+    /// checksums; and members that have finished and left their own stream without an end.
     #[inline]
     pub(super) fn look_for_silence(&mut self, now_ns: u64) {
         for rank in self.reachable().iter() {
@@ -123,6 +87,21 @@ impl Member {
                 self.suspect(rank, Reason::StandsStill);
             }
         }
+        for rank in self.agreement.gone.minus(self.row.suspected).iter() {
+            let heard = self.agreement.heard_ns[rank.index()];
+            if self.owes_end(rank) && now_ns >= heard.saturating_add(self.config.suspect_ns) {
+                self.suspect(rank, Reason::Lied(Lie::NoEnd));
+            }
+        }
+    }
+
+    /// Whether a member that has finished has not sent its stream up to an end. What it wrote
+    /// before its goodbye has arrived; the next pass accepts it.
+    fn owes_end(&self, rank: Rank) -> bool {
+        let stream = &self.streams[rank.index()];
+        let has_failed = !self.row.suspected.is_empty();
+        let is_whole = stream.ended || (has_failed && stream.accepted == stream.published);
+        self.config.senders.contains(rank) && !is_whole
     }
 
     /// Whether `by` lacks turns of `of` that this member has.
@@ -130,7 +109,7 @@ impl Member {
         self.received(by, of) < self.streams[of.index()].received
     }
 
-    /// Where nobody has failed, whoever has finished has received all streams whole.
+    /// Where no member has failed, an honest finished member has received all streams whole.
     #[cold]
     pub(super) fn look_for_unfinished(&mut self) {
         let lying = |by: &Rank| self.config.senders.iter().any(|of| self.lacks(*by, of));
@@ -166,7 +145,7 @@ impl Member {
             && self.reachable().iter().all(|rank| self.agrees(rank))
     }
 
-    /// The turns of `of` that any survivor has. Final when they agree.
+    /// The most turns of `of` that any survivor has. Final when the survivors agree.
     pub(super) fn cut(&self, of: Rank) -> u64 {
         self.survivors().iter().map(|by| self.received(by, of)).max().unwrap_or(0)
     }

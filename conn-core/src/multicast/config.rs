@@ -18,7 +18,7 @@ pub enum Policy {
     /// All that has gathered since the last pass, at once.
     Opportunistic,
     /// The same; and a sender that has nothing to send fills its turns with null messages,
-    /// so that nobody's messages wait for it.
+    /// so that no other sender's messages wait for it.
     OpportunisticWithNulls,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Policy {
 }
 
 /// Write requests of all members for one message that shares none: slots and slot counter
-/// to each of the others, and everybody's received counter to each of the others.
+/// to each of the others, and each member's received counter to each of the others.
 ///
 /// ```
 /// assert_eq!(conn_core::multicast::writes_per_multicast(3), 10);
@@ -48,9 +48,9 @@ pub const fn writes_per_multicast(members: u8) -> u32 {
 pub struct Config {
     /// Members, 2 to [`MAX_MEMBERS`].
     pub members: u8,
-    /// Whose view this is.
+    /// The rank of this member.
     pub rank: Rank,
-    /// Who sends: their turns make up the order.
+    /// The members that send: their turns make up the order.
     pub senders: Members,
     /// Turns that a sender may have under way: 1 to [`MAX_WINDOW`].
     pub window: u32,
@@ -79,7 +79,7 @@ pub struct Config {
 pub enum ConfigError {
     /// 2 to [`MAX_MEMBERS`] members.
     Members(u8),
-    /// The own rank, or that of a sender, is none of the group; or nobody sends.
+    /// The own rank or that of a sender is not in the group, or there is no sender.
     Ranks,
     /// No window, or one of more than [`MAX_WINDOW`].
     Window(u32),
@@ -102,16 +102,16 @@ pub enum ConfigError {
     /// A member would be suspected before it has to show that it lives.
     Suspicion,
     /// A link to a member that has gone is given up no earlier than the member is suspected.
-    Patience,
+    RetryTime,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Members(n) => write!(f, "a group of {n}: it has 2 to {MAX_MEMBERS} members"),
-            Self::Ranks => {
-                f.write_str("senders and ranks are those of members, and somebody sends")
-            }
+            Self::Ranks => f.write_str(
+                "the own rank and all senders must be members, and there is at least one sender",
+            ),
             Self::Window(w) => write!(f, "a window of {w}: it has 1 to {MAX_WINDOW} messages"),
             Self::Every { k, window } => {
                 write!(f, "a push every {k} messages: 1 to the window, {window}")
@@ -125,7 +125,7 @@ impl fmt::Display for ConfigError {
             Self::Suspicion => {
                 f.write_str("members are suspected before they have to show that they live")
             }
-            Self::Patience => f.write_str(
+            Self::RetryTime => f.write_str(
                 "a link tries longer than a member may be silent: less time or fewer retries",
             ),
         }

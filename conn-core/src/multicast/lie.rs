@@ -29,8 +29,11 @@ pub enum Lie {
     NoMember,
     /// A repair that is none.
     NoRepair,
-    /// It has finished, and lacks messages that it would have had to deliver.
+    /// It has finished, and lacks messages that it would have had to deliver, or claims some
+    /// that this member lacks.
     Unfinished,
+    /// It has finished, and its own stream has no end.
+    NoEnd,
 }
 
 impl fmt::Display for Lie {
@@ -47,7 +50,8 @@ impl fmt::Display for Lie {
             Self::BehindEnd => "it sends after it has ended its stream",
             Self::NoMember => "it names members that the group does not have",
             Self::NoRepair => "what it repairs is not what is missing",
-            Self::Unfinished => "it has finished before it has received all",
+            Self::NoEnd => "it has finished, and its stream has no end",
+            Self::Unfinished => "it has finished before all members had all",
         })
     }
 }

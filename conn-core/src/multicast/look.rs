@@ -2,13 +2,13 @@
 
 use super::row::LEFT;
 use super::{Lie, Member, Members, ROW_WORDS, Rank, Reason, Words};
-use crate::seal::seal_of;
+use crate::checksum::checksum_of;
 
 /// The groups of a row, as [`Words::groups`] has them.
 const RECEIVED: usize = 0;
 const SLOTS: usize = 1;
 
-/// Mutants: the first seal is the first that is loaded; seals need not fit.
+/// Mutants: the first checksum is the first that is loaded; checksums need not fit.
 const LOOKS_FORWARDS: bool = cfg!(rdma_conn_mutant = "multicast-row-forwards");
 const TAKES_HALVES: bool = cfg!(rdma_conn_mutant = "multicast-row-halves");
 
@@ -16,48 +16,54 @@ impl Member {
     /// Looks at the row of `from`, at the time `now_ns`; `load` gives the word of a number.
     /// A row that lies makes its member suspected ([`Reason::Lied`]).
     ///
-    /// Of a group only the seal is loaded, unless it has changed. Words that do not fit their
-    /// seal are just being written: what was known of them stays. Whoever has a group that
-    /// never fits is as silent as whoever writes nothing.
+    /// Of a group only the checksum is loaded, unless it has changed. Words that do not fit their
+    /// checksum are just being written: the values that were taken before stay. A member with a
+    /// group that never fits counts as silent, like one that writes nothing.
     ///
-    /// What a group says is only true of what was written before it. So the seals are
+    /// What a group says is only true of what was written before it. So the checksums are
     /// loaded from the last to the first; and where an earlier group is just being written
-    /// anew, the later ones are not taken: what was known of it may be too old for them.
+    /// anew, the later ones are not taken: its known values may be too old for them.
     #[inline]
     pub fn on_row(&mut self, from: Rank, now_ns: u64, mut load: impl FnMut(u8) -> u64) {
         if !self.is_running() || !self.reachable().contains(from) {
             return;
         }
-        let [received, slots, control] = Words::groups(self.config.members).map(Words::seal);
+        let [received, slots, control] = Words::groups(self.config.members).map(Words::checksum);
         let early = LOOKS_FORWARDS.then(|| load(received));
         let (control, slots, received) = (load(control), load(slots), load(received));
-        let seals = [early.unwrap_or(received), slots, control];
-        if seals != self.seals[from.index()] {
-            self.open(from, now_ns, seals, load);
+        let checksums = [early.unwrap_or(received), slots, control];
+        if checksums != self.checksums[from.index()] {
+            self.open(from, now_ns, checksums, load);
         } else if self.agreement.unfit_ns[from.index()].is_some() {
             self.agreement.unfit_ns[from.index()] = None;
         }
     }
 
-    /// Takes the groups whose seals have changed.
+    /// Takes the groups whose checksums have changed.
     #[inline]
-    fn open(&mut self, from: Rank, now_ns: u64, seals: [u64; 3], mut load: impl FnMut(u8) -> u64) {
+    fn open(
+        &mut self,
+        from: Rank,
+        now_ns: u64,
+        checksums: [u64; 3],
+        mut load: impl FnMut(u8) -> u64,
+    ) {
         let mut words = [0; ROW_WORDS];
         for (part, group) in Words::groups(self.config.members).into_iter().enumerate() {
-            if seals[part] == self.seals[from.index()][part] {
+            if checksums[part] == self.checksums[from.index()][part] {
                 continue;
             }
             let found = &mut words[..usize::from(group.count) - 1];
             (group.first..).zip(found.iter_mut()).for_each(|(at, word)| *word = load(at));
-            if seal_of(found) != seals[part] && !TAKES_HALVES {
+            if checksum_of(found) != checksums[part] && !TAKES_HALVES {
                 self.agreement.unfit_ns[from.index()].get_or_insert(now_ns);
                 return;
             }
-            self.seals[from.index()][part] = seals[part];
+            self.checksums[from.index()][part] = checksums[part];
             let taken = match part {
                 RECEIVED => self.take_received(from, now_ns, found),
                 SLOTS => self.take_slots(from, found),
-                _ => self.take_control(from, found),
+                _ => self.take_control(from, now_ns, found),
             };
             if let Err(lie) = taken {
                 return self.suspect(from, Reason::Lied(lie));
@@ -94,7 +100,7 @@ impl Member {
         Ok(())
     }
 
-    /// Once all agree, nobody receives more of the suspects than one of them had.
+    /// Once all survivors agree, none receives more of a suspect's stream than one of them had.
     #[cold]
     fn judge_final(&self, received: &[u64]) -> Result<(), Lie> {
         let is_beyond = |of: Rank| received[of.index()] > self.cut(of);
@@ -112,8 +118,8 @@ impl Member {
         if sent > before.sent && !before.wedged.is_empty() {
             return Err(Lie::BehindEnd);
         }
-        // What it has sent beyond, somebody has not received: the least is no more than
-        // what was accepted here.
+        // It sends at most a ring's capacity beyond the least that any member has received,
+        // and that is no more than what was accepted here.
         let room = if config.senders.contains(from) { config.capacity } else { 0 };
         let stream = &mut self.streams[from.index()];
         if sent > stream.accepted + room || !sent.is_multiple_of(8) {
@@ -126,7 +132,7 @@ impl Member {
     }
 
     #[cold]
-    fn take_control(&mut self, from: Rank, found: &[u64]) -> Result<(), Lie> {
+    fn take_control(&mut self, from: Rank, now_ns: u64, found: &[u64]) -> Result<(), Lie> {
         let row = &mut self.rows[from.index()];
         let (suspected, wedged) = (Members::from_bits(found[0]), Members::from_bits(found[1]));
         let (goodbye, repairs) = (found[2], found[3]);
@@ -143,7 +149,7 @@ impl Member {
         }
         (row.suspected, row.wedged) = (suspected, wedged);
         (row.goodbye, row.repairs) = (goodbye, repairs);
-        self.on_news(from);
+        self.on_news(from, now_ns);
         Ok(())
     }
 }

@@ -1,10 +1,8 @@
 //! The machine of one member.
 
-use super::agreement::Agreement;
-use super::order::Order;
-use super::push::Pushing;
 use super::record::Record;
 use super::row::{FINISHED, LEFT};
+use super::state::{Agreement, Order, Pushing};
 use super::stream::Stream;
 use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row, Span};
 
@@ -12,7 +10,7 @@ use super::{Config, ConfigError, MAX_MEMBERS, Members, Policy, Rank, Reason, Row
 /// ring), to private memory at the same offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyIn {
-    /// Whose ring.
+    /// The member whose ring it is.
     pub of: Rank,
     /// Which bytes, in both.
     pub span: Span,
@@ -21,7 +19,7 @@ pub struct CopyIn {
 /// A message, where it lies in private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who sent it.
+    /// Its sender.
     pub from: Rank,
     /// Its turn: how many turns of its sender came before it.
     pub turn: u64,
@@ -78,22 +76,22 @@ pub enum Status {
     Left,
     /// Another member suspects this one: it delivers nothing more.
     Excluded {
-        /// Who.
+        /// The member that suspects this one.
         by: Rank,
     },
 }
 
 /// One member's machine. See the [module](super) for its drive loop.
 // Invariants: those of `Stream`, for each sender; row.received[r] <= streams[r].received;
-// row.wedged is a part of row.suspected, of whom nothing is read again.
+// row.wedged is a subset of row.suspected; what suspects write is not read again.
 #[derive(Clone, Debug)]
 pub struct Member {
     pub(super) config: Config,
     /// The own row, as it was last pushed.
     pub(super) row: Row,
-    /// The peers' rows, as they were last taken, and the seals of their groups.
+    /// The peers' rows, as they were last taken, and the checksums of their groups.
     pub(super) rows: [Row; MAX_MEMBERS],
-    pub(super) seals: [[u64; 3]; MAX_MEMBERS],
+    pub(super) checksums: [[u64; 3]; MAX_MEMBERS],
     pub(super) streams: [Stream; MAX_MEMBERS],
     pub(super) pushing: Pushing,
     pub(super) order: Order,
@@ -112,7 +110,7 @@ impl Member {
             config,
             row: Row::default(),
             rows: [Row::default(); MAX_MEMBERS],
-            seals: [[0; 3]; MAX_MEMBERS],
+            checksums: [[0; 3]; MAX_MEMBERS],
             streams: [Stream::default(); MAX_MEMBERS],
             pushing: Pushing::new(now_ns),
             order: Order::new(&config),
@@ -186,9 +184,9 @@ impl Member {
 
 /// What comes in.
 impl Member {
-    /// The own ring's records end at `position`; of the whole pass, it is `now_ns`. To be
-    /// called after [`on_row`](Self::on_row) of all peers, so that nobody is taken for
-    /// silent because this member was.
+    /// The own ring's records end at `position`; `now_ns` is the time of the whole pass. Call
+    /// it after [`on_row`](Self::on_row) of all peers, so that no peer is taken for silent
+    /// because this member was not driven.
     #[inline]
     pub fn on_tail(&mut self, position: u64, now_ns: u64) {
         if !self.is_running() {
@@ -202,7 +200,7 @@ impl Member {
         }
         self.look_for_silence(now_ns);
         if !self.row.suspected.is_empty() {
-            self.look_for_standstill(now_ns);
+            self.detect_stall(now_ns);
         } else if !self.agreement.gone.is_empty() {
             self.look_for_unfinished();
         }

@@ -37,7 +37,7 @@ impl fmt::Display for Rank {
 pub struct Members(u64);
 
 impl Members {
-    /// Nobody.
+    /// No members.
     pub const NONE: Self = Self(0);
 
     /// The members of ranks below `count`.

@@ -49,7 +49,7 @@ pub enum Op {
 pub enum Withheld {
     /// It never shows that its counters are final.
     Wedged,
-    /// It never shows whom it suspects, and so never the same as the others.
+    /// It never shows its suspects, and so never the same as the others.
     Suspected,
     /// It claims so many more turns of each suspect than it has.
     Turns(u8),
@@ -164,7 +164,7 @@ impl Node {
         !self.has_crashed && self.lie.is_none() && self.machine.status() != Status::Left
     }
 
-    /// The row that it shows. Whoever withholds accuses nobody but the `known` suspects.
+    /// The row that it shows. A member that withholds accuses only the `known` suspects.
     fn row(&self, known: Members) -> Row {
         let (mut row, config) = (self.machine.row, self.machine.config());
         if self.lie.is_some() {
@@ -263,6 +263,11 @@ impl Group {
         was_sent
     }
 
+    /// Turns of a member that it has pushed.
+    pub fn pushed_turns(&self, by: usize) -> u64 {
+        self.nodes[by].machine.pushed_turns()
+    }
+
     /// One pass of a member: the drive loop.
     pub fn poll(&mut self, by: usize, after_ns: u64) {
         self.now_ns += after_ns;
@@ -278,6 +283,8 @@ impl Group {
             };
             self.post(by, push);
         }
+        let machine = &self.nodes[by].machine;
+        assert!(machine.pushed_turns() <= machine.sent_turns(), "turns that were never sent");
         self.deliver(by);
         let nulls = self.nodes[by].machine.nulls_due();
         if nulls > 0 {
@@ -304,7 +311,7 @@ impl Group {
         }
     }
 
-    /// Those who have crashed, and whom an honest member suspects.
+    /// The members that have crashed, or that an honest member suspects.
     fn known(&self) -> Members {
         let ranks = (0..).map(Rank).zip(&self.nodes);
         let crashed: Members = ranks.filter(|(_, n)| n.has_crashed).map(|(rank, _)| rank).collect();
@@ -376,7 +383,7 @@ impl Group {
 
     fn check_delivery(&mut self, by: usize, from: Rank, turn: u64, bytes: &[u8]) {
         if self.nodes[by].lie.is_some() {
-            return; // what it delivers is its own affair
+            return; // what a dishonest member delivers is not checked
         }
         let number = self.nodes[by].from[from.index()];
         assert_eq!(&self.nodes[from.index()].sent[number], bytes, "message {number} of {from}");
@@ -415,9 +422,13 @@ impl Group {
         }
     }
 
-    /// Only the first member errs, and only where nobody crashes: otherwise those who were
-    /// given up and those who gave them up may both be survivors, of two groups.
+    /// Only the first member errs, and only where no member crashes: otherwise the suspects and
+    /// the members that suspect them may both be survivors, of two groups. A member that has
+    /// finished accuses none.
     fn accuse(&mut self, of: usize) {
+        if self.nodes[0].has_come_to_its_end() {
+            return;
+        }
         let is_split = self.nodes.len() < 3 || self.has_failed && !self.was_accused;
         if of != 0 && !is_split {
             (self.was_accused, self.has_failed) = (true, true);
@@ -425,7 +436,7 @@ impl Group {
         }
     }
 
-    /// Ends all streams, lets everything arrive, and checks that all who are left have
+    /// Ends all streams, lets everything arrive, and checks that all remaining members have
     /// delivered the same, and all that they could.
     pub fn settle(&mut self) {
         if self.nodes.iter().any(|node| node.lie.is_some()) {
@@ -455,10 +466,15 @@ impl Group {
     }
 
     /// A member that has failed already, or is the last but one that has not, goes on as it
-    /// is. Whoever withholds suspects nobody for being slow.
+    /// is. A member that withholds suspects no other for being slow.
+    ///
+    /// There is one such member at most: of two, one could hold back its counters until the
+    /// other one has shown that its own are final, and then claim turns which some survivors
+    /// count and others do not.
     fn withhold(&mut self, by: usize, what: Withheld) {
         let honest = self.nodes.iter().filter(|node| node.is_honest()).count();
-        if honest <= 2 || !self.nodes[by].is_honest() || self.was_accused {
+        let is_alone = self.nodes.iter().all(|node| node.lie.is_none());
+        if honest <= 2 || !self.nodes[by].is_honest() || !is_alone || self.was_accused {
             return;
         }
         let node = &mut self.nodes[by];
@@ -468,11 +484,11 @@ impl Group {
         self.has_failed = true;
     }
 
-    /// Ends all streams of a group in which somebody may withhold something, and lets time
-    /// pass: all who are honest come to the same end, and soon.
+    /// Ends all streams of a group in which members may withhold something, and lets time
+    /// pass: all honest members come to the same end, and soon.
     ///
-    /// The group fails by itself when somebody has crashed. Where nobody has, the first who is
-    /// honest gives one up who is not.
+    /// The group fails by itself when a member has crashed. Where none has, the first honest
+    /// member suspects the first that is not.
     pub fn settle_in_time(&mut self) {
         let n = self.nodes.len();
         let suspect_ns = self.nodes.iter().map(|node| node.machine.config.suspect_ns).min();
@@ -493,7 +509,7 @@ impl Group {
         self.check_end();
     }
 
-    /// All hear of the crashes; and without any, of a failure.
+    /// All members notice the crashes. Without any, an honest member suspects a dishonest one.
     fn begin_end(&mut self) {
         let n = self.nodes.len();
         (0..n * n).for_each(|pair| self.notice(pair / n, pair % n));

@@ -2,32 +2,9 @@
 
 use super::record::{Record, message_len};
 use super::row::LEFT;
-use super::{Config, Delivery, Member, Rank, Span};
+use super::state::Order;
+use super::{Delivery, Member, Rank, Span};
 use crate::ring::{HEADER_BYTES, record_bytes};
-
-/// The place in the total order: turn `round` of `rank` comes next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
-    round: u64,
-    rank: Rank,
-    /// Bytes of the message that was handed out last, and lies at the front still; or 0.
-    lent: u64,
-    is_finished: bool,
-}
-
-impl Order {
-    pub(super) const fn new(config: &Config) -> Self {
-        let rank = match config.senders.lowest() {
-            Some(rank) => rank,
-            None => Rank(0),
-        };
-        Self { round: 0, rank, lent: 0, is_finished: false }
-    }
-
-    pub(super) const fn is_finished(&self) -> bool {
-        self.is_finished
-    }
-}
 
 /// A turn.
 enum Turn {
@@ -48,7 +25,7 @@ impl Member {
         if self.order.lent > 0 {
             self.release();
         }
-        // Who leaves has no part in what the others agree on.
+        // A member that leaves has no part in what the others agree on.
         if !self.is_running() || self.order.is_finished || self.pushing.goodbye == LEFT {
             return None;
         }

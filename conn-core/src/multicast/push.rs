@@ -1,6 +1,7 @@
 //! When counters and slots are pushed.
 
-use super::repair::RepairHeader;
+use super::repair_header::RepairHeader;
+use super::state::Pushing;
 use super::{Member, Members, Policy, Rank, Span, Words};
 
 /// One write.
@@ -21,57 +22,11 @@ pub enum Write {
 /// A write to several members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// To whom. There may be nobody left; and there may be suspects among them, to be told so
-    /// if they can be reached.
+    /// The members to write to. The set may be empty. It may contain suspects: those that can
+    /// be reached learn from the write that they are suspected.
     pub to: Members,
-    /// What.
+    /// The write.
     pub write: Write,
-}
-
-/// What is due, and what is inhibited.
-// Invariant: counted <= written <= target <= accepted of the own stream.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pushing {
-    /// Bytes of the own ring up to which slots were written.
-    written: u64,
-    /// Bytes up to which the slot counter was pushed.
-    counted: u64,
-    /// Bytes up to which both are due.
-    target: u64,
-    /// Turns up to `target`.
-    target_turns: u64,
-    received_due: bool,
-    whole_due: bool,
-    pub(super) control_due: bool,
-    /// The goodbye that goes out when all before it has.
-    pub(super) goodbye: u64,
-    pub(super) flush_due: bool,
-    pub(super) end_due: bool,
-    /// When an inhibited push of slots is forced; of received counters.
-    slots_deadline: Option<u64>,
-    received_deadline: Option<u64>,
-    /// When a health counter was last pushed.
-    health_ns: u64,
-}
-
-impl Pushing {
-    pub(super) const fn new(now_ns: u64) -> Self {
-        Self {
-            written: 0,
-            counted: 0,
-            target: 0,
-            target_turns: 0,
-            received_due: false,
-            whole_due: false,
-            control_due: false,
-            goodbye: 0,
-            flush_due: false,
-            end_due: false,
-            slots_deadline: None,
-            received_deadline: None,
-            health_ns: now_ns,
-        }
-    }
 }
 
 /// Whether counting from `before` to `now` crosses a multiple of `k`.
@@ -110,6 +65,13 @@ impl Member {
         let Pushing { slots_deadline, received_deadline, health_ns, .. } = self.pushing;
         let health = health_ns.saturating_add(self.config.health_ns);
         [slots_deadline, received_deadline].into_iter().flatten().fold(health, u64::min)
+    }
+
+    /// Own turns that were pushed: the others can see them. What was accepted beyond is inhibited,
+    /// or waits for the next pass.
+    #[inline]
+    pub fn pushed_turns(&self) -> u64 {
+        self.pushing.counted_turns
     }
 
     /// The values of `words` of the own row, as a [`Write::Row`] that was just given names
@@ -157,7 +119,7 @@ impl Member {
         } else if pushing.control_due && !self.is_dirty() {
             self.pushing.control_due = false;
             self.row.goodbye = self.pushing.goodbye;
-            to = to.union(core::mem::take(&mut self.agreement.untold));
+            to = to.union(core::mem::take(&mut self.agreement.unreported));
             self.counts.control_writes += writes;
             Write::Row(Words::control(members))
         } else {
@@ -170,6 +132,7 @@ impl Member {
     #[inline]
     fn mark_counted(&mut self) {
         self.pushing.counted = self.pushing.target;
+        self.pushing.counted_turns = self.pushing.target_turns;
         self.row.sent = self.pushing.target;
         if self.pushing.target == self.streams[self.me()].accepted {
             self.pushing.slots_deadline = None;

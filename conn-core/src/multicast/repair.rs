@@ -1,64 +1,26 @@
 //! Repairs: what a survivor has of a suspect's stream, and others lack.
 
 use super::record::Record;
-use super::{Lie, Member, Members, Rank, Reason, Span};
-use crate::seal::{opened, seal_of};
-
-/// What lies at the beginning of a repair area, before the bytes: its words, in this order,
-/// and their [seal](crate::seal).
-///
-/// An area is written again when all who need the bytes have them; but also when the
-/// survivors have become fewer, which those who are being repaired may not know yet. So a
-/// repair is taken by members that suspect `suspected`, and nobody else: whoever writes it
-/// has seen that all do. And when as many are counted in the row as its `number` says: it is
-/// complete then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepairHeader {
-    /// Whose stream is repaired.
-    pub of: Rank,
-    /// Where the bytes begin in that stream.
-    pub position: u64,
-    /// How many there are: whole records.
-    pub len: u64,
-    /// The turns of that stream up to their end.
-    pub turns: u64,
-    /// Which repair of its writer it is, from 1.
-    pub number: u64,
-    /// Whom the survivors suspect that have agreed on it.
-    pub suspected: Members,
-}
-
-impl RepairHeader {
-    /// Words of the header.
-    pub const WORDS: u8 = 7;
-    /// Bytes of the header.
-    pub const BYTES: usize = 8 * Self::WORDS as usize;
-
-    /// The words that lie in the area.
-    pub const fn words(&self) -> [u64; Self::WORDS as usize] {
-        let Self { of, position, len, turns, number, suspected } = *self;
-        let words = [of.0 as u64, position, len, turns, number, suspected.bits()];
-        let [of, position, len, turns, number, suspected] = words;
-        [of, position, len, turns, number, suspected, seal_of(&words)]
-    }
-}
+use super::repair_header::RepairHeader;
+use super::{Lie, Member, Rank, Reason, Span};
+use crate::checksum::verified;
 
 /// Bytes of a repair area to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairCopy {
-    /// Whose repair area.
+    /// The member that writes the repair area.
     pub from: Rank,
     /// Bytes behind the area's header.
     pub at: u64,
-    /// To the private copy of whose ring.
+    /// The member to the private copy of whose ring the bytes go.
     pub of: Rank,
     /// Which bytes of it.
     pub span: Span,
 }
 
-/// Who repairs.
+/// The repairing side.
 impl Member {
-    /// Begins a repair, if one is needed and this is the member that does it: of those who
+    /// Begins a repair, if one is needed and this is the member that does it: of those that
     /// have the whole stream, the one of the lowest rank.
     #[cold]
     pub(super) fn begin_repair(&mut self, header: &mut impl FnMut(Rank, u64) -> u64) -> bool {
@@ -83,13 +45,13 @@ impl Member {
         false
     }
 
-    /// Who repairs the stream of `of`.
+    /// The member that repairs the stream of `of`.
     pub(super) fn repairer(&self, of: Rank) -> Option<Rank> {
         let cut = self.cut(of);
         self.active().iter().find(|by| self.received(*by, of) >= cut)
     }
 
-    /// The turns of `of` that all have who are still there.
+    /// The turns of `of` that all active members have.
     fn least(&self, of: Rank) -> u64 {
         self.active().iter().map(|by| self.received(by, of)).min().unwrap_or(0)
     }
@@ -125,7 +87,7 @@ impl Member {
     }
 }
 
-/// Who is repaired.
+/// The repaired side.
 impl Member {
     /// The next bytes to be copied out of a repair area; they are taken as copied. `load`
     /// gives one of the words at the beginning of a member's area.
@@ -145,9 +107,10 @@ impl Member {
                 continue;
             }
             let words = [0, 1, 2, 3, 4, 5].map(|word| load(from, word));
-            let seal = load(from, RepairHeader::WORDS - 1);
+            let checksum = load(from, RepairHeader::WORDS - 1);
             // What is just being written is for later.
-            let Some([of, position, len, turns, number, suspected]) = opened(words, seal) else {
+            let Some([of, position, len, turns, number, suspected]) = verified(words, checksum)
+            else {
                 continue;
             };
             if number != repairs || suspected != self.row.suspected.bits() {

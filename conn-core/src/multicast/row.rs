@@ -1,7 +1,7 @@
 //! A member's row: the counters that it writes to all others.
 
 use super::{MAX_MEMBERS, Members};
-use crate::seal::seal_of;
+use crate::checksum::checksum_of;
 
 /// Words of the largest row.
 pub const ROW_WORDS: usize = MAX_MEMBERS + OTHERS as usize;
@@ -36,22 +36,22 @@ impl Words {
         Self { first: 0, count: members + OTHERS }
     }
 
-    /// The groups of a row: words that belong together, the last of which is the seal of
+    /// The groups of a row: words that belong together, the last of which is the checksum of
     /// those before it.
     ///
     /// ```
     /// use conn_core::multicast::Words;
     /// let [received, slots, control] = Words::groups(3);
-    /// assert_eq!((received.first, received.seal()), (0, 4));
-    /// assert_eq!((slots.first, control.seal()), (5, 12));
+    /// assert_eq!((received.first, received.checksum()), (0, 4));
+    /// assert_eq!((slots.first, control.checksum()), (5, 12));
     /// ```
     pub const fn groups(members: u8) -> [Self; 3] {
         [Self::received(members), Self::slots(members), Self::control(members)]
     }
 
-    /// Which word of the row is the last of these: of a group, its seal.
+    /// Which word of the row is the last of these: of a group, its checksum.
     #[inline]
-    pub const fn seal(self) -> u8 {
+    pub const fn checksum(self) -> u8 {
         self.first + self.count - 1
     }
 
@@ -62,7 +62,7 @@ impl Words {
 }
 
 /// The words of a row, in this order; of `received`, as many as there are members. Behind
-/// each of `health`, `urgent` and `repairs` lies the [seal](crate::seal) of its group.
+/// each of `health`, `urgent` and `repairs` lies the [checksum](crate::checksum) of its group.
 ///
 /// What a word says is only true of what was written before it. So a writer pushes
 /// `received`, `sent` and its slots before `wedged`; and a reader looks at the last group
@@ -77,11 +77,11 @@ pub struct Row {
     pub health: u64,
     /// Bytes that it has written into its slot ring, ever: the slot counter.
     pub sent: u64,
-    /// Whoever has received its slots up to here is to acknowledge that at once.
+    /// A member that has received its slots up to here is to acknowledge that at once.
     pub urgent: u64,
-    /// Whom it suspects.
+    /// The members that it suspects.
     pub suspected: Members,
-    /// The suspects from whom it receives nothing more.
+    /// The suspects from which it receives nothing more.
     pub wedged: Members,
     /// 0; 1 when it has delivered all that will ever be; 2 when it leaves others behind.
     pub goodbye: u64,
@@ -104,11 +104,11 @@ impl Row {
                 continue;
             }
             let first = usize::from(group.first - words.first);
-            let (group, seal) = (group.range(), first + usize::from(group.count) - 1);
-            for (to, word) in out[first..seal].iter_mut().zip(group) {
+            let (group, checksum) = (group.range(), first + usize::from(group.count) - 1);
+            for (to, word) in out[first..checksum].iter_mut().zip(group) {
                 *to = self.word(members, word as u8);
             }
-            out[seal] = seal_of(&out[first..seal]);
+            out[checksum] = checksum_of(&out[first..checksum]);
         }
         words.count.into()
     }

@@ -17,7 +17,7 @@ pub(super) struct Stream {
     pub(super) received: u64,
     /// Turns that were delivered.
     pub(super) turn: u64,
-    /// Turns that all who are needed had received, when that was looked at last.
+    /// Turns that all needed members had received, when that was looked at last.
     pub(super) stable: u64,
     /// Turns that were passed of the nulls at the front.
     pub(super) nulls: u32,

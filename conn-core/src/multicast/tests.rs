@@ -47,7 +47,7 @@ fn traffic() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// What ends a member, and who notices.
+/// What ends a member, and the peers that notice.
 fn endings() -> BoxedStrategy<Op> {
     let any_member = || 0..8u8;
     prop_oneof![
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_given_up_by_mistake_delivers_nothing_else(
+    fn a_member_given_up_by_mistake_delivers_nothing_else(
         members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
         ops in proptest::collection::vec(errors(), 0..400),
     ) {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_withholds_is_cut_off_and_the_others_end_in_time_and_alike(
+    fn a_member_that_withholds_is_cut_off_and_the_others_end_in_time_and_alike(
         members in 3..=8u8, (window, policy) in (1..12u32).prop_flat_map(|w| (Just(w), policy(w))),
         ops in proptest::collection::vec(withholding(), 0..400),
     ) {
@@ -214,7 +214,9 @@ fn a_lone_message_waits_for_one_deadline_and_no_more() {
     round(&mut one, 3, 0);
     round(&mut one, 3, 0);
     assert_eq!((one.delivered(0), one.writes), (0, 0), "inhibited");
+    assert_eq!(one.pushed_turns(0), 0);
     one.apply(Op::Poll(0, 150)); // the deadline
+    assert_eq!(one.pushed_turns(0), 1);
     (0..3).for_each(|_| round(&mut one, 3, 0));
     assert_eq!([0, 1, 2].map(|by| one.delivered(by)), [1; 3]);
     // A flush does not wait.
@@ -228,7 +230,7 @@ fn a_lone_message_waits_for_one_deadline_and_no_more() {
 }
 
 #[test]
-fn nulls_take_the_turns_of_whoever_has_nothing_to_send() {
+fn nulls_take_the_turns_of_members_with_nothing_to_send() {
     let mut group = Group::new(config(3, 100, Policy::OpportunisticWithNulls));
     for message in 0..10 {
         group.apply(Op::Send(2, message));
@@ -255,20 +257,24 @@ fn terms_and_cards_come_out_as_they_went_in() {
     };
     let mut contacts = [Contact::default(); MAX_MEMBERS];
     contacts.iter_mut().zip(1..).take(5).for_each(|(to, at)| *to = contact(at));
-    let card = Card { rank: Rank(1), members: 5, lid: 3, mtu_bytes: 4096, gid: [9; 16], contacts };
-    let mut bytes = [0; MAX_CARD_BYTES];
-    let len = card.encode(&mut bytes);
-    assert_eq!(Card::decode(&bytes[..len], Rank(1), 5), Ok(card));
-    assert_eq!(Card::decode(&bytes[..len], Rank(2), 5), Err(CardError::Stranger));
-    let short = CardError::Length { found: len - 1, expected: len };
-    assert_eq!(Card::decode(&bytes[..len - 1], Rank(1), 5), Err(short));
+    let info =
+        MemberInfo { rank: Rank(1), members: 5, lid: 3, mtu_bytes: 4096, gid: [9; 16], contacts };
+    let mut bytes = [0; MAX_MEMBER_INFO_BYTES];
+    let len = info.encode(&mut bytes);
+    assert_eq!(MemberInfo::decode(&bytes[..len], Rank(1), 5), Ok(info));
+    assert_eq!(MemberInfo::decode(&bytes[..len], Rank(2), 5), Err(MemberInfoError::Stranger));
+    let short = MemberInfoError::Length { found: len - 1, expected: len };
+    assert_eq!(MemberInfo::decode(&bytes[..len - 1], Rank(1), 5), Err(short));
     bytes[27] = 1; // a queue pair number of 25 bits
-    assert_eq!(Card::decode(&bytes[..len], Rank(1), 5), Err(CardError::Contact(Rank(0))));
+    assert_eq!(
+        MemberInfo::decode(&bytes[..len], Rank(1), 5),
+        Err(MemberInfoError::Contact(Rank(0)))
+    );
 }
 
-/// A member that may write whatever it likes gets no further than being cut off.
+/// A member is suspected for each invalid value that it writes, with the reason.
 #[test]
-fn whoever_lies_is_cut_off_with_the_reason() {
+fn a_member_that_lies_is_cut_off_with_the_reason() {
     let base = config(3, 4, Policy::Opportunistic);
     let shows = |member: &mut Member, row: &Row| {
         let mut words = [0; ROW_WORDS];

@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU64, Ordering, ordering};
 
-/// Whoever sees the window moved sees that the ring behind it is free.
+/// A sender that sees the window moved sees that the ring behind it is free.
 const RAISE: Ordering = ordering!("multicast-window-raise", Release => Relaxed);
 /// Pairs with `RAISE`.
 const SEE: Ordering = ordering!("multicast-window-see", Acquire => Relaxed);
@@ -14,8 +14,8 @@ const CLOSED: u64 = 1 << 63;
 ///
 /// A turn is taken before room in the slot ring is reserved
 /// ([`Senders`](crate::ring::shared::Senders)), and the head of the ring is told before
-/// the limit is raised. The ring holds a window of the longest messages: who has a turn
-/// has room.
+/// the limit is raised. The ring holds a window of the longest messages: a sender that
+/// has a turn has room.
 ///
 /// ```
 /// use conn_core::multicast::SendWindow;
@@ -76,6 +76,13 @@ impl SendWindow {
     pub fn close(&self) {
         // Relaxed: as above.
         self.taken.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Turns that were taken, and not given back.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        // Relaxed: as above.
+        self.taken.load(Ordering::Relaxed) & !CLOSED
     }
 
     /// If the window is closed, how many turns were taken and not given back: when as many

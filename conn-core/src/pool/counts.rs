@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{MAX_BUFFERS, PoolConfig, PoolConfigError};
+use super::config::{MAX_BUFFERS, PoolConfig, PoolConfigError};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;

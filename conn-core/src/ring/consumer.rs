@@ -99,7 +99,7 @@ pub enum Taken {
     Partial,
 }
 
-/// What the sender is told, and when.
+/// When the head goes to the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsumerConfig {
     /// Freed bytes that are worth a write of the head. The sender gets it earlier when it
@@ -361,7 +361,7 @@ impl Consumer {
 }
 
 /// What a header says.
-pub(super) enum Parsed {
+pub(crate) enum Parsed {
     Record(Record),
     Skipped { end: u64 },
     Partial,
@@ -370,7 +370,7 @@ pub(super) enum Parsed {
 /// Reads the header at `position`, of which all up to `landed` is here and all up to
 /// `tail` was sent.
 #[inline]
-pub(super) fn parse(
+pub(crate) fn parse(
     geometry: &Geometry,
     position: u64,
     header: u64,
@@ -444,13 +444,13 @@ impl Consumer {
         (self.head >= self.due_at).then_some(self.head)
     }
 
-    /// The head, when there is anything to tell.
+    /// The head, when the sender does not know it yet.
     #[inline]
-    pub fn head_untold(&self) -> Option<u64> {
+    pub fn head_unreported(&self) -> Option<u64> {
         (self.head > self.told).then_some(self.head)
     }
 
-    /// The sender is being told this head. It may be using what it frees from now on.
+    /// This head is on its way to the sender, which may use what it frees from now on.
     ///
     /// # Panics
     /// When it was never due: a bug of the driver.

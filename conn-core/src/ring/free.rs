@@ -11,10 +11,10 @@
 //! it; freeing it sets the lowest bit, which positions do not have. The owner moves the
 //! front over the slots with that bit. Every operation takes constant time (moving the
 //! front, for each record); there is no allocation, and no read-modify-write: a slot has
-//! one writer at a time, the owner when it lends, whoever holds [`Lent`] when it frees.
+//! one writer at a time, the owner when it lends, the holder of [`Lent`] when it frees.
 //!
 //! The circle bounds how many records can be lent at once. Positions are never used
-//! again, so whoever frees knows its slot by what is in it.
+//! again, so a free recognizes its slot by the position in it.
 
 use core::fmt;
 
@@ -104,7 +104,7 @@ pub struct Lent {
     end: u64,
 }
 
-/// The slots, shared by all who free.
+/// The slots, shared by all threads that free.
 ///
 /// ```
 /// use conn_core::ring::free::*;
@@ -207,7 +207,7 @@ impl FreeFront {
             return Err(TooManyLent);
         }
         let (at, slot) = list.slot(self.next);
-        // Relaxed: who frees it gets it together with `Lent`.
+        // Relaxed: the thread that frees it gets it together with `Lent`.
         slot.store(end, Ordering::Relaxed);
         self.next += 1;
         Ok(Lent { slot: at, end })
@@ -229,7 +229,7 @@ impl FreeFront {
         if !is_first || self.first == self.next {
             return list.free(lent);
         }
-        // Relaxed: for whoever frees it again.
+        // Relaxed: only a repeated free of this record reads it.
         slot.store(lent.end | FREED, Ordering::Relaxed);
         self.first += 1;
         self.head = lent.end;

@@ -37,16 +37,18 @@
 //!
 //! [`CONTROL_BYTES`] bytes, aligned to as many as a cache line has; each of its two lines is
 //! written by one end only. All words are little-endian u64; tail, head and taken only ever
-//! rise. Words that are told together are followed by their [seal](crate::seal):
+//! rise. Words that are told together are followed by their [checksum](crate::checksum):
 //!
-//! | byte | word | who tells |
+//! | byte | word | written by |
 //! |---|---|---|
-//! | [`TAIL_AT`] | the [tail](super::Told); the last one is FIN | the sender |
-//! | 8 | its seal | the sender |
-//! | 16 | Buffered Write: maybe a short record [beside](crate::buffered_write::beside) the tail | the sender |
-//! | [`HEAD_AT`] | the [head](super::Told); the last one is STOP | the receiver |
+//! | [`TAIL_AT`] | the [tail](super::AdvertisedCursor); the last one is FIN | the sender |
+//! | 8 | its checksum | the sender |
+//! | 16 | Buffered Write: maybe a short record [inline](crate::buffered_write::inline_record) with the tail | the sender |
+//! | [`HEAD_AT`] | the [head](super::AdvertisedCursor); the last one is STOP | the receiver |
 //! | [`TAKEN_AT`] | Buffered Write: immediates taken, whose receives are posted again. Buffered Read: up to where it has read | the receiver |
-//! | 80 | the seal of both | the receiver |
+//! | 80 | the checksum of both | the receiver |
+//! | [`WAKE_AT`] | Buffered Read: the [request](crate::buffered_read::wake) to be woken | the receiver |
+//! | 96 | its checksum | the receiver |
 
 use core::fmt;
 
@@ -66,6 +68,8 @@ pub const TAIL_AT: u64 = 0;
 pub const HEAD_AT: u64 = 64;
 /// Where what the receiver has taken lies, right behind the head: one write carries both.
 pub const TAKEN_AT: u64 = 72;
+/// Where the receiver's request to be woken lies.
+pub const WAKE_AT: u64 = 88;
 
 /// Bytes of the longest offer without the user's data.
 pub const MAX_OFFER_LEN: usize = OFFER_LEN + 2 * HALF_LEN;
@@ -82,7 +86,7 @@ const ALIGN: u64 = super::ALIGN;
 #[repr(u8)]
 pub enum Tail {
     /// The last write of a batch has an immediate, which can wake the receiver
-    /// ([`Told::to_imm`](super::Told::to_imm)).
+    /// ([`AdvertisedCursor::to_imm`](super::AdvertisedCursor::to_imm)).
     Immediate = 1,
     /// It is written behind the data, and the receiver polls it.
     Written = 2,
@@ -110,7 +114,7 @@ impl Tail {
 /// Where memory of one end begins, for the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The address, in the space of whoever offers it: a multiple of 8.
+    /// The address, in the address space of the end that offers it: a multiple of 8.
     pub addr: u64,
     /// The remote key.
     pub rkey: u32,

@@ -150,8 +150,8 @@ impl Producer {
     }
 
     /// Records up to `tail` were committed elsewhere: by several threads
-    /// ([`shared`](super::shared)), who reserve for themselves. Nothing happens where that
-    /// cannot be.
+    /// ([`shared`](super::shared)), which reserve for themselves. A `tail` that is not
+    /// ahead, or beyond the room, is ignored.
     pub fn catch_up(&mut self, tail: u64) {
         if self.tail < tail && tail <= self.limit {
             self.tail = tail;

@@ -15,9 +15,9 @@
 //! is published, or freed. Positions rise, so that a slot of the lap before is never taken
 //! for one of this lap.
 //!
-//! Publishing moves the tail over the unbroken row of records that are complete. One does
-//! that for all ([`Gate`]), so nobody waits for a thread that writes a record, but the
-//! records behind it.
+//! Publishing moves the tail over the unbroken row of records that are complete. One thread
+//! does that for all ([`Combiner`]), so no thread waits for another that still writes a record;
+//! only the records behind that record wait.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ use super::{
     ALIGN, Geometry, HEADER_BYTES, HeadError, Header, Record, RecordError, ReserveError, Span,
     header_word, record_bytes, skip_word,
 };
-use crate::gate::Gate;
+use crate::combiner::Combiner;
 use crate::sync::{AtomicU64, Ordering, ordering};
 
 #[cfg(any(test, feature = "oracle"))]
@@ -44,7 +44,7 @@ const HEAD_PUBLISH: Ordering = ordering!("ring-head-publish", Release => Relaxed
 const HEAD_SEE: Ordering = ordering!("ring-head-see", Acquire => Relaxed);
 /// The record is written before its slot says so.
 const WRITTEN_PUBLISH: Ordering = ordering!("ring-written-publish", Release => Relaxed);
-/// Pairs with `WRITTEN_PUBLISH`, for whoever publishes the tail behind it.
+/// Pairs with `WRITTEN_PUBLISH`, for the thread that publishes the tail behind it.
 const WRITTEN_SEE: Ordering = ordering!("ring-written-see", Acquire => Relaxed);
 /// What has landed is in memory before a receiver that claims it looks.
 const LANDED_PUBLISH: Ordering = ordering!("ring-landed-publish", Release => Relaxed);
@@ -55,8 +55,8 @@ const FREE_PUBLISH: Ordering = ordering!("ring-shared-free-publish", Release => 
 /// Pairs with `FREE_PUBLISH`.
 const FREE_SEE: Ordering = ordering!("ring-shared-free-see", Acquire => Relaxed);
 
-/// Who sees a claim sees the head, or what had landed, that made it possible: else it
-/// would look again and again.
+/// A thread that sees a claim sees the head, or what had landed, that made it possible:
+/// else it would retry again and again.
 const CLAIM: Ordering = Ordering::Release;
 /// Pairs with `CLAIM`.
 const CLAIM_SEE: Ordering = Ordering::Acquire;
@@ -167,17 +167,17 @@ pub struct Senders<S> {
     geometry: Geometry,
     reserved: AtomicU64,
     head: AtomicU64,
-    /// Written inside the gate alone.
+    /// Written inside the combiner alone.
     published: AtomicU64,
     published_count: AtomicU64,
-    gate: Gate,
+    combiner: Combiner,
     slots: S,
 }
 
 /// Any thread.
 impl<S: AsRef<[RecordSlot]>> Senders<S> {
-    /// The senders of an empty ring, of whom as many can write at once as `storage` has
-    /// slots: a power of two.
+    /// The senders of an empty ring: as many can write at once as `storage` has slots, a
+    /// power of two.
     ///
     /// # Errors
     /// [`FreeListError`].
@@ -189,7 +189,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
             head: AtomicU64::new(0),
             published: AtomicU64::new(0),
             published_count: AtomicU64::new(0),
-            gate: Gate::new(),
+            combiner: Combiner::new(),
             slots: storage,
         })
     }
@@ -203,7 +203,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
     /// Up to where records are published.
     #[inline]
     pub fn tail(&self) -> u64 {
-        // Relaxed: who published it has told the receiver.
+        // Relaxed: the thread that published it has told the receiver.
         self.published.load(Ordering::Relaxed)
     }
 
@@ -285,20 +285,20 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
     pub fn publish(&self, grant: SharedGrant, mut tell: impl FnMut(u64)) {
         let end = grant.start + record_bytes(grant.payload.len);
         slot_of(&self.slots, grant.count).store(end, WRITTEN_PUBLISH);
-        if !self.gate.try_enter() {
+        if !self.combiner.try_enter() {
             return;
         }
         loop {
             self.move_tail(&mut tell);
-            if !self.gate.leave() {
+            if !self.combiner.leave() {
                 break;
             }
         }
     }
 
-    /// Inside the gate.
+    /// Inside the combiner.
     fn move_tail(&self, tell: &mut impl FnMut(u64)) {
-        // Relaxed: the gate orders those who are inside.
+        // Relaxed: the combiner orders the threads that enter it.
         let before = self.published.load(Ordering::Relaxed);
         let mut count = self.published_count.load(Ordering::Relaxed);
         let mut tail = before;
@@ -316,7 +316,7 @@ impl<S: AsRef<[RecordSlot]>> Senders<S> {
         // Relaxed: the receiver's head comes after `tell`.
         self.published.store(tail, Ordering::Relaxed);
         tell(tail);
-        // Release: the slots are used again by who sees this.
+        // Release: a thread that sees this uses the slots again.
         self.published_count.store(count, HEAD_PUBLISH);
     }
 
@@ -391,8 +391,8 @@ pub struct Receivers<S> {
 
 /// Any thread.
 impl<S: AsRef<[RecordSlot]>> Receivers<S> {
-    /// The receivers of an empty ring, who can hold as many records as `storage` has
-    /// slots: a power of two.
+    /// The receivers of an empty ring: they can hold as many records as `storage` has slots,
+    /// a power of two.
     ///
     /// # Errors
     /// [`FreeListError`].
@@ -488,7 +488,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
     /// [`on_tail`](super::Consumer::on_tail) have found to be possible.
     #[inline]
     pub fn on_landed(&self, landed: u64, tail: u64) {
-        // Relaxed: who sees what has landed sees it.
+        // Relaxed: a thread that sees `landed` sees it.
         self.tail.store(tail, Ordering::Relaxed);
         self.landed.store(landed, LANDED_PUBLISH);
     }
@@ -525,7 +525,7 @@ impl<S: AsRef<[RecordSlot]>> Receivers<S> {
             head = claim.position;
         }
         if head != before {
-            // The count first: who sees the new head has no old count.
+            // The count first: a thread that sees the new head has no old count.
             self.freed.store(freed, HEAD_PUBLISH);
             self.head.store(head, HEAD_PUBLISH);
         }

@@ -2,10 +2,14 @@
 
 use verbs_sys::*;
 
+/// What the peer may do with memory and by queue pairs: WRITE and READ.
+pub(crate) const ACCESS: i32 = 7;
+
 /// # Safety
 /// The queue pair is alive.
 pub(crate) unsafe fn connect(verbs: &Verbs, qp: *mut ibv_qp, to: u32, gid: ibv_gid) {
     let mut attr = ibv_qp_attr { port_num: 1, dest_qp_num: to, ..Default::default() };
+    attr.qp_access_flags = ACCESS as u32;
     attr.path_mtu = ibv_mtu::IBV_MTU_4096;
     (attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry) = (12, 14, 7, 7);
     (attr.ah_attr.is_global, attr.ah_attr.grh.dgid, attr.ah_attr.port_num) = (1, gid, 1);

@@ -41,8 +41,8 @@ pub fn is_soft() -> bool {
     provider().1.starts_with("soft")
 }
 
-/// [`is_soft`], for a case that there can be on no other device; says so elsewhere, where
-/// nothing is missed.
+/// [`is_soft`], for a case that no other device has: there the test says that it leaves the
+/// case out.
 pub fn is_softs_own(case: &str) -> bool {
     if !is_soft() {
         eprintln!("on the software device only: {case}");

@@ -80,7 +80,7 @@ impl Other {
     }
 
     pub fn signal(&self, signal: i32) {
-        // SAFETY: a child of ours that nobody has waited for.
+        // SAFETY: a child of ours that was not waited for.
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
@@ -88,7 +88,7 @@ impl Other {
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let mut status = 0;
-        // SAFETY: a child of ours that nobody has waited for; it is left so.
+        // SAFETY: a child of ours that was not waited for; it is left so.
         let seen = unsafe { libc::waitpid(self.pid(), &mut status, libc::WUNTRACED) };
         assert!(seen == self.pid() && libc::WIFSTOPPED(status));
     }
@@ -227,8 +227,8 @@ impl End {
     }
 }
 
-/// The soft device answers for nobody who has died. Kernel drivers take the objects of a
-/// process down one after the other: its memory may be gone while its queue pair still
+/// The soft device does not answer for a process that has died. Kernel drivers take the objects of
+/// a process down one after the other: its memory may be gone while its queue pair still
 /// answers, which then refuses with a status that says so.
 pub fn is_end_of_process(status: &str) -> bool {
     status == "RETRY_EXC" || (!is_soft() && ["REM_ACCESS", "REM_OP"].contains(&status))

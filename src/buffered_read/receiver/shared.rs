@@ -11,8 +11,11 @@ use verbs_safe::{Claim, ClaimedBytes, Claims, SharedLandingRing};
 
 use super::{Receiver, ReceiverStats, recv_until};
 use crate::buffered_read::link::{Link, Work};
-use crate::send_recv::{Ended, Peer, RecvError, Violation};
-use crate::wait::{Deadline, Idle, Nap, Step, WaitStrategy};
+use crate::clock;
+use crate::error::{CloseReason, ProtocolError, RecvError};
+use crate::half::RecvHalf;
+use crate::peer::Peer;
+use crate::wait::{Deadline, Idle, SleepBackoff, Step, WaitStrategy};
 
 /// A receiving half that several threads use at once: by reference, or each by a clone.
 ///
@@ -20,21 +23,22 @@ use crate::wait::{Deadline, Idle, Nap, Step, WaitStrategy};
 /// whenever it likes, on whichever thread; so each message goes to one of them. The messages
 /// of one thread come in the order in which they were sent.
 ///
-/// What is to be done with the device (reading on, telling heads), one of those does for all
-/// who have found nothing to claim; or a thread of its own
-/// ([`spawn_transfers`](SharedReceiver::spawn_transfers)). Nobody waits for a thread that
-/// has claimed a message: only the sender may, when the ring is full and that message the
+/// One of the threads that found nothing to claim drives the device for all of them (reads
+/// on, tells heads); or a thread of its own does
+/// ([`spawn_transfers`](SharedReceiver::spawn_transfers)). No other thread waits for one that
+/// has claimed a message: only the sender may, when the ring is full and that message is the
 /// oldest in it.
 ///
 /// The end, or the failure, of the connection is reported to every thread that receives,
 /// each time, behind the last message that had arrived.
 ///
 /// ```
-/// use rdma_conn::buffered_read::{Config, pair};
+/// use rdma_conn::buffered_read::Config;
+/// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
 /// use rdma_conn::send_recv::RecvError;
 ///
 /// let device = rdma_conn::device::soft()?;
-/// let (mut a, b) = pair(&device, &device, &Config::default())?;
+/// let (mut a, b) = pair::<BufferedRead>(&device, &device, &Config::default())?;
 /// let receiver = b.receiver.into_shared().expect("nothing was received yet");
 /// let workers = [(); 3].map(|()| {
 ///     let receiver = receiver.clone();
@@ -47,7 +51,7 @@ use crate::wait::{Deadline, Idle, Nap, Step, WaitStrategy};
 ///     })
 /// });
 /// for number in 0..100_u8 {
-///     a.sender.send_async(&[number])?;
+///     a.sender.send(&[number])?;
 /// }
 /// a.sender.close()?;
 /// let sums = workers.map(|worker| worker.join().unwrap_or(0));
@@ -63,10 +67,10 @@ pub struct SharedReceiver {
 #[derive(Debug)]
 struct Inner {
     claims: Claims,
-    /// Drives the device: whoever has it does so for all.
+    /// Drives the device: the thread that holds the lock does so for all.
     link: Mutex<Link<SharedLandingRing>>,
     /// Why nothing lands any more.
-    ended: OnceLock<Ended>,
+    ended: OnceLock<CloseReason>,
     /// Whether a thread of its own drives the device.
     has_transfers: AtomicBool,
     peer: Peer,
@@ -89,7 +93,7 @@ pub struct SharedMessage {
 }
 
 impl SharedMessage {
-    /// Who sent it.
+    /// The peer that sent it.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.peer
@@ -118,7 +122,7 @@ impl Receiver {
     /// # Errors
     /// The receiver itself, where messages were received already, or there is not just one
     /// sender.
-    // It is given back whole, as it came.
+    // The error is the receiver itself, unchanged.
     #[allow(clippy::result_large_err)]
     pub fn into_shared(mut self) -> Result<SharedReceiver, Receiver> {
         if self.peers() != 1 || !self.leaving.is_empty() {
@@ -160,7 +164,7 @@ impl SharedReceiver {
     ///
     /// # Errors
     /// [`RecvError::Empty`] when there is none now, or as many are held as
-    /// [`lendable`](crate::buffered_read::Config::lendable) permits; [`RecvError::Closed`]
+    /// [`max_held`](crate::buffered_read::Config::max_held) permits; [`RecvError::Closed`]
     /// when there never will be; [`RecvError::Peer`] when the connection has failed.
     pub fn try_recv(&self) -> Result<SharedMessage, RecvError> {
         let bytes = self.inner.obtain(Claims::take)?;
@@ -169,7 +173,7 @@ impl SharedReceiver {
     }
 
     /// Receives messages that are there, up to 256, and returns how many: `each` is shown
-    /// who has sent a message, and its bytes, and the message is free when `each` returns,
+    /// the peer that sent a message, and its bytes, and the message is free when `each` returns
     /// or panics. It costs less than [`try_recv`](SharedReceiver::try_recv).
     ///
     /// # Errors
@@ -183,7 +187,7 @@ impl SharedReceiver {
         };
         self.inner.obtain(|claims| claims.show(&mut show))?;
         let mut count = 1;
-        // A record that is none is complained about the next time.
+        // The next call reports a malformed record.
         while count < MOST && matches!(self.inner.claims.show(&mut show), Ok(Claim::Bytes(()))) {
             count += 1;
         }
@@ -213,18 +217,23 @@ impl SharedReceiver {
             return first;
         }
         let idle = Idle::new(self.inner.wait, deadline, self.inner.keepalive);
-        let tell_all = |me: &mut &Self| me.inner.with_link_if_free(Link::tell_all);
-        recv_until(&mut &*self, idle, |me| me.try_recv(), tell_all)
+        let mut backoff = SleepBackoff::new();
+        let sleep = |me: &mut &Self, time| {
+            me.inner.with_link_if_free(Link::tell_all);
+            backoff.sleep(time);
+            Ok(())
+        };
+        recv_until(&mut &*self, idle, |me| me.try_recv(), sleep)
     }
 
-    /// Tells the sender that this end stops receiving, for all threads: they are told
-    /// [`RecvError::Closed`] behind what has arrived. What has not is lost: receive until
-    /// [`RecvError::Closed`] first.
+    /// Tells the sender that this end stops receiving, for all threads: their calls return
+    /// [`RecvError::Closed`] behind the messages that have arrived. Messages that have not
+    /// arrived are lost: receive until [`RecvError::Closed`] first.
     pub fn close(self) {
         let mut link = self.inner.lock();
         link.stop();
         // One that has ended by itself has its own reason.
-        let _ = self.inner.ended.set(Ended::Closed);
+        let _ = self.inner.ended.set(CloseReason::Closed);
     }
 
     /// What was done so far.
@@ -260,7 +269,7 @@ impl Inner {
         match self.link.try_lock() {
             Ok(mut link) => act(&mut link),
             Err(TryLockError::Poisoned(e)) => act(&mut e.into_inner()),
-            // Whoever has it drives for all.
+            // The thread that holds the lock drives for all.
             Err(TryLockError::WouldBlock) => {}
         }
     }
@@ -282,7 +291,7 @@ impl Inner {
         &self,
         mut claim: impl FnMut(&Claims) -> Result<Claim<T>, RecordError>,
     ) -> Result<T, RecvError> {
-        // Relaxed: where that one has just ended, somebody looks the next time.
+        // Relaxed: where that thread has just ended, the next call looks.
         if !self.has_transfers.load(Ordering::Relaxed) {
             self.with_link_if_free(|link| self.drive(link));
         }
@@ -296,31 +305,31 @@ impl Inner {
         }
     }
 
-    /// Reads on, and tells the sender what it is to know.
+    /// Posts the next READs, and tells the sender the head that is due.
     fn drive(&self, link: &mut Link<SharedLandingRing>) {
         link.drive();
-        // Also behind the end: as many as can be may be held.
+        // Also behind the end: as many messages as can be claimed may be held then.
         link.take_in_frees();
         if let Some(ended) = link.end_of_landing() {
             let _ = self.ended.set(ended); // the first reason is kept
         }
     }
 
-    fn over(&self, ended: &Ended) -> RecvError {
-        match ended {
-            Ended::Closed => RecvError::Closed,
-            ended => RecvError::Peer { peer: self.peer, ended: ended.clone() },
+    fn over(&self, reason: &CloseReason) -> RecvError {
+        match reason {
+            CloseReason::Closed => RecvError::Closed,
+            reason => RecvError::Peer { peer: self.peer, reason: reason.clone() },
         }
     }
 
-    /// What comes next is no record, whoever looks. All are told the same reason.
+    /// The next bytes are no record, whichever thread looks. All threads get the same reason.
     #[cold]
     fn broken(&self, e: RecordError) -> RecvError {
-        let (mut link, broken) = (self.lock(), Ended::Protocol(Violation::Record(e)));
+        let (mut link, broken) = (self.lock(), CloseReason::Protocol(ProtocolError::Record(e)));
         link.fail(broken.clone());
-        // The sender may have said goodbye, and gone, before anybody looked.
+        // The sender may have said goodbye, and gone, before a thread looked at the record.
         let ended = match link.failure() {
-            Some(Ended::Closed) | None => broken,
+            Some(CloseReason::Closed) | None => broken,
             Some(first) => first.clone(),
         };
         let _ = self.ended.set(ended.clone()); // the first reason is kept
@@ -346,26 +355,27 @@ impl Drop for Inner {
 }
 
 /// A thread that does the transfers of a [`SharedReceiver`]. It ends with the connection,
-/// or when nobody can receive any more; dropping this ends it at once, and those who receive
-/// do the transfers again.
+/// or when the last receiver is dropped. Dropping this ends it at once, and the threads that
+/// receive do the transfers again.
 #[derive(Debug)]
 pub struct Transfers {
     is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), Ended>>>,
+    thread: Option<JoinHandle<Result<(), CloseReason>>>,
 }
 
 impl SharedReceiver {
-    /// Has a thread of its own do the transfers, so that those who receive only claim what
-    /// has landed.
+    /// Has a thread of its own do the transfers, so that the threads that receive only claim
+    /// what has landed.
     ///
     /// ```
-    /// use rdma_conn::buffered_read::{Config, pair};
+    /// use rdma_conn::buffered_read::Config;
+    /// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
     ///
     /// let device = rdma_conn::device::soft()?;
-    /// let (mut a, b) = pair(&device, &device, &Config::default())?;
+    /// let (mut a, b) = pair::<BufferedRead>(&device, &device, &Config::default())?;
     /// let receiver = b.receiver.into_shared().expect("nothing was received yet");
     /// let transfers = receiver.spawn_transfers()?;
-    /// a.sender.send_async(b"hello")?;
+    /// a.sender.send(b"hello")?;
     /// assert_eq!(&*receiver.recv()?, b"hello");
     /// a.sender.close()?;
     /// assert_eq!(transfers.join(), Ok(()));
@@ -375,7 +385,7 @@ impl SharedReceiver {
     /// # Errors
     /// `AlreadyExists`, when there is one; or why the system makes no thread.
     pub fn spawn_transfers(&self) -> io::Result<Transfers> {
-        // Relaxed: it says who looks at the device, and the lock orders those who do.
+        // Relaxed: it says which thread looks at the device, and the lock orders their looks.
         if self.inner.has_transfers.swap(true, Ordering::Relaxed) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -390,17 +400,35 @@ impl SharedReceiver {
 }
 
 impl Transfers {
-    /// Waits until all that the sender has sent before its goodbye has arrived, or nobody
-    /// can receive any more.
+    /// Waits until all that the sender has sent before its goodbye has arrived, or the last
+    /// receiver is dropped.
     ///
     /// # Errors
     /// Why the connection has failed.
-    pub fn join(mut self) -> Result<(), Ended> {
+    pub fn join(mut self) -> Result<(), CloseReason> {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
-            Some(Err(_)) => Err(Ended::Device("the thread of the transfers panicked".into())),
+            Some(Err(_)) => Err(CloseReason::Device("the thread of the transfers panicked".into())),
             None => Ok(()),
         }
+    }
+}
+
+impl Transfers {
+    /// As [`join`](Transfers::join), for at most `timeout`.
+    ///
+    /// # Errors
+    /// The transfers, which continue, when the timeout passed first.
+    pub fn join_timeout(self, timeout: Duration) -> Result<Result<(), CloseReason>, Transfers> {
+        let (deadline, mut backoff) = (Deadline::after(timeout), SleepBackoff::new());
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            let left = deadline.remaining(clock::now());
+            if left.is_zero() {
+                return Err(self);
+            }
+            backoff.sleep(left);
+        }
+        Ok(self.join())
     }
 }
 
@@ -414,12 +442,13 @@ impl Drop for Transfers {
     }
 }
 
-/// Does the transfers while it lives. Then, for whatever reason, those who receive do.
+/// Does the transfers while it lives. Once it is gone, for whatever reason, the threads that
+/// receive do.
 struct StandIn(Weak<Inner>);
 
 impl StandIn {
-    fn transfer(&self, is_over: &AtomicBool) -> Result<(), Ended> {
-        let (mut waits, mut progress) = (None::<(Idle, Nap)>, (0, 0));
+    fn transfer(&self, is_over: &AtomicBool) -> Result<(), CloseReason> {
+        let (mut waits, mut progress) = (None::<(Idle, SleepBackoff)>, (0, 0));
         loop {
             let Some(inner) = self.0.upgrade() else { return Ok(()) };
             // Relaxed: it is seen soon.
@@ -433,7 +462,7 @@ impl StandIn {
             let now = link.progress();
             drop(link);
             match inner.ended.get() {
-                Some(Ended::Closed) => return Ok(()),
+                Some(CloseReason::Closed) => return Ok(()),
                 Some(ended) => return Err(ended.clone()),
                 None => {}
             }
@@ -442,12 +471,13 @@ impl StandIn {
                 continue;
             }
             let idle = || Idle::new(inner.wait, Deadline::NEVER, inner.keepalive);
-            let (idle, nap) = waits.get_or_insert_with(|| (idle(), Nap::new()));
+            let (idle, backoff) = waits.get_or_insert_with(|| (idle(), SleepBackoff::new()));
             if let Step::Sleep(time) = idle.step() {
                 inner.lock().tell_all();
-                // Nobody need wait for it to see that they have gone.
+                // Before the sleep: the last receiver that is dropped then ends the connection
+                // at once, and not when this thread wakes.
                 drop(inner);
-                nap.take(time);
+                backoff.sleep(time);
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Several threads that send into one ring.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use conn_core::ring::free::RecordSlot;
 use conn_core::ring::shared::Senders;
@@ -10,26 +12,28 @@ use verbs_safe::SharedRegion;
 
 use super::{Sender, Ticket};
 use crate::buffered_read::Config;
+use crate::error::{Full, SendError};
+use crate::half::driven::Sender as _;
 use crate::ring::memory::ControlBlock;
-use crate::send_recv::{Full, SendError};
-use crate::wait::{Deadline, Idle, Nap, Step};
+use crate::wait::{Deadline, Idle, SleepBackoff, Step};
 
 /// A sending half that several threads use at once, by reference.
 ///
 /// Each claims room with one compare-and-swap, fills it, and publishes all messages that are
-/// complete and have no incomplete one before them; nobody waits for another one but for
-/// room. The messages of one thread arrive in its order.
+/// complete and have no incomplete one before them; a thread waits for the others only when
+/// there is no room. The messages of one thread arrive in its order.
 ///
 /// ```
-/// use rdma_conn::buffered_read::{Config, pair};
+/// use rdma_conn::buffered_read::Config;
+/// use rdma_conn::{BufferedRead, RecvHalf, SendHalf, pair};
 ///
 /// let device = rdma_conn::device::soft()?;
-/// let (a, mut b) = pair(&device, &device, &Config::default())?;
+/// let (a, mut b) = pair::<BufferedRead>(&device, &device, &Config::default())?;
 /// let sender = a.sender.into_shared(16).expect("nothing was sent yet");
 /// std::thread::scope(|scope| {
 ///     for number in 0..3_u8 {
 ///         let sender = &sender;
-///         scope.spawn(move || sender.send_async(&[number]));
+///         scope.spawn(move || sender.send(&[number]));
 ///     }
 /// });
 /// let sum: u8 = (0..3).map(|_| b.receiver.recv().map_or(0, |message| message[0])).sum();
@@ -45,7 +49,9 @@ pub struct SharedSender {
     config: Config,
     /// Whether the sender below has ended.
     is_over: AtomicBool,
-    /// Looks at what the receiver tells, and asks after it.
+    /// The receiver's last request to be woken that was answered.
+    answered: AtomicU64,
+    /// Looks at the receiver's words, and probes it.
     sender: Mutex<Sender>,
 }
 
@@ -56,7 +62,7 @@ impl Sender {
     /// # Errors
     /// The sender itself, where messages were sent already, or `at_once` is no power of two
     /// up to 2^23.
-    // It is given back whole, as it came.
+    // The error is the sender itself, unchanged.
     #[allow(clippy::result_large_err)]
     pub fn into_shared(mut self, at_once: u32) -> Result<SharedSender, Sender> {
         let slots: Box<[RecordSlot]> = (0..at_once).map(|_| RecordSlot::new()).collect();
@@ -65,13 +71,16 @@ impl Sender {
             Ok(senders) if self.source.ring().tail() == 0 => senders,
             _ => return Err(self),
         };
+        let ring = self.ring.share();
+        self.shared = Some(self.ring.share());
         Ok(SharedSender {
             senders,
-            ring: self.ring.share(),
+            ring,
             block: self.block.clone(),
             number: self.number,
             config: self.config,
             is_over: AtomicBool::new(self.ended.is_some()),
+            answered: AtomicU64::new(self.waker.answered()),
             sender: Mutex::new(self),
         })
     }
@@ -88,9 +97,9 @@ impl SharedSender {
     /// Accepts a message if there is room for it now.
     ///
     /// # Errors
-    /// As [`Sender::try_send`].
+    /// As [`SendHalf::try_send`](crate::SendHalf::try_send).
     pub fn try_send(&self, message: &[u8]) -> Result<Ticket, SendError> {
-        // Relaxed: whoever has ended it is asked below.
+        // Relaxed: where it is set, the reason is read under the lock below.
         if self.is_over.load(Ordering::Relaxed) {
             self.lock().check_alive()?;
         }
@@ -107,15 +116,32 @@ impl SharedSender {
         debug_assert!(stored.is_ok(), "the machine and the ring have different books");
         let end = grant.position() + record_bytes(len);
         self.senders.publish(grant, |tail| self.block.publish_tail(tail));
-        Ok(Ticket { sender: self.number, end })
+        // Relaxed: the word that was answered last, whichever thread has done so; where it is
+        // older, the lock below shows the newer one.
+        if self.block.wake_word() != self.answered.load(Ordering::Relaxed) {
+            self.wake_receiver();
+        }
+        Ok(Ticket { sender: self.number, number: end })
     }
 
     /// Accepts a message, waiting for room as long as that takes.
     ///
     /// # Errors
-    /// As [`Sender::send_async`].
-    pub fn send_async(&self, message: &[u8]) -> Result<Ticket, SendError> {
-        self.wait_for(|| match self.try_send(message) {
+    /// As [`SendHalf::send`](crate::SendHalf::send).
+    pub fn send(&self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.send_until(message, Deadline::NEVER)
+    }
+
+    /// As [`send`](SharedSender::send), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`]; the message was then not accepted.
+    pub fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<Ticket, SendError> {
+        self.send_until(message, Deadline::after(timeout))
+    }
+
+    fn send_until(&self, message: &[u8], deadline: Deadline) -> Result<Ticket, SendError> {
+        self.wait_for(deadline, || match self.try_send(message) {
             Err(SendError::Full(_)) => Ok(None),
             done => done.map(Some),
         })
@@ -124,10 +150,10 @@ impl SharedSender {
     /// Whether the message of `ticket` is acknowledged; never waits.
     ///
     /// # Errors
-    /// As [`Sender::is_sent`].
-    pub fn is_sent(&self, ticket: Ticket) -> Result<bool, SendError> {
+    /// As [`crate::SendHalf::is_acked`].
+    pub fn is_acked(&self, ticket: Ticket) -> Result<bool, SendError> {
         let mut sender = self.lock();
-        // Where that ends it, it is told below, but for what has landed before.
+        // An error that ends the sender is returned below, unless the message has landed before.
         let _ = self.look(&mut sender);
         // Its message may not be published yet: another thread is still copying one that lies
         // before it.
@@ -141,24 +167,66 @@ impl SharedSender {
     /// before it in the ring: it lies in the receiver's memory.
     ///
     /// # Errors
-    /// As [`Sender::wait`].
-    pub fn wait(&self, ticket: Ticket) -> Result<(), SendError> {
-        self.wait_for(|| self.is_sent(ticket).map(|is_sent| is_sent.then_some(())))
+    /// As [`SendHalf::wait_acked`](crate::SendHalf::wait_acked).
+    pub fn wait_acked(&self, ticket: Ticket) -> Result<(), SendError> {
+        self.wait_until(ticket, Deadline::NEVER)
+    }
+
+    /// As [`wait_acked`](SharedSender::wait_acked), for at most `timeout`.
+    ///
+    /// # Errors
+    /// Also [`SendError::TimedOut`]; the ticket stays good.
+    pub fn wait_acked_timeout(&self, ticket: Ticket, timeout: Duration) -> Result<(), SendError> {
+        self.wait_until(ticket, Deadline::after(timeout))
+    }
+
+    fn wait_until(&self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        self.wait_for(deadline, || self.is_acked(ticket).map(|is_sent| is_sent.then_some(())))
     }
 
     /// Waits until the receiver has read all, and ends the half.
     ///
     /// # Errors
-    /// As [`Sender::close`].
+    /// As [`SendHalf::close`](crate::SendHalf::close).
     pub fn close(mut self) -> Result<(), SendError> {
         self.gather().goodbye(Deadline::NEVER)
+    }
+
+    /// As [`close`](SharedSender::close), for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`SendHalf::close_timeout`](crate::SendHalf::close_timeout).
+    pub fn close_timeout(mut self, timeout: Duration) -> Result<(), SendError> {
+        let sender = self.gather();
+        sender.goodbye(Deadline::after(timeout))
     }
 }
 
 /// What only one thread does at a time.
 impl SharedSender {
-    fn lock(&self) -> MutexGuard<'_, Sender> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { sender, is_over: &self.is_over }
+    }
+
+    /// The sender, unless another thread holds the lock.
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        let sender = match self.sender.try_lock() {
+            Ok(sender) => sender,
+            Err(TryLockError::Poisoned(e)) => e.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { sender, is_over: &self.is_over })
+    }
+
+    /// Sends the wake-up that the receiver has asked for.
+    #[cold]
+    fn wake_receiver(&self) {
+        let mut sender = self.lock();
+        sender.source.catch_up(self.senders.tail());
+        sender.wake_receiver_for_certain();
+        // Relaxed: as where it is loaded.
+        self.answered.store(sender.waker.answered(), Ordering::Relaxed);
     }
 
     #[cold]
@@ -166,47 +234,44 @@ impl SharedSender {
         if let ReserveError::TooLong { most } = why {
             return SendError::TooLong { bytes, limit: most as usize };
         }
-        // Whoever has the lock looks for all.
-        let looked = match self.sender.try_lock() {
-            Ok(mut sender) => self.look(&mut sender),
-            Err(TryLockError::Poisoned(e)) => self.look(&mut e.into_inner()),
-            Err(TryLockError::WouldBlock) => Ok(()),
-        };
-        looked.err().unwrap_or(SendError::Full(Full::Ring))
+        // A thread that has the lock looks for all.
+        let looked = self.try_lock().and_then(|mut sender| self.look(&mut sender).err());
+        looked.unwrap_or(SendError::Full(Full::Ring))
     }
 
-    /// Takes in what the receiver tells.
+    /// Takes in the receiver's words.
     fn look(&self, sender: &mut Sender) -> Result<(), SendError> {
-        // The words first: what they tell of was published before.
+        // The words first: the messages that they acknowledge were published before.
         let words = sender.words();
         sender.source.catch_up(self.senders.tail());
         let looked = sender.check_alive().and_then(|()| sender.take_in(words));
-        // What the machine has believed is no lie, and no older than what is known.
+        // The machine has checked this head, and it is no older than the known one.
         let _ = self.senders.on_head(sender.source.ring().head());
-        if looked.is_err() {
-            // Relaxed: whoever sees it asks for the reason under the lock.
-            self.is_over.store(true, Ordering::Relaxed);
-        }
         looked.map(drop)
     }
 
     /// Waits until `done` has something.
     fn wait_for<T>(
         &self,
+        deadline: Deadline,
         mut done: impl FnMut() -> Result<Option<T>, SendError>,
     ) -> Result<T, SendError> {
-        let mut idle = Idle::new(self.config.wait, Deadline::NEVER, self.config.keepalive);
-        let mut nap = Nap::new();
+        let mut idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
+        let mut backoff = SleepBackoff::new();
         loop {
             if let Some(done) = done()? {
                 return Ok(done);
             }
             match idle.step() {
                 Step::Again => {}
-                Step::Sleep(time) => nap.take(time),
-                Step::Probe | Step::TimedOut => self.lock().probe()?,
+                Step::Sleep(time) => {
+                    self.wake_receiver();
+                    backoff.sleep(time);
+                }
+                Step::Probe => self.lock().probe()?,
+                Step::TimedOut => return Err(SendError::TimedOut { unflushed: 0 }),
             }
-            if let Ok(mut sender) = self.sender.try_lock() {
+            if let Some(mut sender) = self.try_lock() {
                 sender.source.catch_up(self.senders.tail());
                 sender.hear_answers()?;
             }
@@ -222,6 +287,35 @@ impl SharedSender {
     }
 }
 
+/// The sender, locked. If it has ended meanwhile, releasing the lock shows that to all threads.
+struct Locked<'s> {
+    sender: MutexGuard<'s, Sender>,
+    is_over: &'s AtomicBool,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Sender;
+
+    fn deref(&self) -> &Sender {
+        &self.sender
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if self.sender.ended.is_some() {
+            // Relaxed: a thread that sees it asks for the reason under the lock.
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for SharedSender {
     fn drop(&mut self) {
         // It says goodbye behind the last message.
@@ -232,22 +326,45 @@ impl Drop for SharedSender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffered_read::{Connection, pair};
+    use crate::common::Common;
+    use crate::error::{CloseReason, RecvError};
+    use crate::half::RecvHalf;
+    use crate::wait::WaitStrategy;
+    use crate::{BufferedRead, Connection, pair};
+
+    #[test]
+    fn what_one_call_finds_lost_no_later_call_sends_to() {
+        let device = crate::device::soft().unwrap();
+        let config = Config {
+            common: Common { wait: WaitStrategy::Block, ..Common::default() },
+            ..Config::default()
+        };
+        let (a, mut b) = pair::<BufferedRead>(&device, &device, &config).unwrap();
+        let sender = a.sender.into_shared(4).unwrap();
+        // It sleeps, and so asks for a wake-up.
+        let slept = b.receiver.recv_timeout(Duration::from_millis(1));
+        assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        sender.lock().control.to_error().unwrap();
+        let ticket = sender.try_send(b"the wake-up for this fails").unwrap();
+        let waited = sender.wait_acked(ticket);
+        assert!(matches!(waited, Err(SendError::Ended(CloseReason::PeerLost(_)))), "{waited:?}");
+        assert_eq!(sender.try_send(b"the next one").err(), waited.err());
+    }
 
     #[test]
     fn a_message_behind_one_that_is_still_copied_is_waited_for() {
         let device = crate::device::soft().unwrap();
         let config = Config::default();
         let connection = || {
-            let (a, b) = pair(&device, &device, &config).unwrap();
+            let (a, b) = pair::<BufferedRead>(&device, &device, &config).unwrap();
             let Connection { sender, .. } = a;
             (sender.into_shared(4).unwrap(), b.receiver)
         };
         let ((sender, mut receiver), (other, _)) = (connection(), connection());
         let slow = sender.senders.reserve(8).unwrap();
         let ticket = sender.try_send(b"in time").unwrap();
-        assert_eq!(sender.is_sent(ticket), Ok(false));
-        assert_eq!(other.is_sent(ticket), Err(SendError::UnknownTicket));
+        assert_eq!(sender.is_acked(ticket), Ok(false));
+        assert_eq!(other.is_acked(ticket), Err(SendError::UnknownTicket));
         let (header, _) = sender.senders.headers(&slow);
         sender.ring.store_u64(header.offset as usize, header.word.to_le()).unwrap();
         sender.senders.publish(slow, |tail| sender.block.publish_tail(tail));

@@ -1,40 +1,25 @@
 //! Waiting, and ending.
 
+use verbs_safe::SendOp;
+
 use super::{Sender, Ticket};
-use crate::sealed;
-use crate::send_recv::{Ended, PROBE, SendError};
-use crate::wait::{Deadline, Idle, Nap, SILENT, Step};
+use crate::checked;
+use crate::error::{CloseReason, SendError};
+use crate::half::driven::Sender as _;
+use crate::half::{SendHalf, driven};
+use crate::wait::{Deadline, Idle, SILENT, SleepBackoff, Step};
+use crate::wire::PROBE;
 
-/// Waiting.
-impl Sender {
-    pub(super) fn is_known(&self, ticket: Ticket) -> bool {
-        ticket.sender == self.number && ticket.end <= self.source.ring().tail()
+impl driven::Sender for Sender {
+    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.wait_until(self.last_ticket(), deadline)
     }
 
-    pub(super) fn last_ticket(&self) -> Ticket {
-        Ticket { sender: self.number, end: self.source.ring().tail() }
+    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        self.wait_for(deadline, |sender| sender.is_acked(ticket))
     }
 
-    pub(super) fn wait_until(
-        &mut self,
-        ticket: Ticket,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        self.wait_for(deadline, |sender| sender.is_sent(ticket))
-    }
-
-    #[cold]
-    pub(super) fn send_when_free(
-        &mut self,
-        message: &[u8],
-        deadline: Deadline,
-    ) -> Result<Ticket, SendError> {
-        self.room_until(message.len(), deadline)?;
-        self.try_send(message)
-    }
-
-    /// Waits for room for a message of so many bytes.
-    pub(super) fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
+    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
         match self.grant(bytes) {
             Ok(_) => return Ok(()),
             Err(SendError::Full(_)) => self.stats.stalls += 1,
@@ -47,8 +32,41 @@ impl Sender {
         })
     }
 
-    /// Waits until `is_done`, which looks at what the receiver tells. The receiver is asked
-    /// after when nothing was heard of it for a keepalive interval.
+    /// A message lies where the receiver reads it: there is nothing to gather.
+    fn gather(&mut self, _on: bool) -> bool {
+        false
+    }
+
+    fn abandon(&mut self) {
+        self.ended.get_or_insert(CloseReason::Closed);
+    }
+
+    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.check_alive()?;
+        self.source.finish();
+        self.block.publish_tail(self.source.tail_word());
+        self.wake_receiver_for_certain();
+        self.wait_for(deadline, |sender| {
+            sender.look()?;
+            Ok(sender.source.is_seen())
+        })?;
+        self.abandon();
+        Ok(())
+    }
+}
+
+/// Waiting.
+impl Sender {
+    pub(super) fn is_known(&self, ticket: Ticket) -> bool {
+        ticket.sender == self.number && ticket.number <= self.source.ring().tail()
+    }
+
+    pub(super) fn last_ticket(&self) -> Ticket {
+        Ticket { sender: self.number, number: self.source.ring().tail() }
+    }
+
+    /// Waits until `is_done`, which looks at the receiver's words. Probes the receiver when
+    /// nothing has come from it for a keepalive interval.
     fn wait_for(
         &mut self,
         deadline: Deadline,
@@ -57,24 +75,30 @@ impl Sender {
         if is_done(self)? {
             return Ok(());
         }
-        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
-        let (mut idle, mut nap) = (idle.resume(&mut self.silence), Nap::new());
+        self.wake_receiver_for_certain();
+        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
+        let (mut idle, mut backoff) = (idle.resume(&mut self.silence), SleepBackoff::new());
         let mut heard = self.heard();
         while !is_done(self)? {
-            if heard != self.heard() {
-                (heard, nap) = (self.heard(), Nap::new());
-                idle.reset();
+            // A wake-up that could not be sent has ended it.
+            self.check_alive()?;
+            let has_news = heard != self.heard();
+            if has_news {
+                (heard, backoff) = (self.heard(), SleepBackoff::new());
             }
-            match idle.step() {
+            match idle.after(has_news.into()) {
                 Step::Again => {}
-                Step::Sleep(time) => nap.take(time),
+                Step::Sleep(time) => {
+                    self.wake_receiver_for_certain();
+                    backoff.sleep(time);
+                }
                 Step::Probe => {
                     tracing::debug!(qp = self.qp_num(), "{SILENT}");
                     self.probe()?;
                 }
                 Step::TimedOut => {
                     self.silence = idle.silence();
-                    return Err(SendError::TimedOut);
+                    return Err(SendError::TimedOut { unflushed: 0 });
                 }
             }
             self.hear_answers()?;
@@ -82,30 +106,34 @@ impl Sender {
         Ok(())
     }
 
-    /// What is known of the receiver; it changes when there is news.
+    /// What is known of the receiver; it changes when the receiver has made progress.
     fn heard(&self) -> (u64, u64, bool) {
         (self.source.ring().head(), self.source.landed(), self.source.is_seen())
     }
 
-    /// Asks the peer's device whether it is there: a write of no bytes fails when nobody
-    /// answers. It is the only request of a sender.
+    /// Asks the peer's device whether it is there: a write of no bytes fails when the device
+    /// does not answer.
     pub(super) fn probe(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
         if self.queue.posted_total() > self.queue.retired_total() {
             return Ok(()); // one is on its way
         }
-        let staged = self.queue.stage(PROBE, true).map_err(|e| e.to_string());
-        let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
-        posted.map(drop).map_err(|why| self.fail(Ended::Device(why)))
+        self.post_signalled(PROBE)
     }
 
-    /// Whether an answer is there; only looks if a question is on its way.
+    pub(super) fn post_signalled(&mut self, request: SendOp) -> Result<(), SendError> {
+        let staged = self.queue.stage(request, true).map_err(|e| e.to_string());
+        let posted = staged.and_then(|()| self.queue.post().map_err(|e| e.to_string()));
+        posted.map(drop).map_err(|why| self.fail(CloseReason::Device(why)))
+    }
+
+    /// Takes in the completions of probes and wake-ups; only polls if one is on its way.
     pub(super) fn hear_answers(&mut self) -> Result<(), SendError> {
         if self.queue.posted_total() == self.queue.retired_total() {
             return Ok(());
         }
         let polled = self.cq.poll(&mut self.batch);
-        polled.map_err(|e| self.fail(Ended::Device(e.to_string())))?;
+        polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())))?;
         let mut lost = None;
         for completion in self.batch.drain() {
             // Nothing else completes here.
@@ -113,30 +141,13 @@ impl Sender {
             lost = lost.or(completion.error());
         }
         let Some(error) = lost else { return Ok(()) };
-        // It may have said why before it went.
-        let words = sealed::last_look(|| self.words());
+        // The receiver may have written its reason before it went.
+        let words = checked::last_look(|| self.words());
         self.take_in(words)?;
-        Err(self.fail(Ended::PeerLost(error)))
-    }
-}
-
-/// Ending.
-impl Sender {
-    pub(super) fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.check_alive()?;
-        self.source.finish();
-        self.block.publish_tail(self.source.tail_word());
-        self.wait_for(deadline, |sender| {
-            sender.look()?;
-            Ok(sender.source.is_seen())
-        })?;
-        self.abandon();
-        Ok(())
-    }
-
-    /// Ends it without a word: there is nobody to say goodbye to.
-    pub(in crate::buffered_read) fn abandon(&mut self) {
-        self.ended.get_or_insert(Ended::Closed);
+        if self.source.is_seen() {
+            return Ok(()); // it has all, and may have gone
+        }
+        Err(self.fail(CloseReason::PeerLost(error)))
     }
 }
 
@@ -145,8 +156,43 @@ impl Drop for Sender {
         if self.ended.is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.linger)) {
+        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
             tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was read");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use conn_core::buffered_read::wake::Waker;
+
+    use crate::buffered_read::Config;
+    use crate::common::Common;
+    use crate::error::{CloseReason, RecvError, SendError};
+    use crate::half::{RecvHalf, SendHalf};
+    use crate::wait::WaitStrategy;
+    use crate::{BufferedRead, pair};
+
+    #[test]
+    fn a_goodbye_whose_wake_up_fails_ends() {
+        const NEVER: Duration = Duration::from_secs(86_400);
+        let device = crate::device::soft().unwrap();
+        let config = Config {
+            common: Common { wait: WaitStrategy::Block, keepalive: NEVER, ..Common::default() },
+            ..Config::default()
+        };
+        let (a, mut b) = pair::<BufferedRead>(&device, &device, &config).unwrap();
+        let mut sender = a.sender;
+        // It sleeps, and so asks for a wake-up.
+        let slept = b.receiver.recv_timeout(Duration::from_millis(1));
+        assert_eq!(slept.err(), Some(RecvError::TimedOut));
+        sender.control.to_error().unwrap();
+        sender.try_send(b"the wake-up for this fails").unwrap();
+        // The next one finds that out.
+        sender.waker = Waker::default();
+        let ended = sender.close_timeout(Duration::from_secs(10));
+        assert!(matches!(ended, Err(SendError::Ended(CloseReason::PeerLost(_)))), "{ended:?}");
     }
 }

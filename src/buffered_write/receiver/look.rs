@@ -1,11 +1,11 @@
 //! Looking for what has come: completions, tails, peers that have gone.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use super::Receiver;
 use crate::buffered_write::link::Link;
-use crate::buffered_write::{Ended, RecvError};
+use crate::clock;
+use crate::error::{CloseReason, RecvError};
 
 /// Looking for more.
 impl Receiver {
@@ -37,7 +37,7 @@ impl Receiver {
     pub(super) fn poll_completions(&mut self) -> Result<usize, RecvError> {
         let polled = self.cq.poll(&mut self.batch);
         let polled = polled.map_err(|e| {
-            RecvError::from(self.ended.get_or_insert(Ended::Device(e.to_string())).clone())
+            RecvError::from(self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())
         })?;
         while let Some(completion) = self.batch.pop() {
             let place = self.index.find(completion.qp_num());
@@ -53,7 +53,7 @@ impl Receiver {
         Ok(polled)
     }
 
-    /// Looks at the tails of all who were not silent for long, and of some others.
+    /// Looks at the tails of all links that were not silent for long, and of some others.
     #[inline]
     fn poll_tails(&mut self) {
         let (links, ready, mut has_cooled) = (&mut self.links, &mut self.ready, false);
@@ -99,14 +99,14 @@ impl Receiver {
         });
     }
 
-    /// Tells what found no room in a send queue, and now and then asks after those who have
-    /// sent nothing for a keepalive interval.
+    /// Posts the updates that found no room in a send queue, and once per keepalive interval
+    /// probes the peers that have sent nothing since.
     #[cold]
     pub(super) fn look_after(&mut self) {
         for link in self.links.iter_mut().flatten() {
             link.settle();
         }
-        let now = Instant::now();
+        let now = clock::now();
         let asked = *self.asked.get_or_insert(now);
         if now.duration_since(asked) >= self.policy.keepalive {
             self.asked = Some(now);
@@ -114,14 +114,14 @@ impl Receiver {
         }
     }
 
-    /// Asks after peers; those that are found to have failed are reported.
+    /// Probes peers; the ones that turn out to have failed are reported.
     pub(super) fn ask(&mut self, ask: impl Fn(&mut Link)) {
         for place in 0..self.links.len() as u32 {
             let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
                 continue;
             };
             ask(link);
-            if link.untold_end().is_some() {
+            if link.unreported_end().is_some() {
                 self.make_ready(place);
             }
         }

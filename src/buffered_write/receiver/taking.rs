@@ -1,10 +1,25 @@
 //! Taking messages of a link: out of a copy, into one, or where they lie.
 
-use conn_core::ring::{Record, RecordError};
+use conn_core::ring::{Record, RecordError, Span};
 
-use super::{InPlace, Open};
-use crate::buffered_write::chunk::{Chunks, worth_copying};
 use crate::buffered_write::link::Link;
+use crate::copies::{Copies, worth_copying};
+
+/// The copied messages of one link that are being handed out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Open {
+    pub(super) place: u32,
+    /// The positions that the copy begins at and ends at.
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+/// A message that was taken where it lies in the ring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InPlace {
+    pub(super) open: Open,
+    pub(super) payload: Span,
+}
 
 /// Takes the next message of a link's copy; `None` where the copy ends, or what follows is
 /// none, which is then looked at in the ring.
@@ -16,8 +31,8 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
     let word = u64::from_le_bytes(*word.filter(|_| position < open.until)?);
     let record = link.core.message_bytes(word);
     if record.is_some_and(|record| position + record <= open.until) {
-        // Messages that fit the copy lie before the tail. One beside it may cross the end of
-        // memory, where nobody writes any.
+        // Messages that fit the copy lie before the tail. An inline record may cross the end of
+        // memory, where no correct sender writes one: then `take` fails.
         return link.core.take(word).unwrap_or_else(|e| {
             link.fail_record(e);
             None
@@ -32,12 +47,12 @@ pub(super) fn take_from(link: &mut Link, bytes: &[u8], open: Open) -> Option<Rec
 
 /// Copies what a link has, as far as it is worth it. Records that are no messages are
 /// skipped.
-pub(super) fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<Open> {
+pub(super) fn copy(link: &mut Link, chunks: &mut Copies, place: u32) -> Option<Open> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
         let from = link.core.read_pointer();
-        if let Some(record) = link.beside() {
+        if let Some(record) = link.inline_record() {
             let bytes = record.bytes();
             let to = chunks.open().get_mut(..bytes as usize)?.as_chunks_mut::<8>().0;
             to.iter_mut().zip(record.words()).for_each(|(to, word)| *to = word.to_le_bytes());
@@ -56,14 +71,14 @@ pub(super) fn copy(link: &mut Link, chunks: &mut Chunks, place: u32) -> Option<O
         }
         match link.core.take(word) {
             Ok(None) => {}
-            // It fits nowhere, but is taken for one: no machine of ours says so.
+            // The machine takes a record that does not fit: ours never does.
             Ok(Some(record)) => {
                 link.fail_record(RecordError::BeyondTail { by: record.end - from - available });
             }
             Err(e) => link.fail_record(e),
         }
     }
-    // What was skipped is the sender's again.
+    // Skipped bytes are the sender's again.
     link.core.on_freed(link.core.read_pointer());
     None
 }
@@ -73,12 +88,13 @@ pub(super) fn take_in_place(link: &mut Link, place: u32) -> Option<InPlace> {
     while link.has_more()
         && let Some(offset) = link.core.next_header()
     {
-        link.settle_beside();
+        link.settle_inline();
         // As in `copy`.
         let word = u64::from_le(link.ring.load_u64(offset as usize).unwrap_or_default());
         let from = link.core.read_pointer();
         match link.core.take(word) {
             Ok(Some(Record { payload, end, .. })) => {
+                link.messages += 1;
                 return Some(InPlace { open: Open { place, from, until: end }, payload });
             }
             Ok(None) => {}

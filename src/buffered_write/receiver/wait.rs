@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::Receiver;
+use crate::buffered_write::Message;
 use crate::buffered_write::link::Link;
-use crate::buffered_write::{Ended, RecvError};
-use crate::wait::{Deadline, Idle, NAP, SILENT, Step, WaitStrategy};
+use crate::error::{CloseReason, RecvError};
+use crate::half::{RecvHalf, driven};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Step, WaitStrategy, shares_processor};
 
 impl Receiver {
     /// Looks between two pauses of a wait: a pause takes as long as a few looks.
@@ -18,13 +20,15 @@ impl Receiver {
         mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
     ) -> Result<T, RecvError> {
         if self.joined == 0 {
-            // Nobody can join while we wait: a wait would never end.
+            // No peer can join while we wait: a wait would never end.
             return Err(RecvError::Closed);
         }
         let idle = Idle::new(self.policy.wait, deadline, self.policy.keepalive);
         let mut idle = idle.resume(&mut self.silence);
         loop {
-            for _ in 0..Self::TRIES_PER_STEP {
+            // On a shared processor, each look more is one that cannot find anything.
+            let tries = if shares_processor() { 1 } else { Self::TRIES_PER_STEP };
+            for _ in 0..tries {
                 match try_recv(self) {
                     Err(RecvError::Empty) => self.await_tail(),
                     done => return done,
@@ -51,30 +55,42 @@ impl Receiver {
     }
 
     /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us.
-    /// Tails that are written ring nothing: for them it naps.
+    /// A tail that is written makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
     fn sleep<T>(
         &mut self,
         time: Duration,
         mut try_recv: impl FnMut(&mut Receiver) -> Result<T, RecvError>,
     ) -> Result<Option<T>, RecvError> {
         let Some(channel) = self.channel.clone() else { return Ok(None) };
-        let device = |e: &dyn std::fmt::Display| RecvError::Ended(Ended::Device(e.to_string()));
-        self.cq.arm(false).map_err(|e| device(&e))?;
+        let device =
+            |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
+        let armed = self.cq.arm(false).map_err(|e| device(&e))?;
         self.polls |= Self::LOOK_NOW;
         match try_recv(self) {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
         }
-        let time = if self.polled.is_empty() { time } else { time.min(NAP) };
-        channel.wait(Some(time)).map_err(|e| device(&e))?;
+        let time = if self.polled.is_empty() { time } else { time.min(POLL_SLEEP) };
+        channel.wait(&armed, Some(time)).map_err(|e| device(&e))?;
         self.polls |= Self::LOOK_NOW;
         Ok(None)
     }
+}
 
-    pub(super) fn stop(&mut self) {
+impl driven::Receiver for Receiver {
+    type Taken = Message;
+
+    fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        self.recv_with(deadline, Receiver::try_recv)
+    }
+}
+
+impl Receiver {
+    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
+    fn stop(&mut self) {
         self.open = None;
-        // Whoever has said goodbye needs none from us. What the queue holds is looked at and
-        // no more: a sender may go on for ever.
+        // A peer that has said goodbye needs none from us. The loop takes no more completions
+        // than the queue holds: a sender may keep sending for ever.
         let mut left = self.cq.capacity() as usize;
         while left > 0 {
             match self.poll_completions() {
@@ -87,7 +103,7 @@ impl Receiver {
         // The goodbyes are on their way; their completions say when they are there.
         let deadline = Deadline::after(self.policy.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.policy.linger);
-        while !self.links.iter().flatten().all(Link::is_heard) {
+        while !self.links.iter_mut().flatten().all(Link::is_heard) {
             if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
                 return;
             }

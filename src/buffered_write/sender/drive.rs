@@ -1,24 +1,46 @@
-//! Driving the device: pushes, completions, and what the receiver has told.
+//! Driving the device: pushes, completions, and the heads that the receiver writes.
 
-use conn_core::buffered_write::beside::{self, MAX_RECORD};
-use conn_core::buffered_write::{Piece, Push, ToldError};
+use conn_core::buffered_write::inline_record::{self, MAX_RECORD};
+use conn_core::buffered_write::{Piece, Push, UpdateError};
+use conn_core::checksum::CHECKED_BYTES;
 use conn_core::ring::offer::HEAD_AT;
-use conn_core::seal::SEALED_BYTES;
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{SendFlags, SendOp, StageError};
 
-use super::Sender;
-use crate::buffered_write::{Ended, SendError, Violation};
+use super::{Reach, Sender};
+use crate::checked;
+use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::ring::memory::remote;
-use crate::sealed;
-use crate::send_recv::PROBE;
+use crate::wire::PROBE;
 
 /// Requests of a push at most: two pieces, and the tail.
 pub(super) const PUSH_REQUESTS: u32 = 3;
 
 /// Pushing.
 impl Sender {
-    /// Pushes what has gathered, if that can be done now; `awaited` if somebody is going to
+    /// Whether all that a push takes is there: then a message that is accepted is pushed, too.
+    #[inline]
+    pub(super) fn has_push_room(&self) -> bool {
+        self.tracker.available(WrClass::Data) >= PUSH_REQUESTS && self.core.may_push()
+    }
+
+    /// Says what a push lacks. Completions make room in the send queue: where none is on its
+    /// way, one is asked for.
+    #[cold]
+    pub(super) fn check_push_room(&mut self) -> Result<(), SendError> {
+        if !self.core.may_push() {
+            return Err(SendError::Full(Full::Credits));
+        }
+        if self.tracker.available(WrClass::Data) >= PUSH_REQUESTS {
+            return Ok(());
+        }
+        if !self.tracker.signalled_outstanding() {
+            self.probe()?;
+        }
+        Err(SendError::Full(Full::Requests))
+    }
+
+    /// Pushes what has gathered, if that can be done now; `awaited` if the caller is going to
     /// wait for its acknowledgement.
     #[inline]
     pub(super) fn push(&mut self, awaited: bool) -> Result<(), SendError> {
@@ -39,6 +61,7 @@ impl Sender {
         let rest = self.unwritten(push);
         self.stage_push(&rest, awaited).map_err(|e| self.fail_device(&e))?;
         self.core.mark_pushed(&push);
+        self.pushed_messages = self.stats.messages;
         (self.records, self.written) = (0, self.core.pushed());
         self.stats.pushes += 1;
         self.stats.pushed_bytes += push.tail.position - before;
@@ -64,8 +87,8 @@ impl Sender {
                 self.stage_last(second, push, awaited)
             }
             _ if self.by_immediate => self.stage_last(Piece { offset: 0, len: 0 }, push, awaited),
-            [Some(piece), None] if self.goes_beside(piece, push) => {
-                self.stage_beside(piece, push, awaited)?;
+            [Some(piece), None] if self.goes_inline(piece, push) => {
+                self.stage_inline(piece, push, awaited)?;
                 self.stage_piece(piece, push.tail.position)
             }
             pieces => {
@@ -100,23 +123,23 @@ impl Sender {
     fn stage_tail(&mut self, push: &Push, awaited: bool) -> Result<(), StageError> {
         let signalled = self.plan(push.tail.position, awaited)?;
         let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
-        sealed::put(&[push.tail.to_word()], slot).ok_or(StageError::NoSlot)?;
-        let write = SendOp::Write { len: SEALED_BYTES as u32, remote: self.peer_tail };
+        checked::put(&[push.tail.to_word()], slot).ok_or(StageError::NoSlot)?;
+        let write = SendOp::Write { len: CHECKED_BYTES as u32, remote: self.peer_tail };
         self.queue.stage(write, signalled)
     }
 
     /// Whether what is pushed is one short record, which goes with its tail. A goodbye comes
     /// last: nothing may land when the peer has heard it.
     #[inline]
-    fn goes_beside(&self, piece: Piece, push: &Push) -> bool {
+    fn goes_inline(&self, piece: Piece, push: &Push) -> bool {
         let is_one = self.records == 1 && self.written == self.core.pushed();
         is_one && u64::from(piece.len) <= MAX_RECORD && !push.tail.is_last
     }
 
-    /// The tail, and the record beside it: it is in the peer's memory with that, before it
+    /// The tail with its inline record: the record is in the peer's memory with it, before it
     /// lands in the ring.
     #[inline]
-    fn stage_beside(&mut self, piece: Piece, push: &Push, awaited: bool) -> Result<(), StageError> {
+    fn stage_inline(&mut self, piece: Piece, push: &Push, awaited: bool) -> Result<(), StageError> {
         let signalled = self.plan(push.tail.position, awaited)?;
         let mut record = [0; MAX_RECORD as usize / 8];
         let record = &mut record[..piece.len as usize / 8];
@@ -126,7 +149,7 @@ impl Sender {
             *word = u64::from_le(loaded.unwrap_or_default());
         }
         let slot = self.queue.next_slot().ok_or(StageError::NoSlot)?;
-        let len = beside::put(push.tail, record, slot).ok_or(StageError::NoSlot)?;
+        let len = inline_record::put(push.tail, record, slot).ok_or(StageError::NoSlot)?;
         let write = SendOp::Write { len: len as u32, remote: self.peer_tail };
         self.queue.stage(write, signalled)
     }
@@ -160,9 +183,17 @@ impl Sender {
         };
         let planned = planned.map_err(|_| StageError::QueueFull)?;
         if planned.signalled {
-            self.marks.push_back((planned.id, end));
+            self.marks.push_back((planned.id, self.reach(end)));
         }
         Ok(planned.signalled)
+    }
+
+    /// Up to `end`, which is the tail, or as far as was pushed.
+    #[inline]
+    fn reach(&self, end: u64) -> Reach {
+        let is_all = end == self.core.tail();
+        let messages = if is_all { self.stats.messages } else { self.pushed_messages };
+        Reach { end, messages }
     }
 
     /// Rings the doorbell for everything staged.
@@ -179,11 +210,11 @@ impl Sender {
     /// below the depth, so this is rare.
     #[cold]
     fn post_again(&mut self) -> Result<(), SendError> {
-        let mut limit = crate::wire::Patience::default();
+        let mut timeout = crate::wire::BackpressureTimeout::default();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
-                Err(e) if e.retry && !limit.is_over() => {
+                Err(e) if e.retry && !timeout.is_over() => {
                     if self.progress()? == 0 {
                         std::thread::yield_now();
                     }
@@ -196,12 +227,12 @@ impl Sender {
     }
 
     /// Asks the peer's device whether it is there: a write of no bytes needs no credit, and
-    /// fails when nobody answers. It acknowledges all that was pushed.
+    /// fails when the device does not answer. Its completion acknowledges all that was pushed.
     pub(super) fn probe(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
         // A full control share has a signalled request on its way already.
         let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
-        self.marks.push_back((planned.id, self.core.pushed()));
+        self.marks.push_back((planned.id, self.reach(self.core.pushed())));
         self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
         self.post()
     }
@@ -209,7 +240,7 @@ impl Sender {
 
 /// What arrives.
 impl Sender {
-    /// Takes completions, and what the receiver has told; returns how much was new.
+    /// Takes completions, and the receiver's head; returns how much was new.
     pub(super) fn progress(&mut self) -> Result<usize, SendError> {
         let polled = self.poll()?;
         let heard = self.listen()?;
@@ -224,63 +255,89 @@ impl Sender {
         let mut failure = None;
         for completion in self.batch.drain() {
             let taken = match completion.error() {
-                Some(error) => Err(Ended::PeerLost(error)),
+                Some(error) => Err(CloseReason::PeerLost(error)),
                 None => match self.queue.retire(&completion) {
                     Ok(retired) => {
                         let known = self.tracker.complete(WrId(retired));
-                        known.map_err(|_| Ended::Protocol(Violation::Completion))
+                        known.map_err(|_| CloseReason::Protocol(ProtocolError::Completion))
                     }
-                    Err(_) => Err(Ended::Protocol(Violation::Completion)),
+                    Err(_) => Err(CloseReason::Protocol(ProtocolError::Completion)),
                 },
             };
             // The first error is the reason, the flushed rest follows from it.
             failure = failure.or(taken.err());
         }
         self.acknowledge();
-        failure.map_or(Ok(polled), |ended| Err(self.fail(ended)))
+        let Some(ended) = failure else { return Ok(polled) };
+        if matches!(ended, CloseReason::PeerLost(_)) && self.ended.is_none() {
+            // The receiver may have written its reason before it went.
+            checked::last_look(|| self.block.observe(HEAD_AT)).map(|words| self.hear(words));
+        }
+        Err(self.fail(ended))
     }
 
     fn acknowledge(&mut self) {
-        while let Some((id, end)) = self.marks.front()
+        while let Some((id, reach)) = self.marks.front()
             && self.tracker.is_complete(*id)
         {
-            self.acknowledged = *end;
+            self.acknowledged = *reach;
             self.marks.pop_front();
         }
     }
 
     /// Looks into the control block.
     fn listen(&mut self) -> Result<bool, SendError> {
-        let Some([head, taken]) = self.block.observe(HEAD_AT) else { return Ok(false) };
-        let heard = self.core.on_told(head, taken);
-        let heard = heard.map_err(|e| self.fail(Ended::Protocol(violation(e))))?;
-        if self.core.is_stopped() && self.ended.is_none() && !self.core.has_said_goodbye() {
-            return Err(self.fail(Ended::PeerStopped));
+        let words = self.block.observe(HEAD_AT);
+        words.map_or(Ok(false), |words| self.hear(words))
+    }
+
+    /// Takes in the words that the receiver has written.
+    fn hear(&mut self, [head, taken]: [u64; 2]) -> Result<bool, SendError> {
+        let heard = self.core.on_update(head, taken);
+        let heard = heard.map_err(|e| self.fail(CloseReason::Protocol(violation(e))))?;
+        match self.core.taken_messages() {
+            Some(taken) if self.ended.is_none() => {
+                let ended = self.peer_stopped(taken);
+                Err(self.fail(ended))
+            }
+            _ => Ok(heard),
         }
-        Ok(heard)
+    }
+
+    /// The receiver has taken so many messages, and takes no more: how this half has ended.
+    /// The messages that it has taken are acknowledged by that.
+    #[cold]
+    fn peer_stopped(&mut self, taken: u64) -> CloseReason {
+        if taken > self.stats.messages {
+            return CloseReason::Protocol(ProtocolError::Update(UpdateError::Taken { taken }));
+        }
+        let known = self.acknowledged;
+        let (end, messages) = (known.end.max(self.core.head()), known.messages.max(taken));
+        self.acknowledged = Reach { end, messages };
+        CloseReason::by_peer(self.stats.messages - messages)
     }
 
     #[cold]
     pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.fail(Ended::Device(error.to_string()))
+        self.fail(CloseReason::Device(error.to_string()))
     }
 
     /// Ends this half with a reason, unless it has ended already; the reason that holds.
     #[cold]
-    fn fail(&mut self, ended: Ended) -> SendError {
-        if self.ended.is_none() && !matches!(ended, Ended::PeerStopped) {
-            // Or its device would go on answering for it when the peer asks after it.
+    fn fail(&mut self, reason: CloseReason) -> SendError {
+        if self.ended.is_none() && !reason.is_close() {
+            // Otherwise our device would still answer the peer's probes.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
-        self.ended.get_or_insert(ended).clone().into()
+        self.ended.get_or_insert(reason).clone().into()
     }
 }
 
-fn violation(error: ToldError) -> Violation {
+fn violation(error: UpdateError) -> ProtocolError {
     match error {
-        ToldError::Head(e) => Violation::Head(e),
-        other => Violation::Told(other),
+        UpdateError::Head(e) => ProtocolError::Head(e),
+        other => ProtocolError::Update(other),
     }
 }

@@ -1,19 +1,22 @@
 //! Posting, polling, and what comes of it.
 
-use conn_core::direct_read::{AckMode, Acknowledged, CountWord, Notice, Outcome, SignalAt, Told};
-use conn_core::seal::SEALED_BYTES;
+use conn_core::checksum::CHECKED_BYTES;
+use conn_core::direct_read::{
+    AckMode, Acknowledged, CountWord, Notice, NoticeEffect, Outcome, SignalAt,
+};
 use conn_core::wr::{WrClass, WrId};
 use verbs_safe::{Completion, CompletionBatch, RemoteSpan, SendFlags, SendOp};
 
-use super::{OnOffer, Sender, Sent};
-use crate::direct_read::error::misjudged;
-use crate::direct_read::{Offer, SendError};
-use crate::sealed;
-use crate::send_recv::{Ended, Violation};
+use super::{OnOffer, Sender};
+use crate::checked;
+
+use crate::error::{CloseReason, ProtocolError, SendError, close_reason, internal_error};
+use crate::wire::BackpressureTimeout;
+use crate::zero_copy::{Offer, Sent};
 
 /// Posting.
 impl<B: Offer> Sender<B> {
-    pub(super) fn check_alive(&self) -> Result<(), SendError> {
+    pub(in crate::direct_read) fn check_alive(&self) -> Result<(), SendError> {
         self.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
     }
 
@@ -29,12 +32,12 @@ impl<B: Offer> Sender<B> {
             false => self.tracker.plan(class),
         };
         let Ok(planned) = planned else {
-            return Err(self.fail(misjudged(verbs_safe::StageError::QueueFull)).into());
+            return Err(self.fail(internal_error(verbs_safe::StageError::QueueFull)).into());
         };
         let flags = SendFlags { signalled: planned.signalled, ..SendFlags::default() };
         match self.queue.stage_with(op, flags) {
             Ok(()) => Ok(planned.id),
-            Err(e) => Err(self.fail(misjudged(e)).into()),
+            Err(e) => Err(self.fail(internal_error(e)).into()),
         }
     }
 
@@ -43,42 +46,60 @@ impl<B: Offer> Sender<B> {
             Ok(_) => Ok(()),
             // What stays staged goes with the next one.
             Err(e) if e.retry => Ok(()),
-            Err(e) => Err(self.fail(Ended::Device(e.to_string())).into()),
+            Err(e) => Err(self.fail(CloseReason::Device(e.to_string())).into()),
         }
     }
 
-    /// Ends the half: the first reason is that of every waiter. The peer's device is shut
-    /// out, so that buffers can be given back.
-    pub(super) fn fail(&mut self, ended: Ended) -> Ended {
+    /// Posts all that is staged: what was accepted goes without another call. A device that
+    /// has less room than it said is backpressure, which completions end.
+    pub(in crate::direct_read) fn post_all(&mut self) -> Result<(), SendError> {
+        self.post()?;
+        let mut timeout = BackpressureTimeout::default();
+        while self.queue.staged() > 0 {
+            if timeout.is_over() {
+                let why = "the send queue has no room, and nothing completes";
+                return Err(self.fail(CloseReason::Device(why.into())).into());
+            }
+            if self.progress(false)? == 0 {
+                std::thread::yield_now();
+            }
+            self.check_alive()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the half; every waiter gets the first reason. The queue pair is moved to ERR, so
+    /// that the peer's device cannot read the buffers that are given back.
+    pub(in crate::direct_read) fn fail(&mut self, reason: CloseReason) -> CloseReason {
         if self.ended.is_none() {
-            tracing::debug!(qp = self.qp_num(), error = %ended, "a sender has ended");
+            tracing::debug!(qp = self.qp_num(), error = %reason, "a sender has ended");
             if let Err(e) = self.control.to_error() {
                 tracing::warn!(qp = self.qp_num(), error = %e, "a queue pair was not stopped");
             }
         }
-        self.ended.get_or_insert(ended).clone()
+        self.ended.get_or_insert(reason).clone()
     }
 }
 
 /// Polling.
 impl<B: Offer> Sender<B> {
-    /// After many pulls in vain, one comes in 2 to this power of looks.
+    /// After many pulls that found nothing, one comes in 2 to this power of looks.
     const RAREST_PULLS: u32 = 8;
 
     /// Takes what has come, and returns how much; with `wanted`, asks for what does not
     /// come by itself.
-    pub(super) fn progress(&mut self, wanted: bool) -> Result<usize, SendError> {
+    pub(in crate::direct_read) fn progress(&mut self, wanted: bool) -> Result<usize, SendError> {
         let before = self.offers.acked();
         let pulling = self.pull.is_some();
         let mut events = self.poll()?;
-        // A pull that tells nothing is nothing that has happened.
+        // A pull that found no new count is no event.
         events -= usize::from(pulling && self.pull.is_none()).min(events);
         if self.ended.is_none() {
-            self.look().map_err(|e| self.fail(Ended::Protocol(e)))?;
+            self.look().map_err(|e| self.fail(CloseReason::Protocol(e)))?;
             if wanted && self.config.ack == AckMode::Pull {
                 self.start_pull()?;
             }
-            if self.queue.staged() > 0 {
+            if self.queue.staged() > 0 && (wanted || !self.gathers) {
                 self.post()?;
             }
         }
@@ -93,7 +114,7 @@ impl<B: Offer> Sender<B> {
             self.completed(completion);
         }
         self.batch = Some(batch);
-        polled.map_err(|e| self.fail(Ended::Device(e.to_string())).into())
+        polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())).into())
     }
 
     fn completed(&mut self, completion: Completion<'_>) {
@@ -110,42 +131,50 @@ impl<B: Offer> Sender<B> {
                     tracing::debug!(error = %e, "a completion out of turn");
                 }
             }
-            Err(_) => drop(self.fail(Ended::Protocol(Violation::Completion))),
+            Err(_) => drop(self.fail(CloseReason::Protocol(ProtocolError::Completion))),
         }
         if let Some(error) = error {
-            self.fail(Ended::PeerLost(error));
+            self.fail(CloseReason::PeerLost(error));
             return;
         }
         if let Err(violation) = self.pulled() {
-            self.fail(Ended::Protocol(violation));
+            self.fail(CloseReason::Protocol(violation));
         }
     }
 
     /// A notice has come; its buffer is posted again.
-    fn notice(&mut self, completion: Completion<'_>) -> Result<(), Ended> {
+    fn notice(&mut self, completion: Completion<'_>) -> Result<(), CloseReason> {
         let imm = completion.imm();
-        let message = self.notices.take(completion).map_err(|e| crate::send_recv::ended_by(&e))?;
+        let message = self.notices.take(completion).map_err(|e| close_reason(&e))?;
         if let Some(slot) = self.notices.reclaim(message) {
-            self.notices.post(&[slot]).map_err(|e| Ended::Device(e.to_string()))?;
+            self.notices.post(&[slot]).map_err(|e| CloseReason::Device(e.to_string()))?;
         }
-        let imm = imm.ok_or(Ended::Protocol(Violation::Control(0)))?;
-        let notice = Notice::decode(imm).map_err(|e| Ended::Protocol(Violation::Control(e.0)))?;
+        let imm = imm.ok_or(CloseReason::Protocol(ProtocolError::Control(0)))?;
+        let notice =
+            Notice::decode(imm).map_err(|e| CloseReason::Protocol(ProtocolError::Control(e.0)))?;
+        if matches!(notice, Notice::Stop(_)) {
+            // Acknowledgements from before the stop have their outcome first.
+            self.look().map_err(CloseReason::Protocol)?;
+        }
         let told = self.offers.on_notice(notice);
-        match told.map_err(|e| Ended::Protocol(Violation::Acknowledgement(e)))? {
-            Told::Acknowledged(acknowledged) => self.acknowledged(acknowledged),
-            Told::Bell => (self.bell, self.vain_looks) = (false, 0),
-            Told::Stopped => return Err(Ended::PeerStopped),
+        match told.map_err(|e| CloseReason::Protocol(ProtocolError::Acknowledgement(e)))? {
+            NoticeEffect::Acknowledged(acknowledged) => self.acknowledged(acknowledged),
+            NoticeEffect::Wakeup => (self.wakeup, self.vain_looks) = (false, 0),
+            NoticeEffect::Stopped(acknowledged) => {
+                self.acknowledged(acknowledged);
+                return Err(CloseReason::by_peer(self.offers.sent() - self.offers.acked()));
+            }
         }
         Ok(())
     }
 
     /// Looks at what the receiver writes here.
-    fn look(&mut self) -> Result<(), Violation> {
+    fn look(&mut self) -> Result<(), ProtocolError> {
         if self.config.ack.signals() {
             return self.look_at_signals();
         }
         if self.config.ack == AckMode::Cumulative {
-            return match sealed::observe(&self.memory, 0) {
+            return match checked::observe(&self.memory, 0) {
                 Some([word]) => self.counted(word),
                 None => Ok(()),
             };
@@ -153,7 +182,7 @@ impl<B: Offer> Sender<B> {
         Ok(())
     }
 
-    fn look_at_signals(&mut self) -> Result<(), Violation> {
+    fn look_at_signals(&mut self) -> Result<(), ProtocolError> {
         while let Some(number) = self.offers.awaited() {
             let byte = match (self.config.signal_at, self.on_offer.front()) {
                 (SignalAt::Tail, Some(on)) => {
@@ -165,17 +194,17 @@ impl<B: Offer> Sender<B> {
                 break;
             }
             let acknowledged = self.offers.on_signal(byte);
-            self.acknowledged(acknowledged.map_err(Violation::Acknowledgement)?);
+            self.acknowledged(acknowledged.map_err(ProtocolError::Acknowledgement)?);
         }
         Ok(())
     }
 
-    fn counted(&mut self, word: u64) -> Result<(), Violation> {
+    fn counted(&mut self, word: u64) -> Result<(), ProtocolError> {
         if word == self.seen {
             return Ok(());
         }
         let acknowledged = self.offers.on_count(CountWord::decode(word));
-        let acknowledged = acknowledged.map_err(Violation::Acknowledgement)?;
+        let acknowledged = acknowledged.map_err(ProtocolError::Acknowledgement)?;
         // A word that a refusal has to come before is looked at again.
         if CountWord::decode(word).count <= self.offers.acked() {
             self.seen = word;
@@ -190,30 +219,30 @@ impl<B: Offer> Sender<B> {
         else {
             return Ok(());
         };
-        // After pulls in vain they become rare: the receiver has other things to do. When it
-        // has rung, the next one is not in vain.
+        // Pulls that find nothing make the next ones rarer: the receiver has other things to
+        // do. After the wakeup, the next pull finds the acknowledgement.
         self.looks += 1;
         let rare = 1 << self.vain_pulls.min(Self::RAREST_PULLS);
-        let is_early = self.looks < rare && !self.has_rung(number);
+        let is_early = self.looks < rare && !self.has_woken(number);
         if is_early || self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }
         self.looks = 0;
-        let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: SEALED_BYTES };
+        let remote = RemoteSpan { addr: counts.addr, rkey: counts.rkey, len: CHECKED_BYTES };
         let id =
-            self.stage(SendOp::Read { len: SEALED_BYTES as u32, remote }, WrClass::Control, true)?;
+            self.stage(SendOp::Read { len: CHECKED_BYTES as u32, remote }, WrClass::Control, true)?;
         self.pull = Some(id.0);
         self.post()
     }
 
     /// Takes the count that was read, if one was.
-    fn pulled(&mut self) -> Result<(), Violation> {
+    fn pulled(&mut self) -> Result<(), ProtocolError> {
         let Some(id) = self.pull.filter(|id| *id <= self.queue.retired_total()) else {
             return Ok(());
         };
         self.pull = None;
         let before = self.offers.acked();
-        let word = self.queue.landed(id).and_then(sealed::get);
+        let word = self.queue.landed(id).and_then(checked::get);
         word.map_or(Ok(()), |[word]| self.counted(word))?;
         if self.offers.acked() > before {
             self.vain_pulls = 0;
@@ -234,11 +263,18 @@ impl<B: Offer> Sender<B> {
     }
 
     fn end_of_oldest(&mut self, outcome: Outcome) {
-        let Some(OnOffer { number, buffer }) = self.on_offer.pop_front() else { return };
+        let Some(OnOffer { number, buffer, is_pooled }) = self.on_offer.pop_front() else { return };
         match outcome {
             Outcome::Read => self.stats.read += 1,
             Outcome::Refused(_) => self.stats.refused += 1,
         }
-        self.done.push_back((number, Sent { buffer, outcome }));
+        if !is_pooled {
+            return self.done.push_back((number, Sent { buffer, outcome }));
+        }
+        self.pool.push(buffer);
+        if let Outcome::Refused(why) = outcome {
+            self.refused.get_or_insert((number, why));
+            self.fail(CloseReason::Refused(why));
+        }
     }
 }

@@ -1,20 +1,68 @@
 //! Waiting, and ending.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use conn_core::direct_read::Notice;
 use conn_core::wr::WrClass;
 use verbs_safe::SendOp;
 
-use super::{Sender, Sent, Ticket};
-use crate::direct_read::{Offer, PROBE, SendError};
-use crate::send_recv::Ended;
-use crate::wait::{Deadline, Idle, SILENT, Step};
+use super::{Sender, Ticket};
+use crate::arm::Arm;
+use crate::error::{CloseReason, SendError};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Step};
+use crate::wire::PROBE;
+use crate::zero_copy::{NotSent, Offer, OfferError, Sent, driven};
+
+impl<B: Offer> driven::Sender for Sender<B> {
+    type Offered = B;
+
+    fn offer_until(
+        &mut self,
+        buffer: B,
+        range: Range<usize>,
+        app: &[u8],
+        deadline: Deadline,
+    ) -> Result<Ticket, NotSent<B>> {
+        let mut idle = self.idle(deadline);
+        loop {
+            let error = match self.post_offer(&buffer, range.clone(), app) {
+                Ok(number) => return Ok(self.offered(buffer, number, false)),
+                Err(OfferError::Send(SendError::Full(_))) => {
+                    self.wait_a_little(&mut idle).err().map(OfferError::Send)
+                }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                return Err(NotSent { buffer, error });
+            }
+        }
+    }
+
+    fn take_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<Sent<B>, SendError> {
+        self.wait_for(ticket, deadline)?;
+        let at = self.done.iter().position(|(number, _)| *number == ticket.number);
+        let sent = at.and_then(|at| self.done.remove(at));
+        sent.map(|(_, sent)| sent).ok_or(SendError::UnknownTicket)
+    }
+
+    fn next_ticket(&self) -> Result<Ticket, SendError> {
+        let first = self.done.front().map(|(number, _)| *number);
+        let offered = self.on_offer.iter().find(|on| !on.is_pooled).map(|on| on.number);
+        let number = first.or(offered).ok_or(SendError::UnknownTicket)?;
+        Ok(Ticket { sender: self.serial, number })
+    }
+
+    fn close_until(mut self, deadline: Deadline) -> Result<Vec<Sent<B>>, SendError> {
+        self.end_until(deadline)?;
+        Ok(self.done.drain(..).map(|(_, sent)| sent).collect())
+    }
+}
 
 /// Waiting.
 impl<B: Offer> Sender<B> {
-    pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
+    pub(in crate::direct_read) fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
         idle.resume(&mut self.silence)
     }
 
@@ -23,25 +71,25 @@ impl<B: Offer> Sender<B> {
         if known { Ok(()) } else { Err(SendError::UnknownTicket) }
     }
 
-    pub(super) fn wait_until(
+    /// Waits until the receiver is done with a message.
+    pub(in crate::direct_read) fn wait_for(
         &mut self,
         ticket: Ticket,
         deadline: Deadline,
-    ) -> Result<Sent<B>, SendError> {
+    ) -> Result<(), SendError> {
         self.check_known(ticket)?;
         let mut idle = self.idle(deadline);
-        loop {
-            if ticket.number <= self.offers.acked() {
-                let at = self.done.iter().position(|(number, _)| *number == ticket.number);
-                let sent = at.and_then(|at| self.done.remove(at));
-                return sent.map(|(_, sent)| sent).ok_or(SendError::UnknownTicket);
-            }
+        while ticket.number > self.offers.acked() {
             self.check_alive()?;
             self.wait_a_little(&mut idle)?;
         }
+        Ok(())
     }
 
-    pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+    pub(in crate::direct_read) fn drain_until(
+        &mut self,
+        deadline: Deadline,
+    ) -> Result<(), SendError> {
         let mut idle = self.idle(deadline);
         while self.offers.awaited().is_some() {
             self.check_alive()?;
@@ -51,13 +99,15 @@ impl<B: Offer> Sender<B> {
     }
 
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
-    pub(super) fn wait_a_little(&mut self, idle: &mut Idle) -> Result<(), SendError> {
-        if self.progress(true)? > 0 {
-            idle.reset();
-            return Ok(());
+    pub(in crate::direct_read) fn wait_a_little(
+        &mut self,
+        idle: &mut Idle,
+    ) -> Result<(), SendError> {
+        let events = self.progress(true)?;
+        if events == 0 {
+            self.check_alive()?;
         }
-        self.check_alive()?;
-        match idle.step() {
+        match idle.after(events) {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
@@ -66,7 +116,7 @@ impl<B: Offer> Sender<B> {
             }
             Step::TimedOut => {
                 self.silence = idle.silence();
-                Err(SendError::TimedOut)
+                Err(SendError::TimedOut { unflushed: 0 })
             }
         }
     }
@@ -74,58 +124,86 @@ impl<B: Offer> Sender<B> {
     /// Arms the queue, looks once more, and sleeps. Where acknowledgements make no
     /// completion here, the receiver is asked for a notice behind the next one.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        self.ask_for_bell()?;
-        if let Err(e) = self.cq.arm(false) {
-            return Err(self.fail(Ended::Device(e.to_string())).into());
-        }
+        self.request_wakeup()?;
+        let armed = match self.cq.arm(false) {
+            Ok(armed) => armed,
+            Err(e) => return Err(self.fail(CloseReason::Device(e.to_string())).into()),
+        };
         // A pull in flight completes; none is begun that would only say "not yet".
         if self.progress(false)? > 0 {
             return Ok(());
         }
-        // A pull may have come back in vain: then nothing would wake us but a bell, which
-        // the next round asks for.
+        // A pull may have come back with no new count: then nothing would wake this thread but
+        // a wakeup, which the next round asks for.
         if !self.will_be_woken() {
             return Ok(());
         }
         let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(Some(time)) {
+        match channel.wait(&armed, Some(time)) {
             Ok(_) => Ok(()),
-            Err(e) => Err(self.fail(Ended::Device(e.to_string())).into()),
+            Err(e) => Err(self.fail(CloseReason::Device(e.to_string())).into()),
         }
+    }
+
+    /// As [`sleep`](Self::sleep), for an event loop of the program's.
+    pub(in crate::direct_read) fn arm_channel(&mut self) -> Result<Arm<'_>, SendError> {
+        self.check_alive()?;
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        let device = |e: &dyn std::fmt::Display| CloseReason::Device(e.to_string());
+        self.arming.disarm(&channel).map_err(|e| self.fail(device(&e)))?;
+        self.post_all()?;
+        self.request_wakeup()?;
+        self.post_all()?;
+        let armed = self.cq.arm(false).map_err(|e| self.fail(device(&e)))?;
+        self.arming.note(armed);
+        let (events, keepalive) = (self.progress(false)?, self.config.common.keepalive);
+        if self.arming.is_silent(events, keepalive) {
+            self.probe()?;
+        }
+        if events > 0 {
+            return Ok(Arm::Ready);
+        }
+        self.check_alive()?;
+        if !self.will_be_woken() {
+            return Ok(Arm::Poll(POLL_SLEEP));
+        }
+        let descriptor = self.arming.descriptor(&channel, None, keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| device(&e))?))
     }
 
     /// Whether something completes here when the oldest message is acknowledged.
     fn will_be_woken(&self) -> bool {
-        let comes = self.bell || self.pull.is_some() || self.config.ack.notifies();
+        let comes = self.wakeup || self.pull.is_some() || self.config.ack.notifies();
         comes || self.offers.awaited().is_none()
     }
 
-    /// Looks for the acknowledgement that a bell has told of. It comes before the bell, and
+    /// Looks for the acknowledgement that a wakeup has announced. It comes before the wakeup, and
     /// may only be half-written yet.
-    const LOOKS_BEHIND_A_BELL: u32 = 64;
+    const LOOKS_AFTER_WAKEUP: u32 = 64;
 
-    /// Whether the receiver has told by a bell that this message is acknowledged, and is
-    /// still believed: whoever rings without an acknowledgement is asked again.
-    pub(super) fn has_rung(&self, number: u64) -> bool {
-        let is_believed = self.vain_looks < Self::LOOKS_BEHIND_A_BELL;
-        !self.bell && number <= self.bell_for && is_believed
+    /// Whether the receiver has announced by a wakeup that this message is acknowledged. After
+    /// [`LOOKS_AFTER_WAKEUP`](Self::LOOKS_AFTER_WAKEUP) looks without an acknowledgement
+    /// the wakeup no longer counts, and the receiver is asked again.
+    pub(super) fn has_woken(&self, number: u64) -> bool {
+        let is_believed = self.vain_looks < Self::LOOKS_AFTER_WAKEUP;
+        !self.wakeup && number <= self.wakeup_for && is_believed
     }
 
-    fn ask_for_bell(&mut self) -> Result<(), SendError> {
+    fn request_wakeup(&mut self) -> Result<(), SendError> {
         if self.will_be_woken() {
             return Ok(());
         }
         let Some(number) = self.offers.awaited() else { return Ok(()) };
-        if self.has_rung(number) {
+        if self.has_woken(number) {
             self.vain_looks += 1;
             return Ok(());
         }
         if self.tracker.available(WrClass::Control) == 0 {
             return Ok(());
         }
-        let imm = Notice::Bell(Notice::low(number)).encode();
+        let imm = Notice::Wakeup(Notice::low(number)).encode();
         self.stage(SendOp::SendImm { len: 0, imm }, WrClass::Control, false)?;
-        (self.bell, self.bell_for) = (true, number);
+        (self.wakeup, self.wakeup_for) = (true, number);
         self.post()
     }
 
@@ -142,8 +220,28 @@ impl<B: Offer> Sender<B> {
 
 /// Ending.
 impl<B: Offer> Sender<B> {
-    pub(super) fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain(deadline)?;
+    /// Waits for what was offered, and says goodbye. Whichever end closes first, and also if
+    /// both do at once, the result is a close unless a message was not acknowledged.
+    /// The half has ended then, also where time was up.
+    pub(in crate::direct_read) fn end_until(
+        &mut self,
+        deadline: Deadline,
+    ) -> Result<(), SendError> {
+        let done = self.say_goodbye(deadline);
+        self.abandon();
+        match done {
+            Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
+            done => done,
+        }
+    }
+
+    pub(in crate::direct_read) fn say_goodbye(
+        &mut self,
+        deadline: Deadline,
+    ) -> Result<(), SendError> {
+        self.drain_until(deadline)?;
+        // A peer that has stopped does not receive the goodbye.
+        self.progress(false)?;
         self.check_alive()?;
         let mut idle = self.idle(deadline);
         while self.tracker.available(WrClass::Control) == 0 {
@@ -160,8 +258,8 @@ impl<B: Offer> Sender<B> {
         Ok(())
     }
 
-    /// Ends it without a word: there is nobody to say goodbye to.
+    /// Marks the sender as closed: dropping it then sends no goodbye.
     pub(crate) fn abandon(&mut self) {
-        self.ended.get_or_insert(Ended::Closed);
+        self.ended.get_or_insert(CloseReason::Closed);
     }
 }

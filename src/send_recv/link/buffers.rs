@@ -3,9 +3,9 @@
 use conn_core::pool::PoolCounts;
 use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvQueue, RecvRun, TakeError};
 
-use crate::send_recv::returns::SlotReturn;
+use crate::error::{CloseReason, close_reason};
 use crate::send_recv::shared::Member;
-use crate::send_recv::{Ended, ended_by};
+use crate::send_recv::shared::SlotReturn;
 
 /// Where the link's receive buffers come from.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ impl Source {
 }
 
 /// A pool of the link's own, posted to its queue pair. The queue knows which buffer is
-/// where, and gathers those that wait to be posted again.
+/// where, and gathers the ones that wait to be posted again.
 #[derive(Debug)]
 pub(crate) struct OwnBuffers {
     queue: RecvQueue<SlotReturn>,
-    /// Of the buffers that were freed since this was booked last, it does not know.
+    /// Does not include the buffers that were freed since it was last booked.
     counts: PoolCounts,
     pub(super) posted: u64,
     pub(super) slot_bytes: usize,
@@ -50,14 +50,14 @@ impl OwnBuffers {
 
     /// Posts what waits, if enough has gathered or (`all`) in any case. Returns how many
     /// were posted.
-    pub(crate) fn repost(&mut self, all: bool) -> Result<u32, Ended> {
+    pub(crate) fn repost(&mut self, all: bool) -> Result<u32, CloseReason> {
         self.book();
         if !self.counts.due() && !all {
             return Ok(0);
         }
         let (reposted, refused) = match self.queue.post_gathered() {
             Ok(posted) => (posted, None),
-            Err(e) => (e.posted, Some(Ended::Device(e.to_string()))),
+            Err(e) => (e.posted, Some(CloseReason::Device(e.to_string()))),
         };
         let booked = self.counts.repost(reposted);
         debug_assert!(booked.is_ok(), "what was gathered was waiting");
@@ -121,7 +121,7 @@ impl OwnBuffers {
     pub(super) fn take_any(
         &mut self,
         completion: Completion<'_>,
-    ) -> Result<RecvBuf<SlotReturn>, Ended> {
+    ) -> Result<RecvBuf<SlotReturn>, CloseReason> {
         let buffer = self.queue.take(completion).map_err(|e| self.give_up(&e))?;
         self.lend(1);
         Ok(buffer)
@@ -133,16 +133,17 @@ impl OwnBuffers {
         debug_assert!(lent.is_ok(), "a completion of a buffer that was not posted");
     }
 
-    /// A receive has failed: its buffer is home. Says what that means.
+    /// A receive has failed: its buffer is free again. Returns what the failure means for the
+    /// connection.
     #[cold]
-    fn give_up(&mut self, error: &TakeError) -> Ended {
+    fn give_up(&mut self, error: &TakeError) -> CloseReason {
         if let TakeError::Failed { slot, .. } = error
             && self.queue.gather(*slot)
         {
             let returned = self.counts.return_unreceived(1);
             debug_assert!(returned.is_ok(), "a receive has failed that was not posted");
         }
-        ended_by(error)
+        close_reason(error)
     }
 
     /// A part of a packed message is not the last one to hold its buffer: the last one

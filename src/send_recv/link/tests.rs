@@ -1,13 +1,15 @@
 use super::*;
-use crate::send_recv::{
-    Config, RecvError, Reposting, SendError, SharedConfig, SharedPool, join, join_shared, pair,
-    receiver,
-};
+use crate::error::{ConnectError, RecvError, SendError};
+use crate::half::RecvHalf;
+use crate::half::SendHalf;
+use crate::send_recv::shared::Address;
+use crate::send_recv::{Config, Reposting, SharedConfig, SharedPool};
+use crate::{SendRecv, join, join_shared, pair, receiver, receiver_shared};
 
 const WINDOW: u32 = 4;
 
 fn small() -> Config {
-    Config { unacked: WINDOW, batch: 1, recv_window: WINDOW, ..Config::default() }
+    Config { unacked: WINDOW, batch: 1, recv_depth: WINDOW, ..Config::default() }
 }
 
 impl Link {
@@ -17,49 +19,49 @@ impl Link {
     }
 }
 
-/// Until a completion makes room, nothing can be posted: not even the goodbye.
+/// A goodbye that finds a full send queue is posted once a completion has made room.
 #[test]
 fn a_goodbye_that_finds_no_room_is_said_later() {
     let (device, config) = (crate::device::soft().unwrap(), Config::default());
-    let (left, mut right) = pair(&device, &device, &config).unwrap();
+    let (left, mut right) = pair::<SendRecv>(&device, &device, &config).unwrap();
     let link = right.receiver.links.get_mut(0).unwrap();
     while link.post_control(PROBE, false) == Posted::Yes {}
-    link.stop(Control::Stop);
+    link.stop();
     assert!(link.is_saying_goodbye());
     drop(right.receiver);
     let mut sender = left.sender;
     let stopped = loop {
-        if let Err(e) = sender.send(b"anybody there?") {
+        if let Err(e) = sender.send_acked(b"until the goodbye") {
             break e;
         }
     };
-    assert_eq!(stopped, SendError::Ended(Ended::PeerStopped));
+    assert_eq!(stopped, SendError::Ended(CloseReason::PeerClosed { unacked: 1 }));
 }
 
-/// The receiver is never idle until it has told.
+/// The receiver is never idle before it reports the error.
 #[test]
 fn a_credit_that_is_refused_is_reported_while_others_send() {
     let (device, few) = (crate::device::soft().unwrap(), small());
-    let many = Config { unacked: 64, recv_window: 64, ..few };
-    let mut inbox = receiver(&device, &many, 2, None).unwrap();
-    let mut busy = join(&mut inbox, &device, &device, &many).unwrap();
-    let mut other = join(&mut inbox, &device, &device, &few).unwrap();
-    (0..WINDOW).for_each(|_| other.send(b"a credit is due").unwrap());
-    (0..32).for_each(|_| busy.send(b"so there is always something").unwrap());
+    let many = Config { unacked: 64, recv_depth: 64, ..few };
+    let mut inbox = receiver::<SendRecv>(&device, &many, 2).unwrap();
+    let mut busy = join::<SendRecv>(&mut inbox, &device, &device, &many).unwrap();
+    let mut other = join::<SendRecv>(&mut inbox, &device, &device, &few).unwrap();
+    (0..WINDOW).for_each(|_| other.send_acked(b"a credit is due").unwrap());
+    (0..32).for_each(|_| busy.send_acked(b"so there is always something").unwrap());
     inbox.links.get_mut(1).unwrap().clog();
     let error = (0..1000).find_map(|_| {
         // Where there is no room, there is much to receive.
         let _ = busy.try_send(b"and more");
         inbox.try_recv().err()
     });
-    let Some(RecvError::Peer { peer: Peer(1), ended: Ended::Device(_) }) = error else {
+    let Some(RecvError::Peer { peer: Peer(1), reason: CloseReason::Device(_) }) = error else {
         panic!("{error:?}");
     };
 }
 
-/// What has come before a failure that no completion reports is handed out first.
+/// Messages that came before a failure which no completion reports are handed out first.
 #[test]
-fn a_share_is_kept_until_the_last_messages_are_booked() {
+fn what_has_come_before_a_failure_is_handed_out_first() {
     let (device, config) = (crate::device::soft().unwrap(), small());
     let sizes = SharedConfig {
         buffers: WINDOW + 1,
@@ -69,20 +71,41 @@ fn a_share_is_kept_until_the_last_messages_are_booked() {
         repost_batch: 1,
     };
     let pool = SharedPool::new(&device, sizes).unwrap();
-    let mut inbox = receiver(&device, &config, 1, Some(&pool)).unwrap();
-    let mut sender = join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
+    let mut inbox = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
+    let mut sender = join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap();
     for freed in [&b"first"[..], b"second"] {
-        sender.send(freed).unwrap();
+        sender.send_acked(freed).unwrap();
         assert_eq!(&*inbox.recv().unwrap(), freed);
+        // An idle receiver grants its share again.
+        (0..100).for_each(|_| assert_eq!(inbox.try_recv().unwrap_err(), RecvError::Empty));
     }
-    sender.send(b"third").unwrap();
+    sender.send_acked(b"third").unwrap();
     let link = inbox.links.get_mut(0).unwrap();
-    link.clog();
+    pool.break_down();
     link.settle(true);
-    assert!(!link.is_open(), "a credit was due, and could not be sent");
+    assert!(!link.is_open(), "it has no buffers any more");
     assert_eq!(*inbox.recv().unwrap(), *b"third");
     let error = inbox.recv().unwrap_err();
-    assert!(matches!(error, RecvError::Peer { ended: Ended::Device(_), .. }), "{error:?}");
+    assert!(matches!(error, RecvError::Peer { reason: CloseReason::Device(_), .. }), "{error:?}");
     assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed);
-    join_shared(&mut inbox, &pool, &device, &device, &config).unwrap();
+}
+
+/// Until its device says what an ended queue pair keeps, a buffer of its share may be missing.
+#[test]
+fn the_share_of_a_failed_link_is_lent_when_its_device_keeps_no_buffer() {
+    let (device, config) = (crate::device::soft().unwrap(), small());
+    let pool = SharedPool::new(&device, SharedConfig::new(&config, 1)).unwrap();
+    let mut inbox = receiver_shared::<SendRecv>(&device, &config, 1, &pool).unwrap();
+    let _sender = join_shared::<SendRecv>(&mut inbox, &pool, &device, &device, &config).unwrap();
+    let link = inbox.links.get_mut(0).unwrap();
+    link.fail(CloseReason::Device("out of order".into()));
+    assert!(link.take_error().is_some());
+    link.settle(true);
+    let address = Address { returns: inbox.returns.clone(), place: 0 };
+    let refused = pool.join(&address, None).unwrap_err();
+    assert!(matches!(refused, ConnectError::TooManyPeers(1)), "{refused:?}");
+    // One that joins waits for the device.
+    assert_eq!(inbox.recv().unwrap_err(), RecvError::Closed);
+    inbox.join_pool(&pool, &address, None).unwrap();
+    assert_eq!(inbox.stats().unaccounted_buffers, 0);
 }

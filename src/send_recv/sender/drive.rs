@@ -1,26 +1,27 @@
 //! Driving the device: doorbells, completions, and what they change.
 
-use conn_core::control::Control;
+use conn_core::control::{Control, Taken};
 use conn_core::credit::{CreditWindow, CreditWire};
+use conn_core::loan::{Borrower, LoanError, LoanWire};
 use conn_core::wr::WrId;
 use verbs_safe::{Completion, RecvQueue, SendQueue};
 
 use super::{Sender, SenderStats};
-use crate::send_recv::{Ended, SendError, Violation, ended_by};
-use crate::wire::{Patience, Tracker};
+use crate::error::{CloseReason, ProtocolError, SendError, close_reason};
+use crate::wire::{BackpressureTimeout, Tracker};
 
 /// Driving the device.
 impl Sender {
     /// Rings the doorbell for everything staged.
     pub(super) fn post(&mut self) -> Result<(), SendError> {
         self.book();
-        let mut limit = Patience::default();
+        let mut timeout = BackpressureTimeout::default();
         while self.queue.staged() > 0 {
             match self.queue.post() {
                 Ok(_) => {}
                 // A full send queue is backpressure: completions make room. Our
                 // own accounting keeps below the depth, so this is rare.
-                Err(e) if e.retry && !limit.is_over() => {
+                Err(e) if e.retry && !timeout.is_over() => {
                     if self.progress()? == 0 {
                         std::thread::yield_now();
                     }
@@ -41,14 +42,16 @@ impl Sender {
         };
         self.book();
         let mut spent = [0u32; Self::POLL_BATCH];
-        let (mut spent_count, mut failure) = (0, None);
+        let (mut spent_count, mut failure, mut stop) = (0, None, None);
         for completion in self.batch.drain() {
             let taken = Books {
                 queue: &mut self.queue,
                 credits: &mut self.credits,
                 tracker: &mut self.tracker,
                 window: &mut self.window,
+                borrower: self.borrower.as_mut(),
                 stats: &mut self.stats,
+                stop: &mut stop,
                 use_credits: self.config.credits,
             }
             .take(completion);
@@ -62,10 +65,16 @@ impl Sender {
                 Err(ended) => failure = failure.or(Some(ended)),
             }
         }
+        let failure = match (failure, stop) {
+            // The stopped peer's queue pair does not answer any more: a consequence of the stop.
+            (None | Some(CloseReason::PeerLost(_)), Some(taken)) => Some(self.peer_stopped(taken)),
+            (failure, _) => failure,
+        };
         if let Some(ended) = failure {
             self.fail(ended);
         }
         self.repost_credit_buffers(&spent[..spent_count]);
+        self.answer_recall()?;
         Ok(polled)
     }
 
@@ -82,20 +91,20 @@ impl Sender {
 
     #[cold]
     pub(super) fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
-        self.fail(Ended::Device(error.to_string()))
+        self.fail(CloseReason::Device(error.to_string()))
     }
 
     /// Ends this half with a reason, unless it has ended already; the reason that holds.
     #[cold]
-    fn fail(&mut self, ended: Ended) -> SendError {
+    fn fail(&mut self, reason: CloseReason) -> SendError {
         self.queue.close_run();
-        if self.ended.is_none() && !matches!(ended, Ended::PeerStopped) {
-            // Or its device would go on answering for it when the peer asks after it.
+        if self.ended.is_none() && !reason.is_close() {
+            // Otherwise our device would still answer the peer's probes.
             if let Err(e) = self.control.to_error() {
                 tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
             }
         }
-        self.ended.get_or_insert(ended).clone().into()
+        self.ended.get_or_insert(reason).clone().into()
     }
 }
 
@@ -105,52 +114,72 @@ struct Books<'a> {
     credits: &'a mut RecvQueue<()>,
     tracker: &'a mut Tracker,
     window: &'a mut CreditWindow,
+    borrower: Option<&'a mut Borrower>,
     stats: &'a mut SenderStats,
+    /// What the receiver has said if it has stopped.
+    stop: &'a mut Option<Taken>,
     use_credits: bool,
 }
 
 impl Books<'_> {
     /// Books one completion. A buffer that brought a credit is returned, to be
     /// posted again.
-    fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, Ended> {
+    fn take(&mut self, completion: Completion<'_>) -> Result<Option<u32>, CloseReason> {
         if completion.queue_id() == self.queue.queue_id() {
             return self.acknowledge(&completion).map(|()| None);
         }
         self.credit(completion).map(Some)
     }
 
-    fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), Ended> {
+    fn acknowledge(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
         if let Some(error) = completion.error() {
-            return Err(Ended::PeerLost(error));
+            return Err(CloseReason::PeerLost(error));
         }
-        let violation = Ended::Protocol(Violation::Completion);
+        let violation = CloseReason::Protocol(ProtocolError::Completion);
         let retired = self.queue.retire(completion).map_err(|_| violation.clone())?;
         self.tracker.complete(WrId(retired)).map_err(|_| violation)?;
         Ok(())
     }
 
-    fn credit(&mut self, completion: Completion<'_>) -> Result<u32, Ended> {
+    fn credit(&mut self, completion: Completion<'_>) -> Result<u32, CloseReason> {
         let imm = completion.imm();
         let buffer = match self.credits.take(completion) {
             Ok(buffer) => buffer,
-            Err(e) => return Err(ended_by(&e)),
+            Err(e) => return Err(close_reason(&e)),
         };
-        // Nobody shares an empty buffer, so its slot comes home at once.
-        let slot = self.credits.reclaim(buffer).ok_or(Ended::Protocol(Violation::Completion))?;
-        let imm = imm.ok_or(Ended::Protocol(Violation::Overrun))?;
+        // No message shares an empty buffer, so its slot is free at once.
+        let slot =
+            self.credits.reclaim(buffer).ok_or(CloseReason::Protocol(ProtocolError::Completion))?;
+        let imm = imm.ok_or(CloseReason::Protocol(ProtocolError::Overrun))?;
         match Control::decode(imm) {
             Ok(Control::Credit(credit)) => self.add(credit)?,
-            Ok(Control::Stop) => return Err(Ended::PeerStopped),
-            _ => return Err(Ended::Protocol(Violation::Control(imm))),
+            Ok(Control::Stop(taken)) => *self.stop = Some(taken),
+            Ok(Control::Loan(wire)) if self.borrower.is_some() => self.borrow(wire)?,
+            Ok(Control::Recall) if self.borrower.is_some() => {
+                self.borrower.as_mut().into_iter().for_each(|borrower| borrower.on_recall());
+            }
+            _ => return Err(CloseReason::Protocol(ProtocolError::Control(imm))),
         }
         Ok(slot)
     }
 
-    fn add(&mut self, credit: CreditWire) -> Result<(), Ended> {
+    fn add(&mut self, credit: CreditWire) -> Result<(), CloseReason> {
         self.stats.credits_received += 1;
-        if self.use_credits {
-            self.window.on_credit(credit).map_err(|e| Ended::Protocol(Violation::Credit(e)))?;
-        }
-        Ok(())
+        let added = match &mut self.borrower {
+            Some(borrower) => borrower.on_credit(self.window, credit),
+            None if self.use_credits => self.window.on_credit(credit),
+            None => Ok(0),
+        };
+        added.map(drop).map_err(|e| CloseReason::Protocol(ProtocolError::Credit(e)))
+    }
+
+    fn borrow(&mut self, wire: LoanWire) -> Result<(), CloseReason> {
+        self.stats.credits_received += 1;
+        let Some(borrower) = &mut self.borrower else { return Ok(()) };
+        let lent = borrower.on_loan(self.window, wire).map(drop);
+        lent.map_err(|e| match e {
+            LoanError::Credit(e) => CloseReason::Protocol(ProtocolError::Credit(e)),
+            unasked => CloseReason::Protocol(ProtocolError::Loan(unasked)),
+        })
     }
 }

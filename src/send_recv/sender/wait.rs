@@ -7,13 +7,96 @@ use conn_core::wr::{WrClass, WrId};
 use verbs_safe::SendOp;
 
 use super::{Sender, Ticket};
-use crate::send_recv::{Ended, PROBE, SendError};
+use crate::error::{CloseReason, Full, SendError};
+use crate::half::driven::Sender as _;
+use crate::half::{SendHalf, driven};
 use crate::wait::{Deadline, Idle, SILENT, Step};
+use crate::wire::PROBE;
+
+impl driven::Sender for Sender {
+    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        // Checked before anything is sent that would get the ticket's number.
+        if !self.is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if self.was_acked(ticket) {
+            return Ok(());
+        }
+        // It is the last one: there may be no call for a while.
+        if self.borrower.is_some() && ticket.number >= self.queue.staged_total() {
+            self.flush()?;
+        }
+        let mut idle = self.idle(deadline);
+        while !self.is_acked(ticket)? {
+            self.wait_a_little(&mut idle)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        // After the end, it depends on the last message.
+        if self.ended.is_none() || self.unflushed() > 0 {
+            self.flush()?;
+        }
+        let last = WrId(self.tracker.next_id().0 - 1);
+        self.wait_until(self.ticket(last), deadline)
+    }
+
+    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
+        let mut idle = self.idle(deadline);
+        let mut stalled = false;
+        loop {
+            match self.prepare(bytes) {
+                Err(SendError::Full(full)) => stalled |= full == Full::Credits,
+                done => {
+                    self.stats.credit_stalls += u64::from(stalled);
+                    return done;
+                }
+            }
+            self.wait_a_little(&mut idle)?;
+        }
+    }
+
+    fn gather(&mut self, on: bool) -> bool {
+        self.book();
+        let before = std::mem::replace(&mut self.gathers, on);
+        if !on && self.ended.is_none() {
+            // What fails ends the half, and is reported by the next call.
+            let _ = self.push();
+        }
+        self.open_run();
+        before
+    }
+
+    fn abandon(&mut self) {
+        self.ended.get_or_insert(CloseReason::Closed);
+        self.queue.close_run();
+    }
+
+    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.check_alive()?;
+        self.drain(deadline)?;
+        // A peer that has stopped does not receive the goodbye.
+        self.progress()?;
+        self.check_alive()?;
+        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else {
+            return Err(SendError::TimedOut { unflushed: self.unflushed() });
+        };
+        self.controls.note(planned.id, self.tracker.last_completed());
+        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
+        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
+        self.has_finished = true;
+        self.post()?;
+        self.wait_until(self.ticket(planned.id), deadline)?;
+        self.abandon();
+        Ok(())
+    }
+}
 
 /// Waiting.
 impl Sender {
     pub(super) fn idle(&mut self, deadline: Deadline) -> Idle {
-        let idle = Idle::new(self.config.wait, deadline, self.config.keepalive);
+        let idle = Idle::new(self.config.common.wait, deadline, self.config.common.keepalive);
         idle.resume(&mut self.silence)
     }
 
@@ -22,51 +105,22 @@ impl Sender {
     pub(super) fn is_known(&self, ticket: Ticket) -> bool {
         let open = self.packer.as_ref().is_some_and(|packer| packer.count() > 0);
         let last = self.queue.staged_total() + u64::from(open);
-        ticket.sender == self.number && ticket.id.0 <= last
+        ticket.sender == self.number && ticket.number <= last
     }
 
-    pub(super) fn wait_until(
-        &mut self,
-        ticket: Ticket,
-        deadline: Deadline,
-    ) -> Result<(), SendError> {
-        // Before anything is sent that would get its number.
-        if !self.is_known(ticket) {
-            return Err(SendError::UnknownTicket);
-        }
-        if self.tracker.is_complete(ticket.id) {
-            return Ok(());
-        }
-        let mut idle = self.idle(deadline);
-        while !self.is_sent(ticket)? {
-            self.wait_a_little(&mut idle)?;
-        }
-        Ok(())
-    }
-
-    /// A request whose completion nobody asked for completes with the next one
-    /// that is signalled: when none is on its way, a zero-length write is sent
-    /// behind it, which is answered when everything before it was.
+    /// An unsignalled request completes with the next signalled one: when none is on its way,
+    /// a zero-length write is sent behind it, which is answered when everything before it was.
     pub(super) fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
-        if self.tracker.will_complete(ticket.id) {
+        if self.tracker.will_complete(WrId(ticket.number)) {
             return Ok(());
         }
         self.probe()
     }
 
-    pub(super) fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.flush()?;
-        let last = WrId(self.tracker.next_id().0 - 1);
-        self.wait_until(self.ticket(last), deadline)
-    }
-
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
     pub(super) fn wait_a_little(&mut self, idle: &mut Idle) -> Result<(), SendError> {
-        if self.progress()? > 0 {
-            idle.reset();
-            return Ok(());
-        }
-        match idle.step() {
+        let events = self.progress()?;
+        match idle.after(events) {
             Step::Again => Ok(()),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
@@ -75,7 +129,7 @@ impl Sender {
             }
             Step::TimedOut => {
                 self.silence = idle.silence();
-                Err(SendError::TimedOut)
+                Err(SendError::TimedOut { unflushed: self.unflushed() })
             }
         }
     }
@@ -83,25 +137,26 @@ impl Sender {
     /// Arms the queue, looks once more, and sleeps: a completion that comes
     /// between the look and the sleep rings the channel.
     fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
-        if let Err(e) = self.cq.arm(false) {
-            return Err(self.fail_device(&e));
-        }
+        let armed = match self.cq.arm(false) {
+            Ok(armed) => armed,
+            Err(e) => return Err(self.fail_device(&e)),
+        };
         if self.progress()? > 0 {
             return Ok(());
         }
         let Some(channel) = &mut self.channel else { return Ok(()) };
-        match channel.wait(Some(time)) {
+        match channel.wait(&armed, Some(time)) {
             Ok(_) => Ok(()),
             Err(e) => Err(self.fail_device(&e)),
         }
     }
 
-    /// Asks after a receiver that has granted nothing for a keepalive interval: whoever
-    /// only tries to send has no wait that would do it.
+    /// Probes a receiver that has granted nothing for a keepalive interval: a caller that
+    /// only tries to send never waits, and no wait would do it.
     pub(super) fn ask_if_silent(&mut self, now: Instant) -> Result<(), SendError> {
         let accepted = self.stats.messages;
         let (since, had) = *self.asked.get_or_insert((now, accepted));
-        if now.duration_since(since) < self.config.keepalive {
+        if now.duration_since(since) < self.config.common.keepalive {
             return Ok(());
         }
         self.asked = Some((now, accepted));
@@ -113,36 +168,15 @@ impl Sender {
     }
 
     /// Asks the peer's device whether it is there: a write of no bytes needs no
-    /// buffer, no key and no credit, and fails when nobody answers.
-    fn probe(&mut self) -> Result<(), SendError> {
+    /// buffer, no key and no credit, and fails when the device does not answer.
+    pub(super) fn probe(&mut self) -> Result<(), SendError> {
         self.check_alive()?;
         self.book();
         // A full control share has a signalled request on its way already.
         let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else { return Ok(()) };
+        self.controls.note(planned.id, self.tracker.last_completed());
         self.queue.stage(PROBE, planned.signalled).map_err(|e| self.fail_device(&e))?;
         self.post()
-    }
-}
-
-/// Ending.
-impl Sender {
-    pub(super) fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
-        self.drain(deadline)?;
-        let Ok(planned) = self.tracker.plan_signalled(WrClass::Control) else {
-            return Err(SendError::TimedOut);
-        };
-        let op = SendOp::SendImm { len: 0, imm: Control::Fin.encode() };
-        self.queue.stage(op, planned.signalled).map_err(|e| self.fail_device(&e))?;
-        self.post()?;
-        self.wait_until(self.ticket(planned.id), deadline)?;
-        self.abandon();
-        Ok(())
-    }
-
-    /// Ends it without a word: there is nobody to say goodbye to.
-    pub(crate) fn abandon(&mut self) {
-        self.ended.get_or_insert(Ended::Closed);
-        self.queue.close_run();
     }
 }
 
@@ -151,7 +185,7 @@ impl Drop for Sender {
         if self.ended.is_some() {
             return;
         }
-        if let Err(e) = self.goodbye(Deadline::after(self.config.linger)) {
+        if let Err(e) = self.goodbye(Deadline::after(self.config.common.linger)) {
             tracing::warn!(qp = self.qp_num(), error = %e, "sender dropped before all was delivered");
         }
     }

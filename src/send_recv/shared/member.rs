@@ -1,55 +1,87 @@
-//! A connection's share of a pool.
+//! A connection's part of a pool.
 
 use std::sync::atomic::Ordering;
 
+use conn_core::control::Control;
+use conn_core::loan::{LoanGrantor, LoanWire};
 use verbs_safe::{Completion, CompletionBatch, QueueId, RecvBuf, RecvPool, RecvRun, TakeError};
 
-use super::posting::NOBODY;
-use super::{Reposting, SharedPool, lock};
-use crate::send_recv::returns::SlotReturn;
-use crate::send_recv::{Ended, ended_by};
+use super::SharedPool;
+use super::config::Reposting;
+use super::state::{Address, NO_MEMBER, SlotReturn, UNCOUNTED};
+use crate::error::{CloseReason, ConnectError, ProtocolError, close_reason};
 
-/// A connection's share of a pool.
+/// A connection's part of a pool: what it uses of the buffers, and what its sender may use.
 #[derive(Debug)]
 pub(crate) struct Member {
     shared: SharedPool,
     /// A handle of its own, which takes references to the pool in bulk.
     pool: RecvPool<SlotReturn>,
     index: u32,
-    received: u64,
-    settled: u64,
+    /// The origin that is noted for the buffers of its messages.
+    origin: u32,
+    /// `None` in the uncontrolled mode.
+    loans: Option<LoanGrantor>,
+    /// The lender may have something for it.
+    is_told: bool,
+    /// It may be granted its share, when the receiver is idle: a busy one has a WANT coming.
+    has_share_due: bool,
+    /// Times that it was looked at while the receiver was idle, since something was due.
+    idle_looks: u32,
     /// Buffers freed on the receiver's thread, gathered for one doorbell.
     own: Vec<u32>,
     /// Whether they are gathered, or go the way of all others.
     gathers: bool,
     has_left: bool,
-    /// Whether the receiver has announced its sleep.
-    sleeps: bool,
+}
+
+impl SharedPool {
+    /// One more connection, with loans of up to `max_loan` credits, or without credits. It
+    /// is notified of what is due to it at `address`.
+    pub(crate) fn join(
+        &self,
+        address: &Address,
+        max_loan: Option<u32>,
+    ) -> Result<Member, ConnectError> {
+        Member::new(self.clone(), address, max_loan)
+    }
 }
 
 impl Member {
-    /// A share of `shared`, which has been booked as that of member `index`.
-    pub(super) fn new(shared: SharedPool, index: u32) -> Member {
+    /// One more member of `shared`; its loans have up to `max_loan` credits, or it has no
+    /// credits at all.
+    fn new(
+        shared: SharedPool,
+        address: &Address,
+        max_loan: Option<u32>,
+    ) -> Result<Member, ConnectError> {
         let inner = &shared.owner.inner;
-        // Relaxed: nobody posts for a member that is not there yet.
-        let seen = inner.reposted[index as usize].load(Ordering::Relaxed);
+        let index = inner.join(address, max_loan.unwrap_or(1))?;
         let gathers = inner.config.reposting == Reposting::Combining;
-        Member {
+        Ok(Member {
             pool: shared.owner.pool.clone(),
             shared,
             index,
-            received: seen,
-            settled: seen,
+            origin: if max_loan.is_some() { index } else { UNCOUNTED | index },
+            loans: max_loan.map(|_| LoanGrantor::new()),
+            is_told: false,
+            has_share_due: false,
+            idle_looks: 0,
             own: Vec::new(),
             gathers,
             has_left: false,
-            sleeps: false,
-        }
+        })
     }
 
     /// The queue that receives complete as.
     pub(crate) fn queue_id(&self) -> QueueId {
         self.pool.queue_id()
+    }
+
+    /// Messages that may come.
+    #[inline]
+    pub(crate) fn expected(&self) -> u32 {
+        self.loans.as_ref().map_or(u32::MAX, LoanGrantor::expected)
     }
 
     pub(crate) fn take_run(
@@ -60,8 +92,8 @@ impl Member {
     ) -> u32 {
         let taken = self.pool.take_run(batch, most, run);
         let inner = &self.shared.owner.inner;
-        run.slots().for_each(|slot| inner.set_origin(slot, self.index));
-        self.received += u64::from(taken);
+        run.slots().for_each(|slot| inner.set_origin(slot, self.origin));
+        self.book(taken);
         taken
     }
 
@@ -70,45 +102,51 @@ impl Member {
         completion: Completion<'c>,
     ) -> Result<RecvBuf<SlotReturn>, Completion<'c>> {
         let buffer = self.pool.take_plain(completion)?;
-        self.book(buffer.slot());
+        self.shared.owner.inner.set_origin(buffer.slot(), self.origin);
+        self.book(1);
         Ok(buffer)
     }
 
-    pub(crate) fn take_any(
-        &mut self,
-        completion: Completion<'_>,
-    ) -> Result<RecvBuf<SlotReturn>, Ended> {
-        let buffer = self.pool.take_prepaid(completion).map_err(|e| self.give_up(&e))?;
-        match self.has_left {
-            true => self.shared.owner.inner.set_origin(buffer.slot(), NOBODY),
-            false => self.book(buffer.slot()),
+    #[inline]
+    fn book(&mut self, messages: u32) {
+        if let Some(loans) = &mut self.loans {
+            let booked = loans.on_receive_many(messages);
+            debug_assert!(booked.is_ok(), "there was room, so there were credits");
         }
-        Ok(buffer)
     }
 
-    /// A receive has failed: its buffer is home, and goes back to where all take them
-    /// from. Says what that means.
+    /// Takes the buffer of a completion that [`take`](Self::take) did not take, and posts it
+    /// again at once: it brought a control message, or one that the sender may not send.
+    pub(crate) fn take_control(&mut self, completion: Completion<'_>) -> Result<(), CloseReason> {
+        let taken = self.pool.take_prepaid(completion);
+        let slot = match taken {
+            Ok(buffer) => {
+                self.shared.owner.inner.set_origin(buffer.slot(), NO_MEMBER);
+                self.pool.reclaim(buffer)
+            }
+            Err(e) => return Err(self.give_up(&e)),
+        };
+        slot.into_iter().for_each(|slot| self.shared.owner.inner.post(&[slot]));
+        Ok(())
+    }
+
+    /// A receive has failed: its buffer is free, and is posted to the shared queue again.
+    /// Returns what the failure means for the connection.
     #[cold]
-    fn give_up(&mut self, error: &TakeError) -> Ended {
+    fn give_up(&mut self, error: &TakeError) -> CloseReason {
         if let Some(slot) = error.slot() {
             // No message of ours was in it.
-            self.shared.owner.inner.set_origin(slot, NOBODY);
+            self.shared.owner.inner.set_origin(slot, NO_MEMBER);
             self.shared.owner.inner.post(&[slot]);
         }
-        ended_by(error)
+        close_reason(error)
     }
 
-    #[inline]
-    fn book(&mut self, slot: u32) {
-        self.shared.owner.inner.set_origin(slot, self.index);
-        self.received += 1;
-    }
-
-    /// Takes a buffer back on the receiver's thread. That of another's message is not
-    /// gathered: its receiver may wait for it before we gather another one.
+    /// Takes a buffer back on the receiver's thread. The buffer of another member's message is
+    /// not gathered: its receiver may wait for it before this member gathers more.
     #[inline]
     pub(crate) fn reclaim(&mut self, buffer: RecvBuf<SlotReturn>) {
-        if !self.gathers || !self.shared.owner.inner.is_origin(buffer.slot(), self.index) {
+        if !self.gathers || !self.shared.owner.inner.is_origin(buffer.slot(), self.origin) {
             return drop(buffer);
         }
         if let Some(slot) = self.pool.reclaim(buffer) {
@@ -123,62 +161,108 @@ impl Member {
         self.shared.owner.inner.post(&self.own);
         self.own.clear();
     }
+}
 
-    /// Buffers of ours that were posted again since the last call.
-    pub(crate) fn take_reposted(&mut self, idle: bool) -> Result<u32, Ended> {
-        if idle && !self.own.is_empty() {
+/// Loans.
+impl Member {
+    /// Idle looks after which a share is granted without a request: a sender that keeps
+    /// sending asks before that, and gets a loan.
+    const LOOKS_FOR_SHARE: u32 = 8;
+
+    /// The sender asks for a loan; the buffer of that is posted again.
+    pub(crate) fn want(&mut self) -> Result<(), ProtocolError> {
+        let loans = self.loans.as_mut().ok_or(ProtocolError::Control(Control::Want.encode()))?;
+        loans.on_want().map_err(ProtocolError::Want)?;
+        self.shared.owner.inner.want(self.index);
+        Ok(())
+    }
+
+    /// The sender gives credits back; the buffer of that is posted again.
+    pub(crate) fn give_back(&mut self, wire: LoanWire) -> Result<(), ProtocolError> {
+        let control = Control::Return(wire);
+        let loans = self.loans.as_mut().ok_or(ProtocolError::Control(control.encode()))?;
+        let credits = loans.on_return(wire).map_err(ProtocolError::Return)?;
+        self.shared.owner.inner.give_back(self.index, credits);
+        Ok(())
+    }
+
+    /// The lender may have something for it.
+    pub(crate) fn tell(&mut self) {
+        self.is_told = true;
+    }
+
+    /// The receiver is about to sleep, and settles once more before that: nothing waits.
+    pub(crate) fn hurry(&mut self) {
+        self.idle_looks = Self::LOOKS_FOR_SHARE;
+    }
+
+    /// Posts what has gathered when the receiver is idle, or the sender has no credit; takes in
+    /// what the lender has for this member. A share that is due without having been asked for is
+    /// granted after [`LOOKS_FOR_SHARE`](Self::LOOKS_FOR_SHARE) calls in which the receiver was
+    /// idle, or at once when it is about to [sleep](Self::hurry). Returns whether there is more
+    /// to be done when the receiver is idle. Nothing here is waited for when the sender closes.
+    pub(crate) fn settle(&mut self, idle: bool) -> Result<bool, CloseReason> {
+        // A sender that is out of credits waits for every single buffer, even while others
+        // keep the receiver busy.
+        if !self.own.is_empty() && (idle || self.expected() == 0) {
             self.post_own();
         }
         let inner = &self.shared.owner.inner;
+        // Acquire: set before this member was notified.
         if inner.failed.load(Ordering::Acquire) {
-            return Err(Ended::Device("the shared receive queue takes no buffers".into()));
+            return Err(CloseReason::Device("the shared receive queue takes no buffers".into()));
         }
-        // Acquire: the posts lie before the credits that we grant for them. SeqCst: it
-        // is also the last look before a sleep, after the announcement, against
-        // `Sleepers::wake`.
-        let reposted = inner.reposted[self.index as usize].load(Ordering::SeqCst);
-        let fresh = reposted - self.settled;
-        self.settled = reposted;
-        Ok(fresh as u32)
+        let Some(loans) = &mut self.loans else { return Ok(!self.own.is_empty()) };
+        if std::mem::take(&mut self.is_told) {
+            loans.lend(inner.take_due(self.index));
+            (self.has_share_due, self.idle_looks) = (true, 0);
+        }
+        self.idle_looks = self.idle_looks.saturating_add(u32::from(idle));
+        self.has_share_due &= loans.unused() == 0 && !loans.is_wanting();
+        if self.has_share_due && self.idle_looks >= Self::LOOKS_FOR_SHARE {
+            self.has_share_due = false;
+            if inner.take_share(self.index) {
+                loans.restore_share();
+            }
+        }
+        Ok(self.has_share_due || !self.own.is_empty())
     }
 
-    pub(crate) fn has_outstanding(&self) -> bool {
-        self.received != self.settled
+    /// The control message that is due to the sender.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<Control> {
+        self.loans.as_ref()?.due()
     }
 
-    /// Says that the receiver is about to sleep: it looks at
-    /// [`take_reposted`](Member::take_reposted) once more after this.
-    pub(crate) fn announce_sleep(&mut self) {
-        if !std::mem::replace(&mut self.sleeps, true) {
-            self.shared.owner.inner.sleepers.announce();
+    /// That was posted.
+    pub(crate) fn mark_sent(&mut self, control: Control) {
+        if let Some(loans) = &mut self.loans {
+            loans.mark_sent(control);
         }
     }
 
-    pub(crate) fn retract_sleep(&mut self) {
-        if std::mem::replace(&mut self.sleeps, false) {
-            self.shared.owner.inner.sleepers.retract();
-        }
-    }
-}
-
-impl Member {
-    /// Gives the share back, once: its buffers are for others when the last message
-    /// in them was freed. What still comes after this is nobody's.
-    pub(crate) fn leave(&mut self) {
-        if std::mem::replace(&mut self.has_left, true) {
-            return;
-        }
+    /// Posts what has gathered; nothing gathers any more.
+    pub(crate) fn post_gathered(&mut self) {
         self.gathers = false;
         if !self.own.is_empty() {
             self.post_own();
         }
-        lock(&self.shared.owner.inner.ledger).leave(self.index, self.received);
+    }
+
+    /// Gives everything back that brings no message any more, once. Buffers of messages come
+    /// back when these are freed; what still comes after this is no member's.
+    pub(crate) fn leave(&mut self) {
+        if std::mem::replace(&mut self.has_left, true) {
+            return;
+        }
+        self.post_gathered();
+        let unused = self.loans.as_ref().map_or(1, LoanGrantor::unused);
+        self.shared.owner.inner.leave(self.index, unused);
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.retract_sleep();
         self.leave();
     }
 }

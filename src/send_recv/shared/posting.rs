@@ -1,56 +1,17 @@
 //! The way of buffers back into the shared receive queue: under a lock, by a thread of
-//! their own, or by whoever frees.
+//! their own, or by whichever thread frees.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use conn_core::gate::Gate;
+use conn_core::combiner::Combiner;
 use conn_core::repost::{RepostQueue, RepostWord, words_for};
-use verbs_safe::RecvPoster;
 
-use super::ledger::Ledger;
-use super::{MAX_LIST, Reposting, SharedConfig, lock};
-use crate::bell::Bell;
-use crate::send_recv::ConnectError;
-use crate::send_recv::returns::{Returns, SlotReturn};
-
-/// The origin of a buffer that came by way of a member which has left.
-pub(super) const NOBODY: u32 = u32::MAX;
-
-/// What the buffers themselves refer to. It does not refer to their pool, except
-/// through the poster, which the last handle takes out: no cycle stays.
-pub(super) struct Inner {
-    pub(super) config: SharedConfig,
-    pub(super) poster: Mutex<Option<RecvPoster<SlotReturn>>>,
-    queue: RepostQueue<Box<[RepostWord]>>,
-    gate: Gate,
-    /// Which member last received into each buffer.
-    origins: Box<[AtomicU32]>,
-    /// Buffers posted again, by member.
-    pub(super) reposted: Box<[AtomicU64]>,
-    pub(super) ledger: Mutex<Ledger>,
-    pub(super) sleepers: Sleepers,
-    /// Wakes the reposting thread.
-    bell: Bell,
-    closing: AtomicBool,
-    pub(super) failed: AtomicBool,
-}
-
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedPool").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-/// Receivers to wake when buffers have been posted: their senders may wait for the
-/// credit.
-#[derive(Debug, Default)]
-pub(super) struct Sleepers {
-    asleep: AtomicUsize,
-    /// Weak: a pool may outlive many receivers.
-    receivers: Mutex<Vec<Weak<Returns>>>,
-}
+use super::config::{Reposting, SharedConfig};
+use super::state::{Inner, MAX_LIST, NO_MEMBER, SharedReturn, Store, lock};
+use crate::error::ConnectError;
+use crate::wakeup::Wakeup;
 
 impl Inner {
     pub(super) fn new(config: SharedConfig) -> Result<Inner, ConnectError> {
@@ -64,14 +25,12 @@ impl Inner {
                 })?;
         Ok(Inner {
             config,
-            poster: Mutex::new(None),
+            store: Mutex::new(Store::new(&config)),
             queue,
-            gate: Gate::new(),
-            origins: (0..config.buffers).map(|_| AtomicU32::new(0)).collect(),
-            reposted: (0..config.max_peers).map(|_| AtomicU64::new(0)).collect(),
-            ledger: Mutex::new(Ledger::new(&config)),
-            sleepers: Sleepers::default(),
-            bell: Bell::new().map_err(system("an event descriptor"))?,
+            combiner: Combiner::new(),
+            origins: (0..config.buffers).map(|_| AtomicU32::new(NO_MEMBER)).collect(),
+            has_waiting: AtomicBool::new(false),
+            wakeup: Wakeup::new().map_err(system("an event descriptor"))?,
             closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         })
@@ -80,10 +39,10 @@ impl Inner {
     /// Lets the reposting thread end.
     pub(super) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
-    /// Posts buffers and books whose they were.
+    /// Posts buffers, and books which members they belonged to.
     pub(super) fn post(&self, slots: &[u32]) {
         let batch = (self.config.repost_batch as usize).clamp(1, MAX_LIST);
         for list in slots.chunks(batch) {
@@ -92,51 +51,47 @@ impl Inner {
             for (origin, slot) in origins.iter_mut().zip(list) {
                 *origin = self.origins[*slot as usize].load(Ordering::Relaxed);
             }
-            if !self.post_list(list) {
-                // Who sleeps has to hear of it, too.
-                return self.sleepers.wake();
+            let mut store = lock(&self.store);
+            if !self.post_list(&mut store, list) {
+                return self.tell_all(&store);
             }
-            for &origin in origins[..list.len()].iter().filter(|origin| **origin != NOBODY) {
-                // Release: whoever sees the count may grant the credit, so the post
-                // must lie before it. SeqCst, for `Sleepers::wake` after it.
-                self.reposted[origin as usize].fetch_add(1, Ordering::SeqCst);
-            }
+            store.book_home(&origins[..list.len()]);
+            self.tell(&mut store);
         }
-        self.sleepers.wake();
     }
 
     /// Notes which member has received into a buffer.
     #[inline]
-    pub(super) fn set_origin(&self, slot: u32, member: u32) {
-        // Relaxed: read by whoever posts the buffer again, after it was freed, and
+    pub(super) fn set_origin(&self, slot: u32, origin: u32) {
+        // Relaxed: read by the thread that posts the buffer again, after it was freed, and
         // freeing synchronises.
-        self.origins[slot as usize].store(member, Ordering::Relaxed);
+        self.origins[slot as usize].store(origin, Ordering::Relaxed);
     }
 
     /// Whether that member was the last one to receive into a buffer. (A buffer of another
     /// pool may have a number that there is not here.)
     #[inline]
-    pub(super) fn is_origin(&self, slot: u32, member: u32) -> bool {
+    pub(super) fn is_origin(&self, slot: u32, expected: u32) -> bool {
         let origin = self.origins.get(slot as usize);
-        // Relaxed: whoever holds the message has it from the member that has set this.
-        origin.is_some_and(|origin| origin.load(Ordering::Relaxed) == member)
+        // Relaxed: the member set this before it handed the message over to this thread.
+        origin.is_some_and(|origin| origin.load(Ordering::Relaxed) == expected)
     }
 
     /// Whether the list was posted.
-    fn post_list(&self, list: &[u32]) -> bool {
-        let mut poster = lock(&self.poster);
-        let Some(queue) = poster.as_mut() else { return false };
+    fn post_list(&self, store: &mut Store, list: &[u32]) -> bool {
+        let Some(queue) = store.poster.as_mut() else { return false };
         let posted = queue.post(list);
         if let Err(e) = &posted {
             tracing::error!(error = %e, "a shared receive queue takes no more buffers");
+            // Release: receivers are notified after this, and read it then.
             self.failed.store(true, Ordering::Release);
         }
         posted.is_ok()
     }
 
-    /// Drains the queue unless somebody else is at it, who then does it for us.
+    /// Drains the queue unless another thread is at it, which then does it for us.
     fn combine(&self) {
-        if !self.gate.try_enter() {
+        if !self.combiner.try_enter() {
             return;
         }
         let mut slots = [0; MAX_LIST];
@@ -144,40 +99,15 @@ impl Inner {
             let count = self.queue.drain(&mut slots);
             if count > 0 {
                 self.post(&slots[..count]);
-            } else if !self.gate.leave() {
+            } else if !self.combiner.leave() {
                 return;
             }
         }
     }
 }
 
-impl Sleepers {
-    pub(super) fn add(&self, returns: &Arc<Returns>) {
-        let mut receivers = lock(&self.receivers);
-        receivers.retain(|r| r.strong_count() > 0);
-        if !receivers.iter().any(|r| r.as_ptr() == Arc::as_ptr(returns)) {
-            receivers.push(Arc::downgrade(returns));
-        }
-    }
-
-    pub(super) fn announce(&self) {
-        self.asleep.fetch_add(1, Ordering::SeqCst);
-    }
-
-    pub(super) fn retract(&self) {
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn wake(&self) {
-        // SeqCst against the announcement: one of us sees the other.
-        if self.asleep.load(Ordering::SeqCst) > 0 {
-            let receivers = lock(&self.receivers);
-            receivers.iter().filter_map(Weak::upgrade).for_each(|r| r.bell().ring());
-        }
-    }
-}
-
-/// The seed's single reposting thread.
+/// The single thread that posts buffers again (Fischer, "Send Receive", section Shared Receive
+/// Queues).
 pub(super) fn spawn_reposter(inner: &Arc<Inner>) -> Result<JoinHandle<()>, ConnectError> {
     let inner = inner.clone();
     std::thread::Builder::new()
@@ -199,11 +129,11 @@ fn repost_until_closed(inner: &Inner) {
                 std::hint::spin_loop();
             }
             0 => {
-                inner.bell.announce();
+                inner.wakeup.announce();
                 if inner.queue.is_empty() && !inner.closing.load(Ordering::SeqCst) {
-                    inner.bell.wait();
+                    inner.wakeup.wait();
                 }
-                inner.bell.retract();
+                inner.wakeup.retract();
                 empty = 0;
             }
             count => {
@@ -214,12 +144,6 @@ fn repost_until_closed(inner: &Inner) {
     }
 }
 
-/// How a shared buffer gets home.
-#[derive(Debug, Clone)]
-pub(crate) struct SharedReturn {
-    pub(super) inner: Arc<Inner>,
-}
-
 impl SharedReturn {
     #[inline]
     pub(crate) fn recycle(&self, slot: u32) {
@@ -227,10 +151,10 @@ impl SharedReturn {
         if inner.config.reposting == Reposting::Lock {
             return inner.post(&[slot]);
         }
-        // A buffer comes home once; if it came twice, once is what counts.
+        // A buffer comes back once; a second time, the queue would refuse it, which is right.
         let _ = inner.queue.enqueue(slot);
         match inner.config.reposting {
-            Reposting::Thread => inner.bell.ring(),
+            Reposting::Thread => inner.wakeup.wake(),
             _ => inner.combine(),
         }
     }

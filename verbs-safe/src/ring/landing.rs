@@ -10,12 +10,13 @@ use std::sync::Arc;
 use conn_core::ring::free::{FreeFront, FreeList, Lent, RecordSlot};
 use verbs_sys::ibv_access_flags;
 
-use crate::completion::QueueId;
-use crate::context::ProtectionDomain;
-use crate::error::{AttachError, LandError, LendError, RegisterError};
+use crate::errno::Errno;
+use crate::error::{AttachError, LandError, LendError, MapError, RegisterError};
+use crate::ids::QueueId;
+use crate::object::context::ProtectionDomain;
+use crate::queue::send::{RegionId, SendFlags, SendOp, SendQueue};
+use crate::region::shared::RemoteSpan;
 use crate::ring::{RingConfig, RingMemory};
-use crate::send::{RegionId, SendFlags, SendOp, SendQueue};
-use crate::shared::RemoteSpan;
 
 /// What the ring and all that is lent from it hold.
 pub(super) struct Landing {
@@ -26,8 +27,8 @@ pub(super) struct Landing {
 /// Handles kept for messages to come, at most.
 const SPARES: usize = 32;
 
-/// A ring that READs of one send queue land in, and that nobody else can write to. It has
-/// one owner; what it lends may be given up by any thread.
+/// A ring that READs of one send queue land in, and that nothing else can write to. It has
+/// one owner; any thread may give up what the ring lends.
 ///
 /// Its bytes have positions, which count from the beginning and never wrap; the byte at
 /// `position` lies at `position % capacity`. READs land one behind the other, and bytes
@@ -100,20 +101,30 @@ unsafe impl Send for LandingRing {}
 // SAFETY: through `&LandingRing` landed bytes are read, and nothing is changed.
 unsafe impl Sync for LandingRing {}
 
+/// Places for what is lent. How many there are may follow from what a peer asks for.
+fn slots(count: u32) -> Result<Box<[RecordSlot]>, MapError> {
+    let count = count as usize;
+    let bytes = count.saturating_mul(size_of::<RecordSlot>());
+    let mut slots = Vec::new();
+    let no_memory = |_| MapError::new("allocating a free list", bytes, Errno::ENOMEM);
+    slots.try_reserve_exact(count).map_err(no_memory)?;
+    slots.resize_with(count, RecordSlot::new);
+    Ok(slots.into_boxed_slice())
+}
+
 impl ProtectionDomain {
-    /// A ring for READs to land in, of which `lendable` pieces can be lent at once: a
+    /// A ring for READs to land in, of which at most `max_held` pieces are held at once: a
     /// power of two.
     ///
     /// # Errors
     /// [`RegisterError`]: there is no such memory (and which step of making it failed), or
-    /// the device refused it; or `lendable` is no power of two.
+    /// the device refused it; or `max_held` is no power of two.
     pub fn landing_ring(
         &self,
         config: RingConfig,
-        lendable: u32,
+        max_held: u32,
     ) -> Result<LandingRing, RegisterError> {
-        let slots = (0..lendable).map(|_| RecordSlot::new()).collect();
-        let list = FreeList::new(slots).map_err(|_| RegisterError::Lendable(lendable))?;
+        let list = FreeList::new(slots(max_held)?).map_err(|_| RegisterError::MaxHeld(max_held))?;
         let memory = RingMemory::new(self, config, ibv_access_flags::IBV_ACCESS_LOCAL_WRITE)?;
         let (base, mask) = (memory.base, memory.capacity as u64 - 1);
         Ok(LandingRing {

@@ -13,8 +13,8 @@ use conn_core::ring::{Geometry, RecordError};
 
 use super::landing::{Landing, LandingRing};
 use crate::error::LandError;
-use crate::send::{SendFlags, SendQueue};
-use crate::shared::RemoteSpan;
+use crate::queue::send::{SendFlags, SendQueue};
+use crate::region::shared::RemoteSpan;
 
 /// What the owner, the claims and the messages hold.
 struct Shared {
@@ -164,7 +164,7 @@ impl SharedLandingRing {
     }
 }
 
-/// The side of those who receive: any number of threads, by reference or by clones.
+/// The receiving side: any number of threads, by reference or by clones.
 #[derive(Clone)]
 pub struct Claims {
     shared: Arc<Shared>,
@@ -185,7 +185,7 @@ impl Claims {
     /// Claims the next record, which goes to no other thread.
     ///
     /// # Errors
-    /// [`RecordError`]: what lies there is no record. Everyone is told so from now on.
+    /// [`RecordError`]: what lies there is no record. All later calls fail the same way.
     #[inline]
     pub fn take(&self) -> Result<Claim<ClaimedBytes>, RecordError> {
         Ok(match claim(&self.shared)? {
@@ -281,9 +281,9 @@ impl<S: Deref<Target = Shared>> Held<S> {
 
     #[inline]
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the bytes have landed; they are this thread's or whoever's it gave them
-        // to, and no READ is staged over them until this is dropped: the head stays
-        // before them. The memory is held by `shared`.
+        // SAFETY: the bytes have landed; this value alone has claimed them, and no READ is
+        // staged over them until it is dropped: the head stays before them. `shared` holds
+        // the memory.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len as usize) }
     }
 }

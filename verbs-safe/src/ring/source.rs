@@ -4,15 +4,14 @@ use std::fmt;
 
 use verbs_sys::ibv_access_flags;
 
-use crate::context::ProtectionDomain;
 use crate::error::{RegionError, RegisterError};
+use crate::object::context::ProtectionDomain;
+use crate::region::shared::{RemoteSpan, SharedRegion};
 use crate::ring::{RingConfig, RingMemory};
-use crate::shared::{RemoteSpan, SharedRegion};
 
-/// A ring that peers may READ, and that nobody else can write to. It has one owner, who
-/// fills it in place.
+/// A ring that peers may READ, and that only its one owner writes to, in place.
 ///
-/// What of it is finished is told the peer in another region: see
+/// The owner tells the peer in another region how much of it is finished: see
 /// [`SharedRegion::publish_tail`](crate::SharedRegion::publish_tail).
 ///
 /// ```
@@ -97,7 +96,7 @@ impl SourceRing {
     /// [`RegionError::OutOfBounds`].
     pub fn bytes(&self, offset: usize, len: usize) -> Result<&[u8], RegionError> {
         let at = self.0.span(offset, len).ok_or_else(|| self.outside(offset, len))?;
-        // SAFETY: as in `lend`; nobody writes there without `&mut self`.
+        // SAFETY: as in `lend`; nothing writes there without `&mut self`.
         Ok(unsafe { std::slice::from_raw_parts(at.as_ptr(), len) })
     }
 
@@ -118,9 +117,9 @@ impl SourceRing {
         Ok(())
     }
 
-    /// Gives the ring over to several threads, who fill it by atomic stores: this lends
-    /// nothing any more. (Peers may read it as before; where it lies they know from
-    /// [`remote`](Self::remote), which is to be asked for first.)
+    /// Gives the ring over to several threads, which fill it by atomic stores: this lends
+    /// nothing any more. (Peers may read it as before; take its address and key for them
+    /// from [`remote`](Self::remote) first.)
     #[must_use]
     pub fn share(&mut self) -> SharedRegion {
         // No byte lies within a ring of none, so that no slice is made from now on; those
@@ -134,14 +133,11 @@ impl SourceRing {
     #[inline(always)]
     pub fn will_fill(&self, offset: usize) {
         let line = self.0.base.as_ptr().wrapping_add(offset);
-        #[cfg(target_arch = "x86_64")]
         // SAFETY: the instruction accesses nothing that the program can see, and ignores
         // addresses without memory; processors without it skip it.
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = line;
     }
 
     #[cold]

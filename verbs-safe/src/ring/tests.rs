@@ -18,7 +18,7 @@ struct Both {
     _control: QpControl,
 }
 
-fn both(config: RingConfig, lendable: u32) -> Both {
+fn both(config: RingConfig, max_held: u32) -> Both {
     let devices = crate::devices(soft_rnic::table()).unwrap();
     let context = devices[0].open().unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -31,7 +31,7 @@ fn both(config: RingConfig, lendable: u32) -> Both {
     let end = qp.control.endpoint(1, gid, 1).unwrap();
     qp.control.connect(&end, &ConnectAttr::new(gid.index as u8, 1)).unwrap();
     let source = pd.source_ring(config).unwrap();
-    let mut ring = pd.landing_ring(config, lendable).unwrap();
+    let mut ring = pd.landing_ring(config, max_held).unwrap();
     ring.attach(&mut qp.send).unwrap();
     Both { cq, send: qp.send, source, ring, _control: qp.control }
 }
@@ -243,8 +243,8 @@ fn a_ring_that_cannot_be_says_why() {
     assert!(why(RingConfig::plain(5000)).contains("a power of two"));
     assert!(why(RingConfig::mirrored(64)).contains("whole pages"));
     assert!(why(RingConfig::mirrored(1 << 50)).contains("mirror"));
-    let lendable = pd.landing_ring(RingConfig::plain(4096), 3).unwrap_err();
-    assert_eq!(lendable, RegisterError::Lendable(3));
+    let max_held = pd.landing_ring(RingConfig::plain(4096), 3).unwrap_err();
+    assert_eq!(max_held, RegisterError::MaxHeld(3));
 }
 
 /// Whatever is done in whatever order: bytes that are lent do not change.
@@ -314,8 +314,8 @@ fn only_a_ring_of_that_shape_that_has_lent_nothing_is_shared() {
     assert_eq!(both.ring.share(geometry(CAPACITY as u64)).unwrap_err().passed(), 16);
 }
 
-/// Records go to whoever claims them, whole, once, and do not change until they are freed,
-/// however READs cut them.
+/// Each record goes to one thread that claims it, whole and once, and does not change until
+/// it is freed, however READs cut it.
 #[test]
 fn several_threads_claim_what_lands() {
     for is_mirrored in [true, false] {

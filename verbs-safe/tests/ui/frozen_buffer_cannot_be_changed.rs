@@ -1,4 +1,4 @@
-// What several peers are offered, nobody changes.
+// A buffer that several peers are offered is immutable.
 use verbs_safe::FrozenBuffer;
 
 fn change(buffer: &mut FrozenBuffer) {

@@ -27,11 +27,11 @@ const BOOT: Duration = Duration::from_secs(300);
 /// way up.
 const BOOTS: u32 = 3;
 
-/// How much longer than it may run the guest stays, if nobody ends it.
+/// How long after its limit the guest ends by itself, if the host has not ended it.
 const LEEWAY: Duration = Duration::from_secs(60);
 
-/// The emulated processors' time stamp counters agree. Unless it is told, the kernel does
-/// not believe it, and each look at the clock is a system call of some microseconds.
+/// The emulated processors' time stamp counters agree. Without this option the kernel does
+/// not rely on it, and reading the clock is a system call of some microseconds.
 const KERNEL_OPTION: &str = "tsc=reliable";
 
 /// Lines that are kept for the report on a guest that hangs.
@@ -215,7 +215,7 @@ fn pass_on(
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            let _ = to.write_all(&line).and_then(|()| to.flush()); // nobody may be reading
+            let _ = to.write_all(&line).and_then(|()| to.flush()); // the reader may be gone
             let mut last = last.lock().expect("no panic");
             last.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
             if last.len() > LAST_LINES {
@@ -226,8 +226,8 @@ fn pass_on(
     })
 }
 
-/// Ends `child` and every process that it has started, children last: an emulator that
-/// has lost its parent is nobody's any more.
+/// Ends the processes that `child` has started, then `child` itself: an emulator that has
+/// lost its parent is no longer found among its descendants.
 fn end(child: &mut Child) {
     for id in descendants(child.id()) {
         if let Some(pid) = rustix::process::Pid::from_raw(id as i32) {

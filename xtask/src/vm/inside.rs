@@ -16,7 +16,7 @@ use super::tests::{Plan, Program};
 /// Where a test writes what it took and what it left out.
 const TALLY: &str = "RDMA_CONN_TALLY";
 
-/// Tells a test that nobody else uses the device, so that it can count.
+/// Tells a test that no other process uses the device, so that it can count.
 const ALONE: &str = "RDMA_CONN_ALONE";
 
 /// How long one test may take: the slowest takes a tenth of it.

@@ -2,25 +2,24 @@
 //! and which sees the file system of the host, so that what was built here runs there
 //! on the real rdma-core.
 //!
-//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `tests`
-//! makes the list of tests on the host, `inside` runs them in the guest, and `compare`
-//! runs perftest and rdma-conn side by side in it.
+//! `cache` fetches what it takes, `guest` boots it and runs one command in it, `machine` says
+//! how that guest is, `tests` makes the list of tests on the host, `inside` runs them in the
+//! guest, and `compare` runs perftest and rdma-conn side by side in it.
 
 mod cache;
 mod compare;
 mod guest;
 mod inside;
+mod machine;
 mod tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
-use cache::Cache;
-use guest::{Guest, Outcome};
+use machine::Machine;
 
 /// What `cargo xtask vm` is given.
 #[derive(Args)]
@@ -34,20 +33,6 @@ pub(crate) struct VmArgs {
     /// RDMA_CONN_DEVICE is rxe0 unless it is set
     #[arg(last = true)]
     command: Vec<String>,
-}
-
-/// How the guest is.
-#[derive(Args)]
-struct Machine {
-    /// Seconds that the command may take, once the guest is up
-    #[arg(long, default_value_t = 1800)]
-    limit: u64,
-    /// Memory of the guest, in MiB
-    #[arg(long, default_value_t = 4096)]
-    memory: u32,
-    /// Show the guest's console while it boots
-    #[arg(long)]
-    verbose: bool,
 }
 
 /// What the lane does besides running a command.
@@ -89,19 +74,5 @@ pub(crate) fn run(args: VmArgs) -> Result<ExitCode> {
         }
         Some(What::Compare(args)) => compare::run(&args),
         Some(What::Inside { plan }) => inside::run(&plan),
-    }
-}
-
-impl Machine {
-    /// Runs a command for bash in the guest, with these files in the shared folder.
-    fn run(&self, command: String, files: &[(&str, Vec<u8>)]) -> Result<ExitCode> {
-        let guest = Guest {
-            command,
-            limit: Duration::from_secs(self.limit),
-            memory_mib: self.memory,
-            verbose: self.verbose,
-        };
-        let Outcome { status } = guest.run(&Cache::filled()?, files)?;
-        Ok(ExitCode::from(status))
     }
 }

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 /// Test programs that do not belong on a kernel's device: package, target, reason.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
-    ("loom-tests", "gate", "a model: it has no device"),
+    ("loom-tests", "combiner", "a model: it has no device"),
+    ("loom-tests", "leader", "a model: it has no device"),
     ("loom-tests", "repost", "a model: it has no device"),
-    ("loom-tests", "sleeper", "a model: it has no device"),
+    ("loom-tests", "park_flag", "a model: it has no device"),
     ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
     ("rdma-conn", "simulation", "seeded faults of simulated devices"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),

@@ -1,7 +1,8 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use rdma_conn::send_recv::{Config, SendRecv, connect_sender_over};
+use rdma_conn::send_recv::Config;
+use rdma_conn::{SendRecv, connect_sender_over};
 
 use super::*;
 
@@ -17,7 +18,7 @@ fn an_address_that_cannot_be_listened_on_is_explained() {
 }
 
 #[test]
-fn whoever_is_refused_makes_no_wait_longer() {
+fn refused_connections_make_no_wait_longer() {
     let listener = listen::<SendRecv>("127.0.0.1:0".parse().unwrap()).unwrap();
     let strangers = [(); 8].map(|()| {
         let mut stream = dial(listener.local_addr()).unwrap();
@@ -31,10 +32,10 @@ fn whoever_is_refused_makes_no_wait_longer() {
 }
 
 #[test]
-fn nobody_at_the_other_end_is_explained() {
+fn an_address_without_a_listener_is_explained() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = format!("{:#}", dial(address).unwrap_err());
-    assert!(error.contains("nobody listens") && error.contains("--listen"), "{error}");
+    assert!(error.contains("nothing listens") && error.contains("--listen"), "{error}");
 }
 
 /// What a connecting end says of a program that answers with `answer`.
@@ -48,7 +49,7 @@ fn answered(answer: &'static [u8]) -> String {
     });
     let (device, config) = (rdma_conn::device::soft().unwrap(), Config::default());
     let mut stream = dial(address).unwrap();
-    let error = connect_sender_over(&mut stream, &device, &config, b"").unwrap_err();
+    let error = connect_sender_over::<SendRecv, _>(&mut stream, &device, &config, b"").unwrap_err();
     program.join().unwrap();
     format!("{:#}", explain(error, address, "bench"))
 }
@@ -67,7 +68,7 @@ fn another_program_at_the_other_end_is_explained() {
 
 /// Copies have no protocol to choose.
 #[test]
-fn whoever_copies_is_told_of_no_flag_that_copies_have_not() {
+fn the_error_of_a_copy_names_no_flag_that_copies_lack() {
     let refused = || {
         let text = "it wants Direct Read, this is Buffered Read".to_owned();
         ConnectError::from(HandshakeError::Refused { reason: Reason::PROTOCOL, text })
@@ -77,14 +78,4 @@ fn whoever_copies_is_told_of_no_flag_that_copies_have_not() {
     assert!(error.contains("rdma-conn copy --listen") && !error.contains("--protocol"), "{error}");
     let error = explain(refused(), address, "pipe").to_string();
     assert!(error.contains("--protocol"), "{error}");
-}
-
-#[test]
-fn other_flags_at_the_other_end_are_explained() {
-    let raw = ConnectError::from(HandshakeError::OtherProtocol { theirs: 255, ours: 1 });
-    assert!(advised(&raw).contains("--op"), "{raw}");
-    let other = ConnectError::from(HandshakeError::OtherProtocol { theirs: 1, ours: 2 });
-    assert!(advised(&other).contains("--protocol send-recv"), "{other}");
-    let unknown = ConnectError::from(HandshakeError::OtherProtocol { theirs: 9, ours: 1 });
-    assert!(advised(&unknown).contains("protocol 9"), "{unknown}");
 }

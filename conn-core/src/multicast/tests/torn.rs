@@ -7,7 +7,7 @@ fn member() -> Member {
     Member::new(config(3, 4, Policy::Opportunistic), 0).expect("a group")
 }
 
-fn sealed(row: &Row) -> [u64; ROW_WORDS] {
+fn checksummed(row: &Row) -> [u64; ROW_WORDS] {
     let mut words = [0; ROW_WORDS];
     row.store(3, Words::whole(3), &mut words);
     words
@@ -26,20 +26,20 @@ fn shows_at(member: &mut Member, from: u8, now_ns: u64, words: &[u64; ROW_WORDS]
 #[test]
 fn a_counter_that_is_half_there_is_no_lie() {
     let (mut member, mut row) = (member(), Row { health: 0x1f8, ..Row::default() });
-    shows(&mut member, 1, &sealed(&row));
+    shows(&mut member, 1, &checksummed(&row));
     row.health = 0x250;
-    let (whole, mut half) = (sealed(&row), sealed(&row));
-    for (health, seal) in [(0x150, true), (0x2f8, true), (0x250, false), (0x1f8, true)] {
+    let (whole, mut half) = (checksummed(&row), checksummed(&row));
+    for (health, checksum) in [(0x150, true), (0x2f8, true), (0x250, false), (0x1f8, true)] {
         half[3] = health;
-        half[4] = if seal { whole[4] } else { whole[4] ^ 1 };
+        half[4] = if checksum { whole[4] } else { whole[4] ^ 1 };
         shows_at(&mut member, 1, 8, &half);
         assert_eq!((member.rows[1].health, member.reason(Rank(1))), (0x1f8, None));
-        assert_eq!(member.agreement.heard_ns[1], 7, "as silent as who writes nothing");
+        assert_eq!(member.agreement.heard_ns[1], 7, "as silent as a member that writes nothing");
     }
     shows(&mut member, 1, &whole);
     assert_eq!((member.rows[1].health, member.reason(Rank(1))), (0x250, None));
     row.health = 0x150;
-    shows(&mut member, 1, &sealed(&row));
+    shows(&mut member, 1, &checksummed(&row));
     assert_eq!(member.reason(Rank(1)), Some(Reason::Lied(Lie::Backwards)));
 }
 
@@ -50,7 +50,7 @@ fn a_set_of_suspects_is_not_taken_without_the_counters_before_it() {
     member.unreachable(Rank(2));
     let suspects = Members::NONE.with(Rank(2));
     let row = Row { received: [0; 16], suspected: suspects, wedged: suspects, ..Row::default() };
-    let mut words = sealed(&Row { health: 1, ..row });
+    let mut words = checksummed(&Row { health: 1, ..row });
     let health = core::mem::replace(&mut words[3], 2);
     shows(&mut member, 1, &words);
     assert_eq!(member.rows[1].wedged, Members::NONE);
@@ -96,17 +96,17 @@ fn a_repair_is_taken_when_it_is_complete_and_for_the_same_survivors() {
     assert_eq!(takes(2, RepairHeader { suspected: fewer, ..header }, 0), None, "for others");
 }
 
-/// Its health moves, but what it suspects never fits: nobody would wait for it longer than for
-/// one that stands still.
+/// Its health counter moves, but its control group never fits the checksum: it is suspected after
+/// the same time as a member that stands still.
 #[test]
 fn a_group_that_never_fits_is_silence() {
     let suspect_ns = member().config().suspect_ns;
     let looks = |member: &mut Member, torn: u64, health: u64, now_ns: u64| {
-        let mut words = sealed(&Row { health, ..Row::default() });
-        words[usize::from(Words::groups(3)[2].seal())] ^= torn;
+        let mut words = checksummed(&Row { health, ..Row::default() });
+        words[usize::from(Words::groups(3)[2].checksum())] ^= torn;
         shows_at(member, 1, now_ns, &words);
         // The other one is as it should be.
-        shows_at(member, 2, now_ns, &sealed(&Row { health, ..Row::default() }));
+        shows_at(member, 2, now_ns, &checksummed(&Row { health, ..Row::default() }));
         member.on_tail(0, now_ns);
         (member.reason(Rank(1)), member.reason(Rank(2)))
     };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::oracle::*;
 use super::*;
 use crate::handshake::{Endpoint, Mtu, Options};
-use crate::ring::Told;
+use crate::ring::AdvertisedCursor;
 
 const BLOCK: Place = Place { addr: 0x2_0000, rkey: 5 };
 
@@ -101,7 +101,7 @@ fn each_protocol_has_its_rings_in_their_places() {
 
 #[test]
 fn an_offer_fits_the_frame_that_brings_it() {
-    let end = Some(Endpoint { qp_num: 1, psn: 2, recv_window: 0, max_message: 1024 });
+    let end = Some(Endpoint { qp_num: 1, psn: 2, recv_depth: 0, max_message: 1024 });
     let frame = Parameters {
         protocol: ProtocolId::BUFFERED_WRITE,
         options: Options::NONE,
@@ -152,8 +152,8 @@ proptest! {
 
     #[test]
     fn what_is_told_is_understood(known in 0..1u64 << 60, ahead in 0..1u64 << 29, is_last: bool) {
-        let told = Told { position: 8 * (known + ahead), is_last };
-        prop_assert_eq!(Told::from_word(told.to_word()), told);
-        prop_assert_eq!(Told::from_imm(told.to_imm(), 8 * known), told);
+        let told = AdvertisedCursor { position: 8 * (known + ahead), is_last };
+        prop_assert_eq!(AdvertisedCursor::from_word(told.to_word()), told);
+        prop_assert_eq!(AdvertisedCursor::from_imm(told.to_imm(), 8 * known), told);
     }
 }

@@ -13,9 +13,9 @@ use crate::exhaustive::Pair;
 pub enum Op {
     /// A sender claims room.
     Reserve(u8),
-    /// One of those who have claimed room writes and publishes its message.
+    /// A sender that has claimed room writes and publishes its message.
     Publish(u8),
-    /// One of those who have claimed room does not use it.
+    /// A sender that has claimed room does not use it.
     GiveUp(u8),
     /// So many units of 8 bytes of what is published land at the receivers; or all of it.
     Land(u8),
@@ -80,7 +80,7 @@ impl Clone for Crowd {
             head: copy_word(&s.head),
             published: copy_word(&s.published),
             published_count: copy_word(&s.published_count),
-            gate: Gate::new(), // nobody is inside between operations
+            combiner: Combiner::new(), // no thread is inside between operations
             slots: copy(&s.slots),
         };
         let receivers = Receivers {

@@ -44,7 +44,7 @@ pub(super) struct Case {
     pub(super) target: Option<f64>,
     /// The sizes that it has, in bytes.
     pub(super) sizes: (u32, u32),
-    /// Whether whoever waits sleeps until the completion queue tells; all others poll.
+    /// Whether waits sleep until an event of the completion queue; otherwise they poll.
     pub(super) events: bool,
 }
 

@@ -137,7 +137,7 @@ impl Comparison {
             line += &format!(" --unacked {} --batch {}", Case::DEPTH, case.list);
         }
         if case.verb == Verb::Send {
-            line += &format!(" --recv-window {}", Case::RECEIVES);
+            line += &format!(" --recv-depth {}", Case::RECEIVES);
         }
         if case.srq {
             line += " --srq";
@@ -187,7 +187,7 @@ mod tests {
             "--unacked 128",
             "--signal-every 8",
             "--batch 8",
-            "--recv-window 512",
+            "--recv-depth 512",
             "--qps 1",
             "--inline 0",
             "--no-verify",

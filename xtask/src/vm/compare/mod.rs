@@ -19,7 +19,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{Machine, guest};
+use super::guest;
+use super::machine::Machine;
 
 /// What `cargo xtask vm compare` is given.
 #[derive(Args)]

@@ -109,7 +109,7 @@ impl End {
 
     /// The last line of what it said, errors first, when it has ended.
     fn last_words(&mut self) -> String {
-        // Whoever else holds its pipes is not waited for.
+        // Other processes may hold its pipes open: wait for a bounded time.
         self.gather_until(Instant::now() + Duration::from_secs(1));
         let [out, err] = &self.printed;
         let last = [err, out].into_iter().find_map(|text| text.lines().rfind(|l| is_told(l)));

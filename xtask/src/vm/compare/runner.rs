@@ -43,7 +43,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Alternates: whoever is first in one round is second in the next one.
+    /// Alternates: the program that runs first in one round runs second in the next one.
     fn compare(&mut self, comparison: &Comparison, rounds: u32) -> Result<Measured> {
         let mut all = Vec::new();
         let mut note = None;

@@ -1,0 +1,25 @@
+//! The command line.
+
+mod args;
+mod bench;
+mod common;
+mod connection;
+mod copy;
+mod multicast;
+mod pingpong;
+mod pipe;
+mod protocol;
+mod raw;
+pub(crate) mod usage;
+mod values;
+
+pub(crate) use args::{Args, Command};
+pub(crate) use bench::{Bench, Rate};
+pub(crate) use common::{Common, Ends, Rounds};
+pub(crate) use connection::{ConnectionArgs, Wait};
+pub(crate) use copy::Copy;
+pub(crate) use multicast::Multicast;
+pub(crate) use pingpong::{Compat, Pingpong};
+pub(crate) use pipe::Pipe;
+pub(crate) use protocol::Protocol;
+pub(crate) use raw::{Faults, Op, RawArgs, RawTransport};

@@ -1,0 +1,146 @@
+//! The command line as a whole.
+
+use clap::{Parser, Subcommand};
+
+use super::{Bench, Common, Copy, Multicast, Pingpong, Pipe};
+
+/// Messages over RDMA: over a card where there is one, over the embedded software
+/// device soft0 everywhere else.
+#[derive(Parser, Debug)]
+#[command(
+    name = "rdma-conn",
+    version = rdma_conn::build::VERSION,
+    long_version = long_version(),
+    after_help = "To install it: `cargo install --locked --path apps` in the repository, which takes a \
+                  minute or two.\n\
+                  Start with `rdma-conn bench`: it needs no card and no set-up.\n\
+                  BYTES may have a suffix: 64k, 1M and 1G are 65536, 1048576 and 1073741824.\n\
+                  A table that is wider than the terminal, or than COLUMNS says of anything else, is printed in \
+                  parts.\n\
+                  Exit status: 0 done, 1 failed, 2 the command line asks for something that cannot be, 128 and \
+                  the number of a signal that has ended it (130 for Ctrl-C)."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+fn long_version() -> &'static str {
+    static LINE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    LINE.get_or_init(rdma_conn::build::summary)
+}
+
+impl Args {
+    pub(crate) fn log_level(&self) -> tracing::Level {
+        match self.common.verbose {
+            0 => tracing::Level::WARN,
+            1 => tracing::Level::INFO,
+            2 => tracing::Level::DEBUG,
+            _ => tracing::Level::TRACE,
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Show the devices that there are, and what keeps more from being used
+    Devices,
+    /// Measure latency: half of a round trip, over message sizes
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Latency is half of a round trip; of --op read, the whole operation. With \
+        --unacked N, N round trips are under way at a time, and the messages per second are of \
+        interest, too.\n\n\
+        --op write polls the first and the last byte of a message, and resets them: that takes a \
+        device which delivers the bytes of a write in order, or --assume-in-order. --op write-imm \
+        does not: its immediate carries the length.\n\n\
+        With --transport uc or ud a message without an answer in --answer-timeout is lost; lost, \
+        reordered (overtaken) and late (or repeated) ones are counted by their numbers.\n\n\
+        Examples:\n  \
+        rdma-conn pingpong --size 16,4096\n  \
+        rdma-conn pingpong --op write --size 64\n  \
+        rdma-conn pingpong --op send --srq --qps 8 --unacked 8\n  \
+        rdma-conn pingpong --op send --srq-classes --size 64,8192\n  \
+        rdma-conn pingpong --op send --transport ud --peers 3 --size 64 --iterations 2000 --faults loss=0.01,seed=7\n  \
+        rdma-conn pingpong --compat ibv_rc_pingpong --listen 0.0.0.0   # ibv_rc_pingpong -g 1 HOST"
+    )]
+    Pingpong(Pingpong),
+    /// Measure throughput; without arguments, a demonstration of about 20 s
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "The head of a column says in brackets which end counts or times its \
+        figures: (sender), (receiver), or (both), which is both ends together. In one process, \
+        messages/s (both) is what both ends have brought from one to the other, not the sum of \
+        two rates: each message counts once.\n\n\
+        Examples:\n  \
+        rdma-conn bench\n  \
+        rdma-conn bench --preset batched --size 16\n  \
+        rdma-conn bench --senders 4 --single-receiver --srq --size 512 --json\n  \
+        rdma-conn bench --protocol buffered-read --size 16,4096 --json\n  \
+        rdma-conn bench --listen 127.0.0.1    # and in another terminal: rdma-conn bench --connect 127.0.0.1\n  \
+        rdma-conn bench --input FILE\n  \
+        rdma-conn bench --no-credits --rate auto --size 512\n  \
+        rdma-conn bench --op write --batch 8 --signal-every 32 --size 16\n  \
+        rdma-conn bench --op send --transport ud --size 1024\n  \
+        rdma-conn bench --op send --transport ud --peers 3 --messages 5000 --recv-depth 16384 --faults loss=0.01,seed=7"
+    )]
+    Bench(Bench),
+    /// Send a stream of bytes to another process: standard input of the end that connects,
+    /// standard output of the end that listens
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Both ends compare the checksum at the end. Whatever ends the stream \
+        early (a signal, an end that vanishes, a reader that leaves) is a failure at both: exit \
+        status 1, or 128 and the signal's number at the end that a signal has come to.\n\n\
+        With --json the listening end prints its result on standard error: its standard output \
+        is the stream.\n\n\
+        Examples:\n  \
+        rdma-conn pipe --listen 0.0.0.0:4711 > FILE\n  \
+        rdma-conn pipe --connect HOST:4711 < FILE\n  \
+        tar c DIRECTORY | rdma-conn pipe --connect HOST"
+    )]
+    Pipe(Pipe),
+    /// Send small messages to all members of a group, in one order
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "A message is delivered when all members have received it. With \
+        --push every:1, that takes (n-1)(n+2) RDMA operations; with every:K, messages share \
+        them, and the last ones wait for the deadline.\n\n\
+        Examples:\n  \
+        rdma-conn multicast\n  \
+        rdma-conn multicast --members 2,3,5,8 --push every:1,every:25,every:250,opportunistic,opportunistic-null\n  \
+        rdma-conn multicast --senders 3 --slow 1000 --push opportunistic,opportunistic-null\n  \
+        rdma-conn multicast --rate 1000 --push every:1,every:250,opportunistic   # latency of a lone message"
+    )]
+    Multicast(Multicast),
+    /// Replicate files and directories to one or many receivers
+    #[command(
+        after_help = "PATH arrives as DIR/basename, as with cp -r. Each receiver reads the pieces of a file out of \
+        the sender's memory to a file of another name, compares checksums, and then gives the file \
+        its own. With a card, pieces land in the file itself where it can be registered (on file \
+        systems in memory; on disks if the card pages on demand), else in buffers that are \
+        written out; the software device reads into buffers, which is faster with it, unless \
+        --mapped asks for files. Each end says which, and the receiver why. Nothing that exists is \
+        replaced without --force; what is the same is kept. A signal \
+        ends either end with what has come so far and a word to the other one; the same command \
+        goes on from there. Exit status 0: every receiver has everything; of one that listens, a \
+        signal has come while no copy was under way (with --once: the copy has arrived); 128 and \
+        the number of a signal that has come earlier; 1: something is missing.\n\n\
+        Examples:\n  \
+        rdma-conn copy --listen 0.0.0.0:18600 --into /data   # on each receiver\n  \
+        rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
+    )]
+    Copy(Copy),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:\n  \
+        rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \
+        rdma-conn completions zsh > _rdma-conn    # in a directory of $fpath\n  \
+        rdma-conn completions fish > ~/.config/fish/completions/rdma-conn.fish")]
+    Completions {
+        /// Shell to write the script for
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: clap_complete::Shell,
+    },
+}

@@ -1,0 +1,93 @@
+//! The flags that several commands have.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use super::values;
+use crate::pinning::Cpus;
+
+/// What every command understands.
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Common {
+    /// Device to use; soft0@5us is like soft0, in one process, with a network's round trip of
+    /// 5 µs (or as many us or ns as you say) [default: the first active card, else soft0]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Print one JSON object a line on standard output, and nothing else there
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Run on these processors only (0,2-5). Of bench and pingpong each sending and each receiving
+    /// thread has one of them, in turn, senders first. All threads of pipe, copy and multicast share
+    /// the whole list. In two processes each end has its own list: give it to both
+    #[arg(long, global = true, value_name = "LIST", value_parser = crate::pinning::list)]
+    pub(crate) cpu: Option<Cpus>,
+    /// Index in the port's GID table [default: the IPv4-mapped RoCE v2 GID]
+    #[arg(long, global = true, value_name = "INDEX")]
+    pub(crate) gid_index: Option<u32>,
+    /// Say more on standard error (-vv: still more)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+impl Common {
+    /// The flags that were given, of those that are about a device or a measurement.
+    pub(crate) fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--device", self.device.is_some()),
+            ("--json", self.json),
+            ("--cpu", self.cpu.is_some()),
+            ("--gid-index", self.gid_index.is_some()),
+        ];
+        flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect()
+    }
+}
+
+/// Two ends: in this process, or in two.
+#[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = "Between two processes")]
+pub(crate) struct Ends {
+    /// Be the end that others connect to, at an address or a host's name; port 18515 by
+    /// default
+    #[arg(long, value_name = "ADDRESS[:PORT]", conflicts_with = "connect", value_parser = values::socket_address)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Connect to the end that listens at an address or a host's name; port 18515 by default
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = values::socket_address)]
+    pub(crate) connect: Option<SocketAddr>,
+}
+
+/// Where the help has what a measurement is of.
+pub(super) const MEASURED: &str = "What is measured";
+
+/// How often a measurement is repeated.
+#[derive(ClapArgs, Debug, Clone)]
+#[command(next_help_heading = MEASURED)]
+pub(crate) struct Rounds {
+    /// Rounds of each measurement, which share its time, messages or iterations; the results are
+    /// their median and how far they lie apart [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    pub(crate) rounds: Option<u32>,
+}
+
+impl Rounds {
+    /// Rounds where nothing was asked for.
+    pub(crate) const DEFAULT: u32 = 3;
+    /// Rounds at most.
+    pub(crate) const MOST: u32 = 1000;
+
+    pub(crate) fn asked(&self) -> u32 {
+        self.rounds.unwrap_or(Rounds::DEFAULT)
+    }
+}
+
+/// The most messages, or round trips, of one run: at 10 million per second they take 325 days.
+pub(crate) const MOST: u64 = 1 << 48;
+
+/// A number of seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.01..=86_400.0).contains(&s) => Ok(Duration::from_secs_f64(s)),
+        _ => Err("a number of seconds from 0.01 to 86400".into()),
+    }
+}

@@ -1,0 +1,23 @@
+//! The flags of `pipe`.
+
+use clap::Args as ClapArgs;
+
+use super::{ConnectionArgs, Ends, Protocol, values};
+
+#[derive(ClapArgs, Debug, Clone)]
+pub(crate) struct Pipe {
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Bytes of a piece of the stream, at most (4096, 4k, 1M, as all BYTES)
+    #[arg(long, value_name = "BYTES", help_heading = "The stream", default_value = "64k", value_parser = values::piece)]
+    pub(crate) size: u32,
+}
+
+impl Pipe {
+    /// The connection that was asked for, or Buffered Read.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.connection.protocol.unwrap_or(Protocol::BufferedRead)
+    }
+}

@@ -1,0 +1,134 @@
+//! The connections by name, and the flags that each has a use for.
+
+use rdma_conn::conn_core::handshake::ProtocolId;
+
+use crate::outcome::{Outcome, usage};
+use crate::settings::{
+    FlagSpec, Setting, buffered_read, buffered_write, direct_read, direct_write, send_recv,
+};
+
+/// Which connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    SendRecv,
+    BufferedRead,
+    BufferedWrite,
+    DirectRead,
+    DirectWrite,
+}
+
+/// Flags of `bench` that are about how one connection is used.
+const OF_BENCH: [(Protocol, &str); 5] = [
+    (Protocol::SendRecv, "--srq"),
+    (Protocol::SendRecv, "--srq-buffers"),
+    (Protocol::SendRecv, "--rate auto"),
+    (Protocol::BufferedRead, "--sending-threads"),
+    (Protocol::BufferedRead, "--receiving-threads"),
+];
+
+impl Protocol {
+    pub(crate) const ALL: [Protocol; 5] = [
+        Protocol::SendRecv,
+        Protocol::BufferedRead,
+        Protocol::BufferedWrite,
+        Protocol::DirectRead,
+        Protocol::DirectWrite,
+    ];
+
+    /// What people write for it, and what the JSON says.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Protocol::SendRecv => "send-recv",
+            Protocol::BufferedRead => "buffered-read",
+            Protocol::BufferedWrite => "buffered-write",
+            Protocol::DirectRead => "direct-read",
+            Protocol::DirectWrite => "direct-write",
+        }
+    }
+
+    /// Its number in the handshake.
+    pub(crate) fn number(self) -> ProtocolId {
+        match self {
+            Protocol::SendRecv => ProtocolId::SEND_RECV,
+            Protocol::BufferedRead => ProtocolId::BUFFERED_READ,
+            Protocol::BufferedWrite => ProtocolId::BUFFERED_WRITE,
+            Protocol::DirectRead => ProtocolId::DIRECT_READ,
+            Protocol::DirectWrite => ProtocolId::DIRECT_WRITE,
+        }
+    }
+
+    /// The flags of its settings.
+    pub(crate) fn flags(self) -> Vec<FlagSpec> {
+        fn of<C>(settings: &[Setting<C>]) -> Vec<FlagSpec> {
+            let flags = settings.iter().map(|setting| setting.flag);
+            flags.filter(|flag| !flag.name.is_empty()).collect()
+        }
+        match self {
+            Protocol::SendRecv => of(send_recv::SETTINGS),
+            Protocol::BufferedRead => of(buffered_read::SETTINGS),
+            Protocol::BufferedWrite => of(buffered_write::SETTINGS),
+            Protocol::DirectRead => of(direct_read::SETTINGS),
+            Protocol::DirectWrite => of(direct_write::SETTINGS),
+        }
+    }
+
+    /// Those of all connections, each once.
+    pub(super) fn all_flags() -> Vec<FlagSpec> {
+        let mut flags: Vec<FlagSpec> = Vec::new();
+        for flag in Protocol::ALL.into_iter().flat_map(Protocol::flags) {
+            if flags.iter().all(|known| known.name != flag.name) {
+                flags.push(flag);
+            }
+        }
+        flags
+    }
+
+    /// Whether it has a use for a flag, of those that not every connection has.
+    fn understands(self, flag: &str) -> bool {
+        OF_BENCH.contains(&(self, flag)) || self.flags().iter().any(|known| known.name == flag)
+    }
+
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Option<Protocol> {
+        Protocol::ALL.iter().copied().find(|protocol| protocol.name() == name)
+    }
+
+    /// All names, for people.
+    pub(crate) fn names() -> String {
+        Protocol::ALL.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Refuses flags that this connection has no use for, by name.
+    pub(crate) fn check_flags(self, given: &[&'static str]) -> Outcome {
+        let Some(flag) = given.iter().find(|flag| !self.understands(flag)) else { return Ok(()) };
+        let knows = |other: &&Protocol| other.understands(flag);
+        let others: Vec<&str> = Protocol::ALL.iter().filter(knows).map(|p| p.name()).collect();
+        let remedy = match others[..] {
+            [] => "leave it out".into(),
+            _ => format!("leave it out, or use --protocol {}", others.join(" or ")),
+        };
+        Err(usage(format!("{flag} means nothing to {}: {remedy}", self.name())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_each_ones_own() {
+        for (at, one) in Protocol::ALL.iter().enumerate() {
+            assert_eq!(Protocol::named(one.name()), Some(*one));
+            let others = &Protocol::ALL[at + 1..];
+            assert!(others.iter().all(|other| other.number() != one.number()), "{one:?}");
+        }
+        assert_eq!(Protocol::named("telepathy"), None);
+    }
+
+    #[test]
+    fn a_flag_of_another_connection_is_refused_with_that_ones_name() {
+        Protocol::SendRecv.check_flags(&["--unacked", "--srq"]).unwrap();
+        let says = Protocol::SendRecv.check_flags(&["--telepathy"]).unwrap_err().to_string();
+        assert_eq!(says, "--telepathy means nothing to send-recv: leave it out");
+    }
+}

@@ -1,0 +1,196 @@
+//! What is wrong with a command line, in one line.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Says what is wrong with a command line, whose words are `given`.
+pub(crate) fn line(error: &clap::Error, given: &[String]) -> String {
+    let known = bad_value(error).or_else(|| leaders(error)).or_else(|| unmet(error, given));
+    known.unwrap_or_else(|| {
+        let text = error.to_string();
+        let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:"));
+        let said = lines.filter(|l| !l.is_empty() && !l.starts_with("For more"));
+        let said = said.collect::<Vec<_>>().join(" ");
+        said.trim_start_matches("error: ").to_owned()
+    })
+}
+
+/// A flag as an error names it, without its value: `--size <BYTES>`.
+fn flag_of(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    let named = match error.get(kind)? {
+        ContextValue::String(named) => named,
+        ContextValue::Strings(all) => all.first()?,
+        _ => return None,
+    };
+    named.split(' ').next()
+}
+
+/// Which value of which flag cannot be, and what it may be, if that is what is wrong with a command
+/// line.
+fn bad_value(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(&**text),
+        _ => None,
+    };
+    let (flag, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    // `--size <BYTES>`, or `<PATH>...`.
+    let flag = flag.split(' ').next()?;
+    if error.kind() != ErrorKind::ValueValidation {
+        return None;
+    }
+    // Of a list it is the part that cannot be.
+    let value = if value.is_empty() { "''" } else { value };
+    Some(format!("{flag} {value}: {}", allowed(&std::error::Error::source(error)?.to_string())))
+}
+
+/// What a value may be, as people say it, from what a parser says.
+fn allowed(rule: &str) -> String {
+    let numbers = ["invalid digit", "number too", "cannot parse integer"];
+    if numbers.iter().any(|start| rule.starts_with(start)) {
+        return "it may be a whole number that is not too large".into();
+    }
+    let Some((_, range)) = rule.split_once(" is not in ") else { return rule.into() };
+    match range.split_once("..=") {
+        Some((least, most)) if most.len() < 19 => format!("it may be {least} to {most}"),
+        _ => format!("it may be {} or more", range.split("..").next().unwrap_or(range)),
+    }
+}
+
+/// Flags of `bench` that need both ends in one process, whichever end this would be.
+const WITHIN_PROCESS: [&str; 2] = ["--sending-threads", "--receiving-threads"];
+
+/// A flag of a joining member of a group that is its leader's.
+fn leaders(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::ArgumentConflict {
+        return None;
+    }
+    let one = flag_of(error, ContextKind::InvalidArg)?;
+    let other = flag_of(error, ContextKind::PriorArg)?;
+    let flag = match (one, other) {
+        ("--connect", flag) | (flag, "--connect") => flag,
+        _ => return None,
+    };
+    if flag == "--listen" || WITHIN_PROCESS.contains(&flag) {
+        return None;
+    }
+    Some(format!("{flag}: the leader decides it for all members: give it where you --listen"))
+}
+
+/// What flags need: the flag that must be there as well.
+const NEEDS: [(&str, &str); 13] = [
+    ("--transport", "--op"),
+    ("--qps", "--op"),
+    ("--peers", "--op"),
+    ("--answer-timeout", "--op"),
+    ("--faults", "--op"),
+    ("--srq-classes", "--op"),
+    ("--assume-in-order", "--op"),
+    ("--srq", "--op"),
+    ("--mtu", "--compat"),
+    ("--srq-buffers", "--srq"),
+    ("--transfer-thread", "--receiving-threads"),
+    ("--max-ring", "--connect"),
+    ("--into", "--listen"),
+];
+
+/// A flag that needs another one, which is not given.
+fn unmet(error: &clap::Error, given: &[String]) -> Option<String> {
+    if error.kind() != ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let missing = missing.first()?;
+    let needed = missing.split(' ').next()?;
+    let names = |word: &String, flag: &str| word.split('=').next() == Some(flag);
+    let is_given = |flag: &str| given.iter().any(|word| names(word, flag));
+    let (flag, _) = NEEDS.iter().find(|(flag, needs)| *needs == needed && is_given(flag))?;
+    Some(format!("{flag} needs {missing}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Args;
+
+    #[test]
+    fn a_range_is_told_in_words() {
+        assert_eq!(allowed("0 is not in 1..=1024"), "it may be 1 to 1024");
+        assert_eq!(allowed("0 is not in 1..18446744073709551615"), "it may be 1 or more");
+        let number = "x".parse::<u32>().unwrap_err().to_string();
+        assert_eq!(allowed(&number), "it may be a whole number that is not too large");
+        assert_eq!(allowed("256 or 512"), "256 or 512");
+    }
+
+    fn says(words: &[&str]) -> String {
+        let given: Vec<String> =
+            ["rdma-conn"].iter().chain(words).map(|word| (*word).to_owned()).collect();
+        line(&Args::try_parse_from(&given).unwrap_err(), &given)
+    }
+
+    #[test]
+    fn an_empty_value_is_named() {
+        for words in [&["bench", "--size", "16,,32"], &["multicast", "--size", ""]] {
+            assert!(says(words).starts_with("--size '': bytes"), "{}", says(words));
+        }
+        assert!(says(&["bench", "--cpu", ""]).starts_with("--cpu '': "));
+        assert!(says(&["bench", "--connect", ""]).starts_with("--connect '': "));
+    }
+
+    #[test]
+    fn a_number_below_zero_is_a_value_and_not_a_flag() {
+        for words in [
+            &["bench", "--seconds", "-1"],
+            &["bench", "--rate", "-1"],
+            &["bench", "--messages", "-1"],
+            &["pingpong", "--iterations", "-1"],
+            &["multicast", "--seconds", "-1"],
+            &["pipe", "--size", "-1"],
+        ] {
+            let start = format!("{} -1: ", words[1]);
+            assert!(says(words).starts_with(&start), "{words:?}: {}", says(words));
+        }
+    }
+
+    #[test]
+    fn a_joining_member_is_told_whose_flag_it_is() {
+        let rule = ": the leader decides it for all members: give it where you --listen";
+        for words in [["--connect", "::1", "--size", "500"], ["--size", "500", "--connect", "::1"]]
+        {
+            assert_eq!(says(&[&["multicast"][..], &words].concat()), format!("--size{rule}"));
+        }
+        let both = says(&["multicast", "--connect", "::1", "--listen", "::1"]);
+        assert!(both.contains("cannot be used with"), "{both}");
+        let crowd = says(&["bench", "--connect", "::1", "--sending-threads", "2"]);
+        assert!(crowd.contains("cannot be used with"), "{crowd}");
+    }
+
+    /// Each flag of the table needs what it says there.
+    #[test]
+    fn a_flag_that_needs_another_one_is_named() {
+        let values = [
+            ("--transport", "ud"),
+            ("--qps", "2"),
+            ("--peers", "2"),
+            ("--answer-timeout", "5"),
+            ("--faults", "loss=0.1"),
+            ("--mtu", "256"),
+            ("--srq-buffers", "64"),
+            ("--max-ring", "1m"),
+            ("--into", "here"),
+        ];
+        for (flag, needs) in NEEDS {
+            let command = match flag {
+                "--max-ring" => "multicast",
+                "--into" => "copy",
+                "--srq" | "--mtu" => "pingpong",
+                _ => "bench",
+            };
+            let value = values.iter().find(|(named, _)| *named == flag).map(|(_, value)| *value);
+            let words: Vec<&str> = [command, flag].into_iter().chain(value).collect();
+            assert!(says(&words).starts_with(&format!("{flag} needs {needs}")), "{}", says(&words));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Values of flags: what people may write.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use clap::builder::{PossibleValue, TypedValueParser};
+
+use super::protocol::Protocol;
+
+/// What a number of bytes is.
+const NOT_BYTES: &str = "bytes, e.g. 4096 or 64k, below 4 GiB";
+
+/// A number of bytes, with a binary suffix or without.
+pub(super) fn byte_count(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        Some((at, 'g' | 'G')) => (&text[..at], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| NOT_BYTES.into())
+}
+
+/// A number of bytes that is not 0.
+pub(super) fn piece(text: &str) -> Result<u32, String> {
+    byte_count(text).and_then(|bytes| (bytes > 0).then_some(bytes).ok_or("at least 1".into()))
+}
+
+/// An address or the name of a host, and its port; without one, the port that rdma-core's
+/// programs use.
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let port = rdma_conn::conn_core::rc_pingpong::PORT;
+    // A number alone would be looked up as an address: 4711 as 0.0.18.103.
+    let alone = text.strip_prefix(':').unwrap_or(text);
+    if alone.parse::<u16>().is_ok() {
+        return Err(format!(
+            "a port needs an address before it: 127.0.0.1:{alone}, or 0.0.0.0:{alone} for all of them"
+        ));
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, port));
+    }
+    let found: std::io::Result<Vec<SocketAddr>> = match text.contains(':') {
+        true => text.to_socket_addrs().map(Iterator::collect),
+        false => (text, port).to_socket_addrs().map(Iterator::collect),
+    };
+    let found =
+        found.map_err(|e| format!("ADDRESS[:PORT], as 10.0.0.1:{port} or a host's name ({e})"))?;
+    // Both ends choose alike, whatever order the names are looked up in.
+    let chosen = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    chosen.copied().ok_or_else(|| "a host without an address".into())
+}
+
+/// Parses the name of a connection, and tells help and completions the names.
+#[derive(Clone)]
+pub(super) struct ProtocolParser;
+
+impl TypedValueParser for ProtocolParser {
+    type Value = Protocol;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<Protocol, clap::Error> {
+        protocol.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Protocol::ALL.iter().map(|protocol| PossibleValue::new(protocol.name()))))
+    }
+}
+
+/// A connection. A verb is none.
+fn protocol(text: &str) -> Result<Protocol, String> {
+    if let Some(protocol) = Protocol::named(text) {
+        return Ok(protocol);
+    }
+    match text {
+        "send" | "write" | "write-imm" | "read" => Err(format!(
+            "by the verb alone, without a connection, bench and pingpong have --op {text}"
+        )),
+        _ => Err(format!("there are {}", Protocol::names())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_binary_suffixes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("4k", 4096),
+            ("64K", 65_536),
+            ("1M", 1 << 20),
+            ("2g", 2 << 30),
+        ] {
+            assert_eq!(byte_count(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "k", "4kk", "4 k", "-1", "4G", "1.5k", "many", "4096b", "µ"] {
+            assert_eq!(byte_count(text).unwrap_err(), NOT_BYTES, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_a_name_or_an_address_and_perhaps_a_port() {
+        for (text, address) in [
+            ("10.0.0.1:4711", "10.0.0.1:4711"),
+            ("10.0.0.1", "10.0.0.1:18515"),
+            ("[::1]:4711", "[::1]:4711"),
+            ("::1", "[::1]:18515"),
+            ("localhost", "127.0.0.1:18515"),
+            ("localhost:4711", "127.0.0.1:4711"),
+        ] {
+            assert_eq!(socket_address(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for text in ["4711", ":4711"] {
+            assert!(socket_address(text).unwrap_err().contains(" 127.0.0.1:4711"), "{text}");
+        }
+        for text in ["10.0.0.1:port", "10.0.0.1:70000", "[::1", "10.0.0.1:"] {
+            assert!(socket_address(text).unwrap_err().starts_with("ADDRESS[:PORT]"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_verb_is_no_connection() {
+        assert_eq!(protocol("send-recv"), Ok(Protocol::SendRecv));
+        assert!(protocol("write").unwrap_err().contains("--op write"));
+        assert!(protocol("telepathy").unwrap_err().contains("send-recv"));
+    }
+}

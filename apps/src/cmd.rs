@@ -1,0 +1,9 @@
+//! The subcommands.
+
+pub(crate) mod bench;
+pub(crate) mod copy;
+pub(crate) mod devices;
+pub(crate) mod multicast;
+pub(crate) mod pingpong;
+pub(crate) mod pipe;
+pub(crate) mod raw;

@@ -1,0 +1,318 @@
+//! The listening end before a measurement: each sender connects and says what it wants; the
+//! listener admits or refuses it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rdma_conn::device::Device;
+use rdma_conn::listener::{Incoming, Listener};
+use rdma_conn::send_recv::Reposting;
+
+use super::run::{Inlet, Sides};
+use crate::cli::{Bench, Common, Rate};
+use crate::measure::{EndOfLoad, Load, Measured, Receivers, Shape, Whole, Work};
+use crate::protocol::{self, Kind, Purpose};
+use crate::session::{self, Channel, Control, Pending, Session, Traffic, contradiction, differs};
+use crate::settings::{Flag, number};
+
+/// Why a connection is refused during a measurement.
+pub(super) const BUSY: &str =
+    "busy with another session; for several connectors start it with --senders N";
+/// Between two checks whether the processes that have connected are still there.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a process may take from one measurement to the next.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The listening end.
+pub(super) struct Host<'a, K: Kind> {
+    pub(super) common: &'a Common,
+    pub(super) options: &'a Bench,
+    pub(super) device: &'a Device,
+    pub(super) listener: Listener<K>,
+}
+
+/// The processes that take part in one measurement.
+pub(super) struct Party<K: Kind> {
+    /// The first one's.
+    pub(super) session: Session,
+    pub(super) config: K::Settings,
+    pub(super) shape: Shape,
+    /// Taken when it begins.
+    pub(super) sides: Option<Sides<K>>,
+    processes: Vec<Process>,
+}
+
+/// One connecting process.
+struct Process {
+    run: u64,
+    /// Which of its senders have come.
+    senders: Vec<bool>,
+    /// The stream of the sender that speaks for it, which is its number 0; until that has
+    /// come, of whichever came first: it shows whether the process is there.
+    wire: Option<Channel>,
+}
+
+impl<K: Kind> Host<'_, K> {
+    /// Admits all senders of one measurement. Refused connections do not count.
+    pub(super) fn gather(&self, part: u32) -> Result<Party<K>> {
+        let (mut party, since): (Option<Party<K>>, _) = (None, Instant::now());
+        loop {
+            if let Some(party) = party.take_if(|party| party.is_complete()) {
+                // Once a session, and not for each of its measurements.
+                if part == 0 {
+                    remark!("all senders are there ({}): it begins", party.shape.senders);
+                }
+                return Ok(party);
+            }
+            if let Some(pending) = session::next_peer::<K>(&self.listener, "bench", LOOK)? {
+                let before = party.as_ref().map_or(0, Party::came);
+                self.welcome(pending, part, &mut party);
+                if let Some(party) =
+                    party.as_ref().filter(|party| part == 0 && party.came() > before)
+                {
+                    party.say_how_many_are_missing();
+                }
+            }
+            if part > 0 && since.elapsed() > PATIENCE {
+                bail!("a connecting end has ended after {part} measurements: start all ends again");
+            }
+            if party.as_ref().is_some_and(Party::is_deserted) {
+                remark!("a sender went away before the session began: waiting for a new one");
+                party = None;
+            }
+        }
+    }
+
+    /// Admits a sender, or refuses it.
+    fn welcome(&self, pending: Pending<K>, part: u32, party: &mut Option<Party<K>>) {
+        let judged = match party {
+            Some(party) => party.admits(&pending.session),
+            None => self.judge(&pending.session, part),
+        };
+        let founded = judged.and_then(|()| match party {
+            Some(party) => Ok(party),
+            None => Ok(party.insert(self.found(&pending.session).map_err(|e| format!("{e:#}"))?)),
+        });
+        match founded {
+            Ok(party) => party.admit(pending, self.device),
+            Err(why) => pending.refuse(&why),
+        }
+        if party.as_ref().is_some_and(|party| party.processes.is_empty()) {
+            *party = None;
+        }
+    }
+
+    /// Whether a session can begin with this one.
+    fn judge(&self, session: &Session, part: u32) -> Result<(), String> {
+        let Session { parts, traffic, .. } = session;
+        if session.part != part {
+            let (has, wants) = (session.part + 1, part + 1);
+            return Err(format!(
+                "the connecting end is at measurement {has} of {parts}, and number {wants} is \
+                 next: start it again"
+            ));
+        }
+        let (at, of) = session.size_of_sizes();
+        if let Some(why) = session::other_sizes(&self.options.size, of) {
+            return Err(why);
+        }
+        let wanted = traffic.flags::<K>(Purpose::Throughput);
+        if let Some(why) = contradiction(&asked::<K>(self.options, at), &wanted) {
+            return Err(why);
+        }
+        match (self.receiving_asked(), traffic.receiving) {
+            (Some(here), Some(there)) if here != there => {
+                let remedy = "leave it out at one of them";
+                Err(differs("", there.flag(), here.flag(), remedy))
+            }
+            _ if session.senders > self.total(session) => {
+                let (there, here) = (session.senders, self.total(session));
+                let remedy = format!("start that one with --senders {there}");
+                Err(differs("--senders", &there.to_string(), &here.to_string(), &remedy))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The senders of all processes.
+    fn total(&self, session: &Session) -> u32 {
+        match self.options.senders.max(self.options.threads) {
+            1 => session.senders,
+            asked => asked,
+        }
+    }
+
+    /// How this end was told to receive. (`--senders` alone leaves it open.)
+    fn receiving_asked(&self) -> Option<Receivers> {
+        Receivers::asked(self.options).filter(|asked| *asked != Receivers::RoundRobin)
+    }
+
+    /// A party for the session that this one is the first of.
+    fn found(&self, session: &Session) -> Result<Party<K>> {
+        let traffic = &session.traffic;
+        let senders = self.total(session);
+        traffic.check_room::<K>(senders, false)?;
+        let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
+        let receiving = traffic.receiving.or(self.receiving_asked());
+        let shape = Shape {
+            senders,
+            receiving: receiving.unwrap_or(Receivers::chosen(senders)),
+            srq: traffic.srq.as_ref().and_then(reposting),
+            srq_buffers: traffic.srq_buffers,
+        };
+        let (common, args) = (self.common, &self.options.connection);
+        let config =
+            protocol::hosted::<K>(common, args, Purpose::Throughput, traffic.size, &traffic.terms)?;
+        let sides = Some(Sides::receiving(self.device, &config, shape)?);
+        Ok(Party { session: session.clone(), config, shape, sides, processes: Vec::new() })
+    }
+}
+
+/// What was asked for at this end, and is the connecting end's to choose.
+fn asked<K: Kind>(options: &Bench, at: u32) -> Vec<Flag> {
+    let size = options.size.get(at as usize).copied();
+    let mut flags = session::asked::<K>(&options.connection, size, options.no_verify);
+    flags.extend(options.srq.map(|srq| ("--srq", srq.reposting().name().to_owned())));
+    flags.extend(options.srq_buffers.map(|buffers| ("--srq-buffers", buffers.to_string())));
+    flags.extend(EndOfLoad::asked(options).map(EndOfLoad::flag));
+    flags.extend(number("--rounds", options.rounds.rounds));
+    if let Some(Rate::PerSecond(rate)) = options.rate {
+        flags.push(("--rate", rate.to_string()));
+    }
+    flags
+}
+
+impl<K: Kind> Party<K> {
+    /// Messages and payloads as the connecting ends send them.
+    pub(super) fn load(&self) -> Load {
+        let Traffic { size, verify, rate, .. } = self.session.traffic;
+        Load { size, end: EndOfLoad::Messages(0), verify, rate }
+    }
+
+    /// How many senders are there.
+    fn came(&self) -> u32 {
+        let came = |process: &Process| process.senders.iter().filter(|came| **came).count() as u32;
+        self.processes.iter().map(came).sum()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.came() == self.shape.senders
+    }
+
+    /// Says how many senders both ends still wait for.
+    fn say_how_many_are_missing(&self) {
+        let (came, all) = (self.came(), self.shape.senders);
+        if came < all {
+            let verb = if came == 1 { "is" } else { "are" };
+            remark!("{came} of {all} senders {verb} there; waiting for {} more", all - came);
+        }
+    }
+
+    /// Whether a process has gone again.
+    fn is_deserted(&self) -> bool {
+        !self.processes.iter().filter_map(|p| p.wire.as_ref()).all(Channel::is_there)
+    }
+
+    /// Whether it belongs to this session.
+    fn admits(&self, session: &Session) -> Result<(), String> {
+        let different = (session.parts, session.part) != (self.session.parts, self.session.part);
+        let traffic = &self.session.traffic;
+        let difference = traffic.difference::<K>(&session.traffic, Purpose::Throughput);
+        if let Some(difference) = difference.or(different.then(|| "other sizes".into())) {
+            return Err(format!(
+                "the session that has begun has {difference}: start all connecting ends with the \
+                 same flags"
+            ));
+        }
+        let known = self.processes.iter().find(|process| process.run == session.run);
+        let total = self.shape.senders as usize;
+        let expected: usize = self.processes.iter().map(|process| process.senders.len()).sum();
+        match known.map(|process| process.senders.get(session.sender as usize)) {
+            Some(Some(false)) => Ok(()),
+            Some(_) => {
+                Err(format!("sender {} of the connecting end has come already", session.sender))
+            }
+            None if expected + session.senders as usize <= total => Ok(()),
+            None => Err(format!(
+                "the {total} senders of the session that has begun are there: wait for its end, or \
+                 give the listening end more --senders"
+            )),
+        }
+    }
+
+    /// Lets it in; if that fails, it does not count.
+    fn admit(&mut self, pending: Pending<K>, device: &Device) {
+        let (from, session) = (pending.from(), pending.session);
+        match self.accept(pending.incoming, &session, device) {
+            Ok(()) => self.seat(&session, pending.wire),
+            Err(e) => session::refused(from, &format!("{e:#}")),
+        }
+    }
+
+    fn accept(&mut self, incoming: Incoming<K>, session: &Session, device: &Device) -> Result<()> {
+        let sides = self.sides.as_mut().context("the session has begun")?;
+        let pool = sides.pool.clone();
+        let Inlet { receiver, streams } = sides.next_inlet()?;
+        K::accept_into(incoming, receiver, pool.as_ref(), device, &self.config)?;
+        streams.push(session.stream());
+        Ok(())
+    }
+
+    fn seat(&mut self, session: &Session, wire: Channel) {
+        let at = self.processes.iter().position(|process| process.run == session.run);
+        let at = at.unwrap_or_else(|| {
+            let senders = vec![false; session.senders as usize];
+            self.processes.push(Process { run: session.run, senders, wire: None });
+            self.processes.len() - 1
+        });
+        let process = &mut self.processes[at];
+        process.senders[session.sender as usize] = true;
+        if session.sender == 0 || process.wire.is_none() {
+            process.wire = Some(wire);
+        }
+    }
+
+    /// The streams to all processes.
+    pub(super) fn wires(&mut self) -> impl Iterator<Item = &mut Channel> {
+        self.processes.iter_mut().filter_map(|process| process.wire.as_mut())
+    }
+
+    /// Lets all senders begin.
+    pub(super) fn begin(&mut self) {
+        for wire in self.wires() {
+            // One that has gone shows as a sender that is lost.
+            if let Err(e) = wire.tell(&Control::Begin) {
+                tracing::info!(error = %e, "a process was not told to begin");
+            }
+        }
+    }
+
+    /// Compares what has arrived with what was sent, and tells all of it.
+    /// Also, whether a signal has ended one of the connecting ends.
+    pub(super) fn settle(&mut self, measured: Measured) -> Result<(Measured, Option<String>)> {
+        let (mut sent, mut work, mut ended) = (0, measured.work, None);
+        for wire in self.wires() {
+            let (messages, theirs, interrupted) = sent_by(wire)?;
+            ended = ended.or(interrupted);
+            sent += messages;
+            work = work + theirs;
+        }
+        let messages = measured.messages;
+        if sent != messages {
+            bail!("messages sent: {sent}, arrived: {messages}");
+        }
+        for wire in self.wires() {
+            wire.tell(&Control::Arrived { messages, work, equal: None })?;
+        }
+        Ok((Measured { whole: Some(Whole { messages, work }), ..measured }, ended))
+    }
+}
+
+/// What a process has sent, and the work that it took.
+/// Also, the signal that has ended it early, if one has.
+pub(super) fn sent_by(wire: &mut Channel) -> Result<(u64, Work, Option<String>)> {
+    match wire.hear()? {
+        Control::Sent { messages, work, interrupted } => Ok((messages, work, interrupted)),
+        other => session::unexpected(other),
+    }
+}

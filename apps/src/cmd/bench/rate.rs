@@ -1,0 +1,170 @@
+//! `--rate auto`: the highest rate at which no receiver-not-ready happens, found as
+//! Fischer did it ("Know Your Memory", 2021: "we limit the sender to a stable sending rate").
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::{CloseReason, SendError};
+use rdma_conn::verbs_safe::WcStatus;
+
+use super::run::within_process;
+use crate::measure::{EndOfLoad, Load, Measured, Shape};
+use crate::protocol::Kind;
+
+/// How long each rate is tried.
+const TRIAL: Duration = Duration::from_millis(400);
+/// The result is within this factor of the limit.
+const PRECISION: f64 = 1.05;
+/// What is left of a rate that was too high after all.
+const STEP_DOWN: f64 = 0.7;
+/// Messages a second of each sender that any machine can do.
+const FLOOR: f64 = 1000.0;
+/// Messages a second that no sender reaches.
+const CEILING: f64 = 5e7;
+
+/// The highest rate of each sender without an RNR event, in messages per second.
+pub(crate) fn find<K: Kind>(
+    device: &Device,
+    config: &K::Settings,
+    shape: Shape,
+    load: &Load,
+) -> Result<f64> {
+    let trial = |rate: Option<f64>| -> Result<(bool, f64)> {
+        let load = Load { rate, end: EndOfLoad::After(TRIAL), ..*load };
+        let measured = match within_process::<K>(device, config, shape, &load) {
+            Err(e) if fell_behind(&e) => return Ok((false, CEILING)),
+            measured => measured?,
+        };
+        let events = measured.rnr_events.context(
+            "this device does not count RNR events, so --rate auto cannot look for them: give a number",
+        )?;
+        Ok((events == 0, measured.messages_per_s() / f64::from(shape.senders)))
+    };
+    // Without a limit, for a start: nothing to find if that is clean.
+    let (clean, unpaced) = trial(None)?;
+    if clean {
+        return Ok(unpaced);
+    }
+    search(unpaced.max(FLOOR), |rate| {
+        let (clean, reached) = trial(Some(rate))?;
+        tracing::info!(rate, reached, clean, "tried a rate");
+        Ok(clean)
+    })
+}
+
+/// Measures at the rate that was found, and at lower ones for as long as the receiver
+/// falls behind: a longer run meets with more than the trials did. The rate of each
+/// sender that it took.
+pub(crate) fn measure<K: Kind>(
+    device: &Device,
+    config: &K::Settings,
+    shape: Shape,
+    load: &Load,
+    found: f64,
+) -> Result<(f64, Measured)> {
+    let (rate, measured) = descend(found, |rate| {
+        within_process::<K>(device, config, shape, &Load { rate: Some(rate), ..*load })
+    })?;
+    Ok((held(rate, measured.messages_per_s() / f64::from(shape.senders)), measured))
+}
+
+/// The rate that was held: a sender that is slower than it was allowed to be shows nothing
+/// about the faster one.
+fn held(allowed: f64, reached: f64) -> f64 {
+    allowed.min(reached)
+}
+
+/// Goes down from `rate` until `run` does not fall behind.
+fn descend<T>(mut rate: f64, mut run: impl FnMut(f64) -> Result<T>) -> Result<(f64, T)> {
+    loop {
+        match run(rate) {
+            Err(e) if fell_behind(&e) && rate > FLOOR => rate = (rate * STEP_DOWN).max(FLOOR),
+            done => return Ok((rate, done?)),
+        }
+    }
+}
+
+/// Whether it was too fast by so much that the retries did not last.
+fn fell_behind(failure: &anyhow::Error) -> bool {
+    matches!(
+        failure.downcast_ref(),
+        Some(SendError::Ended(CloseReason::PeerLost(e))) if e.status == WcStatus::RNR_RETRY_EXC
+    )
+}
+
+/// The highest rate below `ceiling` at which `is_clean`: first downward in halves,
+/// then between the last clean and the last dirty one.
+fn search(ceiling: f64, mut is_clean: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
+    let (mut clean, mut dirty) = (ceiling / 2.0, ceiling);
+    while !is_clean(clean)? {
+        dirty = clean;
+        clean /= 2.0;
+        if clean < FLOOR {
+            anyhow::bail!(
+                "RNR events even at {FLOOR} messages per second: raise --recv-depth, or use credits"
+            );
+        }
+    }
+    while dirty / clean > PRECISION {
+        let middle = (clean * dirty).sqrt();
+        if is_clean(middle)? {
+            clean = middle;
+        } else {
+            dirty = middle;
+        }
+    }
+    Ok(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_limit_from_below() {
+        for limit in [1.5e3, 1e5, 3.3e6, 9.9e6] {
+            let found = search(1e7, |rate| Ok(rate <= limit)).unwrap();
+            assert!(found <= limit && found * PRECISION >= limit, "{found} for {limit}");
+        }
+    }
+
+    fn lost(status: WcStatus) -> anyhow::Error {
+        let cause = rdma_conn::verbs_safe::WcError { status, vendor_err: 0, qp_num: 1 };
+        anyhow::Error::from(SendError::Ended(CloseReason::PeerLost(cause))).context("what to do")
+    }
+
+    #[test]
+    fn a_rate_that_was_found_and_is_too_high_after_all_is_lowered() {
+        let too_fast = |limit: f64| {
+            move |rate| if rate > limit { Err(lost(WcStatus::RNR_RETRY_EXC)) } else { Ok(()) }
+        };
+        let (rate, ()) = descend(1e6, too_fast(4e5)).unwrap();
+        assert!((4e5 * STEP_DOWN..=4e5).contains(&rate), "{rate}");
+        assert_eq!(descend(1e6, |_| Ok(())).unwrap().0, 1e6);
+        assert!(descend(1e6, too_fast(1.0)).is_err(), "it ends");
+        let mut runs = 0;
+        let other = descend(1e6, |_| {
+            runs += 1;
+            Err::<(), _>(lost(WcStatus::RETRY_EXC))
+        });
+        assert!(other.is_err() && runs == 1, "that is no matter of speed");
+    }
+
+    #[test]
+    fn a_rate_that_was_not_reached_is_not_reported() {
+        assert_eq!([held(1e7, 3e5), held(2e5, 2.01e5)], [3e5, 2e5]);
+    }
+
+    #[test]
+    fn retries_that_do_not_last_are_a_rate_that_is_too_high() {
+        assert!(fell_behind(&lost(WcStatus::RNR_RETRY_EXC)));
+        assert!(!fell_behind(&lost(WcStatus::RETRY_EXC)), "that is no matter of speed");
+        assert!(!fell_behind(&SendError::TimedOut { unflushed: 0 }.into()));
+    }
+
+    #[test]
+    fn a_receiver_that_is_never_ready_is_an_error() {
+        assert!(search(1e7, |_| Ok(false)).is_err());
+    }
+}

@@ -1,0 +1,428 @@
+//! One measurement: threads that send, threads that receive.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::{CloseReason, ConnectError};
+use rdma_conn::verbs_safe::WcStatus;
+
+use crate::measure::{
+    HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since,
+};
+use crate::protocol::{Kind, Receiving, Sending, Taken};
+use crate::session::sender_ended;
+use crate::{pinning, signals};
+
+/// Both sides of a measurement, connected.
+pub(crate) struct Sides<K: Kind> {
+    pub(crate) senders: Vec<Outlet<K>>,
+    /// One entry a receiving thread.
+    pub(crate) receivers: Vec<Vec<Inlet<K>>>,
+    pub(crate) pool: Option<K::Pool>,
+}
+
+/// A sender, and the stream of payloads that it sends.
+pub(crate) struct Outlet<K: Kind> {
+    pub(crate) sender: K::SendEnd,
+    pub(crate) stream: u64,
+}
+
+/// A receiver, and what its peers send, in the order in which they join.
+pub(crate) struct Inlet<K: Kind> {
+    pub(crate) receiver: K::RecvEnd,
+    pub(crate) streams: Vec<u64>,
+}
+
+impl<K: Kind> Sides<K> {
+    /// Only senders, still to come.
+    pub(crate) fn sending() -> Sides<K> {
+        Sides { senders: Vec::new(), receivers: Vec::new(), pool: None }
+    }
+
+    /// The receiving side, without senders.
+    pub(crate) fn receiving(
+        device: &Device,
+        config: &K::Settings,
+        shape: Shape,
+    ) -> Result<Sides<K>> {
+        let pool = K::pool(device, config, shape)?;
+        let new = |peers| {
+            let receiver = K::new_receiver(device, config, peers, pool.as_ref())?;
+            Ok::<_, ConnectError>(Inlet { receiver, streams: Vec::new() })
+        };
+        let each = || (0..shape.senders).map(|_| new(1));
+        let receivers = match shape.receiving {
+            Receivers::SingleReceiver => vec![vec![new(shape.senders)?]],
+            Receivers::RoundRobin => vec![each().collect::<Result<_, _>>()?],
+            Receivers::ThreadEach => each().map(|r| Ok(vec![r?])).collect::<Result<_>>()?,
+        };
+        Ok(Sides { senders: Vec::new(), receivers, pool })
+    }
+
+    /// Where the next sender belongs: to the only receiver, or to the first that has none.
+    pub(crate) fn next_inlet(&mut self) -> Result<&mut Inlet<K>> {
+        let mut inlets: Vec<&mut Inlet<K>> = self.receivers.iter_mut().flatten().collect();
+        let vacant = inlets.iter().position(|inlet| inlet.streams.is_empty());
+        let at = if inlets.len() == 1 { Some(0) } else { vacant };
+        Ok(inlets.swap_remove(at.context("a sender without a receiver")?))
+    }
+
+    fn within_process(device: &Device, config: &K::Settings, shape: Shape) -> Result<Sides<K>> {
+        let mut sides = Sides::receiving(device, config, shape)?;
+        let pool = sides.pool.clone();
+        for stream in 0..u64::from(shape.senders) {
+            let Inlet { receiver, streams } = sides.next_inlet()?;
+            let sender = K::join(receiver, pool.as_ref(), device, config)?;
+            streams.push(stream);
+            sides.senders.push(Outlet { sender, stream });
+        }
+        Ok(sides)
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        let inlets = self.receivers.iter().flatten();
+        let own: u64 = inlets.map(|inlet| inlet.receiver.registered_bytes()).sum();
+        own + self.pool.as_ref().map_or(0, K::pool_bytes)
+    }
+}
+
+/// Measures with both ends in this process.
+pub(crate) fn within_process<K: Kind>(
+    device: &Device,
+    config: &K::Settings,
+    shape: Shape,
+    load: &Load,
+) -> Result<Measured> {
+    measure(Sides::<K>::within_process(device, config, shape)?, device, load, || {})
+}
+
+/// Runs whatever sides there are to their end. When all threads are ready, `begin` is
+/// called.
+pub(crate) fn measure<K: Kind>(
+    sides: Sides<K>,
+    device: &Device,
+    load: &Load,
+    begin: impl FnOnce(),
+) -> Result<Measured> {
+    let registered_bytes = sides.registered_bytes();
+    let Sides { senders, receivers, pool } = sides;
+    let both_here = !senders.is_empty() && !receivers.is_empty();
+    let together = &Together {
+        barrier: Barrier::new(senders.len() + receivers.len() + 1),
+        has_failed: AtomicBool::new(false),
+        has_senders: !senders.is_empty(),
+    };
+    let before = device.counters().ok();
+    let totals = std::thread::scope(|scope| {
+        let sends = senders.len();
+        let send = |(number, outlet)| {
+            scope.spawn(move || {
+                pinning::pin_thread(number);
+                together.watch(send(outlet, load, together))
+            })
+        };
+        let receive = |(number, group)| {
+            scope.spawn(move || {
+                pinning::pin_thread(sends + number);
+                together.watch(receive(group, load, together))
+            })
+        };
+        let sending: Vec<_> = senders.into_iter().enumerate().map(send).collect();
+        let receiving: Vec<_> = receivers.into_iter().enumerate().map(receive).collect();
+        together.barrier.wait();
+        begin();
+        sending
+            .into_iter()
+            .chain(receiving)
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<Result<Side>>>()
+    });
+    drop(pool);
+    let since = since(device, before);
+    for e in totals.iter().filter_map(|side| side.as_ref().err()) {
+        tracing::info!(error = %e, "a thread failed");
+    }
+    let total = Side::sum(totals).map_err(advise)?;
+    let messages = total.delivered(both_here)?;
+    Ok(Measured {
+        messages,
+        elapsed: total.end - total.start,
+        work: total.work,
+        whole: both_here.then_some(Whole { messages, work: total.work }),
+        rnr_events: since.and_then(|since| since.rnr_events),
+        registered_bytes,
+        rounds: None,
+    })
+}
+
+/// What to do about a failure that the command line can avoid.
+fn advise(failure: anyhow::Error) -> anyhow::Error {
+    match sender_ended(&failure) {
+        Some(CloseReason::PeerLost(e)) if e.status == WcStatus::RNR_RETRY_EXC => failure
+            .context("the receiver fell behind for longer than retries last; use credits, a lower --rate or a larger --recv-depth"),
+        _ => failure,
+    }
+}
+
+/// What the threads of a measurement have in common.
+struct Together {
+    /// They begin together.
+    barrier: Barrier,
+    /// And end together, when one of them fails.
+    has_failed: AtomicBool,
+    /// Whether there are senders in this process.
+    has_senders: bool,
+}
+
+/// Another thread has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("another thread has failed")]
+struct GivenUp;
+
+impl Together {
+    /// What a thread has come to, for the others to see.
+    fn watch(&self, side: Result<Side>) -> Result<Side> {
+        if side.is_err() {
+            // Nothing but the fact is passed on: what failed goes by the thread's end.
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        side
+    }
+
+    /// Whether to stop receiving: a signal has asked for an end, and the senders, which would end
+    /// early, are in other processes. What has come until now is a part.
+    ///
+    /// # Errors
+    /// A signal has asked for an end so, and nothing has come.
+    fn stops_receiving(&self, side: &Side) -> Result<bool> {
+        match signals::interrupted().filter(|_| !self.has_senders) {
+            Some(interrupted) if side.received == 0 => Err(interrupted.into()),
+            interrupted => Ok(interrupted.is_some()),
+        }
+    }
+
+    /// # Errors
+    /// [`GivenUp`] once another thread has failed.
+    fn go_on(&self) -> Result<(), GivenUp> {
+        // A little late is soon enough.
+        if self.has_failed.load(Ordering::Relaxed) { Err(GivenUp) } else { Ok(()) }
+    }
+}
+
+/// What one thread did.
+#[derive(Debug, Clone, Copy)]
+struct Side {
+    start: Instant,
+    end: Instant,
+    received: u64,
+    sent: u64,
+    work: Work,
+}
+
+impl Side {
+    fn sum(mut sides: Vec<Result<Side>>) -> Result<Side> {
+        let cause = |side: &Result<Side>| side.as_ref().is_err_and(|e| !is_consequence(e));
+        let failed = sides.iter().position(cause).or(sides.iter().position(Result::is_err));
+        if let Some(at) = failed {
+            return sides.swap_remove(at);
+        }
+        let mut sides = sides.into_iter();
+        let first = sides.next().context("no side to measure")??;
+        sides.try_fold(first, |a, b| {
+            let b = b?;
+            Ok(Side {
+                start: a.start.min(b.start),
+                end: a.end.max(b.end),
+                received: a.received + b.received,
+                sent: a.sent + b.sent,
+                work: a.work + b.work,
+            })
+        })
+    }
+
+    /// Messages that arrived; of senders whose receivers are elsewhere, those that were
+    /// acknowledged.
+    fn delivered(&self, both_here: bool) -> Result<u64> {
+        let Side { sent, received, .. } = *self;
+        anyhow::ensure!(
+            !both_here || sent == received,
+            "messages sent: {sent}, arrived: {received}"
+        );
+        Ok(sent.max(received))
+    }
+}
+
+/// Whether a thread failed only because its receiver did, or another thread.
+fn is_consequence(failure: &anyhow::Error) -> bool {
+    failure.is::<GivenUp>() || sender_ended(failure).is_some_and(CloseReason::is_close)
+}
+
+fn send<K: Kind>(outlet: Outlet<K>, load: &Load, together: &Together) -> Result<Side> {
+    let Outlet { mut sender, stream } = outlet;
+    let sent = send_all(&mut sender, stream, load, together);
+    // An error of sending comes first: closing then fails as a consequence.
+    let closed = sender.close();
+    let side = sent?;
+    closed?;
+    Ok(side)
+}
+
+/// Sends until the load is done, and waits until all has arrived.
+fn send_all(
+    sender: &mut impl Sending,
+    stream: u64,
+    load: &Load,
+    together: &Together,
+) -> Result<Side> {
+    let mut payload = Payload::new(load.size as usize, stream);
+    if load.verify {
+        payload.prepare();
+    }
+    let plain = vec![0x5a; load.size as usize];
+    together.barrier.wait();
+    let start = Instant::now();
+    let mut pacer = Pacer::new(load.rate, start);
+    let mut sent = 0;
+    let stride = load.stride();
+    while load.end.goes_on(sent, start, stride) {
+        together.go_on()?;
+        pacer.wait();
+        if load.verify {
+            sender.send_with(load.size as usize, |room| payload.fill(room))?;
+        } else {
+            sender.send_again(&plain)?;
+        }
+        if load.rate.is_some() {
+            sender.flush()?;
+        }
+        sent += 1;
+    }
+    sender.wait_all()?;
+    let end = Instant::now();
+    Ok(Side { start, end, received: 0, sent, work: sender.work() })
+}
+
+/// Receives until all senders have closed, or a signal ends this end early.
+fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> Result<Side> {
+    let alone = group.len() == 1;
+    let mut open: Vec<Taker<K::RecvEnd>> =
+        group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
+    together.barrier.wait();
+    let start = Instant::now();
+    let mut side = Side { start, end: start, received: 0, sent: 0, work: Work::default() };
+    let mut vain = 0_u32;
+    while !open.is_empty() {
+        together.go_on()?;
+        if together.stops_receiving(&side)? {
+            break;
+        }
+        if round(&mut open, alone.then_some(LOOK), &mut side)? {
+            vain = 0;
+            continue;
+        }
+        vain = vain.wrapping_add(1);
+        // The senders may share a core with this thread.
+        if vain.is_multiple_of(VAIN_ROUNDS) {
+            std::thread::yield_now()
+        } else {
+            std::hint::spin_loop()
+        }
+    }
+    Ok(side)
+}
+
+/// How long one receiver is waited for until the thread looks whether others have failed.
+const LOOK: Duration = Duration::from_millis(100);
+/// Rounds over several receivers without any message, until others get a turn.
+const VAIN_ROUNDS: u32 = 64;
+
+/// Takes what there is from each receiver, and drops those that are closed; whether there
+/// was anything.
+fn round<R: Receiving>(
+    open: &mut Vec<Taker<R>>,
+    time: Option<Duration>,
+    side: &mut Side,
+) -> Result<bool> {
+    let (mut at, mut any) = (0, false);
+    while let Some(taker) = open.get_mut(at) {
+        match taker.take(time)? {
+            Taken::Some(count) => {
+                if side.received == 0 {
+                    signals::first_message();
+                    tracing::info!("{HAS_COME}");
+                }
+                side.received += count;
+                side.end = Instant::now();
+                any = true;
+            }
+            Taken::Nothing => {}
+            Taken::Closed => {
+                side.work = side.work + open.swap_remove(at).receiver.work();
+                continue;
+            }
+        }
+        at += 1;
+    }
+    Ok(any)
+}
+
+/// A receiver and what is expected from its peers.
+struct Taker<R> {
+    receiver: R,
+    /// By peer.
+    expected: Vec<Payload>,
+    verify: bool,
+}
+
+impl<R: Receiving> Taker<R> {
+    fn new<K: Kind<RecvEnd = R>>(inlet: Inlet<K>, load: &Load) -> Taker<R> {
+        let Inlet { receiver, streams } = inlet;
+        let payload = |stream| Payload::new(load.size as usize, stream);
+        let expected = streams.into_iter().map(payload).collect();
+        Taker { receiver, expected, verify: load.verify }
+    }
+
+    /// Takes what is there, or waits for it for so long.
+    fn take(&mut self, time: Option<Duration>) -> Result<Taken> {
+        let Taker { receiver, expected, verify } = self;
+        if !*verify {
+            return receiver.take(time, |_, _| Ok(()));
+        }
+        receiver.take(time, |peer, message| {
+            let expected = expected.get_mut(peer as usize);
+            expected.context("a message of a peer that has not joined")?.check(message)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_conn::send_recv::SendError;
+
+    use super::*;
+
+    fn side(sent: u64, received: u64) -> Side {
+        let now = Instant::now();
+        Side { start: now, end: now, received, sent, work: Work::default() }
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_a_failure() {
+        let sum = |sent, received| Side::sum(vec![Ok(side(sent, 0)), Ok(side(0, received))]);
+        assert_eq!(sum(5, 5).unwrap().delivered(true).unwrap(), 5);
+        assert!(sum(5, 4).unwrap().delivered(true).is_err());
+        assert!(sum(4, 5).unwrap().delivered(true).is_err());
+        assert_eq!(side(5, 0).delivered(false).unwrap(), 5, "the other end is elsewhere");
+    }
+
+    #[test]
+    fn the_cause_is_named_and_not_what_followed_from_it() {
+        let stopped = || Err(SendError::Ended(CloseReason::PeerClosed { unacked: 3 }).into());
+        let failed = Side::sum(vec![stopped(), Err(anyhow::anyhow!("a wrong checksum"))]);
+        assert_eq!(failed.unwrap_err().to_string(), "a wrong checksum");
+        assert!(Side::sum(vec![Ok(side(1, 1)), stopped()]).is_err());
+    }
+}

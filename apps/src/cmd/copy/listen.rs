@@ -1,0 +1,160 @@
+//! The receiving end: one sender after the other, or several at a time.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{Config, Incoming, Listener};
+use rdma_conn::send_recv::ConnectError;
+
+use super::ending::{Hand, Ongoing, Underway};
+use super::place::Root;
+use super::receive::{self, Received};
+use super::report::{Counts, Named, complain, complain_of_each, line};
+use super::tally::Onlooker;
+use crate::cli::{Common, Copy};
+use crate::outcome::{Outcome, printable, usage};
+use crate::signals::Interrupted;
+use crate::{progress, session, signals};
+
+/// How long a listener waits until it tries again to accept a connection.
+const LITTLE: Duration = Duration::from_millis(100);
+
+pub(super) fn listen(
+    common: &Common,
+    options: &Copy,
+    device: &Device,
+    config: &Config,
+    address: SocketAddr,
+) -> Outcome {
+    let into = options.into.as_deref().ok_or_else(|| usage("--listen needs --into DIR"))?;
+    let root = Root::open(into)?;
+    let listener = Listener::bind(address).map_err(|e| session::cannot_bind(address, e))?;
+    let underway = Underway::default();
+    end_at_a_signal(&underway, common, device, options.once)?;
+    remark!("listening on {}", listener.local_addr());
+    std::thread::scope(|scope| {
+        let mut is_told = false;
+        loop {
+            let incoming = match listener.next() {
+                Ok(incoming) => incoming,
+                // The connection is still pending: there was no descriptor for it, say.
+                Err(e @ ConnectError::System { .. }) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        complain(format_args!("cannot accept a connection ({e}): retrying"));
+                    }
+                    std::thread::sleep(LITTLE);
+                    continue;
+                }
+                Err(e) => {
+                    session::refused(None, &e.to_string());
+                    continue;
+                }
+            };
+            is_told = false;
+            let from = incoming.from();
+            let incoming = match receive::welcome(incoming) {
+                Ok(incoming) => incoming,
+                // A refused connection is no copy, and does not count for --once.
+                Err(why) => {
+                    session::refused(from, &why);
+                    continue;
+                }
+            };
+            let hand = underway.enter(from.map_or("?".into(), |from| from.to_string()));
+            if options.once {
+                let served = serve(common, options, device, config, &root, (incoming, &hand));
+                // A signal that comes now finds a copy at its end, which the process ends with.
+                std::mem::forget(hand);
+                return served;
+            }
+            let root = &root;
+            scope.spawn(move || {
+                if let Err(e) = serve(common, options, device, config, root, (incoming, &hand)) {
+                    complain(format_args!("{e:#}"));
+                }
+            });
+        }
+    })
+}
+
+/// Has a signal end the process, with what has come so far and a word of what ends with it: that is
+/// no failure where nothing does, unless one copy was `wanted`.
+fn end_at_a_signal(
+    underway: &Underway,
+    common: &Common,
+    device: &Device,
+    wanted: bool,
+) -> Result<()> {
+    let (underway, common, device) = (underway.clone(), common.clone(), device.clone());
+    signals::watch(move |signal| {
+        let why = Interrupted::of(signal);
+        underway.interrupt(why, |left| {
+            left.iter().for_each(|ongoing| say_part(&common, &device, ongoing, why));
+            let which = match left.len() {
+                0 => {
+                    remark!("rdma-conn: {why}: no copy was under way");
+                    std::process::exit(if wanted { why.exit_status() } else { 0 });
+                }
+                1 => "a copy: start it again, and its sender goes on".to_owned(),
+                n => format!("{n} copies: start it again, and their senders go on"),
+            };
+            remark!("rdma-conn: {why} in the middle of {which} from there with the same command");
+            std::process::exit(why.exit_status());
+        })
+    })
+}
+
+/// Says what has come of a copy that is interrupted.
+fn say_part(common: &Common, device: &Device, ongoing: &Ongoing, why: Interrupted) {
+    let Ongoing { peer, start, tally, .. } = ongoing;
+    let counts = Counts { tally, how: None, failed: tally.failed() };
+    let line = line(device, peer.clone(), counts, start.elapsed(), Some(why.to_string()));
+    match serde_json::to_string(&line).ok().filter(|_| common.json) {
+        Some(json) => say!("{json}"),
+        None => say!("{}", line.says()),
+    }
+}
+
+fn serve(
+    common: &Common,
+    options: &Copy,
+    device: &Device,
+    config: &Config,
+    root: &Root,
+    (incoming, hand): (Incoming, &Hand),
+) -> Outcome {
+    let Ongoing { peer, start, tally, .. } = &*hand.ongoing;
+    if !common.json {
+        remark!("{peer}: has connected");
+    }
+    let mut onlooker = Onlooker::new(peer.clone(), tally, None);
+    let work = || receive::receive(incoming, device, config, root, options, hand);
+    let received = progress::told(common.json, || onlooker.line(), work);
+    hand.is_at_end();
+    let received = received.with_context(|| format!("the copy from {peer}"))?;
+    let written = received.written(tally);
+    let Received { not_mapped, failures, failed, finished, error, .. } = received;
+    let forgotten = failures - failed.len() as u64;
+    let failed = || failed.iter().map(|(name, why)| (name.clone(), &**why));
+    complain_of_each(&format!("{peer}: "), failed(), Named::of(common), forgotten);
+    let named = Named::of(common).list(failed());
+    let counts = Counts { tally, how: Some(finished.unwrap_or(written)), failed: failures };
+    let text = error.as_ref().map(|e| format!("{e:#}"));
+    let mut line = line(device, peer.clone(), counts, start.elapsed(), text);
+    (line.not_mapped, line.failures) = (not_mapped, named);
+    if common.json {
+        say!("{}", serde_json::to_string(&line)?);
+    } else {
+        say!("{}", line.says());
+        if let Some(why) = &line.not_mapped {
+            say!("{peer}: buffers, because: {}", printable(why));
+        }
+    }
+    match (error, line.ok) {
+        (Some(e), _) => Err(e.context(format!("the copy from {peer}"))),
+        (None, false) => Err(anyhow::anyhow!("the copy from {peer}: not everything has arrived")),
+        (None, true) => Ok(()),
+    }
+}

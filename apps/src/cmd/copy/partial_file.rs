@@ -1,0 +1,251 @@
+//! A file at a receiver, from its first piece until it has its name.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::FileRegion;
+use rustix::fs::{FallocateFlags, fallocate};
+use twox_hash::XxHash3_128;
+
+use super::place::{Found, Place};
+use super::wire::{Hash, PIECE, hash, hash_of_hashes, pieces};
+
+/// Pieces that are read at a time.
+pub(super) const BUFFERS: usize = 8;
+
+/// Why something is not replaced.
+const EXISTS: &str = "it exists and differs: --force at the receiver replaces it";
+
+const OTHER: &str = "a piece has arrived as something else";
+
+/// The shortest piece that is worth a mapping of its own, in bytes.
+pub(super) const WORTH_MAPPING: u64 = 64 << 10;
+
+/// A file of which pieces are missing.
+pub(super) struct PartialFile {
+    place: Place,
+    file: File,
+    /// The number of its file system.
+    disk: u64,
+    mode: u32,
+    pub(super) len: u64,
+    /// The hashes of the pieces that are here, from the first one on.
+    pub(super) hashes: Vec<Hash>,
+    /// The piece that is to be asked for next; it is not before those that are here.
+    next: u64,
+    /// Bytes of the pieces that were here before.
+    had: u64,
+    /// The file is here under its name, in its whole length: it is kept, or replaced.
+    whole: bool,
+}
+
+impl PartialFile {
+    /// Opens what is here of a file: under its name, or gathered by an earlier copy.
+    pub(super) fn new(place: Place, mode: u32, len: u64, force: bool) -> Result<PartialFile> {
+        let found = place.found()?;
+        ensure!(
+            matches!(found, Found::Nothing | Found::File(_) | Found::Link),
+            "there is something of this name that is no file"
+        );
+        let whole = found == Found::File(len);
+        ensure!(whole || force || found == Found::Nothing, EXISTS);
+        let file = if whole { place.open()? } else { place.open_partial()? };
+        let (there, disk) = (file.metadata()?.len().min(len), file.metadata()?.dev());
+        // Only whole pieces are built upon, and the last one of a whole file. The last
+        // [`BUFFERS`] pieces may have room in the file without having arrived.
+        let had = (there / PIECE as u64).saturating_sub(BUFFERS as u64);
+        let count = if whole { pieces(len) } else { had };
+        let hashes = read_hashes(&file, count, len)?;
+        Ok(PartialFile {
+            place,
+            file,
+            disk,
+            mode,
+            len,
+            hashes,
+            next: count,
+            had: (count * PIECE as u64).min(len),
+            whole,
+        })
+    }
+
+    /// Where it gets its name.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The number of its file system.
+    pub(super) fn disk(&self) -> u64 {
+        self.disk
+    }
+
+    /// Another way into it, for a test.
+    #[cfg(test)]
+    pub(super) fn set_file(&mut self, file: File) {
+        self.file = file;
+    }
+
+    /// Prepares for a piece that is about to be read.
+    pub(super) fn expect(&mut self, piece: u64, force: bool) -> Result<()> {
+        if piece == 0 {
+            ensure!(force || !self.whole, EXISTS);
+            self.restart()?;
+        }
+        ensure!(!self.whole, "a piece of a file that is here");
+        ensure!(piece == self.next, "a piece out of order");
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Where an expected piece may land in the file itself: it has room there, so that no
+    /// full disk is found out by an access to a mapping.
+    pub(super) fn room(&self, device: &Device, piece: u64, bytes: u64) -> Result<FileRegion> {
+        let (offset, len) = self.span(piece, bytes)?;
+        fallocate(&self.file, FallocateFlags::empty(), offset, bytes).context("making room")?;
+        Ok(device.pd().register_file(&self.file, offset, len)?)
+    }
+
+    /// Where a piece of so many bytes lies, if it is one.
+    fn span(&self, piece: u64, bytes: u64) -> Result<(u64, usize)> {
+        let offset = piece.checked_mul(PIECE as u64).filter(|offset| *offset < self.len);
+        let offset = offset.context("a piece behind the end")?;
+        ensure!(bytes == (self.len - offset).min(PIECE as u64), "a piece of a wrong length");
+        Ok((offset, bytes as usize))
+    }
+
+    /// Writes a piece that has come. If it is not the expected one, this is an error, and the
+    /// caller abandons the file.
+    pub(super) fn write(&mut self, piece: u64, expected: Hash, bytes: &[u8]) -> Result<()> {
+        let (offset, _) = self.span(piece, bytes.len() as u64)?;
+        ensure!(hash(bytes) == expected, OTHER);
+        self.file.write_all_at(bytes, offset)?;
+        self.has(piece, expected)
+    }
+
+    /// Checks a piece that has landed in the file itself. It is read from the file, and not from
+    /// the mapping: if another process has truncated the file, an access to the mapping would
+    /// raise SIGBUS.
+    pub(super) fn landed(&mut self, piece: u64, expected: Hash, bytes: u64) -> Result<()> {
+        let (offset, len) = self.span(piece, bytes)?;
+        ensure!(hash_of_part(&self.file, offset, len)? == expected, OTHER);
+        self.has(piece, expected)
+    }
+
+    fn has(&mut self, piece: u64, hash: Hash) -> Result<()> {
+        ensure!(piece == self.hashes.len() as u64, "a piece out of order");
+        self.hashes.push(hash);
+        Ok(())
+    }
+
+    /// Drops what was here, and begins with the first piece.
+    fn restart(&mut self) -> Result<()> {
+        if self.whole {
+            self.file = self.place.open_partial()?;
+            self.whole = false;
+        }
+        self.hashes.clear();
+        (self.next, self.had) = (0, 0);
+        Ok(self.file.set_len(0)?)
+    }
+
+    /// Removes what was gathered; a file that was here before stays.
+    pub(super) fn abandon(&self) {
+        if !self.whole {
+            self.place.abandon(&self.file);
+        }
+    }
+
+    /// Verifies the file, and gives it its name; returns how many of its bytes were here before.
+    /// After an error, the caller decides whether what was gathered stays.
+    pub(super) fn end(&mut self, expected: Hash, force: bool) -> Result<u64> {
+        if self.len == 0 && !self.whole {
+            self.hashes.clear();
+        }
+        let complete = self.hashes.len() as u64 == pieces(self.len);
+        let is_right = complete && hash_of_hashes(&self.hashes) == expected;
+        ensure!(is_right, "its checksum is another one");
+        if self.whole {
+            rustix::fs::fchmod(&self.file, rustix::fs::Mode::from_raw_mode(self.mode & 0o777))?;
+            return Ok(self.had);
+        }
+        self.file.set_len(self.len)?;
+        self.place.finish(&self.file, self.mode, force)?;
+        Ok(self.had)
+    }
+}
+
+/// Hashes a part of a file, some of it at a time, which stays in the processor's cache.
+fn hash_of_part(file: &File, offset: u64, len: usize) -> Result<Hash> {
+    let mut chunk = [0; 64 << 10];
+    let (mut hasher, mut done) = (XxHash3_128::new(), 0);
+    while done < len {
+        let part = &mut chunk[..(len - done).min(64 << 10)];
+        file.read_exact_at(part, offset + done as u64).context("reading it again")?;
+        hasher.write(part);
+        done += part.len();
+    }
+    Ok(hasher.finish_128())
+}
+
+/// Hashes of the first pieces of a file.
+fn read_hashes(file: &File, count: u64, len: u64) -> Result<Vec<Hash>> {
+    let mut bytes = vec![0; if count > 0 { PIECE } else { 0 }];
+    (0..count)
+        .map(|piece| {
+            let offset = piece * PIECE as u64;
+            let part = &mut bytes[..(len - offset).min(PIECE as u64) as usize];
+            file.read_exact_at(part, offset)?;
+            Ok(hash(part))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::copy::place::Root;
+
+    #[test]
+    fn a_truncated_file_is_an_error_and_an_unexpected_piece_has_no_room() {
+        let device = rdma_conn::device::soft().unwrap();
+        let path = std::env::temp_dir().join(format!("copy-cut-{}", std::process::id()));
+        let place = Root::open(&path).unwrap().place(b"file").unwrap();
+        let len = 2 * PIECE as u64 + 5;
+        let mut file = PartialFile::new(place, 0o600, len, false).unwrap();
+        assert!(file.expect(1, false).is_err(), "the first one is not asked for");
+        file.expect(0, false).unwrap();
+        let room = file.room(&device, 0, PIECE as u64).unwrap();
+        assert_eq!((room.len(), file.file.metadata().unwrap().len()), (PIECE, PIECE as u64));
+        for (piece, bytes) in [(0, 5), (2, PIECE as u64), (3, 5), (u64::MAX, 5)] {
+            assert!(file.room(&device, piece, bytes).is_err(), "{piece} {bytes}");
+        }
+        assert!(file.landed(0, hash(&[1; PIECE]), PIECE as u64).is_err(), "it has not come");
+        file.landed(0, hash(&[0; PIECE]), PIECE as u64).unwrap();
+        file.expect(1, false).unwrap();
+        let _room = file.room(&device, 1, PIECE as u64).unwrap();
+        file.file.set_len(PIECE as u64 + 100).unwrap();
+        let cut = file.landed(1, hash(&[0; PIECE]), PIECE as u64).unwrap_err();
+        assert_eq!(cut.to_string(), "reading it again");
+        file.abandon();
+        std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn a_piece_that_is_another_one_is_neither_written_nor_counted() {
+        let path = std::env::temp_dir().join(format!("copy-other-{}", std::process::id()));
+        let place = Root::open(&path).unwrap().place(b"file").unwrap();
+        let mut file = PartialFile::new(place, 0o600, PIECE as u64, false).unwrap();
+        file.expect(0, false).unwrap();
+        let mut bytes = vec![1; PIECE];
+        let expected = hash(&bytes);
+        bytes[PIECE - 1] = 2;
+        let other = file.write(0, expected, &bytes).unwrap_err();
+        assert_eq!((other.to_string(), file.hashes.len()), (OTHER.to_owned(), 0));
+        assert_eq!(file.file.metadata().unwrap().len(), 0, "it was written");
+        assert!(file.end(hash_of_hashes(&[expected]), false).is_err());
+        file.abandon();
+        std::fs::remove_dir(&path).expect("nothing is left in it");
+    }
+}

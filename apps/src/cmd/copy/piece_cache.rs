@@ -1,0 +1,233 @@
+//! Pieces of files, in memory that all receivers read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{Buffer, BufferConfig, FrozenBuffer};
+
+use super::pace::{At, Pace, Wait};
+use super::source::Entry;
+use super::wire::{Hash, PIECE, hash};
+
+/// The longest that the others wait for a receiver that makes no progress.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A piece of a file, in memory that many receivers read.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) buffer: FrozenBuffer,
+    pub(super) len: usize,
+    pub(super) hash: Hash,
+}
+
+/// A piece, or why its file cannot be copied.
+pub(super) type Found = std::result::Result<Piece, String>;
+
+/// Why a file is not copied that is not what it was.
+pub(super) const CHANGED: &str =
+    "it has changed while it was copied: the same command copies it as it is then";
+
+/// Pieces that were read, and are kept for those that have yet to get them.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    device: Device,
+    cache: Mutex<Cache>,
+    /// A piece that was being read is in the cache, or will not be; or there is room in it.
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Cache {
+    kept: BTreeMap<At, Piece>,
+    /// Pieces that a receiver is reading from the file.
+    reading: Vec<At>,
+    free: Vec<Buffer>,
+    pace: Pace,
+}
+
+/// A receiver that others share pieces with, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Runner<'a> {
+    pieces: &'a Pieces,
+    number: usize,
+}
+
+impl Pieces {
+    /// Pieces that are kept; each receiver that reads meanwhile may add one.
+    const KEPT: usize = 32;
+    /// A receiver that waits for room goes on when fewer pieces than this are kept: so it does not
+    /// wake for each piece.
+    const ROOM: usize = Self::KEPT / 2;
+
+    pub(super) fn new(device: &Device) -> Pieces {
+        Pieces::with_patience(device, PATIENCE)
+    }
+
+    fn with_patience(device: &Device, patience: Duration) -> Pieces {
+        let (pace, kept) = (Pace::new(patience), BTreeMap::new());
+        let cache = Cache { kept, reading: Vec::new(), free: Vec::new(), pace };
+        Pieces { device: device.clone(), cache: Mutex::new(cache), changed: Condvar::new() }
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        // A thread that panics while it holds the lock leaves the cache whole.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more receiver, which asks for pieces in order, from the first one on.
+    pub(super) fn join(&self) -> Runner<'_> {
+        Runner { pieces: self, number: self.cache().pace.join(Instant::now()) }
+    }
+
+    fn read(&self, number: u64, entry: &Entry, file: &File) -> Result<Found> {
+        let mut buffer = self.buffer()?;
+        let offset = number * PIECE as u64;
+        let len = (entry.len - offset).min(PIECE as u64) as usize;
+        match file.read_exact_at(&mut buffer[..len], offset) {
+            Ok(()) => {}
+            Err(e) => {
+                self.cache().free.push(buffer);
+                return Ok(Err(match e.kind() {
+                    std::io::ErrorKind::UnexpectedEof => CHANGED.into(),
+                    _ => format!("it cannot be read: {e}"),
+                }));
+            }
+        }
+        let hash = hash(&buffer[..len]);
+        Ok(Ok(Piece { buffer: buffer.freeze(), len, hash }))
+    }
+
+    fn buffer(&self) -> Result<Buffer> {
+        if let Some(buffer) = self.cache().free.pop() {
+            return Ok(buffer);
+        }
+        let made = self.device.pd().register_buffer(PIECE, BufferConfig::READABLE);
+        made.context("registering memory to be read")
+    }
+
+    /// A receiver is done with it.
+    pub(super) fn take_back(&self, buffer: FrozenBuffer) {
+        self.cache().take_back(buffer);
+    }
+}
+
+impl Runner<'_> {
+    /// A piece of a file that is open. If another receiver is reading it, this waits for that one.
+    /// A receiver that would read further ahead than is kept for the others waits for them, but
+    /// not for long.
+    pub(super) fn get(&self, at: At, entry: &Entry, file: &File) -> Result<Found> {
+        let Runner { pieces, number } = *self;
+        let mut cache = pieces.cache();
+        cache.pace.asks_for(number, at);
+        self.clear(&mut cache);
+        let mut most = Pieces::KEPT;
+        while !cache.kept.contains_key(&at) {
+            if cache.reading.contains(&at) {
+                cache = pieces.changed.wait(cache).unwrap_or_else(PoisonError::into_inner);
+            } else if let Some(wait) = self.must_wait(&mut cache, most) {
+                cache = self.wait(cache, wait);
+                most = Pieces::ROOM;
+            } else {
+                break;
+            }
+        }
+        let kept = cache.kept.get(&at).cloned();
+        cache.pace.has_come_to(number, at, kept.is_some());
+        if let Some(kept) = kept {
+            return Ok(Ok(kept));
+        }
+        cache.reading.push(at);
+        drop(cache);
+        let reading = Reading { pieces, at };
+        let piece = pieces.read(at.1, entry, file)?;
+        if let Ok(piece) = &piece {
+            pieces.cache().put(number, at, piece);
+        }
+        drop(reading);
+        Ok(piece)
+    }
+
+    /// Releases the pieces that no receiver needs any more, and wakes waiters if there is room.
+    fn clear(&self, cache: &mut Cache) {
+        if cache.clear() && cache.kept.len() < Pieces::ROOM {
+            self.pieces.changed.notify_all();
+        }
+    }
+
+    /// The wait for others, if `most` pieces or more are kept.
+    fn must_wait(&self, cache: &mut Cache, most: usize) -> Option<Wait> {
+        let (oldest, _) = cache.kept.first_key_value().filter(|_| cache.kept.len() >= most)?;
+        let wait = cache.pace.must_wait(self.number, *oldest, Instant::now());
+        // Nothing is kept for receivers that have fallen behind.
+        self.clear(cache);
+        wait
+    }
+
+    fn wait<'s>(&self, cache: MutexGuard<'s, Cache>, wait: Wait) -> MutexGuard<'s, Cache> {
+        let woken = self.pieces.changed.wait_timeout(cache, wait.most);
+        let (mut cache, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        cache.pace.has_waited(&wait, Instant::now());
+        cache
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        let mut cache = self.pieces.cache();
+        cache.pace.leave(self.number);
+        cache.clear();
+        self.pieces.changed.notify_all();
+    }
+}
+
+/// A piece that a receiver is reading. When this is dropped, the others stop waiting for the
+/// piece, whether the read has succeeded or not.
+struct Reading<'a> {
+    pieces: &'a Pieces,
+    at: At,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.pieces.cache().reading.retain(|at| *at != self.at);
+        self.pieces.changed.notify_all();
+    }
+}
+
+impl Cache {
+    /// Keeps a piece, if a receiver other than `who` needs it.
+    fn put(&mut self, who: usize, at: At, piece: &Piece) {
+        if self.pace.is_needed_beside(who, at) {
+            self.kept.insert(at, piece.clone());
+        }
+    }
+
+    /// Releases the pieces that no receiver needs any more; returns whether there were any.
+    fn clear(&mut self) -> bool {
+        let (first, before) = (self.pace.first_needed(), self.kept.len());
+        while let Some(oldest) = self.kept.first_entry()
+            && first.is_none_or(|first| *oldest.key() < first)
+        {
+            let piece = oldest.remove();
+            self.take_back(piece.buffer);
+        }
+        self.kept.len() < before
+    }
+
+    /// Reuses the buffer if this was its last reference. A shorter one was for one message only.
+    fn take_back(&mut self, buffer: FrozenBuffer) {
+        if let Ok(buffer) = buffer.thaw()
+            && buffer.len() == PIECE
+        {
+            self.free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,407 @@
+//! Where a receiver puts things: below its directory, and nowhere else.
+//!
+//! A path is followed one name at a time, from directory to directory, and never through a
+//! symbolic link: whatever else happens to the tree meanwhile, it does not lead out of it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, flock, fstat, mkdirat, openat,
+    readlinkat, renameat_with, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::wire::hash;
+use crate::outcome::usage;
+
+/// The directory that everything goes into.
+#[derive(Debug)]
+pub(super) struct Root {
+    directory: OwnedFd,
+    /// The number of its file system.
+    disk: u64,
+}
+
+/// A name in a directory.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: OwnedFd,
+    name: Vec<u8>,
+}
+
+/// What there is at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    File(u64),
+    Directory,
+    Link,
+    Other,
+}
+
+const DIRECTORY: OFlags =
+    OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::RDONLY);
+
+/// What has failed where a directory takes nothing new.
+const MAKING: &str = "making it at the receiver";
+
+/// How the name of a file ends that is being gathered.
+const PARTIAL: &str = ".rdma-conn-part";
+
+/// Whether a file of this name is what a copy that was interrupted has left.
+pub(super) fn is_partial_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PARTIAL.as_bytes())
+}
+
+/// The names of a path, if it stays below where it begins.
+fn names(path: &[u8]) -> Result<Vec<&[u8]>> {
+    ensure!(!path.is_empty(), "an empty name");
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    for name in &names {
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        ensure!(!name.is_empty(), "{:?} is not relative, or has an empty name", shown());
+        ensure!(*name != b"." && *name != b"..", "{:?} leaves its directory", shown());
+        ensure!(!name.contains(&0), "a name with a zero byte");
+        ensure!(name.len() <= 255, "a name of {} bytes", name.len());
+        // Another file would be gathered in it.
+        ensure!(!is_partial_name(name), "{:?} is a part of a file that was not finished", shown());
+    }
+    Ok(names)
+}
+
+impl Root {
+    /// The directory at `path`, made if there is none.
+    pub(super) fn open(path: &Path) -> Result<Root> {
+        match std::fs::create_dir_all(path) {
+            Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotADirectory) => {
+                let is_file = if path.exists() { "it is" } else { "a part of it is" };
+                let path = path.display();
+                return Err(usage(format!(
+                    "--into {path}: {is_file} no directory: choose another --into"
+                )));
+            }
+            made => made.with_context(|| format!("making {}", path.display()))?,
+        }
+        // The user's own path: it may go through links.
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = openat(rustix::fs::CWD, path, flags, Mode::empty());
+        let directory = fd.with_context(|| format!("opening {}", path.display()))?;
+        let disk = fstat(&directory)?.st_dev;
+        let root = Root { directory, disk };
+        root.probe(path)?;
+        Ok(root)
+    }
+
+    /// Fails if nothing can be made in it: each entry would fail for the same reason.
+    fn probe(&self, path: &Path) -> Result<()> {
+        let name = format!(".{}{PARTIAL}", std::process::id());
+        match mkdirat(&self.directory, &*name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => Ok(unlinkat(&self.directory, &*name, AtFlags::REMOVEDIR)?),
+            // Made by a process of the same number, on another host say: so it can be written to.
+            Err(Errno::EXIST) => Ok(()),
+            Err(e) if let Some(remedy) = hopeless(e) => {
+                let path = path.display();
+                bail!("nothing can be written to {path}: {e}: {remedy}, or choose another --into")
+            }
+            // Directories that exist already may be writable for this user.
+            Err(e) => {
+                let path = path.display();
+                remark!("nothing new can be made in {path} ({e}): only what goes deeper arrives");
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until all that its file system has is on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.directory).context("writing to the disk")
+    }
+
+    /// Whether a place is in its own file system, and not in one that is mounted below it.
+    pub(super) fn is_on_disk_of(&self, place: &Place) -> bool {
+        fstat(&place.directory).is_ok_and(|stat| stat.st_dev == self.disk)
+    }
+
+    /// Has all else be in another file system, for a test.
+    #[cfg(test)]
+    pub(super) fn set_disk(&mut self, disk: u64) {
+        self.disk = disk;
+    }
+
+    /// The place of a path; the directories on its way exist.
+    pub(super) fn place(&self, path: &[u8]) -> Result<Place> {
+        let names = names(path)?;
+        let (last, way) = names.split_last().context("an empty name")?;
+        let mut directory = self.directory.try_clone().context("the directory")?;
+        for name in way {
+            directory = openat(&directory, *name, DIRECTORY, Mode::empty()).with_context(|| {
+                format!("{:?} is not a directory below it", String::from_utf8_lossy(name))
+            })?;
+        }
+        Ok(Place { directory, name: last.to_vec() })
+    }
+}
+
+/// What to do where nothing can be written at all, if that is why something has failed.
+pub(super) fn remedy(failure: &anyhow::Error) -> Option<&'static str> {
+    let errno = |error: &(dyn std::error::Error + 'static)| match error.downcast_ref::<Errno>() {
+        Some(errno) => Some(*errno),
+        None => Errno::from_io_error(error.downcast_ref()?),
+    };
+    failure.chain().find_map(errno).and_then(remedy_for)
+}
+
+fn remedy_for(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::NOSPC => "make room there",
+        Errno::DQUOT => "remove something there, or have the quota raised",
+        Errno::ROFS => "have its file system mounted for writing",
+        _ => return None,
+    })
+}
+
+/// What to do if an error of making something in a directory applies to all below it, too.
+fn hopeless(errno: Errno) -> Option<&'static str> {
+    match errno {
+        // A file system of the kernel, or a directory that was removed.
+        Errno::NOENT => Some("it takes no directories"),
+        other => remedy_for(other),
+    }
+}
+
+impl Place {
+    pub(super) fn found(&self) -> Result<Found> {
+        let stat = match statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(e) => return Err(e).context("looking what is there"),
+        };
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Found::File(u64::try_from(stat.st_size)?),
+            FileType::Directory => Found::Directory,
+            FileType::Symlink => Found::Link,
+            _ => Found::Other,
+        })
+    }
+
+    /// Makes a directory that is ours to fill, whatever its mode will be.
+    pub(super) fn make_directory(&self) -> Result<()> {
+        match self.found()? {
+            Found::Directory => Ok(()),
+            Found::Nothing => {
+                let made = mkdirat(&self.directory, &*self.name, Mode::from_raw_mode(0o700));
+                made.context(MAKING)
+            }
+            _ => bail!("something that is no directory has this name: remove it at the receiver"),
+        }
+    }
+
+    /// Gives a directory its mode.
+    pub(super) fn set_directory_mode(&self, mode: u32) -> Result<()> {
+        let fd = openat(&self.directory, &*self.name, DIRECTORY, Mode::empty())?;
+        Ok(rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode & 0o777))?)
+    }
+
+    /// Makes a symbolic link; one that is there already may be the same.
+    pub(super) fn make_link(&self, target: &[u8], force: bool) -> Result<()> {
+        match self.found()? {
+            Found::Nothing => {}
+            Found::Link
+                if readlinkat(&self.directory, &*self.name, Vec::new())?.to_bytes() == target =>
+            {
+                return Ok(());
+            }
+            Found::Link | Found::File(_) if force => {
+                unlinkat(&self.directory, &*self.name, AtFlags::empty())?;
+            }
+            _ => bail!("there is something of this name: --force replaces files and links"),
+        }
+        symlinkat(OsStr::from_bytes(target), &self.directory, &*self.name).context(MAKING)
+    }
+
+    /// The file that is there under its final name, to be compared.
+    pub(super) fn open(&self) -> Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = openat(&self.directory, &*self.name, flags, Mode::empty())?;
+        Ok(File::from(fd))
+    }
+
+    /// The name under which it is gathered: the file's own could be too long for more.
+    fn partial_name(&self) -> String {
+        format!(".{:032x}{PARTIAL}", hash(&self.name))
+    }
+
+    /// The file in which it is gathered, with what an earlier copy has left there.
+    pub(super) fn open_partial(&self) -> Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        let fd = openat(&self.directory, self.partial_name(), flags, mode).context(MAKING)?;
+        ensure!(
+            FileType::from_raw_mode(fstat(&fd)?.st_mode) == FileType::RegularFile,
+            "what it would be gathered in is no file"
+        );
+        let locked = flock(&fd, FlockOperation::NonBlockingLockExclusive);
+        locked.context("another copy is writing it")?;
+        let file = File::from(fd);
+        // The copy that had it before may have finished it, or given it up, before we had the lock.
+        // From now on the name is ours: only the holder of the lock renames or removes it.
+        ensure!(self.gathers_in(&file)?, "another copy has just finished it");
+        Ok(file)
+    }
+
+    /// Whether the name under which it is gathered is that of this file.
+    fn gathers_in(&self, file: &File) -> Result<bool> {
+        let named = match statat(&self.directory, self.partial_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            named => named?,
+        };
+        let this = fstat(file)?;
+        Ok((named.st_dev, named.st_ino) == (this.st_dev, this.st_ino))
+    }
+
+    /// Gives what was gathered its mode and its final name, which nothing else has, or
+    /// (`force`) had.
+    pub(super) fn finish(&self, file: &File, mode: u32, force: bool) -> Result<()> {
+        rustix::fs::fchmod(file.as_fd(), Mode::from_raw_mode(mode & 0o777))?;
+        ensure!(self.gathers_in(file)?, "what was gathered has been taken away");
+        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        let (from, to) = (self.partial_name(), &*self.name);
+        match renameat_with(&self.directory, from, &self.directory, to, flags) {
+            Err(Errno::EXIST) => bail!("there is something of this name: --force replaces it"),
+            other => Ok(other?),
+        }
+    }
+
+    /// Removes what was gathered in `file`.
+    pub(super) fn abandon(&self, file: &File) {
+        let removed = self.gathers_in(file).and_then(|is_named| match is_named {
+            true => Ok(unlinkat(&self.directory, self.partial_name(), AtFlags::empty())?),
+            false => Ok(()),
+        });
+        if let Err(e) = removed {
+            tracing::warn!(error = %e, "a part of a file was not removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of its own, removed in the end.
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_directory() {
+        let bad: [&[u8]; 9] =
+            [b"", b"/", b"/etc/passwd", b"..", b"a/../b", b"a//b", b"a/", b"./a", b"a\0b"];
+        for path in bad {
+            assert!(names(path).is_err(), "{path:?}");
+        }
+        assert!(names(&[b'a'; 256]).is_err());
+        let place = Root::open(&Scratch::new("copy-parts").0).unwrap().place(b"file").unwrap();
+        assert!(names(format!("a/{}", place.partial_name()).as_bytes()).is_err());
+        assert_eq!(names(b"a/b..c/...").unwrap(), [&b"a"[..], b"b..c", b"..."]);
+    }
+
+    #[test]
+    fn an_unwritable_directory_is_refused_at_once_and_what_ends_a_copy_has_a_remedy() {
+        // No user can make directories there, not even root.
+        let refused = format!("{:#}", Root::open(Path::new("/proc")).unwrap_err());
+        assert!(refused.contains("nothing can be written to /proc"), "{refused}");
+        assert!(refused.contains("choose another --into"), "{refused}");
+        let full = std::io::Error::from_raw_os_error(Errno::NOSPC.raw_os_error());
+        let full = anyhow::Error::from(full).context("writing");
+        assert_eq!(remedy(&full), Some("make room there"));
+        assert_eq!(remedy(&Errno::ROFS.into()), Some("have its file system mounted for writing"));
+        assert_eq!(remedy(&Errno::ACCESS.into()), None, "a directory may be the only one");
+        let scratch = Scratch::new("copy-probed");
+        Root::open(&scratch.0).unwrap();
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 0, "something is left");
+    }
+
+    #[test]
+    fn what_takes_nothing_new_may_have_directories_that_do() {
+        for errno in [Errno::ACCESS, Errno::PERM, Errno::MLINK] {
+            assert_eq!(hopeless(errno), None, "{errno}");
+        }
+        for errno in [Errno::ROFS, Errno::NOSPC, Errno::DQUOT] {
+            assert!(hopeless(errno).is_some(), "{errno}");
+        }
+        // Made by another process of the same number.
+        let scratch = Scratch::new("copy-probed-twice");
+        let theirs = scratch.0.join(format!(".{}{PARTIAL}", std::process::id()));
+        std::fs::create_dir(&theirs).unwrap();
+        Root::open(&scratch.0).unwrap();
+        assert!(theirs.exists(), "it is not ours to remove");
+    }
+
+    #[test]
+    fn no_link_leads_out_of_the_directory() {
+        let (inside, outside) = (Scratch::new("copy-inside"), Scratch::new("copy-outside"));
+        let root = Root::open(&inside.0).unwrap();
+        // As a sender would make them, or another process meanwhile.
+        let target = outside.0.as_os_str().as_bytes();
+        root.place(b"way").unwrap().make_link(target, false).unwrap();
+        assert!(root.place(b"way/file").is_err(), "through a link");
+        let place = root.place(b"file").unwrap();
+        let partial = inside.0.join(place.partial_name());
+        std::os::unix::fs::symlink(outside.0.join("stolen"), &partial).unwrap();
+        assert!(place.open_partial().is_err(), "to where a link leads");
+        assert!(root.place(b"way").unwrap().open().is_err(), "what a link leads to");
+        assert!(root.place(b"way").unwrap().make_directory().is_err());
+        assert!(root.place(b"way").unwrap().set_directory_mode(0o777).is_err());
+        assert_eq!(std::fs::read_dir(&outside.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_gets_its_name_when_nothing_has_it_or_by_force() {
+        let scratch = Scratch::new("copy-names");
+        let place = Root::open(&scratch.0).unwrap().place(b"file").unwrap();
+        let path = scratch.0.join("file");
+        let gather = |bytes: &[u8], force| {
+            let file = place.open_partial()?;
+            file.set_len(0)?;
+            std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0)?;
+            place.finish(&file, 0o640, force)
+        };
+        gather(b"one", false).unwrap();
+        assert!(gather(b"two", false).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        gather(b"two", true).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let gathered = place.open_partial().unwrap();
+        assert!(place.open_partial().is_err(), "two copies gather it");
+        // A partial file that was renamed meanwhile is neither finished nor removed by its name.
+        let (name, aside) = (scratch.0.join(place.partial_name()), scratch.0.join("aside"));
+        std::fs::rename(&name, &aside).unwrap();
+        assert!(place.finish(&gathered, 0o640, true).is_err());
+        std::fs::write(&name, b"another one's").unwrap();
+        assert!(place.finish(&gathered, 0o640, true).is_err());
+        place.abandon(&gathered);
+        assert_eq!(std::fs::read(&name).unwrap(), b"another one's");
+        std::fs::rename(&aside, &name).unwrap();
+        place.abandon(&gathered);
+        assert_eq!(std::fs::read_dir(&scratch.0).unwrap().count(), 1);
+    }
+}

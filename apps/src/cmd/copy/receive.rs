@@ -1,0 +1,562 @@
+//! The receiving end of one copy.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::{
+    Buffer, BufferConfig, Config, FileReading, FileRegion, Incoming, ReadError, Reading, Receiver,
+    RecvError,
+};
+use rdma_conn::send_recv::CloseReason;
+use rdma_conn::verbs_safe::RegisterError;
+use rdma_conn::{OfferedMessage, ZeroCopyRecv};
+
+use super::ending::{Hand, last_word};
+use super::partial_file::{BUFFERS, PartialFile, WORTH_MAPPING};
+use super::place::{Place, Root, remedy};
+use super::tally::Tally;
+use super::wire::{
+    APP_BYTES, Finished, GREETING, Hash, PATIENCE, PIECE, Reply, What, Word, hash_of_hashes,
+};
+use crate::cli::Copy;
+use crate::frame::{self, is_late};
+use crate::outcome::Failure;
+use crate::session::{Origin, is_copy, receiver_ended};
+
+/// The most steps that are queued, whatever the sender asks for: [`BUFFERS`] does not limit
+/// messages without bytes.
+const STEPS: usize = 64;
+/// Files that are gathered at a time, each of which has a descriptor or two. A sender
+/// begins [`AHEAD`](super::send::AHEAD) of them ahead.
+const FILES: usize = 2 * super::send::AHEAD;
+
+const SENDER_GONE: &str = "the sender has gone";
+/// How long the sender may take to read why this end gives up.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// The most failed entries whose names are kept.
+const FAILED: usize = 1000;
+
+/// What came of a copy.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    /// Those of the bytes read that have landed in the files themselves, and why the others
+    /// of a size that is worth it have not.
+    pub(super) mapped: u64,
+    pub(super) not_mapped: Option<String>,
+    /// How many entries have failed, and the first of them, with the reasons.
+    pub(super) failures: u64,
+    pub(super) failed: Vec<(String, String)>,
+    /// Set when the sender has said that this is all, and everything was written.
+    pub(super) finished: Option<Finished>,
+    /// Why the copy has ended before that.
+    pub(super) error: Option<Failure>,
+}
+
+impl Received {
+    /// How what has come was written.
+    pub(super) fn written(&self, tally: &Tally) -> Finished {
+        let mapped = self.mapped;
+        Finished { mapped, buffered: tally.moved() - mapped, synced: false }
+    }
+}
+
+/// Settings of either end.
+pub(super) fn config(base: Config) -> Config {
+    Config { app_bytes: APP_BYTES, ..base }
+}
+
+/// Admits a sender of copies; refuses any other connection.
+///
+/// # Errors
+/// Why it was refused.
+pub(super) fn welcome(incoming: Incoming) -> Result<Incoming, String> {
+    match judge(incoming.application()) {
+        Ok(()) => Ok(incoming),
+        Err(why) => {
+            incoming.refuse(&why);
+            Err(why)
+        }
+    }
+}
+
+/// Whether an end that says this in the handshake may copy here.
+fn judge(greeting: &[u8]) -> Result<(), String> {
+    let said = str::from_utf8(greeting).unwrap_or_default();
+    match said.strip_prefix(GREETING).and_then(Origin::decode) {
+        Some(origin) => Origin::here().reaches(origin),
+        None if is_copy(greeting) => {
+            Err("the connecting end is another version of rdma-conn: run the same one".into())
+        }
+        None => Err("the listening end receives copies: `rdma-conn copy --to` sends them".into()),
+    }
+}
+
+/// Receives one copy into `root`, over a connection that [`welcome`] has admitted.
+pub(super) fn receive(
+    incoming: Incoming,
+    device: &Device,
+    config: &Config,
+    root: &Root,
+    options: &Copy,
+    hand: &Hand,
+) -> Result<Received> {
+    let stream = incoming.stream().try_clone()?;
+    let receiver = incoming.accept_receiver(device, config)?;
+    let mut receiving = Receiving::new(receiver, device, stream, root, options, hand)?;
+    if let Err(e) = receiving.run() {
+        receiving.give_up_all(e);
+    } else if receiving.received.finished.is_none() {
+        receiving.received.error = Some(anyhow!("the sender has ended before it has sent all"));
+    }
+    Ok(receiving.received)
+}
+
+/// Something to be done, in the order in which it was asked for.
+enum Step {
+    Word(Word),
+    /// A message that is being read, with what it is.
+    Read(Reading, Word),
+    /// A piece that lands in its file. No more of them are on their way than there are
+    /// buffers: one has to stay for it.
+    Place(FileReading, Piece, Buffer),
+}
+
+/// What has come of asking for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Began,
+    /// There is nothing now, or no room for it.
+    Nothing,
+    /// There will be nothing.
+    Closed,
+}
+
+/// A piece of an entry.
+struct Piece {
+    entry: u32,
+    number: u64,
+    hash: Hash,
+    bytes: u64,
+}
+
+/// Where pieces of files land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Landing {
+    /// In the files themselves, where those can be registered.
+    Files,
+    /// In buffers, and why.
+    Buffers(&'static str),
+}
+
+impl Landing {
+    /// What is asked for, or is faster: a card writes to a file's pages by itself, and so no
+    /// processor has to copy; the software device is the processor, to which a mapping is more
+    /// work than a write.
+    fn of(options: &Copy, device: &Device) -> Landing {
+        match (options.buffers, options.mapped, device.copies_on_processor()) {
+            (true, ..) => Landing::Buffers("--buffers was given"),
+            (_, false, true) => Landing::Buffers(
+                "the device is in software, where this is faster (--mapped: into the files)",
+            ),
+            _ => Landing::Files,
+        }
+    }
+}
+
+struct Receiving<'a> {
+    receiver: Receiver,
+    device: &'a Device,
+    stream: TcpStream,
+    /// How long the sender may take to read an answer.
+    patience: Duration,
+    root: &'a Root,
+    force: bool,
+    /// Whether pieces may land in the files themselves.
+    maps: Landing,
+    /// Whether all that was copied is on its disk before that is said.
+    syncs: bool,
+    /// File systems none of whose files can be registered, by their numbers.
+    refused: HashSet<u64>,
+    buffers: Vec<Buffer>,
+    steps: VecDeque<Step>,
+    files: HashMap<u32, PartialFile>,
+    /// Modes of directories, by their paths, which they get at the end: they have to be
+    /// filled before. No descriptor is kept: there may be more of them than descriptors.
+    modes: BTreeMap<Vec<u8>, u32>,
+    /// Entries that were begun, in order, and the names of those that have not ended.
+    begun: u32,
+    names: HashMap<u32, String>,
+    hand: &'a Hand,
+    tally: &'a Tally,
+    received: Received,
+}
+
+impl<'a> Receiving<'a> {
+    fn new(
+        receiver: Receiver,
+        device: &'a Device,
+        stream: TcpStream,
+        root: &'a Root,
+        options: &Copy,
+        hand: &'a Hand,
+    ) -> Result<Receiving<'a>> {
+        hand.ongoing.connected(&stream)?;
+        let buffers = (0..BUFFERS)
+            .map(|_| device.pd().register_buffer(PIECE, BufferConfig::default()))
+            .collect::<Result<_, _>>()
+            .context("registering memory to read into")?;
+        Ok(Receiving {
+            receiver,
+            device,
+            stream,
+            patience: PATIENCE,
+            root,
+            force: options.force,
+            maps: Landing::of(options, device),
+            syncs: !options.no_sync,
+            refused: HashSet::new(),
+            buffers,
+            steps: VecDeque::new(),
+            files: HashMap::new(),
+            modes: BTreeMap::new(),
+            begun: 0,
+            names: HashMap::new(),
+            hand,
+            tally: &hand.ongoing.tally,
+            received: Received::default(),
+        })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        loop {
+            let asked = self.ask()?;
+            // What is here is dealt with before more comes: it is in the processor's cache.
+            if asked == Asked::Began && !self.is_next_here()? {
+                continue;
+            }
+            match self.steps.pop_front() {
+                Some(step) => self.step(step)?,
+                None if asked == Asked::Closed => return Ok(()),
+                // Seen, and taken by the next round.
+                None => match self.receiver.next_request() {
+                    Ok(_) | Err(RecvError::Closed) => {}
+                    Err(e) => return Err(e.into()),
+                },
+            }
+        }
+    }
+
+    /// Whether the next step needs no waiting.
+    fn is_next_here(&mut self) -> Result<bool> {
+        Ok(match self.steps.front() {
+            None => false,
+            Some(Step::Word(_)) => true,
+            Some(Step::Read(reading, _)) => self.receiver.is_done(*reading)?,
+            Some(Step::Place(reading, ..)) => self.receiver.is_file_done(*reading)?,
+        })
+    }
+
+    /// Begins to read what is offered next, if there is a buffer and not too much is to be
+    /// done.
+    fn ask(&mut self) -> Result<Asked> {
+        if self.steps.len() >= STEPS {
+            return Ok(Asked::Nothing);
+        }
+        let Some(buffer) = self.buffers.pop() else { return Ok(Asked::Nothing) };
+        let (word, bytes) = match self.receiver.try_next_request() {
+            Ok(request) => (Word::decode(request.app())?, request.bytes()),
+            Err(e) => {
+                self.buffers.push(buffer);
+                return match e {
+                    RecvError::Empty => Ok(Asked::Nothing),
+                    RecvError::Closed => Ok(Asked::Closed),
+                    other => Err(other.into()),
+                };
+            }
+        };
+        self.read(word, bytes, buffer).map(|()| Asked::Began)
+    }
+
+    /// Begins to read the oldest message.
+    fn read(&mut self, word: Word, bytes: u64, buffer: Buffer) -> Result<()> {
+        let (entry, number, hash) = match word {
+            Word::Data { entry, piece, hash } if bytes > 0 => (entry, piece, hash),
+            word => return self.read_word(word, bytes, buffer),
+        };
+        let room = self.prepare(entry, number, bytes)?;
+        self.read_piece(Piece { entry, number, hash, bytes }, room, buffer)
+    }
+
+    /// Begins to read a piece: the oldest message.
+    fn read_piece(&mut self, piece: Piece, room: Option<FileRegion>, buffer: Buffer) -> Result<()> {
+        let mut request = self.receiver.next_request()?;
+        if let Some(region) = room {
+            match request.read_into_file(region) {
+                Ok(reading) => {
+                    self.steps.push_back(Step::Place(reading, piece, buffer));
+                    return Ok(());
+                }
+                Err(not_read) => request = not_read.request,
+            }
+        }
+        let Piece { entry, number: piece, hash, .. } = piece;
+        let reading = request.read_into(buffer).map_err(|e| e.error)?;
+        self.steps.push_back(Step::Read(reading, Word::Data { entry, piece, hash }));
+        Ok(())
+    }
+
+    fn read_word(&mut self, word: Word, bytes: u64, buffer: Buffer) -> Result<()> {
+        let request = self.receiver.next_request()?;
+        if bytes == 0 {
+            request.take_empty().ok().context("a message without bytes")?;
+            self.buffers.push(buffer);
+            self.steps.push_back(Step::Word(word));
+            return Ok(());
+        }
+        let reading = request.read_into(buffer).map_err(|e| e.error)?;
+        self.steps.push_back(Step::Read(reading, word));
+        Ok(())
+    }
+
+    /// Where a piece of a file may land in the file itself. If the file fails, the sender is told
+    /// at once, and the file's pieces that are still on their way are dropped.
+    fn prepare(&mut self, entry: u32, piece: u64, bytes: u64) -> Result<Option<FileRegion>> {
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(None) };
+        if let Err(e) = file.expect(piece, self.force) {
+            return self.give_up(entry, &e).map(|()| None);
+        }
+        let disk = file.disk();
+        if bytes < WORTH_MAPPING || self.refused.contains(&disk) {
+            return Ok(None);
+        }
+        if let Landing::Buffers(why) = self.maps {
+            self.received.not_mapped = Some(why.to_owned());
+            return Ok(None);
+        }
+        let room = file.room(self.device, piece, bytes).map_err(|e| {
+            // What was refused once is refused again, and trying costs more than a copy.
+            if e.is::<RegisterError>() {
+                self.refused.insert(disk);
+            }
+            self.received.not_mapped = Some(format!("{e:#}"));
+        });
+        Ok(room.ok())
+    }
+
+    fn step(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Word(Word::Begin { entry, what, mode, len, name }) => {
+                self.begin(entry, what, mode, len, &name, b"")
+            }
+            Step::Word(Word::End { entry, hash }) => self.end(entry, hash),
+            Step::Word(Word::Abandon { entry }) => {
+                if let Some(file) = self.files.remove(&entry) {
+                    file.abandon();
+                }
+                self.fail(entry, "the sender cannot read it, or it changes meanwhile".into())
+            }
+            Step::Word(Word::Finish) => self.finish(),
+            Step::Word(Word::Data { .. }) => bail!("a piece of no bytes"),
+            Step::Read(reading, word) => self.landed(reading, word),
+            Step::Place(reading, piece, buffer) => self.placed(reading, &piece, buffer),
+        }
+    }
+
+    fn landed(&mut self, reading: Reading, word: Word) -> Result<()> {
+        let message = self.receiver.wait(reading)?;
+        match word {
+            Word::Begin { entry, what, mode, len, name } => {
+                self.begin(entry, what, mode, len, &name, &message)?;
+            }
+            Word::Data { entry, piece, hash } => {
+                self.tally.moves(message.len() as u64);
+                self.piece(entry, piece, hash, &message)?;
+            }
+            other => bail!("a word with bytes: {other:?}"),
+        }
+        self.buffers.push(message.into_buffer());
+        Ok(())
+    }
+
+    /// Writes a piece.
+    fn piece(&mut self, entry: u32, piece: u64, hash: Hash, bytes: &[u8]) -> Result<()> {
+        ensure!(entry < self.begun, "a piece of nothing");
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
+        match file.write(piece, hash, bytes) {
+            Ok(()) => Ok(()),
+            Err(e) => self.give_up(entry, &e),
+        }
+    }
+
+    /// A piece is in its file.
+    fn placed(&mut self, reading: FileReading, piece: &Piece, buffer: Buffer) -> Result<()> {
+        let Piece { entry, number, hash, bytes } = *piece;
+        let landed = self.receiver.wait_file(reading);
+        drop(landed.map_err(|e| self.not_placed(entry, e))?);
+        self.buffers.push(buffer);
+        self.tally.moves(bytes);
+        self.received.mapped += bytes;
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
+        match file.landed(number, hash, bytes) {
+            Ok(()) => Ok(()),
+            Err(e) => self.give_up(entry, &e),
+        }
+    }
+
+    /// What to do about a piece that has not landed in its file: the queue pair has ended
+    /// with it, where the memory was no more, or before it.
+    fn not_placed(&self, entry: u32, error: ReadError) -> Failure {
+        let ended = match &error {
+            ReadError::Recv(RecvError::Peer { reason, .. } | RecvError::Ended(reason)) => reason,
+            _ => return error.into(),
+        };
+        if !matches!(ended, CloseReason::Device(_)) {
+            return error.into();
+        }
+        let name = self.names.get(&entry).map_or("a file", String::as_str);
+        Failure::from(error).context(format!(
+            "writing to {name} itself (if it was truncated, or its disk is full: run the \
+             copy again, which goes on from there; with --buffers only that file fails)"
+        ))
+    }
+
+    /// Gives up an entry.
+    fn give_up(&mut self, entry: u32, why: &Failure) -> Result<()> {
+        if let Some(file) = self.files.remove(&entry) {
+            self.check_others(entry, file.place(), why)?;
+            // Where there is no room, what has come stays: the same command goes on from there.
+            if remedy(why).is_none() {
+                file.abandon();
+            }
+        }
+        self.fail(entry, format!("{why:#}"))
+    }
+
+    /// Where nothing can be written any more, the copy ends with what there is: all that is to
+    /// come would fail for the same reason, unless that is the reason of a file system that is
+    /// mounted below the directory.
+    fn check_others(&self, entry: u32, place: &Place, why: &Failure) -> Result<()> {
+        let Some(remedy) = remedy(why) else { return Ok(()) };
+        if !self.root.is_on_disk_of(place) {
+            return Ok(());
+        }
+        let name = self.names.get(&entry).map_or("a file", String::as_str);
+        bail!("writing {name}: {why:#}: {remedy}")
+    }
+
+    /// Gives up all that is missing, and tells the sender why.
+    fn give_up_all(&mut self, why: Failure) {
+        let is_lost = matches!(receiver_ended(&why), Some(CloseReason::PeerLost(_)));
+        let why = if is_lost { why.context(SENDER_GONE) } else { why };
+        let why = match why.to_string() == SENDER_GONE {
+            true => last_word(&mut self.stream).map_or(why, |why| anyhow!("{SENDER_GONE}: {why}")),
+            false => why,
+        };
+        // A sender that does not read gets only this much time, not the patience of a reply.
+        self.patience = LAST_WORD;
+        frame::give_up(&why, |why| self.reply(&Reply::GivenUp { why }));
+        self.received.error = Some(why);
+    }
+
+    fn begin(
+        &mut self,
+        entry: u32,
+        what: What,
+        mode: u32,
+        len: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<()> {
+        ensure!(self.files.len() < FILES, "more than {FILES} files at a time");
+        ensure!(entry == self.begun, "an entry out of order");
+        self.begun += 1;
+        self.names.insert(entry, String::from_utf8_lossy(name).into_owned());
+        let begun = self.root.place(name).and_then(|place| match what {
+            What::Directory => {
+                place.make_directory()?;
+                self.modes.insert(name.to_vec(), mode);
+                Ok(None)
+            }
+            What::Link => place.make_link(target, self.force).map(|()| None),
+            What::File => PartialFile::new(place, mode, len, self.force).map(Some),
+        });
+        match begun {
+            Ok(None) => self.done(entry),
+            Ok(Some(file)) => {
+                let (pieces, hash) = (file.hashes.len() as u64, hash_of_hashes(&file.hashes));
+                self.files.insert(entry, file);
+                self.reply(&Reply::Have { entry, pieces, hash })
+            }
+            Err(e) => {
+                if let Ok(place) = self.root.place(name) {
+                    self.check_others(entry, &place, &e)?;
+                }
+                self.fail(entry, format!("{e:#}"))
+            }
+        }
+    }
+
+    fn end(&mut self, entry: u32, hash: Hash) -> Result<()> {
+        let Some(file) = self.files.get_mut(&entry) else { return Ok(()) };
+        match file.end(hash, self.force) {
+            Ok(had) => {
+                self.files.remove(&entry);
+                self.tally.has(had);
+                self.done(entry)
+            }
+            Err(e) => self.give_up(entry, &e),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        // A directory gets its mode after those inside of it: it may be closed to us then.
+        for (name, mode) in std::mem::take(&mut self.modes).iter().rev() {
+            let set = self.root.place(name).and_then(|place| place.set_directory_mode(*mode));
+            if let Err(e) = set {
+                let name = String::from_utf8_lossy(name);
+                tracing::warn!(%name, error = %e, "a directory has not got its mode");
+            }
+        }
+        if self.syncs {
+            self.root.sync()?;
+        }
+        let finished = Finished { synced: self.syncs, ..self.received.written(self.tally) };
+        self.received.finished = Some(finished);
+        // Before the reply: the sender may know of the end from here on.
+        self.hand.is_at_end();
+        self.reply(&Reply::Finished(finished))
+    }
+
+    fn done(&mut self, entry: u32) -> Result<()> {
+        self.tally.done();
+        self.names.remove(&entry);
+        self.reply(&Reply::Done { entry })
+    }
+
+    fn fail(&mut self, entry: u32, why: String) -> Result<()> {
+        // Each entry counts as failed once.
+        let Some(name) = self.names.remove(&entry) else { return Ok(()) };
+        tracing::info!(name, why, "not copied");
+        self.received.failures += 1;
+        self.tally.fails();
+        if self.received.failed.len() < FAILED {
+            self.received.failed.push((name, why.clone()));
+        }
+        self.reply(&Reply::Failed { entry, why })
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<()> {
+        let told = self.hand.ongoing.tell(reply, self.patience);
+        told.map_err(|e| match is_late(e.kind()) {
+            true => anyhow!("the sender does not listen: {:?} for an answer", self.patience),
+            false => Failure::from(e).context(SENDER_GONE),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

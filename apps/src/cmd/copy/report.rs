@@ -1,0 +1,281 @@
+//! What is said of a copy: a line of a table, a sentence, or a JSON object.
+
+use std::time::Duration;
+
+use rdma_conn::device::Device;
+use serde::Serialize;
+
+use super::tally::Tally;
+use super::wire::Finished;
+use crate::cli::Common;
+use crate::measure::figures::{bytes, counted_as};
+use crate::outcome::printable;
+use crate::pinning;
+
+/// One line of `--json`.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    protocol: &'static str,
+    device: &'a str,
+    /// The address of the other end.
+    peer: String,
+    entries: u64,
+    /// Bytes that went over, and that were there already.
+    bytes: u64,
+    bytes_present: u64,
+    seconds: f64,
+    bytes_per_s: f64,
+    /// How the destination was written: `mapped` (READs have landed in it), `buffers`
+    /// (written out of them), both, or nothing. At the sender: what the receiver says, or
+    /// `unknown`.
+    destination: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_mapped: Option<u64>,
+    /// Whether all of it is on the receiver's disk.
+    synced: bool,
+    /// At the receiver: why something was not mapped that is worth it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) not_mapped: Option<String>,
+    failed: u64,
+    /// What has failed, as far as it is named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) failures: Vec<NotCopied>,
+    /// At the sender: entries that were not reached before an early end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<u64>,
+    /// At the sender: what is neither file, directory nor link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
+    /// The processors that this end runs on, where they were listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<String>,
+    pub(super) ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// An entry that could not be copied.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotCopied {
+    path: String,
+    why: String,
+}
+
+/// How so many bytes in files themselves, and out of buffers, are called.
+fn destination(mapped: u64, buffered: u64) -> &'static str {
+    match (mapped, buffered) {
+        (0, 0) => "nothing",
+        (_, 0) => "mapped",
+        (0, _) => "buffers",
+        _ => "mapped and buffers",
+    }
+}
+
+/// The columns of the table, a row of which is printed for each receiver.
+pub(super) const TABLE: [&str; 8] =
+    ["receiver", "entries", "sent", "present", "destination", "rate", "failed", "missing"];
+
+/// How much of what has failed is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    /// The first [`Named::MOST`].
+    Some,
+    /// All (`-v`).
+    All,
+}
+
+impl Named {
+    const MOST: usize = 20;
+
+    pub(super) fn of(common: &Common) -> Named {
+        if common.verbose > 0 { Named::All } else { Named::Some }
+    }
+
+    /// What has failed, as the JSON has it.
+    pub(super) fn list<'a>(
+        self,
+        failed: impl Iterator<Item = (String, &'a str)>,
+    ) -> Vec<NotCopied> {
+        let most = if self == Named::All { usize::MAX } else { Named::MOST };
+        let named = failed.map(|(path, why)| NotCopied { path, why: why.to_owned() });
+        named.take(most).collect()
+    }
+}
+
+/// What to do after an interruption.
+pub(super) const GOES_ON: &str = "the same command goes on from there";
+
+/// Names the failed entries, and counts those whose names were not kept (`forgotten`), which `-v`
+/// prints when they fail. Failures inside of a directory that has failed are only counted.
+pub(super) fn complain_of_each<'a>(
+    whose: &str,
+    failed: impl Iterator<Item = (String, &'a str)>,
+    named: Named,
+    forgotten: u64,
+) {
+    for line in complaints(failed, named, forgotten) {
+        complain(format_args!("{whose}{line}"));
+    }
+}
+
+fn complaints<'a>(
+    failed: impl Iterator<Item = (String, &'a str)>,
+    named: Named,
+    forgotten: u64,
+) -> Vec<String> {
+    let (mut last, mut lines, mut below, mut others) = (None, Vec::new(), 0, forgotten);
+    for (name, why) in failed {
+        let is_below = |last: &String| name.starts_with(&format!("{last}/"));
+        if last.as_ref().is_some_and(is_below) {
+            below += 1;
+        } else if named == Named::Some && lines.len() == Named::MOST {
+            others += 1;
+        } else {
+            lines.push(format!("{name}: {why}"));
+            last = Some(name);
+        }
+    }
+    if below > 0 {
+        lines.push(format!("and {below} more, in directories that have failed"));
+    }
+    if others > 0 {
+        let where_told = if named == Named::All { "told above" } else { "of which -v tells" };
+        lines.push(format!("and {others} more, {where_told}"));
+    }
+    lines
+}
+
+/// Reports a failure in one line; its text may be a peer's, so that it is made printable.
+pub(super) fn complain(what: std::fmt::Arguments<'_>) {
+    remark!("rdma-conn: {}", printable(&what.to_string()));
+}
+
+/// What has come of one copy.
+pub(super) struct Counts<'a> {
+    pub(super) tally: &'a Tally,
+    /// How it was written, if that is known.
+    pub(super) how: Option<Finished>,
+    pub(super) failed: u64,
+}
+
+pub(super) fn line<'a>(
+    device: &'a Device,
+    peer: String,
+    counts: Counts<'_>,
+    time: Duration,
+    error: Option<String>,
+) -> Line<'a> {
+    let seconds = time.as_secs_f64();
+    let Counts { tally, how, failed } = counts;
+    Line {
+        protocol: "direct-read",
+        device: device.name(),
+        peer,
+        entries: tally.entries(),
+        bytes: tally.moved(),
+        bytes_present: tally.had(),
+        seconds,
+        bytes_per_s: tally.moved() as f64 / seconds.max(1e-9),
+        destination: how.map_or("unknown", |how| destination(how.mapped, how.buffered)),
+        bytes_mapped: how.map(|how| how.mapped),
+        synced: how.is_some_and(|how| how.synced),
+        not_mapped: None,
+        failed,
+        failures: Vec::new(),
+        missing: None,
+        left_out: None,
+        cpu: pinning::listed(),
+        ok: error.is_none() && failed == 0,
+        error,
+    }
+}
+
+impl Line<'_> {
+    /// What the sender knows besides: how many entries there are in all, and what is none.
+    pub(super) fn count_at_sender(&mut self, all: u64, left_out: u64) {
+        self.missing = Some(all.saturating_sub(self.entries + self.failed));
+        self.left_out = Some(left_out).filter(|n| *n > 0);
+        self.ok &= left_out == 0;
+    }
+
+    /// For people, where there are so many entries in all.
+    pub(super) fn row(&self, all: u64) -> [String; 8] {
+        let is_whole = self.error.is_none();
+        let there = if is_whole { String::new() } else { format!(" of {all}") };
+        [
+            self.peer.clone(),
+            format!("{}{there}", self.entries),
+            bytes(self.bytes),
+            bytes(self.bytes_present),
+            self.destination.to_owned(),
+            format!("{}/s", bytes(self.bytes_per_s as u64)),
+            self.failed.to_string(),
+            self.missing.unwrap_or(0).to_string(),
+        ]
+    }
+
+    /// For people at the receiver.
+    pub(super) fn says(&self) -> String {
+        let Line { peer, entries, destination, failed, seconds, .. } = self;
+        let (moved, had) = (bytes(self.bytes), bytes(self.bytes_present));
+        let entries = counted_as(*entries, "entry", "entries");
+        let early = if self.error.is_none() { "" } else { ", and no more" };
+        format!(
+            "{peer}: {entries}, {moved} read ({destination}) in {seconds:.1} s, \
+             {had} present, {failed} failed{early}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_can_be_asked_for_or_follows_from_what_is() {
+        let failed = || {
+            let inside = (0..30).map(|at| (format!("a/{at}"), "no"));
+            let beside = (0..30).map(|at| (format!("{at}"), "no"));
+            std::iter::once(("a".to_owned(), "no")).chain(inside).chain(beside)
+        };
+        let all = complaints(failed(), Named::All, 0);
+        assert_eq!((all.len(), &*all[30]), (32, "29: no"));
+        assert_eq!(all[31], "and 30 more, in directories that have failed");
+        let some = complaints(failed(), Named::Some, 5);
+        assert_eq!((some.len(), &*some[19]), (22, "18: no"));
+        assert_eq!(some[21], "and 16 more, of which -v tells");
+        assert_eq!(complaints(failed(), Named::All, 5)[32], "and 5 more, told above");
+    }
+
+    #[test]
+    fn a_partial_copy_is_reported_with_its_size() {
+        let (device, tally) = (rdma_conn::device::soft().unwrap(), Tally::default());
+        tally.moves(40_000);
+        tally.done();
+        let of = |error: Option<&str>, all| {
+            let counts = Counts { tally: &tally, how: None, failed: 2 };
+            let error = error.map(Into::into);
+            let mut line = line(&device, "x".into(), counts, Duration::from_secs(1), error);
+            line.count_at_sender(all, 0);
+            line
+        };
+        // Text and JSON have the same numbers, and all entries are in one of them.
+        for (error, all, entries, missing) in
+            [(Some("it has gone"), 7, "1 of 7", 4), (None, 3, "1", 0)]
+        {
+            let line = of(error, all);
+            let row = line.row(all);
+            assert_eq!([&*row[1], &*row[6], &*row[7]], [entries, "2", &missing.to_string()]);
+            let json = serde_json::to_value(&line).unwrap();
+            assert_eq!((&json["failed"], &json["missing"]), (&2.into(), &missing.into()));
+            assert_eq!(json["entries"].as_u64().unwrap() + 2 + missing, all);
+        }
+        let mut left_out = of(None, 3);
+        left_out.ok = true;
+        left_out.count_at_sender(3, 1);
+        assert!(!left_out.ok, "the exit status says so, too");
+        let of = |error| of(error, 7);
+        let says = of(Some("it has gone")).says();
+        assert!(says.ends_with("2 failed, and no more"), "{says}");
+    }
+}

@@ -1,0 +1,198 @@
+//! The sending end: everything to every receiver.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use rdma_conn::device::Device;
+use rdma_conn::direct_read::Config;
+
+use super::ending::{Ongoing, Outcomes, Sending};
+use super::piece_cache::Pieces;
+use super::report::{Counts, GOES_ON, Named, TABLE, complain, complain_of_each, line};
+use super::send::{self, Done, Source, Stopped};
+use super::source;
+use super::tally::Onlooker;
+use crate::cli::{Common, Copy};
+use crate::measure::figures::{bytes, counted_as};
+use crate::outcome::{Outcome, usage};
+use crate::signals::Interrupted;
+use crate::table::Table;
+use crate::{progress, signals};
+
+pub(super) fn send(common: &Common, options: &Copy, device: &Device, config: &Config) -> Outcome {
+    if options.to.is_empty() || options.paths.is_empty() {
+        return Err(usage(
+            "copy --to ADDRESS PATH… sends, copy --listen ADDRESS --into DIR receives",
+        ));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = options.to.iter().find(|to| !seen.insert(**to)) {
+        return Err(usage(format!("--to {twice} is given twice")));
+    }
+    let source::Tree { entries, left_out } = source::tree(&options.paths)?;
+    for (path, why) in &left_out {
+        complain(format_args!("{}: left out: {why:#}", path.display()));
+    }
+    let (total, left_out) = (entries.iter().map(|entry| entry.len).sum(), left_out.len() as u64);
+    if !common.json {
+        let count = counted_as(entries.len() as u64, "entry", "entries");
+        remark!("sending {count}, {}", bytes(total));
+    }
+    let bar = progress::bytes(total * options.to.len() as u64, common.json);
+    let told =
+        Told { common: common.clone(), device: device.clone(), entries: entries.into(), left_out };
+    let copies = options.to.iter().map(|to| Arc::new(Ongoing::new(to.to_string())));
+    let copies: Vec<_> = copies.collect();
+    let sending = Arc::new(Sending::new(copies.iter().cloned()));
+    report_at_a_signal(&told, &sending, &bar)?;
+    let pieces = Pieces::new(device);
+    let source = Source { device, entries: &told.entries, pieces: &pieces, config: *config };
+    send_to_all(common, options, source, (total, &bar), (&copies, &sending));
+    bar.finish_and_clear();
+    let Some(reported) = sending.report(|sent| told.report(&ToOne::all(sent, None))) else {
+        // A signal has come first, and ends the process.
+        return Ok(());
+    };
+    match (reported?, left_out) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(anyhow::anyhow!("left out: {n}; all else is there")),
+        (n, _) => {
+            let all = counted_as(options.to.len() as u64, "receiver", "receivers");
+            Err(anyhow::anyhow!("something is missing at {n} of {all}"))
+        }
+    }
+}
+
+/// Has a signal end the process with what has come so far.
+fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &ProgressBar) -> Result<()> {
+    let (told, sending, bar) = (told.clone(), sending.clone(), bar.clone());
+    signals::watch(move |signal| {
+        let why = Interrupted::of(signal);
+        let end = |sent| {
+            bar.finish_and_clear();
+            let reported = told.report(&ToOne::all(sent, Some(why)));
+            if let Err(e) = reported {
+                complain(format_args!("{e:#}"));
+            }
+            remark!("rdma-conn: {why}: {GOES_ON}");
+            std::process::exit(why.exit_status());
+        };
+        // Where all was reported, the process ends by itself.
+        let _: Option<Result<()>> = sending.interrupt(why, end);
+    })
+}
+
+/// How it ended with one receiver, and after how long.
+type Ended = ((Done, Result<(), Stopped>), Duration);
+
+/// What has come of one receiver.
+struct ToOne {
+    ongoing: Arc<Ongoing>,
+    end: (Done, Result<(), Stopped>),
+    time: Duration,
+}
+
+impl ToOne {
+    /// Of each receiver; those that have no end were interrupted.
+    fn all(sent: Outcomes<Ended>, by: Option<Interrupted>) -> Vec<ToOne> {
+        let one = |(ongoing, ended): (Arc<Ongoing>, Option<Ended>)| {
+            let (end, time) = ended.unwrap_or_else(|| {
+                let why = by.map_or_else(|| anyhow::anyhow!("it has not ended"), Into::into);
+                ((Done::default(), Err(Stopped::During(why))), ongoing.start.elapsed())
+            });
+            ToOne { ongoing, end, time }
+        };
+        sent.into_iter().map(one).collect()
+    }
+}
+
+/// Sends everything to every receiver, on a thread for each.
+fn send_to_all(
+    common: &Common,
+    options: &Copy,
+    source: Source<'_>,
+    (total, bar): (u64, &ProgressBar),
+    (copies, sending): (&[Arc<Ongoing>], &Sending<Ended>),
+) {
+    let whole = (total, source.entries.len() as u64);
+    let send = |at: usize, runner| {
+        let ongoing = &copies[at];
+        let mut onlooker = Onlooker::new(ongoing.peer.clone(), &ongoing.tally, Some(whole));
+        let is_seen = common.json || progress::has_bar();
+        let work = || send::copy(source, options.to[at], runner, ongoing, bar);
+        let end = progress::told(is_seen, || onlooker.line(), work);
+        sending.ended(at, (end, ongoing.start.elapsed()));
+    };
+    std::thread::scope(|scope| {
+        // They are together before one of them begins.
+        let runners: Vec<_> = options.to.iter().map(|_| source.pieces.join()).collect();
+        for (at, runner) in runners.into_iter().enumerate() {
+            let send = &send;
+            scope.spawn(move || send(at, runner));
+        }
+    });
+}
+
+/// What is said of a sender's copies, and with what.
+#[derive(Clone)]
+struct Told {
+    common: Common,
+    device: Device,
+    entries: Arc<[source::Entry]>,
+    left_out: u64,
+}
+
+impl Told {
+    /// Says what has come of all receivers; how many of them lack something.
+    fn report(&self, sent: &[ToOne]) -> Result<u32> {
+        let Told { common, device, entries, left_out } = self;
+        let named = Named::of(common);
+        // What cannot be read is reported once, not for each receiver that lacks it.
+        let unreadable: BTreeMap<usize, &str> = sent
+            .iter()
+            .flat_map(|one| one.end.0.unreadable.iter().map(|(at, why)| (*at, &**why)))
+            .collect();
+        let paths = |(at, why): (usize, _)| (entries[at].path.display().to_string(), why);
+        complain_of_each("", unreadable.into_iter().map(paths), named, 0);
+        let mut bad = 0;
+        let mut table = Table::new(1, &TABLE);
+        for ToOne { ongoing, end: (done, end), time } in sent {
+            let Ongoing { peer: to, tally, .. } = &**ongoing;
+            let names = done.failed.iter().map(|(at, why)| {
+                (String::from_utf8_lossy(&entries[*at].name).into_owned(), &**why)
+            });
+            complain_of_each(&format!("{to}: "), names, named, 0);
+            match end {
+                Ok(()) => {}
+                // It is said of all together.
+                Err(Stopped::During(error)) if error.is::<Interrupted>() => {}
+                Err(Stopped::Before(error)) => complain(format_args!("{error:#}")),
+                Err(Stopped::During(error)) => complain(format_args!("{to}: {error:#}; {GOES_ON}")),
+            }
+            let error = match end {
+                Ok(()) => None,
+                Err(Stopped::Before(error) | Stopped::During(error)) => Some(format!("{error:#}")),
+            };
+            let failed = tally.failed();
+            bad += u32::from(error.is_some() || failed > 0);
+            let counts = Counts { tally, how: done.finished, failed };
+            let mut line = line(device, to.clone(), counts, *time, error);
+            line.count_at_sender(entries.len() as u64, *left_out);
+            let failures = done.failed.iter().chain(&done.unreadable);
+            let failures =
+                failures.map(|(at, why)| (entries[*at].path.display().to_string(), &**why));
+            line.failures = named.list(failures);
+            match common.json {
+                true => say!("{}", serde_json::to_string(&line)?),
+                false => table.add_row(line.row(entries.len() as u64)),
+            }
+        }
+        if !common.json {
+            say!("{table}");
+        }
+        Ok(bad)
+    }
+}

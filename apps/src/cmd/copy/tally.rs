@@ -1,0 +1,112 @@
+//! How far a copy has come, for progress reports.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::measure::figures::{bytes, counted_as};
+
+/// Progress of a copy to one receiver. Relaxed: these numbers are only displayed, and none implies
+/// anything about another.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    moved: AtomicU64,
+    had: AtomicU64,
+    entries: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Tally {
+    /// So many bytes more have gone over.
+    pub(super) fn moves(&self, bytes: u64) {
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes more were there already.
+    pub(super) fn has(&self, bytes: u64) {
+        self.had.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// One more entry is there.
+    pub(super) fn done(&self) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more entry has failed.
+    pub(super) fn fails(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn had(&self) -> u64 {
+        self.had.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn entries(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+}
+
+/// Reports a tally now and then.
+#[derive(Debug)]
+pub(super) struct Onlooker<'a> {
+    whom: String,
+    tally: &'a Tally,
+    /// What there is in all, where that is known: bytes and entries.
+    whole: Option<(u64, u64)>,
+    /// The bytes at the last report, and its time.
+    last: (u64, Instant),
+}
+
+impl<'a> Onlooker<'a> {
+    pub(super) fn new(whom: String, tally: &'a Tally, whole: Option<(u64, u64)>) -> Onlooker<'a> {
+        Onlooker { whom, tally, whole, last: (0, Instant::now()) }
+    }
+
+    /// A line about the progress since the last one.
+    pub(super) fn line(&mut self) -> String {
+        let (moved, had, entries) = (self.tally.moved(), self.tally.had(), self.tally.entries());
+        let (before, then) = std::mem::replace(&mut self.last, (moved, Instant::now()));
+        let seconds = self.last.1.duration_since(then).as_secs_f64().max(1e-9);
+        let rate = bytes(((moved - before) as f64 / seconds) as u64);
+        let there = bytes(moved + had);
+        let whom = &self.whom;
+        match self.whole {
+            Some((all, count)) => {
+                let all = bytes(all);
+                let count = counted_as(count, "entry", "entries");
+                format!("{whom}: {there} of {all}, {entries} of {count}, {rate}/s")
+            }
+            None => {
+                let entries = counted_as(entries, "entry", "entries");
+                format!("{whom}: {there}, {entries}, {rate}/s")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_what_is_there_and_of_how_much() {
+        let tally = Tally::default();
+        let mut receiver = Onlooker::new("there".into(), &tally, None);
+        assert_eq!(receiver.line(), "there: 0 B, 0 entries, 0 B/s");
+        tally.moves(5);
+        tally.has(20_000);
+        tally.done();
+        assert!(receiver.line().starts_with("there: 20.0 kB, 1 entry, "));
+        let mut sender = Onlooker::new("here".into(), &tally, Some((30_000, 3)));
+        let line = sender.line();
+        assert!(line.starts_with("here: 20.0 kB of 30.0 kB, 1 of 3 entries, "), "{line}");
+        assert!(sender.line().ends_with(", 0 B/s"), "nothing has come since");
+    }
+}

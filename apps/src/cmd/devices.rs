@@ -1,0 +1,197 @@
+//! `rdma-conn devices`: what is there, and what is missing.
+
+use std::net::Ipv4Addr;
+
+use rdma_conn::device::{self, Found, OpenError, PortReport, Provider, survey};
+use rdma_conn::verbs_safe::DeviceAttr;
+use serde::Serialize;
+
+use crate::cli::Common;
+use crate::outcome::{Outcome, as_usage, usage};
+use crate::session::bad_distance;
+
+/// One line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Device {
+        device: String,
+        provider: &'static str,
+        guid: String,
+        limits: Option<Limits>,
+        error: Option<String>,
+        ports: Vec<Port>,
+    },
+    Obstacle {
+        what: String,
+        remedy: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Limits {
+    max_qp: u32,
+    max_qp_wr: u32,
+    max_sge: u32,
+    max_cqe: u32,
+    max_srq: u32,
+    max_srq_wr: u32,
+    max_qp_rd_atom: u32,
+    on_demand_paging: bool,
+}
+
+#[derive(Serialize)]
+struct Port {
+    port: u8,
+    state: &'static str,
+    link_layer: String,
+    mtu_bytes: u32,
+    max_message_bytes: u32,
+    lid: u16,
+    gids: Vec<Gid>,
+    gid_index: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Gid {
+    index: u32,
+    gid: String,
+    kind: String,
+}
+
+pub(crate) fn run(common: &Common) -> Outcome {
+    // One at a distance is there when it is asked for.
+    let _ = common.device.as_deref().map(|name| device::open(Some(name)));
+    let survey = survey();
+    let shown = |d: &&Found| common.device.as_ref().is_none_or(|name| *name == d.name);
+    let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();
+    if let (Some(name), true) = (&common.device, devices.is_empty()) {
+        if let Some(why) = bad_distance(name) {
+            return Err(usage(why));
+        }
+        let known = survey.devices.iter().map(|d| d.name.clone()).collect();
+        let unknown = OpenError::Unknown { name: name.clone(), known };
+        return Err(as_usage(format!(
+            "{unknown}: `rdma-conn devices` without --device tells what keeps others away"
+        )));
+    }
+    if common.json {
+        for device in devices {
+            say!("{}", serde_json::to_string(&line(device))?);
+        }
+        for o in survey.obstacles {
+            say!("{}", serde_json::to_string(&Line::Obstacle { what: o.what, remedy: o.remedy })?);
+        }
+        return Ok(());
+    }
+    devices.into_iter().for_each(show);
+    if survey.obstacles.is_empty() {
+        return Ok(());
+    }
+    say!("What keeps more from being used:");
+    for o in &survey.obstacles {
+        say!("  - {}\n      {}", o.what, o.remedy);
+    }
+    Ok(())
+}
+
+fn show(device: &Found) {
+    let provider = match device.provider {
+        Provider::Soft => "embedded software device, for the processes of one user",
+        _ => "rdma-core",
+    };
+    say!("{} ({provider}), node GUID {:016x}", device.name, device.guid);
+    match &device.attr {
+        Ok(attr) => show_limits(attr),
+        Err(e) => say!("  {e}"),
+    }
+    device.ports.iter().for_each(show_port);
+    say!("");
+}
+
+fn show_limits(a: &DeviceAttr) {
+    say!(
+        "  limits: {} QPs of {} work requests with {} entries each; {} CQEs in a CQ; {} SRQs of {}; \
+         {} READs in flight",
+        a.max_qp,
+        a.max_qp_wr,
+        a.max_sge,
+        a.max_cqe,
+        a.max_srq,
+        a.max_srq_wr,
+        a.max_qp_rd_atom
+    );
+    say!("  on-demand paging: {}", if a.odp.supported { "yes" } else { "no" });
+}
+
+fn show_port(port: &PortReport) {
+    let a = &port.attr;
+    say!(
+        "  port {}: {}, {:?}, MTU {} B, messages of up to {} B, LID {}",
+        a.port,
+        a.state,
+        a.link_layer,
+        a.active_mtu.bytes(),
+        a.max_msg_bytes,
+        a.lid
+    );
+    for entry in &port.gids {
+        let chosen = if port.chosen_gid == Some(entry.index) { "  <- used" } else { "" };
+        say!("    GID {}: {} {:?}{chosen}", entry.index, gid_text(&entry.gid), entry.kind);
+    }
+}
+
+/// A GID as people write it: IPv4-mapped ones with their IPv4 address.
+fn gid_text(gid: &[u8; 16]) -> String {
+    let v6 = std::net::Ipv6Addr::from(*gid);
+    match v6.to_ipv4_mapped() {
+        Some(v4) => mapped(v4),
+        None => v6.to_string(),
+    }
+}
+
+fn mapped(v4: Ipv4Addr) -> String {
+    format!("::ffff:{v4}")
+}
+
+fn line(device: &Found) -> Line {
+    Line::Device {
+        device: device.name.clone(),
+        provider: if device.provider == Provider::Soft { "soft-rnic" } else { "rdma-core" },
+        guid: format!("{:016x}", device.guid),
+        limits: device.attr.as_ref().ok().map(limits),
+        error: device.attr.as_ref().err().cloned(),
+        ports: device.ports.iter().map(port_line).collect(),
+    }
+}
+
+fn limits(a: &DeviceAttr) -> Limits {
+    Limits {
+        max_qp: a.max_qp,
+        max_qp_wr: a.max_qp_wr,
+        max_sge: a.max_sge,
+        max_cqe: a.max_cqe,
+        max_srq: a.max_srq,
+        max_srq_wr: a.max_srq_wr,
+        max_qp_rd_atom: a.max_qp_rd_atom,
+        on_demand_paging: a.odp.supported,
+    }
+}
+
+fn port_line(port: &PortReport) -> Port {
+    let gid = |e: &rdma_conn::verbs_safe::GidEntry| Gid {
+        index: e.index,
+        gid: gid_text(&e.gid),
+        kind: format!("{:?}", e.kind),
+    };
+    Port {
+        port: port.attr.port,
+        state: port.attr.state,
+        link_layer: format!("{:?}", port.attr.link_layer),
+        mtu_bytes: port.attr.active_mtu.bytes(),
+        max_message_bytes: port.attr.max_msg_bytes,
+        lid: port.attr.lid,
+        gids: port.gids.iter().map(gid).collect(),
+        gid_index: port.chosen_gid,
+    }
+}

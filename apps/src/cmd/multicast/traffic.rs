@@ -1,0 +1,109 @@
+//! What the members of a group send.
+
+use std::ops::RangeInclusive;
+
+use anyhow::{Result, ensure};
+use rdma_conn::multicast::Config;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Multicast;
+use crate::measure::rounds;
+
+/// What is sent: of all members' concern.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Traffic {
+    pub(super) size: u32,
+    pub(super) seconds: f64,
+    pub(super) messages: Option<u64>,
+    pub(super) rate: Option<f64>,
+    pub(super) slow: Option<f64>,
+    /// One message at a time, with such a pause behind it, in microseconds.
+    pub(super) lone_us: Option<u64>,
+    /// So many messages of a sender at a time, if not as many as go.
+    #[serde(default)]
+    pub(super) burst: Option<u64>,
+    pub(super) flush_every: Option<u64>,
+    pub(super) verify: bool,
+}
+
+impl Traffic {
+    pub(super) fn of(options: &Multicast) -> Traffic {
+        Traffic {
+            size: options.size,
+            seconds: options.seconds,
+            messages: options.messages,
+            rate: options.rate,
+            slow: options.slow,
+            // What is inhibited when it is delivered has gone after a deadline.
+            lone_us: options.lone.then_some(2 * options.deadline_us + 100),
+            burst: options.burst,
+            flush_every: options.flush_every,
+            verify: !options.no_verify,
+        }
+    }
+}
+
+impl Traffic {
+    /// How many rounds there are of it: each has a message of each sender at least.
+    pub(super) fn rounds(&self, asked: u32) -> u32 {
+        self.messages.map_or(asked, |messages| rounds::rounds_of(messages, asked))
+    }
+
+    /// What of it is in a round.
+    pub(super) fn of_round(&self, round: u32, rounds: u32) -> Traffic {
+        let messages = self.messages.map(|messages| rounds::share(messages, round, rounds));
+        Traffic { messages, seconds: self.seconds / f64::from(rounds.max(1)), ..self.clone() }
+    }
+}
+
+/// Rates that a sender can be paced to, in messages a second.
+const RATES: RangeInclusive<f64> = 0.001..=1e9;
+/// How long a group may send, in seconds.
+const SECONDS: RangeInclusive<f64> = 0.0..=86_400.0;
+
+impl Traffic {
+    /// Whether a member can do what the leader says.
+    pub(super) fn check(&self, config: &Config) -> Result<()> {
+        let (size, most) = (self.size, config.message_bytes);
+        ensure!(size <= most, "the leader wants messages of {size} bytes in slots of {most}");
+        let seconds = self.seconds;
+        ensure!(SECONDS.contains(&seconds), "the leader wants to send for {seconds} seconds");
+        ensure!(self.burst != Some(0), "the leader wants bursts of no messages");
+        for rate in [self.rate, self.slow].into_iter().flatten() {
+            ensure!(RATES.contains(&rate), "the leader wants {rate} messages a second");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_asks_for_what_cannot_be_is_an_error() {
+        let fine = Traffic {
+            size: 100,
+            seconds: 1.0,
+            messages: None,
+            rate: Some(1000.0),
+            slow: None,
+            lone_us: None,
+            burst: None,
+            flush_every: None,
+            verify: true,
+        };
+        let config = Config { message_bytes: 100, ..Config::default() };
+        fine.check(&config).unwrap();
+        for bad in [
+            Traffic { size: 101, ..fine.clone() },
+            Traffic { seconds: -1.0, ..fine.clone() },
+            Traffic { seconds: 1e300, ..fine.clone() },
+            Traffic { rate: Some(0.0), ..fine.clone() },
+            Traffic { slow: Some(-3.0), ..fine.clone() },
+            Traffic { burst: Some(0), ..fine.clone() },
+        ] {
+            assert!(bad.check(&config).is_err(), "{bad:?}");
+        }
+    }
+}

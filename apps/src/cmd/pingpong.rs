@@ -1,0 +1,105 @@
+//! `rdma-conn pingpong`: half of a round trip ("Send Receive", section Latency).
+
+mod ends;
+mod report;
+mod trips;
+
+use anyhow::Result;
+use rdma_conn::device::Device;
+
+use crate::cli::{Common, Compat, Pingpong};
+use crate::measure::{Latency, rounds};
+use crate::outcome::Outcome;
+use crate::protocol::{self, Kind, Purpose, With};
+use crate::results::Results;
+use crate::{pinning, progress, session};
+use trips::{Measured, follow, hang_up, hang_up_first, in_rounds, lead, line};
+
+pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
+    rounds::check(options.rounds.rounds, "--iterations", options.iterations)?;
+    if let Some(op) = options.raw.op {
+        return crate::cmd::raw::pingpong(common, options, op);
+    }
+    if let Some(Compat::IbvRcPingpong) = options.compat {
+        return crate::cmd::raw::ibv_rc_pingpong(common, options);
+    }
+    let protocol = options.connection.protocol();
+    protocol.check_flags(&options.connection.given.names())?;
+    let device = session::open_device(common, &options.ends)?;
+    protocol.with(Task { common, options, device: &device })
+}
+
+/// What is to be measured, with whichever connection.
+struct Task<'a> {
+    common: &'a Common,
+    options: &'a Pingpong,
+    device: &'a Device,
+}
+
+impl With for Task<'_> {
+    type Out = Outcome;
+
+    fn with<K: Kind>(self) -> Outcome {
+        let Task { common, options, device } = self;
+        for size in options.sizes() {
+            let config = config::<K>(common, options, size);
+            K::check(&options.connection, &config, size)?;
+        }
+        if let Some(address) = options.ends.listen {
+            return ends::listen::<K>(common, options, device, address);
+        }
+        let mut results = Results::new(common.json);
+        let sizes: Vec<_> = (0..).zip(options.sizes()).collect();
+        let (run, of) = (session::run_number(), sizes.len() as u32);
+        let label = |(_, size): &(u32, u32)| format!("{size} B");
+        let ran = progress::each(common.json, sizes, label, |(at, size), _| {
+            let config = config::<K>(common, options, size);
+            let (line, ended) = match options.ends.connect {
+                None => in_rounds(options, |trips| {
+                    within_process::<K>(options, trips, device, &config, size)
+                }),
+                Some(address) => {
+                    let part = session::Part { run, at, of };
+                    ends::connect::<K>(options, device, &config, size, part, address)
+                }
+            };
+            line.iter().try_for_each(|line| report::add(&mut results, line))?;
+            Ok(ended)
+        });
+        results.finish();
+        ran
+    }
+}
+
+fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Settings {
+    protocol::config::<K>(common, &options.connection, Purpose::Latency, size)
+}
+
+fn within_process<K: Kind>(
+    options: &Pingpong,
+    trips: u64,
+    device: &Device,
+    config: &K::Settings,
+    size: u32,
+) -> Result<Latency> {
+    let before = device.counters().ok();
+    let (mut near, mut far) = K::pair(device, config)?;
+    let (half_trips, work) = std::thread::scope(|scope| {
+        let follower = scope.spawn(move || {
+            pinning::pin_thread(1);
+            let followed =
+                follow(&mut far, !options.no_verify, size, || Ok(())).map(|_| far.work());
+            hang_up(far);
+            followed
+        });
+        pinning::pin_thread(0);
+        let half_trips = lead(&mut near, options, trips, size);
+        let led = near.work();
+        hang_up_first(near, half_trips.is_ok());
+        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // What the follower has found is the cause of what the leader then saw.
+        let followed = followed?;
+        Ok::<_, anyhow::Error>((half_trips?, led + followed))
+    })?;
+    Ok(line::<K>(options, trips, device, config, size, &Measured { half_trips, work, before }))
+}

@@ -1,0 +1,147 @@
+//! Both ends in one process, on the soft device: two processes differ by nothing that
+//! these modules see.
+
+use clap::Parser;
+
+use rdma_conn::{Listener, SendHalf, SendRecv, connect_over};
+
+use super::*;
+use crate::cli::{Args, Command};
+use crate::cmd::pingpong::config;
+
+fn parse(flags: &[&str]) -> (Common, Pingpong) {
+    let args = [&["rdma-conn", "pingpong"][..], flags].concat();
+    let args = Args::try_parse_from(args).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
+    let Command::Pingpong(pingpong) = args.command else { panic!("{flags:?}") };
+    (args.common, pingpong)
+}
+
+fn all_of((line, ended): SoFar) -> Result<Latency> {
+    ended.map_or_else(|| Ok(line.expect("a result")), Err)
+}
+
+/// A connecting process: all its sizes.
+fn process(flags: &[&str], address: SocketAddr) -> Result<Vec<Latency>> {
+    let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
+    let (run, of) = (session::run_number(), options.sizes().len() as u32);
+    let measure = |(at, size)| {
+        let config = config::<SendRecv>(&common, &options, size);
+        let part = Part { run, at, of };
+        all_of(connect::<SendRecv>(&options, &device, &config, size, part, address))
+    };
+    (0..).zip(options.sizes()).map(measure).collect()
+}
+
+/// The listening process: how many sizes it has to report.
+fn host(flags: &[&str], listener: &Listener<SendRecv>) -> Result<usize> {
+    let ((common, options), device) = (parse(flags), rdma_conn::device::soft()?);
+    let mut results = Results::new(false);
+    serve::<SendRecv>(&common, &options, &device, listener, &mut results)?;
+    Ok(results.rows())
+}
+
+const FEW: [&str; 6] = ["--iterations", "50", "--size", "16,4096", "--rounds", "1"];
+
+#[test]
+fn every_mode_works_between_two_ends() {
+    let modes: &[&[&str]] = &[
+        &[],
+        &["--preset", "batched"],
+        &["--wait", "block"],
+        &["--wait", "spin"],
+        &["--pack", "5000"],
+        &["--no-credits"],
+        &["--no-verify"],
+        &["--inline", "0"],
+    ];
+    for mode in modes {
+        let flags = [&FEW[..], mode].concat();
+        // The same flags at both ends do not contradict each other.
+        for listening in [&[][..], &flags] {
+            let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr();
+            let lines = std::thread::scope(|scope| {
+                let host = scope.spawn(|| host(listening, &listener).unwrap());
+                let lines = process(&flags, address).unwrap();
+                assert_eq!(host.join().unwrap(), 2, "{mode:?}");
+                lines
+            });
+            for (line, size) in lines.iter().zip([16, 4096]) {
+                assert_eq!((line.size_bytes, line.messages), (size, 100), "{mode:?}");
+                // Data, and credits where there are any.
+                assert!((1.0..=2.0).contains(&line.rdma_ops_per_message), "{mode:?}: {line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_contradiction_is_refused_by_name_and_does_not_count() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["--size", "16,512"], "--size 4096, the listening end 512"),
+        (&["--size", "16"], "2 sizes, the listening end 1"),
+        (&["--preset", "batched"], "--preset sequential, the listening end batched"),
+        (&["--unacked", "7"], "--unacked 8, the listening end 7"),
+        (&["--iterations", "7"], "--iterations 50, the listening end 7"),
+        (&["--no-credits"], "--no-credits off, the listening end on"),
+    ];
+    for (listening, says) in cases {
+        let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr();
+        let listening: Vec<String> = listening.iter().map(|s| (*s).to_owned()).collect();
+        // The thread never ends: no connection comes that the listener admits.
+        std::thread::spawn(move || {
+            host(&listening.iter().map(String::as_str).collect::<Vec<_>>(), &listener)
+        });
+        let error = format!("{:#}", process(&FEW, address).unwrap_err());
+        assert!(error.contains("refused") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn another_session_is_refused_while_one_goes_on() {
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], &listener).unwrap());
+        let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
+        let run = session::run_number();
+        for (at, size) in [(0, 16), (1, 4096)] {
+            let config = config::<SendRecv>(&common, &options, size);
+            let part = Part { run, at, of: 2 };
+            all_of(connect::<SendRecv>(&options, &device, &config, size, part, address)).unwrap();
+            if at == 0 {
+                let error = format!("{:#}", process(&FEW, address).unwrap_err());
+                assert!(error.contains("another session"), "{error}");
+            }
+        }
+        assert_eq!(host.join().unwrap(), 2);
+    });
+}
+
+#[test]
+fn what_one_end_finds_wrong_both_ends_say() {
+    let listener = Listener::<SendRecv>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| host(&[], &listener));
+        let ((common, options), device) = (parse(&FEW), rdma_conn::device::soft().unwrap());
+        let config = config::<SendRecv>(&common, &options, 16);
+        let session = Part { run: 1, at: 0, of: 1 }.session(
+            "pingpong",
+            1,
+            0,
+            traffic::<SendRecv>(&options, &config, 16),
+        );
+        let mut stream = session::dial(address).unwrap();
+        let bytes = session.encode().unwrap();
+        let mut near = connect_over::<SendRecv, _>(&mut stream, &device, &config, &bytes).unwrap();
+        let error = format!("{:#}", process(&FEW, address).unwrap_err());
+        assert!(error.contains("busy with another session"), "{error}");
+        near.sender.send_acked(b"not any payload.").unwrap();
+        let found = format!("{:#}", host.join().unwrap().unwrap_err());
+        assert!(found.contains("checksum"), "{found}");
+        let said = Channel::new(stream).unwrap().last_words(PATIENCE);
+        assert_eq!(said, session::LastWords::Why(found));
+    });
+}

@@ -1,0 +1,56 @@
+//! `rdma-conn pipe`: a stream of bytes from one process to another, as netcat does it.
+//!
+//! ```text
+//!  --connect < in                                 --listen > out
+//!    standard input ── pieces ── connection ──> standard output
+//!    goodbye, bytes and checksum ── control ───> compares with what it has written
+//!                       <────── control ──────── whether they are equal
+//! ```
+//!
+//! An end succeeds only when all was written, and is known to be equal: the listening end
+//! tells the connecting one so. A stream that ends otherwise (a signal, an end that vanishes,
+//! a reader that leaves) is a failure at both.
+
+mod ending;
+mod receive;
+mod report;
+mod send;
+mod stream;
+
+use crate::cli::{Common, Pipe};
+use crate::outcome::{Outcome, usage};
+use crate::protocol::{self, Kind, Purpose, With};
+use crate::session;
+use ending::Ending;
+use stream::Task;
+
+pub(crate) fn run(common: &Common, options: &Pipe) -> Outcome {
+    let protocol = options.protocol();
+    protocol.check_flags(&options.connection.given.names())?;
+    if options.ends.listen.is_none() && options.ends.connect.is_none() {
+        return Err(usage("give one end --listen ADDRESS and the other --connect ADDRESS"));
+    }
+    let device = session::open_device(common, &options.ends)?;
+    let ending = Ending::watch()?;
+    let task = Task { common, options, device: &device, ending: &ending };
+    let outcome = protocol.with(task);
+    // The outcome is known: a signal from here on does not change it.
+    ending.claim();
+    outcome
+}
+
+impl With for Task<'_> {
+    type Out = Outcome;
+
+    fn with<K: Kind>(self) -> Outcome {
+        let options = self.options;
+        let config =
+            protocol::config::<K>(self.common, &options.connection, Purpose::Stream, options.size);
+        K::check(&options.connection, &config, options.size)?;
+        match (options.ends.listen, options.ends.connect) {
+            (Some(address), _) => receive::run::<K>(self, address),
+            (None, Some(address)) => send::run::<K>(self, &config, address),
+            (None, None) => Ok(()), // refused before
+        }
+    }
+}

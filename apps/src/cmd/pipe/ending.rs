@@ -1,0 +1,91 @@
+//! How a stream ends: once, with the transfer or by a signal, whichever comes first.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, anyhow};
+use indicatif::ProgressBar;
+
+use crate::measure::figures::bytes;
+use crate::outcome::Failure;
+use crate::session::Channel;
+use crate::signals;
+
+/// What both ends say of a stream that has ended early.
+const A_PART: &str = "what has arrived is a part only";
+
+/// A failure before the end, after so many bytes.
+pub(super) fn early(failure: Failure, passed: u64) -> Failure {
+    anyhow!("{failure:#} (after {}): {A_PART}", bytes(passed))
+}
+
+/// The end of this process, which a signal may bring about at any time.
+#[derive(Clone)]
+pub(super) struct Ending(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Bytes that have gone by.
+    passed: AtomicU64,
+}
+
+struct State {
+    is_claimed: bool,
+    /// To the other end, once there is one.
+    wire: Option<Channel>,
+    bar: ProgressBar,
+}
+
+impl Ending {
+    /// Has signals end the process from now on, with a word to the other end.
+    pub(super) fn watch() -> Result<Ending> {
+        let state = State { is_claimed: false, wire: None, bar: ProgressBar::hidden() };
+        let shared = Shared { state: Mutex::new(state), passed: AtomicU64::new(0) };
+        let ending = Ending(Arc::new(shared));
+        let told = ending.clone();
+        signals::watch(move |signal| told.interrupt(signal))?;
+        Ok(ending)
+    }
+
+    /// The other end has connected: from now on a signal is reported to it, too.
+    pub(super) fn join(&self, wire: Channel, bar: &ProgressBar) {
+        let mut state = self.lock();
+        (state.wire, state.bar) = (Some(wire), bar.clone());
+    }
+
+    /// Bytes that have gone by.
+    pub(super) fn passed(&self, bytes: u64) {
+        // Relaxed: a number for people.
+        self.0.passed.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The transfer has come to its end by itself; a signal finds nothing to do any more.
+    pub(super) fn claim(&self) {
+        self.lock().is_claimed = true;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // A thread that panics while it holds the lock leaves each part whole.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the process, unless it ends already.
+    fn interrupt(&self, signal: &str) {
+        let mut state = self.lock();
+        if state.is_claimed {
+            return;
+        }
+        state.bar.finish_and_clear();
+        let why = anyhow!("interrupted by {signal}");
+        match &mut state.wire {
+            None => remark!("rdma-conn: {why} before the other end was there"),
+            Some(wire) => {
+                wire.give_up(&why);
+                let passed = self.0.passed.load(Ordering::Relaxed);
+                remark!("rdma-conn: {:#}", early(why, passed));
+            }
+        }
+        // The state stays locked: a transfer that ends now waits, and prints no second outcome.
+        std::process::exit(signals::exit_status(signal));
+    }
+}

@@ -1,0 +1,151 @@
+//! `pingpong --op` and `bench --op`: verbs without a connection on top ("RDMA Tutorial").
+//!
+//! The leading end sends first and measures; the following end answers (pingpong), or
+//! receives (bench). In one process they are two threads, joined as two processes are:
+//! over a byte stream, with the handshake of raw queue pairs.
+
+mod compat;
+mod control;
+mod end;
+mod flight;
+mod follow;
+mod lead;
+mod measure;
+mod memory;
+mod plan;
+mod queues;
+mod rate;
+mod rendezvous;
+mod report;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, bail};
+
+use crate::cli::{Bench, Common, Op, Pingpong, Wait};
+use crate::measure::rounds;
+use crate::outcome::Outcome;
+use crate::{progress, session};
+pub(crate) use compat::ibv_rc_pingpong;
+use control::RawChannel;
+use end::{Local, Refused};
+use measure::{follow, lead, within_process};
+use plan::Plan;
+use rendezvous::{Language, Rendezvous};
+use report::{Line, Report};
+use request::{Request, bench_request, pingpong_request};
+
+/// `pingpong --op`.
+pub(crate) fn pingpong(common: &Common, options: &Pingpong, op: Op) -> Outcome {
+    pingpong_request(common, options, op)?.run()
+}
+
+/// `bench --op`.
+pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
+    bench_request(common, options, op)?.run()
+}
+
+impl Request<'_> {
+    fn run(&self) -> Outcome {
+        let device = session::open_device(self.common, self.ends)?;
+        self.let_the_network_fail(&device)?;
+        let local = Local {
+            device: &device,
+            gid_index: self.common.gid_index,
+            spin: self.connection.wait == Wait::Spin,
+        };
+        let plans = self.plans(&device)?;
+        match self.ends.listen {
+            Some(address) => self.listen(local, address),
+            None => self.lead(local, plans),
+        }
+    }
+
+    /// The leading end: one measurement after the other.
+    fn lead(&self, local: Local<'_>, plans: Vec<Plan>) -> Outcome {
+        let mut report = Report::new(self.common.json, self.task, self.ends);
+        let label = |plan: &Plan| format!("{} B", plan.largest());
+        let ran = progress::each(self.common.json, plans, label, |plan, _| {
+            let round = |round| {
+                let (at, of) = (plan.at * self.rounds + round, plan.of * self.rounds);
+                self.lead_once(local, &Plan { at, of, ..plan.clone() }, round)
+            };
+            let (rounds, ended) = rounds::each(self.rounds, round);
+            if rounds::count(&rounds, ended.as_ref()) {
+                report.add_rounds(rounds)?;
+            }
+            Ok(ended)
+        });
+        report.finish();
+        ran
+    }
+
+    /// Leads one round.
+    fn lead_once(&self, local: Local<'_>, plan: &Plan, round: u32) -> Result<Vec<Line>> {
+        let until = self.until.of_round(round, self.rounds);
+        match self.ends.connect {
+            Some(address) => {
+                let stream = session::dial(address)?;
+                let led = lead(local, plan, &mut RawChannel::new(stream)?, until);
+                led.map_err(|e| self.explain(e, address))
+            }
+            None => within_process(local, plan, until),
+        }
+    }
+
+    /// The following end of another process: one measurement after the other, until the
+    /// last.
+    fn listen(&self, local: Local<'_>, address: SocketAddr) -> Outcome {
+        self.serve(local, Rendezvous::listen(address, Language::Handshake)?)
+    }
+
+    fn serve(&self, local: Local<'_>, mut rendezvous: Rendezvous) -> Outcome {
+        let mut report = Report::new(self.common.json, self.task, self.ends);
+        let mut rounds = Vec::new();
+        let served = self.serve_all(local, &mut rendezvous, &mut report, &mut rounds);
+        if rounds::count(&rounds, served.as_ref().err()) {
+            report.add_rounds(rounds)?;
+        }
+        report.finish();
+        served
+    }
+
+    /// What is left in `rounds` was measured before a failure.
+    fn serve_all(
+        &self,
+        local: Local<'_>,
+        rendezvous: &mut Rendezvous,
+        report: &mut Report,
+        rounds: &mut Vec<Vec<Line>>,
+    ) -> Outcome {
+        loop {
+            let (stream, from) = rendezvous.next()?;
+            let joined = RawChannel::new(stream).map_err(|e| Refused::Stranger(e.into()));
+            let followed =
+                joined.and_then(|mut wire| follow(local, &mut wire, |plan| self.contradicts(plan)));
+            let (plan, lines, ended) = match followed {
+                Ok(followed) => followed,
+                Err(Refused::Stranger(e)) => {
+                    session::refused(Some(from), &format!("{e:#}"));
+                    continue;
+                }
+                Err(Refused::Failed(e)) => return Err(e),
+            };
+            if ended.is_none() || rounds.is_empty() {
+                rounds.push(lines);
+            }
+            if ended.is_some() || rounds.len() == plan.rounds as usize {
+                report.add_rounds(std::mem::take(rounds))?;
+            }
+            if let Some(why) = ended {
+                bail!("the other end: {why}");
+            }
+            if plan.at + 1 == plan.of {
+                return Ok(());
+            }
+        }
+    }
+}

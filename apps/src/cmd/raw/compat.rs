@@ -1,0 +1,286 @@
+//! `pingpong --compat ibv_rc_pingpong`: either end of rdma-core's program.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::conn_core::rc_pingpong::{DONE, DecodeError, Destination, MESSAGE_LEN};
+use rdma_conn::handshake::{READY_LIMIT, TIME_LIMIT};
+use rdma_conn::raw::RawEnd;
+use rdma_conn::verbs_safe::Endpoint;
+
+use super::control::RawChannel;
+use super::end::{self, Local};
+use super::follow;
+use super::lead::{self, Trips};
+use super::measure::delivered_line;
+use super::plan::{Plan, Task};
+use super::rendezvous::{Language, Rendezvous};
+use super::report::{Latency, Line, Report};
+use crate::cli::{Common, Op, Pingpong, Wait};
+use crate::outcome::{Outcome, as_usage, usage};
+use crate::session;
+use crate::settings::flags;
+
+const PROGRAM: &str = "ibv_rc_pingpong";
+/// The program's own settings, where nothing else is asked for.
+const SIZE: u32 = 4096;
+const ITERATIONS: u64 = 1000;
+const RECV_DEPTH: u32 = 500;
+
+pub(crate) fn ibv_rc_pingpong(common: &Common, options: &Pingpong) -> Outcome {
+    let (listen, connect) = (options.ends.listen, options.ends.connect);
+    if listen.is_none() && connect.is_none() {
+        return Err(usage(
+            "--compat is about another program at the other end: add --listen ADDR or --connect ADDR",
+        ));
+    }
+    let plan = plan(options)?;
+    let device = session::open_device(common, &options.ends)?;
+    let local = Local {
+        device: &device,
+        gid_index: common.gid_index,
+        spin: options.connection.wait == Wait::Spin,
+    };
+    let trips = options.iterations.unwrap_or(ITERATIONS);
+    let line = match (connect, listen) {
+        (Some(address), _) => lead(local, &plan, options.mtu, trips, address)?,
+        (None, Some(address)) => listen_at(local, &plan, options.mtu, trips, address)?,
+        (None, None) => return Ok(()),
+    };
+    let task = if line.latency.is_some() { Task::Pingpong } else { Task::Bench };
+    let mut report = Report::new(common.json, task, &options.ends);
+    report.add_rounds(vec![vec![line]])?;
+    report.finish();
+    Ok(())
+}
+
+/// One message in flight, as the program has it. Its payloads are unknown, and not checked.
+fn plan(options: &Pingpong) -> Result<Plan> {
+    let size = match options.size[..] {
+        [] => SIZE,
+        [size] => size,
+        _ => return Err(usage("--compat takes one --size")),
+    };
+    if options.no_verify {
+        return Err(usage("--compat checks no payloads: leave --no-verify out"));
+    }
+    let new = Plan::new(Task::Pingpong, Op::Send, &options.raw, &options.connection, size, false);
+    let recv_depth = options.connection.given.number(&flags::RECV_DEPTH).unwrap_or(RECV_DEPTH);
+    let plan = Plan { recv_depth, verify: false, ..new };
+    plan.check().map_err(as_usage)?;
+    Ok(plan)
+}
+
+/// The client: it sends first.
+fn lead(
+    local: Local<'_>,
+    plan: &Plan,
+    mtu_bytes: u32,
+    trips: u64,
+    address: SocketAddr,
+) -> Result<Line> {
+    let mut stream = session::dial(address)?;
+    let mut end = end::join(local, plan, |end| {
+        let told = exchange_as_client(&mut stream, &destination(end)).with_context(|| {
+            format!("another program has {address}: start {PROGRAM} there, or name its port")
+        })?;
+        let peer = endpoint(&told)?;
+        end.join(&peer, mtu_bytes)?;
+        // The server has connected its queue pair before it answered.
+        stream.write_all(&DONE).context("the other end has gone")?;
+        Ok(peer)
+    })?;
+    drop(stream);
+    let trips = Trips { warm_up: 0, measured: trips };
+    let (mut wire, _open) = RawChannel::silent()?;
+    let latencies = lead::lead(plan, &mut end, &mut wire, trips, local.spin)?;
+    let messages = 2 * trips.measured;
+    let mut line = delivered_line(local, plan, &end, messages, latencies.elapsed);
+    line.latency = latencies.classes.first().map(|h| Latency::new(plan.op, h));
+    Ok(compat(line))
+}
+
+/// The server: the first client that speaks as the program does is served.
+fn listen_at(
+    local: Local<'_>,
+    plan: &Plan,
+    mtu_bytes: u32,
+    trips: u64,
+    address: SocketAddr,
+) -> Result<Line> {
+    let mut rendezvous = Rendezvous::listen(address, Language::RcPingpong)?;
+    loop {
+        let (mut stream, from) = rendezvous.next()?;
+        match read_destination(&mut stream, READY_LIMIT) {
+            Ok(peer) => return serve(local, plan, mtu_bytes, trips, stream, &peer),
+            Err(e) => session::refused(Some(from), &format!("{e:#}")),
+        }
+    }
+}
+
+fn serve(
+    local: Local<'_>,
+    plan: &Plan,
+    mtu_bytes: u32,
+    trips: u64,
+    mut stream: TcpStream,
+    peer: &Destination,
+) -> Result<Line> {
+    let mut end = end::join(local, plan, |end| {
+        let peer = endpoint(peer)?;
+        end.join(&peer, mtu_bytes)?;
+        answer_as_server(&mut stream, &destination(end))?;
+        Ok(peer)
+    })?;
+    drop(stream);
+    let (mut wire, _open) = RawChannel::silent()?;
+    let start = Instant::now();
+    let came = follow::follow(plan, &mut end, &mut wire, Some(trips), local.spin)?;
+    Ok(compat(delivered_line(local, plan, &end, 2 * came, start.elapsed())))
+}
+
+fn compat(line: Line) -> Line {
+    Line { compat: Some(PROGRAM.into()), ..line }
+}
+
+fn destination(end: &RawEnd) -> Destination {
+    let Endpoint { qp_num, psn, lid, gid } = end.endpoint();
+    Destination { lid, qp_num, psn, gid }
+}
+
+/// Where the peer is; a program that was given no GID index tells none.
+fn endpoint(peer: &Destination) -> Result<Endpoint> {
+    ensure!(
+        peer.gid != [0; 16] || peer.lid != 0,
+        "the other end has told no GID: start it with its option -g INDEX"
+    );
+    let Destination { lid, qp_num, psn, gid } = *peer;
+    Ok(Endpoint { qp_num, psn, lid, gid })
+}
+
+/// Tells ours and gets the server's. The program reads a message with one `read`, so it
+/// is written with one `write`.
+fn exchange_as_client(stream: &mut TcpStream, ours: &Destination) -> Result<Destination> {
+    stream.write_all(&ours.encode()?).context("the other end has gone")?;
+    read_destination(stream, TIME_LIMIT)
+}
+
+/// Tells ours, and waits until the client is ready.
+fn answer_as_server(stream: &mut TcpStream, ours: &Destination) -> Result<()> {
+    stream.write_all(&ours.encode()?).context("the other end has gone")?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
+    let mut done = [0; DONE.len()];
+    stream.read_exact(&mut done).context("the other end did not finish its set-up")?;
+    ensure!(done == DONE, "the other end is no ibv_rc_pingpong: it does not say that it is done");
+    Ok(())
+}
+
+/// Reads a destination; junk is refused as soon as it shows.
+fn read_destination(stream: &mut TcpStream, limit: Duration) -> Result<Destination> {
+    let end = Instant::now() + limit;
+    let (mut message, mut have) = ([0; MESSAGE_LEN], 0);
+    loop {
+        match Destination::decode(&message[..have]) {
+            Err(DecodeError::Incomplete) => {}
+            decoded => return Ok(decoded?),
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        ensure!(!left.is_zero(), "the other end said nothing for {} s", limit.as_secs());
+        stream.set_read_timeout(Some(left))?;
+        let read = stream.read(&mut message[have..]);
+        have += match read {
+            Ok(0) => anyhow::bail!("the other end has gone"),
+            Ok(count) => count,
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::Interrupted) => 0,
+            Err(e) => return Err(e).context("the other end said nothing"),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    use clap::Parser;
+
+    use crate::cli::{Args, Command};
+
+    fn options(more: &[&str]) -> Pingpong {
+        let args = ["rdma-conn", "pingpong", "--compat", "ibv_rc_pingpong"];
+        match Args::parse_from(args.iter().chain(more)).command {
+            Command::Pingpong(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn tcp_pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn the_programs_settings_are_the_default() {
+        let options = options(&["--connect", "10.9.0.1"]);
+        let plan = plan(&options).unwrap();
+        assert_eq!((plan.size, plan.recv_depth, plan.unacked), (4096, 500, 1));
+        assert_eq!((options.mtu, options.ends.connect.unwrap().port()), (1024, 18_515));
+    }
+
+    /// Both ends are ours here; the tests with the program itself need a device that
+    /// crosses processes.
+    #[test]
+    fn both_ends_understand_each_other() {
+        let device = rdma_conn::device::of_environment().unwrap();
+        let local = Local { device: &device, gid_index: None, spin: false };
+        let plan = plan(&options(&[])).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| {
+                let mut far = listener.accept().unwrap().0;
+                let peer = read_destination(&mut far, READY_LIMIT).unwrap();
+                serve(local, &plan, 1024, 700, far, &peer).unwrap()
+            });
+            let led = lead(local, &plan, 1024, 700, address).unwrap();
+            let served = served.join().unwrap();
+            assert_eq!((led.rates.messages, served.rates.messages), (1400, 1400));
+            assert_eq!(led.latency.unwrap().latency_of, "half round trip");
+            assert_eq!((served.latency, served.verified), (None, false));
+        });
+    }
+
+    #[test]
+    fn junk_is_refused_without_waiting_for_more_of_it() {
+        for junk in [&b"RDMACONN"[..], b"G", b"0000:000011:7c5a01:x"] {
+            let (mut near, mut far) = tcp_pair();
+            near.write_all(junk).unwrap();
+            let refused = read_destination(&mut far, Duration::from_secs(60)).unwrap_err();
+            assert!(format!("{refused:#}").contains("no ibv_rc_pingpong"), "{refused:#}");
+        }
+        let (near, mut far) = tcp_pair();
+        drop(near);
+        assert!(read_destination(&mut far, Duration::from_secs(60)).is_err());
+    }
+
+    #[test]
+    fn a_client_that_is_not_done_is_an_error() {
+        let ours = Destination { lid: 0, qp_num: 1, psn: 2, gid: [3; 16] };
+        for said in [&b"gone\0"[..], b"do"] {
+            let (mut near, mut far) = tcp_pair();
+            near.write_all(said).unwrap();
+            near.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(answer_as_server(&mut far, &ours).is_err());
+        }
+    }
+
+    #[test]
+    fn a_peer_without_a_gid_is_told_what_to_do() {
+        let nowhere = Destination { lid: 0, qp_num: 1, psn: 2, gid: [0; 16] };
+        assert!(endpoint(&nowhere).unwrap_err().to_string().contains("-g INDEX"));
+        endpoint(&Destination { lid: 5, ..nowhere }).unwrap();
+    }
+}

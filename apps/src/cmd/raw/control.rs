@@ -1,0 +1,99 @@
+//! What the ends say to each other beside the queue pairs: the handshakes, and control messages
+//! before the end. A thread that waits checks here whether the other end has gone.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use rdma_conn::verbs_safe::{WcError, WcStatus};
+use serde::{Deserialize, Serialize};
+
+use super::report::Line;
+use crate::frame::GONE;
+use crate::outcome::Failure;
+use crate::session::{ChannelOf, LastWords};
+
+/// The byte stream to the other end.
+pub(super) type RawChannel = ChannelOf<RawControl>;
+
+/// What an end says when it has finished, or cannot go on.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) enum RawControl {
+    /// The leader has sent all.
+    Done(Totals),
+    /// What the follower has received, with so many requests of its own; its
+    /// device has counted so many that came from another process and found no receive.
+    Received { received: Received, operations: u64, missed: Option<u64> },
+    /// What has come of it, for the follower to print, and the signal that has ended the leader
+    /// early.
+    Results(Vec<Line>, #[serde(default)] Option<String>),
+}
+
+/// What has arrived.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Received {
+    /// Messages, each counted once.
+    pub(super) messages: u64,
+    pub(super) reordered: u64,
+    pub(super) repeated: u64,
+}
+
+/// What the leader has sent.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
+pub(super) struct Totals {
+    /// Messages, by queue pair.
+    pub(super) sent: Vec<u64>,
+}
+
+impl Totals {
+    /// Messages of all queue pairs.
+    pub(super) fn messages(&self) -> Result<u64> {
+        let sum = self.sent.iter().try_fold(0_u64, |sum, sent| sum.checked_add(*sent));
+        sum.context("the other end says that it has sent more messages than can be counted")
+    }
+}
+
+/// What is said of a queue pair that has failed, for whatever reason.
+pub(super) const LOST: &str = "the peer was lost";
+pub(super) const UNRECEIVED: &str = "a receive failed";
+
+/// Whether what an end says is only a symptom of a failure at the other end.
+fn is_symptom(why: &str) -> bool {
+    ["the other end: ", LOST, UNRECEIVED].iter().any(|symptom| why.starts_with(symptom))
+}
+
+const ENDED: &str = "the other end has gone: look why it has ended, and start both again";
+/// How long an end that has failed looks for the cause at the other.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Tells the other end of a failure, and asks there for its cause: an end that has gone, or
+/// has failed before, breaks queue pairs here.
+pub(super) fn cause(wire: &mut RawChannel, failure: Failure) -> Failure {
+    wire.give_up(&failure);
+    let is_gone = failure.to_string() == GONE;
+    let is_lost = failure.downcast_ref().is_some_and(|error: &WcError| {
+        [WcStatus::RETRY_EXC, WcStatus::WR_FLUSH, WcStatus::REM_OP, WcStatus::REM_ACCESS]
+            .contains(&error.status)
+    });
+    if !is_gone && !is_lost {
+        return failure;
+    }
+    match wire.last_words(LAST_WORDS) {
+        LastWords::Why(why) if !is_symptom(&why) => anyhow!("the other end: {why}"),
+        LastWords::Gone if is_gone => anyhow!(ENDED),
+        LastWords::Gone => failure.context(ENDED),
+        LastWords::Why(_) | LastWords::Nothing => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_messages_than_can_be_counted_are_an_error() {
+        let sent = |sent: &[u64]| Totals { sent: sent.to_vec() }.messages();
+        assert_eq!(sent(&[]).unwrap(), 0);
+        assert_eq!(sent(&[u64::MAX - 1, 1]).unwrap(), u64::MAX);
+        assert!(sent(&[u64::MAX, 1]).unwrap_err().to_string().contains("can be counted"));
+    }
+}

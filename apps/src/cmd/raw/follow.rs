@@ -1,0 +1,217 @@
+//! The end that answers: every message with one of its own, by the same verb.
+
+use anyhow::{Context, Result, ensure};
+
+use super::control::{RawChannel, RawControl, Totals};
+use super::end::End;
+use super::flight::Seen;
+use super::lead::{message, source, written};
+use super::memory::{self, Places, mark};
+use super::plan::{Plan, rank_and_number};
+use super::queues::Watch;
+use crate::cli::Op;
+use crate::measure::Payload;
+use crate::scratch::scratch;
+use crate::session;
+
+/// What is expected over one queue pair.
+struct Lane {
+    size: u32,
+    answered: u64,
+    /// The number of the next message, where none is lost.
+    next: u64,
+    seen: Seen,
+    expected: Payload,
+}
+
+/// How many messages may be lost in a row where only the payload tells the number.
+const MOST_AHEAD: u64 = 256;
+
+impl Lane {
+    fn new(plan: &Plan, rank: usize) -> Lane {
+        let size = plan.size_of(rank);
+        let expected = Payload::new(size as usize, rank as u64);
+        Lane { size, answered: 0, next: 0, seen: Seen::new(), expected }
+    }
+
+    /// The number of a message, which is answered; `None` if it is none, having been
+    /// written over while it was looked at.
+    #[inline]
+    fn take(&mut self, plan: &Plan, bytes: &[u8], imm: Option<u32>) -> Result<Option<u64>> {
+        let number = if plan.is_reliable() || (plan.op != Op::Send && !plan.verify) {
+            self.next
+        } else if plan.op == Op::Send {
+            let imm = imm.context("a message without its number")?;
+            let number = self.seen.number(rank_and_number(imm).1);
+            self.seen.see(number);
+            if plan.verify {
+                self.expected.seek(number);
+                self.expected.check(bytes)?;
+            }
+            number
+        } else {
+            let numbers = self.next..self.next + MOST_AHEAD;
+            let Some(number) = self.expected.identify(bytes, numbers) else { return Ok(None) };
+            number
+        };
+        self.next = number + 1;
+        self.answered += 1;
+        Ok(Some(number))
+    }
+
+    /// The number of the message with this mark: the next one, or, where messages may be
+    /// lost, a later one.
+    fn marked(&self, plan: &Plan, found: u8) -> Result<u64> {
+        let ahead = (u64::from(found) + 255 - u64::from(mark(self.next))) % 255;
+        ensure!(
+            ahead == 0 || !plan.is_reliable(),
+            "message {} has the mark of another one",
+            self.next
+        );
+        Ok(self.next + ahead)
+    }
+}
+
+/// Answers until the leader says that it has all it wants, or there have been `limit`
+/// messages; how many came.
+pub(super) fn follow(
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut RawChannel,
+    limit: Option<u64>,
+    spin: bool,
+) -> Result<u64> {
+    let mut lanes: Vec<Lane> = (0..plan.qps as usize).map(|rank| Lane::new(plan, rank)).collect();
+    match plan.op {
+        Op::Send | Op::WriteImm => {
+            by_messages(plan, &mut lanes, end, wire, limit, Watch::new(spin))?;
+        }
+        Op::Write => by_memory(plan, &mut lanes, end, wire, Watch::new(spin))?,
+        Op::Read => return done(wire.hear_unless_interrupted()?)?.messages(),
+    }
+    Ok(lanes.iter().map(|lane| lane.answered).sum())
+}
+
+/// What the leader has sent, if that is what it says.
+pub(super) fn done(note: RawControl) -> Result<Totals> {
+    match note {
+        RawControl::Done(totals) => Ok(totals),
+        other => session::unexpected(other),
+    }
+}
+
+fn by_messages(
+    plan: &Plan,
+    lanes: &mut [Lane],
+    end: &mut End,
+    wire: &mut RawChannel,
+    limit: Option<u64>,
+    mut watch: Watch,
+) -> Result<()> {
+    let End { outbox, inbox, memory, remote, sources } = end;
+    let inbox = inbox.as_mut().context("no receives")?;
+    let (mut answered, mut scratch) = (0, scratch(plan.largest())?);
+    let places = Places::new(plan);
+    while limit.is_none_or(|limit| answered < limit) {
+        wire.end_at_signal()?;
+        let arrived = inbox.poll(|arrival| {
+            let Some(rank) = source(plan, &arrival, sources)? else { return Ok(()) };
+            let lane = &mut lanes[rank];
+            let bytes = match memory {
+                None => arrival.bytes,
+                Some(memory) => {
+                    let bytes = &mut scratch[..written(lane.size, arrival.imm)?];
+                    if plan.verify {
+                        memory.copy_out(places.at(rank, lane.next), bytes)?;
+                    }
+                    bytes
+                }
+            };
+            ensure!(bytes.len() == lane.size as usize, "a message of {} bytes", bytes.len());
+            let Some(number) = lane.take(plan, bytes, arrival.imm)? else { return Ok(()) };
+            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            answered += 1;
+            // Only its completion shows that the last answer has arrived.
+            let last = limit == Some(answered);
+            outbox.stage(rank, op, last, |slot| {
+                if plan.verify {
+                    slot[..bytes.len()].copy_from_slice(bytes);
+                }
+            })?;
+            if outbox.staged(rank) >= plan.batch {
+                outbox.post(rank)?;
+            }
+            // Once the answer is on its way: that takes no time of the leader's.
+            if plan.verify && plan.is_reliable() { lane.expected.check(bytes) } else { Ok(()) }
+        })?;
+        if arrived > 0 {
+            watch.progress();
+            outbox.post_all()?;
+            inbox.repost()?;
+            outbox.tidy()?;
+        } else if let Some(note) = watch.idle_with(outbox, wire)? {
+            return done(note).map(drop);
+        }
+    }
+    while outbox.outstanding() > 0 {
+        outbox.wait()?;
+    }
+    Ok(())
+}
+
+fn by_memory(
+    plan: &Plan,
+    lanes: &mut [Lane],
+    end: &mut End,
+    wire: &mut RawChannel,
+    mut watch: Watch,
+) -> Result<()> {
+    let End { outbox, memory, remote, .. } = end;
+    let memory = memory.as_ref().context("no memory")?;
+    let (mut scratch, places) = (scratch(plan.largest())?, Places::new(plan));
+    let looks = if plan.qps == 1 { watch.looks() } else { 1 };
+    loop {
+        wire.end_at_signal()?;
+        let mut arrived = false;
+        for (rank, lane) in lanes.iter_mut().enumerate() {
+            let (size, at) = (lane.size as usize, places.at(rank, lane.next));
+            let Some(found) = memory::arrives(memory, at, size, looks)? else { continue };
+            arrived = true;
+            let (number, bytes) = (lane.marked(plan, found)?, &mut scratch[..size]);
+            if plan.verify {
+                memory.copy_out(at, bytes)?;
+            }
+            // Before the answer: the next message may come as soon as it is there.
+            memory::reset(memory, at, size)?;
+            if plan.verify {
+                lane.expected.seek(number);
+                let checked = lane.expected.check(memory::body(bytes));
+                if checked.is_err() && !plan.is_reliable() {
+                    continue; // written over while it was looked at
+                }
+                checked?;
+            }
+            let op = message(plan, rank, number, lane.size, remote.as_ref())?;
+            lane.next = number + 1;
+            lane.answered += 1;
+            outbox.stage(rank, op, false, |slot| match plan.verify {
+                true => slot[..size].copy_from_slice(bytes),
+                false => memory::wrap(&mut slot[..size], found, |_| {}),
+            })?;
+            if outbox.staged(rank) >= plan.batch {
+                outbox.post(rank)?;
+            }
+        }
+        if arrived {
+            watch.progress();
+            outbox.tidy()?;
+            continue;
+        }
+        if plan.batch > 1 {
+            outbox.post_all()?;
+        }
+        if let Some(note) = watch.idle_with(outbox, wire)? {
+            return done(note).map(drop);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One measurement: the end that leads it, and the one that follows.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rdma_conn::device::{self, Counters};
+
+use super::control::{self, RawChannel, RawControl, Received, Totals};
+use super::end::{self, End, Local, Refused};
+use super::follow::{self};
+use super::lead::{self, Led, Trips};
+use super::plan::{Plan, Task};
+use super::rate;
+use super::report::{Counted, Latency, Line};
+use super::request::Until;
+use crate::cli::Op;
+use crate::measure::{Machine, Rates, since};
+use crate::{pinning, session, signals};
+
+/// Round trips before the measured ones: a tenth of them, and at most so many.
+const WARM_UP: u64 = 1000;
+
+/// Both ends as threads of this process.
+pub(super) fn within_process(local: Local<'_>, plan: &Plan, until: Until) -> Result<Vec<Line>> {
+    let (mut near, mut far) = RawChannel::within().context("cannot make a pair of sockets")?;
+    std::thread::scope(|scope| {
+        let follower = scope.spawn(move || {
+            pinning::pin_thread(1);
+            follow(local, &mut far, |_| Ok(()))
+        });
+        pinning::pin_thread(0);
+        let led = lead(local, plan, &mut near, until);
+        let followed = follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (led, followed) {
+            (Ok(lines), Ok(_)) => Ok(lines),
+            // What the follower has found is the cause of what the leader then saw, and
+            // the leader says it; or the other way round.
+            (Err(e), _) => Err(e),
+            (Ok(_), Err(e)) => Err(e.into()),
+        }
+    })
+}
+
+/// Leads one measurement.
+pub(super) fn lead(
+    local: Local<'_>,
+    plan: &Plan,
+    wire: &mut RawChannel,
+    until: Until,
+) -> Result<Vec<Line>> {
+    let before = local.device.counters().ok();
+    let mut end = end::connect(local, plan, wire)?;
+    tracing::info!(qps = plan.qps, "joined");
+    measure(local, plan, &mut end, wire, until, before).map_err(|e| control::cause(wire, e))
+}
+
+/// Leads one measurement with the end that was joined.
+fn measure(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut RawChannel,
+    until: Until,
+    before: Option<Counters>,
+) -> Result<Vec<Line>> {
+    let led = match until {
+        Until::Trips(measured) => {
+            let trips = Trips { warm_up: WARM_UP.min(measured / 10), measured };
+            lead::lead(plan, end, wire, trips, local.spin)?
+        }
+        Until::Load(until) => rate::send(plan, end, wire, until, local.spin)?,
+    };
+    if let Some(interrupted) = signals::interrupted().filter(|_| led.is_nothing()) {
+        return Err(interrupted.into());
+    }
+    wire.tell(&RawControl::Done(Totals { sent: led.sent.clone() }))?;
+    let (received, operations, missed) = match wire.hear()? {
+        RawControl::Received { received, operations, missed } => (received, operations, missed),
+        other => session::unexpected(other)?,
+    };
+    let (sent, messages): (u64, u64) = (led.sent.iter().sum(), received.messages);
+    if plan.is_reliable() && messages != sent {
+        bail!("messages sent: {sent}, arrived: {messages}");
+    }
+    if messages == 0 && sent > 0 && plan.receives() && device::peer_not_found().is_some() {
+        bail!("messages sent: {sent}, arrived: none");
+    }
+    let operations = operations.checked_add(end.outbox.posted());
+    let operations = operations.context("the other end counts more requests than there can be")?;
+    let delivered = if answered(plan) { 2 * (sent - led.faults.lost) } else { messages };
+    let since = since(local.device, before);
+    let rnr_events = since.and_then(|since| since.rnr_events);
+    // What found no receive is counted where it arrived: by the other process, or here.
+    let dropped = match since.and_then(|since| since.dropped) {
+        Some(dropped) if wire.stays_within() => missed.map(|missed| missed.saturating_add(dropped)),
+        _ => missed,
+    };
+    let lines: Vec<Line> = (0..plan.classes() as usize)
+        .map(|class| {
+            let inline = plan.op != Op::Read && end.outbox.is_inline(plan.largest());
+            let mut line = Line::new(plan, class, local.device.name(), inline);
+            led.fill(plan, class, &received, &mut line);
+            line.rdma_ops_per_message = Some(operations as f64 / delivered.max(1) as f64);
+            line.rnr_events = rnr_events;
+            line.faults.count_dropped(plan.task, dropped);
+            line
+        })
+        .collect();
+    let interrupted = signals::interrupted().map(|why| why.to_string());
+    wire.tell(&RawControl::Results(lines.clone(), interrupted))?;
+    Ok(lines)
+}
+
+/// The line of `messages` that were delivered, sent by both ends alike.
+pub(super) fn delivered_line(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &End,
+    messages: u64,
+    elapsed: Duration,
+) -> Line {
+    let mut line = Line::new(plan, 0, local.device.name(), end.outbox.is_inline(plan.size));
+    line.rates = Rates::of_round(messages, elapsed, plan.size);
+    line
+}
+
+/// Whether each message is answered by another one.
+fn answered(plan: &Plan) -> bool {
+    plan.task == Task::Pingpong && plan.op != Op::Read
+}
+
+impl Led {
+    /// Whether a signal has left nothing of it.
+    fn is_nothing(&self) -> bool {
+        !self.classes.is_empty() && self.classes.iter().all(|h| h.is_empty())
+    }
+
+    /// The figures of one class.
+    fn fill(&self, plan: &Plan, class: usize, received: &Received, line: &mut Line) {
+        let of_class = |rank: &usize| plan.class_of(*rank) == class;
+        let histogram = self.classes.get(class);
+        let sent: u64 = (0..self.sent.len()).filter(of_class).map(|rank| self.sent[rank]).sum();
+        // Classes have shared receive queues, and those only what is reliable has.
+        let arrived = if plan.is_reliable() { sent } else { received.messages };
+        let counted = histogram.map_or(arrived, |h| h.len());
+        let messages = if answered(plan) { 2 * counted } else { counted };
+        line.rates = Rates::of_round(messages, self.elapsed, line.size_bytes);
+        line.latency = histogram.map(|h| Latency::new(plan.op, h));
+        line.faults = self.counted(plan, received);
+    }
+
+    /// What the transport did, as far as it is known.
+    fn counted(&self, plan: &Plan, received: &Received) -> Counted {
+        let sent: u64 = self.sent.iter().sum();
+        let numbered = plan.op == Op::Send;
+        match plan.task {
+            _ if plan.is_reliable() => Counted::default(),
+            Task::Pingpong => Counted {
+                lost: Some(self.faults.lost),
+                reordered: Some(self.faults.reordered),
+                late: Some(self.faults.late),
+                ..Counted::default()
+            },
+            // The receiver does not notice plain WRITEs, and cannot count them.
+            Task::Bench => Counted {
+                lost: plan.receives().then(|| sent.saturating_sub(received.messages)),
+                reordered: numbered.then_some(received.reordered),
+                repeated: numbered.then_some(received.repeated),
+                ..Counted::default()
+            },
+        }
+    }
+}
+
+/// Follows one measurement.
+pub(super) fn follow(
+    local: Local<'_>,
+    wire: &mut RawChannel,
+    judge: impl FnOnce(&Plan) -> Result<()>,
+) -> Result<(Plan, Vec<Line>, Option<String>), Refused> {
+    let before = local.device.counters().ok();
+    let prepare = |plan: &Plan, memory: &_| match plan.op {
+        Op::Read => rate::fill_for_reads(plan, memory),
+        _ => Ok(()),
+    };
+    let (plan, mut end) = end::accept(local, wire, judge, prepare).map_err(Refused::Stranger)?;
+    tracing::info!(qps = plan.qps, "joined");
+    let lines = followed(local, &plan, &mut end, wire, before);
+    let (mut lines, ended) = lines.map_err(|e| Refused::Failed(control::cause(wire, e)))?;
+    let since = since(local.device, before);
+    for line in &mut lines {
+        line.device = local.device.name().into();
+        line.machine = Machine::here();
+        line.rnr_events = since.and_then(|since| since.rnr_events);
+    }
+    Ok((plan, lines, ended))
+}
+
+fn followed(
+    local: Local<'_>,
+    plan: &Plan,
+    end: &mut End,
+    wire: &mut RawChannel,
+    before: Option<Counters>,
+) -> Result<(Vec<Line>, Option<String>)> {
+    let received = match plan.task {
+        Task::Pingpong => {
+            let messages = follow::follow(plan, end, wire, None, local.spin)?;
+            Received { messages, ..Received::default() }
+        }
+        Task::Bench => rate::receive(plan, end, wire, local.spin)?,
+    };
+    let operations = end.outbox.posted();
+    let missed = since(local.device, before).and_then(|since| since.missed);
+    wire.tell(&RawControl::Received { received, operations, missed })?;
+    match wire.hear()? {
+        RawControl::Results(lines, ended) => Ok((lines, ended)),
+        other => session::unexpected(other),
+    }
+}

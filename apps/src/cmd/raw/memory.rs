@@ -1,0 +1,154 @@
+//! Messages that are found by polling memory ("RDMA Tutorial", example 2).
+//!
+//! The first and the last byte of a message are its mark, which is never 0; where there
+//! is no message, both are 0. A thread that polls waits until *both* have arrived: the
+//! first one alone says that a message begins, not that it is there. The device has to deliver
+//! the bytes of one write in order for that.
+
+use anyhow::Result;
+use rdma_conn::verbs_safe::SharedRegion;
+
+use super::plan::Plan;
+
+/// The mark of message `number`.
+#[inline]
+pub(super) fn mark(number: u64) -> u8 {
+    (number % 255) as u8 + 1
+}
+
+/// The places of messages in a region: so many for each queue pair, used in turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    each: u64,
+    stride: u64,
+}
+
+impl Places {
+    pub(super) fn new(plan: &Plan) -> Places {
+        Places { each: plan.places().into(), stride: plan.stride() }
+    }
+
+    /// Where message `number` of a queue pair lies.
+    #[inline]
+    pub(super) fn at(&self, rank: usize, number: u64) -> usize {
+        // To divide by one takes as long as by any other number.
+        let place = if self.each == 1 { 0 } else { number % self.each };
+        ((rank as u64 * self.each + place) * self.stride) as usize
+    }
+
+    /// How many bytes each has.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.stride
+    }
+}
+
+/// What lies between the marks.
+pub(super) fn body(message: &[u8]) -> &[u8] {
+    match message {
+        [_, body @ .., _] => body,
+        _ => &[],
+    }
+}
+
+/// Marks a message, and lets `fill` write what lies between.
+#[inline]
+pub(super) fn wrap(message: &mut [u8], mark: u8, fill: impl FnOnce(&mut [u8])) {
+    match message {
+        [first, body @ .., last] => {
+            (*first, *last) = (mark, mark);
+            fill(body);
+        }
+        [only] => *only = mark,
+        [] => {}
+    }
+}
+
+/// The mark of the message of `size` bytes at `at`, if all of it has arrived.
+#[inline]
+pub(super) fn arrived(memory: &SharedRegion, at: usize, size: usize) -> Result<Option<u8>> {
+    let last = memory.observe_byte(at + size - 1)?;
+    if last == 0 {
+        return Ok(None);
+    }
+    Ok((memory.observe_byte(at)? == last).then_some(last))
+}
+
+/// As [`arrived`], with so many looks in a row.
+#[inline]
+pub(super) fn arrives(
+    memory: &SharedRegion,
+    at: usize,
+    size: usize,
+    looks: u32,
+) -> Result<Option<u8>> {
+    for _ in 1..looks {
+        if memory.observe_byte(at + size - 1)? != 0 {
+            break;
+        }
+    }
+    arrived(memory, at, size)
+}
+
+/// Makes the place ready for the next message. Messages begin at cache lines, so that the words
+/// which hold the marks belong to this message only, and plain stores do.
+#[inline]
+pub(super) fn reset(memory: &SharedRegion, at: usize, size: usize) -> Result<()> {
+    let last = at + size - 1;
+    memory.store_u64(at - at % 8, 0)?;
+    Ok(memory.store_u64(last - last % 8, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_conn::verbs_safe::{Mapping, RemoteAccess, SharedRegionConfig};
+
+    use super::*;
+
+    fn region() -> SharedRegion {
+        let device = rdma_conn::device::soft().unwrap();
+        let config = SharedRegionConfig { access: RemoteAccess::ALL, on_demand: false };
+        device.pd().register_shared(Mapping::new(4096).unwrap(), config).unwrap()
+    }
+
+    #[test]
+    fn a_message_is_there_when_both_its_bytes_are() {
+        let region = region();
+        for size in [1, 2, 7, 8, 9, 64, 100] {
+            let at = 128;
+            assert_eq!(arrived(&region, at, size).unwrap(), None);
+            if size > 1 {
+                region.copy_in(at, &[7]).unwrap();
+                assert_eq!(arrived(&region, at, size).unwrap(), None, "the first one alone");
+                reset(&region, at, size).unwrap();
+                region.copy_in(at + size - 1, &[7]).unwrap();
+                assert_eq!(arrived(&region, at, size).unwrap(), None, "the last one alone");
+                region.copy_in(at, &[6]).unwrap();
+                assert_eq!(arrived(&region, at, size).unwrap(), None, "parts of two messages");
+            }
+            region.copy_in(at, &[7]).unwrap();
+            region.copy_in(at + size - 1, &[7]).unwrap();
+            assert_eq!(arrived(&region, at, size).unwrap(), Some(7));
+            reset(&region, at, size).unwrap();
+            assert_eq!(arrived(&region, at, size).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_never_nothing() {
+        assert!((0..1000).all(|number| mark(number) != 0 && mark(number) != mark(number + 1)));
+    }
+
+    #[test]
+    fn what_was_wrapped_is_found_between_the_marks() {
+        for size in 0..5 {
+            let mut message = vec![0; size];
+            wrap(&mut message, 9, |body| body.fill(1));
+            assert_eq!(body(&message).len(), size.saturating_sub(2));
+            assert_eq!(
+                (message.first(), message.last()),
+                ((size > 0).then_some(&9), (size > 0).then_some(&9))
+            );
+        }
+    }
+}

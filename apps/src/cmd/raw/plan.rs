@@ -1,0 +1,487 @@
+//! What is to be done, as both ends have to know it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rdma_conn::raw::Offer;
+use rdma_conn::send_recv::Config;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{ConnectionArgs, Op, RawArgs, RawTransport, Rounds};
+use crate::limits::{ENTRY_BYTES, MOST_BUFFER_BYTES};
+use crate::session::Origin;
+use crate::settings::flags::{
+    BATCH, INLINE, POLL_BATCH, RECV_DEPTH, REPOST_BATCH, SIGNAL_EVERY, UNACKED,
+};
+use crate::settings::{self, Flag, Setting, field, shown, switch};
+
+/// Which command's loop runs over the queue pairs.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Task {
+    /// Messages are answered, one for one.
+    Pingpong,
+    /// Messages go one way.
+    Bench,
+}
+
+impl Task {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Task::Pingpong => "pingpong",
+            Task::Bench => "bench",
+        }
+    }
+}
+
+/// One measurement. The connecting end makes it, and the other one gets it with the
+/// handshake of the first queue pair.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) task: Task,
+    pub(super) op: Op,
+    pub(super) transport: RawTransport,
+    /// Bytes of a message.
+    pub(super) size: u32,
+    /// Bytes of the messages of every second queue pair, where there are two classes.
+    pub(super) large: Option<u32>,
+    /// Messages in flight: in all (pingpong), or of each queue pair (bench).
+    pub(super) unacked: u32,
+    /// Messages to a doorbell.
+    pub(super) batch: u32,
+    /// Every so many requests of a queue pair, one is signalled.
+    pub(super) signal_every: u32,
+    /// Messages up to this length are handed over inline.
+    pub(super) inline: u32,
+    /// Receives in each receive queue.
+    pub(super) recv_depth: u32,
+    pub(super) poll_batch: u32,
+    pub(super) repost_batch: u32,
+    /// Queue pairs of the leading end; of the other one, too, unless they are datagrams':
+    /// there one serves all.
+    pub(super) qps: u32,
+    /// Whether all queue pairs of an end (of a class) share a receive queue.
+    pub(super) srq: bool,
+    pub(super) verify: bool,
+    /// Whether memory is polled on a device that does not promise what that takes.
+    pub(super) assumed_in_order: bool,
+    /// Milliseconds after which a message without an answer is lost.
+    pub(super) answer_timeout: u32,
+    /// Which of how many measurements of the session this is.
+    pub(super) at: u32,
+    pub(super) of: u32,
+    /// Rounds of each size, each of which is a measurement.
+    #[serde(rename = "r")]
+    pub(super) rounds: u32,
+    /// Where the process that tells it runs.
+    #[serde(rename = "o")]
+    pub(super) origin: Origin,
+}
+
+/// The settings of connections' queues that a verb alone has as well.
+pub(super) const QUEUES: &[Setting<Plan>] = &[
+    Setting::told(UNACKED, field!(unacked)),
+    Setting::told(BATCH, field!(batch)),
+    Setting::told(SIGNAL_EVERY, field!(signal_every)),
+    Setting::told(INLINE, field!(inline)),
+    Setting::told(RECV_DEPTH, field!(recv_depth)),
+    Setting::told(POLL_BATCH, field!(poll_batch)),
+    Setting::told(REPOST_BATCH, field!(repost_batch)),
+];
+
+/// Without other wishes the buffers of one end stay below this.
+const BUFFER_BUDGET_BYTES: u64 = 128 << 20;
+/// Entries that take no more than this are not worth a longest message its place.
+const FEW_ENTRIES_BYTES: u64 = 16 << 20;
+/// What more than one message may take so that it stays in a cache of the processor.
+const CACHED_BYTES: u32 = 64 << 10;
+/// The longest message that is handed over inline unless more is asked for: beyond it
+/// the copy into the work request costs more than the device's read.
+const AUTO_INLINE: u32 = 256;
+/// Perftest's depths: what a comparison is most often made with.
+const BENCH_UNACKED: u32 = 128;
+const BENCH_RECV_DEPTH: u32 = 512;
+/// Many queue pairs share these, in messages: more than a cache holds makes all of them slow.
+const ALL_UNACKED: u32 = 4096;
+const LEAST_UNACKED: u32 = 8;
+/// Slots begin at multiples of this: no two messages share a cache line.
+pub(super) const SLOT_ALIGN: u64 = 64;
+
+impl Plan {
+    /// The plan that the command line asks for, for messages of `size` bytes.
+    pub(super) fn new(
+        task: Task,
+        op: Op,
+        raw: &RawArgs,
+        connection: &ConnectionArgs,
+        size: u32,
+        srq: bool,
+    ) -> Plan {
+        let given = &connection.given;
+        let srq = srq || raw.srq_classes;
+        let qps = raw.qps.or(raw.peers).unwrap_or(if srq { 4 } else { 1 });
+        // Those that share a receive queue share its window, whatever that is.
+        let lanes = if srq || raw.transport == RawTransport::Ud { 1 } else { qps.max(1) };
+        let unacked = given.number(&UNACKED).unwrap_or_else(|| default_unacked(task, size, lanes));
+        let batch = given.number(&BATCH).unwrap_or(1);
+        let slack = (CACHED_BYTES / size.max(1)).clamp(1, 16);
+        let (signal_every, recv_depth) = match task {
+            Task::Pingpong if op == Op::Read => (1, unacked.saturating_add(slack)),
+            Task::Pingpong => (slack, unacked.saturating_add(slack)),
+            Task::Bench => {
+                let budget = (BUFFER_BUDGET_BYTES / u64::from(size.max(1))).max(2);
+                let share = BENCH_RECV_DEPTH.min(2 * ALL_UNACKED / lanes);
+                let window = share.max(unacked.saturating_mul(2));
+                let signal_every = (unacked / 4).min(64).max(batch).clamp(1, unacked.max(1));
+                (signal_every, u64::from(window).min(budget) as u32)
+            }
+        };
+        let recv_depth = given.number(&RECV_DEPTH).unwrap_or(recv_depth);
+        let repost = recv_depth.saturating_sub(unacked).clamp(1, 32).min(recv_depth.max(1));
+        let mut plan = Plan {
+            origin: Origin::here(),
+            rounds: 1,
+            task,
+            op,
+            transport: raw.transport,
+            size,
+            large: None,
+            unacked,
+            batch,
+            signal_every,
+            inline: AUTO_INLINE,
+            recv_depth,
+            poll_batch: 32,
+            repost_batch: repost,
+            qps,
+            srq,
+            verify: true,
+            assumed_in_order: false,
+            answer_timeout: raw.answer_timeout,
+            at: 0,
+            of: 1,
+        };
+        settings::set_given(QUEUES, &mut plan, given);
+        plan
+    }
+
+    /// What cannot be, whatever the numbers are.
+    fn check_transport(&self) -> Result<()> {
+        let (transport, op) = (self.transport.name(), self.op_name());
+        match (self.transport, self.op) {
+            (RawTransport::Rc, _) => return Ok(()),
+            (RawTransport::Uc, Op::Read)
+            | (RawTransport::Ud, Op::Read | Op::Write | Op::WriteImm) => {
+                bail!("--transport {transport} has no --op {op}: use --transport rc")
+            }
+            _ => {}
+        }
+        ensure!(!self.srq, "--srq is for --transport rc");
+        // Its messages have no number: the next one is known by the last one's end.
+        let unnumbered = self.op != Op::Send && self.task == Task::Pingpong;
+        ensure!(
+            !unnumbered || self.unacked == 1,
+            "--unacked {} is too many for --op {op} over {transport}, whose messages have no \
+             number: 1 may be in flight",
+            self.unacked
+        );
+        Ok(())
+    }
+
+    /// Whatever cannot be: of this command line, or of a peer that asks for room.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_transport()?;
+        let window = Config::MAX_WINDOW;
+        for (name, value, least, most) in [
+            ("--unacked", self.unacked, 1, window),
+            ("--batch", self.batch, 1, self.unacked),
+            ("--signal-every", self.signal_every, 1, self.longest_interval()),
+            ("--recv-depth", self.recv_depth, 1, window),
+            ("--poll-batch", self.poll_batch, 1, Config::MAX_POLL_BATCH),
+            ("--repost-batch", self.repost_batch, 1, self.recv_depth),
+            ("--size", self.largest(), self.smallest_possible(), Config::MAX_MESSAGE_BYTES),
+            ("--qps", self.qps, if self.large.is_some() { 2 } else { 1 }, self.most_qps()),
+        ] {
+            ensure!(
+                (least..=most).contains(&value),
+                "{name} {value}: it may be {least} to {most} with --op {}",
+                self.op_name()
+            );
+        }
+        ensure!(
+            !self.srq || self.receives(),
+            "--srq is about receives, and --op {} posts none",
+            self.op_name()
+        );
+        let late = self.unacked.saturating_add(self.repost_batch) > self.recv_depth + 1;
+        ensure!(
+            !(self.receives() && self.task == Task::Pingpong && late),
+            "--recv-depth {} is too small for {} messages in flight and {} reposted at a time",
+            self.recv_depth,
+            self.unacked,
+            self.repost_batch
+        );
+        let of = |leads| {
+            self.buffer_bytes(leads) + self.entry_bytes(leads).saturating_sub(FEW_ENTRIES_BYTES)
+        };
+        let bytes = of(true).max(of(false));
+        ensure!(
+            bytes <= MOST_BUFFER_BYTES,
+            "an end would register {} MiB of buffers, and {} MiB is the most: --size, --qps, \
+             --unacked or --recv-depth has to be smaller",
+            bytes.div_ceil(1 << 20),
+            MOST_BUFFER_BYTES >> 20
+        );
+        Ok(())
+    }
+
+    /// The settings, as people write them.
+    pub(super) fn flags(&self) -> Vec<Flag> {
+        let sizes = [Some(self.size), self.large].into_iter().flatten();
+        let sizes: Vec<String> = sizes.map(|size| size.to_string()).collect();
+        let mut flags = vec![
+            ("--size", sizes.join(",")),
+            ("--srq-classes", switch(self.large.is_some())),
+            ("--srq", switch(self.srq)),
+            ("--no-verify", switch(!self.verify)),
+            ("--rounds", shown(&self.rounds)),
+            ("--qps", shown(&self.qps)),
+            ("--peers", shown(&self.qps)),
+        ];
+        flags.extend(settings::by_flag(QUEUES, &settings::terms(QUEUES, self)));
+        flags
+    }
+
+    fn op_name(&self) -> &'static str {
+        self.op.protocol().trim_start_matches("raw-")
+    }
+
+    /// Requests of which one at least has to be signalled.
+    fn longest_interval(&self) -> u32 {
+        match (self.task, self.op) {
+            // Each is waited for by its completion.
+            (Task::Pingpong, Op::Read) => 1,
+            (Task::Pingpong, _) => Config::MAX_WINDOW,
+            (Task::Bench, _) => self.unacked,
+        }
+    }
+
+    /// Polling memory takes a byte that changes.
+    fn smallest_possible(&self) -> u32 {
+        match (self.task, self.op) {
+            (Task::Pingpong, Op::Write) | (_, Op::Read) => 1,
+            _ => 0,
+        }
+    }
+
+    /// Whether messages complete receives.
+    pub(super) fn receives(&self) -> bool {
+        matches!(self.op, Op::Send | Op::WriteImm)
+    }
+
+    /// Whether the end that `leads` has anything to receive.
+    pub(super) fn receives_at(&self, leads: bool) -> bool {
+        self.receives() && !(leads && self.task == Task::Bench)
+    }
+
+    /// Whether the end that `leads` has anything to send.
+    pub(super) fn sends_at(&self, leads: bool) -> bool {
+        leads || (self.task == Task::Pingpong && self.op != Op::Read)
+    }
+
+    pub(super) fn is_reliable(&self) -> bool {
+        self.transport == RawTransport::Rc
+    }
+
+    /// Whether the immediate says which queue pair a message is from, and which message
+    /// it is.
+    pub(super) fn numbered(&self) -> bool {
+        self.op == Op::Send && (self.srq || !self.is_reliable())
+    }
+
+    /// Queue pairs at most: a message may have to say in its immediate which one it is of.
+    fn most_qps(&self) -> u32 {
+        if self.is_reliable() && !self.srq { MAX_QPS } else { MAX_NUMBERED_QPS }
+    }
+
+    /// Whether payloads can be checked: not those of one-way WRITEs over an unreliable transport,
+    /// which may overwrite messages that were not checked yet.
+    pub(super) fn can_verify(&self) -> bool {
+        self.is_reliable() || self.op == Op::Send || self.task == Task::Pingpong
+    }
+
+    /// Queue pairs of an end.
+    pub(super) fn own_qps(&self, leads: bool) -> u32 {
+        if self.transport == RawTransport::Ud && !leads { 1 } else { self.qps }
+    }
+
+    /// How long an answer may take.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_millis(self.answer_timeout.into())
+    }
+
+    /// Requests in a send queue.
+    pub(super) fn depth(&self) -> u32 {
+        match self.task {
+            // With those that have been answered, and were not signalled.
+            Task::Pingpong if self.op != Op::Read => self.unacked.saturating_add(self.signal_every),
+            _ => self.unacked,
+        }
+    }
+
+    /// Classes of messages: each has a shared receive queue of its own.
+    pub(super) fn classes(&self) -> u32 {
+        if self.large.is_some() { 2 } else { 1 }
+    }
+
+    /// The class of a queue pair.
+    pub(super) fn class_of(&self, rank: usize) -> usize {
+        rank % self.classes() as usize
+    }
+
+    /// Bytes of the messages of a class.
+    pub(super) fn class_size(&self, class: usize) -> u32 {
+        self.large.filter(|_| class == 1).unwrap_or(self.size)
+    }
+
+    /// Bytes of the messages of a queue pair.
+    pub(super) fn size_of(&self, rank: usize) -> u32 {
+        self.class_size(self.class_of(rank))
+    }
+
+    pub(super) fn largest(&self) -> u32 {
+        self.large.unwrap_or(self.size).max(self.size)
+    }
+
+    /// Bytes of a receive buffer of a class: of a WRITE, none land there.
+    pub(super) fn recv_slot_bytes(&self, class: usize) -> usize {
+        if self.op == Op::Send { self.class_size(class) as usize } else { 0 }
+    }
+
+    /// Messages that the memory of one queue pair holds, which its peer reaches.
+    pub(super) fn places(&self) -> u32 {
+        match (self.op, self.task) {
+            (Op::Send, _) => 0,
+            (Op::Write, Task::Pingpong) => self.unacked,
+            // Payloads are not checked: they may all go to, or come from, one place.
+            _ if !self.verify => 1,
+            // One more than can be in flight: what was not read is not what is expected.
+            (Op::Read, _) => self.unacked + 1,
+            (Op::Write, Task::Bench) | (Op::WriteImm, Task::Pingpong) => self.unacked,
+            // A place is written again only when its message has been checked: as many
+            // messages as there are receives can be waiting for that, and the next ones
+            // be on their way.
+            (Op::WriteImm, Task::Bench) => self.recv_depth + self.unacked + 1,
+        }
+    }
+
+    /// Bytes from one place to the next.
+    pub(super) fn stride(&self) -> u64 {
+        u64::from(self.largest()).next_multiple_of(SLOT_ALIGN).max(SLOT_ALIGN)
+    }
+
+    /// Whether the end that `leads` has memory for its peer.
+    pub(super) fn has_memory(&self, leads: bool) -> bool {
+        match self.op {
+            Op::Send => false,
+            Op::Read => !leads,
+            Op::Write | Op::WriteImm => !leads || self.task == Task::Pingpong,
+        }
+    }
+
+    /// Bytes of that memory, for all queue pairs.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        u64::from(self.qps) * u64::from(self.places()) * self.stride()
+    }
+
+    /// Bytes of all buffers of the end that `leads`: those that messages are sent from,
+    /// and those that they arrive in.
+    fn buffer_bytes(&self, leads: bool) -> u64 {
+        let slots = u64::from(self.own_qps(leads)) * u64::from(self.depth());
+        let sent = if self.sends_at(leads) { slots * self.stride() } else { 0 };
+        let received = if self.receives_at(leads) { self.receive_bytes(leads) } else { 0 };
+        let memory = if self.has_memory(leads) { self.memory_bytes() } else { 0 };
+        sent + received + memory
+    }
+
+    /// Bytes of its queues' entries.
+    fn entry_bytes(&self, leads: bool) -> u64 {
+        let sends = if self.sends_at(leads) { self.depth() } else { 0 };
+        let receives = if self.receives_at(leads) { self.recv_depth } else { 0 };
+        let queues = if self.srq { self.classes() } else { self.own_qps(leads) };
+        let sends = u64::from(self.own_qps(leads)) * u64::from(sends);
+        (sends + u64::from(queues) * u64::from(receives)) * u64::from(ENTRY_BYTES)
+    }
+
+    /// Bytes registered at an end for what it is sent.
+    pub(super) fn registered_bytes(&self) -> u64 {
+        let received = if self.receives() { self.receive_bytes(false) } else { 0 };
+        received + self.memory_bytes()
+    }
+
+    /// Bytes of the receive buffers of the end that `leads`.
+    fn receive_bytes(&self, leads: bool) -> u64 {
+        let queues = if self.srq { self.classes() } else { self.own_qps(leads) };
+        // The route header of each datagram is counted, too.
+        let header = if self.transport == RawTransport::Ud { 40 } else { 0 };
+        let bytes = |class| self.recv_slot_bytes(class) as u64 + header;
+        let slot = |class| bytes(class).next_multiple_of(SLOT_ALIGN);
+        let class = |queue: u32| self.class_of(queue as usize);
+        (0..queues).map(|q| u64::from(self.recv_depth) * slot(class(q))).sum()
+    }
+
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let bytes = serde_json::to_vec(self)?;
+        ensure!(bytes.len() <= Offer::MAX_USER, "a plan of {} bytes", bytes.len());
+        Ok(bytes)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Plan> {
+        let plan: Plan = serde_json::from_slice(bytes)
+            .context("the connecting end is another version of rdma-conn: run the same one")?;
+        Origin::here().reaches(plan.origin).map_err(anyhow::Error::msg)?;
+        ensure!(
+            (1..=Rounds::MOST).contains(&plan.rounds) && plan.of.is_multiple_of(plan.rounds),
+            "{} measurements in {} rounds",
+            plan.of,
+            plan.rounds
+        );
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+/// The immediate of a numbered message: the low bits of its number, and above them the
+/// rank of its queue pair.
+pub(super) const NUMBER_BITS: u32 = 24;
+const MAX_NUMBERED_QPS: u32 = 1 << (32 - NUMBER_BITS);
+const MAX_QPS: u32 = 1024;
+
+/// The immediate of message `number` of a queue pair.
+#[inline]
+pub(super) fn immediate(rank: usize, number: u64) -> u32 {
+    (rank as u32) << NUMBER_BITS | number as u32 & ((1 << NUMBER_BITS) - 1)
+}
+
+/// The rank in an immediate, and the low bits of the number.
+#[inline]
+pub(super) fn rank_and_number(imm: u32) -> (usize, u32) {
+    ((imm >> NUMBER_BITS) as usize, imm & ((1 << NUMBER_BITS) - 1))
+}
+
+fn default_unacked(task: Task, size: u32, lanes: u32) -> u32 {
+    match task {
+        Task::Pingpong => 1,
+        Task::Bench => {
+            // With two in flight and two receives, WRITEs with immediate have five places.
+            let slot = u64::from(size).next_multiple_of(SLOT_ALIGN);
+            let least = if slot * 5 <= MOST_BUFFER_BYTES { 2 } else { 1 };
+            let fits = BUFFER_BUDGET_BYTES / u64::from(size.max(1)) / 3;
+            let share = (ALL_UNACKED / lanes).max(LEAST_UNACKED);
+            u64::from(BENCH_UNACKED.min(share)).min(fits.max(least)) as u32
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,503 @@
+//! The queues of one end: what it sends with, and what it receives with.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rdma_conn::verbs_safe::{
+    CompletionBatch, CompletionQueue, PeerId, QueueId, RecvQueue, SendOp, SendQueue, TakeError,
+};
+
+use super::control::{LOST, RawChannel, RawControl, UNRECEIVED};
+use crate::outcome::Failure;
+
+/// No living peer takes longer for one answer, and no device for one completion.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which of several queues a completion is of: their numbers lie close together.
+#[derive(Debug)]
+struct Index {
+    first: u32,
+    positions: Box<[u16]>,
+}
+
+impl Index {
+    fn new(ids: impl Iterator<Item = QueueId> + Clone) -> Index {
+        let first = ids.clone().map(QueueId::get).min().unwrap_or(0);
+        let last = ids.clone().map(QueueId::get).max().unwrap_or(0);
+        let mut positions = vec![u16::MAX; (last - first) as usize + 1].into_boxed_slice();
+        for (position, id) in (0..).zip(ids) {
+            positions[(id.get() - first) as usize] = position;
+        }
+        Index { first, positions }
+    }
+
+    /// The position of the queue; one that does not exist if it is unknown.
+    #[inline]
+    fn of(&self, id: QueueId) -> usize {
+        let at = id.get().wrapping_sub(self.first) as usize;
+        self.positions.get(at).map_or(usize::MAX, |position| usize::from(*position))
+    }
+}
+
+/// Idle time: gives way to other threads, looks at the wire now and then, and ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    polls: u32,
+    yields: bool,
+    since: Option<Instant>,
+    next_look: Option<Instant>,
+}
+
+impl Watch {
+    /// Empty polls after which other threads may have the processor.
+    const POLLS_PER_YIELD: u32 = 64;
+    /// Empty polls between two looks at the clock.
+    const POLLS_PER_CLOCK: u32 = 1024;
+    /// What [`looks`](Self::looks) returns for a thread that does not yield.
+    const LOOKS: u32 = 16;
+    /// Looks at the wire cost a system call.
+    pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+    pub(super) fn new(spin: bool) -> Watch {
+        Watch { polls: 0, yields: !spin, since: None, next_look: None }
+    }
+
+    /// Looks in a row for what is to come. A thread that does not yield takes several: it sees a
+    /// message sooner than if it did all its other work between two looks.
+    pub(super) fn looks(&self) -> u32 {
+        if self.yields { 1 } else { Self::LOOKS }
+    }
+
+    /// Something has happened.
+    #[inline]
+    pub(super) fn progress(&mut self) {
+        self.polls = 0;
+        self.since = None;
+    }
+
+    /// Nothing has happened. Returns the time once per [`LOOK`](Self::LOOK): then the caller checks
+    /// for what takes long.
+    ///
+    /// # Errors
+    /// Nothing has happened for too long.
+    #[inline]
+    pub(super) fn idle(&mut self) -> Result<Option<Instant>> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(Self::POLLS_PER_YIELD) {
+            // No pause: a poll takes its time, and what comes meanwhile would wait.
+            return Ok(None);
+        }
+        self.look()
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<Option<Instant>> {
+        if self.yields {
+            std::thread::yield_now();
+        }
+        if !self.polls.is_multiple_of(Self::POLLS_PER_CLOCK) {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        ensure!(now - since < PATIENCE, "nothing has come for {} s", PATIENCE.as_secs());
+        let next = *self.next_look.get_or_insert(now + Self::LOOK);
+        if now < next {
+            return Ok(None);
+        }
+        self.next_look = Some(now + Self::LOOK);
+        Ok(Some(now))
+    }
+
+    /// As [`idle`](Self::idle), with a look at what has gone wrong elsewhere: with what
+    /// was sent, and at the other end. Answers with what the other end says.
+    #[inline]
+    pub(super) fn idle_with(
+        &mut self,
+        outbox: &mut Outbox,
+        wire: &mut RawChannel,
+    ) -> Result<Option<RawControl>> {
+        match self.idle()? {
+            Some(_) => Self::listen(outbox, wire),
+            None => Ok(None),
+        }
+    }
+
+    /// Looks at what has gone wrong elsewhere. Answers with what the other end says.
+    #[cold]
+    pub(super) fn listen(outbox: &mut Outbox, wire: &mut RawChannel) -> Result<Option<RawControl>> {
+        outbox.reap()?;
+        wire.heard()
+    }
+}
+
+/// The send queues of an end, which complete into one queue. Messages are sent by the
+/// rank of the peer's queue pair.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    cq: CompletionQueue,
+    batch: CompletionBatch,
+    queues: Vec<Sending>,
+    /// Those that there may be room on, each once.
+    ready: Vec<usize>,
+    /// By rank.
+    routes: Box<[Route]>,
+    index: Index,
+    signal_every: u32,
+    /// Signalled requests that have not completed.
+    awaited: u64,
+    watch: Watch,
+}
+
+/// How messages get to a queue pair of the peer's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route {
+    /// The position of the send queue.
+    pub(super) queue: usize,
+    /// The peer to name: datagrams name theirs.
+    pub(super) to: Option<PeerId>,
+}
+
+#[derive(Debug)]
+struct Sending {
+    queue: SendQueue,
+    /// Requests since the last one that was signalled.
+    unsignalled: u32,
+    /// Whether it is among those that there is room on.
+    is_ready: bool,
+}
+
+impl Sending {
+    #[inline]
+    fn room(&self) -> u32 {
+        let outstanding = self.queue.staged_total() - self.queue.retired_total();
+        self.queue.depth() - outstanding as u32
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        queues: Vec<SendQueue>,
+        routes: Vec<Route>,
+        signal_every: u32,
+        poll_batch: u32,
+        spin: bool,
+    ) -> Outbox {
+        let index = Index::new(queues.iter().map(SendQueue::queue_id));
+        let sending = |queue| Sending { queue, unsignalled: 0, is_ready: true };
+        let queues: Vec<Sending> = queues.into_iter().map(sending).collect();
+        let ready = (0..queues.len()).collect();
+        let batch = CompletionBatch::new(poll_batch as usize);
+        let (routes, watch) = (routes.into(), Watch::new(spin));
+        Outbox { cq, batch, queues, ready, routes, index, signal_every, awaited: 0, watch }
+    }
+
+    #[inline]
+    fn of(&self, rank: usize) -> &Sending {
+        &self.queues[self.routes[rank].queue]
+    }
+
+    /// Whether each rank has a queue of its own, of the same number.
+    pub(super) fn is_one_to_one(&self) -> bool {
+        self.routes.iter().enumerate().all(|(rank, route)| route.queue == rank)
+    }
+
+    /// The queues that may have room: of many, most have none. The caller gives them
+    /// [back](Self::put_ready).
+    #[inline]
+    pub(super) fn take_ready(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Gives back the queues that still have room; a full queue is ready again when one of its
+    /// requests has completed.
+    #[inline]
+    pub(super) fn put_ready(&mut self, mut queues: Vec<usize>) {
+        queues.retain(|&at| {
+            let sending = &mut self.queues[at];
+            sending.is_ready = sending.room() > 0;
+            sending.is_ready
+        });
+        // Others may have become ready meanwhile.
+        queues.append(&mut self.ready);
+        self.ready = queues;
+    }
+
+    /// Requests to this rank that can be staged now.
+    #[inline]
+    pub(super) fn room(&self, rank: usize) -> u32 {
+        self.of(rank).room()
+    }
+
+    /// Requests staged on the queue to this rank, and not posted.
+    #[inline]
+    pub(super) fn staged(&self, rank: usize) -> u32 {
+        self.of(rank).queue.staged()
+    }
+
+    /// Requests staged and not posted, on all queues.
+    #[inline]
+    pub(super) fn all_staged(&self) -> u64 {
+        self.queues.iter().map(|sending| u64::from(sending.queue.staged())).sum()
+    }
+
+    /// Requests posted in all.
+    pub(super) fn posted(&self) -> u64 {
+        self.queues.iter().map(|sending| sending.queue.posted_total()).sum()
+    }
+
+    /// Requests posted whose completion is not known yet.
+    #[inline]
+    pub(super) fn outstanding(&self) -> u64 {
+        let of = |s: &Sending| s.queue.posted_total() - s.queue.retired_total();
+        self.queues.iter().map(of).sum()
+    }
+
+    /// Whether messages of `bytes` bytes are handed over inline.
+    pub(super) fn is_inline(&self, bytes: u32) -> bool {
+        bytes > 0 && self.queues.iter().all(|s| s.queue.max_inline() >= bytes)
+    }
+
+    /// Stages a request to a rank, whose bytes `fill` writes; waits for room where there
+    /// is none. It is signalled when its turn comes, or if it is the `last`.
+    #[inline]
+    pub(super) fn stage(
+        &mut self,
+        rank: usize,
+        op: SendOp,
+        last: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        let at = self.routes[rank].queue;
+        if self.queues[at].room() == 0 {
+            self.make_room(at)?;
+        }
+        if let Some(slot) = self.queues[at].queue.next_slot() {
+            fill(slot);
+        }
+        self.stage_unfilled(rank, op, last)
+    }
+
+    /// As [`stage`](Self::stage), for a READ, or a message whose payload is not checked; there
+    /// is room.
+    #[inline]
+    pub(super) fn stage_unfilled(&mut self, rank: usize, op: SendOp, last: bool) -> Result<()> {
+        let Route { queue, to } = self.routes[rank];
+        let sending = &mut self.queues[queue];
+        sending.unsignalled += 1;
+        let signalled = sending.unsignalled >= self.signal_every || last;
+        match to {
+            None => sending.queue.stage(op, signalled)?,
+            Some(peer) => sending.queue.stage_to(peer, op, signalled)?,
+        }
+        if signalled {
+            sending.unsignalled = 0;
+            self.awaited += 1;
+        }
+        Ok(())
+    }
+
+    /// Posts what is staged on the queue to this rank, with one doorbell.
+    #[inline]
+    pub(super) fn post(&mut self, rank: usize) -> Result<()> {
+        self.post_at(self.routes[rank].queue)
+    }
+
+    #[inline]
+    fn post_at(&mut self, at: usize) -> Result<()> {
+        loop {
+            match self.queues[at].queue.post() {
+                Ok(_) => return Ok(()),
+                Err(e) if e.retry && self.outstanding() > 0 => self.wait()?,
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// Posts what is staged on every queue.
+    #[inline]
+    pub(super) fn post_all(&mut self) -> Result<()> {
+        for at in 0..self.queues.len() {
+            if self.queues[at].queue.staged() > 0 {
+                self.post_at(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions; a signalled one retires all before it.
+    #[inline]
+    pub(super) fn reap(&mut self) -> Result<usize> {
+        self.reap_with(|_, _, _| Ok(()))
+    }
+
+    /// Takes completions if there may be any. A caller that has just posted, and has time, calls
+    /// this so that the next message does not have to wait for room.
+    #[inline]
+    pub(super) fn tidy(&mut self) -> Result<()> {
+        if self.awaited > 0 { self.reap().map(drop) } else { Ok(()) }
+    }
+
+    /// As [`reap`](Self::reap); calls `each` with a queue whose requests have completed: those
+    /// after the count that it gets.
+    #[inline]
+    pub(super) fn reap_with(
+        &mut self,
+        mut each: impl FnMut(usize, &SendQueue, u64) -> Result<()>,
+    ) -> Result<usize> {
+        let taken = self.cq.poll(&mut self.batch)?;
+        for completion in self.batch.drain() {
+            let at = self.index.of(completion.queue_id());
+            let Some(sending) = self.queues.get_mut(at) else { continue };
+            if let Some(error) = completion.error() {
+                return Err(error).context(LOST);
+            }
+            self.awaited = self.awaited.saturating_sub(1);
+            let before = sending.queue.retired_total();
+            sending.queue.retire(&completion)?;
+            if !std::mem::replace(&mut sending.is_ready, true) {
+                self.ready.push(at);
+            }
+            each(at, &sending.queue, before)?;
+        }
+        Ok(taken)
+    }
+
+    /// Waits until queue `at` has room. One of a whole queue's requests is signalled.
+    #[cold]
+    fn make_room(&mut self, at: usize) -> Result<()> {
+        self.post_at(at)?;
+        while self.queues[at].room() == 0 {
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Takes completions, or lets others run.
+    #[inline]
+    pub(super) fn wait(&mut self) -> Result<()> {
+        if self.reap()? > 0 {
+            self.watch.progress();
+            return Ok(());
+        }
+        self.watch.idle().map(drop)
+    }
+}
+
+/// The receive queues of an end, which complete into one queue.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    cq: CompletionQueue,
+    batch: CompletionBatch,
+    queues: Vec<Receiving>,
+    /// Those that something has arrived on since they were looked after; one may be there
+    /// more than once.
+    touched: Vec<usize>,
+    index: Index,
+    repost_batch: usize,
+    datagrams: bool,
+    /// Looks in a row, while there is nothing.
+    looks: u32,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    queue: RecvQueue<()>,
+    /// Slots to be posted again.
+    free: Vec<u32>,
+}
+
+impl Receiving {
+    #[inline]
+    fn repost(&mut self, least: usize) -> Result<()> {
+        if self.free.len() >= least {
+            self.queue.post(&self.free)?;
+            self.free.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A receive that has failed, by what the device says of it.
+#[cold]
+fn unreceived(error: TakeError) -> Failure {
+    let error = match error {
+        TakeError::Failed { error, .. } => Failure::from(error),
+        other => other.into(),
+    };
+    error.context(UNRECEIVED)
+}
+
+/// What has arrived.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    /// The position of the receive queue that it took a buffer of.
+    pub(super) queue: usize,
+    /// The queue pair that it came to; of a datagram, the one that it came from.
+    pub(super) qp_num: u32,
+    pub(super) imm: Option<u32>,
+    /// The message; of a WRITE with immediate, nothing.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Inbox {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        queues: Vec<RecvQueue<()>>,
+        poll_batch: u32,
+        repost_batch: u32,
+        datagrams: bool,
+        spin: bool,
+    ) -> Inbox {
+        let index = Index::new(queues.iter().map(RecvQueue::queue_id));
+        let receiving = |queue: RecvQueue<()>| {
+            let free = Vec::with_capacity(queue.pool().slots() as usize);
+            Receiving { queue, free }
+        };
+        let queues = queues.into_iter().map(receiving).collect();
+        let batch = CompletionBatch::new(poll_batch as usize);
+        let (repost_batch, looks) = (repost_batch as usize, Watch::new(spin).looks());
+        let touched = Vec::with_capacity(poll_batch as usize);
+        Inbox { cq, batch, queues, touched, index, repost_batch, datagrams, looks }
+    }
+
+    /// Shows `each` what has arrived; returns how much.
+    #[inline]
+    pub(super) fn poll(
+        &mut self,
+        mut each: impl FnMut(Arrival<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let mut taken = self.cq.poll(&mut self.batch)?;
+        for _ in 1..self.looks {
+            if taken > 0 {
+                break;
+            }
+            taken = self.cq.poll(&mut self.batch)?;
+        }
+        for completion in self.batch.drain() {
+            let position = self.index.of(completion.queue_id());
+            let Some(receiving) = self.queues.get_mut(position) else { continue };
+            if self.touched.last() != Some(&position) {
+                self.touched.push(position);
+            }
+            // What was answered in this batch may have been followed by as many messages:
+            // they cannot wait until the rest of it is.
+            receiving.repost(self.repost_batch)?;
+            let source = if self.datagrams { completion.src_qp() } else { None };
+            let (qp_num, imm) = (source.unwrap_or(completion.qp_num()), completion.imm());
+            let message = receiving.queue.take(completion).map_err(unreceived)?;
+            let shown = each(Arrival { queue: position, qp_num, imm, bytes: &message });
+            receiving.free.extend(receiving.queue.reclaim(message));
+            shown?;
+        }
+        Ok(taken)
+    }
+
+    /// Posts receives again, where enough of them have gathered.
+    #[inline]
+    pub(super) fn repost(&mut self) -> Result<()> {
+        let (queues, least) = (&mut self.queues, self.repost_batch);
+        self.touched.drain(..).try_for_each(|position| queues[position].repost(least))
+    }
+}

@@ -1,0 +1,276 @@
+//! What the command line asks for, and what cannot be of it.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use rdma_conn::device::{Device, SOFT, set_network_faults};
+use rdma_conn::verbs_safe::{CqConfig, QueuePairConfig};
+
+use super::plan::{Plan, QUEUES, Task};
+use crate::cli::{
+    Bench, Common, ConnectionArgs, Ends, Faults, Op, Pingpong, RawArgs, RawTransport, Wait,
+};
+use crate::measure::{EndOfLoad, rounds};
+use crate::outcome::{Failure, Outcome, as_usage, usage};
+use crate::settings::{Flag, FlagSpec, number, switch};
+use crate::{session, settings};
+
+/// What the command line asks for.
+pub(super) struct Request<'a> {
+    pub(super) task: Task,
+    pub(super) op: Op,
+    pub(super) common: &'a Common,
+    pub(super) raw: &'a RawArgs,
+    pub(super) connection: &'a ConnectionArgs,
+    pub(super) ends: &'a Ends,
+    /// What was asked for; nothing, where that is up to us.
+    pub(super) sizes: &'a [u32],
+    /// What it is then, as far as the device has it in one message.
+    pub(super) usual_sizes: &'static [u32],
+    pub(super) srq: bool,
+    pub(super) verify: bool,
+    pub(super) until: Until,
+    /// As many as were asked for, and as there are.
+    pub(super) rounds_asked: Option<u32>,
+    pub(super) rounds: u32,
+}
+
+/// When the leader has sent enough.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// Round trips, besides those before the measured ones.
+    Trips(u64),
+    Load(EndOfLoad),
+}
+
+impl Until {
+    /// What of it is in a round.
+    pub(super) fn of_round(self, round: u32, rounds: u32) -> Until {
+        match self {
+            Until::Trips(trips) => Until::Trips(rounds::share(trips, round, rounds)),
+            Until::Load(end) => Until::Load(end.of_round(round, rounds)),
+        }
+    }
+}
+
+/// Refuses flags that mean nothing without a connection.
+fn check_flags(connection: &ConnectionArgs) -> Outcome {
+    let known: Vec<FlagSpec> = QUEUES.iter().map(|setting| setting.flag).collect();
+    connection.check_raw(&known)
+}
+
+pub(super) fn pingpong_request<'a>(
+    common: &'a Common,
+    options: &'a Pingpong,
+    op: Op,
+) -> Result<Request<'a>> {
+    check_flags(&options.connection)?;
+    Ok(Request {
+        task: Task::Pingpong,
+        op,
+        common,
+        raw: &options.raw,
+        connection: &options.connection,
+        ends: &options.ends,
+        sizes: &options.size,
+        usual_sizes: Pingpong::SIZES,
+        srq: options.srq,
+        verify: !options.no_verify,
+        until: Until::Trips(options.trips()),
+        rounds_asked: options.rounds.rounds,
+        rounds: rounds::rounds_of(options.trips(), options.rounds.asked()),
+    })
+}
+
+pub(super) fn bench_request<'a>(
+    common: &'a Common,
+    options: &'a Bench,
+    op: Op,
+) -> Result<Request<'a>> {
+    check_flags(&options.connection)?;
+    let until = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+    let foreign = options.threads > 1
+        || options.senders > 1
+        || options.single_receiver
+        || options.rate.is_some()
+        || options.input.is_some()
+        || options.srq_buffers.is_some();
+    if foreign {
+        return Err(usage(
+            "--threads, --senders, --single-receiver, --rate, --input and --srq-buffers are about \
+             connections: with --op there are --qps and --recv-depth",
+        ));
+    }
+    Ok(Request {
+        task: Task::Bench,
+        op,
+        common,
+        raw: &options.raw,
+        connection: &options.connection,
+        ends: &options.ends,
+        sizes: &options.size,
+        usual_sizes: &[16],
+        srq: options.srq.is_some(),
+        verify: !options.no_verify,
+        until: Until::Load(until),
+        rounds_asked: options.rounds.rounds,
+        rounds: until.rounds(options.rounds.asked()),
+    })
+}
+
+impl Request<'_> {
+    /// The network of soft0, if it is to have faults.
+    pub(super) fn let_the_network_fail(&self, device: &Device) -> Outcome {
+        let Some(Faults { network, seed }) = self.raw.faults else { return Ok(()) };
+        if device.name() != SOFT || self.raw.transport == RawTransport::Rc {
+            return Err(usage("--faults are of soft0, with --transport uc or ud"));
+        }
+        set_network_faults(seed, network);
+        Ok(())
+    }
+
+    /// One plan for each measurement, and whatever cannot be in one line.
+    pub(super) fn plans(&self, device: &Device) -> Result<Vec<Plan>> {
+        if self.connection.wait == Wait::Block {
+            return Err(usage("--op polls: it waits by --wait spin, or gives way with adaptive"));
+        }
+        match (self.raw.transport, self.raw.peers, self.raw.qps) {
+            (RawTransport::Ud, _, Some(_)) => {
+                return Err(usage("--transport ud has --peers, all served by one queue pair"));
+            }
+            (RawTransport::Ud, ..) | (_, None, _) => {}
+            _ => return Err(usage("--peers is for --transport ud; others have --qps")),
+        }
+        let assumed = self.in_order_assumed(device)?;
+        let port = device.context().port(1);
+        let limit = port.as_ref().map_or(u32::MAX, |port| port.max_msg_bytes);
+        let mtu = port.as_ref().map_or(u32::MAX, |port| port.active_mtu.bytes());
+        let sizes = self.sizes(mtu)?;
+        let of = sizes.len() as u32;
+        let plan = |(at, (size, large)): (u32, (u32, Option<u32>))| {
+            let largest = large.unwrap_or(size);
+            let new = Plan::new(self.task, self.op, self.raw, self.connection, largest, self.srq);
+            let assumed_in_order = assumed;
+            let rounds = self.rounds;
+            let plan = Plan { size, large, assumed_in_order, at, of, rounds, ..new };
+            let plan = Plan { verify: self.verify && plan.can_verify(), ..plan };
+            plan.check().map_err(as_usage)?;
+            if self.raw.transport == RawTransport::Ud && plan.largest() > mtu {
+                return Err(usage(format!(
+                    "--size {largest} is over the MTU of {}, {mtu} bytes, and a datagram has one \
+                     at most: use --transport rc or uc",
+                    device.name()
+                )));
+            }
+            if plan.largest() > limit {
+                return Err(usage(format!(
+                    "--size {largest} is over what {} sends in one message ({limit} bytes)",
+                    device.name()
+                )));
+            }
+            Ok(plan)
+        };
+        (0..).zip(sizes).map(plan).collect()
+    }
+
+    /// The size of each measurement, and its second one where there are two classes.
+    fn sizes(&self, mtu: u32) -> Result<Vec<(u32, Option<u32>)>> {
+        let is_datagram = self.raw.transport == RawTransport::Ud;
+        let one = |size: &u32| (*size, None);
+        match (self.raw.srq_classes, self.sizes) {
+            (true, [small, large]) if small < large => Ok(vec![(*small, Some(*large))]),
+            // The connecting end tells them.
+            (true, []) if self.ends.listen.is_some() => Ok(Vec::new()),
+            (true, _) => Err(usage("--srq-classes takes two sizes: --size SMALL,LARGE")),
+            (false, []) if is_datagram => {
+                Ok(self.usual_sizes.iter().filter(|size| **size <= mtu).map(one).collect())
+            }
+            (false, []) => Ok(self.usual_sizes.iter().map(one).collect()),
+            (false, sizes) => Ok(sizes.iter().map(one).collect()),
+        }
+    }
+
+    /// Whether memory is to be polled on a device that does not promise to deliver in
+    /// order; that has to be wanted.
+    fn in_order_assumed(&self, device: &Device) -> Result<bool> {
+        let polls = self.op == Op::Write && self.task == Task::Pingpong;
+        if !polls || delivers_in_order(device)? {
+            return Ok(false);
+        }
+        if !self.raw.assume_in_order && self.ends.listen.is_none() {
+            return Err(usage(format!(
+                "{} does not promise to deliver the bytes of a write in order, which polling \
+                 memory takes: use --op write-imm, or --assume-in-order",
+                device.name()
+            )));
+        }
+        Ok(true)
+    }
+
+    /// What to do when the end at `address` did not let us join it.
+    pub(super) fn explain(&self, error: Failure, address: SocketAddr) -> Failure {
+        match error.downcast() {
+            Ok(error) => {
+                let op = self.op.protocol().trim_start_matches("raw-");
+                let command = format!("{} --op {op}", self.task.name());
+                session::explain(error, address, &command)
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// The connecting end's parameters hold; what was said here and is not so there is
+    /// refused, not overruled.
+    pub(super) fn contradicts(&self, plan: &Plan) -> Result<()> {
+        let differs = |what: &str, here: &str, there: &str| {
+            Err(usage(session::differs(what, there, here, "give both ends the same")))
+        };
+        if plan.task != self.task {
+            return differs("the command", self.task.name(), plan.task.name());
+        }
+        if plan.op != self.op {
+            return differs("--op", self.op.flag(), plan.op.flag());
+        }
+        // rc is what is meant where nothing is said.
+        if self.raw.transport != plan.transport && self.raw.transport != RawTransport::Rc {
+            return differs("--transport", self.raw.transport.name(), plan.transport.name());
+        }
+        let sizes = if self.raw.srq_classes { &[] } else { self.sizes };
+        let contradiction =
+            session::contradiction(&self.asked(plan.at / plan.rounds), &plan.flags());
+        match contradiction.or_else(|| session::other_sizes(sizes, plan.of / plan.rounds)) {
+            Some(why) => Err(usage(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// What was asked for at this end, and is the connecting end's to choose.
+    fn asked(&self, at: u32) -> Vec<Flag> {
+        let (raw, connection) = (self.raw, self.connection);
+        let size = match self.sizes {
+            [small, large] if raw.srq_classes => Some(format!("{small},{large}")),
+            // As many as there are, told in the same order.
+            sizes => sizes.get(at as usize).map(u32::to_string),
+        };
+        let numbers = [("--qps", raw.qps), ("--peers", raw.peers), ("--rounds", self.rounds_asked)];
+        let switches = [
+            ("--srq-classes", raw.srq_classes),
+            ("--srq", self.srq),
+            ("--no-verify", !self.verify),
+        ];
+        let switched = switches.into_iter().filter(|(_, on)| *on);
+        let mut flags: Vec<Flag> = switched.map(|(flag, on)| (flag, switch(on))).collect();
+        flags.extend(size.map(|size| ("--size", size)));
+        flags.extend(numbers.into_iter().filter_map(|(flag, value)| number(flag, value)));
+        flags.extend(settings::asked(QUEUES, &connection.given));
+        flags
+    }
+}
+
+/// Whether the device promises it; a queue pair is asked.
+fn delivers_in_order(device: &Device) -> Result<bool> {
+    let cq = device.context().create_cq(CqConfig::new(2))?;
+    let config =
+        QueuePairConfig { max_send_wr: 1, send_slots: 0, ..QueuePairConfig::new(&cq, &cq) };
+    Ok(device.pd().create_qp(&config, ())?.control.data_in_order())
+}

@@ -1,0 +1,305 @@
+//! Every verb, transport and option, in this process: what the command does with its
+//! arguments, without starting it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use clap::Parser;
+use rdma_conn::device::{NetworkFaults, SOFT, of_environment, set_network_faults};
+
+use super::report::Counted;
+use super::*;
+use crate::cli::{Args, Command};
+
+/// What `rdma-conn` with these arguments would print.
+fn try_lines(args: &str) -> Result<Vec<Line>> {
+    let one_round = ["--rounds", "1"];
+    let args = ["rdma-conn"].into_iter().chain(args.split(' ')).chain(one_round);
+    let parsed = Args::try_parse_from(args)?;
+    match &parsed.command {
+        Command::Pingpong(options) => {
+            pingpong_request(&parsed.common, options, options.raw.op.unwrap())?.lines()
+        }
+        Command::Bench(options) => {
+            bench_request(&parsed.common, options, options.raw.op.unwrap())?.lines()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Request<'_> {
+    fn lines(&self) -> Result<Vec<Line>> {
+        let device = of_environment()?;
+        self.let_the_network_fail(&device)?;
+        let local = Local { device: &device, gid_index: None, spin: false };
+        let plans = self.plans(&device)?;
+        let lines = plans.iter().map(|plan| within_process(local, plan, self.until));
+        Ok(lines.collect::<Result<Vec<_>>>()?.concat())
+    }
+}
+
+#[track_caller]
+fn lines(args: &str) -> Vec<Line> {
+    let lines = try_lines(args).unwrap_or_else(|e| panic!("{args}: {e:#}"));
+    for line in &lines {
+        assert!(line.rates.messages_per_s > 0.0, "{args}: {line:?}");
+        assert!(line.transport != "rc" || line.faults == Counted::default(), "{args}: {line:?}");
+    }
+    lines
+}
+
+#[track_caller]
+fn one(args: &str) -> Line {
+    let lines = lines(args);
+    assert_eq!(lines.len(), 1, "{args}");
+    lines.into_iter().next().unwrap()
+}
+
+const OPS: [&str; 4] = ["send", "write", "write-imm", "read"];
+const MODES: [&str; 7] = [
+    "--unacked 7",
+    "--unacked 16 --batch 4",
+    "--unacked 5 --batch 3 --signal-every 1",
+    "--unacked 2 --signal-every 1 --inline 0",
+    "--qps 3",
+    "--qps 3 --unacked 8 --batch 2",
+    "--wait spin --poll-batch 1",
+];
+
+#[test]
+fn every_verb_works_with_many_in_flight_and_over_many_queue_pairs() {
+    for op in OPS {
+        for mode in MODES {
+            let qps = if mode.contains("--qps 3") { 3 } else { 1 };
+            let bench = one(&format!("bench --op {op} --size 48 --messages 50 {mode}"));
+            assert_eq!(
+                (bench.rates.messages, bench.senders),
+                (50 * qps, qps as u32),
+                "{op} {mode}"
+            );
+            let args = "--size 48 --iterations 50 --assume-in-order";
+            let pingpong = one(&format!("pingpong --op {op} {args} {mode}"));
+            assert_eq!(pingpong.rates.messages, if op == "read" { 50 } else { 100 }, "{op} {mode}");
+            for line in [bench, pingpong] {
+                assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true));
+            }
+        }
+    }
+}
+
+#[test]
+fn any_interval_of_signals_goes_on_to_the_end() {
+    for op in OPS {
+        for interval in [1, 2, 3, 7] {
+            let args = format!("--op {op} --size 8 --signal-every {interval}");
+            let bench = one(&format!("bench {args} --messages 50 --unacked 7 --batch 4"));
+            assert_eq!((bench.rates.messages, bench.signal_every), (50, interval), "{args}");
+            // Each READ of a ping-pong is waited for by its completion.
+            if op != "read" {
+                let args = format!("{args} --iterations 30 --qps 2 --assume-in-order");
+                assert_eq!(one(&format!("pingpong {args}")).rates.messages, 60, "{args}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shared_receive_queue_serves_all_queue_pairs() {
+    for op in ["send", "write-imm"] {
+        for unacked in [1, 9] {
+            let args = format!("--op {op} --srq --size 32 --unacked {unacked}");
+            let pingpong = one(&format!("pingpong --iterations 50 {args}"));
+            let bench = one(&format!("bench --messages 20 {args}"));
+            assert_eq!((pingpong.rates.messages, bench.rates.messages), (100, 80), "{args}");
+            for line in [pingpong, bench] {
+                assert_eq!((line.srq.as_str(), line.senders), ("one", 4), "{args}");
+            }
+        }
+    }
+}
+
+/// The network of soft0 is shared by all tests of this process.
+fn network(faults: NetworkFaults) -> MutexGuard<'static, ()> {
+    static NETWORK: Mutex<()> = Mutex::new(());
+    let alone = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    set_network_faults(1, faults);
+    alone
+}
+
+/// What unreliable transports can be asked for.
+const UNRELIABLE: [&str; 6] = [
+    "--op send --transport uc",
+    "--op send --transport uc --qps 3 --unacked 8 --batch 2",
+    "--op write --transport uc --assume-in-order --unacked 1",
+    "--op write-imm --transport uc --unacked 1",
+    "--op send --transport ud",
+    "--op send --transport ud --peers 5 --unacked 8",
+];
+
+#[test]
+fn without_faults_nothing_is_lost() {
+    let _alone = network(NetworkFaults::default());
+    for mode in UNRELIABLE {
+        for line in lines(&format!(
+            "pingpong {mode} --size 2,40,1000 --iterations 50 --answer-timeout 10000"
+        )) {
+            let counted =
+                Counted { lost: Some(0), reordered: Some(0), late: Some(0), ..Counted::default() };
+            assert_eq!((line.rates.messages, line.faults), (100, counted), "{mode}");
+            assert_eq!((line.rdma_ops_per_message, line.verified), (Some(1.0), true), "{mode}");
+        }
+        // So few that all fit into the receives.
+        let line = one(&format!("bench {mode} --size 40 --messages 50"));
+        let streams = u64::from(line.senders);
+        assert_eq!(line.rates.messages, 50 * streams, "{mode}");
+        // The receiver does not notice plain WRITEs.
+        let known = line.protocol != "raw-write";
+        assert_eq!(line.faults.lost, known.then_some(0), "{mode}");
+        assert_eq!(line.verified, line.protocol == "raw-send", "{mode}");
+    }
+}
+
+#[test]
+fn a_datagram_queue_pair_serves_all_peers() {
+    let _alone = network(NetworkFaults::default());
+    let args = "--size 16 --iterations 70 --answer-timeout 10000";
+    let line = one(&format!("pingpong --op send --transport ud --peers 7 {args}"));
+    assert_eq!((line.peers, line.senders, line.rates.messages), (Some(7), 7, 140));
+    // One receive queue, where seven connections would have one each.
+    let connected = one("pingpong --op send --qps 7 --size 16 --iterations 70");
+    assert_eq!(connected.registered_bytes.unwrap(), 7 * line.registered_bytes.unwrap());
+    assert_eq!(connected.peers, None);
+}
+
+/// Only soft0 can be told what its network is to do.
+fn is_soft() -> bool {
+    of_environment().unwrap().name() == SOFT
+}
+
+#[test]
+fn loss_and_disorder_are_counted_and_the_run_goes_on() {
+    let faults = "--faults loss=0.03,reordering=0.05,duplication=0.03,seed=11";
+    if !is_soft() {
+        let refused = try_lines(&format!("bench --op send --transport ud {faults}")).unwrap_err();
+        assert!(refused.to_string().contains("soft0"), "{refused:#}");
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    for mode in UNRELIABLE {
+        let line = one(&format!(
+            "pingpong {mode} --size 40 --iterations 400 --answer-timeout 30 {faults}"
+        ));
+        let Counted { lost, reordered, late, .. } = line.faults;
+        let (lost, reordered, late) = (lost.unwrap(), reordered.unwrap(), late.unwrap());
+        // 440 round trips, warm-up included, of two messages each.
+        assert!((1..200).contains(&lost), "{mode}: {lost} lost");
+        assert!(
+            line.rates.messages < 800 && line.rates.messages >= 2 * (400 - lost),
+            "{mode}: {line:?}"
+        );
+        if mode.contains("--unacked 8") {
+            assert!(reordered > 0, "{mode}");
+        }
+        // Repeated answers are late; memory that was written twice does not show it.
+        assert!(late > 0 || mode.contains("--op write "), "{mode}");
+    }
+    for mode in ["--op send --transport uc", "--op send --transport ud --peers 3"] {
+        let line =
+            one(&format!("bench {mode} --size 40 --messages 600 --recv-depth 4096 {faults}"));
+        let Counted { lost, reordered, repeated, .. } = line.faults;
+        let sent = 600 * u64::from(line.senders);
+        assert_eq!(line.rates.messages + lost.unwrap(), sent, "{mode}");
+        assert_eq!(line.faults.dropped, Some(0), "{mode}: all fit into the receives");
+        assert!(lost.unwrap() > 0 && reordered.unwrap() > 0 && repeated.unwrap() > 0, "{line:?}");
+    }
+    set_network_faults(0, NetworkFaults::default());
+}
+
+#[test]
+fn what_finds_no_receive_is_told_from_what_the_network_has_lost() {
+    if !is_soft() {
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    // So many in flight that one receive cannot do.
+    let sent = 64 * 2000;
+    let line = one("bench --op send --transport ud --peers 2 --size 40 --messages 64000 \
+                    --unacked 64 --batch 64 --recv-depth 1 --faults loss=0.01,seed=3");
+    set_network_faults(0, NetworkFaults::default());
+    let (lost, dropped) = (line.faults.lost.unwrap(), line.faults.dropped.unwrap());
+    assert_eq!(line.rates.messages + lost, sent, "{line:?}");
+    assert!(dropped > 0, "{line:?}");
+    // A hundredth of what was sent, and nothing else.
+    let on_the_network = lost - dropped;
+    assert!((sent / 200..sent / 50).contains(&on_the_network), "{line:?}");
+}
+
+#[test]
+fn a_peer_that_never_answers_ends_the_run() {
+    if !is_soft() {
+        return;
+    }
+    let _alone = network(NetworkFaults::default());
+    let args = "--op send --size 8 --transport ud --faults loss=1";
+    let ended = try_lines(&format!("pingpong {args} --iterations 1000 --answer-timeout 1"));
+    let ended = ended.unwrap_err().to_string();
+    assert!(ended.contains("100 messages in a row were lost"), "{ended}");
+    let line = try_lines(&format!("bench {args} --messages 100")).unwrap().remove(0);
+    assert_eq!((line.rates.messages, line.faults.lost), (0, Some(100)));
+    set_network_faults(0, NetworkFaults::default());
+}
+
+/// The first bytes of a peer with this plan.
+fn hello(local: Local<'_>, plan: &Plan) -> Vec<u8> {
+    let (mut near, mut far) = RawChannel::within().unwrap();
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(move || end::connect(local, plan, &mut near));
+        let mut bytes = vec![0; 4096];
+        let length = far.read(&mut bytes).unwrap();
+        drop(far);
+        assert!(connecting.join().unwrap().is_err());
+        bytes.truncate(length);
+        bytes
+    })
+}
+
+/// Junk, contradictions, excessive values, and peers that vanish: each gets the reason if it
+/// listens, and the peer that fits is served.
+#[test]
+fn a_listener_refuses_peers_that_do_not_fit_and_goes_on() {
+    let device = of_environment().unwrap();
+    let local = Local { device: &device, gid_index: None, spin: false };
+    let args =
+        ["rdma-conn", "bench", "--op", "send", "--size", "16", "--messages", "20", "--rounds", "1"];
+    let parsed = Args::parse_from(args);
+    let Command::Bench(options) = &parsed.command else { panic!("{parsed:?}") };
+    let request = bench_request(&parsed.common, options, Op::Send).unwrap();
+    let plan = request.plans(&device).unwrap().remove(0);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let rendezvous = Rendezvous::new(listener, Language::Handshake).unwrap();
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| request.serve(local, rendezvous));
+        let dial = || TcpStream::connect(address).unwrap();
+        let try_with =
+            |plan: &Plan| lead(local, plan, &mut RawChannel::new(dial()).unwrap(), request.until);
+        dial().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        dial().write_all(&hello(local, &plan)).unwrap();
+        for (misfit, says) in [
+            (Plan { op: Op::Write, ..plan.clone() }, "--op"),
+            (Plan { qps: 0, ..plan.clone() }, "--qps"),
+        ] {
+            let refused = format!("{:#}", try_with_unchecked(local, &misfit, dial()));
+            assert!(refused.contains(says), "{refused}");
+        }
+        assert_eq!(try_with(&plan).unwrap()[0].rates.messages, 20);
+        serving.join().unwrap().unwrap();
+    });
+}
+
+/// What a peer hears whose plan is this one, while its queue pair is an ordinary one.
+fn try_with_unchecked(local: Local<'_>, plan: &Plan, stream: TcpStream) -> anyhow::Error {
+    let ordinary = Plan { qps: 1, ..plan.clone() };
+    end::connect_with(local, &ordinary, plan, &mut RawChannel::new(stream).unwrap()).unwrap_err()
+}

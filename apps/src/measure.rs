@@ -1,0 +1,20 @@
+//! What measures: loads, rounds, payloads and the figures that come of them.
+
+pub(crate) mod crowd;
+pub(crate) mod figures;
+mod latency;
+mod load;
+mod measured;
+mod quantiles;
+mod rates;
+pub(crate) mod rounds;
+pub(crate) mod verify;
+
+pub(crate) use crowd::Crowd;
+pub(crate) use latency::Latency;
+pub(crate) use load::{EndOfLoad, Load, Pacer, Receivers, Shape};
+pub(crate) use measured::{Described, HAS_COME, MEASURES, Machine, Measured, Whole, Work, since};
+pub(crate) use quantiles::Quantiles;
+pub(crate) use rates::Rates;
+pub(crate) use rounds::Spread;
+pub(crate) use verify::Payload;

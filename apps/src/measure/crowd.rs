@@ -1,0 +1,250 @@
+//! One connection whose ends several threads share, both in this process.
+//!
+//! The sequence number of a message tells which thread has sent it, and which of its messages
+//! it is. Each receiving thread sees the messages of one sender in rising order; the count of
+//! all messages, and the sum of a hash of their numbers, show that each has arrived once.
+
+use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rdma_conn::BufferedRead;
+use rdma_conn::buffered_read::{Config, SharedReceiver, SharedSender};
+use rdma_conn::device::Device;
+use rdma_conn::send_recv::RecvError;
+use serde_json::json;
+
+use crate::cli::Bench;
+use crate::measure::verify::{self};
+use crate::measure::{Described, Load, Measured, Payload, Whole, Work, since};
+use crate::outcome::{Outcome, usage};
+use crate::pinning;
+
+/// Threads at the ends of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Crowd {
+    sending: u32,
+    receiving: u32,
+    has_transfer_thread: bool,
+}
+
+/// Bits of a sequence number that count; the others are the sender's.
+const COUNTED: u32 = 48;
+/// Messages that senders can be writing at the same time.
+const AT_ONCE: u32 = 64;
+
+impl Crowd {
+    const MOST: u32 = 1024;
+
+    /// What was asked for.
+    pub(crate) fn asked(options: &Bench) -> Option<Crowd> {
+        options.sending_threads.or(options.receiving_threads)?;
+        Some(Crowd {
+            sending: options.sending_threads.unwrap_or(1),
+            receiving: options.receiving_threads.unwrap_or(1),
+            has_transfer_thread: options.transfer_thread,
+        })
+    }
+
+    /// Refuses what cannot be measured.
+    pub(crate) fn check(&self, options: &Bench) -> Outcome {
+        let threads =
+            [("--sending-threads", self.sending), ("--receiving-threads", self.receiving)];
+        if let Some((flag, n)) = threads.into_iter().find(|(_, n)| *n > Crowd::MOST) {
+            return Err(usage(format!("{flag} {n}: it may be 1 to {}", Crowd::MOST)));
+        }
+        let least = verify::FRAME as u32;
+        match options.size.iter().find(|size| !options.no_verify && **size < least) {
+            Some(size) => Err(usage(format!(
+                "messages of --size {size} have no room for their sender's number: make it {least} \
+                 at least, or add --no-verify"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// For the report.
+    pub(crate) fn describe(&self, settings: &mut Described, title: &mut String) {
+        let Crowd { sending, receiving, has_transfer_thread } = *self;
+        settings.insert("sending_threads".into(), json!(sending));
+        settings.insert("receiving_threads".into(), json!(receiving));
+        settings.insert("transfer_thread".into(), json!(has_transfer_thread));
+        let thread = if has_transfer_thread { " beside one for the transfers" } else { "" };
+        title.push_str(&format!(
+            ", {sending} sending and {receiving} receiving threads{thread} share the connection"
+        ));
+    }
+}
+
+/// Messages that were sent, or received: their count, and the sum of a hash of each.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Tally {
+    count: u64,
+    sum: u64,
+}
+
+impl Tally {
+    fn add(&mut self, number: u64) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(verify::mix(number));
+    }
+
+    fn of(all: impl IntoIterator<Item = Tally>) -> Tally {
+        all.into_iter().fold(Tally::default(), |a, b| Tally {
+            count: a.count + b.count,
+            sum: a.sum.wrapping_add(b.sum),
+        })
+    }
+}
+
+/// Measures one Buffered Read connection.
+pub(crate) fn measure(
+    device: &Device,
+    config: &Config,
+    crowd: Crowd,
+    load: &Load,
+) -> Result<Measured> {
+    let mut receiver = rdma_conn::receiver::<BufferedRead>(device, config, 1)?;
+    let sender = rdma_conn::join::<BufferedRead>(&mut receiver, device, device, config)?;
+    let sender = sender.into_shared(AT_ONCE).map_err(|_| anyhow!("the sender was used"))?;
+    let receiver = receiver.into_shared().map_err(|_| anyhow!("the receiver was used"))?;
+    let transfers = crowd.has_transfer_thread.then(|| receiver.spawn_transfers()).transpose();
+    let transfers = transfers.context("making a thread for the transfers")?;
+    let before = device.counters().ok();
+    let barrier = &Barrier::new((crowd.sending + crowd.receiving) as usize);
+    let (elapsed, sent, received) = std::thread::scope(|scope| {
+        let receiver = &receiver;
+        let receive = |number: u32| {
+            scope.spawn(move || {
+                pinning::pin_thread((crowd.sending + number) as usize);
+                receive_all(receiver, crowd.sending, load, barrier)
+            })
+        };
+        let receiving: Vec<_> = (0..crowd.receiving).map(receive).collect();
+        let start = Instant::now();
+        let sent = all_sent(sender, crowd.sending, load, barrier);
+        let elapsed = start.elapsed();
+        if sent.is_err() {
+            receiver.clone().close();
+        }
+        let received = receiving.into_iter().map(joined).collect::<Result<Vec<_>>>();
+        (elapsed, sent, received)
+    });
+    // What a receiver complains about is why senders were stopped.
+    let (received, sent) = (Tally::of(received?), sent?);
+    let since = since(device, before);
+    drop(transfers);
+    ensure!(
+        sent == received,
+        "messages sent: {}, arrived: {}, or not the same ones",
+        sent.count,
+        received.count
+    );
+    let stats = receiver.stats();
+    let work = Work {
+        operations: stats.work_requests,
+        transfers: stats.reads,
+        transferred: stats.read_bytes,
+    };
+    Ok(Measured {
+        messages: sent.count,
+        elapsed,
+        work,
+        whole: Some(Whole { messages: sent.count, work }),
+        rnr_events: since.and_then(|since| since.rnr_events),
+        registered_bytes: receiver.registered_bytes(),
+        rounds: None,
+    })
+}
+
+/// What a thread has come to.
+fn joined(thread: ScopedJoinHandle<'_, Result<Tally>>) -> Result<Tally> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What all threads have sent, and was received; and says goodbye.
+fn all_sent(sender: SharedSender, threads: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
+    let sent = std::thread::scope(|scope| {
+        let sender = &sender;
+        let send = |thread| {
+            scope.spawn(move || {
+                pinning::pin_thread(thread as usize);
+                send_all(sender, thread, load, barrier)
+            })
+        };
+        let sending: Vec<_> = (0..threads).map(send).collect();
+        sending.into_iter().map(joined).collect::<Result<Vec<_>>>()
+    });
+    let closed = sender.close();
+    let sent = Tally::of(sent?);
+    closed?;
+    Ok(sent)
+}
+
+/// Sends until the load is done, and waits until all has arrived.
+fn send_all(sender: &SharedSender, thread: u32, load: &Load, barrier: &Barrier) -> Result<Tally> {
+    let (mut payload, first) = (Payload::new(load.size as usize, 0), u64::from(thread) << COUNTED);
+    let mut message = vec![0x5a; load.size as usize];
+    if load.verify {
+        payload.prepare();
+        payload.seek(first);
+    }
+    barrier.wait();
+    let (start, stride) = (Instant::now(), load.stride());
+    let (mut tally, mut last) = (Tally::default(), None);
+    while load.end.goes_on(tally.count, start, stride) {
+        let number = if load.verify { first + tally.count } else { 0 };
+        if load.verify {
+            payload.fill(&mut message);
+        }
+        last = Some(sender.send(&message)?);
+        tally.add(number);
+    }
+    last.map_or(Ok(()), |ticket| sender.wait_acked(ticket))?;
+    Ok(tally)
+}
+
+/// Receives until the end.
+fn receive_all(
+    receiver: &SharedReceiver,
+    senders: u32,
+    load: &Load,
+    barrier: &Barrier,
+) -> Result<Tally> {
+    let mut payload = Payload::new(load.size as usize, 0);
+    // By sender: what may come next.
+    let mut least = vec![0_u64; senders as usize];
+    let (mut tally, mut failure) = (Tally::default(), None);
+    barrier.wait();
+    let mut check = |message: &[u8]| -> Result<u64> {
+        let number = message.first_chunk().map(|n| u64::from_le_bytes(*n));
+        let number = number.context("a message without a number")?;
+        payload.seek(number);
+        payload.check(message)?;
+        let least = least.get_mut((number >> COUNTED) as usize);
+        let least = least.context("a message of a thread that there is not")?;
+        ensure!(number >= *least, "message {number} came behind a later one");
+        *least = number + 1;
+        Ok(number)
+    };
+    loop {
+        let taken = receiver.try_recv_each(|_, message| {
+            match if load.verify { check(message) } else { Ok(0) } {
+                Ok(number) => tally.add(number),
+                Err(e) => drop(failure.get_or_insert(e)),
+            }
+        });
+        match (failure.take(), taken) {
+            (Some(e), _) => {
+                // So that the senders end, too.
+                receiver.clone().close();
+                return Err(e);
+            }
+            (None, Ok(_)) => {}
+            (None, Err(RecvError::Empty)) => std::thread::yield_now(),
+            (None, Err(RecvError::Closed)) => return Ok(tally),
+            (None, Err(e)) => return Err(e.into()),
+        }
+    }
+}

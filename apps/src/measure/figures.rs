@@ -1,0 +1,132 @@
+//! Figures as people read them.
+
+use crate::table::Table;
+
+/// At which end figures are taken that differ between the ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenAt {
+    Sender,
+    Receiver,
+    /// At the end that connects, whichever way the bytes go.
+    Connecting,
+    /// At the one that listens: the connecting end tells it the rates, and it counts events itself.
+    Listening,
+    /// Both are in this process.
+    Both,
+}
+
+impl TakenAt {
+    /// For the head of a column.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            TakenAt::Sender => "(sender)",
+            TakenAt::Receiver => "(receiver)",
+            TakenAt::Connecting => "(connecting\nend)",
+            TakenAt::Listening => "(listening\nend)",
+            TakenAt::Both => "(both)",
+        }
+    }
+}
+
+/// A table of rates, without rows.
+pub(crate) fn rates_table(taken: TakenAt) -> Table {
+    let at = |end: TakenAt, what: &str| format!("{what}\n{}", end.name());
+    let timed = if taken == TakenAt::Listening { TakenAt::Connecting } else { taken };
+    let header = [
+        "size",
+        &at(timed, "messages/s"),
+        "± of\nrounds",
+        &at(timed, "bytes/s"),
+        "RDMA ops/\nmessage\n(both)",
+        &at(taken, "RNR\nevents"),
+        "memory\n(receiver)",
+    ];
+    Table::new(1, &header)
+}
+
+/// Messages per second as people read them.
+pub(crate) fn rate(per_s: f64) -> String {
+    match per_s {
+        n if n >= 1e6 => format!("{:.2} M", n / 1e6),
+        n if n >= 1e3 => format!("{:.1} k", n / 1e3),
+        n if n >= 10.0 => format!("{n:.0}"),
+        n => format!("{n:.2}"),
+    }
+}
+
+/// So many of something.
+pub(crate) fn counted_as(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// How far rounds lie apart: half of their range, as a part of their median.
+pub(crate) fn spread(median: f64, min: f64, max: f64) -> String {
+    format!("{:.0} %", 50.0 * (max - min) / median.max(f64::MIN_POSITIVE))
+}
+
+/// The size of a message or of a buffer, exactly.
+pub(crate) fn size(n: u64) -> String {
+    match n {
+        n if n >= 1 << 30 && n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),
+        n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
+/// An amount of memory.
+pub(crate) fn memory(n: u64) -> String {
+    match n {
+        0 => "-".into(),
+        n if n >= 10 << 30 => format!("{:.1} GiB", n as f64 / f64::from(1 << 30)),
+        n if n >= 10 << 20 => format!("{:.1} MiB", n as f64 / f64::from(1 << 20)),
+        n if n >= 10 << 10 => format!("{:.1} KiB", n as f64 / 1024.0),
+        n => format!("{n} B"),
+    }
+}
+
+/// Bytes as people read them, in powers of 1000.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        n if n >= 1_000_000_000 => format!("{:.2} GB", n as f64 / 1e9),
+        n if n >= 1_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        n if n >= 10_000 => format!("{:.1} kB", n as f64 / 1e3),
+        n => format!("{n} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary_and_exact_and_counts_have_a_plural() {
+        assert_eq!(
+            [16, 65_536, 1 << 20, 3 << 30, 70_000].map(size),
+            ["16 B", "64 KiB", "1 MiB", "3 GiB", "70000 B"]
+        );
+        assert_eq!([0, 300, 32_832, 20 << 20].map(memory), ["-", "300 B", "32.1 KiB", "20.0 MiB"]);
+        assert_eq!([0.2, 9.5, 10.0, 1500.0].map(rate), ["0.20", "9.50", "10", "1.5 k"]);
+        assert_eq!(counted_as(1, "entry", "entries"), "1 entry");
+        assert_eq!(counted_as(0, "entry", "entries"), "0 entries");
+        assert_eq!(spread(100.0, 90.0, 120.0), "15 %");
+    }
+
+    #[test]
+    fn a_table_of_rates_fits_80_columns() {
+        for taken in [TakenAt::Sender, TakenAt::Receiver, TakenAt::Connecting, TakenAt::Both] {
+            let mut table = rates_table(taken);
+            table.add_row([
+                "1000000 B",
+                "123.45 M",
+                "100 %",
+                "123.45 GB/s",
+                "1234.567",
+                "not counted",
+                "123.4 MiB",
+            ]);
+            let widest = table.to_string().lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(80), "{table}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What is sent, and between how many senders and receivers.
+
+use std::time::{Duration, Instant};
+
+use rdma_conn::send_recv::Reposting;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{Bench, Rate};
+use crate::measure::rounds;
+use crate::settings::Flag;
+use crate::signals;
+
+/// Senders and receivers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Shape {
+    pub(crate) senders: u32,
+    pub(crate) receiving: Receivers,
+    pub(crate) srq: Option<Reposting>,
+    pub(crate) srq_buffers: Option<u32>,
+}
+
+/// How the receiving side is organised.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Receivers {
+    /// A thread for each connection.
+    ThreadEach,
+    /// One thread that goes round all connections, each with a queue of its own.
+    RoundRobin,
+    /// One thread and one completion queue.
+    SingleReceiver,
+}
+
+impl Receivers {
+    /// What was asked for; with one sender at this end, maybe nothing.
+    pub(crate) fn asked(options: &Bench) -> Option<Receivers> {
+        match (options.single_receiver, options.senders, options.threads) {
+            (true, ..) => Some(Receivers::SingleReceiver),
+            (false, 1, 1) => None,
+            (false, 1, _) => Some(Receivers::ThreadEach),
+            (false, ..) => Some(Receivers::RoundRobin),
+        }
+    }
+
+    /// The one for so many senders where nothing was asked for.
+    pub(crate) fn chosen(senders: u32) -> Receivers {
+        if senders == 1 { Receivers::ThreadEach } else { Receivers::RoundRobin }
+    }
+
+    /// What people write for it.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Receivers::ThreadEach => "--threads",
+            Receivers::RoundRobin => "--senders",
+            Receivers::SingleReceiver => "--single-receiver",
+        }
+    }
+}
+
+impl Shape {
+    pub(crate) const MAX_SENDERS: u32 = 1024;
+
+    pub(crate) fn new(options: &Bench) -> Shape {
+        let senders = options.threads.max(options.senders);
+        Shape {
+            senders,
+            receiving: Receivers::asked(options).unwrap_or(Receivers::chosen(senders)),
+            srq: options.srq.map(|s| s.reposting()),
+            srq_buffers: options.srq_buffers,
+        }
+    }
+
+    /// One sender, one receiver.
+    pub(crate) const ONE: Shape =
+        Shape { senders: 1, receiving: Receivers::ThreadEach, srq: None, srq_buffers: None };
+}
+
+/// What each sender sends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Load {
+    pub(crate) size: u32,
+    pub(crate) end: EndOfLoad,
+    pub(crate) verify: bool,
+    /// Messages per second of each sender.
+    pub(crate) rate: Option<f64>,
+}
+
+/// When a sender is done.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndOfLoad {
+    Messages(u64),
+    After(Duration),
+}
+
+impl Load {
+    pub(crate) fn new(options: &Bench, size: u32) -> Load {
+        let end = EndOfLoad::asked(options).unwrap_or(EndOfLoad::After(Bench::SECONDS));
+        let rate = match options.rate {
+            Some(Rate::PerSecond(rate)) => Some(rate),
+            Some(Rate::Auto) | None => None,
+        };
+        Load { size, end, verify: !options.no_verify, rate }
+    }
+
+    /// What of it is in a round.
+    pub(crate) fn of_round(&self, round: u32, rounds: u32) -> Load {
+        Load { end: self.end.of_round(round, rounds), ..*self }
+    }
+
+    /// Messages between two looks at the clock, a power of two: so many that looking costs
+    /// nothing, and so few that they take no time. A sender that is paced looks at it anyway.
+    pub(crate) fn stride(&self) -> u64 {
+        match self.rate {
+            Some(_) => 1,
+            None => 1 << ((1 << 20) / self.size.clamp(1 << 12, 1 << 20)).ilog2(),
+        }
+    }
+}
+
+impl EndOfLoad {
+    /// What was asked for.
+    pub(crate) fn asked(options: &Bench) -> Option<EndOfLoad> {
+        options.messages.map(EndOfLoad::Messages).or(options.seconds.map(EndOfLoad::After))
+    }
+
+    /// How many rounds it makes.
+    pub(crate) fn rounds(self, asked: u32) -> u32 {
+        match self {
+            EndOfLoad::Messages(messages) => rounds::rounds_of(messages, asked),
+            EndOfLoad::After(_) => asked,
+        }
+    }
+
+    /// What of it is in a round.
+    pub(crate) fn of_round(self, round: u32, rounds: u32) -> EndOfLoad {
+        match self {
+            EndOfLoad::Messages(messages) => {
+                EndOfLoad::Messages(rounds::share(messages, round, rounds))
+            }
+            EndOfLoad::After(time) => EndOfLoad::After(rounds::time_share(time, rounds)),
+        }
+    }
+
+    /// As people write it.
+    pub(crate) fn flag(self) -> Flag {
+        match self {
+            EndOfLoad::Messages(messages) => ("--messages", messages.to_string()),
+            EndOfLoad::After(time) => ("--seconds", time.as_secs_f64().to_string()),
+        }
+    }
+
+    /// Whether a sender that has sent `messages` since `start` goes on; it looks at the
+    /// clock every `stride` messages, a power of two, so that no message costs a division.
+    #[inline]
+    pub(crate) fn goes_on(self, messages: u64, start: Instant, stride: u64) -> bool {
+        match self {
+            EndOfLoad::Messages(limit) => {
+                messages < limit && (messages & (stride - 1) != 0 || !signals::is_interrupted())
+            }
+            EndOfLoad::After(time) => {
+                messages & (stride - 1) != 0
+                    || (start.elapsed() < time && !signals::is_interrupted())
+            }
+        }
+    }
+}
+
+/// Spaces messages evenly in time.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    interval: Option<Duration>,
+    next: Instant,
+}
+
+impl Pacer {
+    pub(crate) fn new(rate: Option<f64>, start: Instant) -> Pacer {
+        Pacer { interval: rate.map(|r| Duration::from_secs_f64(1.0 / r)), next: start }
+    }
+
+    /// Waits until the next message is due. A sender that was held up does not
+    /// catch up with a burst: the rate is a limit.
+    #[inline]
+    pub(crate) fn wait(&mut self) {
+        let Some(interval) = self.interval else { return };
+        let mut now = Instant::now();
+        while now < self.next {
+            std::hint::spin_loop();
+            if self.next - now > Duration::from_micros(20) {
+                std::thread::yield_now();
+            }
+            now = Instant::now();
+        }
+        self.next = (self.next + interval).max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_ends_exactly_there() {
+        let start = Instant::now();
+        let sent = (0..).take_while(|n| EndOfLoad::Messages(1000).goes_on(*n, start, 256)).count();
+        assert_eq!(sent, 1000);
+    }
+
+    #[test]
+    fn rounds_share_a_load() {
+        let end = EndOfLoad::After(Duration::from_secs(3));
+        assert_eq!(end.of_round(2, 3), EndOfLoad::After(Duration::from_secs(1)));
+        assert_eq!(EndOfLoad::Messages(2).rounds(3), 2);
+    }
+
+    #[test]
+    fn slow_senders_end_in_time_too() {
+        let end = EndOfLoad::After(Duration::ZERO);
+        let load = |size, rate| Load { size, end, verify: true, rate };
+        // However little a message costs, or however long it takes: it is over.
+        for load in [load(16, Some(1.0)), load(1 << 30, None), load(8192, None)] {
+            let goes_on = |n: &u64| end.goes_on(*n, Instant::now(), load.stride());
+            let more = (1..).take_while(goes_on).count() as u64;
+            assert!(more * u64::from(load.size) <= 1 << 20, "{more} messages of {}", load.size);
+            assert!(load.rate.is_none() || more == 0, "{more} messages that are paced");
+        }
+        assert_eq!(load(0, None).stride(), 256);
+        assert!((0..2000).all(|kb| load(kb << 10, None).stride().is_power_of_two()));
+    }
+
+    #[test]
+    fn a_pacer_that_was_held_up_does_not_burst() {
+        let past = Instant::now() - Duration::from_secs(1);
+        let mut pacer = Pacer::new(Some(1000.0), past);
+        let before = Instant::now();
+        pacer.wait();
+        assert!(pacer.next >= before, "what was missed is not made up for");
+    }
+}

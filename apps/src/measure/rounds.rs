@@ -1,0 +1,140 @@
+//! A measurement in rounds: what they have in common is the median, and how far they lie apart.
+
+use std::time::Duration;
+
+use crate::outcome::{Failure, usage};
+use crate::signals;
+
+/// A figure of several rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Spread {
+    /// Of the figures of each round.
+    pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Spread {
+        let mut all: Vec<f64> = figures.into_iter().collect();
+        all.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (all.first(), all.last()) else {
+            return Spread { median: 0.0, min: 0.0, max: 0.0 };
+        };
+        let middle = all.len() / 2;
+        let median = match all.len() % 2 {
+            0 => f64::midpoint(all[middle - 1], all[middle]),
+            _ => all[middle],
+        };
+        Spread { median, min: *min, max: *max }
+    }
+
+    /// Of figures that are whole numbers: so is the median.
+    pub(crate) fn of_whole(figures: impl IntoIterator<Item = u64>) -> (u64, u64, u64) {
+        let Spread { median, min, max } = Spread::of(figures.into_iter().map(|n| n as f64));
+        (median.round() as u64, min as u64, max as u64)
+    }
+}
+
+/// Measures round after round: what they have brought, and why there are fewer than there should be.
+/// Of a round that a signal has cut short a part is kept only where it is all there is.
+pub(crate) fn each<T>(
+    rounds: u32,
+    mut one: impl FnMut(u32) -> Result<T, Failure>,
+) -> (Vec<T>, Option<Failure>) {
+    let mut done = Vec::new();
+    for round in 0..rounds {
+        match (one(round), signals::interrupted()) {
+            (Ok(whole), None) => done.push(whole),
+            (Ok(part), Some(interrupted)) => {
+                if done.is_empty() {
+                    done.push(part);
+                }
+                return (done, Some(interrupted.into()));
+            }
+            (Err(e), _) => return (done, Some(e)),
+        }
+    }
+    (done, None)
+}
+
+/// Whether rounds that were measured before a failure are a result.
+pub(crate) fn count<T>(done: &[T], ended: Option<&Failure>) -> bool {
+    !done.is_empty() && ended.is_none_or(signals::is_interruption)
+}
+
+/// Takes a round into those `done` of `of`. Of one that was cut short a part counts where it is all
+/// there is.
+///
+/// Returns the rounds of the measurement when they are all there are.
+pub(crate) fn gather<T>(
+    done: &mut Vec<T>,
+    round: Option<T>,
+    of: u32,
+    ended: Option<&Failure>,
+) -> Option<Vec<T>> {
+    done.extend(round.filter(|_| ended.is_none() || done.is_empty()));
+    let is_over = ended.is_some() || done.len() == of as usize;
+    (is_over && count(done, ended)).then(|| std::mem::take(done))
+}
+
+/// How many rounds so many messages make: each has one at least.
+pub(crate) fn rounds_of(messages: u64, asked: u32) -> u32 {
+    u64::from(asked).min(messages).max(1) as u32
+}
+
+/// Refuses more rounds than there are messages, or whatever `flag` counts: `rounds` is `None` where
+/// none were asked for.
+pub(crate) fn check(rounds: Option<u32>, flag: &str, whole: Option<u64>) -> Result<(), Failure> {
+    match (rounds, whole) {
+        (Some(rounds), Some(whole)) if u64::from(rounds) > whole => Err(usage(format!(
+            "--rounds {rounds}: each round has one at least of {flag} {whole}: give {flag} {rounds} \
+             or more, or --rounds {whole}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What of `whole` messages is in a round.
+pub(crate) fn share(whole: u64, round: u32, rounds: u32) -> u64 {
+    let (round, rounds) = (u64::from(round), u64::from(rounds.max(1)));
+    whole / rounds + u64::from(round < whole % rounds)
+}
+
+/// What of `whole` is the time of a round.
+pub(crate) fn time_share(whole: Duration, rounds: u32) -> Duration {
+    whole / rounds.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle_whatever_the_order() {
+        let of = |figures: &[f64]| Spread::of(figures.iter().copied());
+        assert_eq!(of(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(of(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(of(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
+        assert_eq!(Spread::of_whole([5, 2, 9]), (5, 2, 9));
+    }
+
+    #[test]
+    fn more_rounds_than_messages_are_refused_where_they_were_asked_for() {
+        for fine in [(None, Some(2)), (Some(5), None), (Some(5), Some(5))] {
+            check(fine.0, "--messages", fine.1).unwrap();
+        }
+        let refused = check(Some(5), "--messages", Some(3)).unwrap_err().to_string();
+        assert!(refused.ends_with("give --messages 5 or more, or --rounds 3"), "{refused}");
+    }
+
+    #[test]
+    fn rounds_share_what_one_run_has() {
+        for (whole, asked) in [(1, 3), (2, 3), (3, 3), (20_000, 3), (20_001, 7), (5, 1)] {
+            let rounds = rounds_of(whole, asked);
+            let shares: Vec<u64> = (0..rounds).map(|round| share(whole, round, rounds)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), whole);
+            assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Payloads that can be checked: a sequence number, bytes that depend on it, and a
+//! checksum over both.
+//!
+//! ```text
+//!  from 12 bytes up:   | sequence u64 | body … | CRC-32 u32 |
+//!  shorter:            | that many bytes of a hash of the sequence number |
+//! ```
+
+use anyhow::{Result, bail};
+
+/// Bytes that sequence number and checksum take.
+pub(crate) const FRAME: usize = 12;
+/// Bodies are windows into a block of noise, at an offset that the sequence number
+/// chooses, so that a message of the wrong number has the wrong bytes.
+const NOISE: usize = 4096;
+/// Offsets of the window.
+const STEPS: u64 = 61;
+
+/// Writes and checks the payloads of one sender.
+#[derive(Debug, Clone)]
+pub(crate) struct Payload {
+    bytes: usize,
+    stream: u64,
+    /// Made when it is needed: a receiver needs none, and must not allocate by the length that
+    /// its peer states.
+    noise: Vec<u8>,
+    next: u64,
+}
+
+impl Payload {
+    /// For messages of up to `bytes`; sender and receiver use the same `stream`.
+    pub(crate) fn new(bytes: usize, stream: u64) -> Payload {
+        Payload { bytes, stream, noise: Vec::new(), next: 0 }
+    }
+
+    /// Makes what messages are filled from now, and not with the first one.
+    pub(crate) fn prepare(&mut self) {
+        if self.noise.is_empty() {
+            let words = (NOISE.max(self.bytes) + STEPS as usize).div_ceil(8) as u64;
+            let word = |i| mix(self.stream << 40 | i).to_le_bytes();
+            self.noise = (0..words).flat_map(word).collect();
+        }
+    }
+
+    /// Makes message `number` the next one.
+    pub(crate) fn seek(&mut self, number: u64) {
+        self.next = number;
+    }
+
+    /// Fills the next message.
+    #[inline]
+    pub(crate) fn fill(&mut self, message: &mut [u8]) {
+        let sequence = self.next;
+        self.next += 1;
+        if message.len() < FRAME {
+            short(message, sequence);
+            return;
+        }
+        self.prepare();
+        let (covered, checksum) = message.split_at_mut(message.len() - 4);
+        covered[..8].copy_from_slice(&sequence.to_le_bytes());
+        let body = &mut covered[8..];
+        body.copy_from_slice(&self.noise[(sequence % STEPS) as usize..][..body.len()]);
+        checksum.copy_from_slice(&crc32fast::hash(covered).to_le_bytes());
+    }
+
+    /// Which of the messages with these `numbers` this is, if it is one; the next one is
+    /// then the one behind it.
+    pub(crate) fn identify(
+        &mut self,
+        message: &[u8],
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> Option<u64> {
+        let said = (message.len() >= FRAME).then(|| message.first_chunk()).flatten();
+        let said = said.map(|sequence| u64::from_le_bytes(*sequence));
+        numbers.into_iter().find(|number| {
+            self.seek(*number);
+            said.is_none_or(|said| said == *number) && self.check(message).is_ok()
+        })
+    }
+
+    /// Checks the next message: it must be the one that [`fill`](Payload::fill) wrote.
+    #[inline]
+    pub(crate) fn check(&mut self, message: &[u8]) -> Result<()> {
+        let expected = self.next;
+        self.next += 1;
+        if message.len() < FRAME {
+            let mut hash = [0; FRAME];
+            short(&mut hash[..message.len()], expected);
+            if message != &hash[..message.len()] {
+                bail!("message {expected} has other bytes than were sent");
+            }
+            return Ok(());
+        }
+        let (covered, checksum) = message.split_at(message.len() - 4);
+        if crc32fast::hash(covered).to_le_bytes() != checksum {
+            bail!("message {expected} has a wrong checksum");
+        }
+        if covered[..8] != expected.to_le_bytes() {
+            let found = covered[..8].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+            bail!("message {found} came where {expected} belongs");
+        }
+        Ok(())
+    }
+}
+
+/// What a message has that is too short for a frame.
+fn short(message: &mut [u8], sequence: u64) {
+    let (low, high) = (mix(sequence ^ 0x5eed), mix(!sequence));
+    let hash = low.to_le_bytes().into_iter().chain(high.to_le_bytes());
+    message.iter_mut().zip(hash).for_each(|(byte, hash)| *byte = hash);
+}
+
+/// SplitMix64's finaliser: every bit of the input reaches every bit of the result.
+pub(crate) fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(bytes: usize, count: u64) -> Vec<Vec<u8>> {
+        let mut payload = Payload::new(bytes, 7);
+        let message = |_| {
+            let mut message = vec![0; bytes];
+            payload.fill(&mut message);
+            message
+        };
+        (0..count).map(message).collect()
+    }
+
+    #[test]
+    fn what_was_filled_passes() {
+        for bytes in [0, 1, 8, 11, 12, 13, 16, 100, 4096, 70_000] {
+            let mut receiver = Payload::new(bytes, 7);
+            for message in filled(bytes, 200) {
+                receiver.check(&message).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_receiver_allocates_nothing_of_the_length() {
+        let mut receiver = Payload::new(1 << 40, 7);
+        for message in filled(70_000, 3) {
+            receiver.check(&message).unwrap();
+        }
+        assert_eq!(receiver.noise.capacity(), 0);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        for bytes in [1, 8, 12, 16, 33] {
+            let message = filled(bytes, 1).remove(0);
+            for bit in 0..bytes * 8 {
+                let mut bad = message.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(Payload::new(bytes, 7).check(&bad).is_err(), "{bytes} bytes, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_is_found_among_others() {
+        for bytes in [8, 16, 4096] {
+            let mut messages = filled(bytes, 9);
+            let mut receiver = Payload::new(bytes, 7);
+            assert_eq!(receiver.identify(&messages[3], [5, 4, 3, 2]), Some(3), "{bytes} bytes");
+            receiver.check(&messages[4]).unwrap();
+            assert_eq!(receiver.identify(&messages[8], 0..8), None, "{bytes} bytes");
+            messages[3][bytes - 1] ^= 1;
+            assert_eq!(receiver.identify(&messages[3], 0..9), None, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn lost_doubled_and_swapped_messages_are_found() {
+        for bytes in [4, 16, 4096] {
+            let messages = filled(bytes, 3);
+            let fails = |order: &[usize]| {
+                let mut receiver = Payload::new(bytes, 7);
+                order.iter().any(|i| receiver.check(&messages[*i]).is_err())
+            };
+            assert!(!fails(&[0, 1, 2]));
+            assert!(fails(&[0, 2]) && fails(&[0, 0]) && fails(&[1, 0]), "{bytes} bytes");
+        }
+    }
+}

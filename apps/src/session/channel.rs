@@ -1,0 +1,282 @@
+//! The stream to the other end beside the messages: a handshake, and then control messages.
+
+use std::io::{ErrorKind, Read, Write};
+use std::marker::PhantomData;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rdma_conn::handshake::Stream;
+use rustix::net::{RecvFlags, recv};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::frame::{self, GONE, is_late};
+use crate::outcome::Failure;
+use crate::signals;
+
+/// The longest control message, in bytes.
+const MAX_CONTROL: usize = 16_384;
+/// How long the other end may take for a control message that it has no reason to wait with.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How soon a wait notices a signal.
+pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+
+/// How long the host at the other end may be silent until its kernel is asked whether it
+/// is there, and how often it is asked, at what distance, until it is taken for dead.
+const SILENCE: Duration = Duration::from_secs(20);
+const QUESTIONS: u32 = 4;
+const BETWEEN: Duration = Duration::from_secs(10);
+
+/// Has a wait for an other end whose host has died, or was cut off, come to an end: no
+/// FIN says so.
+pub(crate) fn notice_death(stream: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, BETWEEN)?;
+    sockopt::set_tcp_keepcnt(stream, QUESTIONS)?;
+    Ok(sockopt::set_socket_keepalive(stream, true)?)
+}
+
+/// The stream to the other end, by which control messages `N` go.
+#[derive(Debug)]
+pub(crate) struct Channel<N> {
+    stream: TcpStream,
+    /// Whether the other end is in this process.
+    is_within: bool,
+    notes: PhantomData<N>,
+}
+
+/// What goes by the stream.
+#[derive(Serialize, Deserialize)]
+enum Said<N> {
+    Note(N),
+    /// The end that says it does not go on, for this reason.
+    Failed(String),
+}
+
+/// The other end does not go on, for this reason.
+#[derive(Debug, thiserror::Error)]
+#[error("the other end: {0}")]
+pub(crate) struct Told(String);
+
+/// What an end says last.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LastWords {
+    Why(String),
+    /// Nothing, and it is still there.
+    Nothing,
+    /// It has ended.
+    Gone,
+}
+
+/// The failure where the other end says something else than it should.
+pub(crate) fn unexpected<T>(note: impl std::fmt::Debug) -> Result<T> {
+    bail!("the other end says {note:?}")
+}
+
+impl<N> Channel<N> {
+    /// The stream to another process.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn new(stream: TcpStream) -> std::io::Result<Channel<N>> {
+        notice_death(&stream)?;
+        Ok(Channel { stream, is_within: false, notes: PhantomData })
+    }
+
+    /// The streams of both ends of this process.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn within() -> std::io::Result<(Channel<N>, Channel<N>)> {
+        // What is called here is the same for sockets of either family.
+        let end = |stream: UnixStream| Channel {
+            stream: TcpStream::from(OwnedFd::from(stream)),
+            is_within: true,
+            notes: PhantomData,
+        };
+        let (near, far) = UnixStream::pair()?;
+        Ok((end(near), end(far)))
+    }
+
+    /// A stream to another program that says nothing, and what keeps it open.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn silent() -> std::io::Result<(Channel<N>, Channel<N>)> {
+        let (near, far) = Channel::within()?;
+        Ok((Channel { is_within: false, ..near }, far))
+    }
+
+    /// Another hand on the same stream.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Channel<N>> {
+        let stream = self.stream.try_clone()?;
+        Ok(Channel { stream, is_within: self.is_within, notes: PhantomData })
+    }
+
+    /// Whether the other end is in this process.
+    pub(crate) fn stays_within(&self) -> bool {
+        self.is_within
+    }
+
+    /// Ends what waits for another process at a signal: an end in this one ends by itself.
+    pub(crate) fn end_at_signal(&self) -> Result<()> {
+        match signals::interrupted().filter(|_| !self.is_within) {
+            Some(interrupted) => Err(interrupted.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the other end is there; it does not say anything now.
+    pub(crate) fn is_there(&self) -> bool {
+        let peeked = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        // No byte is the end of the stream.
+        peeked.map_or_else(|e| is_late(e.kind()), |(bytes, _)| bytes > 0)
+    }
+}
+
+impl<N: Serialize + DeserializeOwned> Channel<N> {
+    /// Says something.
+    pub(crate) fn tell(&mut self, note: &N) -> Result<()> {
+        self.say(&Said::Note(note))
+    }
+
+    /// Tells why this end does not go on; whether it is heard does not matter.
+    pub(crate) fn give_up(&mut self, why: &Failure) {
+        frame::give_up(why, |why| self.say(&Said::<()>::Failed(why)));
+    }
+
+    fn say(&mut self, said: &impl Serialize) -> Result<()> {
+        frame::write(&mut self.stream, said, MAX_CONTROL, PATIENCE)
+    }
+
+    /// The next control message, which the other end has no reason to wait with.
+    pub(crate) fn hear(&mut self) -> Result<N> {
+        match self.hear_within(PATIENCE)? {
+            Some(note) => Ok(note),
+            None => bail!("the other end has said nothing for {PATIENCE:?}"),
+        }
+    }
+
+    /// The next control message, however long it takes: the other end waits for others.
+    pub(crate) fn hear_whenever(&mut self) -> Result<N> {
+        loop {
+            if let Some(note) = self.hear_within(PATIENCE)? {
+                return Ok(note);
+            }
+        }
+    }
+
+    /// The next control message, unless a signal asks this end to stop waiting.
+    pub(crate) fn hear_unless_interrupted(&mut self) -> Result<N> {
+        loop {
+            self.end_at_signal()?;
+            if let Some(note) = self.hear_within(GLANCE)? {
+                return Ok(note);
+            }
+        }
+    }
+
+    /// The next control message, if it begins within `time`.
+    pub(crate) fn hear_within(&mut self, time: Duration) -> Result<Option<N>> {
+        self.hear_limited(time, PATIENCE)?.map(note).transpose()
+    }
+
+    /// The next control message, if it has begun.
+    pub(crate) fn heard(&mut self) -> Result<Option<N>> {
+        let mut first = [0];
+        let read = recv(&self.stream, &mut first, RecvFlags::DONTWAIT);
+        let said = self.rest(read.map(|(bytes, _)| bytes).map_err(Into::into), first[0], PATIENCE);
+        said?.map(note).transpose()
+    }
+
+    /// What the other end says last, in so much `time` at most.
+    pub(crate) fn last_words(&mut self, time: Duration) -> LastWords {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            // No time at all would be for ever.
+            let time = left.max(Duration::from_millis(1));
+            match self.hear_limited(time, time) {
+                Ok(Some(Said::Failed(why))) => return LastWords::Why(why),
+                // An earlier control message: skipped, until the time is over.
+                Ok(_) if !left.is_zero() => {}
+                Ok(_) => return LastWords::Nothing,
+                Err(_) => return LastWords::Gone,
+            }
+        }
+    }
+
+    /// What is said next, if it begins within `time`; once it has begun, it ends within `whole`.
+    fn hear_limited(&mut self, time: Duration, whole: Duration) -> Result<Option<Said<N>>> {
+        let mut first = [0];
+        self.stream.set_read_timeout(Some(time))?;
+        let read = loop {
+            match self.stream.read(&mut first) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                done => break done,
+            }
+        };
+        self.rest(read, first[0], whole)
+    }
+
+    /// What is said, whose first byte was `read`, if it was.
+    fn rest(
+        &mut self,
+        read: std::io::Result<usize>,
+        first: u8,
+        whole: Duration,
+    ) -> Result<Option<Said<N>>> {
+        match read {
+            Ok(0) => bail!(GONE),
+            Ok(_) => frame::read_rest(&mut self.stream, first, MAX_CONTROL, whole).map(Some),
+            Err(e) if is_late(e.kind()) || e.kind() == ErrorKind::Interrupted => Ok(None),
+            Err(e) => Err(e).context(GONE),
+        }
+    }
+}
+
+fn note<N>(said: Said<N>) -> Result<N> {
+    match said {
+        Said::Note(note) => Ok(note),
+        Said::Failed(why) => Err(Told(why).into()),
+    }
+}
+
+impl<N> AsFd for Channel<N> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl<N> Read for Channel<N> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.read(buffer)
+    }
+}
+
+impl<N> Write for Channel<N> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<N> Stream for Channel<N> {
+    fn set_timeout(&self, time: Duration) -> std::io::Result<()> {
+        self.stream.set_timeout(time)
+    }
+}
+
+#[cfg(test)]
+mod tests;

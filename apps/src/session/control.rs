@@ -1,0 +1,116 @@
+//! What two ends say to each other beside the messages, over the stream of their
+//! handshake: when to begin, what was sent, what has arrived.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use rdma_conn::direct_read;
+use rdma_conn::direct_read::OfferError;
+use rdma_conn::send_recv::{CloseReason, RecvError, SendError};
+use rdma_conn::verbs_safe::WcStatus;
+use serde::{Deserialize, Serialize};
+
+use super::channel::{self, LastWords};
+use crate::measure::{Latency, Work};
+use crate::outcome::Failure;
+
+/// How long, in all, an end that has failed looks for the cause at the others.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// The stream to the other end of a connection, once the handshake is over.
+pub(crate) type Channel = channel::Channel<Control>;
+
+/// One control message.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) enum Control {
+    /// All senders are there: begin.
+    Begin,
+    /// This process has sent so many messages.
+    Sent {
+        messages: u64,
+        work: Work,
+        /// The signal that has ended it early.
+        #[serde(default)]
+        interrupted: Option<String>,
+    },
+    /// What has arrived of all that all processes have sent, with the work of all ends. Of a file: whether what arrived is equal to it.
+    Arrived { messages: u64, work: Work, equal: Option<bool> },
+    /// All of a stream was sent: its bytes, their checksum, and the work that it took.
+    Streamed { bytes: u64, crc32: u32, work: Work },
+    /// What a measurement has come to, for the end that did not measure.
+    Latency(Box<Latency>),
+}
+
+/// Tells the other ends of a failure; what they tell may be its cause, which is returned.
+pub(crate) fn cause<'w>(
+    failure: Failure,
+    wires: impl IntoIterator<Item = &'w mut Channel>,
+) -> Failure {
+    let mut wires: Vec<&mut Channel> = wires.into_iter().collect();
+    // That it has stopped receiving the other end knows, and takes it for no cause.
+    if !is_told(&failure) {
+        wires.iter_mut().for_each(|wire| wire.give_up(&failure));
+    }
+    if !may_be_theirs(&failure) {
+        return failure;
+    }
+    let each = LAST_WORDS / wires.len().max(1) as u32;
+    let mut words = wires.iter_mut().map(|wire| wire.last_words(each));
+    let why = words.find_map(|words| match words {
+        LastWords::Why(why) => Some(why),
+        LastWords::Nothing | LastWords::Gone => None,
+    });
+    match why {
+        Some(why) => anyhow!("the other end: {why}"),
+        None => failure.context(
+            "the other end does not answer any more: look why it has ended, and start both again",
+        ),
+    }
+}
+
+/// Why a sending half has ended, of whichever connection, if that is what has failed.
+pub(crate) fn sender_ended(failure: &Failure) -> Option<&CloseReason> {
+    match (failure.downcast_ref(), failure.downcast_ref()) {
+        (Some(SendError::Ended(ended)), _) => Some(ended),
+        (_, Some(OfferError::Send(SendError::Ended(ended)))) => Some(ended),
+        _ => None,
+    }
+}
+
+/// Why a receiving half has lost a peer, of whichever connection, if that is what has failed.
+pub(crate) fn receiver_ended(failure: &Failure) -> Option<&CloseReason> {
+    use direct_read::{NotReadReason, ReadError};
+    if let Some(RecvError::Peer { reason: ended, .. }) = failure.downcast_ref() {
+        return Some(ended);
+    }
+    match (failure.downcast_ref(), failure.downcast_ref()) {
+        (Some(ReadError::Unread { reason: ended, .. }), _)
+        | (Some(ReadError::Recv(RecvError::Peer { reason: ended, .. })), _) => Some(ended),
+        (_, Some(NotReadReason::Ended(ended))) => Some(ended),
+        _ => None,
+    }
+}
+
+/// Whether the other end has brought this about, and told it.
+fn is_told(failure: &Failure) -> bool {
+    sender_ended(failure).is_some_and(CloseReason::is_close)
+}
+
+/// The other end has closed the connection before it has answered.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer: the connection is closed")]
+pub(crate) struct HungUp;
+
+/// Whether a failure may have its cause at another end.
+fn may_be_theirs(failure: &Failure) -> bool {
+    if failure.is::<HungUp>() {
+        return true;
+    }
+    let by_sending = sender_ended(failure).is_some_and(|ended| match ended {
+        CloseReason::Closed | CloseReason::PeerClosed { .. } => true,
+        // A receiver that is there and falls behind is no mystery.
+        CloseReason::PeerLost(e) => e.status != WcStatus::RNR_RETRY_EXC,
+        _ => false,
+    });
+    by_sending || matches!(receiver_ended(failure), Some(CloseReason::PeerLost(_)))
+}

@@ -1,0 +1,132 @@
+//! Whether two ends can reach each other over the software device, told in the handshake: that
+//! connects the processes of one user on one machine, and what it cannot connect would only be
+//! noticed when nothing arrives.
+
+use std::sync::OnceLock;
+
+use rdma_conn::device::{Device, Provider};
+use serde::{Deserialize, Serialize};
+
+use super::refusal::differs;
+
+/// Where a process runs: the provider of its device, its user, and its machine. On the wire
+/// `s1000.6c1f…`: `s` for the software device or `c` for a card, the user, and 8 hexadecimal digits
+/// of the machine's boot.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct Origin {
+    is_soft: bool,
+    user: u32,
+    boot: u32,
+}
+
+/// Of this process.
+static HERE: OnceLock<Origin> = OnceLock::new();
+
+impl From<Origin> for String {
+    fn from(origin: Origin) -> String {
+        origin.encode()
+    }
+}
+
+impl TryFrom<String> for Origin {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Origin, &'static str> {
+        Origin::decode(&text).ok_or("not where a process runs")
+    }
+}
+
+impl Origin {
+    /// Of this process, with the device that it has opened.
+    pub(crate) fn here() -> Origin {
+        *HERE.get_or_init(|| Origin::with(Provider::Soft))
+    }
+
+    /// This process works with `device`: the first one that it opens.
+    pub(crate) fn open(device: &Device) {
+        HERE.get_or_init(|| Origin::with(device.provider()));
+    }
+
+    fn with(provider: Provider) -> Origin {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Origin {
+            is_soft: provider == Provider::Soft,
+            user: rustix::process::geteuid().as_raw(),
+            boot: crc32fast::hash(boot.as_bytes()),
+        }
+    }
+
+    /// The text that is sent to the other end.
+    pub(crate) fn encode(self) -> String {
+        let Origin { is_soft, user, boot } = self;
+        format!("{}{user}.{boot:08x}", if is_soft { 's' } else { 'c' })
+    }
+
+    /// What another end has told, if that is one.
+    pub(crate) fn decode(text: &str) -> Option<Origin> {
+        let (is_soft, rest) = match text.strip_prefix('s') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('c')?),
+        };
+        let (user, boot) = rest.split_once('.')?;
+        Some(Origin {
+            is_soft,
+            user: user.parse().ok()?,
+            boot: u32::from_str_radix(boot, 16).ok()?,
+        })
+    }
+
+    /// Why the listening end, which this is, is out of the reach of a connecting one.
+    ///
+    /// # Errors
+    /// The words of a refusal.
+    pub(crate) fn reaches(self, connecting: Origin) -> Result<(), String> {
+        let name = |soft: bool| if soft { "the device soft0" } else { "a card" };
+        if self.is_soft != connecting.is_soft {
+            let remedy = "give both ends the same --device";
+            return Err(differs("", name(connecting.is_soft), name(self.is_soft), remedy));
+        }
+        if !self.is_soft {
+            return Ok(());
+        }
+        if self.boot != connecting.boot {
+            return Err(
+                "soft0 connects the processes of one machine, and the connecting end is on \
+                        another: run both on one, or give both ends a card (--device)"
+                    .into(),
+            );
+        }
+        if self.user != connecting.user {
+            let remedy = "soft0 connects the processes of one user: run both as the same";
+            let (there, here) = (connecting.user.to_string(), self.user.to_string());
+            return Err(differs("the user", &there, &here, remedy));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_soft0_cannot_connect_is_refused_with_the_reason() {
+        let own = Origin { is_soft: true, user: 1000, boot: 7 };
+        assert_eq!(Origin::decode(&own.encode()), Some(own));
+        assert_eq!(own.reaches(own), Ok(()));
+        let why = |other: Origin| own.reaches(other).unwrap_err();
+        assert_eq!(
+            why(Origin { user: 0, ..own }),
+            "the connecting end has the user 0, the listening end 1000: soft0 connects the \
+             processes of one user: run both as the same"
+        );
+        assert!(why(Origin { boot: 8, ..own }).contains("on another"));
+        assert!(why(Origin { is_soft: false, ..own }).contains("--device"));
+        let card = Origin { is_soft: false, ..own };
+        assert_eq!(card.reaches(Origin { user: 0, boot: 9, ..card }), Ok(()));
+        for junk in ["", "s", "x1.00000000", "s1", "s-1.00000000", "s1.y"] {
+            assert_eq!(Origin::decode(junk), None, "{junk}");
+        }
+    }
+}

@@ -1,0 +1,479 @@
+//! What the connecting end tells the listening one: its parameters hold.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::origin::Origin;
+use super::refusal::differs;
+use crate::cli::{ConnectionArgs, Rounds};
+use crate::limits::MOST_BUFFER_BYTES;
+use crate::measure::{EndOfLoad, Receivers, Shape};
+use crate::protocol::{self, Kind, OTHER_VERSION, Purpose, Room};
+use crate::settings::send_recv::PRESET;
+use crate::settings::{self, Flag, Terms, number, shown, switch};
+
+/// One connection of a session, as application data of the handshake (up to 512 bytes,
+/// or 436 where rings are offered there as well; hence the short names).
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct Session {
+    /// `bench` or `pingpong`.
+    #[serde(rename = "c")]
+    pub(crate) command: String,
+    /// Tells the connecting processes of a session apart.
+    #[serde(rename = "r")]
+    pub(crate) run: u64,
+    /// Measurements of the process, one after the other, and which one this is.
+    #[serde(rename = "ps")]
+    pub(crate) parts: u32,
+    #[serde(rename = "p")]
+    pub(crate) part: u32,
+    /// Senders of the process, and which one this is.
+    #[serde(rename = "ss")]
+    pub(crate) senders: u32,
+    #[serde(rename = "s")]
+    pub(crate) sender: u32,
+    /// Where the process runs ([`Origin`]).
+    #[serde(rename = "o")]
+    pub(crate) origin: Origin,
+    #[serde(rename = "t")]
+    pub(crate) traffic: Traffic,
+}
+
+/// What all connections of a measurement have in common.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct Traffic {
+    /// Bytes of each message.
+    #[serde(rename = "z")]
+    pub(crate) size: u32,
+    /// The preset that the connection's settings began with, if one was asked for.
+    #[serde(rename = "e")]
+    pub(crate) preset: Option<String>,
+    /// Those settings of the connection that the connecting end decides.
+    #[serde(rename = "x")]
+    pub(crate) terms: Terms,
+    /// Whether payloads can be checked.
+    #[serde(rename = "v")]
+    pub(crate) verify: bool,
+    /// How the receiving end is organised; for it to choose where nothing was asked for.
+    #[serde(rename = "g")]
+    pub(crate) receiving: Option<Receivers>,
+    /// How buffers get back into the shared receive queue, if there is one, and its size.
+    #[serde(rename = "q")]
+    pub(crate) srq: Option<String>,
+    #[serde(rename = "n")]
+    pub(crate) srq_buffers: Option<u32>,
+    /// When a sender is done, and how many messages a second it sends.
+    #[serde(rename = "l")]
+    pub(crate) end: Option<EndOfLoad>,
+    #[serde(rename = "a")]
+    pub(crate) rate: Option<f64>,
+    /// Length and CRC-32 of the file that is sent.
+    #[serde(rename = "f")]
+    pub(crate) file: Option<(u64, u32)>,
+    /// Rounds of each measurement, each of which is a part of the session.
+    #[serde(rename = "d")]
+    pub(crate) rounds: u32,
+}
+
+/// What the sender of a copy begins with, in each version.
+const COPY: &[u8] = b"rdma-conn copy ";
+
+/// Whether `greeting` is of `rdma-conn copy`, of whichever version.
+pub(crate) fn is_copy(greeting: &[u8]) -> bool {
+    greeting.starts_with(COPY)
+}
+
+/// A number for this process that no other one has.
+pub(crate) fn run_number() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Which of its measurements a connecting process is at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// The process's own number.
+    pub(crate) run: u64,
+    pub(crate) at: u32,
+    pub(crate) of: u32,
+}
+
+impl Part {
+    /// The only one.
+    pub(crate) fn only() -> Part {
+        Part { run: run_number(), at: 0, of: 1 }
+    }
+
+    /// A round of it.
+    pub(crate) fn of_round(self, round: u32, rounds: u32) -> Part {
+        Part { run: self.run, at: self.at * rounds + round, of: self.of * rounds }
+    }
+
+    /// The connection of one of the process's senders.
+    pub(crate) fn session(
+        self,
+        command: &str,
+        senders: u32,
+        sender: u32,
+        traffic: Traffic,
+    ) -> Session {
+        let (run, parts, part, origin) = (self.run, self.of, self.at, Origin::here());
+        Session { command: command.into(), run, parts, part, senders, sender, origin, traffic }
+    }
+}
+
+impl Session {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let bytes = serde_json::to_vec(self)?;
+        ensure!(bytes.len() <= 512, "the session's parameters have {} bytes", bytes.len());
+        Ok(bytes)
+    }
+
+    pub(crate) fn decode<K: Kind>(bytes: &[u8], command: &str) -> Result<Session> {
+        let check_command = |theirs: &str| {
+            let remedy = "run the same command at both ends";
+            ensure!(theirs == command, differs("the command", theirs, command, remedy));
+            Ok(())
+        };
+        if is_copy(bytes) {
+            check_command("copy")?;
+        }
+        let session: Session = serde_json::from_slice(bytes).context(OTHER_VERSION)?;
+        check_command(&session.command)?;
+        Origin::here().reaches(session.origin).map_err(anyhow::Error::msg)?;
+        session.check::<K>()?;
+        Ok(session)
+    }
+
+    /// What this end makes room for must be what it can have. The rest is checked when
+    /// the connection is made.
+    fn check<K: Kind>(&self) -> Result<()> {
+        let senders = 1..=Shape::MAX_SENDERS;
+        ensure!(
+            senders.contains(&self.senders) && self.sender < self.senders,
+            "sender {} of {}: there may be {} to {}",
+            self.sender,
+            self.senders,
+            senders.start(),
+            senders.end()
+        );
+        ensure!(self.part < self.parts, "measurement {} of {}", self.part, self.parts);
+        let rate = self.traffic.rate.unwrap_or(1.0);
+        ensure!((1e-9..=f64::MAX).contains(&rate), "{rate} messages a second: at least 1e-9");
+        let rounds = self.traffic.rounds;
+        ensure!(
+            (1..=Rounds::MOST).contains(&rounds) && self.parts.is_multiple_of(rounds),
+            "{} measurements in {rounds} rounds",
+            self.parts
+        );
+        let Traffic { size, ref terms, .. } = self.traffic;
+        K::check_told(&protocol::told::<K>(size, terms)?, size)?;
+        self.traffic.check_room::<K>(self.senders, self.command == "pingpong")
+    }
+
+    /// Which of the sizes it is at, and how many of them there are.
+    pub(crate) fn size_of_sizes(&self) -> (u32, u32) {
+        let rounds = self.traffic.rounds.max(1);
+        (self.part / rounds, self.parts / rounds)
+    }
+
+    /// What the payloads of this sender are made from, below 2^22: those of two senders
+    /// differ.
+    pub(crate) fn stream(&self) -> u64 {
+        (self.run & 0xfff) << 10 | u64::from(self.sender)
+    }
+}
+
+impl Traffic {
+    /// What a connection of this configuration carries; the rest is added by the command.
+    pub(crate) fn new<K: Kind>(
+        args: &ConnectionArgs,
+        config: &K::Settings,
+        size: u32,
+        verify: bool,
+    ) -> Traffic {
+        Traffic {
+            size,
+            preset: args.given.word(&PRESET).map(str::to_owned),
+            terms: settings::terms(K::SETTINGS, config),
+            verify,
+            receiving: None,
+            srq: None,
+            srq_buffers: None,
+            end: None,
+            rate: None,
+            file: None,
+            rounds: 1,
+        }
+    }
+
+    /// Whether there may be memory for so many senders, and for messages that go back or
+    /// do not.
+    pub(crate) fn check_room<K: Kind>(&self, senders: u32, back: bool) -> Result<()> {
+        let shared = self.srq.as_ref().and(self.srq_buffers);
+        let config = protocol::told::<K>(self.size, &self.terms)?;
+        let Room { bytes, what, flags } = K::room(&config, senders, shared, back);
+        ensure!(
+            bytes <= MOST_BUFFER_BYTES,
+            "{what} are {} MiB, and {} MiB is the most: {flags} has to be smaller",
+            bytes.div_ceil(1 << 20),
+            MOST_BUFFER_BYTES >> 20
+        );
+        Ok(())
+    }
+
+    /// The settings, so that two can be compared by name.
+    pub(crate) fn flags<K: Kind>(&self, purpose: Purpose) -> Vec<Flag> {
+        let or_off = |value: Option<String>| value.unwrap_or_else(|| "off".into());
+        let receiving = self.receiving.map_or("as the other end likes", Receivers::flag);
+        let file = self.file.map(|(bytes, crc)| format!("a file of {bytes} bytes ({crc:08x})"));
+        let preset = self.preset.as_deref().unwrap_or(purpose.preset().name());
+        let mut flags = vec![("--size", shown(&self.size)), (PRESET.name, preset.to_owned())];
+        flags.extend(settings::by_flag(K::SETTINGS, &self.terms));
+        flags.extend([
+            ("--no-verify", switch(!self.verify)),
+            (RECEIVING, receiving.into()),
+            ("--srq", or_off(self.srq.clone())),
+            ("--srq-buffers", or_off(self.srq_buffers.map(|n| n.to_string()))),
+            ("--rounds", shown(&self.rounds)),
+            ("--rate", or_off(self.rate.map(|rate| rate.to_string()))),
+            ("--input", or_off(file)),
+        ]);
+        flags.extend(self.end.map(EndOfLoad::flag));
+        flags
+    }
+
+    /// Where another one differs.
+    pub(crate) fn difference<K: Kind>(&self, other: &Traffic, purpose: Purpose) -> Option<String> {
+        if self == other {
+            return None;
+        }
+        let (ours, theirs) = (self.flags::<K>(purpose), other.flags::<K>(purpose));
+        let mut pairs = ours.iter().zip(&theirs);
+        Some(match pairs.find(|(ours, theirs)| ours != theirs) {
+            Some((ours, theirs)) => {
+                format!("{} {}, and not {} {}", ours.0, ours.1, theirs.0, theirs.1)
+            }
+            None => "other settings".into(),
+        })
+    }
+}
+
+/// What was asked for at this end, and is the connecting end's to choose: what the
+/// connection was told, and what every command understands.
+pub(crate) fn asked<K: Kind>(
+    args: &ConnectionArgs,
+    size: Option<u32>,
+    no_verify: bool,
+) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = number("--size", size).into_iter().collect();
+    flags.extend(args.given.word(&PRESET).map(|preset| (PRESET.name, preset.to_owned())));
+    flags.extend(settings::asked(K::SETTINGS, &args.given));
+    flags.extend(no_verify.then(|| ("--no-verify", switch(true))));
+    flags
+}
+
+/// The name of how receiving is organised, among the flags.
+const RECEIVING: &str = "the receiving end";
+
+/// The contradiction between what was asked for at this end, and what the connecting end
+/// wants.
+pub(crate) fn contradiction(asked: &[Flag], wanted: &[Flag]) -> Option<String> {
+    asked.iter().find_map(|(flag, here)| {
+        let there = wanted.iter().find(|(name, _)| name == flag).map(|(_, value)| value);
+        let there = there.map_or("no such flag", String::as_str);
+        (there != here).then(|| {
+            let remedy = remedy(flag, here);
+            differs(flag, there, here, &remedy)
+        })
+    })
+}
+
+/// What to do about a contradiction. What the connecting end has may be no more than its
+/// default.
+fn remedy(flag: &str, here: &str) -> String {
+    match (flag, here) {
+        (RECEIVING, _) => "leave it out at one of them".into(),
+        (flag, "on") => format!("give both ends {flag}, or leave it out where you --listen"),
+        (flag, here) => format!("give both ends {flag} {here}, or leave it out where you --listen"),
+    }
+}
+
+/// The contradiction between the sizes that this end was told, if any, and the number of
+/// those that the connecting end has.
+pub(crate) fn other_sizes(here: &[u32], there: u32) -> Option<String> {
+    if here.is_empty() || here.len() == there as usize {
+        return None;
+    }
+    let listed: Vec<String> = here.iter().map(u32::to_string).collect();
+    let sizes = |n| if n == 1 { "1 size".into() } else { format!("{n} sizes") };
+    let remedy = remedy("--size", &listed.join(","));
+    Some(differs("", &sizes(there as usize), &sizes(here.len()), &remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_conn::send_recv::SendRecv;
+
+    use rdma_conn::send_recv::Config;
+
+    use super::*;
+
+    /// What a connecting end with these settings tells.
+    fn terms(config: Config) -> Terms {
+        settings::terms(SendRecv::SETTINGS, &config)
+    }
+
+    /// The longest numbers.
+    fn longest() -> Config {
+        Config {
+            message_bytes: u32::MAX,
+            unacked: u32::MAX,
+            batch: u32::MAX,
+            pack_bytes: u32::MAX,
+            recv_depth: 16_384,
+            credits: false,
+            ..Config::default()
+        }
+    }
+
+    fn session() -> Session {
+        Session {
+            command: "pingpong".into(),
+            run: u64::MAX,
+            parts: u32::MAX,
+            part: u32::MAX - 1,
+            senders: 1024,
+            sender: 1023,
+            origin: Origin::here(),
+            traffic: Traffic {
+                size: u32::MAX,
+                preset: Some("sequential".into()),
+                terms: terms(longest()),
+                verify: false,
+                receiving: Some(Receivers::SingleReceiver),
+                srq: Some("combining".into()),
+                srq_buffers: Some(u32::MAX),
+                end: Some(EndOfLoad::After(std::time::Duration::from_nanos(86_399_999_999_999))),
+                rate: Some(f64::MAX),
+                file: Some((u64::MAX, u32::MAX)),
+                rounds: Rounds::MOST,
+            },
+        }
+    }
+
+    /// As many of everything as there is room for.
+    fn room() -> Config {
+        Config { message_bytes: 256, unacked: 0, recv_depth: 16_383, ..longest() }
+    }
+
+    fn fine() -> Session {
+        let traffic = Traffic {
+            size: 255,
+            terms: terms(room()),
+            srq_buffers: Some(1 << 24),
+            rounds: 3,
+            ..session().traffic
+        };
+        Session { traffic, ..session() }
+    }
+
+    #[test]
+    fn the_longest_one_fits_the_handshake() {
+        let origin = Origin::decode("s4294967295.ffffffff").unwrap();
+        assert!(Session { origin, ..session() }.encode().is_ok());
+        let bytes = session().encode().unwrap();
+        assert_eq!(serde_json::from_slice::<Session>(&bytes).unwrap(), session());
+        let bytes = fine().encode().unwrap();
+        assert_eq!(Session::decode::<SendRecv>(&bytes, "pingpong").unwrap(), fine());
+        let error = Session::decode::<SendRecv>(&bytes, "bench").unwrap_err().to_string();
+        assert!(error.contains("same command"), "{error}");
+        let error =
+            Session::decode::<SendRecv>(b"rdma-conn copy 5", "pipe").unwrap_err().to_string();
+        assert!(error.contains("the command copy, the listening end pipe"), "{error}");
+        let error = Session::decode::<SendRecv>(b"{}", "bench").unwrap_err().to_string();
+        assert!(error.contains("version"), "{error}");
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let with = |traffic| Session { traffic, ..fine() };
+        let told = |config| with(Traffic { terms: terms(config), ..fine().traffic });
+        let window = |recv_depth| told(Config { recv_depth, ..room() });
+        let bytes = |message_bytes| Config { message_bytes, ..room() };
+        let unacked = |unacked| Config { unacked, ..room() };
+        let own = Traffic { srq: None, ..fine().traffic };
+        for bad in [
+            Session { senders: 0, sender: 0, ..fine() },
+            Session { senders: u32::MAX, ..fine() },
+            Session { sender: 1024, ..fine() },
+            Session { parts: 3, part: 3, ..fine() },
+            Session { parts: 4, part: 3, ..fine() },
+            with(Traffic { rounds: 0, ..fine().traffic }),
+            window(0),
+            window(u32::MAX),
+            // More than a buffer, and more buffers than a peer may ask for.
+            with(Traffic { size: 257, ..fine().traffic }),
+            told(bytes(257)),
+            told(bytes(u32::MAX)),
+            told(unacked(1)),
+            with(Traffic { terms: terms(unacked(u32::MAX)), ..own.clone() }),
+            with(Traffic { terms: terms(bytes(257)), ..own }),
+            with(Traffic { srq_buffers: Some(u32::MAX), ..fine().traffic }),
+            // Settings of something else.
+            with(Traffic { terms: Terms(Vec::new()), ..fine().traffic }),
+            with(Traffic { terms: Terms(vec![true.into(); 6]), ..fine().traffic }),
+        ] {
+            assert!(
+                Session::decode::<SendRecv>(&bad.encode().unwrap(), "pingpong").is_err(),
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_users_process_is_refused_with_the_reason() {
+        let foreign = Origin::decode(&Origin::here().encode().replacen('s', "s1", 1)).unwrap();
+        let bytes = Session { origin: foreign, ..fine() }.encode().unwrap();
+        let error = Session::decode::<SendRecv>(&bytes, "pingpong").unwrap_err().to_string();
+        assert!(error.contains("soft0 connects the processes of one user"), "{error}");
+    }
+
+    #[test]
+    fn a_difference_is_named() {
+        let ours = session().traffic;
+        let difference =
+            |theirs: &Traffic| ours.difference::<SendRecv>(theirs, Purpose::Throughput);
+        assert_eq!(difference(&ours.clone()), None);
+        let terms_of = |config| Traffic { terms: terms(config), ..ours.clone() };
+        let named = difference(&terms_of(Config { unacked: 7, ..longest() })).unwrap();
+        assert_eq!(named, "--unacked 4294967295, and not --unacked 7");
+        let hidden = terms_of(Config { message_bytes: 7, ..longest() });
+        assert!(difference(&hidden).is_some());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_no_contradiction() {
+        let wanted = session().traffic.flags::<SendRecv>(Purpose::Throughput);
+        let asked = |flag, value: &str| contradiction(&[(flag, value.into())], &wanted);
+        assert_eq!(contradiction(&[], &wanted), None);
+        assert_eq!(asked("--preset", "sequential"), None);
+        assert_eq!(asked("--no-credits", "on"), None);
+        let says = asked("--preset", "batched").unwrap();
+        assert!(says.contains("--preset sequential, the listening end batched"), "{says}");
+        assert!(
+            says.ends_with("give both ends --preset batched, or leave it out where you --listen"),
+            "{says}"
+        );
+        assert_eq!(
+            remedy("--no-verify", "on"),
+            "give both ends --no-verify, or leave it out where you --listen"
+        );
+        assert_eq!((other_sizes(&[], 7), other_sizes(&[16, 64], 2)), (None, None));
+        let says = other_sizes(&[16, 64], 1).unwrap();
+        assert!(says.contains("has 1 size, the listening end 2 sizes"), "{says}");
+        assert!(says.contains("give both ends --size 16,64"), "{says}");
+        assert!(asked("--messages", "5").is_some(), "it has seconds instead");
+    }
+}

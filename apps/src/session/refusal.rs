@@ -1,0 +1,123 @@
+//! The words of a refusal. On the wire it names "the connecting end" and "the listening end";
+//! [`read_by`] turns the reader's own into "this end".
+
+use rdma_conn::conn_core::handshake::ProtocolId;
+use rdma_conn::handshake::HandshakeError;
+
+use crate::cli::Protocol;
+
+/// An end of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Connecting,
+    Listening,
+}
+
+/// How a refusal names each end on the wire.
+const CONNECTING: &str = "the connecting end";
+const LISTENING: &str = "the listening end";
+
+/// The words of a refusal, as one end reads them.
+pub(crate) fn read_by(reader: End, why: &str) -> String {
+    let why = other_protocol(why).unwrap_or_else(|| why.to_owned());
+    match reader {
+        End::Connecting => why.replace(CONNECTING, "this end"),
+        End::Listening => why.replace(LISTENING, "this end"),
+    }
+}
+
+/// Two ends that want different things: `what`, as each of them has it, and what to do.
+pub(crate) fn differs(what: &str, connecting: &str, listening: &str, remedy: &str) -> String {
+    let what = if what.is_empty() { String::new() } else { format!("{what} ") };
+    format!("{CONNECTING} has {what}{connecting}, {LISTENING} {listening}: {remedy}")
+}
+
+/// The protocols that a handshake may name.
+const PROTOCOLS: [ProtocolId; 6] = [
+    ProtocolId::SEND_RECV,
+    ProtocolId::BUFFERED_READ,
+    ProtocolId::BUFFERED_WRITE,
+    ProtocolId::DIRECT_READ,
+    ProtocolId::MULTICAST,
+    ProtocolId::RAW,
+];
+
+/// The words for what a listening end says of another protocol than its own, which it has from the
+/// library: that speaks of its own end only.
+fn other_protocol(said: &str) -> Option<String> {
+    let pairs =
+        PROTOCOLS.iter().flat_map(|theirs| PROTOCOLS.iter().map(move |ours| (theirs, ours)));
+    let is_said = |(theirs, ours): &(&ProtocolId, &ProtocolId)| {
+        said == HandshakeError::OtherProtocol { theirs: theirs.0, ours: ours.0 }.to_string()
+    };
+    let (theirs, ours) = pairs.into_iter().find(is_said)?;
+    let remedy = match (theirs, ours) {
+        (&ProtocolId::MULTICAST, _) | (_, &ProtocolId::MULTICAST) => {
+            "run the same command at both ends"
+        }
+        (&ProtocolId::RAW, _) | (_, &ProtocolId::RAW) => "give --op at both ends or at none",
+        _ => "run the same command at both ends, with the same --protocol",
+    };
+    Some(differs("", &asked_by(*theirs), &asked_by(*ours), remedy))
+}
+
+/// What asks for a protocol on the command line: a flag, or a command that has it by default. A
+/// handshake for another protocol does not tell which.
+fn asked_by(protocol: ProtocolId) -> String {
+    let flag = |command: &str| {
+        let named = Protocol::ALL.iter().find(|known| known.number() == protocol);
+        let flag = named.map(|named| format!("--protocol {}", named.name())).unwrap_or_default();
+        if command.is_empty() { flag } else { format!("{command} or {flag}") }
+    };
+    match protocol {
+        ProtocolId::RAW => "--op".into(),
+        ProtocolId::MULTICAST => "the command multicast".into(),
+        ProtocolId::SEND_RECV => flag("the command bench, pingpong"),
+        ProtocolId::BUFFERED_READ => flag("the command pipe"),
+        ProtocolId::DIRECT_READ => flag("the command copy"),
+        _ => flag(""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(theirs: ProtocolId, ours: ProtocolId) -> String {
+        HandshakeError::OtherProtocol { theirs: theirs.0, ours: ours.0 }.to_string()
+    }
+
+    #[test]
+    fn each_end_reads_what_it_has_and_what_the_other_has() {
+        let why = said(ProtocolId::BUFFERED_READ, ProtocolId::SEND_RECV);
+        assert_eq!(
+            read_by(End::Connecting, &why),
+            "this end has the command pipe or --protocol buffered-read, the listening end the \
+             command bench, pingpong or --protocol send-recv: run the same command at both ends, \
+             with the same --protocol"
+        );
+        assert_eq!(
+            read_by(End::Listening, &why),
+            "the connecting end has the command pipe or --protocol buffered-read, this end the \
+             command bench, pingpong or --protocol send-recv: run the same command at both ends, \
+             with the same --protocol"
+        );
+        let why = differs("--size", "16", "64", "give both ends the same");
+        let says = "this end has --size 16, the listening end 64: give both ends the same";
+        assert_eq!(read_by(End::Connecting, &why), says);
+    }
+
+    #[test]
+    fn every_pair_of_protocols_has_words_and_a_remedy() {
+        for theirs in PROTOCOLS {
+            for ours in PROTOCOLS.into_iter().filter(|ours| *ours != theirs) {
+                let says = read_by(End::Connecting, &said(theirs, ours));
+                assert!(says.starts_with("this end has "), "{says}");
+                assert!(says.contains(" both ends"), "{says}");
+                assert!(!says.contains("it wants"), "{says}");
+            }
+        }
+        let unknown = said(ProtocolId(9), ProtocolId::RAW);
+        assert!(read_by(End::Listening, &unknown).contains("protocol 9"));
+    }
+}

@@ -1,0 +1,73 @@
+//! What the command line has to know of a flag.
+
+use super::Value;
+use super::flag::switch;
+
+/// A flag of the command line.
+#[derive(Clone, Copy)]
+pub(crate) struct FlagSpec {
+    /// As people write it: `--ring-bytes`.
+    pub(crate) name: &'static str,
+    /// Where the help has it.
+    pub(crate) heading: &'static str,
+    pub(crate) takes: Takes,
+    pub(crate) help: &'static str,
+}
+
+/// What comes behind a flag.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes {
+    /// A whole number, under this name.
+    Number(&'static str),
+    Bytes,
+    /// Nothing: what the flag names is off then, and on otherwise.
+    Off,
+    /// One of these words, each with its help, under this name.
+    Words(&'static str, fn() -> Vec<(&'static str, &'static str)>),
+    /// A word that this understands, under this name.
+    Word(&'static str, fn(&str) -> Result<Value, String>),
+}
+
+/// A flag: its help as a doc comment, its name, where the help has it, and what it takes.
+macro_rules! flag {
+    ($(#[doc = $help:literal])+ $name:literal, $heading:expr, $takes:expr) => {
+        $crate::settings::FlagSpec {
+            name: $name,
+            heading: $heading,
+            takes: $takes,
+            help: concat!($($help),+),
+        }
+    };
+}
+pub(super) use flag;
+
+impl FlagSpec {
+    /// That of a setting without one.
+    pub(crate) const NONE: FlagSpec =
+        FlagSpec { name: "", heading: "", takes: Takes::Off, help: "" };
+
+    /// Its name as the parser calls it.
+    pub(crate) fn id(&self) -> &'static str {
+        self.name.trim_start_matches("--")
+    }
+
+    /// The key of the setting that it is for.
+    pub(super) fn key(&self) -> String {
+        let id = match self.takes {
+            Takes::Off => self.id().trim_start_matches("no-"),
+            _ => self.id(),
+        };
+        id.replace('-', "_")
+    }
+
+    /// A value of the setting, as people write it behind the flag.
+    pub(super) fn shown(&self, value: &Value) -> String {
+        match (self.takes, value) {
+            (_, Value::Nothing) => switch(false),
+            (Takes::Off, Value::Switch(on)) => switch(!on),
+            (_, Value::Switch(on)) => switch(*on),
+            (_, Value::Number(number)) => number.to_string(),
+            (_, Value::Word(word)) => word.clone(),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+use super::*;
+
+/// Each setting is named once, and what is told is understood.
+fn hold_together<C: Clone>(settings: &[Setting<C>], base: &C, other: &C) {
+    let named = settings.iter().filter(|setting| !setting.flag.name.is_empty());
+    let mut names: Vec<&str> = named.map(|setting| setting.flag.name).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("--")), "{names:?}");
+    let told = terms(settings, other);
+    let mut host = base.clone();
+    set_terms(settings, &mut host, &told).unwrap();
+    assert_eq!(terms(settings, &host), told);
+    assert_eq!(describe(settings, &host), describe(settings, other));
+    assert_eq!(title(settings, &host), title(settings, other));
+    let bytes = serde_json::to_vec(&told).unwrap();
+    assert_eq!(serde_json::from_slice::<Terms>(&bytes).unwrap(), told);
+    // Values of another kind, and more or fewer of them, are another version's.
+    let absurd = Terms(told.0.iter().map(|_| "absurd".into()).collect());
+    assert_eq!(set_terms(settings, &mut host, &absurd), None);
+    let (_, fewer) = told.0.split_last().unwrap();
+    assert_eq!(set_terms(settings, &mut host, &Terms(fewer.to_vec())), None);
+    // What both ends were told alike is no contradiction.
+    let mut given = Given::default();
+    for (setting, value) in super::told(settings).zip(&told.0) {
+        given.set(&setting.flag, value.clone());
+    }
+    for flag in asked(settings, &given).iter().filter(|(name, _)| !name.is_empty()) {
+        assert!(by_flag(settings, &told).contains(flag), "{flag:?}");
+    }
+}
+
+#[test]
+fn send_recv_settings_hold_together() {
+    use rdma_conn::send_recv::Config;
+    let base = Config::default();
+    let other = Config { unacked: 7, batch: 3, credits: false, pack_bytes: 64, ..base };
+    hold_together(send_recv::SETTINGS, &base, &other);
+    assert_eq!(title(send_recv::SETTINGS, &other), "7 unacknowledged, 3 to a doorbell, no credits");
+    let described = describe(send_recv::SETTINGS, &other);
+    assert_eq!(described["credits"], false);
+    assert_eq!(described["pack_bytes"], 64);
+}
+
+#[test]
+fn buffered_read_settings_hold_together() {
+    use rdma_conn::buffered_read::Config;
+    let base = Config::default();
+    let mut other = Config { reads: 2, prefetch: false, head_threshold: 9, ..base };
+    other.ring.ring_bytes = 128 << 20;
+    hold_together(buffered_read::SETTINGS, &base, &other);
+    assert_eq!(
+        title(buffered_read::SETTINGS, &base),
+        "a ring of 2 MiB, up to 4 READs of 512 KiB, prefetching"
+    );
+    let mut host = base;
+    let told = terms(buffered_read::SETTINGS, &other);
+    set_terms(buffered_read::SETTINGS, &mut host, &told).unwrap();
+    assert_eq!(host.peer_ring_bytes, 128 << 20, "there is room for it");
+    assert_eq!(by_flag(buffered_read::SETTINGS, &told).last().unwrap().1, "on", "--no-prefetch");
+}
+
+#[test]
+fn buffered_write_settings_hold_together() {
+    use rdma_conn::buffered_write::{Config, Tail};
+    let base = Config::default();
+    let written = Config { tail: Tail::Written, batch_bytes: 8192, ..base };
+    let immediate = Config { tail: Tail::Immediate { window: 9 }, ..base };
+    hold_together(buffered_write::SETTINGS, &base, &written);
+    hold_together(buffered_write::SETTINGS, &written, &immediate);
+    assert_eq!(
+        title(buffered_write::SETTINGS, &written),
+        "a ring of 1 MiB, tails written, 8 KiB gathered"
+    );
+    assert!(!describe(buffered_write::SETTINGS, &written).contains_key("recv_depth"));
+}
+
+#[test]
+fn direct_read_settings_hold_together() {
+    use rdma_conn::direct_read::{AckMode, Config as Policies, SignalAt};
+    let base = direct_read::Config { policies: Policies::default(), size: 64 };
+    let policies = Policies { ack: AckMode::Pull, signal_at: SignalAt::Tail, ..base.policies };
+    let other = direct_read::Config { policies, size: 1 << 20 };
+    hold_together(direct_read::SETTINGS, &base, &other);
+    assert_eq!(title(direct_read::SETTINGS, &other), "32 unacknowledged, acknowledged by pull");
+}
+
+#[test]
+fn direct_write_settings_hold_together() {
+    use rdma_conn::direct_write::{Config, Detection};
+    let base = Config::default();
+    let other = Config { buffers: 7, detection: Detection::Polled, batch: 3, ..base };
+    hold_together(direct_write::SETTINGS, &base, &other);
+    let title = title(direct_write::SETTINGS, &other);
+    assert_eq!(title, "7 buffers, messages found by polling, 3 in a batch");
+}

@@ -1,0 +1,197 @@
+//! Halves on tokio, against the same halves on threads that wait by themselves, and against a
+//! Unix socket in the same runtime.
+
+use std::time::Instant;
+
+use rdma_conn::aio::{Connection, Receiver, Sender};
+use rdma_conn::device::{self, Device};
+use rdma_conn::error::RecvError;
+use rdma_conn::{
+    BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf, SendRecv,
+    Ticket, pair,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Target, in_turn, line, rate};
+
+/// Messages of one measurement.
+const MESSAGES: u64 = 200_000;
+/// Messages on their way at most.
+const IN_FLIGHT: usize = 64;
+const BYTES: usize = 64;
+/// Round trips of one measurement.
+const TRIPS: u64 = 5_000;
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// What is done for each of the protocols.
+fn each(device: &Device, part: impl Fn(&Device, Case)) {
+    part(device, Case::of::<SendRecv>());
+    part(device, Case::of::<BufferedRead>());
+    part(device, Case::of::<BufferedWrite>());
+    part(device, Case::of::<DirectRead>());
+    part(device, Case::of::<DirectWrite>());
+}
+
+/// One protocol's measurements.
+struct Case {
+    name: &'static str,
+    tasks: fn(&Device) -> f64,
+    threads: fn(&Device) -> f64,
+    trips: fn(&Device) -> f64,
+}
+
+impl Case {
+    fn of<P: Protocol>() -> Case {
+        Case { name: P::NAME, tasks: tasks::<P>, threads: threads::<P>, trips: trips::<P> }
+    }
+}
+
+/// The last tickets, of which the oldest is waited for where there are too many.
+#[derive(Default)]
+struct Window(std::collections::VecDeque<Ticket>);
+
+impl Window {
+    fn oldest(&mut self, sent: Ticket) -> Option<Ticket> {
+        self.0.push_back(sent);
+        if self.0.len() > IN_FLIGHT { self.0.pop_front() } else { None }
+    }
+}
+
+/// Messages per second from one thread to another.
+fn threads<P: Protocol>(device: &Device) -> f64 {
+    let (a, b) = pair::<P>(device, device, &P::Config::default()).expect("a pair");
+    let (mut sender, mut receiver) = (a.sender, b.receiver);
+    std::thread::scope(|scope| {
+        let begin = Instant::now();
+        scope.spawn(move || {
+            let (message, mut window) = ([7; BYTES], Window::default());
+            for _ in 0..MESSAGES {
+                let ticket = sender.send(&message).expect("sent");
+                if let Some(oldest) = window.oldest(ticket) {
+                    sender.wait_acked(oldest).expect("acknowledged");
+                }
+            }
+            sender.close().expect("closed");
+        });
+        (0..MESSAGES).for_each(|_| drop(receiver.recv().expect("a message")));
+        let time = begin.elapsed();
+        // Some receivers acknowledge in the calls that receive.
+        assert_eq!(receiver.recv().map(drop), Err(RecvError::Closed));
+        rate(MESSAGES, time)
+    })
+}
+
+/// Messages per second from one task to another.
+fn tasks<P: Protocol>(device: &Device) -> f64 {
+    let (a, b) = pair::<P>(device, device, &P::Config::default()).expect("a pair");
+    let (a, b): (Connection<P>, Connection<P>) = (a.into(), b.into());
+    let (mut sender, mut receiver) = (a.sender, b.receiver);
+    runtime().block_on(async move {
+        let begin = Instant::now();
+        let sending = tokio::spawn(async move {
+            let (message, mut window) = ([7; BYTES], Window::default());
+            for _ in 0..MESSAGES {
+                let ticket = sender.send(&message).await.expect("sent");
+                if let Some(oldest) = window.oldest(ticket) {
+                    sender.wait_acked(oldest).await.expect("acknowledged");
+                }
+            }
+            sender.close().await.expect("closed");
+        });
+        let receiving = tokio::spawn(async move {
+            for _ in 0..MESSAGES {
+                drop(receiver.recv().await.expect("a message"));
+            }
+            let time = begin.elapsed();
+            assert_eq!(receiver.recv().await.map(drop), Err(RecvError::Closed));
+            time
+        });
+        sending.await.expect("no panic");
+        rate(MESSAGES, receiving.await.expect("no panic"))
+    })
+}
+
+pub(crate) fn rates() {
+    println!(
+        "on tokio, two workers: messages of {BYTES} B, {IN_FLIGHT} in flight, M/s against threads"
+    );
+    each(&device::soft().expect("soft0 opens"), |device, case| {
+        let (ours, theirs) = in_turn(|| (case.tasks)(device), || (case.threads)(device));
+        line(case.name, ours / 1e6, theirs / 1e6, "M/s", Target::AtLeast(0.8));
+    });
+}
+
+async fn echo<R, S>(mut receiver: Receiver<R>, mut sender: Sender<S>)
+where
+    R: RecvHalf + 'static,
+    S: SendHalf + 'static,
+{
+    for _ in 0..TRIPS {
+        let message = receiver.recv().await.expect("a message");
+        sender.send(&message).await.expect("sent");
+    }
+    let _ = receiver.recv().await;
+}
+
+/// Microseconds of a round trip between two tasks, each of which sleeps until it is woken.
+fn trips<P: Protocol>(device: &Device) -> f64 {
+    let (a, b) = pair::<P>(device, device, &P::Config::default()).expect("a pair");
+    let (a, b): (Connection<P>, Connection<P>) = (a.into(), b.into());
+    runtime().block_on(async move {
+        let far = tokio::spawn(echo(b.receiver, b.sender));
+        let near = tokio::spawn(async move {
+            let (mut sender, mut receiver) = (a.sender, a.receiver);
+            let begin = Instant::now();
+            for _ in 0..TRIPS {
+                sender.send(&[7; BYTES]).await.expect("sent");
+                drop(receiver.recv().await.expect("an answer"));
+            }
+            let time = begin.elapsed();
+            drop((sender, receiver));
+            time
+        });
+        let time = near.await.expect("no panic");
+        far.await.expect("no panic");
+        time.as_secs_f64() * 1e6 / TRIPS as f64
+    })
+}
+
+/// The same between two tasks with a Unix socket.
+fn socket_trips() -> f64 {
+    runtime().block_on(async {
+        let (mut near, mut far) = UnixStream::pair().expect("a socket");
+        let echo = tokio::spawn(async move {
+            let mut message = [0; BYTES];
+            for _ in 0..TRIPS {
+                far.read_exact(&mut message).await.expect("a message");
+                far.write_all(&message).await.expect("sent");
+            }
+        });
+        let near = tokio::spawn(async move {
+            let (begin, mut message) = (Instant::now(), [7; BYTES]);
+            for _ in 0..TRIPS {
+                near.write_all(&message).await.expect("sent");
+                near.read_exact(&mut message).await.expect("an answer");
+            }
+            begin.elapsed()
+        });
+        let time = near.await.expect("no panic");
+        echo.await.expect("no panic");
+        time.as_secs_f64() * 1e6 / TRIPS as f64
+    })
+}
+
+pub(crate) fn wakes() {
+    println!(
+        "on tokio, two workers: a round trip of {BYTES} B between tasks that sleep, µs against a Unix socket"
+    );
+    each(&device::soft().expect("soft0 opens"), |device, case| {
+        let (ours, theirs) = in_turn(|| (case.trips)(device), socket_trips);
+        line(case.name, ours, theirs, "µs", Target::AtMost(1.5));
+    });
+}

@@ -1,0 +1,222 @@
+//! Waking a receiver that sleeps.
+//!
+//! Nothing completes at a receiver when a record is published, because the sender is passive.
+//! A receiver that is about to sleep therefore asks for a wake-up:
+//!
+//! | the receiver ([`Sleep`]) | the sender ([`Waker`]) |
+//! |---|---|
+//! | 1. writes a request, a number that it has not used before | 1. publishes the tail |
+//! | 2. reads the tail, behind that WRITE, [`LOOKS`] times | 2. loads the request |
+//! | 3. nothing new: it sleeps until a completion | 3. a new number: it posts one empty SEND |
+//!
+//! Each writes first and reads then, so at least one of them sees the other, if the sender's
+//! load is not executed before its store is visible. A sender that waits has a fence in between.
+//! On the way of each message there is none: it costs more than a short message. There, the
+//! window for a miss is the time that a store waits in the processor's store buffer. The next
+//! message, or a wait, repeats the load; the receiver's last look comes later than the first one;
+//! and a receiver never sleeps longer than its driver permits.
+//!
+//! A request is answered once. It stands until then, also while the receiver is awake, and
+//! while it stands no other one is made: so one posted receive is enough, and neither end can
+//! be made to send more than one wake-up for each request, or more than one request for each
+//! wake-up.
+
+use crate::sync::{Ordering, fence, ordering};
+
+/// Between the publication and the load of the request.
+const ASK: Ordering = ordering!("wake-ask-fence", SeqCst => AcqRel);
+
+/// Looks at the tail behind a request that have to be in vain before a receiver sleeps.
+pub const LOOKS: u32 = 2;
+/// Wake-ups in a row without anything new, after which a receiver asks for no more until there
+/// is something new.
+pub const VAIN_WAKE_UPS: u32 = 4;
+
+/// What a receiver has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// Nothing, or it was answered.
+    #[default]
+    Awake,
+    /// A request is to be posted.
+    Due,
+    /// A request was posted; so many looks behind it were in vain.
+    Asked(u32),
+}
+
+/// The receiver's side. See the [module](self).
+///
+/// ```
+/// use conn_core::buffered_read::wake::{Sleep, Waker};
+///
+/// let (mut sleep, mut waker) = (Sleep::default(), Waker::default());
+/// sleep.prepare();
+/// let word = sleep.request().expect("the first sleep asks for a wake-up");
+/// sleep.on_vain_look();
+/// sleep.on_vain_look();
+/// assert!(sleep.is_ready());
+/// assert!(waker.answer(word) && !waker.answer(word), "one wake-up for a request");
+/// assert!(sleep.on_wake_up() && !sleep.is_ready());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sleep {
+    number: u64,
+    phase: Phase,
+    vain: u32,
+}
+
+impl Sleep {
+    /// Awake, and nothing was asked for.
+    pub const fn new() -> Self {
+        Self { number: 0, phase: Phase::Awake, vain: 0 }
+    }
+
+    /// The receiver wants to sleep: a wake-up is asked for, unless a request stands already.
+    pub fn prepare(&mut self) {
+        if self.phase == Phase::Awake && self.vain < VAIN_WAKE_UPS {
+            self.phase = Phase::Due;
+        }
+    }
+
+    /// The number that is to be written to the sender, once; a receive for the wake-up has to
+    /// be posted before.
+    pub fn request(&mut self) -> Option<u64> {
+        if self.phase != Phase::Due {
+            return None;
+        }
+        self.number = self.number.wrapping_add(1);
+        self.phase = Phase::Asked(0);
+        Some(self.number)
+    }
+
+    /// A look at the tail that was posted behind the request has found nothing new.
+    pub fn on_vain_look(&mut self) {
+        if let Phase::Asked(looks) = &mut self.phase {
+            *looks = LOOKS.min(*looks + 1);
+        }
+    }
+
+    /// Whether a request stands.
+    #[inline]
+    pub fn has_asked(&self) -> bool {
+        matches!(self.phase, Phase::Asked(_))
+    }
+
+    /// Whether nothing is left to be done before a sleep.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        match self.phase {
+            Phase::Awake => self.vain >= VAIN_WAKE_UPS,
+            Phase::Due => false,
+            Phase::Asked(looks) => looks >= LOOKS,
+        }
+    }
+
+    /// A wake-up has come; whether one was asked for.
+    pub fn on_wake_up(&mut self) -> bool {
+        let was_asked_for = self.has_asked();
+        if was_asked_for {
+            self.phase = Phase::Awake;
+        }
+        self.vain = self.vain.saturating_add(1);
+        was_asked_for
+    }
+
+    /// A tail was new.
+    #[inline]
+    pub fn on_news(&mut self) {
+        self.vain = 0;
+        if let Phase::Asked(looks) = &mut self.phase {
+            *looks = 0;
+        }
+    }
+}
+
+/// The sender's side. See the [module](self).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waker {
+    answered: u64,
+}
+
+impl Waker {
+    /// Between the publication of a tail and the load of the request: with it, the load misses
+    /// no request of a receiver that does not see the tail.
+    #[inline]
+    pub fn barrier() {
+        fence(ASK);
+    }
+
+    /// Whether a request may be new; `word` is loaded after each publication.
+    #[inline]
+    pub fn is_news(&self, word: u64) -> bool {
+        word != self.answered
+    }
+
+    /// The last request that was answered; 0 at first.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Whether a wake-up is to be sent for the request `word`, which then counts as answered.
+    pub fn answer(&mut self, word: u64) -> bool {
+        let is_news = self.is_news(word);
+        self.answered = word;
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(sleep: &mut Sleep) -> Option<u64> {
+        sleep.prepare();
+        sleep.request()
+    }
+
+    #[test]
+    fn a_request_stands_until_it_is_answered() {
+        let mut sleep = Sleep::new();
+        assert_eq!(asked(&mut sleep), Some(1));
+        assert_eq!(asked(&mut sleep), None);
+        sleep.on_vain_look();
+        assert!(!sleep.is_ready());
+        sleep.on_vain_look();
+        assert!(sleep.is_ready());
+        // Something new was read meanwhile: the looks behind the request count from there.
+        sleep.on_news();
+        assert!(!sleep.is_ready() && asked(&mut sleep).is_none());
+        assert!(sleep.on_wake_up());
+        assert_eq!(asked(&mut sleep), Some(2));
+    }
+
+    #[test]
+    fn wake_ups_in_vain_are_no_longer_asked_for_until_there_is_news() {
+        let mut sleep = Sleep::new();
+        for number in 1..=u64::from(VAIN_WAKE_UPS) {
+            assert_eq!(asked(&mut sleep), Some(number));
+            assert!(sleep.on_wake_up());
+        }
+        assert_eq!(asked(&mut sleep), None);
+        assert!(sleep.is_ready(), "it sleeps nevertheless");
+        sleep.on_news();
+        assert!(asked(&mut sleep).is_some());
+    }
+
+    #[test]
+    fn a_wake_up_that_was_not_asked_for_changes_no_request() {
+        let mut sleep = Sleep::new();
+        assert!(!sleep.on_wake_up());
+        assert_eq!(asked(&mut sleep), Some(1));
+    }
+
+    #[test]
+    fn each_word_is_answered_once_whatever_it_is() {
+        let mut waker = Waker::default();
+        assert!(!waker.answer(0));
+        for word in [7, u64::MAX, 1, 7] {
+            assert!(waker.answer(word) && !waker.answer(word) && !waker.is_news(word));
+            assert_eq!(waker.answered(), word);
+        }
+    }
+}

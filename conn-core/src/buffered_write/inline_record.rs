@@ -1,0 +1,278 @@
+//! The inline record: a short record that goes in one write with its tail.
+//!
+//! A record and the tail behind it lie in different cache lines, and a receiver that waits for
+//! both waits for one after the other. So where the tail is written, a push of one short record
+//! writes all of it to the line of the tail, and only then to the ring. An inline
+//! record is the last one before its tail, and the ring already holds all records
+//! before it; the record itself follows in the ring, before any later tail.
+//!
+//! | byte | word |
+//! |---|---|
+//! | 0 | the [tail](AdvertisedCursor) with bit 1 set, which positions do not have |
+//! | 8 | the [checksum](crate::checksum) of all the others |
+//! | 16 | the record's header; its lower half is the payload's length |
+//! | 24 | the payload, in whole words |
+//!
+//! The checksum fits when all of it has been written, in whatever order; words of an earlier line
+//! that are behind the record are not looked at. A tail without a record has a checksum of its own.
+
+use crate::checksum::{checksum_extend, checksum_of, verified};
+use crate::ring::{AdvertisedCursor, HEADER_BYTES};
+
+/// Bytes of the line: those before the head in a control block.
+pub const LINE_BYTES: u64 = 64;
+/// Longest inline record, in bytes: a payload of 40.
+pub const MAX_RECORD: u64 = LINE_BYTES - RECORD_AT as u64;
+
+/// Where the record begins in the line.
+pub const RECORD_AT: usize = 16;
+/// Longest payload of an inline record, in bytes.
+pub const MAX_PAYLOAD: usize = (MAX_RECORD - HEADER_BYTES as u64) as usize;
+
+const WORDS: usize = (LINE_BYTES as usize - RECORD_AT) / 8;
+/// In the tail's word: an inline record follows.
+const INLINE: u64 = 2;
+
+/// An inline record, as a receiver has copied it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineRecord {
+    words: [u64; WORDS],
+    used: usize,
+}
+
+impl InlineRecord {
+    /// The record of these words, the header first; `None` if they are no record that fits.
+    #[inline]
+    fn new(words: [u64; WORDS]) -> Option<Self> {
+        let used = (u64::from(words[0] as u32) + u64::from(HEADER_BYTES)).div_ceil(8) as usize;
+        (used <= WORDS).then_some(Self { words, used })
+    }
+
+    /// Its header.
+    #[inline]
+    pub fn header(&self) -> u64 {
+        self.words[0]
+    }
+
+    /// Its bytes in the ring: at most [`MAX_RECORD`].
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        8 * self.used as u64
+    }
+
+    /// Its words, as numbers: the header, and the payload.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.words[..self.used]
+    }
+
+    /// The words behind the header; those beyond the record are whatever lay there.
+    #[inline]
+    pub fn payload(&self) -> [u64; MAX_PAYLOAD / 8] {
+        let [_, payload @ ..] = self.words;
+        payload
+    }
+
+    #[inline]
+    fn checksum(&self, tail: u64) -> u64 {
+        self.words()
+            .iter()
+            .fold(checksum_of(&[tail]), |checksum, word| checksum_extend(checksum, *word))
+    }
+}
+
+/// Writes a tail, and the inline record of `words`, as the receiver is to find them; how
+/// many bytes that are. `None` if `out` is too short, or they are no record that fits.
+///
+/// ```
+/// use conn_core::{buffered_write::inline_record, ring::AdvertisedCursor};
+///
+/// let tail = AdvertisedCursor { position: 24, is_last: false };
+/// let (mut line, record) = ([0; 64], [9, 0x0706_0504_0302_0100, 0x08]); // of 9 bytes, at 0
+/// assert_eq!(inline_record::put(tail, &record, &mut line), Some(16 + 24));
+///
+/// let words = std::array::from_fn(|nth| u64::from_le_bytes(line[8 * nth..][..8].try_into().unwrap()));
+/// let (told, record) = inline_record::get(words).unwrap();
+/// assert_eq!((told, record.unwrap().bytes()), (tail, 24));
+/// ```
+#[inline]
+pub fn put(tail: AdvertisedCursor, words: &[u64], out: &mut [u8]) -> Option<usize> {
+    let mut record = [0; WORDS];
+    record.get_mut(..words.len())?.copy_from_slice(words);
+    let record = InlineRecord::new(record).filter(|record| record.used == words.len())?;
+    let word = tail.to_word() | INLINE;
+    let (to, _) = out.get_mut(..RECORD_AT + 8 * record.used)?.as_chunks_mut::<8>();
+    to[0] = word.to_le_bytes();
+    to[1] = record.checksum(word).to_le_bytes();
+    for (to, word) in to[2..].iter_mut().zip(words) {
+        *to = word.to_le_bytes();
+    }
+    Some(8 * to.len())
+}
+
+/// The line of a tail and of the record that ends there, of this header and payload; how many
+/// bytes of it are to be written. The record lies at [`RECORD_AT`] in it, as it is to lie in
+/// the ring. `None` if it does not fit.
+///
+/// ```
+/// use conn_core::{buffered_write::inline_record, ring::AdvertisedCursor};
+///
+/// let tail = AdvertisedCursor { position: 24, is_last: false };
+/// let mut line = [0; 64];
+/// let len = inline_record::put(tail, &[9, 0x0706_0504_0302_0100, 0x08], &mut line);
+/// assert_eq!(inline_record::line(tail, 9, &[0, 1, 2, 3, 4, 5, 6, 7, 8]), len.map(|len| (line, len)));
+/// ```
+#[inline]
+pub fn line(
+    tail: AdvertisedCursor,
+    header: u64,
+    payload: &[u8],
+) -> Option<([u8; LINE_BYTES as usize], usize)> {
+    if payload.len() > MAX_PAYLOAD || payload.len() != header as u32 as usize {
+        return None;
+    }
+    let mut line = [0; LINE_BYTES as usize];
+    let (words, _) = line.as_chunks_mut::<8>();
+    let [to_tail, to_checksum, to_header, record @ ..] = words else { return None };
+    let word = tail.to_word() | INLINE;
+    let (mut checksum, (whole, rest)) = (checksum_of(&[word, header]), payload.as_chunks::<8>());
+    let mut record = record.iter_mut();
+    for (from, to) in whole.iter().zip(record.by_ref()) {
+        *to = *from;
+        checksum = checksum_extend(checksum, u64::from_le_bytes(*from));
+    }
+    if let Some(to) = record.next().filter(|_| !rest.is_empty()) {
+        to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        checksum = checksum_extend(checksum, u64::from_le_bytes(*to));
+    }
+    (*to_tail, *to_checksum, *to_header) =
+        (word.to_le_bytes(), checksum.to_le_bytes(), header.to_le_bytes());
+    Some((line, RECORD_AT + 8 + payload.len().next_multiple_of(8)))
+}
+
+/// What the words of a line tell; `None` while they are being written.
+#[inline]
+pub fn get(line: [u64; 8]) -> Option<(AdvertisedCursor, Option<InlineRecord>)> {
+    let [tail, checksum, words @ ..] = line;
+    if tail & INLINE == 0 {
+        return verified([tail], checksum).map(|[tail]| (AdvertisedCursor::from_word(tail), None));
+    }
+    let record = InlineRecord::new(words).filter(|record| record.checksum(tail) == checksum)?;
+    Some((AdvertisedCursor::from_word(tail & !INLINE), Some(record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words_of(line: &[u8; 64]) -> [u64; 8] {
+        let words = line.as_chunks::<8>().0;
+        core::array::from_fn(|nth| u64::from_le_bytes(words[nth]))
+    }
+
+    /// Writes the line of a record of `len` bytes of `fill` that ends at `position`, or a
+    /// tail alone, over what is there; how many bytes were written.
+    fn write(line: &mut [u8; 64], position: u64, len: Option<u32>, fill: u64) -> usize {
+        let tail = AdvertisedCursor { position, is_last: false };
+        let Some(len) = len else {
+            let word = tail.to_word();
+            line[..8].copy_from_slice(&word.to_le_bytes());
+            line[8..16].copy_from_slice(&checksum_of(&[word]).to_le_bytes());
+            return 16;
+        };
+        let mut words = [fill; WORDS];
+        words[0] = position << 29 | u64::from(len);
+        let used = 1 + len.div_ceil(8) as usize;
+        put(tail, &words[..used], line).unwrap()
+    }
+
+    #[test]
+    fn every_length_that_fits_comes_back_and_no_other_is_taken() {
+        for len in 0..=64_u32 {
+            let tail = AdvertisedCursor { position: 4096, is_last: len % 2 == 1 };
+            let (mut line, mut words) = ([0xa5; 64], [7; 9]);
+            words[0] = 4000 << 29 | u64::from(len);
+            let used = 1 + len.div_ceil(8) as usize;
+            let put = put(tail, &words[..used], &mut line);
+            assert_eq!(put, (len <= 40).then_some(16 + 8 * used), "{len}");
+            if put.is_some() {
+                let (told, record) = get(words_of(&line)).unwrap();
+                let record = record.unwrap();
+                assert_eq!(
+                    (told, record.words(), record.header()),
+                    (tail, &words[..used], words[0])
+                );
+            }
+        }
+        let mut line = [0; 64];
+        let tail = AdvertisedCursor { position: 16, is_last: false };
+        assert_eq!(super::line(tail, 8, &[1; 7]), None, "less than the header says");
+        assert_eq!(super::line(tail, 41, &[1; 41]), None, "more than there is room for");
+        assert_eq!(put(tail, &[8], &mut line), None, "less than the header says");
+        assert_eq!(put(tail, &[8, 1], &mut line[..31]), None);
+        assert_eq!(put(tail, &[], &mut line), None);
+        let nothing = AdvertisedCursor { position: 0, is_last: false };
+        assert_eq!(get([0; 8]), Some((nothing, None)), "no line was written");
+    }
+
+    #[test]
+    fn a_line_of_bytes_is_that_of_their_words() {
+        let bytes: [u8; MAX_PAYLOAD] = core::array::from_fn(|nth| 0xf0 - nth as u8);
+        let tail = AdvertisedCursor { position: 4096, is_last: false };
+        for len in 0..=MAX_PAYLOAD {
+            let header = 4000 << 29 | len as u64;
+            let mut padded = [0; MAX_PAYLOAD];
+            padded[..len].copy_from_slice(&bytes[..len]);
+            let mut words = [header; WORDS];
+            let payload = padded.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            words[1..].iter_mut().zip(payload).for_each(|(to, word)| *to = word);
+            let words = &words[..1 + len.div_ceil(8)];
+            let mut expected = [0; 64];
+            let put = put(tail, words, &mut expected).unwrap();
+            assert_eq!(line(tail, header, &bytes[..len]), Some((expected, put)), "{len}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_fits_no_line_is_never_followed() {
+        for len in [41, 1 << 29, u32::MAX] {
+            let words = [u64::from(len), 0, 0, 0, 0, 0];
+            for used in 0..=WORDS {
+                let mut checksummed = [16 | INLINE; WORDS + 1];
+                checksummed[1..].copy_from_slice(&words);
+                let [a, b, c, d, e, f] = words;
+                let line = [16 | INLINE, checksum_of(&checksummed[..=used]), a, b, c, d, e, f];
+                assert_eq!(get(line), None);
+            }
+        }
+    }
+
+    proptest! {
+        /// Some bytes of a line have come, and others not yet: it is the old one, the new
+        /// one, or none.
+        #[test]
+        fn a_mixture_of_two_lines_is_none(
+            from in 0..1_u64 << 40,
+            by in 1..64_u64,
+            lens in any::<[Option<u8>; 2]>(),
+            fills in any::<[u64; 2]>(),
+            mask: u64,
+        ) {
+            let len = |nth: usize| lens[nth].map(|len| u32::from(len % 41));
+            let mut old = [0; 64];
+            write(&mut old, 8 * from, len(0), fills[0]);
+            let mut new = old;
+            let written = write(&mut new, 8 * (from + by), len(1), fills[1]);
+            let mut mixed = old;
+            for byte in (0..written).filter(|byte| mask >> byte & 1 == 1) {
+                mixed[byte] = new[byte];
+            }
+            let found = get(words_of(&mixed));
+            let whole = [get(words_of(&old)), get(words_of(&new))];
+            prop_assert!(found.is_none() || whole.contains(&found));
+            prop_assert!(whole.iter().all(Option::is_some));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The steps of threads that share a [`Combiner`], in any order, and a naive model of it:
+//! whether a thread is inside, and whether another has asked since. What threads do to
+//! each other's memory is for `loom-tests`.
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// One step of one thread. Each is one operation on the combiner or on what it guards, so
+/// that a history is an interleaving.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A thread publishes work.
+    Publish(u8),
+    /// A thread asks for its work to be done.
+    Enter(u8),
+    /// The thread inside does all the work that there is.
+    Look,
+    /// The thread inside has looked and leaves; if none is inside, a thread outside tries to.
+    Leave,
+}
+
+/// How far the thread inside has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inside {
+    Empty,
+    /// It has not looked since it came in, or since `leave` told it to look again.
+    HasToLook,
+    HasLooked,
+}
+
+/// The combiner and its model.
+#[derive(Debug)]
+pub struct Guarded {
+    machine: Combiner,
+    inside: Inside,
+    /// Whether a thread has asked since the last look began.
+    asked: bool,
+    /// Work that is not done, a bit a thread.
+    undone: u32,
+    /// Threads that have asked for their work to be done.
+    owed: u32,
+}
+
+impl Guarded {
+    /// A free combiner, and nothing to do.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "as the other oracles")]
+    pub fn new() -> Self {
+        let inside = Inside::Empty;
+        Self { machine: Combiner::new(), inside, asked: false, undone: 0, owed: 0 }
+    }
+
+    fn requests(&self) -> u64 {
+        self.machine.requests.load(Ordering::Relaxed)
+    }
+
+    fn publish(&mut self, work: u32) {
+        self.undone |= work;
+        self.owed &= !work;
+    }
+
+    fn enter(&mut self, work: u32) {
+        self.owed |= work;
+        let entered = self.machine.try_enter();
+        assert_eq!(entered, self.inside == Inside::Empty, "one at a time");
+        match entered {
+            true => self.inside = Inside::HasToLook,
+            false => self.asked = true,
+        }
+    }
+
+    fn look(&mut self) {
+        if self.inside != Inside::Empty {
+            self.undone = 0;
+            self.inside = Inside::HasLooked;
+        }
+    }
+
+    fn leave(&mut self) {
+        let before = self.requests();
+        match self.inside {
+            // It must look first.
+            Inside::HasToLook => {}
+            Inside::Empty => {
+                assert!(!self.machine.leave(), "no thread is inside");
+                assert_eq!(self.requests(), before, "a refused leave changed something");
+            }
+            Inside::HasLooked => {
+                let again = self.machine.leave();
+                assert_eq!(again, self.asked, "a thread that was asked looks again");
+                self.asked = false;
+                self.inside = if again { Inside::HasToLook } else { Inside::Empty };
+            }
+        }
+    }
+}
+
+impl Clone for Guarded {
+    fn clone(&self) -> Self {
+        let machine = Combiner { requests: AtomicU64::new(self.requests()) };
+        Self { machine, ..*self }
+    }
+}
+
+impl Pair for Guarded {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Publish(thread) => self.publish(1 << (thread % 32)),
+            Op::Enter(thread) => self.enter(1 << (thread % 32)),
+            Op::Look => self.look(),
+            Op::Leave => self.leave(),
+        }
+        let stranded = self.undone & self.owed;
+        assert!(self.inside != Inside::Empty || stranded == 0, "work was left undone");
+        assert_eq!(self.requests() > 0, self.inside != Inside::Empty);
+        assert_eq!(self.requests() > 1, self.asked);
+    }
+}

@@ -1,0 +1,196 @@
+//! Direct Write: the sender writes each message into a buffer of the receiver, and the receiver
+//! tells it which buffers are free again.
+//!
+//! ```text
+//!   sender                                            receiver
+//!   message, trailer   ----- WRITE into a buffer -->  buffers, polled in order
+//!   slots              <---- WRITE of slots --------  copies out, frees
+//! ```
+//!
+//! The receiver has a number of buffers of one size ([`Layout`]). The sender has an array of
+//! *slots* that the receiver writes: the slot of message `n` says into which buffer it goes. So a
+//! slot is a credit, and buffers may be freed in any order. The first messages go into the
+//! buffers in order, without slots.
+//!
+//! A message lies at the end of its buffer, in front of a *trailer*: its number, its length, and
+//! a [checksum](crate::checksum) of both. The receiver knows the buffer of the next message, and
+//! polls that trailer. Where a device does not write the bytes of one request in order, the
+//! trailer is a request of its own; and where the receiver is to sleep, each message comes with
+//! an immediate ([`Detection`]). Neither end has a head or a tail: a message takes one WRITE, and
+//! the slots of many freed buffers one WRITE together.
+//!
+//! Behind the last buffer lies the [goodbye](Layout::goodbye_at): when the sender has written
+//! it, all messages are there. Behind the last slot lies the receiver's [stop](stop_at).
+//!
+//! Source: the Direct Write connection of Fischer, "Know Your Memory" (2021), and its code. The
+//! original writes whole buffers with the length as their last word, which tears, and cannot send
+//! messages of no bytes.
+
+use core::fmt;
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+mod receiver;
+mod sender;
+pub mod terms;
+#[cfg(test)]
+mod tests;
+
+pub use receiver::{Arrival, ArrivalError, BufferReceiver, SlotRun};
+pub use sender::{BufferSender, SlotError};
+
+/// Bytes of a trailer: the number, the length, their checksum.
+pub const TRAILER_BYTES: u64 = 24;
+/// Bytes of a slot: the number of a message, its buffer, their checksum.
+pub const SLOT_BYTES: u64 = 24;
+/// The most buffers of a receiver.
+pub const MAX_BUFFERS: u32 = 1 << 16;
+/// The longest message, in bytes.
+pub const MAX_MESSAGE: u32 = 1 << 30;
+/// The immediate of a message.
+pub const IMM_MESSAGE: u32 = 0;
+/// The immediate of the goodbye.
+pub const IMM_GOODBYE: u32 = 1;
+
+/// Buffers begin at cache lines.
+const LINE: u64 = 64;
+
+/// Where the stop lies in a sender's memory of so many `slots`: words as a slot has them, how
+/// many messages the receiver has taken and [`STOPPED`].
+pub const fn stop_at(slots: u32) -> u64 {
+    slots as u64 * SLOT_BYTES
+}
+
+/// Bytes of a sender's memory: its slots, and the stop.
+pub const fn slots_bytes(slots: u32) -> u64 {
+    stop_at(slots) + SLOT_BYTES
+}
+
+/// The second word of a stop that was written.
+pub const STOPPED: u64 = 1;
+/// The second word of a goodbye that was written; the first one counts the messages.
+pub const GOODBYE: u64 = 1;
+
+/// How the receiver finds a message. The receiver chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Detection {
+    /// By its trailer, which comes in the same WRITE: for devices that write in order.
+    Trailer = 1,
+    /// By its trailer, which comes in a WRITE of its own.
+    ApartTrailer = 2,
+    /// By an immediate, which takes a posted receive, and can wake the receiver.
+    Immediate = 3,
+}
+
+impl Detection {
+    /// From its number; `None` for an unknown one.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Trailer,
+            2 => Self::ApartTrailer,
+            3 => Self::Immediate,
+            _ => return None,
+        })
+    }
+
+    /// Its number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+/// The shape of a receiver's memory: its buffers, and behind them the goodbye.
+///
+/// ```
+/// use conn_core::direct_write::Layout;
+///
+/// let layout = Layout::new(16, 100)?;
+/// assert_eq!(layout.stride(), 128); // 104 bytes of payload in whole words, and the trailer
+/// assert_eq!(layout.payload_at(1, 100), 128);
+/// assert_eq!(layout.trailer_at(1), 232);
+/// # Ok::<(), conn_core::direct_write::LayoutError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    buffers: u32,
+    max_message: u32,
+}
+
+/// A shape that memory cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// No buffers, or more than [`MAX_BUFFERS`].
+    Buffers(u32),
+    /// Messages longer than [`MAX_MESSAGE`].
+    Message(u32),
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Buffers(n) => write!(f, "{n} buffers; there are 1 to {MAX_BUFFERS}"),
+            Self::Message(n) => write!(f, "messages of {n} bytes; at most {MAX_MESSAGE}"),
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+impl Layout {
+    /// So many buffers for messages of at most so many bytes.
+    ///
+    /// # Errors
+    /// [`LayoutError`]
+    pub const fn new(buffers: u32, max_message: u32) -> Result<Self, LayoutError> {
+        if buffers == 0 || buffers > MAX_BUFFERS {
+            return Err(LayoutError::Buffers(buffers));
+        }
+        if max_message > MAX_MESSAGE {
+            return Err(LayoutError::Message(max_message));
+        }
+        Ok(Self { buffers, max_message })
+    }
+
+    /// How many buffers there are.
+    pub const fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    /// The longest message, in bytes.
+    pub const fn max_message(&self) -> u32 {
+        self.max_message
+    }
+
+    /// Bytes from one buffer to the next.
+    pub const fn stride(&self) -> u64 {
+        (padded(self.max_message) + TRAILER_BYTES).next_multiple_of(LINE)
+    }
+
+    /// Bytes in all.
+    pub const fn bytes(&self) -> u64 {
+        self.goodbye_at() + LINE
+    }
+
+    /// Where the trailer of a buffer lies: at its end.
+    pub const fn trailer_at(&self, buffer: u32) -> u64 {
+        (buffer as u64 + 1) * self.stride() - TRAILER_BYTES
+    }
+
+    /// Where a message of `len` bytes lies in its buffer: in whole words in front of the trailer.
+    pub const fn payload_at(&self, buffer: u32, len: u32) -> u64 {
+        self.trailer_at(buffer) - padded(len)
+    }
+
+    /// Where the goodbye lies: words as a trailer has them, how many messages there were and
+    /// [`GOODBYE`].
+    pub const fn goodbye_at(&self) -> u64 {
+        self.buffers as u64 * self.stride()
+    }
+}
+
+/// Bytes of a payload in whole words.
+pub const fn padded(len: u32) -> u64 {
+    (len as u64).next_multiple_of(8)
+}

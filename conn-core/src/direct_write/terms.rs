@@ -1,0 +1,131 @@
+//! What the ends of one direction tell each other when they are set up.
+//!
+//! It stands in front of the application data of the [`handshake`](crate::handshake), once for
+//! each direction that exists, that of initiator to acceptor first. All integers are
+//! little-endian:
+//!
+//! | bytes | terms |
+//! |---|---|
+//! | 8 | the address of this end's memory: a receiver's buffers, a sender's slots |
+//! | 4 | its key |
+//! | 4 | how many buffers, or slots |
+//! | 4 | the longest message, in bytes; 0 of a sender |
+//! | 1 | how messages are found ([`Detection`]); 0 of a sender |
+//! | 3 | 0 |
+
+use core::fmt;
+
+use super::{Detection, Layout, LayoutError, MAX_BUFFERS, slots_bytes};
+use crate::ring::offer::Place;
+
+/// Bytes of the terms of one direction.
+pub const TERMS_LEN: usize = 24;
+
+/// What one end says of its memory for one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// The end that sends: its slots.
+    Sender {
+        /// Where they begin.
+        place: Place,
+        /// How many.
+        slots: u32,
+    },
+    /// The end that receives: its buffers.
+    Receiver {
+        /// Where they begin.
+        place: Place,
+        /// Their shape.
+        layout: Layout,
+        /// How messages are found.
+        detection: Detection,
+    },
+}
+
+/// Bytes that are no terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// Fewer bytes than terms have.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// Buffers that cannot be, or a number of slots that cannot be.
+    Layout(LayoutError),
+    /// An unknown way to find messages.
+    Detection(u8),
+    /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
+    /// space.
+    Memory,
+    /// What must be 0 is not.
+    NotZero,
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => write!(f, "terms of {len} bytes are not whole"),
+            Self::Layout(e) => e.fmt(f),
+            Self::Detection(code) => write!(f, "unknown way to find messages {code}"),
+            Self::Memory => f.write_str("memory at an address that cannot be"),
+            Self::NotZero => f.write_str("something in the terms that must be 0 is not"),
+        }
+    }
+}
+
+impl core::error::Error for TermsError {}
+
+impl Terms {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; TERMS_LEN] {
+        let (place, count, longest, code) = match *self {
+            Self::Sender { place, slots } => (place, slots, 0, 0),
+            Self::Receiver { place, layout, detection } => {
+                (place, layout.buffers(), layout.max_message(), detection.code())
+            }
+        };
+        let mut out = [0; TERMS_LEN];
+        out[..8].copy_from_slice(&place.addr.to_le_bytes());
+        for (part, word) in out[8..20].chunks_exact_mut(4).zip([place.rkey, count, longest]) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        out[20] = code;
+        out
+    }
+
+    /// From the first bytes, and the rest of them.
+    ///
+    /// # Errors
+    /// [`TermsError`]
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
+        let short = TermsError::TooShort { len: bytes.len() };
+        let (part, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
+        let (addr, words) = part.split_first_chunk::<8>().ok_or(short)?;
+        let word = |nth: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&words[4 * nth..4 * nth + 4]);
+            u32::from_le_bytes(word)
+        };
+        let place = Place { addr: u64::from_le_bytes(*addr), rkey: word(0) };
+        let (count, longest, code) = (word(1), word(2), part[20]);
+        if part[21..] != [0; 3] || (code == 0 && longest != 0) {
+            return Err(TermsError::NotZero);
+        }
+        let (terms, len) = if code == 0 {
+            if count == 0 || count > MAX_BUFFERS {
+                return Err(TermsError::Layout(LayoutError::Buffers(count)));
+            }
+            (Self::Sender { place, slots: count }, slots_bytes(count))
+        } else {
+            let layout = Layout::new(count, longest).map_err(TermsError::Layout)?;
+            let detection = Detection::from_code(code).ok_or(TermsError::Detection(code))?;
+            (Self::Receiver { place, layout, detection }, layout.bytes())
+        };
+        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
+        {
+            return Err(TermsError::Memory);
+        }
+        Ok((terms, rest))
+    }
+}

@@ -1,0 +1,149 @@
+//! The steps of threads that wait for events of a shared source, in any order, and what
+//! must hold between them: one thread leads, and none sleeps through an event.
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// Threads of a history, and objects that there are events for.
+const THREADS: usize = 3;
+const OBJECTS: usize = 2;
+
+/// One step. What a thread cannot do now is left out.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A thread begins to wait for an object.
+    Join(u8, u8),
+    /// A thread begins to wait for any object.
+    JoinAny(u8),
+    /// An event for an object comes to the source.
+    Arrive(u8),
+    /// The leader looks: takes all events there are, and leaves if one is for it.
+    Lead,
+    /// A follower that was woken looks: it leads, leaves, or sleeps again.
+    Wake(u8),
+    /// A thread gives up, awake or asleep.
+    GiveUp(u8),
+}
+
+/// A thread that waits: its seat, what it wants, the counts that it has seen, and whether
+/// it was woken since it looked last.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    seat: u32,
+    interest: Interest,
+    seen: [u32; OBJECTS],
+    woken: bool,
+    /// It sleeps on the source, or is about to.
+    knows_that_it_leads: bool,
+}
+
+/// The machine, the source, and the threads around it.
+#[derive(Clone, Debug)]
+pub struct Waited {
+    machine: Followers<[Seat; THREADS]>,
+    threads: [Option<Waiting>; THREADS],
+    source: std::vec::Vec<usize>,
+    counts: [u32; OBJECTS],
+}
+
+impl Waited {
+    /// No thread waits, and no event has come.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "as the other oracles")]
+    pub fn new() -> Self {
+        let machine = Followers::new([Seat::default(); THREADS]);
+        Self { machine, threads: [None; THREADS], source: std::vec![], counts: [0; OBJECTS] }
+    }
+
+    fn join(&mut self, thread: usize, interest: Interest) {
+        if self.threads[thread].is_some() {
+            return;
+        }
+        let seat = self.machine.join(interest).expect("as many seats as threads");
+        let knows_that_it_leads = self.machine.leads(seat);
+        assert_eq!(knows_that_it_leads, self.threads.iter().all(Option::is_none));
+        let seen = self.counts;
+        let waiting = Waiting { seat, interest, seen, woken: false, knows_that_it_leads };
+        self.threads[thread] = Some(waiting);
+    }
+
+    fn has_come(&self, waiting: &Waiting) -> bool {
+        let is_new = |object: usize| {
+            waiting.interest.is_in(object as u64) && self.counts[object] != waiting.seen[object]
+        };
+        (0..OBJECTS).any(is_new)
+    }
+
+    fn lead(&mut self) {
+        let leads = |waiting: &&Waiting| waiting.knows_that_it_leads;
+        let Some(leader) = self.threads.iter().flatten().find(leads).copied() else { return };
+        for object in core::mem::take(&mut self.source) {
+            self.counts[object] += 1;
+            let called: std::vec::Vec<u32> = self.machine.event(object as u64).collect();
+            called.into_iter().for_each(|seat| self.wake(seat));
+        }
+        if self.has_come(&leader) {
+            self.leave(leader.seat);
+        }
+    }
+
+    fn wake(&mut self, seat: u32) {
+        let is_it = |waiting: &&mut Waiting| waiting.seat == seat;
+        let woken = self.threads.iter_mut().flatten().find(is_it).expect("it has that seat");
+        assert!(!woken.knows_that_it_leads, "a leader needs no waking");
+        woken.woken = true;
+    }
+
+    fn look(&mut self, thread: usize) {
+        let Some(waiting) = self.threads[thread].as_mut().filter(|w| w.woken) else { return };
+        waiting.woken = false;
+        waiting.knows_that_it_leads = self.machine.leads(waiting.seat);
+        let waiting = *waiting;
+        if self.has_come(&waiting) {
+            self.leave(waiting.seat);
+        }
+    }
+
+    fn leave(&mut self, seat: u32) {
+        let next = self.machine.leave(seat);
+        let is_its = |thread: &&mut Option<Waiting>| thread.is_some_and(|w| w.seat == seat);
+        *self.threads.iter_mut().find(is_its).expect("it has that seat") = None;
+        next.into_iter().for_each(|next| self.wake(next));
+    }
+
+    fn check(&self) {
+        let waiting = || self.threads.iter().flatten();
+        let leaders = waiting().filter(|w| self.machine.leads(w.seat)).count();
+        assert_eq!(leaders, usize::from(waiting().count() > 0), "one leads");
+        for waiting in waiting() {
+            let leads = self.machine.leads(waiting.seat);
+            assert!(leads || !waiting.knows_that_it_leads, "two would take events");
+            let looks = waiting.woken || waiting.knows_that_it_leads;
+            assert!(looks || !leads, "the leader does not know that it leads");
+            assert!(looks || !self.has_come(waiting), "it sleeps through an event");
+        }
+    }
+}
+
+impl Pair for Waited {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        let (thread_of, object_of) = (|t: u8| t as usize % THREADS, |o: u8| o as usize % OBJECTS);
+        match op {
+            Op::Join(t, o) => self.join(thread_of(t), Interest::One(object_of(o) as u64)),
+            Op::JoinAny(t) => self.join(thread_of(t), Interest::Any),
+            Op::Arrive(o) => self.source.push(object_of(o)),
+            Op::Lead => self.lead(),
+            Op::Wake(t) => self.look(thread_of(t)),
+            Op::GiveUp(t) => {
+                if let Some(waiting) = self.threads[thread_of(t)] {
+                    self.leave(waiting.seat);
+                }
+            }
+        }
+        self.check();
+    }
+}

@@ -1,0 +1,126 @@
+//! Loans: credits out of a pool of receive buffers that many connections share.
+//!
+//! With separate receive queues each sender has credits for all buffers of its own queue.
+//! With a shared receive queue that would take as much memory; so a sender has one buffer
+//! of its own, its *share*, and borrows what it needs beyond that:
+//!
+//! ```text
+//!   sender: Borrower                          receiver: LoanGrantor        pool: Lender
+//!      | --- WANT: no credit is left ----------------> | --- want ----------> | waits in
+//!      | <-- LOAN: credits up to a position ---------- | <-- credits -------- | a queue
+//!      | === messages ===============================> | --- home ----------> | (posted
+//!      |                                               |                      |  again)
+//!      | <-- RECALL: others wait --------------------- | <-- recall --------- | tick
+//!      | --- RETURN: used or given back up to --------> | --- give_back -----> |
+//! ```
+//!
+//! Credits are positions, as in [`credit`](crate::credit). What a sender gives back counts
+//! as sent: RETURN names the position up to which all credits are used or given back, so a
+//! sender can neither return twice nor return what it has sent.
+//!
+//! # Which buffer a message takes
+//!
+//! Each member keeps three buffers of the pool: the share, one for WANT and one for FIN. LOAN
+//! says that WANT's is posted again. FIN has its own, so that a sender can close while its WANT
+//! is unanswered: the receiver may not be called again. RETURN takes one of the buffers whose
+//! credits it gives back. Messages to the sender take its own control receives: at most
+//! [`MAX_IN_FLIGHT`] at a time.
+//!
+//! # Why every message finds a buffer, and every sender gets one
+//!
+//! A member *uses* the buffers that it has credits for and those that hold its messages:
+//! `used = granted - posted again`. The lender keeps
+//!
+//! ```text
+//!   sum of max(used, 1)  +  two control buffers a member  +  free  =  buffers
+//! ```
+//!
+//! with `free >= 0`. A share is never lent: a member that uses nothing is granted one
+//! credit whatever the others do, and WANT needs no credit. So there is neither a message
+//! without a buffer nor a deadlock.
+//!
+//! # How much each member gets
+//!
+//! Loans go out in the order of WANTs, so between two loans to one sender every sender
+//! that waits gets one. A member's first loan has [`FIRST_LOAN`] credits; it doubles when
+//! it was used up and halves when some of it came back. All loans together take at most half
+//! of what can be lent; when the next one does not fit, its sender waits for the others to be
+//! used up. A loan that is older than a tick and still not used up is recalled; as long as its
+//! sender does not answer, it is *silent*: no other sender waits for it. Held messages of a
+//! sender that waits itself are silent, too. Silent buffers leave less for the others, down to
+//! loans of one, which are made from the other half.
+
+use core::fmt;
+
+use crate::credit::CreditError;
+
+mod borrower;
+mod grantor;
+mod lender;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+#[cfg(test)]
+mod tests;
+
+pub use borrower::{Borrower, LoanError};
+pub use grantor::{LoanGrantor, ReturnError, WantError};
+pub use lender::{Due, JoinError, Lender, LenderConfigError, LenderError, LenderSlot};
+
+/// Credits of the first loan to a member, if it may have so many.
+pub const FIRST_LOAN: u32 = 4;
+
+/// Buffers that each member keeps: its share, and one each for WANT and FIN.
+pub const KEPT: u32 = 3;
+
+/// Messages to a sender that can be under way at once: it posts as many receives for them.
+/// (A share, a RECALL of the loan before, two answers to its WANT, a RECALL of this loan,
+/// and STOP.)
+pub const MAX_IN_FLIGHT: u32 = 6;
+
+const WIRE_BITS: u32 = 28;
+const WIRE_MASK: u32 = (1 << WIRE_BITS) - 1;
+
+/// A position as LOAN and RETURN carry it: its low 28 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LoanWire(u32);
+
+impl LoanWire {
+    /// From the wire; `None` when more than 28 bits are used.
+    #[inline]
+    pub const fn new(value: u32) -> Option<Self> {
+        if value & !WIRE_MASK == 0 { Some(Self(value)) } else { None }
+    }
+
+    /// The wire form of a position.
+    #[inline]
+    pub const fn of_position(position: u64) -> Self {
+        Self(position as u32 & WIRE_MASK)
+    }
+
+    /// The 28 bits.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// How far this lies beyond `position`, modulo 2^28.
+    #[inline]
+    const fn beyond(self, position: u64) -> u32 {
+        self.0.wrapping_sub(position as u32) & WIRE_MASK
+    }
+}
+
+/// Sorts a distance that is not allowed into too far and backwards.
+#[cold]
+const fn refuse(ahead: u32, room: u32) -> CreditError {
+    if ahead <= 1 << (WIRE_BITS - 1) {
+        return CreditError::Impossible { ahead, room };
+    }
+    CreditError::Backwards { by: (WIRE_MASK - ahead) + 1 }
+}
+
+impl fmt::Display for LoanWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

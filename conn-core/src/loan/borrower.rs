@@ -1,0 +1,156 @@
+//! The sender of a connection whose credits are loans.
+
+use core::fmt;
+
+use super::{LoanWire, refuse};
+use crate::credit::{CreditError, CreditWindow, CreditWire, WindowError};
+
+/// How far a WANT is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// There is none.
+    No,
+    /// It was sent, and has no answer.
+    Sent,
+    /// It was answered: the sender waits in the lender's queue.
+    Queued,
+}
+
+/// What a sender keeps beside its [`CreditWindow`] when its credits are loans.
+///
+/// ```
+/// use conn_core::loan::*;
+///
+/// let (mut borrower, mut window) = Borrower::new(8)?;
+/// window.consume(1)?; // its share
+/// assert!(borrower.wants(&window));
+/// borrower.mark_asked();
+/// assert!(!borrower.wants(&window), "once");
+/// assert_eq!(borrower.on_loan(&mut window, LoanWire::of_position(5))?, 4);
+/// window.consume(1)?;
+/// let wire = borrower.returnable(&window).unwrap(); // … post it; then:
+/// borrower.mark_returned(&mut window);
+/// assert_eq!((wire, window.available()), (LoanWire::of_position(4), 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Borrower {
+    asked: Asked,
+    recalled: bool,
+}
+
+/// A LOAN that no honest receiver sends: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoanError {
+    /// It answers no WANT.
+    Unasked,
+    /// Its credits are impossible.
+    Credit(CreditError),
+}
+
+impl fmt::Display for LoanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unasked => f.write_str("the peer sent a loan that was not asked for"),
+            Self::Credit(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for LoanError {}
+
+impl Borrower {
+    /// A sender that has its share, and may have loans of up to `max_loan` credits; its
+    /// window is that of the share and one loan.
+    ///
+    /// # Errors
+    /// [`WindowError`] when `max_loan` is 0, or the window is more than
+    /// [`MAX_WINDOW`](crate::credit::MAX_WINDOW).
+    pub const fn new(max_loan: u32) -> Result<(Self, CreditWindow), WindowError> {
+        if max_loan == 0 {
+            return Err(WindowError { window: 0 });
+        }
+        match CreditWindow::with_limit(max_loan.saturating_add(1), 1) {
+            Ok(window) => Ok((Self { asked: Asked::No, recalled: false }, window)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether WANT is to be sent now, to a sender that was refused for credit.
+    #[inline]
+    pub fn wants(&self, window: &CreditWindow) -> bool {
+        self.asked == Asked::No && window.available() == 0
+    }
+
+    /// WANT was posted.
+    pub fn mark_asked(&mut self) {
+        self.asked = Asked::Sent;
+    }
+
+    /// LOAN: the answer to WANT. Returns how many messages more may be sent; 0 when the
+    /// loan itself comes later, as a credit.
+    ///
+    /// # Errors
+    /// [`LoanError`] when there is no WANT, or for impossible credits.
+    pub fn on_loan(&mut self, window: &mut CreditWindow, wire: LoanWire) -> Result<u32, LoanError> {
+        if self.asked != Asked::Sent {
+            return Err(LoanError::Unasked);
+        }
+        let (ahead, room) = (wire.beyond(window.limit()), window.grantable());
+        if ahead > room {
+            return Err(LoanError::Credit(refuse(ahead, room)));
+        }
+        window.advance(ahead);
+        self.asked = if ahead > 0 { Asked::No } else { Asked::Queued };
+        self.recalled &= ahead == 0;
+        Ok(ahead)
+    }
+
+    /// A credit: the share, or the loan that was waited for. Returns how many messages more
+    /// may be sent.
+    ///
+    /// # Errors
+    /// As [`CreditWindow::on_credit`].
+    pub fn on_credit(
+        &mut self,
+        window: &mut CreditWindow,
+        wire: CreditWire,
+    ) -> Result<u32, CreditError> {
+        let gained = window.on_credit(wire)?;
+        if gained > 0 {
+            // A share that was granted before WANT arrived is not its answer.
+            if self.asked == Asked::Queued {
+                self.asked = Asked::No;
+            }
+            self.recalled = false;
+        }
+        Ok(gained)
+    }
+
+    /// RECALL: others wait for credits.
+    pub fn on_recall(&mut self) {
+        self.recalled = true;
+    }
+
+    /// Whether credits are to be given back in this call.
+    #[inline]
+    pub fn is_recalled(&self) -> bool {
+        self.recalled
+    }
+
+    /// The RETURN to send, if there is something to give back: all but one credit, which
+    /// is kept as the share.
+    #[inline]
+    pub fn returnable(&self, window: &CreditWindow) -> Option<LoanWire> {
+        (window.available() > 1).then(|| LoanWire::of_position(window.limit() - 1))
+    }
+
+    /// RETURN was posted.
+    pub fn mark_returned(&mut self, window: &mut CreditWindow) {
+        let unused = window.available().saturating_sub(1);
+        let returned = window.consume(unused);
+        debug_assert!(returned.is_ok(), "they were available");
+        self.recalled = false;
+    }
+}

@@ -1,0 +1,229 @@
+//! The receiver's end of one connection whose credits are loans.
+
+use core::fmt;
+
+use super::{Due, LoanWire};
+use crate::control::Control;
+use crate::credit::{CreditOverrun, CreditWire};
+
+/// How far the sender's WANT is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// There is none.
+    No,
+    /// It has arrived, and has no answer.
+    Unanswered,
+    /// The sender got the answer that it waits.
+    Waits,
+}
+
+/// What one sender may send, and what has to be sent to it. See the [module](super).
+///
+/// ```
+/// use conn_core::control::Control;
+/// use conn_core::loan::*;
+///
+/// let mut grantor = LoanGrantor::new();
+/// grantor.on_receive_many(1)?; // the share
+/// assert!(grantor.on_receive_many(1).is_err());
+/// grantor.on_want()?;
+/// grantor.lend(Due { credits: 4, ..Due::default() });
+/// let answer = grantor.due().unwrap();
+/// assert_eq!(answer, Control::Loan(LoanWire::of_position(5)));
+/// // … post it; only if that went well:
+/// grantor.mark_sent(answer);
+/// assert_eq!(grantor.expected(), 4);
+/// assert_eq!(grantor.on_return(LoanWire::of_position(4))?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: received <= told <= granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoanGrantor {
+    /// Messages that have come, and credits that were given back.
+    received: u64,
+    /// The position that was sent to the sender.
+    told: u64,
+    granted: u64,
+    asked: Asked,
+    answer_due: bool,
+    recall_due: bool,
+}
+
+/// A WANT that no honest sender sends: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WantError {
+    /// The WANT before it is not answered, or its loan has not come.
+    Repeated,
+    /// The sender still has credits.
+    Early {
+        /// As many as it has, at least.
+        credits: u32,
+    },
+}
+
+impl fmt::Display for WantError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Repeated => f.write_str("the peer asked twice for one loan"),
+            Self::Early { credits } => {
+                write!(f, "the peer asked for a loan with {credits} credits left")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WantError {}
+
+/// A RETURN that no honest sender sends: the peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReturnError {
+    /// Credits that it could have given back, at least one.
+    pub possible: u32,
+}
+
+impl fmt::Display for ReturnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the peer gave credits back that it does not have (it has {})", self.possible)
+    }
+}
+
+impl core::error::Error for ReturnError {}
+
+impl LoanGrantor {
+    /// Of a sender that has its share.
+    pub const fn new() -> Self {
+        let (asked, answer_due, recall_due) = (Asked::No, false, false);
+        Self { received: 0, told: 1, granted: 1, asked, answer_due, recall_due }
+    }
+
+    /// Messages that the sender has credit for, and that have not come.
+    #[inline]
+    pub fn expected(&self) -> u32 {
+        (self.told - self.received) as u32
+    }
+
+    /// Credits that are granted and not used, those that the sender does not know of
+    /// included: the argument of [`Lender::leave`](super::Lender::leave).
+    pub fn unused(&self) -> u32 {
+        (self.granted - self.received) as u32
+    }
+
+    /// `n` messages have arrived.
+    ///
+    /// # Errors
+    /// [`CreditOverrun`] when the sender had no credit for all of them.
+    #[inline]
+    pub fn on_receive_many(&mut self, n: u32) -> Result<(), CreditOverrun> {
+        if n > self.expected() {
+            return Err(CreditOverrun);
+        }
+        self.received += u64::from(n);
+        Ok(())
+    }
+
+    /// WANT has come, and its buffer is posted again: tell
+    /// [`Lender::want`](super::Lender::want).
+    ///
+    /// # Errors
+    /// [`WantError`] when an honest sender has no reason, or no buffer, to send it.
+    pub fn on_want(&mut self) -> Result<(), WantError> {
+        if self.asked != Asked::No || self.answer_due {
+            return Err(WantError::Repeated);
+        }
+        // One may be its share, granted when WANT was on its way.
+        if self.expected() > 1 {
+            return Err(WantError::Early { credits: self.expected() });
+        }
+        self.asked = Asked::Unanswered;
+        Ok(())
+    }
+
+    /// RETURN has come, and its buffer is posted again: tell
+    /// [`Lender::give_back`](super::Lender::give_back) of so many credits.
+    ///
+    /// # Errors
+    /// [`ReturnError`] when it gives back nothing, or more than the sender has.
+    pub fn on_return(&mut self, wire: LoanWire) -> Result<u32, ReturnError> {
+        let (returned, possible) = (wire.beyond(self.received), self.expected());
+        if returned == 0 || returned > possible {
+            return Err(ReturnError { possible });
+        }
+        self.received += u64::from(returned);
+        Ok(returned)
+    }
+
+    /// What the lender has for this sender.
+    pub fn lend(&mut self, due: Due) {
+        self.granted += u64::from(due.credits);
+        let is_answer = due.credits > 0 || due.heard;
+        self.answer_due |= is_answer && self.asked == Asked::Unanswered;
+        if due.credits > 0 {
+            (self.asked, self.recall_due) = (Asked::No, false);
+        } else if due.heard && self.asked == Asked::Unanswered {
+            self.asked = Asked::Waits;
+        }
+        self.recall_due |= due.recall;
+    }
+
+    /// The lender has granted the share again.
+    pub fn restore_share(&mut self) {
+        self.granted += 1;
+    }
+
+    /// The control message to send now.
+    #[inline]
+    pub fn due(&self) -> Option<Control> {
+        if self.answer_due {
+            return Some(Control::Loan(LoanWire::of_position(self.granted)));
+        }
+        if self.granted != self.told {
+            return Some(Control::Credit(CreditWire::of_position(self.granted)));
+        }
+        // The last credit is its share.
+        (self.recall_due && self.expected() > 1).then_some(Control::Recall)
+    }
+
+    /// The message that was [`due`](Self::due) has been posted. If the post failed, do not
+    /// call this: it is due again.
+    pub fn mark_sent(&mut self, sent: Control) {
+        match sent {
+            Control::Recall => self.recall_due = false,
+            Control::Loan(_) => (self.answer_due, self.told) = (false, self.granted),
+            _ => self.told = self.granted,
+        }
+    }
+
+    /// Whether the sender waits for a loan, as far as this end knows.
+    pub fn is_wanting(&self) -> bool {
+        self.asked != Asked::No
+    }
+
+    /// Messages received, and credits given back.
+    #[inline]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The position granted to the sender.
+    #[inline]
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+}
+
+impl Default for LoanGrantor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(any(test, feature = "oracle"))]
+impl LoanGrantor {
+    /// As if `already` messages had come and gone.
+    pub(super) fn skip_for_tests(&mut self, already: u64) {
+        self.received += already;
+        self.told += already;
+        self.granted += already;
+    }
+}

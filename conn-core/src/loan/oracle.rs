@@ -1,0 +1,10 @@
+//! Naive models of the parts of the loan scheme, each with the others lying, and all parts
+//! together with the wires between them.
+
+mod bank;
+mod ends;
+mod pool;
+
+pub use bank::{Bank, BankOp};
+pub use ends::{BorrowerOp, Borrowing, Granting, GrantorOp};
+pub use pool::{LenderOp, Lending};

@@ -1,0 +1,43 @@
+//! The header of a repair, as it lies in the repair area.
+
+use super::{Members, Rank};
+use crate::checksum::checksum_of;
+
+/// What lies at the beginning of a repair area, before the bytes: its words, in this order,
+/// and their [checksum](crate::checksum).
+///
+/// An area is written again when all members that need the bytes have them, but also when the
+/// survivors have become fewer, which the members under repair may not know yet. So only
+/// members whose suspects are exactly `suspected` take a repair: its writer has seen that all
+/// survivors suspect these. And they take it only when the writer's row counts `number`
+/// repairs: the repair is complete then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepairHeader {
+    /// The member whose stream is repaired.
+    pub of: Rank,
+    /// Where the bytes begin in that stream.
+    pub position: u64,
+    /// How many there are: whole records.
+    pub len: u64,
+    /// The turns of that stream up to their end.
+    pub turns: u64,
+    /// Which repair of its writer it is, from 1.
+    pub number: u64,
+    /// The suspects on which the survivors have agreed.
+    pub suspected: Members,
+}
+
+impl RepairHeader {
+    /// Words of the header.
+    pub const WORDS: u8 = 7;
+    /// Bytes of the header.
+    pub const BYTES: usize = 8 * Self::WORDS as usize;
+
+    /// The words that lie in the area.
+    pub const fn words(&self) -> [u64; Self::WORDS as usize] {
+        let Self { of, position, len, turns, number, suspected } = *self;
+        let words = [of.0 as u64, position, len, turns, number, suspected.bits()];
+        let [of, position, len, turns, number, suspected] = words;
+        [of, position, len, turns, number, suspected, checksum_of(&words)]
+    }
+}

@@ -1,0 +1,151 @@
+//! What a member keeps of each part of its work: the parts themselves are in the modules of
+//! these names.
+
+use super::repair_header::RepairHeader;
+use super::{Config, MAX_MEMBERS, Members, Rank, Reason};
+
+/// What is due, and what is inhibited.
+// Invariant: counted <= written <= target <= accepted of the own stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pushing {
+    /// Bytes of the own ring up to which slots were written.
+    pub(super) written: u64,
+    /// Bytes up to which the slot counter was pushed, and turns.
+    pub(super) counted: u64,
+    pub(super) counted_turns: u64,
+    /// Bytes up to which both are due.
+    pub(super) target: u64,
+    /// Turns up to `target`.
+    pub(super) target_turns: u64,
+    pub(super) received_due: bool,
+    pub(super) whole_due: bool,
+    pub(super) control_due: bool,
+    /// The goodbye that goes out when all before it has.
+    pub(super) goodbye: u64,
+    pub(super) flush_due: bool,
+    pub(super) end_due: bool,
+    /// When an inhibited push of slots is forced; of received counters.
+    pub(super) slots_deadline: Option<u64>,
+    pub(super) received_deadline: Option<u64>,
+    /// When a health counter was last pushed.
+    pub(super) health_ns: u64,
+}
+
+impl Pushing {
+    pub(super) const fn new(now_ns: u64) -> Self {
+        Self {
+            written: 0,
+            counted: 0,
+            counted_turns: 0,
+            target: 0,
+            target_turns: 0,
+            received_due: false,
+            whole_due: false,
+            control_due: false,
+            goodbye: 0,
+            flush_due: false,
+            end_due: false,
+            slots_deadline: None,
+            received_deadline: None,
+            health_ns: now_ns,
+        }
+    }
+}
+
+/// The place in the total order: turn `round` of `rank` comes next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    pub(super) round: u64,
+    pub(super) rank: Rank,
+    /// Bytes of the message that was handed out last, and lies at the front still; or 0.
+    pub(super) lent: u64,
+    pub(super) is_finished: bool,
+}
+
+impl Order {
+    pub(super) const fn new(config: &Config) -> Self {
+        let rank = match config.senders.lowest() {
+            Some(rank) => rank,
+            None => Rank(0),
+        };
+        Self { round: 0, rank, lent: 0, is_finished: false }
+    }
+
+    pub(super) const fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+}
+
+/// What a member knows of failures.
+#[derive(Clone, Debug)]
+pub(super) struct Agreement {
+    pub(super) reasons: [Option<Reason>; MAX_MEMBERS],
+    /// When a member's health counter last moved, or the member said that it has finished.
+    pub(super) heard_ns: [u64; MAX_MEMBERS],
+    /// Since when a group of its row has not fitted its checksum.
+    pub(super) unfit_ns: [Option<u64>; MAX_MEMBERS],
+    /// The members that have said that they are finished. Their rows are not looked at any
+    /// more: their counters are complete.
+    pub(super) gone: Members,
+    pub(super) excluded_by: Option<Rank>,
+    /// Suspects to which the suspicion was not written yet: those that live learn from it that
+    /// they are excluded.
+    pub(super) unreported: Members,
+    /// The repair that is under way: the stream's sender, and the turns that all have when it
+    /// is done.
+    pub(super) repairing: Option<(Rank, u64)>,
+    pub(super) repair_due: Option<RepairHeader>,
+    /// Repairs of each member that were taken.
+    pub(super) repairs_taken: [u64; MAX_MEMBERS],
+    /// The member that last repaired each stream.
+    pub(super) repairer: [Rank; MAX_MEMBERS],
+    /// The last repair that each member has written for the same survivors: the stream's
+    /// sender, and the turns that all have when it is done.
+    pub(super) shown: [Option<(Rank, u64)>; MAX_MEMBERS],
+    pub(super) stall: StallDetector,
+}
+
+impl Agreement {
+    pub(super) const fn new(now_ns: u64) -> Self {
+        Self {
+            reasons: [None; MAX_MEMBERS],
+            heard_ns: [now_ns; MAX_MEMBERS],
+            unfit_ns: [None; MAX_MEMBERS],
+            gone: Members::NONE,
+            excluded_by: None,
+            unreported: Members::NONE,
+            repairing: None,
+            repair_due: None,
+            repairs_taken: [0; MAX_MEMBERS],
+            repairer: [Rank(0); MAX_MEMBERS],
+            shown: [None; MAX_MEMBERS],
+            stall: StallDetector::new(now_ns),
+        }
+    }
+}
+
+/// How near the end is. Of one set of suspects, only nearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Distance {
+    pub(super) suspected: Members,
+    /// The members that do not agree.
+    pub(super) apart: Members,
+    /// Parts of the turns that were missing when all had agreed.
+    pub(super) parts: u64,
+}
+
+/// Since when the end has been as near as it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StallDetector {
+    pub(super) distance: Distance,
+    pub(super) since_ns: u64,
+    /// With which suspects all have agreed, and how many turns were missing then.
+    pub(super) first: Option<(Members, u64)>,
+}
+
+impl StallDetector {
+    pub(super) const fn new(now_ns: u64) -> Self {
+        let distance = Distance { suspected: Members::NONE, apart: Members::NONE, parts: 0 };
+        Self { distance, since_ns: now_ns, first: None }
+    }
+}

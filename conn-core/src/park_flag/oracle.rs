@@ -1,0 +1,127 @@
+//! The steps of a thread that sleeps and of threads that publish work, in any order,
+//! and a naive model of the [`ParkFlag`]: whether it has announced its sleep. What
+//! threads do to each other's memory is for `loom-tests`.
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::exhaustive::Pair;
+
+/// One step of one thread. Each is one operation on the flag or on the work, so that a
+/// history is an interleaving. A step that is not that thread's next one is left out.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// The sleeper announces its sleep.
+    Announce,
+    /// It looks for work: takes what there is, or falls asleep.
+    Look,
+    /// It has found work, or was woken, and takes its announcement back.
+    Retract,
+    /// The sleeping thread wakes, if a wake-up has come.
+    WakeUp,
+    /// A publisher publishes work.
+    Publish(u8),
+    /// A publisher asks whether it has to wake the sleeper, and does so.
+    Ask(u8),
+}
+
+/// What the sleeper does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Awake,
+    Announced,
+    HasToRetract,
+    Asleep,
+}
+
+/// The flag, its model, and the threads around it.
+#[derive(Debug)]
+pub struct Slept {
+    machine: ParkFlag,
+    announced: bool,
+    phase: Phase,
+    /// Wake-ups that the sleeper has not consumed.
+    wake_ups: u32,
+    /// Whether there is work.
+    work: bool,
+    /// Publishers that have published and not asked yet.
+    owing: u32,
+}
+
+impl Slept {
+    /// An awake thread, and nothing to do.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "as the other oracles")]
+    pub fn new() -> Self {
+        let (machine, phase) = (ParkFlag::new(), Phase::Awake);
+        Self { machine, announced: false, phase, wake_ups: 0, work: false, owing: 0 }
+    }
+
+    fn announce(&mut self) {
+        if self.phase == Phase::Awake {
+            self.machine.announce();
+            (self.announced, self.phase) = (true, Phase::Announced);
+        }
+    }
+
+    fn look(&mut self) {
+        if self.phase == Phase::Announced {
+            let found = std::mem::take(&mut self.work);
+            self.phase = if found { Phase::HasToRetract } else { Phase::Asleep };
+        }
+    }
+
+    fn retract(&mut self) {
+        if self.phase == Phase::HasToRetract {
+            let first = self.machine.retract();
+            assert_eq!(first, self.announced, "retract tells whether a publisher was first");
+            (self.announced, self.phase) = (false, Phase::Awake);
+        }
+    }
+
+    fn wake_up(&mut self) {
+        if self.phase == Phase::Asleep && self.wake_ups > 0 {
+            self.wake_ups -= 1;
+            self.phase = Phase::HasToRetract;
+        }
+    }
+
+    fn publish(&mut self, publisher: u32) {
+        self.work = true;
+        self.owing |= publisher;
+    }
+
+    fn ask(&mut self, publisher: u32) {
+        let wakes = self.machine.should_wake();
+        assert_eq!(wakes, self.announced, "one wake-up for an announcement");
+        self.announced = false;
+        self.wake_ups += u32::from(wakes);
+        self.owing &= !publisher;
+    }
+}
+
+impl Clone for Slept {
+    fn clone(&self) -> Self {
+        let state = self.machine.state.load(Ordering::Relaxed);
+        Self { machine: ParkFlag { state: AtomicU32::new(state) }, ..*self }
+    }
+}
+
+impl Pair for Slept {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Announce => self.announce(),
+            Op::Look => self.look(),
+            Op::Retract => self.retract(),
+            Op::WakeUp => self.wake_up(),
+            Op::Publish(publisher) => self.publish(1 << (publisher % 32)),
+            Op::Ask(publisher) => self.ask(1 << (publisher % 32)),
+        }
+        let missed = self.phase == Phase::Asleep && self.work && self.owing == 0;
+        assert!(!missed || self.wake_ups > 0, "it sleeps through work");
+        let state = self.machine.state.load(Ordering::Relaxed);
+        assert_eq!(state == ANNOUNCED, self.announced);
+    }
+}

@@ -1,0 +1,73 @@
+//! Deferred work: what an execution does once it has released its locks.
+//!
+//! An error at one queue pair takes the other along, and an overrun completion
+//! queue takes all that use it. Their send queues cannot be locked while ours is:
+//! the state is set at once (atomically), the flush is queued here and run by the
+//! thread that caused it, after it has released its own locks.
+
+use std::sync::{Arc, Weak};
+
+use crate::objects::state::{Cq, Qp};
+
+/// One item of deferred work.
+pub(crate) enum WorkItem {
+    /// Complete, with flush errors, whatever an erroneous queue pair still holds.
+    Flush(Arc<Qp>),
+    /// Take the users of a dead completion queue to the error state.
+    KillUsers(Arc<Cq>),
+    /// Go on with what a send queue has for memory of another process that is attached to.
+    /// It is of the process with this number.
+    Attach(Arc<Qp>, i32),
+    /// Meet the process, of this slot, that a queue pair has something for.
+    Meet(Arc<Qp>, u32),
+}
+
+/// The next item. What may wait for another process's memory is the last.
+fn next(items: &mut Vec<WorkItem>) -> Option<WorkItem> {
+    let at = items.iter().rposition(|item| !matches!(item, WorkItem::Attach(..)));
+    at.or(items.len().checked_sub(1)).map(|at| items.remove(at))
+}
+
+/// A list of work items, usually empty: then it is a null pointer.
+#[derive(Default)]
+#[allow(clippy::box_collection, reason = "one word on the stack of every post")]
+pub(crate) struct DeferredWork(Option<Box<Vec<WorkItem>>>);
+
+impl DeferredWork {
+    pub(crate) fn push(&mut self, item: WorkItem) {
+        self.0.get_or_insert_default().push(item);
+    }
+
+    /// Takes over another's.
+    #[inline]
+    pub(crate) fn append(&mut self, other: DeferredWork) {
+        if let Some(mut items) = other.0 {
+            self.0.get_or_insert_default().append(&mut items);
+        }
+    }
+
+    /// Does them, and what they cause in turn. No lock of a queue may be held.
+    #[inline]
+    pub(crate) fn run(self) {
+        if self.0.is_some() {
+            self.run_all();
+        }
+    }
+
+    #[cold]
+    fn run_all(mut self) {
+        while let Some(item) = self.0.as_mut().and_then(|items| next(items)) {
+            match item {
+                WorkItem::Flush(qp) => qp.flush(&mut self),
+                WorkItem::Attach(qp, pid) => qp.resume_attached(pid, &mut self),
+                WorkItem::Meet(qp, slot) => qp.go_and_meet(slot, &mut self),
+                WorkItem::KillUsers(cq) => {
+                    let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();
+                    for qp in users {
+                        qp.die(&mut self);
+                    }
+                }
+            }
+        }
+    }
+}

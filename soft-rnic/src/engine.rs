@@ -1,0 +1,8 @@
+//! How work requests are executed: the requester, and the responder at the other end.
+
+pub(crate) mod admit;
+pub(crate) mod datagram;
+pub(crate) mod execution;
+pub(crate) mod post;
+pub(crate) mod requester;
+pub(crate) mod responder;

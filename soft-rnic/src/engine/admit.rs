@@ -1,0 +1,70 @@
+//! What a send queue takes.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use verbs_sys::*;
+
+use crate::errno;
+use crate::objects::mr_table::Held;
+use crate::objects::pending::Requester;
+use crate::objects::span::Span;
+use crate::objects::state::Qp;
+use crate::objects::wqe::{Op, len_of};
+
+/// Checks that the send queue can take a request; its operation, whether it has an immediate,
+/// and its list. (The request itself is made where it stays: it would be copied as a result.)
+///
+/// # Safety
+/// `wr` is valid.
+#[inline(always)]
+pub(crate) unsafe fn admit<'a>(
+    qp: &Qp,
+    requester: &Requester,
+    wr: &'a ibv_send_wr,
+) -> Result<(Op, bool, &'a [ibv_sge]), c_int> {
+    let (op, has_imm) = Op::of(wr.opcode).ok_or(errno::EINVAL)?;
+    let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
+    let n = wr.num_sge as u32;
+    let is_list = n <= qp.cap.max_send_sge && (n == 0 || !wr.sg_list.is_null());
+    if !is_list || (inline && op.is_response()) {
+        return Err(errno::EINVAL);
+    }
+    let sges = if n == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller's list has `n` entries.
+        unsafe { core::slice::from_raw_parts(wr.sg_list, n as usize) }
+    };
+    if inline && len_of(sges) > u64::from(qp.cap.max_inline_data) {
+        return Err(errno::EINVAL);
+    }
+    // Relaxed: a count that guards no memory.
+    let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
+    if used >= qp.cap.max_send_wr {
+        return Err(errno::ENOMEM);
+    }
+    Ok((op, has_imm, sges))
+}
+
+impl<'m> Held<'m> {
+    /// The memory of a plain message, if it may be sent.
+    ///
+    /// # Safety
+    /// The request is valid, and its list this entry.
+    #[inline(always)]
+    pub(crate) unsafe fn of(
+        &mut self,
+        qp: &Qp,
+        request: &ibv_send_wr,
+        sge: &ibv_sge,
+    ) -> Option<Span<'m>> {
+        if request.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 == 0 {
+            return self.at(&qp.pd.context.device.mrs, qp.pd.id, sge, sge.length, 0);
+        }
+        let from = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
+        // SAFETY: the caller's, until the post returns.
+        let from = unsafe { Span::private(from, sge.length as usize) };
+        (sge.length <= qp.cap.max_inline_data).then_some(from)
+    }
+}

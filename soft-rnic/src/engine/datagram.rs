@@ -1,0 +1,162 @@
+//! Unreliable datagrams, the sending side.
+//!
+//! A datagram queue pair has no peer: each request brings its address, and what
+//! the address leads to is looked up when the request is executed. It leads to a
+//! queue pair of this device, or nowhere; the datagram then is dropped, and the
+//! request completes all the same.
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::{Message, Session};
+use crate::limits;
+use crate::objects::address::Address;
+use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::qp_state::State;
+use crate::objects::span::{SpanBuf, Spans};
+use crate::objects::state::{Qp, Scratch, Sq};
+use crate::objects::wqe::{Op, Request};
+
+impl Qp {
+    /// [`Qp::run_queue`] for datagrams.
+    pub(crate) fn run_datagrams(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        while self.run_to_one_peer(sq, deferred, only_one) && !only_one {}
+        self.check_drained(sq);
+    }
+
+    /// Executes requests from the head on that go to the same peer, or the first
+    /// alone; whether there may be more to do. They share the locks of the receiving
+    /// side: alternating between two peers costs more than one after the other.
+    fn run_to_one_peer(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) -> bool {
+        let Sq { requester, pending, peer, counters, scratch, attr, .. } = sq;
+        let Some(first) = pending.front().and_then(|request| request.to.copied()) else {
+            return false;
+        };
+        let mut session = self.find(peer, &first).map(Session::open);
+        let mut execution = Execution::new();
+        let mut parts = SqParts { requester, counters, scratch };
+        let mut goes_on = true;
+        while goes_on && let Some(request) = pending.front() {
+            let Some(to) = request.to.filter(|to| to.is_same_peer(&first)) else { break };
+            if self.state().flushes_sends() {
+                self.flush_pending(pending, &mut execution);
+                break;
+            }
+            if self.state() != State::Rts || parts.requester.waits.is_some() {
+                goes_on = false;
+                break;
+            }
+            let to = (*to, to.qkey(attr.qkey));
+            let outcome = self.send_unreliably(&mut parts, &request, Some(to), |parts, arrives| {
+                let session = arrives.then_some(&mut session);
+                self.execute_datagram(parts, session, &mut execution, &request, &to)
+            });
+            goes_on = self.settle(&mut parts, &mut execution, request.wqe, request.len(), outcome);
+            if goes_on {
+                pending.pop();
+            }
+            if only_one {
+                break;
+            }
+        }
+        deferred.append(execution.finish());
+        goes_on
+    }
+
+    /// Executes one request: it is sent, or fails here. The receiver's outcome is not
+    /// reported. Without a `session` the message is lost on its way.
+    fn execute_datagram<'a>(
+        self: &Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        session: Option<&mut Option<Session<'a>>>,
+        execution: &mut Execution<'a>,
+        request: &Request<'_>,
+        to: &(Address, u32),
+    ) -> Outcome {
+        let len = request.len();
+        let SqParts { requester, scratch, .. } = parts;
+        let Scratch { local, remote: room } = &mut **scratch;
+        let local = match self.check_datagram(requester, request, &to.0, local) {
+            Ok(local) => local,
+            Err(status) => return Outcome::Failed(status),
+        };
+        let local = local.as_slice();
+        if self.is_foreign(&to.0) && session.is_some() {
+            return self.send_remote_ud(requester, local, execution, request, &to.0, to.1);
+        }
+        let message = Message {
+            wqe: request.wqe,
+            from_qpn: self.num,
+            psn: requester.psn,
+            packets: 1,
+            len,
+            local,
+            on_demand: false,
+            to: Some(to),
+        };
+        requester.advance_psn(1);
+        let Execution { writer, deferred } = execution;
+        let reply = match session {
+            None | Some(None) => Reply::Silence,
+            Some(Some(session)) => session.deliver(&message, room, writer, deferred),
+        };
+        if reply == Reply::Done { Outcome::Done } else { Outcome::Dropped }
+    }
+
+    /// Whether a request can be sent: a send, to an address of our domain, of at
+    /// most one packet, with memory that may be read.
+    fn check_datagram<'s>(
+        &self,
+        requester: &Requester,
+        request: &'s Request<'_>,
+        to: &Address,
+        room: &'s mut SpanBuf,
+    ) -> Result<Spans<'s>, ibv_wc_status> {
+        let len = request.len();
+        if request.wqe.op != Op::Send || to.pd != self.pd.id {
+            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
+        if len > limits::MTU {
+            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        }
+        self.local(requester, request, len, room)
+    }
+
+    /// The queue pair at an address, if there is one; `last` is where the previous
+    /// datagram went.
+    fn find<'a>(&self, last: &'a mut Option<Arc<Qp>>, to: &Address) -> Option<&'a Arc<Qp>> {
+        if to.gid != limits::GID || self.is_foreign(to) {
+            return None;
+        }
+        let known = |qp: &Arc<Qp>| qp.num == to.qpn && qp.state() != State::Destroyed;
+        if !last.as_ref().is_some_and(known) {
+            *last = self.pd.context.device.qps.get(to.qpn);
+        }
+        last.as_ref()
+    }
+
+    /// The queue pair that a message goes to: the one at the address of a datagram, or
+    /// else the peer.
+    pub(crate) fn resolve<'a>(&self, sq: &'a mut Sq, to: Option<&Address>) -> Option<&'a Arc<Qp>> {
+        match to {
+            Some(to) => self.find(&mut sq.peer, to),
+            None => {
+                self.resolve_peer(sq);
+                sq.peer.as_ref()
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Posting: the data path's entry.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::admit::admit;
+use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::Session;
+use crate::errno;
+use crate::fabric::link::{Link, Step};
+use crate::fabric::loopback::fast_path;
+use crate::fabric::process::remote::tx_fast_path;
+use crate::lock::Guard;
+use crate::objects::address::Address;
+use crate::objects::in_arc::InArc;
+use crate::objects::pending::{Pending, Requester};
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::state::{Qp, Sq};
+use crate::objects::wqe::{Op, Request, Wqe};
+
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
+        return errno::EINVAL;
+    };
+    let device = &qp.pd.context.device;
+    let is_queued = match qp.transport {
+        Transport::Rc => false,
+        Transport::Uc => device.network.is_faulty(),
+        Transport::Ud => true,
+    };
+    // SAFETY: the caller's list.
+    unsafe {
+        if is_queued || !device.is_prompt() {
+            return post_queued(qp, wr, bad_wr);
+        }
+        let sq = qp.object().sq.lock();
+        match sq.remote.is_some() {
+            true => post_remote(qp, sq, wr, bad_wr),
+            false => post_loopback(qp, sq, wr, bad_wr),
+        }
+    }
+}
+
+/// The request that was not posted, and why.
+type Posted = Result<(), (c_int, *mut ibv_send_wr)>;
+
+/// What a post returns.
+///
+/// # Safety
+/// `bad_wr` can be written.
+#[inline(always)]
+unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    result.map_or_else(
+        |(error, bad)| {
+            // SAFETY: the caller's promise.
+            unsafe { bad_wr.write(bad) };
+            error
+        },
+        |()| 0,
+    )
+}
+
+/// Posts the requests of a list to a peer in this process, and executes them at once.
+///
+/// A function of its own, as [`post_remote`]: either runs short of registers beside the other
+/// (a WRITE in lists of 8: 22 instructions more).
+///
+/// # Safety
+/// `wr` heads a list of valid requests; `bad_wr` can be written.
+#[inline(never)]
+unsafe fn post_loopback(
+    qp: InArc<'_, Qp>,
+    mut sq: Guard<'_, Sq>,
+    mut wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    qp.resolve_peer(&mut sq);
+    let Sq { requester, pending, peer, counters, scratch, .. } = &mut *sq;
+    let (mut link, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+    let mut parts = SqParts { requester, counters, scratch };
+    if let Some(session) = link.as_mut()
+        && is_next(&qp, parts.requester, pending, 0)
+    {
+        // SAFETY: the caller's list.
+        wr = unsafe { fast_path::run(&qp, &mut parts, session, &mut execution, wr) };
+    }
+    // SAFETY: as above.
+    let result = unsafe { post_over(&qp, &mut link, &mut parts, pending, &mut execution, wr) };
+    let deferred = execution.finish();
+    drop(link);
+    drop(sq);
+    deferred.run();
+    // SAFETY: the caller's promise.
+    unsafe { posted(result, bad_wr) }
+}
+
+/// Posts the requests of a list to a peer in another process.
+///
+/// # Safety
+/// As [`post_loopback`].
+#[inline(never)]
+unsafe fn post_remote(
+    qp: InArc<'_, Qp>,
+    mut sq: Guard<'_, Sq>,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's list.
+    let wr = unsafe { tx_fast_path::send_fast(&qp, &mut sq, wr) };
+    let Sq { requester, pending, remote, counters, scratch, .. } = &mut *sq;
+    let Some(remote) = remote.as_deref_mut().filter(|_| !wr.is_null()) else { return 0 };
+    let mut execution = Execution::new();
+    let mut parts = SqParts { requester, counters, scratch };
+    let result = remote.hold(&qp, |link| {
+        // SAFETY: as above.
+        unsafe { post_over(&qp, link, &mut parts, pending, &mut execution, wr) }
+    });
+    let deferred = execution.finish();
+    drop(sq);
+    deferred.run();
+    // SAFETY: the caller's promise.
+    unsafe { posted(result, bad_wr) }
+}
+
+/// Whether a request that is posted now is the next to be sent.
+#[inline(always)]
+fn is_next(qp: &Qp, requester: &Requester, pending: &Pending, sent: u32) -> bool {
+    pending.len() == sent && requester.waits.is_none() && qp.state() == State::Rts
+}
+
+/// Posts the requests of a list over a link; those that end at once never come into the queue.
+///
+/// # Safety
+/// `wr` heads a list of valid requests.
+#[inline(always)]
+unsafe fn post_over<'a>(
+    qp: &'a Arc<Qp>,
+    link: &mut impl Link<'a>,
+    parts: &mut SqParts<'_>,
+    pending: &mut Pending,
+    execution: &mut Execution<'a>,
+    mut wr: *mut ibv_send_wr,
+) -> Posted {
+    if wr.is_null() {
+        return Ok(());
+    }
+    if qp.state().refuses_sends() {
+        return Err((errno::EINVAL, wr));
+    }
+    while !wr.is_null() {
+        // SAFETY: a request of the caller's list.
+        let current = unsafe { &*wr };
+        // SAFETY: as above.
+        let admitted = unsafe { admit(qp, parts.requester, current) };
+        let (op, has_imm, sges) = admitted.map_err(|error| (error, wr))?;
+        parts.requester.posted = parts.requester.posted.wrapping_add(1);
+        let position = parts.requester.posted;
+        // SAFETY: as above.
+        let wqe = unsafe { Wqe::new(current, (op, has_imm), qp.sig_all, position) };
+        let request = Request { wqe: &wqe, sges, to: None };
+        let step = match is_next(qp, parts.requester, pending, link.sent()) {
+            true => link.advance(qp, parts, &request, execution),
+            false => Step::Later,
+        };
+        let is_over = match step {
+            Step::Ended(outcome) => qp.settle(parts, execution, &wqe, request.len(), outcome),
+            Step::Sent => {
+                link.count_sent();
+                false
+            }
+            Step::Later if qp.state().flushes_sends() => {
+                // An error may have come whose flush has not: what was posted before goes first.
+                link.give_up(pending, execution);
+                qp.flush_pending(pending, execution);
+                qp.complete(execution, &wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+                true
+            }
+            Step::Later => false,
+        };
+        if !is_over {
+            // SAFETY: inline data were checked by `admit`.
+            unsafe { pending.push(&request) };
+        }
+        wr = current.next;
+    }
+    Ok(())
+}
+
+/// Posts the requests of a list to an unreliable queue pair, or one of another schedule, and
+/// then executes those that can be. It costs a copy of each request more than
+/// [`post_loopback`], and lets each have a destination, and a fate, of its own.
+///
+/// # Safety
+/// As [`post_loopback`]; requests of datagrams have handles of ours.
+#[inline(never)]
+unsafe fn post_queued(
+    qp: InArc<'_, Qp>,
+    mut wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
+    let mut sq = qp.sq.lock();
+    while !wr.is_null() {
+        // SAFETY: the caller's list.
+        if let Err(error) = unsafe { queue(&qp, &mut sq, &*wr) } {
+            result = Err((error, wr));
+            break;
+        }
+        // SAFETY: as above.
+        wr = unsafe { (*wr).next };
+    }
+    // Elsewhere only what is flushed goes on by itself.
+    if qp.pd.context.device.is_prompt() || qp.state().flushes_sends() {
+        qp.run_pending(&mut sq, &mut deferred, false);
+    }
+    drop(sq);
+    deferred.run();
+    // SAFETY: the caller's promise.
+    unsafe { posted(result, bad_wr) }
+}
+
+/// # Safety
+/// The request is valid.
+unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
+    if qp.state().refuses_sends() {
+        return Err(errno::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (op, has_imm, sges) = unsafe { admit(qp, &sq.requester, wr) }?;
+    // Other operations have no address there; they fail when they are executed.
+    let to = match (qp.transport, op) {
+        // SAFETY: as above.
+        (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
+        (Transport::Ud, _) => Some(Address::default()),
+        _ => None,
+    };
+    sq.requester.posted = sq.requester.posted.wrapping_add(1);
+    // SAFETY: as above.
+    let wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
+    let request = Request { wqe: &wqe, sges, to: to.as_ref() };
+    // SAFETY: inline data were checked by `admit`.
+    unsafe { sq.pending.push(&request) };
+    if let Some(distance) = qp.pd.context.device.distance() {
+        crate::schedule::distance::posted(distance, qp, sq, &wqe);
+    }
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
+        return errno::EINVAL;
+    };
+    let (result, state) = {
+        let mut poster = qp.rq.poster.lock();
+        let state = qp.state();
+        if qp.srq.is_some() || matches!(state, State::Reset | State::Destroyed) {
+            // SAFETY: the caller's place for a pointer.
+            unsafe { bad_wr.write(wr) };
+            return errno::EINVAL;
+        }
+        // SAFETY: the caller's list.
+        (unsafe { qp.rq.post(&mut poster, wr, bad_wr) }, state)
+    };
+    if state == State::Err {
+        flush_late(&qp);
+    }
+    errno::code(result)
+}
+
+/// Requests that were posted to an erroneous queue pair come back at once.
+#[cold]
+fn flush_late(qp: &Arc<Qp>) {
+    let mut deferred = DeferredWork::default();
+    qp.flush_receives(&mut deferred);
+    deferred.run();
+}

@@ -1,0 +1,323 @@
+//! The requester: the one step function that executes a work request, and what
+//! follows from how it ended.
+//!
+//! ```text
+//!   post ──> execute ──> Done ─────────────> completion, if signalled
+//!               ▲  │
+//!               │  ├───> Failed(status) ───> completion, error state, flush
+//!               │  │
+//!        deadline  └───> Blocked(wait) ────> stays at the head, all behind it wait
+//!               └─────────────┘
+//! ```
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::engine::execution::{Execution, SqParts, packets, rnr_nak};
+use crate::fabric::link::{Link, Step};
+use crate::fabric::{loopback, process};
+use crate::limits;
+use crate::objects::cq::Completion;
+use crate::objects::memory::{populate, resolve, resolve_one};
+use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::span::{Span, SpanBuf, Spans};
+use crate::objects::state::{Qp, Sq};
+use crate::objects::wqe::{Op, Request, Wqe};
+use crate::schedule::sim::execute_faulty;
+use crate::schedule::timer::response_timeout_ns;
+
+impl Qp {
+    /// What a reply means.
+    #[inline]
+    pub(crate) fn judge(&self, requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
+        match reply {
+            Reply::Done => {
+                requester.advance_psn(packets(len, requester.mtu_shift));
+                Outcome::Done
+            }
+            _ if !self.transport.is_reliable() => {
+                requester.advance_psn(packets(len, requester.mtu_shift));
+                Outcome::Dropped
+            }
+            Reply::Refused(status) => Outcome::Failed(status),
+            Reply::Silence | Reply::Again => {
+                Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
+            }
+            Reply::Rnr(timer) => rnr_nak(requester, timer),
+        }
+    }
+
+    /// The requester's own memory for a request, or the status with which it fails
+    /// before anything is sent.
+    #[inline(always)]
+    pub(crate) fn local<'s>(
+        &self,
+        requester: &Requester,
+        request: &'s Request<'_>,
+        len: u64,
+        room: &'s mut SpanBuf,
+    ) -> Result<Spans<'s>, ibv_wc_status> {
+        let wqe = request.wqe;
+        if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
+            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+        }
+        if wqe.op.is_response() && requester.max_rd_atomic == 0 {
+            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
+        let mut spans = room.start();
+        if wqe.inline {
+            inline_spans(request.sges, &mut spans);
+            return Ok(spans);
+        }
+        let access = if wqe.op.is_response() { LOCAL_WRITE } else { 0 };
+        let mrs = &self.pd.context.device.mrs;
+        let found = match request.sges {
+            [sge] => resolve_one(mrs, self.pd.id, *sge, len, access, &mut spans),
+            list => resolve(mrs, self.pd.id, list.iter().copied(), len, access, &mut spans),
+        };
+        match found {
+            Some(()) => Ok(spans),
+            None => self.on_demand(request, len, spans),
+        }
+    }
+
+    /// Memory that may have gone is for what a READ brings, and for nothing else.
+    #[cold]
+    fn on_demand<'s>(
+        &self,
+        request: &Request<'_>,
+        len: u64,
+        mut spans: Spans<'s>,
+    ) -> Result<Spans<'s>, ibv_wc_status> {
+        let (mrs, access) = (&self.pd.context.device.mrs, LOCAL_WRITE | ON_DEMAND);
+        let list = request.sges.iter().copied();
+        let found = resolve(mrs, self.pd.id, list, len, access, &mut spans);
+        spans.on_demand = true;
+        populate(spans.as_slice());
+        let found = found.filter(|()| request.wqe.op == Op::Read);
+        found.map(|()| spans).ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+    }
+
+    /// Goes on after an execution: completes the request, or lets it wait.
+    /// Whether the next request may be tried.
+    #[inline(always)]
+    pub(crate) fn settle<'a>(
+        self: &'a Arc<Qp>,
+        sq: &mut SqParts<'_>,
+        execution: &mut Execution<'a>,
+        wqe: &Wqe,
+        len: u64,
+        outcome: Outcome,
+    ) -> bool {
+        match outcome {
+            Outcome::Done | Outcome::Dropped => {
+                sq.counters.requests += 1;
+                sq.counters.dropped += u64::from(outcome == Outcome::Dropped);
+                sq.counters.bytes += len;
+                sq.requester.next_request();
+                if wqe.signaled {
+                    self.complete(execution, wqe, len, ibv_wc_status::IBV_WC_SUCCESS);
+                }
+                true
+            }
+            _ => self.settle_undone(sq, execution, wqe, outcome),
+        }
+    }
+
+    #[cold]
+    fn settle_undone<'a>(
+        self: &'a Arc<Qp>,
+        sq: &mut SqParts<'_>,
+        execution: &mut Execution<'a>,
+        wqe: &Wqe,
+        outcome: Outcome,
+    ) -> bool {
+        match outcome {
+            Outcome::Done | Outcome::Dropped => true,
+            Outcome::Failed(status) => {
+                sq.counters.requests += 1;
+                if status == ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR {
+                    sq.counters.rnr_naks += 1;
+                }
+                sq.requester.next_request();
+                self.fail(execution, wqe, status);
+                true
+            }
+            Outcome::Blocked(wait, delay) => {
+                if wait == Wait::Rnr {
+                    sq.counters.rnr_naks += 1;
+                }
+                let token = self.pd.context.device.arm(self.num, delay);
+                sq.requester.waits = Some((wait, token));
+                false
+            }
+        }
+    }
+
+    /// Completes a request of the send queue.
+    #[inline]
+    pub(crate) fn complete<'a>(
+        self: &'a Arc<Qp>,
+        execution: &mut Execution<'a>,
+        wqe: &Wqe,
+        len: u64,
+        status: ibv_wc_status,
+    ) {
+        let completion = Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.op.wc_opcode(),
+            byte_len: len as u32,
+            imm: 0,
+            flags: 0,
+            qp_num: self.num,
+            src_qp: 0,
+            solicited: false,
+        };
+        let owner = Some((&**self, wqe.position));
+        execution.writer.push(&self.send_cq, &completion, owner, &mut execution.deferred);
+    }
+
+    /// Completes a request in error; the queue pair goes to the error state, or its
+    /// send queue does.
+    #[cold]
+    pub(crate) fn fail<'a>(
+        self: &'a Arc<Qp>,
+        execution: &mut Execution<'a>,
+        wqe: &Wqe,
+        status: ibv_wc_status,
+    ) {
+        self.complete(execution, wqe, 0, status);
+        self.enter_send_error();
+        execution.deferred.push(WorkItem::Flush(Arc::clone(self)));
+    }
+
+    /// Executes what is pending, oldest first, until something blocks or, with
+    /// `only_one`, one request has been tried. The send queue's lock is held.
+    pub(crate) fn run_pending(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if let Some(distance) = self.pd.context.device.distance() {
+            return self.run_distant(sq, distance.now(), deferred);
+        }
+        self.run_arrived(sq, deferred, only_one);
+    }
+
+    /// [`run_pending`](Self::run_pending), whatever the time.
+    pub(crate) fn run_arrived(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        if !self.transport.is_reliable() && self.pd.context.device.network.is_faulty() {
+            return self.run_faulty(sq, deferred, only_one);
+        }
+        self.run_queue(sq, deferred, only_one);
+    }
+
+    /// [`run_pending`](Self::run_pending) on a network without faults.
+    pub(crate) fn run_queue(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        match self.transport {
+            Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
+            Transport::Ud => self.run_datagrams(sq, deferred, only_one),
+        }
+    }
+
+    pub(crate) fn run_connected(
+        self: &Arc<Qp>,
+        sq: &mut Sq,
+        deferred: &mut DeferredWork,
+        only_one: bool,
+    ) {
+        match sq.remote.is_some() {
+            true => process::remote::run(self, sq, deferred, only_one),
+            false => loopback::run(self, sq, deferred, only_one),
+        }
+        self.check_drained(sq);
+    }
+
+    /// [`run_pending`](Self::run_pending) over a link.
+    #[inline]
+    pub(crate) fn run_over<'a>(
+        self: &'a Arc<Qp>,
+        link: &mut impl Link<'a>,
+        parts: &mut SqParts<'_>,
+        pending: &mut Pending,
+        execution: &mut Execution<'a>,
+        only_one: bool,
+    ) {
+        while let Some(request) = pending.nth(link.sent()) {
+            let state = self.state();
+            if state.flushes_sends() {
+                link.give_up(pending, execution);
+                self.flush_pending(pending, execution);
+                break;
+            }
+            let resumes = state == State::Sqd && parts.requester.started && link.sent() == 0;
+            if !(state == State::Rts || resumes) || parts.requester.waits.is_some() {
+                break;
+            }
+            match self.try_over(link, parts, &request, execution) {
+                Step::Later => break,
+                Step::Sent => link.count_sent(),
+                Step::Ended(outcome) => {
+                    if !self.settle(parts, execution, request.wqe, request.len(), outcome) {
+                        break;
+                    }
+                    pending.pop();
+                    if only_one {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_over<'a>(
+        self: &'a Arc<Qp>,
+        link: &mut impl Link<'a>,
+        parts: &mut SqParts<'_>,
+        request: &Request<'_>,
+        execution: &mut Execution<'a>,
+    ) -> Step {
+        let device = &self.pd.context.device;
+        let is_faulty = match self.transport.is_reliable() {
+            true => device.sim().is_some(),
+            false => device.sim().is_some() || device.network.is_faulty(),
+        };
+        if !is_faulty {
+            return link.advance(self, parts, request, execution);
+        }
+        let mut advance = |parts: &mut SqParts<'_>, arrives| {
+            link.advance_lossy(self, parts, request, execution, arrives)
+        };
+        Step::Ended(match device.sim().filter(|_| self.transport.is_reliable()) {
+            Some(sim) => execute_faulty(sim, device, parts, request, |parts| advance(parts, true)),
+            None => self.send_unreliably(parts, request, None, advance),
+        })
+    }
+}
+
+/// Inline data lie where the entries say, in this process: they are the caller's until the
+/// call that posts them returns, and lie in the send queue from then on.
+#[inline]
+fn inline_spans(sges: &[ibv_sge], spans: &mut Spans<'_>) {
+    for sge in sges.iter().filter(|sge| sge.length > 0) {
+        let ptr = core::ptr::with_exposed_provenance_mut(sge.addr as usize);
+        // SAFETY: they stay as long as their request, from which the spans are borrowed.
+        spans.push(unsafe { Span::private(ptr, sge.length as usize) });
+    }
+}

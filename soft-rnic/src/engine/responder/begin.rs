@@ -1,0 +1,178 @@
+//! The checks of a request at its destination: whether it is expected, permitted, and has room.
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::engine::responder::datagram::GRH_LEN;
+use crate::engine::responder::delivery::{Begun, Delivery, Refusal, Unfit};
+use crate::limits;
+use crate::objects::memory::{resolve, resolve_one};
+use crate::objects::mr_table::LOCAL_WRITE;
+use crate::objects::qp_state::Transport;
+use crate::objects::recv_ring::RecvRequest;
+use crate::objects::span::Span;
+use crate::objects::state::{Qp, Responder};
+use crate::objects::wqe::Op;
+
+const TOO_LONG: Unfit = (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+const NOT_OURS: Unfit = (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+
+/// Whether a queue pair takes a request of a connection, from this queue pair with this PSN.
+#[inline]
+pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32) -> bool {
+    // An unreliable connection takes up with any message that begins, and its
+    // packets do not say which queue pair they come from.
+    let this_one =
+        (responder.dest_qpn == from_qpn && responder.psn == psn) || peer.transport == Transport::Uc;
+    peer.state().receives() && this_one && responder.peer_is_here
+}
+
+/// Whether a queue pair with these rights, and room for so many responses, permits an
+/// operation on memory.
+#[inline(always)]
+pub(crate) fn permits(access: u32, dest_rd_atomic: u32, op: Op, remote_addr: u64) -> bool {
+    let responds = !op.is_response() || dest_rd_atomic > 0;
+    let is_aligned = !op.is_atomic() || remote_addr.is_multiple_of(8);
+    access & op.remote_access() != 0 && responds && is_aligned
+}
+
+impl<'d> Delivery<'d, '_> {
+    /// Checks the request, and takes the receive request that it uses up.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, op: Op) -> Result<Begun<'d>, Refusal> {
+        if !self.is_expected() {
+            return Err(Refusal::Unexpected);
+        }
+        if op == Op::Send {
+            return Ok(Begun { wr_id: Some(self.take_receive(true)?), target: None });
+        }
+        let takes_receive = op == Op::Write && self.message.wqe.imm.is_some();
+        // Before the memory: a refusal does not use the receive request up.
+        if takes_receive && !self.is_receive_ready() {
+            return Err(Refusal::NotReady);
+        }
+        let target = self.target(op)?;
+        let wr_id = if takes_receive { Some(self.take_receive(false)?) } else { None };
+        Ok(Begun { wr_id, target })
+    }
+
+    #[inline(always)]
+    fn is_expected(&self) -> bool {
+        let message = self.message;
+        match message.to {
+            None => expects(self.peer, self.responder, message.from_qpn, message.psn),
+            Some((_, qkey)) => self.expects_datagram(*qkey),
+        }
+    }
+
+    fn expects_datagram(&self, qkey: u32) -> bool {
+        let receives = self.peer.transport == Transport::Ud && self.peer.state().receives();
+        if receives && self.responder.qkey != qkey {
+            // Relaxed: a statistic.
+            self.peer.pd.context.device.qkey_violations.fetch_add(1, Ordering::Relaxed);
+        }
+        receives && self.responder.qkey == qkey
+    }
+
+    /// Whether a receive request is posted.
+    fn is_receive_ready(&mut self) -> bool {
+        match &self.peer.srq {
+            None => self.peer.rq.is_ready(&mut self.responder.consumer),
+            Some(srq) => srq.ring.is_ready(&mut srq.taker.lock().consumer),
+        }
+    }
+
+    /// Takes the oldest receive request out of the peer's queue; for a message with
+    /// data its buffers are checked, and their pieces put into `room`. The slot is
+    /// free before the completion is visible: an application that sees it may post again.
+    #[inline(always)]
+    fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
+        let peer: &Arc<Qp> = self.peer;
+        match &peer.srq {
+            None => {
+                let front = peer.rq.front(&mut self.responder.consumer);
+                let request = front.ok_or(Refusal::NotReady)?;
+                let (wr_id, fits) = self.fit(&request, with_data);
+                if self.takes(fits)? {
+                    peer.rq.pop(&mut self.responder.consumer);
+                }
+                fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
+            }
+            Some(srq) => {
+                let mut taker = srq.taker.lock();
+                let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
+                let (wr_id, fits) = self.fit(&request, with_data);
+                if self.takes(fits)? {
+                    srq.ring.pop(&mut taker.consumer);
+                    srq.check_limit(&mut taker);
+                }
+                fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
+            }
+        }
+    }
+
+    /// Whether a message takes its receive request away. On unreliable transports one that is
+    /// too long leaves it to a shorter one, and is dropped itself (class D of the
+    /// specification's responder errors).
+    #[inline(always)]
+    fn takes(&self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
+        match fits {
+            Ok(()) => Ok(!self.is_unread),
+            Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
+            Err(_) => Ok(true),
+        }
+    }
+
+    /// Whether the message fits into a receive request's buffers.
+    #[inline(always)]
+    fn fit(&mut self, request: &RecvRequest<'_>, with_data: bool) -> (u64, Result<(), Unfit>) {
+        let (wr_id, len) = (request.wr_id(), self.len());
+        if !with_data {
+            return (wr_id, Ok(()));
+        }
+        if len > request.room() {
+            return (wr_id, Err(TOO_LONG));
+        }
+        let pd = &self.peer.pd;
+        let mrs = &pd.context.device.mrs;
+        let checked = if request.num_sge() == 1 {
+            resolve_one(mrs, pd.id, request.sge(0), len, LOCAL_WRITE, &mut self.room)
+        } else {
+            let list = (0..request.num_sge()).map(|i| request.sge(i));
+            resolve(mrs, pd.id, list, len, LOCAL_WRITE, &mut self.room)
+        };
+        (wr_id, checked.ok_or(NOT_OURS))
+    }
+
+    /// Bytes that the message takes up: a datagram's header, too.
+    #[inline(always)]
+    pub(super) fn len(&self) -> u64 {
+        self.message.len + if self.message.to.is_some() { u64::from(GRH_LEN) } else { 0 }
+    }
+
+    /// The memory that the request names, if it may be accessed so. No key is needed for none.
+    #[inline(always)]
+    fn target(&self, op: Op) -> Result<Option<Span<'d>>, Refusal> {
+        let wqe = self.message.wqe;
+        let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
+        if !permits(self.responder.access, dest_rd_atomic, op, wqe.remote_addr) {
+            return Err(Refusal::Invalid);
+        }
+        let len = if op.is_atomic() { 8 } else { self.message.len };
+        if len == 0 {
+            return Ok(None);
+        }
+        let (pd, hold) = (&self.peer.pd, self.room.hold());
+        let (mrs, access) = (&pd.context.device.mrs, op.remote_access());
+        let found = mrs.check(hold, wqe.rkey, pd.id, wqe.remote_addr, len, access);
+        let target = found.ok_or(Refusal::Access)?;
+        if op.is_atomic() && !target.ptr().addr().is_multiple_of(8) {
+            return Err(Refusal::Invalid);
+        }
+        Ok(Some(target))
+    }
+}
+
+const _: () = assert!(limits::MAX_MESSAGE <= u32::MAX as u64);

@@ -1,0 +1,67 @@
+//! A request on its way, and at its destination.
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::objects::address::Address;
+use crate::objects::cq::CqWriter;
+use crate::objects::span::{Span, Spans};
+use crate::objects::state::{Qp, Responder};
+use crate::objects::wqe::Wqe;
+
+/// A request on its way.
+pub(crate) struct Message<'a> {
+    pub(crate) wqe: &'a Wqe,
+    pub(crate) from_qpn: u32,
+    pub(crate) psn: u32,
+    /// Packets of the request or of its response.
+    pub(crate) packets: u32,
+    pub(crate) len: u64,
+    /// The requester's memory: source, or landing place of a response.
+    pub(crate) local: &'a [Span<'a>],
+    /// That memory may have gone.
+    pub(crate) on_demand: bool,
+    /// Of a datagram: where it goes, and the key that it carries.
+    pub(crate) to: Option<&'a (Address, u32)>,
+}
+
+/// One request at its destination.
+pub(super) struct Delivery<'d, 'a> {
+    pub(super) peer: &'a Arc<Qp>,
+    pub(super) responder: &'d mut Responder,
+    /// The buffers that a message is for.
+    pub(super) room: Spans<'d>,
+    pub(super) message: &'d Message<'d>,
+    pub(super) writer: &'d mut CqWriter<'a>,
+    pub(super) deferred: &'d mut DeferredWork,
+    /// The data are not there yet: no receive request is taken that has room for them.
+    pub(super) is_unread: bool,
+}
+
+/// What a request that may go on has found.
+pub(super) struct Begun<'d> {
+    /// The receive request that was taken.
+    pub(super) wr_id: Option<u64>,
+    /// The memory that the request names.
+    pub(super) target: Option<Span<'d>>,
+}
+
+/// Why a request may not go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It is not for this queue pair, or not in this state, or not in its turn.
+    Unexpected,
+    /// No receive request is posted that a message could take.
+    NotReady,
+    /// The receive request that it has taken is not fit for it.
+    Unfit { wr_id: u64, unfit: Unfit },
+    /// The queue pair does not permit the operation.
+    Invalid,
+    /// The memory does not permit it.
+    Access,
+}
+
+/// The status of a receive request that does not fit, and of the requester's.
+pub(super) type Unfit = (ibv_wc_status, ibv_wc_status);

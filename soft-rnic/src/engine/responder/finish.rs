@@ -1,0 +1,92 @@
+//! The end of a request at its destination: its completion there, and the reply.
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::WorkItem;
+use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
+use crate::objects::cq::Completion;
+use crate::objects::pending::Reply;
+use crate::objects::wqe::Op;
+
+impl Delivery<'_, '_> {
+    /// The request is done.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, begun: &Begun<'_>) -> Reply {
+        if let Some(wr_id) = begun.wr_id {
+            self.complete_receive(wr_id, ibv_wc_status::IBV_WC_SUCCESS);
+        }
+        // Datagrams have no order.
+        if self.message.to.is_none() {
+            let psn = self.message.psn.wrapping_add(self.message.packets);
+            self.responder.psn = psn & 0x00ff_ffff;
+        }
+        Reply::Done
+    }
+
+    /// The request may not go on.
+    #[cold]
+    pub(super) fn reject(&mut self, refusal: Refusal) -> Reply {
+        let is_reliable = self.peer.transport.is_reliable();
+        let (status, event) = match refusal {
+            Refusal::Unexpected => return Reply::Silence,
+            Refusal::NotReady if !is_reliable => return Reply::Silence,
+            Refusal::NotReady => return Reply::Rnr(self.responder.min_rnr_timer),
+            Refusal::Unfit { wr_id, unfit: (ours, theirs) } => {
+                self.complete_receive(wr_id, ours);
+                return self.refuse(theirs, None);
+            }
+            Refusal::Invalid => {
+                (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_event_type::IBV_EVENT_QP_REQ_ERR)
+            }
+            Refusal::Access => {
+                (ibv_wc_status::IBV_WC_REM_ACCESS_ERR, ibv_event_type::IBV_EVENT_QP_ACCESS_ERR)
+            }
+        };
+        // The requester's error: an unreliable transport has no replies.
+        if !is_reliable {
+            return Reply::Silence;
+        }
+        self.refuse(status, Some(event))
+    }
+
+    /// The responder cannot go on: it enters the error state, and the requester's
+    /// completion has `status`. The event, if any, tells the responder why; where
+    /// a receive request completed in error, that says it.
+    fn refuse(&mut self, status: ibv_wc_status, event: Option<ibv_event_type>) -> Reply {
+        self.writer.release();
+        if self.peer.enter_error() {
+            if let Some(event) = event {
+                self.peer.raise(event);
+            }
+            self.deferred.push(WorkItem::Flush(Arc::clone(self.peer)));
+        }
+        Reply::Refused(status)
+    }
+
+    /// Completes a receive request.
+    #[inline(always)]
+    fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
+        let wqe = self.message.wqe;
+        let opcode = match wqe.op {
+            Op::Write => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
+            _ => ibv_wc_opcode::IBV_WC_RECV,
+        };
+        let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
+        let has_grh = self.message.to.is_some() && status == ibv_wc_status::IBV_WC_SUCCESS;
+        let completion = Completion {
+            wr_id,
+            status,
+            opcode,
+            byte_len: self.len() as u32,
+            imm: wqe.imm.unwrap_or(0),
+            flags: flag(wqe.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
+                | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
+            qp_num: self.peer.num,
+            src_qp: self.message.from_qpn,
+            solicited: wqe.solicited,
+        };
+        self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
+    }
+}

@@ -1,0 +1,85 @@
+//! Runs of plain messages at their destination: what they share is looked up once.
+//!
+//! The checks are those of [`begin`](super::begin), as far as a message that will not be
+//! refused needs them. One that would be is left to it: nothing has happened then.
+
+use std::sync::Arc;
+
+use crate::lock::Guard;
+use crate::objects::cq::{CqWriter, Filling};
+use crate::objects::mr_table::{Held, LOCAL_WRITE};
+use crate::objects::recv_ring::{Consumer, RecvRing};
+use crate::objects::span::Span;
+use crate::objects::state::{Qp, Taker};
+
+/// At most so many messages under the lock of a shared receive queue.
+const AT_ONCE: u32 = 64;
+
+/// Messages of one sender, each into a receive request of one buffer.
+pub(crate) struct Run<'r, 'm> {
+    peer: &'r Qp,
+    ring: &'r RecvRing,
+    consumer: &'r mut Consumer,
+    filling: Filling<'r>,
+    buffers: &'r mut Held<'m>,
+    /// Messages for which there are receive requests, and room for their completions.
+    left: u32,
+}
+
+impl<'r, 'm> Run<'r, 'm> {
+    /// At most `most` messages of `from`, which `peer` expects. `taker` keeps the lock of a
+    /// shared receive queue.
+    #[inline(always)]
+    pub(crate) fn open<'a: 'r>(
+        peer: &'a Arc<Qp>,
+        consumer: &'r mut Consumer,
+        from: u32,
+        most: u32,
+        writer: &'r mut CqWriter<'a>,
+        taker: &'r mut Option<Guard<'a, Taker>>,
+        buffers: &'r mut Held<'m>,
+    ) -> Run<'r, 'm> {
+        let mut filling = writer.fill(&peer.recv_cq, peer.num, from);
+        let mut left = most.min(AT_ONCE).min(filling.room(&peer.recv_cq));
+        let (ring, consumer) = match &peer.srq {
+            None => (&peer.rq, consumer),
+            Some(srq) => {
+                let taker = taker.insert(srq.taker.lock());
+                left = left.min(srq.before_limit(taker));
+                (&srq.ring, &mut taker.consumer)
+            }
+        };
+        left = left.min(ring.known(consumer));
+        Run { peer, ring, consumer, filling, buffers, left }
+    }
+
+    #[inline(always)]
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// The receive request that a message of this length will take, and its buffer.
+    ///
+    /// # Safety
+    /// Some are [`left`](Self::left).
+    #[inline(always)]
+    pub(crate) unsafe fn begin(&mut self, len: u32) -> Option<(u64, Span<'m>)> {
+        // SAFETY: the caller's promise.
+        let (wr_id, buffer) = unsafe { self.ring.plain_front(self.consumer) }?;
+        if len > buffer.length {
+            return None;
+        }
+        let pd = &self.peer.pd;
+        let mrs = &pd.context.device.mrs;
+        Some((wr_id, self.buffers.at(mrs, pd.id, &buffer, len, LOCAL_WRITE)?))
+    }
+
+    /// The message lies there.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, wr_id: u64, len: u32, solicited: bool) {
+        // The slot is free before the completion is visible.
+        self.ring.pop(self.consumer);
+        self.filling.put(wr_id, len, solicited);
+        self.left -= 1;
+    }
+}

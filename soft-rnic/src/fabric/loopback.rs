@@ -1,0 +1,103 @@
+//! The peer is in this process: the requester calls its responder (`Session`), and every
+//! request ends when it is sent.
+
+pub(crate) mod fast_path;
+
+use std::sync::Arc;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::execution::{Execution, SqParts, packets};
+use crate::engine::responder::{Message, Session};
+use crate::fabric::link::{Link, Step};
+use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::qp_state::State;
+use crate::objects::state::{Qp, Scratch, Sq};
+use crate::objects::wqe::Request;
+
+/// The hold on a peer in this process, if there is one. Nothing that can be executed goes
+/// without the peer: its lock comes first.
+impl<'a> Link<'a> for Option<Session<'a>> {
+    #[inline(always)]
+    fn advance(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &Request<'_>,
+        execution: &mut Execution<'a>,
+    ) -> Step {
+        let SqParts { requester, scratch, .. } = parts;
+        Step::Ended(qp.execute(requester, self, execution, scratch, request))
+    }
+
+    fn advance_lossy(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &Request<'_>,
+        execution: &mut Execution<'a>,
+        arrives: bool,
+    ) -> Outcome {
+        let session = if arrives { self } else { &mut None };
+        qp.execute(parts.requester, session, execution, parts.scratch, request)
+    }
+}
+
+/// Executes what is pending. The send queue's lock is held.
+pub(crate) fn run(qp: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+    qp.resolve_peer(sq);
+    let Sq { requester, pending, peer, counters, scratch, .. } = sq;
+    let (mut link, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+    let mut parts = SqParts { requester, counters, scratch };
+    qp.run_over(&mut link, &mut parts, pending, &mut execution, only_one);
+    deferred.append(execution.finish());
+}
+
+impl Qp {
+    /// Looks the peer up, if that has not been done or it is gone.
+    #[inline]
+    pub(crate) fn resolve_peer(&self, sq: &mut Sq) {
+        let stale = sq.peer.as_ref().is_none_or(|peer| peer.state() == State::Destroyed);
+        if stale {
+            let qps = &self.pd.context.device.qps;
+            let found = sq.requester.reaches_us.then(|| qps.get(sq.requester.dest_qpn)).flatten();
+            // Packets of another transport than a queue pair's are dropped.
+            sq.peer = found.filter(|peer| peer.transport == self.transport);
+        }
+    }
+
+    /// Executes one work request.
+    #[inline(always)]
+    pub(crate) fn execute<'a>(
+        &self,
+        requester: &mut Requester,
+        session: &mut Option<Session<'a>>,
+        execution: &mut Execution<'a>,
+        scratch: &mut Scratch,
+        request: &Request<'_>,
+    ) -> Outcome {
+        let len = request.len();
+        let Scratch { local, remote } = scratch;
+        let local = match self.local(requester, request, len, local) {
+            Ok(local) => local,
+            Err(status) => return Outcome::Failed(status),
+        };
+        let reply = match session {
+            None => Reply::Silence,
+            Some(session) => {
+                let message = Message {
+                    wqe: request.wqe,
+                    from_qpn: self.num,
+                    psn: requester.psn,
+                    packets: packets(len, requester.mtu_shift),
+                    len,
+                    local: local.as_slice(),
+                    on_demand: local.on_demand,
+                    to: None,
+                };
+                session.deliver(&message, remote, &mut execution.writer, &mut execution.deferred)
+            }
+        };
+        requester.started = true;
+        self.judge(requester, reply, len)
+    }
+}

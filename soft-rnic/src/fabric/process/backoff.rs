@@ -1,0 +1,55 @@
+//! How long a datagram waits for a process that is there and does not answer: it is stopped,
+//! or busy. The thread that waits is posting, or takes the messages of all processes out of
+//! the rings; so the next datagrams are dropped, until it is time to try again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long a datagram waits for an answer.
+const TIMEOUT: Duration = Duration::from_millis(200);
+/// How long after that no datagram waits again.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Processes that have not answered.
+#[derive(Debug, Default)]
+pub(crate) struct Backoff {
+    /// Processes, and since when.
+    unanswered: BTreeMap<i32, Instant>,
+}
+
+impl Backoff {
+    /// Until when an answer of a process is waited for.
+    pub(crate) fn until(&self, pid: i32, now: Instant) -> Instant {
+        let rests = |since: &Instant| now.saturating_duration_since(*since) < PAUSE;
+        if self.unanswered.get(&pid).is_some_and(rests) { now } else { now + TIMEOUT }
+    }
+
+    /// It has not answered by now.
+    pub(crate) fn timed_out(&mut self, pid: i32, now: Instant) {
+        self.unanswered.retain(|_, since| now.saturating_duration_since(*since) < PAUSE);
+        self.unanswered.entry(pid).or_insert(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_not_answered_is_not_waited_for_again_for_a_while() {
+        let (mut backoff, start) = (Backoff::default(), Instant::now());
+        assert_eq!(backoff.until(7, start), start + TIMEOUT);
+        let late = start + TIMEOUT;
+        backoff.timed_out(7, late);
+        for later in [late, late + PAUSE / 2] {
+            assert_eq!(backoff.until(7, later), later);
+            assert_eq!(backoff.until(8, later), later + TIMEOUT, "another one");
+            // Datagrams that do not wait do not extend the pause.
+            backoff.timed_out(7, later);
+        }
+        let again = late + PAUSE;
+        assert_eq!(backoff.until(7, again), again + TIMEOUT);
+        backoff.timed_out(7, again + TIMEOUT);
+        assert_eq!(backoff.until(7, again + PAUSE), again + PAUSE);
+    }
+}

@@ -1,0 +1,129 @@
+//! Fetching a long message from memory of another process that cannot be mapped here.
+//!
+//! A read there takes as long as that process likes: a page may be its own to fill, or lie in
+//! a file system of its own. So no thread does it while others wait for that thread: the message
+//! stays in the ring, and its sender's requests with it, while a thread runs the fetch and all
+//! other processes are served. A polling thread runs it itself, with no lock held; the progress
+//! thread, which all rely on, leaves it to one of a few threads (see `workers`).
+
+use std::sync::Arc;
+
+use verbs_sys::ibv_sge;
+
+use crate::objects::span::Span;
+use crate::objects::state::ProgressEngine;
+
+use super::gather::make_room;
+use super::memory::{Way, attach, note_refusal};
+use super::pair::Pair;
+use super::ring::Request;
+use super::side::{DeferredFetch, FetchState, Side, read_there};
+
+use rustix::io::Errno;
+
+impl DeferredFetch {
+    /// Whether the message is there.
+    pub(super) fn run(&mut self) -> bool {
+        let DeferredFetch { pair, request, pieces, bytes, len, .. } = self;
+        if !pair.attaches() || !make_room(bytes, *len) {
+            return false;
+        }
+        let Some(_inside) = read_there(pair, request) else { return false };
+        let mut rest = bytes.as_mut_slice();
+        for &(from, len) in pieces.iter() {
+            let Some(to) = rest.split_off_mut(..len) else { return false };
+            let to = [Span::of(to)];
+            // SAFETY: the bytes are ours.
+            match unsafe { attach(pair.pid, Way::From, &to, from, len) } {
+                Ok(()) => {}
+                Err(Errno::FAULT | Errno::SRCH) => return false,
+                Err(error) => {
+                    note_refusal(pair.pid, error);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn is_for(&self, side: &Side) -> bool {
+        Arc::ptr_eq(&side.pair, &self.pair)
+    }
+
+    pub(super) fn pair(&self) -> &Arc<Pair> {
+        &self.pair
+    }
+}
+
+impl Side {
+    /// Wants a message of `len` bytes in these pieces to be fetched. False if it cannot be.
+    pub(super) fn want(&mut self, request: &Request, list: &[ibv_sge], len: usize) -> bool {
+        if self.pair.has_gone() {
+            return false;
+        }
+        let piece = |sge: &ibv_sge| {
+            let published = self.pair.theirs.find(sge.lkey)?;
+            let at = published.offset(sge.addr, sge.length.into())?;
+            Some((published.addr.wrapping_add(at), sge.length as usize))
+        };
+        let Some(pieces) = list.iter().map(piece).collect() else { return false };
+        let (pair, index) = (Arc::clone(&self.pair), self.requests);
+        let fetch =
+            DeferredFetch { pair, request: *request, index, pieces, len, bytes: Vec::new() };
+        self.fetch = FetchState::Wanted(Box::new(fetch));
+        true
+    }
+}
+
+impl ProgressEngine {
+    /// The next deferred fetch to run, of a process for which `may_run` holds; processes take
+    /// turns.
+    pub(super) fn next_fetch(
+        &mut self,
+        may_run: impl Fn(i32) -> bool,
+    ) -> Option<Box<DeferredFetch>> {
+        if !core::mem::take(&mut self.wants) {
+            return None;
+        }
+        // `run_of` sets `wants` again for every process that still wants one.
+        let is_next = |side: &Side| side.fetch.is_wanted() && may_run(side.pair.pid);
+        let at = self.sides.iter().position(is_next)?;
+        let wanted = core::mem::replace(&mut self.sides[at].fetch, FetchState::UnderWay);
+        self.sides.rotate_left(at + 1);
+        match wanted {
+            FetchState::Wanted(mut fetch) => {
+                fetch.bytes = core::mem::take(&mut self.spare);
+                Some(fetch)
+            }
+            _ => unreachable!("it was looked at"),
+        }
+    }
+
+    /// A deferred fetch was not run, and still has to be.
+    pub(super) fn put_back(&mut self, fetch: Box<DeferredFetch>) {
+        if let Some(side) = self.sides.iter_mut().find(|side| fetch.is_for(side))
+            && matches!(side.fetch, FetchState::UnderWay)
+        {
+            side.fetch = FetchState::Wanted(fetch);
+        }
+    }
+
+    /// A deferred fetch is over: its process's requests go on.
+    pub(super) fn is_over(&mut self, fetch: DeferredFetch, is_there: bool) {
+        let is_its = |side: &&mut Side| fetch.is_for(side);
+        if let Some(side) = self.sides.iter_mut().find(is_its)
+            && matches!(side.fetch, FetchState::UnderWay)
+        {
+            side.fetch = FetchState::Over(fetch.index, is_there.then_some(fetch.bytes));
+        }
+    }
+
+    /// The fetch of a process cannot be run any more: it ends without the message.
+    pub(super) fn give_up(&mut self, pair: &Arc<Pair>) {
+        if let Some(side) = self.sides.iter_mut().find(|side| Arc::ptr_eq(&side.pair, pair))
+            && side.fetch.is_awaited()
+        {
+            side.fetch = FetchState::Over(side.requests, None);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a process publishes to others: a memory file that only it writes.
+//!
+//! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
+//! whether an operation is permitted, and carries it out. Each word has one writer.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::limits;
+use crate::lock::Padded;
+use crate::objects::qp_state::State;
+
+use super::barrier::light;
+use super::mapped::Layout;
+
+/// A number of a queue pair: which process, and which of its queue pairs.
+pub(crate) const INDEX_BITS: u32 = 14;
+const QPS: usize = 1 << INDEX_BITS;
+/// Processes of a user at the same time.
+pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
+
+/// "soft-rnc", and the version of all that processes share.
+pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
+pub(crate) const VERSION: u32 = 5;
+
+/// Which process a queue pair's number belongs to.
+#[inline]
+pub(crate) fn slot_of(qpn: u32) -> u32 {
+    qpn >> INDEX_BITS
+}
+
+/// What a process publishes.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Directory {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    /// It executes the barriers of others, where it needs them (see `barrier`).
+    pub(crate) has_barriers: AtomicU32,
+    /// Not 0: a process that puts something into a ring for this one rings its doorbell.
+    pub(crate) armed: Padded<AtomicU32>,
+    /// Queue pairs were never in a place from this one on.
+    used: Padded<AtomicU32>,
+    qps: [QpEntry; QPS],
+    regions: [RegionEntry; limits::MAX_MR],
+}
+
+// SAFETY: atomic integers all.
+unsafe impl Layout for Directory {}
+
+/// A queue pair, as its peer has to know it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct QpEntry {
+    pub(crate) state: AtomicU32,
+    /// Changes whenever it is connected anew.
+    pub(crate) generation: AtomicU32,
+    pub(crate) transport: AtomicU32,
+    pub(crate) dest_qpn: AtomicU32,
+    /// The PSN that it expected when it was connected.
+    pub(crate) psn: AtomicU32,
+    pub(crate) access: AtomicU32,
+    pub(crate) dest_rd_atomic: AtomicU32,
+    pub(crate) pd: AtomicU32,
+    /// Odd while this queue pair's process is inside another one's memory for it.
+    inside: Padded<AtomicU32>,
+}
+
+/// A memory region. `key` 0 is "nothing here".
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct RegionEntry {
+    key: AtomicU32,
+    /// Of the registration: keys come back some day, this does not soon.
+    version: AtomicU32,
+    pd: AtomicU32,
+    access: AtomicU32,
+    iova: AtomicU64,
+    length: AtomicU64,
+    /// Where it is in its process.
+    addr: AtomicU64,
+    /// The descriptor there of the file that it lies in, plus one; 0 is "in none".
+    file: AtomicU32,
+    inode: AtomicU64,
+    /// Where its first byte is in the file, how many follow each other there, and where
+    /// the others begin.
+    offset: AtomicU64,
+    split: AtomicU64,
+    second: AtomicU64,
+}
+
+/// A memory region as it is published.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PublishedRegion {
+    pub(crate) version: u32,
+    pub(crate) pd: u32,
+    pub(crate) access: u32,
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) addr: u64,
+    pub(crate) file: Option<InFile>,
+}
+
+/// Where in a memory file a region lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InFile {
+    /// The descriptor in the region's process.
+    pub(crate) fd: u32,
+    pub(crate) inode: u64,
+    pub(crate) offset: u64,
+    pub(crate) split: u64,
+    pub(crate) second: u64,
+}
+
+impl PublishedRegion {
+    /// The offset in the region of `addr .. addr + len`, if it covers them.
+    #[inline]
+    pub(crate) fn offset(&self, addr: u64, len: u64) -> Option<u64> {
+        let offset = addr.wrapping_sub(self.iova);
+        (offset <= self.length && len <= self.length - offset).then_some(offset)
+    }
+}
+
+impl Directory {
+    #[inline]
+    pub(crate) fn qp(&self, qpn: u32) -> &QpEntry {
+        &self.qps[qpn as usize % QPS]
+    }
+
+    /// Makes a place known to those that look through all.
+    pub(crate) fn use_qp(&self, qpn: u32) {
+        let index = qpn % QPS as u32;
+        self.used.fetch_max(index + 1, Ordering::Release);
+    }
+
+    #[inline]
+    fn region(&self, key: u32) -> &RegionEntry {
+        &self.regions[key as usize % limits::MAX_MR]
+    }
+
+    /// Fills the place of a key, which is empty; the key is valid from then on.
+    pub(crate) fn publish(&self, key: u32, published: &PublishedRegion) {
+        let entry = self.region(key);
+        entry.version.fetch_add(1, Ordering::Relaxed);
+        entry.pd.store(published.pd, Ordering::Relaxed);
+        entry.access.store(published.access, Ordering::Relaxed);
+        entry.iova.store(published.iova, Ordering::Relaxed);
+        entry.length.store(published.length, Ordering::Relaxed);
+        entry.addr.store(published.addr, Ordering::Relaxed);
+        entry.file.store(published.file.map_or(0, |file| file.fd + 1), Ordering::Relaxed);
+        if let Some(file) = published.file {
+            entry.inode.store(file.inode, Ordering::Relaxed);
+            entry.offset.store(file.offset, Ordering::Relaxed);
+            entry.split.store(file.split, Ordering::Relaxed);
+            entry.second.store(file.second, Ordering::Relaxed);
+        }
+        // Release: a reader that sees the key sees the rest.
+        entry.key.store(key, Ordering::Release);
+    }
+
+    /// Makes a key invalid. A process that has seen it may be inside still: see
+    /// [`insides`](Self::insides).
+    pub(crate) fn withdraw(&self, key: u32) {
+        self.region(key).key.store(0, Ordering::SeqCst);
+    }
+
+    /// The version of a registration, if the key is valid.
+    #[inline]
+    pub(crate) fn version(&self, key: u32) -> Option<u32> {
+        let entry = self.region(key);
+        // Acquire: the rest was written before the key.
+        let valid = key != 0 && entry.key.load(Ordering::Acquire) == key;
+        valid.then(|| entry.version.load(Ordering::Relaxed))
+    }
+
+    /// The region with this key.
+    pub(crate) fn find(&self, key: u32) -> Option<PublishedRegion> {
+        let entry = self.region(key);
+        let version = self.version(key)?;
+        let file = entry.file.load(Ordering::Relaxed).checked_sub(1).map(|fd| InFile {
+            fd,
+            inode: entry.inode.load(Ordering::Relaxed),
+            offset: entry.offset.load(Ordering::Relaxed),
+            split: entry.split.load(Ordering::Relaxed),
+            second: entry.second.load(Ordering::Relaxed),
+        });
+        Some(PublishedRegion {
+            version,
+            pd: entry.pd.load(Ordering::Relaxed),
+            access: entry.access.load(Ordering::Relaxed),
+            iova: entry.iova.load(Ordering::Relaxed),
+            length: entry.length.load(Ordering::Relaxed),
+            addr: entry.addr.load(Ordering::Relaxed),
+            file,
+        })
+    }
+
+    /// The words of the queue pairs that may be inside another process's memory.
+    pub(crate) fn insides(&self) -> impl Iterator<Item = &AtomicU32> {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.qps[..used.min(QPS)].iter().map(|entry| &*entry.inside)
+    }
+}
+
+impl QpEntry {
+    /// The word that says whether it is inside.
+    pub(crate) fn inside(&self) -> &AtomicU32 {
+        &self.inside
+    }
+
+    /// Says that its process is going to access another one's memory; it looks only
+    /// afterwards whether it may. One thread at a time: the send queue's lock is held.
+    #[inline]
+    pub(crate) fn enter(&self, spares_barriers: bool) -> Inside<'_> {
+        Inside::of(&self.inside, spares_barriers)
+    }
+
+    /// Whether the queue pair may have sent what says that it comes from this
+    /// connection of it, and waits for the reply.
+    pub(crate) fn waits_for_reply(&self, incarnation: u8) -> bool {
+        // Acquire: the generation was published before the state.
+        let state = self.state.load(Ordering::Acquire);
+        let sends = [State::Rts, State::Sqd].iter().any(|s| *s as u32 == state);
+        sends && self.generation.load(Ordering::Relaxed) as u8 == incarnation
+    }
+}
+
+impl<'a> Inside<'a> {
+    /// Says so in a word that has this thread as its only writer now.
+    #[inline]
+    pub(crate) fn of(inside: &'a AtomicU32, spares_barriers: bool) -> Inside<'a> {
+        let word = inside.load(Ordering::Relaxed);
+        inside.store(word | 1, Ordering::Relaxed);
+        // Either we see that a key or a state is no longer valid, or the process that made
+        // it so sees that we are inside, and waits.
+        light(spares_barriers);
+        Inside(inside)
+    }
+}
+
+/// While it lives, others wait for us before they take memory away.
+#[derive(Debug)]
+pub(crate) struct Inside<'a>(&'a AtomicU32);
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let word = self.0.load(Ordering::Relaxed);
+        // Release: our accesses came before.
+        self.0.store(word.wrapping_add(1), Ordering::Release);
+    }
+}

@@ -1,0 +1,542 @@
+//! What other processes have sent: a thread that looks executes the requests and takes
+//! the replies.
+//!
+//! One thread at a time does that, for all processes; another one that finds it at work
+//! goes on with its own. Requests are executed as if they came from a queue pair of this
+//! process: their data are where the sender has put them, or in its regions.
+
+mod progress;
+mod rx_fast_path;
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::{Message, Session};
+use crate::limits::{self, LONG};
+use crate::objects::address::Address;
+use crate::objects::cq::CqWriter;
+use crate::objects::pending::Reply;
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::span::Span;
+use crate::objects::state::{Device, ProgressEngine, Qp};
+use crate::objects::wqe::{Op, Wqe};
+
+use super::barrier::{heavy, light};
+use super::directory::slot_of;
+use super::gather::Gathered;
+use super::pair::Pair;
+use super::ring::{
+    Broken, HAS_IMM, JUDGE, PayloadLocation, REPLIES, REQUESTS, Replies, ReplyEntry, Request,
+    SOLICITED, WANTS_REPLY, What, is_reply_at, is_request_at, read_request, reply_at,
+};
+use super::serving::Serving;
+use super::side::{FetchState, Scratch, Side, carries_data, read_there};
+
+use rx_fast_path::is_short;
+
+/// Requests of a process that are executed before others have their turn.
+const AT_ONCE: u32 = 256;
+/// Rounds that take all of rings that are full, of which each takes [`AT_ONCE`] of the requests
+/// or of the replies, or all.
+const LEFT: u32 = REQUESTS.div_ceil(AT_ONCE) + REPLIES.div_ceil(AT_ONCE) + 1;
+/// Requests after which their sender learns that there is room again.
+const READ_STEP: u32 = 64;
+/// Replies that there has to be room for: one that is held, and an entry's.
+const ROOM: u32 = 3;
+/// Queue pairs that are kept at hand.
+const KEPT: usize = 2_048;
+
+impl core::fmt::Debug for ProgressEngine {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ProgressEngine").field("sides", &self.sides.len()).finish_non_exhaustive()
+    }
+}
+
+/// How far a thread takes what a process has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until there is nothing more, or others have their turn.
+    Empty,
+    /// Up to the first long message, so that the program can handle one, and post its receive
+    /// request again, while the sender prepares the next. Receivers that copy all that is there
+    /// first leave their senders waiting.
+    LongMessage,
+}
+
+impl ProgressEngine {
+    pub(crate) fn add(&mut self, pair: Arc<Pair>) {
+        self.sides.push(Side {
+            pair,
+            requests: 0,
+            replies_read: 0,
+            replies: Replies::default(),
+            waits_for_room: false,
+            held: None,
+            pauses: false,
+            took_long: false,
+            said: false,
+            sources: Vec::new(),
+            fetch: FetchState::Nothing,
+            buffer: Vec::new(),
+        });
+    }
+
+    pub(crate) fn remove(&mut self, pair: &Arc<Pair>) {
+        self.sides.retain(|side| !Arc::ptr_eq(&side.pair, pair));
+    }
+
+    /// Lets a queue pair go.
+    pub(crate) fn forget(&mut self, qpn: u32) {
+        if let Some(place) = self.qps.get_mut(qpn as usize % KEPT) {
+            place.take_if(|qp| qp.num == qpn);
+        }
+    }
+
+    /// Takes what is there. Whether there was anything.
+    pub(crate) fn run(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
+        self.run_of(device, deferred, Until::Empty, |_| true)
+    }
+
+    /// As [`run`](Self::run), for a thread that polls: of each process up to the first long
+    /// message only.
+    pub(super) fn run_for_poll(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
+        self.run_of(device, deferred, Until::LongMessage, |_| true)
+    }
+
+    /// Takes what a process has left that writes nothing any more, but for what cannot be
+    /// answered. One that has let go of us and goes on writing is not heard for ever.
+    pub(crate) fn run_out(
+        &mut self,
+        device: &Device,
+        pair: &Arc<Pair>,
+        deferred: &mut DeferredWork,
+    ) {
+        let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
+        // There is nothing to be fetched any more.
+        self.give_up(pair);
+        let _ = (0..LEFT).all(|_| self.run_of(device, deferred, Until::Empty, is_it));
+    }
+
+    fn run_of(
+        &mut self,
+        device: &Device,
+        deferred: &mut DeferredWork,
+        until: Until,
+        is_wanted: impl Fn(&Side) -> bool,
+    ) -> bool {
+        let ProgressEngine { sides, qps, scratch, broken, wants, spare } = self;
+        if qps.is_empty() {
+            qps.resize(KEPT, None);
+        }
+        let scratch = scratch.get_or_insert_with(|| Box::new(Scratch::new()));
+        let _serving = Serving::begin();
+        let mut any = false;
+        for side in sides.iter_mut().filter(|side| is_wanted(side)) {
+            if side.has_nothing() || side.pair.is_dead() {
+                continue;
+            }
+            let mut kept = Kept { device, qps };
+            match side.run(&mut kept, scratch, deferred, until) {
+                Ok(did) => {
+                    any |= did;
+                    *wants |= side.fetch.is_wanted();
+                    side.tidy(spare);
+                }
+                // The progress thread finds out, and buries it.
+                Err(Broken) => {
+                    side.pair.declare_dead();
+                    *broken = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// Processes that have died, or do not keep the rules.
+    pub(crate) fn dead(&self) -> Vec<Arc<Pair>> {
+        self.sides.iter().filter(|s| s.pair.is_dead()).map(|s| Arc::clone(&s.pair)).collect()
+    }
+}
+
+/// Queue pairs that were looked up lately.
+struct Kept<'k> {
+    device: &'k Device,
+    qps: &'k mut Vec<Option<Arc<Qp>>>,
+}
+
+impl Kept<'_> {
+    fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
+        let place = &mut self.qps[number as usize % KEPT];
+        let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
+        if !place.as_ref().is_some_and(known) {
+            *place = self.device.qps.get(number);
+        }
+        place.as_ref()
+    }
+}
+
+impl Side {
+    /// Whether there is nothing to do, as it is mostly.
+    #[inline(always)]
+    fn has_nothing(&self) -> bool {
+        !is_request_at(&self.pair.incoming, self.requests)
+            && !self.has_reply()
+            && !self.pair.has_blocked()
+    }
+
+    fn run(
+        &mut self,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        deferred: &mut DeferredWork,
+        until: Until,
+    ) -> Result<bool, Broken> {
+        let replies = self.take_replies(kept, deferred)?;
+        let requests = self.take_requests(kept, scratch, deferred, until)?;
+        if self.pair.has_blocked() {
+            while let Some(number) = self.pair.take_blocked() {
+                if kept.find(number).is_some_and(|qp| !qp.go_on(deferred)) {
+                    self.pair.block(number);
+                    break;
+                }
+            }
+        }
+        Ok(replies || requests)
+    }
+
+    fn take_replies(
+        &mut self,
+        kept: &mut Kept<'_>,
+        deferred: &mut DeferredWork,
+    ) -> Result<bool, Broken> {
+        let first = self.replies_read;
+        self.pauses = false;
+        while self.replies_read.wrapping_sub(first) < AT_ONCE {
+            let Some(reply) = reply_at(&self.pair.incoming, self.replies_read)? else { break };
+            let slot = self.pair.slot;
+            if kept.find(reply.to).is_some_and(|qp| !qp.replied(slot, &reply, deferred)) {
+                self.pauses = true;
+                break;
+            }
+            self.replies_read = self.replies_read.wrapping_add(1);
+        }
+        let any = self.replies_read != first;
+        if any {
+            // Release: we are done with them.
+            self.pair.outgoing.replies_read.store(self.replies_read, Ordering::Release);
+            // The other side of the barrier in `has_room`.
+            light(self.pair.spares_barriers);
+            if self.pair.incoming.wants_reply_room.load(Ordering::Relaxed) != 0 {
+                self.pair.wake();
+            }
+        }
+        Ok(any)
+    }
+
+    /// Whether a reply is there.
+    fn has_reply(&self) -> bool {
+        is_reply_at(&self.pair.incoming, self.replies_read)
+    }
+
+    fn take_requests(
+        &mut self,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        deferred: &mut DeferredWork,
+        until: Until,
+    ) -> Result<bool, Broken> {
+        if self.fetch.is_awaited() || self.pauses {
+            return Ok(false);
+        }
+        let first = self.requests;
+        let mut published = first;
+        self.took_long = false;
+        let mut request = Request::default();
+        let mut is_there = self.read(&mut request)?;
+        while is_there {
+            // What was said before it was sent, its receiver learns before.
+            self.take_replies(kept, deferred)?;
+            if self.pauses {
+                break;
+            }
+            is_there = self.take_run(&mut request, kept, scratch, deferred)?;
+            if self.requests.wrapping_sub(published) >= READ_STEP {
+                published = self.requests;
+                // Release: we are done with them, and with their data.
+                self.pair.outgoing.requests_read.store(published, Ordering::Release);
+            }
+            let is_enough = self.requests.wrapping_sub(first) >= AT_ONCE
+                || (until == Until::LongMessage && self.took_long);
+            if is_enough && !request.is_second() {
+                break;
+            }
+        }
+        if self.requests == first {
+            return Ok(false);
+        }
+        // Release: as above.
+        self.pair.outgoing.requests_read.store(self.requests, Ordering::Release);
+        let replied = core::mem::take(&mut self.said);
+        if !replied {
+            // SeqCst: either the sender sees that there is room, or we see that it waits.
+            fence(Ordering::SeqCst);
+        }
+        if replied || self.pair.incoming.wants_room.load(Ordering::Relaxed) != 0 {
+            self.pair.wake();
+        }
+        Ok(true)
+    }
+
+    /// Reads the next request, if there is one and it can be answered.
+    #[inline]
+    fn read(&mut self, request: &mut Request) -> Result<bool, Broken> {
+        Ok(read_request(&self.pair.incoming, self.requests, request)? && self.has_room()?)
+    }
+
+    /// The request behind one that was executed, if there is one.
+    #[inline(always)]
+    fn next(&mut self, request: &mut Request) -> Result<bool, Broken> {
+        // There is room to answer both messages of an entry.
+        if request.go_on() {
+            return Ok(true);
+        }
+        self.requests = self.requests.wrapping_add(1);
+        self.read(request)
+    }
+
+    /// Whether there is room for the held reply and those of the next entry. If not, the other
+    /// process wakes this one when there is: it may have nothing more to ask for.
+    #[inline]
+    fn has_room(&mut self) -> Result<bool, Broken> {
+        let read = &self.pair.incoming.replies_read;
+        let mut has_room = self.replies.has_room(read, ROOM)?;
+        if has_room == self.waits_for_room {
+            let wants = &self.pair.outgoing.wants_reply_room;
+            wants.store(u32::from(!has_room), Ordering::Relaxed);
+            self.waits_for_room = !has_room;
+            if !has_room {
+                // Either it sees that we wait, or we see what it has taken; or neither, and the
+                // progress thread looks from time to time.
+                let _ = heavy();
+                has_room = self.replies.has_room(read, ROOM)?;
+            }
+        }
+        Ok(has_room)
+    }
+
+    /// Takes a request, and those that follow for the same queue pair. Whether there is
+    /// another one, which has been read then.
+    fn take_run(
+        &mut self,
+        request: &mut Request,
+        kept: &mut Kept<'_>,
+        scratch: &mut Scratch,
+        deferred: &mut DeferredWork,
+    ) -> Result<bool, Broken> {
+        let to = request.to;
+        let device = kept.device;
+        let mut session = kept.find(to).map(Session::open);
+        let mut writer = CqWriter::default();
+        let (mut left, mut is_there) = (READ_STEP, true);
+        // Replies were looked for before the first one.
+        while is_there && request.to == to && left > 0 && (left == READ_STEP || !self.has_reply()) {
+            if let Some(session) = &mut session
+                && is_short(request)
+            {
+                let before = left;
+                let hold = scratch.room.hold();
+                is_there = self.take_fast(request, session, hold, &mut writer, &mut left)?;
+                if left != before {
+                    continue;
+                }
+            }
+            let is_long = request.len as usize >= LONG;
+            if is_long {
+                // What came before is published before it is copied.
+                self.say_held();
+            }
+            let (verdict, value) = match &mut session {
+                _ if slot_of(request.from) != self.pair.slot => (Reply::Silence, 0),
+                None => (Reply::Silence, 0),
+                Some(session) => {
+                    match self.execute(session, request, scratch, &mut writer, deferred) {
+                        Some(executed) => executed,
+                        None => {
+                            self.say_held();
+                            return Ok(false);
+                        }
+                    }
+                }
+            };
+            if verdict != Reply::Done && is_missed(request, session.as_ref()) {
+                // Relaxed: a statistic.
+                device.missed.fetch_add(1, Ordering::Relaxed);
+            }
+            if request.flags & WANTS_REPLY != 0 {
+                let Request { from, number, incarnation, what, .. } = *request;
+                self.reply(ReplyEntry { to: from, number, incarnation, verdict, value }, what);
+            }
+            left -= 1;
+            is_there = self.next(request)?;
+            if is_long {
+                self.took_long = true;
+                break;
+            }
+        }
+        // Before the completions are seen: the sender of a message learns that it has arrived
+        // before an answer to it can come.
+        self.say_held();
+        Ok(is_there)
+    }
+
+    /// Executes a request; what to reply, unless its data have to be fetched first.
+    fn execute<'a>(
+        &mut self,
+        session: &mut Session<'a>,
+        request: &Request,
+        scratch: &mut Scratch,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+    ) -> Option<(Reply, u64)> {
+        let transport = session.peer.transport;
+        if (transport == Transport::Ud) != (request.what == What::Datagram) {
+            return Some((Reply::Silence, 0));
+        }
+        let reliable = transport.is_reliable();
+        let expected = request.generation == session.responder.generation
+            && request.number == session.responder.number;
+        if reliable && !expected {
+            return Some((Reply::Silence, 0));
+        }
+        let there = is_elsewhere(request).then(|| Arc::clone(&self.pair));
+        let reading = there.as_deref().map(|pair| read_there(pair, request));
+        if matches!(reading, Some(None)) {
+            return Some((Reply::Silence, 0));
+        }
+        if transport == Transport::Ud && u64::from(request.len) > limits::MTU {
+            return Some((Reply::Silence, 0));
+        }
+        let wqe = wqe(request);
+        let to = (transport == Transport::Ud).then(|| address(request));
+        let Scratch { local, room, list } = scratch;
+        let message = Message {
+            wqe: &wqe,
+            from_qpn: request.from,
+            psn: session.responder.psn,
+            packets: 1,
+            len: request.len.into(),
+            local: &[],
+            on_demand: false,
+            to: to.as_ref(),
+        };
+        // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
+        if reading.is_some()
+            && let Some(reply) = session.judge_unread(&message, room, writer, deferred)
+        {
+            return Some((reply, 0));
+        }
+        let mut local = match self.gather(request, local, list) {
+            Gathered::There(local) => local,
+            Gathered::Later => return None,
+            Gathered::Never => {
+                return Some((Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0));
+            }
+        };
+        let mut value = [0_u64];
+        let is_atomic = wqe.op.is_atomic();
+        if is_atomic {
+            local.push(Span::of_words(&mut value));
+        }
+        let message = Message { local: local.as_slice(), ..message };
+        let reply = session.deliver(&message, room, writer, deferred);
+        let verdict = match reply {
+            Reply::Done if request.flags & JUDGE != 0 && !is_atomic => Reply::Again,
+            verdict => verdict,
+        };
+        if verdict == Reply::Done {
+            session.responder.number = session.responder.number.wrapping_add(1);
+        }
+        Some((verdict, value[0]))
+    }
+
+    /// Replies; one that says "done" may stand for those before it.
+    #[inline]
+    fn reply(&mut self, reply: ReplyEntry, what: What) {
+        let is_atomic = matches!(what, What::CompareSwap | What::FetchAdd);
+        let merges = |held: &ReplyEntry| {
+            held.to == reply.to
+                && held.incarnation == reply.incarnation
+                && held.verdict == Reply::Done
+                && reply.verdict == Reply::Done
+        };
+        if !self.held.as_ref().is_some_and(merges) {
+            self.say_held();
+        }
+        self.held = Some(reply);
+        if is_atomic {
+            self.say_held();
+        }
+    }
+
+    /// Writes the reply that is held, if there is one.
+    #[inline]
+    fn say_held(&mut self) {
+        if let Some(reply) = &self.held {
+            self.replies.put(&self.pair.outgoing, reply);
+            self.held = None;
+            self.said = true;
+        }
+    }
+}
+
+/// Whether a message that was not received is lost: its sender does not repeat it.
+#[cold]
+fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
+    let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
+    request.what == What::Datagram || (unreliable && carries_data(request))
+}
+
+/// Whether the data of a request are still where the sender's program has them.
+#[inline]
+fn is_elsewhere(request: &Request) -> bool {
+    request.location == PayloadLocation::Regions && carries_data(request)
+}
+
+/// What a request asks for, as a send queue's request.
+fn wqe(request: &Request) -> Wqe {
+    let op = match request.what {
+        What::Send | What::Datagram => Op::Send,
+        What::Write => Op::Write,
+        What::Read => Op::Read,
+        What::CompareSwap => Op::CompareSwap,
+        What::FetchAdd => Op::FetchAdd,
+    };
+    // Of what carries data, the first two say where they are.
+    let [first, compare_add, third, rkey] = request.body;
+    let (remote_addr, swap) = if carries_data(request) { (third, 0) } else { (first, third) };
+    Wqe {
+        wr_id: 0,
+        remote_addr,
+        compare_add,
+        swap,
+        rkey: rkey as u32,
+        imm: (request.flags & HAS_IMM != 0).then_some(request.imm),
+        position: 0,
+        op,
+        signaled: false,
+        solicited: request.flags & SOLICITED != 0,
+        inline: false,
+        fence: false,
+        ahead: false,
+    }
+}
+
+/// Where a datagram goes, and the key that it carries.
+fn address(request: &Request) -> (Address, u32) {
+    let [qkey, class_and_limit] = [request.body[1] as u32, (request.body[1] >> 32) as u32];
+    let [traffic_class, hop_limit, _, _] = class_and_limit.to_le_bytes();
+    (Address::here(request.to, traffic_class, hop_limit), qkey)
+}

@@ -1,0 +1,235 @@
+//! Where the memory of this process lies.
+//!
+//! The kernel tells of the mapping at an address (`PROCMAP_QUERY`, Linux 6.11), or lists
+//! all of them as text. The list is as long as there are mappings, and each registration
+//! adds some: to read it for each of a thousand connections took most of the time in which
+//! they were set up.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, fstat};
+use rustix::io::Errno;
+
+use super::directory::InFile;
+
+const MAPS: &str = "/proc/self/maps";
+
+/// A file: the device that it is on, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(super) fn of(fd: impl AsFd) -> Result<FileId, Errno> {
+        let stat = fstat(fd)?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    pub(super) fn inode(self) -> u64 {
+        self.inode
+    }
+
+    /// The file of the same number on another device.
+    #[cfg(test)]
+    pub(super) fn elsewhere(self) -> FileId {
+        FileId { device: self.device + 1, ..self }
+    }
+}
+
+/// A mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    offset: u64,
+    file: FileId,
+    is_shared_memory: bool,
+}
+
+/// What a memory file's name begins with.
+const MEMORY: &[u8] = b"/memfd:";
+
+impl Mapping {
+    /// A line of the list.
+    fn parse(line: &str) -> Option<Mapping> {
+        let mut fields = line.split_ascii_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        let protection = fields.next()?;
+        let offset = fields.next()?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let inode = fields.next()?.parse().ok()?;
+        let name = fields.next().unwrap_or_default();
+        let hex = |text| u64::from_str_radix(text, 16).ok();
+        let device = rustix::fs::makedev(hex(major)? as u32, hex(minor)? as u32);
+        Some(Mapping {
+            start: hex(start)?,
+            end: hex(end)?,
+            offset: hex(offset)?,
+            file: FileId { device, inode },
+            is_shared_memory: protection == "rw-s" && name.as_bytes().starts_with(MEMORY),
+        })
+    }
+
+    /// The mapping at an address, in a list.
+    fn listed(list: &str, at: u64) -> Option<Mapping> {
+        let mut lines = list.lines().filter_map(Mapping::parse);
+        lines.find(|mapping| (mapping.start..mapping.end).contains(&at))
+    }
+}
+
+/// Where `addr .. addr + len` of this process lies, if it lies in one memory file, in at
+/// most two pieces (as a ring that is mapped twice does).
+pub(super) fn locate(addr: u64, len: u64) -> Option<(FileId, InFile)> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let maps = rustix::fs::open(MAPS, flags, Mode::empty()).ok()?;
+    if let Ok(found) = pieces(addr, len, |at| query(&maps, at)) {
+        return found;
+    }
+    let list = std::fs::read_to_string(MAPS).ok()?;
+    pieces(addr, len, |at| Ok(Mapping::listed(&list, at))).ok()?
+}
+
+/// [`locate`], by what says which mapping is at an address.
+fn pieces(
+    addr: u64,
+    len: u64,
+    mapping_at: impl Fn(u64) -> Result<Option<Mapping>, Errno>,
+) -> Result<Option<(FileId, InFile)>, Errno> {
+    let Some(end) = addr.checked_add(len).filter(|_| len > 0) else { return Ok(None) };
+    let piece = |at| {
+        let mapping = mapping_at(at)?.filter(|m| m.is_shared_memory && m.end > at);
+        Ok(mapping.map(|m| (m.offset + (at - m.start), m.end.min(end) - at, m.file)))
+    };
+    let Some((offset, split, file)) = piece(addr)? else { return Ok(None) };
+    let in_file = InFile { fd: 0, inode: file.inode, offset, split, second: 0 };
+    if split == len {
+        return Ok(Some((file, in_file)));
+    }
+    let Some((second, rest, other)) = piece(addr + split)? else { return Ok(None) };
+    let is_all = split + rest == len && other == file;
+    Ok(is_all.then_some((file, InFile { second, ..in_file })))
+}
+
+/// The kernel's `struct procmap_query`.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    wanted: u64,
+    at: u64,
+    start: u64,
+    end: u64,
+    flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    major: u32,
+    minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name: u64,
+    build_id: u64,
+}
+
+/// `_IOWR('f', 17, struct procmap_query)`.
+const PROCMAP_QUERY: u64 = 3 << 30 | (size_of::<Query>() as u64) << 16 | (b'f' as u64) << 8 | 17;
+const READABLE: u64 = 1;
+const WRITABLE: u64 = 2;
+const EXECUTABLE: u64 = 4;
+const SHARED: u64 = 8;
+/// More than a memory file's name can have, with all that the kernel adds.
+const NAME: usize = 320;
+
+/// The mapping at an address, by asking the kernel.
+///
+/// # Errors
+/// It cannot be asked.
+fn query(maps: &OwnedFd, at: u64) -> Result<Option<Mapping>, Errno> {
+    let mut name = [0_u8; NAME];
+    let size = size_of::<Query>() as u64;
+    let addr = name.as_mut_ptr().expose_provenance() as u64;
+    let mut query = Query { size, at, name: addr, name_size: NAME as u32, ..Query::default() };
+    // SAFETY: the kernel writes to the query, and no more than `NAME` bytes to the name.
+    let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
+    if asked != 0 {
+        return match std::io::Error::last_os_error().raw_os_error() {
+            // Nothing is there, or something with another kind of name.
+            Some(libc::ENOENT | libc::ENAMETOOLONG) => Ok(None),
+            errno => Err(Errno::from_raw_os_error(errno.unwrap_or(libc::EIO))),
+        };
+    }
+    let protection = query.flags & (READABLE | WRITABLE | EXECUTABLE | SHARED);
+    let is_shared = protection == READABLE | WRITABLE | SHARED;
+    let device = rustix::fs::makedev(query.major, query.minor);
+    Ok(Some(Mapping {
+        start: query.start,
+        end: query.end,
+        offset: query.offset,
+        file: FileId { device, inode: query.inode },
+        is_shared_memory: is_shared && name.starts_with(MEMORY),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+    const LIST: &str = "\
+1000-3000 rw-p 00000000 00:00 0 [heap]
+4000-8000 rw-s 00010000 00:01 77 /memfd:rdma-ring (deleted)
+8000-c000 rw-s 00010000 00:01 77 /memfd:rdma-ring (deleted)
+c000-d000 rw-s 00000000 00:01 78 /memfd:other (deleted)
+d000-e000 r--s 00000000 00:01 78 /memfd:other (deleted)
+";
+
+    #[test]
+    fn memory_is_found_in_one_piece_or_two_of_one_file() {
+        let locate = |addr, len| pieces(addr, len, |at| Ok(Mapping::listed(LIST, at))).unwrap();
+        let find = |addr, len| locate(addr, len).map(|(_, f)| (f.offset, f.split, f.second));
+        assert_eq!(find(0x4010, 0x20), Some((0x10010, 0x20, 0)));
+        assert_eq!(find(0x4000, 0x8000), Some((0x10000, 0x4000, 0x10000)));
+        assert_eq!(find(0x1000, 0x10), None, "private");
+        assert_eq!(find(0xb000, 0x2000), None, "two files");
+        assert_eq!(find(0xd000, 0x10), None, "read-only");
+        assert_eq!(find(0x3000, 0x2000), None, "a hole in front");
+        assert_eq!(find(0xdff0, 0x20), None, "ends behind");
+        assert_eq!(find(0x4000, 0x9000), None, "three pieces");
+        assert_eq!(find(0x4000, 0), None, "nothing");
+        let file = |addr| locate(addr, 1).map(|(file, _)| (file.device, file.inode));
+        assert_eq!(file(0xc000), Some((1, 78)));
+    }
+
+    #[test]
+    fn the_kernel_says_of_an_address_what_its_list_says() {
+        let page = rustix::param::page_size();
+        // As long as a name can be.
+        let name = "n".repeat(249);
+        let file = memfd_create(name, MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 4 * page as u64).unwrap();
+        let (both, read) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::READ);
+        let map = |prot, flags| {
+            // SAFETY: a new mapping, which stays.
+            let at = unsafe { mmap(core::ptr::null_mut(), page, prot, flags, &file, page as u64) };
+            at.unwrap() as u64
+        };
+        let shared = map(both, MapFlags::SHARED);
+        let others = [map(read, MapFlags::SHARED), map(both, MapFlags::PRIVATE), 0];
+        let maps = std::fs::File::open(MAPS).unwrap().into();
+        let list = std::fs::read_to_string(MAPS).unwrap();
+        let all = [shared, shared + 1].map(|at| (at, true)).into_iter();
+        for (at, is_shared) in all.chain(others.map(|at| (at, false))) {
+            let listed = Mapping::listed(&list, at);
+            assert_eq!(listed.is_some_and(|m| m.is_shared_memory), is_shared, "{at:x}");
+            match query(&maps, at) {
+                Ok(found) => assert_eq!(found, listed, "{at:x}"),
+                // Older kernels do not know the question, sandboxes do not let it through;
+                // but it is well put.
+                Err(errno) => assert!(![Errno::FAULT, Errno::TOOBIG].contains(&errno), "{errno}"),
+            }
+        }
+    }
+}

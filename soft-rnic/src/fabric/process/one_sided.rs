@@ -1,0 +1,169 @@
+//! Operations on another process's memory, carried out by the requester.
+//!
+//! It looks up whether the target permits them, and says meanwhile that it is inside: a
+//! process that takes a region, a permission or a queue pair away waits until it has left.
+//! What is not permitted it leaves to the target to judge, so that there is one place from which
+//! statuses and events come.
+
+pub(crate) mod regions;
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use verbs_sys::*;
+
+use crate::engine::execution::Execution;
+use crate::engine::responder::begin::permits;
+use crate::engine::responder::place::access;
+use crate::limits::LONG;
+use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::span::Spans;
+use crate::objects::state::Qp;
+use crate::objects::wqe::{self, Op, Wqe};
+
+use super::directory::QpEntry;
+use super::memory::{Way, attach, note_refusal};
+use super::one_sided::regions::Region;
+use super::out::Out;
+use super::pair::Pair;
+use super::region::Window;
+use super::remote::state::Remote;
+use super::serving::serves;
+
+/// How an operation on memory ended.
+pub(super) enum Access {
+    Done,
+    /// The target has to say what is wrong.
+    Judge,
+    /// Not by this thread: others rely on it, and the memory is attached to.
+    Later,
+    Ended(Outcome),
+}
+
+impl Qp {
+    /// Carries an operation on the peer's memory out, if it is permitted.
+    pub(super) fn one_sided(
+        &self,
+        requester: &mut Requester,
+        local: &Spans<'_>,
+        remote: &mut Remote,
+        out: &mut Out<'_>,
+        execution: &mut Execution<'_>,
+        request: &wqe::Request<'_>,
+    ) -> Access {
+        // Others of this process may send while we copy.
+        out.release();
+        requester.started = true;
+        let pair = out.pair;
+        let Some(own) = self.entry() else { return Access::Judge };
+        let _inside = own.enter(pair.spares_barriers);
+        let to = requester.dest_qpn;
+        let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
+            return self.unheard(requester, remote, request);
+        };
+        let is_it = entry.generation.load(Ordering::Relaxed) == remote.generation;
+        if self.transport.is_reliable() && !is_it {
+            return self.unheard(requester, remote, request);
+        }
+        let (rights, reads) = (&entry.access, &entry.dest_rd_atomic);
+        let (rights, reads) = (rights.load(Ordering::Relaxed), reads.load(Ordering::Relaxed));
+        let op = request.wqe.op;
+        if !permits(rights, reads, op, request.wqe.remote_addr) {
+            return Access::Judge;
+        }
+        let len = request.len();
+        if len == 0 {
+            return Access::Done;
+        }
+        let Some((region, offset)) =
+            remote.region(pair, entry, request.wqe, op.remote_access(), len)
+        else {
+            return Access::Judge;
+        };
+        if len >= LONG as u64 {
+            // Others may complete, and arm, while we copy.
+            execution.writer.release();
+        }
+        let (local, on_demand) = (local.as_slice(), local.on_demand);
+        let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+        if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
+            if op.is_atomic() && !there.ptr().addr().is_multiple_of(8) {
+                return Access::Judge;
+            }
+            // SAFETY: both were checked, and their owner waits until we have left;
+            // programs access them atomically only.
+            let done = unsafe { access(there, local, on_demand, op, request.wqe) };
+            return done.map_or(gone, |()| Access::Done);
+        }
+        if op.is_atomic() {
+            return Access::Judge;
+        }
+        let way = if op == Op::Read { Way::From } else { Way::Into };
+        if serves() {
+            return Access::Later;
+        }
+        execution.writer.release();
+        let _section = self.enter_blocking();
+        if !pair.attaches() || pair.has_gone() {
+            return Access::Ended(self.unattached(requester, pair, len));
+        }
+        let there = region.published.addr.wrapping_add(offset);
+        // SAFETY: as above.
+        match unsafe { attach(pair.pid, way, local, there, len as usize) } {
+            Ok(()) => Access::Done,
+            // It is dying, or runs another program: its memory goes before the kernel says so.
+            Err(Errno::SRCH) => Access::Ended(self.lost(requester, len)),
+            Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(requester, len)),
+            Err(Errno::FAULT) if on_demand => gone,
+            Err(error) => {
+                note_refusal(pair.pid, error);
+                Access::Ended(self.unattached(requester, pair, len))
+            }
+        }
+    }
+
+    /// The peer does not receive what this queue pair sends, or was connected anew.
+    #[cold]
+    fn unheard(
+        &self,
+        requester: &mut Requester,
+        remote: &mut Remote,
+        request: &wqe::Request<'_>,
+    ) -> Access {
+        // If nothing was done for this connection yet, the peer may be the right one now.
+        remote.generation = 0;
+        Access::Ended(self.judge(requester, Reply::Silence, request.len()))
+    }
+
+    /// Memory that is neither mapped nor attached to.
+    #[cold]
+    fn unattached(&self, requester: &mut Requester, pair: &Pair, len: u64) -> Outcome {
+        if pair.is_dead() || pair.has_gone() || !self.transport.is_reliable() {
+            return self.lost(requester, len);
+        }
+        Outcome::Failed(ibv_wc_status::IBV_WC_REM_OP_ERR)
+    }
+}
+
+impl Remote {
+    /// The region that a request names and the offset in it, if it may be accessed so.
+    #[inline(always)]
+    fn region(
+        &mut self,
+        pair: &Pair,
+        entry: &QpEntry,
+        wqe: &Wqe,
+        access: u32,
+        len: u64,
+    ) -> Option<(&Region<Arc<Window>>, u64)> {
+        let version = pair.theirs.version(wqe.rkey)?;
+        let region = self.regions.get(pair, wqe.rkey, version)?;
+        let allowed = region.published.access & access == access;
+        let same_domain = region.published.pd == entry.pd.load(Ordering::Relaxed);
+        if !allowed || !same_domain {
+            return None;
+        }
+        region.published.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+    }
+}

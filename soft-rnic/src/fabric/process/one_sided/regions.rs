@@ -1,0 +1,190 @@
+//! The regions of a peer that a queue pair has named.
+
+use std::sync::{Arc, Weak};
+
+use super::super::directory::PublishedRegion;
+use super::super::pair::Pair;
+use super::super::region::Window;
+
+/// A peer's region, and where it is mapped (`W`) if it is.
+#[derive(Debug)]
+pub(crate) struct Region<W> {
+    key: u32,
+    pub(crate) published: PublishedRegion,
+    pub(crate) window: Option<W>,
+}
+
+impl<W> Region<W> {
+    #[inline]
+    fn is(&self, key: u32, version: u32) -> bool {
+        self.key == key && self.published.version == version
+    }
+}
+
+impl Region<Weak<Window>> {
+    /// The region to be accessed, unless it was unmapped.
+    fn recalled(&self) -> Option<Region<Arc<Window>>> {
+        let window = match &self.window {
+            Some(window) => Some(window.upgrade()?),
+            None => None,
+        };
+        Some(Region { key: self.key, published: self.published, window })
+    }
+}
+
+/// The regions that a queue pair has named. The last two are at hand: data go to one, and what
+/// tells of them to another, and neither touches a count that others do. Those before them are
+/// known, so that a peer that offers many buffers in turn has them all looked up once; what it
+/// takes away is not kept mapped for that.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    at_hand: [Option<Region<Arc<Window>>>; 2],
+    known: Known,
+}
+
+impl Regions {
+    /// The region of a key in this version, if the peer has it.
+    #[inline]
+    pub(crate) fn get(
+        &mut self,
+        pair: &Pair,
+        key: u32,
+        version: u32,
+    ) -> Option<&Region<Arc<Window>>> {
+        let is_it = |place: &Option<Region<_>>| {
+            place.as_ref().is_some_and(|region| region.is(key, version))
+        };
+        let at = match &self.at_hand {
+            [first, _] if is_it(first) => 0,
+            [_, second] if is_it(second) => 1,
+            _ => self.recall(pair, key, version)?,
+        };
+        self.at_hand[at].as_ref()
+    }
+
+    /// Brings a region to hand; where it is.
+    #[inline(never)]
+    fn recall(&mut self, pair: &Pair, key: u32, version: u32) -> Option<usize> {
+        let region = match self.known.get(key, version).and_then(Region::recalled) {
+            Some(region) => region,
+            None => self.look_up(pair, key).filter(|region| region.is(key, version))?,
+        };
+        self.at_hand.rotate_right(1);
+        self.at_hand[0] = Some(region);
+        Some(0)
+    }
+
+    /// Looks a region up that is not known, or was unmapped in favour of others since.
+    #[cold]
+    fn look_up(&mut self, pair: &Pair, key: u32) -> Option<Region<Arc<Window>>> {
+        let published = pair.theirs.find(key)?;
+        let window = pair.window(key, &published);
+        let known = Region { key, published, window: window.as_ref().map(Arc::downgrade) };
+        let is_valid =
+            |other: &Region<_>| pair.theirs.version(other.key) == Some(other.published.version);
+        self.known.put(known, is_valid);
+        Some(Region { key, published, window })
+    }
+
+    /// Forgets them all.
+    pub(crate) fn clear(&mut self) {
+        *self = Regions::default();
+    }
+}
+
+/// Regions each in the place that its key has. There are as many places as that takes, up to a
+/// limit.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Vec<Option<Region<Weak<Window>>>>);
+
+impl Known {
+    const FIRST: usize = 4;
+    const MOST: usize = 64;
+
+    /// The region of a key, if it is known in this version.
+    fn get(&self, key: u32, version: u32) -> Option<&Region<Weak<Window>>> {
+        let at = key as usize & self.0.len().wrapping_sub(1);
+        self.0.get(at)?.as_ref().filter(|region| region.is(key, version))
+    }
+
+    /// Adds a region, in the place of another one only if there can be no more of them.
+    #[cold]
+    fn put(
+        &mut self,
+        region: Region<Weak<Window>>,
+        is_valid: impl Fn(&Region<Weak<Window>>) -> bool,
+    ) {
+        if self.0.is_empty() {
+            self.0.resize_with(Self::FIRST, || None);
+        }
+        loop {
+            let at = region.key as usize & (self.0.len() - 1);
+            let other = self.0[at].as_ref().filter(|other| other.key != region.key);
+            if self.0.len() == Self::MOST || !other.is_some_and(&is_valid) {
+                self.0[at] = Some(region);
+                return;
+            }
+            self.grow();
+        }
+    }
+
+    /// Twice the places. Whatever had one of its own has one of its own.
+    fn grow(&mut self) {
+        let more = 2 * self.0.len();
+        let regions = std::mem::take(&mut self.0);
+        self.0.resize_with(more, || None);
+        for region in regions.into_iter().flatten() {
+            let at = region.key as usize & (more - 1);
+            self.0[at] = Some(region);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Regions {
+    /// Whether a region is found, and mapped.
+    pub(crate) fn is_mapped(&mut self, pair: &Pair, key: u32, version: u32) -> bool {
+        self.get(pair, key, version).is_some_and(|region| region.window.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(key: u32, version: u32) -> Region<Weak<Window>> {
+        Region {
+            key,
+            published: PublishedRegion { version, ..PublishedRegion::default() },
+            window: None,
+        }
+    }
+
+    #[test]
+    fn regions_in_turn_are_all_known_up_to_the_limit() {
+        let mut regions = Known::default();
+        assert!(regions.get(0, 0).is_none());
+        let most = Known::MOST as u32;
+        // As keys are: an index below a part that varies.
+        let keys: Vec<u32> = (0..most).map(|index| index | (index * 7919) << 18).collect();
+        keys.iter().for_each(|key| regions.put(region(*key, 1), |_| true));
+        assert!(keys.iter().all(|key| regions.get(*key, 1).is_some()));
+        assert!(keys.iter().all(|key| regions.get(*key, 2).is_none()), "another registration");
+        regions.put(region(keys[0] + most, 1), |_| true);
+        assert!(regions.get(keys[0], 1).is_none(), "it has given its place");
+        assert!(keys[1..].iter().all(|key| regions.get(*key, 1).is_some()));
+        assert_eq!(regions.0.len(), Known::MOST);
+    }
+
+    #[test]
+    fn what_is_registered_anew_takes_no_more_places() {
+        let mut regions = Known::default();
+        for key in 0..1000 {
+            regions.put(region(key, 1), |_| false);
+            assert!(regions.get(key, 1).is_some());
+        }
+        regions.put(region(999, 2), |_| true);
+        assert!(regions.get(999, 1).is_none() && regions.get(999, 2).is_some());
+        assert_eq!(regions.0.len(), Known::FIRST);
+    }
+}

@@ -1,0 +1,153 @@
+//! Putting requests into the ring to another process, with their data.
+
+use core::sync::atomic::{Ordering, fence};
+
+use verbs_sys::ibv_sge;
+
+use crate::lock::Guard;
+use crate::objects::span::{Copying, Span, copy_spans};
+
+use super::pair::Pair;
+use super::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
+
+/// Longer messages are copied by the receiver, from where they are.
+pub(super) const COPIED: u64 = 4 << 10;
+
+/// The writing side of a ring, locked once for a list; what was put is visible when it
+/// is let go.
+pub(super) struct Out<'a> {
+    pub(super) pair: &'a Pair,
+    held: Option<Guard<'a, Requests>>,
+    any: bool,
+}
+
+impl<'a> Out<'a> {
+    pub(super) fn new(pair: &'a Pair) -> Out<'a> {
+        Out { pair, held: None, any: false }
+    }
+
+    /// Room for a request of queue pair `qpn`, and where its data go. Without any, it is
+    /// called again when there is.
+    #[inline]
+    fn room(&mut self, qpn: u32, len: u32) -> Option<u32> {
+        self.look_for_room(len).or_else(|| {
+            self.pair.block(qpn);
+            // SeqCst: either we see what was read since, or the reader sees that we wait.
+            fence(Ordering::SeqCst);
+            self.look_for_room(len)
+        })
+    }
+
+    #[inline]
+    fn look_for_room(&mut self, len: u32) -> Option<u32> {
+        let pair = self.pair;
+        let requests = self.held.get_or_insert_with(|| pair.requests.lock());
+        let room = requests.room(&pair.incoming.requests_read, len);
+        room.unwrap_or_else(|_broken| {
+            pair.declare_dead();
+            None
+        })
+    }
+
+    /// The ring, locked until it is let go, and how many requests without data fit into it.
+    #[inline]
+    pub(super) fn slots(&mut self) -> (&mut Requests, u32) {
+        let pair = self.pair;
+        let requests = self.held.get_or_insert_with(|| pair.requests.lock());
+        let slots = requests.slots(&pair.incoming.requests_read).unwrap_or_else(|_broken| {
+            pair.declare_dead();
+            0
+        });
+        (requests, slots)
+    }
+
+    /// Puts a request without data; whether there was room.
+    #[inline(always)]
+    pub(super) fn put(&mut self, request: &Request) -> bool {
+        if self.room(request.from, 0).is_none() {
+            return false;
+        }
+        if let Some(requests) = &mut self.held {
+            requests.put(&self.pair.outgoing, request, None);
+        }
+        true
+    }
+
+    /// Puts a request and its data, which are `local` (and `sges` say where that is, if it is
+    /// in regions); whether there was room.
+    // Always: a request that is moved about is read before it is written, as the
+    // processor sees it (see `sq::Request`).
+    #[inline(always)]
+    pub(super) fn put_message(
+        &mut self,
+        request: &mut Request,
+        local: &[Span<'_>],
+        sges: Option<&[ibv_sge]>,
+    ) -> bool {
+        let len = request.len;
+        let is_write = request.what == What::Write;
+        if len == 0 || (len as usize <= BODY && !is_write) {
+            let body = Span::of_words(&mut request.body);
+            // SAFETY: the pieces were checked; the body is ours.
+            unsafe { copy_spans(&[body], local, Copying::Owned) };
+            return self.put(request);
+        }
+        if let Some(sges) = sges.filter(|_| u64::from(len) > COPIED) {
+            let list: Vec<ibv_sge> = sges.iter().copied().filter(|sge| sge.length > 0).collect();
+            request.body[1] = list.len() as u64;
+            return self.put_list(request, &list);
+        }
+        self.put_data(request, local)
+    }
+
+    /// Puts a request and its data, which go into the ring of data; whether there was
+    /// room.
+    pub(super) fn put_data(&mut self, request: &mut Request, local: &[Span<'_>]) -> bool {
+        let len = request.len;
+        let Some(at) = self.room(request.from, len) else { return false };
+        request.location = PayloadLocation::Data;
+        request.body[0] = (at % DATA).into();
+        let Some(to) = self.data_at(at, len) else { return false };
+        // What a WRITE sends, the program may write to meanwhile.
+        // SAFETY: the pieces were checked, and programs access them atomically only.
+        unsafe { copy_spans(&[to], local, Copying::Shared) };
+        if let Some(requests) = &mut self.held {
+            requests.put(&self.pair.outgoing, request, Some((at, len)));
+        }
+        true
+    }
+
+    fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {
+        let size = size_of_val(list) as u32;
+        let Some(at) = self.room(request.from, size) else { return false };
+        request.location = PayloadLocation::Regions;
+        request.body[0] = (at % DATA).into();
+        let Some(to) = self.data_at(at, size) else { return false };
+        // SAFETY: there is room for the list.
+        unsafe { crate::copy::in_order(to.ptr(), list.as_ptr().cast(), size_of_val(list)) };
+        if let Some(requests) = &mut self.held {
+            requests.put(&self.pair.outgoing, request, Some((at, size)));
+        }
+        true
+    }
+
+    fn data_at(&self, at: u32, len: u32) -> Option<Span<'a>> {
+        self.pair.outgoing.data_at((at % DATA) as usize, len as usize)
+    }
+
+    /// Publishes what was put and lets go of the ring.
+    pub(super) fn release(&mut self) {
+        if let Some(mut requests) = self.held.take() {
+            self.any |= requests.publish(&self.pair.outgoing);
+        }
+        if core::mem::take(&mut self.any) {
+            self.pair.wake();
+        }
+    }
+}
+
+impl Drop for Out<'_> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

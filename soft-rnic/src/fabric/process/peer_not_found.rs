@@ -1,0 +1,110 @@
+//! Why the process of a peer was not found, where that can be known. Another user's process is not
+//! talked to, but its abstract socket can be seen.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::geteuid;
+
+/// The slot that this process has looked for last, in vain.
+static NOT_FOUND: Mutex<Option<(u32, Why)>> = Mutex::new(None);
+
+/// Slots whose owners were looked for in the last [`AGAIN`], and when.
+static LOOKED: Mutex<Vec<(u32, Instant)>> = Mutex::new(Vec::new());
+
+/// How long a slot is not looked up again: a process may have come by then.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why it is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The slot is another user's.
+    User(u32),
+    /// No process has it here.
+    Absent,
+}
+
+/// The abstract sockets of this network namespace, among others.
+const SOCKETS: &str = "/proc/net/unix";
+
+/// A process was looked for, and no process of this user has its slot.
+#[cold]
+pub(super) fn note(slot: u32) {
+    // Datagrams look for it again and again.
+    let mut looked = LOOKED.lock();
+    looked.retain(|(_, at)| at.elapsed() < AGAIN);
+    if looked.iter().any(|(known, _)| *known == slot) {
+        return;
+    }
+    looked.push((slot, Instant::now()));
+    drop(looked);
+    let sockets = std::fs::read_to_string(SOCKETS).unwrap_or_default();
+    if let Some(user) = user_of(&sockets, slot) {
+        *NOT_FOUND.lock() = Some((slot, Why::User(user)));
+    }
+}
+
+/// No process has a slot that a queue pair was just connected to.
+#[cold]
+pub(super) fn note_absent(slot: u32) {
+    NOT_FOUND.lock().get_or_insert((slot, Why::Absent));
+}
+
+/// A process was found.
+pub(super) fn forget() {
+    *NOT_FOUND.lock() = None;
+}
+
+/// The other user whose process has a slot.
+fn user_of(sockets: &str, slot: u32) -> Option<u32> {
+    let own = geteuid().as_raw();
+    let names = sockets.lines().filter_map(|line| line.rsplit(' ').next());
+    let theirs = names.filter_map(|name| name.strip_prefix("@soft-rnic-")?.split_once('-'));
+    let users = theirs.filter(|(_, known)| known.parse() == Ok(slot));
+    users.filter_map(|(user, _)| user.parse().ok()).find(|user| *user != own)
+}
+
+/// Why the process of a peer was not found, if one was looked for in vain, and none has been
+/// found since. Requests to it end with `RETRY_EXC`, and unreliable messages are lost; this is
+/// the reason, as far as it can be known.
+///
+/// ```
+/// if let Some(reason) = soft_rnic::peer_not_found() {
+///     eprintln!("{reason}");
+/// }
+/// ```
+pub fn peer_not_found() -> Option<String> {
+    let (_, why) = (*NOT_FOUND.lock())?;
+    let own = geteuid().as_raw();
+    Some(match why {
+        Why::User(user) => format!(
+            "the peer's process is of user {user}, this one of user {own}, and soft0 connects \
+             the processes of one user: run both as the same"
+        ),
+        Why::Absent => format!(
+            "no process of user {own} here has the peer's queue pair, and soft0 connects the \
+             processes of one user on one machine, in one container: run both there"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_users_slot_is_found_among_the_sockets() {
+        let (own, other) = (geteuid().as_raw(), geteuid().as_raw() + 1);
+        let line = |name: &str| format!("0000: 00000002 00000000 00010000 0005 01 4711 {name}\n");
+        let sockets = [
+            "Num RefCount Protocol Flags Type St Inode Path\n".to_owned(),
+            line("/run/socket"),
+            line("@soft-rnic-x-7"),
+            line(&format!("@soft-rnic-{own}-7")),
+            line(&format!("@soft-rnic-{other}-77")),
+            line(&format!("@soft-rnic-{other}-8")),
+        ]
+        .concat();
+        assert_eq!([7, 8, 9].map(|slot| user_of(&sockets, slot)), [None, Some(other), None]);
+    }
+}

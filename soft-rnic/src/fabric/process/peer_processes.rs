@@ -1,0 +1,415 @@
+//! What `soft0` knows of other processes: how it meets them, and how it parts with them.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use parking_lot::MutexGuard;
+use rustix::io::Errno;
+use verbs_sys::*;
+
+use crate::deferred_work::DeferredWork;
+use crate::errno;
+use crate::objects::pending::Wait;
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
+
+use super::directory::{Directory, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+use super::outside::wait_for;
+use super::pair::{HAS_PAIRS, Pair};
+use super::peer_not_found;
+use super::remote::state::Remote;
+use super::rendezvous::Here;
+
+/// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
+/// For a process that meets us again and again and never goes, only the last ones are kept, with
+/// what they have mapped; the others are not waited for.
+pub(super) const DEPARTED: usize = 4;
+/// Those of all processes: 256 descriptors, a quarter of what a program may have by default. The
+/// first ones make room.
+pub(super) const ALL_DEPARTED: usize = 64;
+
+/// Why `soft0` reaches queue pairs of this process only, if it does: the system lacks
+/// what it takes.
+///
+/// # Errors
+/// A sentence that says what is missing.
+///
+/// ```
+/// if let Err(reason) = soft_rnic::crosses_processes() {
+///     eprintln!("soft0 stays in its process: {reason}");
+/// }
+/// ```
+pub fn crosses_processes() -> Result<(), String> {
+    let device = crate::objects::device::default_device();
+    match device.peers.as_ref().map(PeerProcesses::here) {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(Missing { what, errno })) => {
+            Err(format!("this system does not give it {what} ({errno})"))
+        }
+        None => Err("it is not soft0".to_owned()),
+    }
+}
+
+/// Whether requests of a process to itself take the way to another one, too: for tests.
+fn is_apart() -> bool {
+    static APART: OnceLock<bool> = OnceLock::new();
+    *APART.get_or_init(|| std::env::var_os("SOFT_RNIC_APART").is_some_and(|v| v == "1"))
+}
+
+impl PeerProcesses {
+    pub(super) fn here(&self) -> Result<&Here, Missing> {
+        let here = self.here.get_or_init(|| {
+            let random = RandomState::new();
+            let (anywhere, proof) = (random.hash_one(0), random.hash_one(1));
+            Here::claim(anywhere, proof).map_err(|(what, errno)| Missing { what, errno })
+        });
+        here.as_ref().map_err(|missing| *missing)
+    }
+
+    /// What this process publishes, once it has claimed a slot.
+    pub(crate) fn claimed(&self) -> Option<&Here> {
+        self.here.get()?.as_ref().ok()
+    }
+
+    /// The first of the numbers that queue pairs here have.
+    pub(crate) fn base(&self) -> u32 {
+        self.here().map_or(0, |here| here.slot << INDEX_BITS)
+    }
+
+    /// The published entry of a queue pair.
+    pub(crate) fn entry(&self, qpn: u32) -> Option<&QpEntry> {
+        self.claimed().map(|here| here.directory.qp(qpn))
+    }
+
+    /// Makes the place of a queue pair known.
+    pub(crate) fn use_entry(&self, qpn: u32) {
+        if let Some(here) = self.claimed() {
+            here.directory.use_qp(qpn);
+        }
+    }
+
+    /// Whether a queue pair is another process's, going by its number.
+    pub(crate) fn is_foreign(&self, qpn: u32) -> bool {
+        slot_of(qpn) != slot_of(self.base()) || is_apart()
+    }
+
+    pub(crate) fn pair(&self, slot: u32) -> Option<Arc<Pair>> {
+        self.pairs.read().get(&slot).cloned()
+    }
+
+    /// Publishes a region, now that there is a process to read it.
+    pub(crate) fn publish_region(&self, key: u32, region: &PublishedRegion) {
+        if let Some(here) = self.claimed() {
+            let file = self.files.find(region.addr, region.length);
+            here.directory.publish(key, &PublishedRegion { file, ..*region });
+        }
+    }
+
+    /// Takes a region's key back. Others may be inside its memory still.
+    pub(crate) fn withdraw_region(&self, key: u32) {
+        if let Some(here) = self.claimed() {
+            let file = here.directory.find(key).and_then(|published| published.file);
+            here.directory.withdraw(key);
+            // A process that opens it now finds another file there, or none.
+            if let Some(file) = file {
+                self.files.release(file.inode);
+            }
+        }
+    }
+
+    /// Waits until every process that was inside this one's memory before the call has left;
+    /// `EBUSY` if one stays.
+    pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
+        let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
+        pairs.extend(self.departed().iter().cloned());
+        pairs.iter().try_for_each(|pair| {
+            let reads = core::iter::once(&*pair.incoming.reads);
+            wait_for(pair, pair.theirs.insides().chain(reads))
+        })
+    }
+
+    /// Processes that were declared dead and have not gone.
+    pub(crate) fn departed(&self) -> MutexGuard<'_, Vec<Arc<Pair>>> {
+        let mut departed = self.departed.lock();
+        departed.retain(|pair| !pair.has_gone());
+        departed
+    }
+
+    /// Those of a slot, alive or declared dead.
+    pub(crate) fn all_in(&self, slot: u32) -> Vec<Arc<Pair>> {
+        let mut pairs: Vec<_> = self.pair(slot).into_iter().collect();
+        let departed = self.departed();
+        pairs.extend(departed.iter().filter(|pair| pair.slot == slot).cloned());
+        pairs
+    }
+
+    /// Releases a queue pair that is destroyed.
+    pub(crate) fn forget(&self, qpn: u32) {
+        self.progress.lock().forget(qpn);
+    }
+
+    /// Waits until no thread of this process executes what others have sent.
+    pub(crate) fn quiesce(&self) {
+        drop(self.progress.lock());
+    }
+}
+
+/// Keeps a pair among those that were declared dead and live, in the place of the first one of its
+/// process if there are many.
+pub(super) fn depart(departed: &mut Vec<Arc<Pair>>, pair: &Arc<Pair>) {
+    if departed.iter().any(|known| Arc::ptr_eq(known, pair)) {
+        return;
+    }
+    let is_its = |known: &Arc<Pair>| known.pid == pair.pid;
+    if departed.iter().filter(|known| is_its(known)).count() >= DEPARTED
+        && let Some(first) = departed.iter().position(is_its)
+    {
+        departed.remove(first);
+    }
+    departed.push(Arc::clone(pair));
+    if departed.len() > ALL_DEPARTED {
+        departed.remove(0);
+    }
+}
+
+impl Device {
+    /// Meets the process of a foreign queue pair; whether it is there and has been met.
+    /// No lock of a queue may be held.
+    pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
+        let Some(peers) = &self.peers else { return Ok(false) };
+        let here = peers.here().map_err(|_| errno::EOPNOTSUPP)?;
+        if peers.pair(slot).is_some_and(|pair| !pair.is_dead()) {
+            return Ok(true);
+        }
+        self.mrs.publish_all(peers);
+        let is_there = {
+            let mut rendezvous = peers.rendezvous.lock();
+            // Another thread may have met it since; pairs are made under this lock.
+            if peers.pair(slot).is_some_and(|pair| !pair.is_dead()) {
+                return Ok(true);
+            }
+            // It may answer at once.
+            self.start_progress_thread().map_err(Errno::raw_os_error)?;
+            rendezvous.introduce(here, slot, &peers.pairs.read()).map_err(Errno::raw_os_error)?
+        };
+        if !is_there {
+            peer_not_found::note(slot);
+            return Ok(false);
+        }
+        peer_not_found::forget();
+        self.take_in();
+        Ok(peers.pair(slot).is_some_and(|pair| !pair.is_dead()))
+    }
+
+    /// [`meet`](Self::meet), and waits for a while for the other's answer.
+    fn meet_with_backoff(self: &Arc<Device>, slot: u32) -> bool {
+        let Some(peers) = &self.peers else { return false };
+        let start = Instant::now();
+        let mut until = None;
+        loop {
+            match self.meet(slot) {
+                Ok(true) => return true,
+                Err(_) => return false,
+                Ok(false) => {}
+            }
+            let Some(pid) = peers.rendezvous.lock().awaits(slot) else { return false };
+            let mut backoff = peers.backoff.lock();
+            let until = *until.get_or_insert_with(|| backoff.until(pid, start));
+            let now = Instant::now();
+            if now >= until {
+                // A process that was not waited for has not failed to answer again.
+                if until > start {
+                    backoff.timed_out(pid, now);
+                }
+                return false;
+            }
+            drop(backoff);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes in what other processes have said of themselves.
+    pub(crate) fn take_in(self: &Arc<Device>) {
+        let Some(peers) = &self.peers else { return };
+        let Some(here) = peers.claimed() else { return };
+        // A process that is answered may look at once.
+        self.mrs.publish_all(peers);
+        let mut deferred = DeferredWork::default();
+        let mut rendezvous = peers.rendezvous.lock();
+        let complete = rendezvous.take_in(here, &peers.pairs.read());
+        for parts in complete {
+            let pair = Arc::new(Pair::new(parts));
+            if let Some(old) = peers.pair(pair.slot) {
+                self.hear_out(peers, &old, &mut deferred);
+                old.declare_dead();
+            }
+            peers.progress.lock().add(Arc::clone(&pair));
+            peers.pairs.write().insert(pair.slot, Arc::clone(&pair));
+            self.watch(&pair);
+            HAS_PAIRS.store(true, Ordering::Release);
+        }
+        drop(rendezvous);
+        deferred.run();
+    }
+
+    /// Takes what a process that has ended has left: it has acknowledged, and sent,
+    /// whatever is in its rings.
+    fn hear_out(&self, peers: &PeerProcesses, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
+        if !pair.is_dead() && pair.has_gone() {
+            peers.progress.lock().run_out(self, pair, deferred);
+        }
+    }
+
+    /// Buries a process that has died: what was on its way to it has failed.
+    pub(crate) fn bury(self: &Arc<Device>, pair: &Arc<Pair>) {
+        let Some(peers) = &self.peers else { return };
+        let mut deferred = DeferredWork::default();
+        self.hear_out(peers, pair, &mut deferred);
+        pair.declare_dead();
+        {
+            // Before it leaves the others: a thread that looks through both finds it.
+            if !pair.has_gone() {
+                depart(&mut peers.departed(), pair);
+            }
+            let mut pairs = peers.pairs.write();
+            if pairs.get(&pair.slot).is_some_and(|known| Arc::ptr_eq(known, pair)) {
+                pairs.remove(&pair.slot);
+            }
+        }
+        peers.progress.lock().remove(pair);
+        for qp in self.qps.all() {
+            qp.lose(pair, &mut deferred);
+        }
+        pair.forget_windows();
+        deferred.run();
+    }
+}
+
+/// What a poll of an empty completion queue does first: whatever others have sent.
+#[inline]
+pub(crate) fn look_around(device: &Arc<Device>) {
+    // Relaxed: a poll that misses it is followed by another.
+    if HAS_PAIRS.load(Ordering::Relaxed) {
+        device.progress_from_poll();
+    }
+}
+
+impl Qp {
+    /// Publishes a new queue pair.
+    pub(crate) fn publish_qp(&self) {
+        let Some(entry) = self.entry() else { return };
+        entry.transport.store(self.transport as u32, Ordering::Relaxed);
+        entry.pd.store(self.pd.id, Ordering::Relaxed);
+        if let Some(peers) = &self.pd.context.device.peers {
+            peers.use_entry(self.num);
+        }
+        self.publish_state();
+    }
+
+    /// It is connected anew; both locks are held.
+    pub(crate) fn connect(&self, sq: &mut Sq, responder: &mut Responder) {
+        responder.generation = responder.generation.wrapping_add(1).max(1);
+        responder.number = 0;
+        let Some(peers) = &self.pd.context.device.peers else { return };
+        let to = sq.requester.dest_qpn;
+        let foreign =
+            self.transport != Transport::Ud && sq.requester.reaches_us && peers.is_foreign(to);
+        sq.remote = foreign.then(|| Box::new(Remote::new(to, responder.generation as u8)));
+        if let Some(entry) = self.entry() {
+            // Others find it when the state is published.
+            entry.psn.store(responder.psn, Ordering::Relaxed);
+            entry.generation.store(responder.generation, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes what others may do with it; both locks are held.
+    pub(crate) fn publish_connection(&self, responder: &Responder) {
+        let Some(entry) = self.entry() else { return };
+        entry.dest_qpn.store(responder.dest_qpn, Ordering::Relaxed);
+        entry.access.store(responder.access, Ordering::Relaxed);
+        entry.dest_rd_atomic.store(responder.max_dest_rd_atomic.into(), Ordering::Relaxed);
+    }
+
+    /// Meets the process that a transition names, if it names one.
+    pub(crate) fn meet_for(&self, attr: &ibv_qp_attr, mask: u32) -> Result<(), c_int> {
+        let device = &self.pd.context.device;
+        let Some(peers) = &device.peers else { return Ok(()) };
+        let to_rtr = mask & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
+            && attr.qp_state == ibv_qp_state::IBV_QPS_RTR;
+        if to_rtr && self.transport == Transport::Ud {
+            // Any process may send to it.
+            return device.start_progress_thread().map_err(Errno::raw_os_error);
+        }
+        let named = mask & ibv_qp_attr_mask::IBV_QP_DEST_QPN.0 != 0;
+        if named && peers.is_foreign(attr.dest_qp_num) && attr.dest_qp_num <= 0x00ff_ffff {
+            let slot = slot_of(attr.dest_qp_num);
+            // A process may not have answered our introduction yet.
+            if !device.meet(slot)? && peers.rendezvous.lock().awaits(slot).is_none() {
+                peer_not_found::note_absent(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the state of this queue pair.
+    pub(crate) fn publish_state(&self) {
+        let Some(entry) = self.entry() else { return };
+        loop {
+            let state = self.state();
+            entry.state.store(state as u32, Ordering::SeqCst);
+            // Another thread may have published an older state since: the last one looks again.
+            if self.state() == state {
+                return;
+            }
+        }
+    }
+
+    /// Where others look it up.
+    pub(crate) fn entry(&self) -> Option<&QpEntry> {
+        self.pd.context.device.peers.as_ref()?.entry(self.num)
+    }
+
+    /// The process that this queue pair's peer is in has been met, or is not there.
+    pub(crate) fn met(self: &Arc<Qp>, is_there: bool, deferred: &mut DeferredWork) {
+        let mut sq = self.sq.lock();
+        if !matches!(sq.requester.waits, Some((Wait::Meeting, _))) {
+            return;
+        }
+        sq.requester.waits = None;
+        sq.requester.peer_not_found = !is_there;
+        self.run_pending(&mut sq, deferred, false);
+    }
+
+    /// Meets the process that the head of the send queue is for.
+    pub(crate) fn go_and_meet(self: &Arc<Qp>, slot: u32, deferred: &mut DeferredWork) {
+        let device = &self.pd.context.device;
+        let is_there = if self.transport.is_reliable() {
+            device.meet(slot) == Ok(true)
+        } else {
+            device.meet_with_backoff(slot)
+        };
+        self.met(is_there, deferred);
+    }
+}
+
+/// Whether a queue pair in this published state receives.
+fn receives(state: u32) -> bool {
+    [State::Rtr, State::Rts, State::Sqd, State::Sqe].iter().any(|s| *s as u32 == state)
+}
+
+impl Directory {
+    /// The queue pair with a number, if it receives now what `from` sends.
+    pub(crate) fn receiver(&self, qpn: u32, transport: u32, from: u32) -> Option<&QpEntry> {
+        let entry = self.qp(qpn);
+        // Acquire: the rest was published before the state.
+        let open = receives(entry.state.load(Ordering::Acquire));
+        let same = entry.transport.load(Ordering::Relaxed) == transport;
+        let ours = entry.dest_qpn.load(Ordering::Relaxed) == from;
+        // An unreliable connection accepts any sender.
+        let takes = ours || transport == crate::objects::qp_state::Transport::Uc as u32;
+        (open && same && takes).then_some(entry)
+    }
+}

@@ -1,0 +1,31 @@
+//! What a process's progress thread shares with the threads of the program.
+
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+/// The thread, and what it knows.
+#[derive(Debug, Default)]
+pub(crate) struct ProgressThread {
+    pub(crate) started: Mutex<bool>,
+    /// What it waits for; there once it was started.
+    pub(crate) epoll: OnceLock<OwnedFd>,
+    /// Wakes the progress thread only; the doorbell wakes other threads, too.
+    pub(crate) wakeup: OnceLock<OwnedFd>,
+    /// The program has polled since the last look.
+    pub(crate) polled: AtomicBool,
+    /// Polls since the process was armed.
+    pub(crate) polls: AtomicU32,
+    /// The program has armed: it waits for an event, or is going to.
+    pub(crate) waits: AtomicBool,
+    /// How often the process was armed: each time by a number of its own.
+    pub(crate) armings: AtomicU32,
+    /// A thread waits for the doorbell inside a call: one of them is enough.
+    pub(crate) is_watched: AtomicBool,
+    /// The thread takes what has come.
+    pub(crate) works: AtomicBool,
+    /// The completion channel that the doorbell wakes.
+    pub(crate) woken: Mutex<Option<Arc<OwnedFd>>>,
+}

@@ -1,0 +1,558 @@
+//! Requests to a queue pair of another process: the requester's side.
+//!
+//! What was sent through the ring stays in the send queue until its reply is there:
+//!
+//! ```text
+//!   pending:   | sent, no reply yet      | not sent |
+//!              head                      head + sent
+//! ```
+//!
+//! Replies come in the order of the requests. One that says "not ready" or "not
+//! there" moves the second mark back to the head: all is sent again from there, when
+//! the time has come, and the other side has ignored what came behind it.
+//!
+//! An operation on memory is carried out here when nothing before it waits for a reply.
+//! A write with immediate is not: nothing is written before there is a receive request.
+
+pub(crate) mod state;
+pub(crate) mod tx_fast_path;
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::engine::execution::{Execution, SqParts};
+use crate::fabric::link::{Link, Step};
+use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
+use crate::objects::qp_state::Transport;
+use crate::objects::span::{Copying, Span, copy_spans};
+use crate::objects::state::{Qp, Sq};
+use crate::objects::wqe::{self, Op};
+
+use super::directory::slot_of;
+use super::one_sided::Access;
+use super::one_sided::regions::Regions;
+use super::out::{COPIED, Out};
+use super::pair::Pair;
+use super::remote::state::Remote;
+use super::ring::{
+    DATA, HAS_IMM, JUDGE, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
+};
+
+impl Remote {
+    pub(crate) fn new(qpn: u32, incarnation: u8) -> Remote {
+        Remote {
+            slot: slot_of(qpn),
+            pair: None,
+            generation: 0,
+            bound: 0,
+            incarnation,
+            psn: 0,
+            next: 0,
+            sent: 0,
+            regions: Regions::default(),
+        }
+    }
+
+    /// The queue pair begins to send, with this PSN.
+    pub(crate) fn begin(&mut self, psn: u32) {
+        self.psn = psn;
+    }
+
+    /// All that was sent and has no reply will be sent again, or is given up.
+    pub(crate) fn go_back(&mut self) {
+        self.next = self.next.wrapping_sub(self.sent);
+        self.sent = 0;
+        // Look again: it may be another one by now.
+        self.generation = 0;
+    }
+
+    /// Waits until the peer's process reads no message any more where it lies: it has been
+    /// told that the queue pair sends no more, and the program gets the memory back. A process
+    /// that does not go on within seconds is stopped, and cannot be waited for: false.
+    pub(crate) fn reclaim(&self, pending: &Pending) -> bool {
+        self.reclaim_from(self.pair.as_deref(), pending)
+    }
+
+    fn reclaim_from(&self, pair: Option<&Pair>, pending: &Pending) -> bool {
+        let Some(pair) = pair else { return true };
+        let is_read_there = |nth| {
+            let request = pending.nth(nth);
+            request.is_some_and(|request| request.wqe.takes_receive() && request.len() > COPIED)
+        };
+        let reads = || core::iter::once(&*pair.incoming.reads);
+        !(0..self.sent).any(is_read_there) || super::outside::wait_for(pair, reads()).is_ok()
+    }
+}
+
+/// The hold on a peer in another process.
+pub(crate) struct RemoteLink<'l> {
+    pub(super) remote: &'l mut Remote,
+    pub(super) out: Option<Out<'l>>,
+}
+
+impl Remote {
+    /// Takes the hold on the peer for a list.
+    #[inline(always)]
+    pub(crate) fn hold<R>(&mut self, qp: &Qp, act: impl FnOnce(&mut RemoteLink<'_>) -> R) -> R {
+        self.look_up(qp);
+        // Lent, not shared: its count of owners lies where all threads of the process look.
+        let pair = self.pair.take();
+        let mut link = RemoteLink { out: pair.as_deref().map(Out::new), remote: self };
+        let result = act(&mut link);
+        drop(link);
+        self.pair = pair;
+        result
+    }
+}
+
+impl<'a> Link<'a> for RemoteLink<'_> {
+    fn sent(&self) -> u32 {
+        self.remote.sent
+    }
+
+    fn count_sent(&mut self) {
+        self.remote.next = self.remote.next.wrapping_add(1);
+        self.remote.sent += 1;
+    }
+
+    #[inline(always)]
+    fn advance(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        execution: &mut Execution<'a>,
+    ) -> Step {
+        let len = request.len();
+        let SqParts { requester, scratch, .. } = parts;
+        let local = match qp.local(requester, request, len, &mut scratch.local) {
+            Ok(local) => local,
+            Err(status) => return self.ended(Outcome::Failed(status)),
+        };
+        let is_lost = self.out.as_ref().is_none_or(|out| out.pair.is_dead());
+        if (is_lost || self.remote.generation == 0)
+            && let Some(step) = self.find_peer(qp, requester, len, execution)
+        {
+            return step;
+        }
+        let RemoteLink { remote, out: Some(out) } = self else { return Step::Later };
+        if request.wqe.takes_receive() {
+            return qp.send(requester, local.as_slice(), remote, out, request);
+        }
+        if remote.sent > 0 {
+            return Step::Later;
+        }
+        match qp.one_sided(requester, &local, remote, out, execution, request) {
+            Access::Done => {
+                remote.bound = remote.generation;
+                Step::Ended(qp.judge(requester, Reply::Done, len))
+            }
+            Access::Judge => qp.refer(requester, remote, out, request),
+            Access::Later => {
+                execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
+                Step::Later
+            }
+            Access::Ended(outcome) => Step::Ended(outcome),
+        }
+    }
+
+    /// Nothing waits for replies, and what is too long to be copied gets lost, too.
+    fn advance_lossy(
+        &mut self,
+        qp: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        request: &wqe::Request<'_>,
+        execution: &mut Execution<'a>,
+        arrives: bool,
+    ) -> Outcome {
+        let len = request.len();
+        let SqParts { requester, scratch, .. } = parts;
+        let local = match qp.local(requester, request, len, &mut scratch.local) {
+            Ok(local) => local,
+            Err(status) => return Outcome::Failed(status),
+        };
+        let Some(out) = &mut self.out else {
+            return qp.meet_or_fail(requester, self.remote, len, execution);
+        };
+        let to = requester.dest_qpn;
+        let mut sent =
+            Request { len: len as u32, ..qp.request(self.remote, request, to, flags_of(request)) };
+        let reply = match request.wqe.op {
+            _ if !arrives || out.pair.is_dead() => Reply::Silence,
+            _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
+                if out.put_data(&mut sent, local.as_slice()) {
+                    Reply::Done
+                } else {
+                    match qp.await_room(requester, out.pair) {
+                        Outcome::Dropped => Reply::Silence,
+                        waits => return waits,
+                    }
+                }
+            }
+            _ if request.wqe.takes_receive() => Reply::Silence,
+            _ => match qp.one_sided(requester, &local, self.remote, out, execution, request) {
+                Access::Done => Reply::Done,
+                // Lost, as it may be: the network is one that loses.
+                Access::Judge | Access::Later => Reply::Silence,
+                Access::Ended(outcome) => return outcome,
+            },
+        };
+        qp.judge(requester, reply, len)
+    }
+
+    fn give_up(&mut self, pending: &Pending, execution: &mut Execution<'a>) {
+        if let Some(out) = &mut self.out {
+            out.release();
+        }
+        // What has been completed can be seen meanwhile.
+        execution.writer.release();
+        let _ = self.remote.reclaim_from(self.out.as_ref().map(|out| out.pair), pending);
+        self.remote.go_back();
+    }
+}
+
+impl RemoteLink<'_> {
+    /// An end that comes only when nothing before it waits for a reply.
+    #[cold]
+    fn ended(&self, outcome: Outcome) -> Step {
+        if self.remote.sent > 0 { Step::Later } else { Step::Ended(outcome) }
+    }
+
+    /// Looks for the queue pair at the other end, or what became of its process; what to do
+    /// unless it expects what is going to be sent.
+    #[cold]
+    fn find_peer(
+        &mut self,
+        qp: &Arc<Qp>,
+        requester: &mut Requester,
+        len: u64,
+        execution: &mut Execution<'_>,
+    ) -> Option<Step> {
+        if self.remote.sent > 0 && self.out.as_ref().is_none_or(|out| out.pair.is_dead()) {
+            return Some(Step::Later);
+        }
+        Some(Step::Ended(match &self.out {
+            None => qp.meet_or_fail(requester, self.remote, len, execution),
+            Some(out) if out.pair.is_dead() => qp.lost(requester, len),
+            Some(out) if qp.greet(self.remote, out.pair, requester.dest_qpn) => return None,
+            Some(_) => {
+                requester.started = true;
+                qp.judge(requester, Reply::Silence, len)
+            }
+        }))
+    }
+}
+
+/// Sends and executes what is pending, as far as it goes. The send queue's lock is held.
+pub(crate) fn run(qp: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+    let Sq { requester, pending, remote, counters, scratch, .. } = sq;
+    let Some(remote) = remote.as_deref_mut() else { return };
+    let mut execution = Execution::new();
+    let mut parts = SqParts { requester, counters, scratch };
+    remote.hold(qp, |link| {
+        qp.run_over(link, &mut parts, pending, &mut execution, only_one);
+    });
+    deferred.append(execution.finish());
+}
+
+impl Qp {
+    /// A late message arrives at another process. False if it does not; a plain write has
+    /// no memory to go to any more.
+    pub(crate) fn arrive_remote(&self, sq: &mut Sq, wqe: &wqe::Wqe, payload: &[Span<'_>]) -> bool {
+        let to = sq.requester.dest_qpn;
+        let Some(remote) = sq.remote.as_deref_mut() else { return false };
+        remote.look_up(self);
+        let pair = remote.pair.clone();
+        let Some(pair) = pair.filter(|pair| !pair.is_dead()) else { return false };
+        let len: usize = payload.iter().map(|span| span.len()).sum();
+        let request = wqe::Request { wqe, sges: &[], to: None };
+        let flags = flags_of(&request);
+        let mut sent = Request { len: len as u32, ..self.request(remote, &request, to, flags) };
+        let fits = len <= DATA as usize / 4;
+        wqe.takes_receive() && fits && Out::new(&pair).put_data(&mut sent, payload)
+    }
+
+    /// There is no pair: the process has to be met first, or is not there.
+    fn meet_or_fail(
+        self: &Arc<Qp>,
+        requester: &mut Requester,
+        remote: &Remote,
+        len: u64,
+        execution: &mut Execution<'_>,
+    ) -> Outcome {
+        requester.started = true;
+        if core::mem::take(&mut requester.peer_not_found) {
+            return self.judge(requester, Reply::Silence, len);
+        }
+        execution.deferred.push(WorkItem::Meet(Arc::clone(self), remote.slot));
+        Outcome::Blocked(Wait::Meeting, None)
+    }
+
+    /// The peer's process has died.
+    pub(super) fn lost(&self, requester: &mut Requester, len: u64) -> Outcome {
+        if self.transport.is_reliable() {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+        }
+        self.judge(requester, Reply::Silence, len)
+    }
+
+    /// Looks the peer up; whether it expects what we are going to send.
+    fn greet(&self, remote: &mut Remote, pair: &Pair, to: u32) -> bool {
+        let Some(entry) = pair.theirs.receiver(to, self.transport as u32, self.num) else {
+            return false;
+        };
+        let generation = entry.generation.load(Ordering::Relaxed);
+        let expected = entry.psn.load(Ordering::Relaxed) == remote.psn;
+        let is_another = remote.bound != 0 && generation != remote.bound;
+        if self.transport.is_reliable() && (!expected || is_another) {
+            return false;
+        }
+        remote.generation = generation;
+        generation != 0
+    }
+
+    fn send(
+        &self,
+        requester: &mut Requester,
+        local: &[Span<'_>],
+        remote: &Remote,
+        out: &mut Out<'_>,
+        request: &wqe::Request<'_>,
+    ) -> Step {
+        let len = request.len();
+        // An unreliable queue pair takes silence for success: it waits only for what is not copied.
+        let waits = self.transport.is_reliable() || len > COPIED || remote.sent > 0;
+        let mut flags = flags_of(request);
+        if waits {
+            flags |= WANTS_REPLY;
+        }
+        let to = requester.dest_qpn;
+        let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
+        // Inline data lie in the queue, which the peer cannot read: they are copied, however
+        // many they are.
+        let regions = (!request.wqe.inline).then_some(request.sges);
+        if !out.put_message(&mut sent, local, regions) {
+            return Step::Later;
+        }
+        requester.started = true;
+        if waits {
+            return Step::Sent;
+        }
+        Step::Ended(self.judge(requester, Reply::Done, len))
+    }
+
+    /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry
+    /// out an atomic that cannot be carried out here.
+    fn refer(
+        &self,
+        requester: &Requester,
+        remote: &Remote,
+        out: &mut Out<'_>,
+        request: &wqe::Request<'_>,
+    ) -> Step {
+        let wqe = request.wqe;
+        let flags = flags_of(request) | WANTS_REPLY | JUDGE;
+        let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
+        let len = request.len() as u32;
+        let to = requester.dest_qpn;
+        let sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        if out.put(&sent) { Step::Sent } else { Step::Later }
+    }
+
+    #[inline(always)]
+    fn request(&self, remote: &Remote, request: &wqe::Request<'_>, to: u32, flags: u8) -> Request {
+        let what = match request.wqe.op {
+            Op::Send => What::Send,
+            Op::Write => What::Write,
+            Op::Read => What::Read,
+            Op::CompareSwap => What::CompareSwap,
+            Op::FetchAdd => What::FetchAdd,
+        };
+        Request {
+            what,
+            flags,
+            location: PayloadLocation::Body,
+            incarnation: remote.incarnation,
+            to,
+            from: self.num,
+            generation: remote.generation,
+            number: remote.next,
+            imm: request.wqe.imm.unwrap_or(0),
+            len: 0,
+            // Of a write with immediate; what else has no data sets its own.
+            body: [0, 0, request.wqe.remote_addr, request.wqe.rkey.into()],
+            ..Request::default()
+        }
+    }
+
+    /// A reply has come. False if the queue pair cannot take it now.
+    pub(crate) fn replied(
+        self: &Arc<Qp>,
+        from: u32,
+        reply: &ReplyEntry,
+        deferred: &mut DeferredWork,
+    ) -> bool {
+        let Some(mut guard) = self.sq_unless_blocked() else { return false };
+        self.take_reply(&mut guard, from, reply, deferred);
+        true
+    }
+
+    fn take_reply(
+        self: &Arc<Qp>,
+        guard: &mut Sq,
+        from: u32,
+        reply: &ReplyEntry,
+        deferred: &mut DeferredWork,
+    ) {
+        let Sq { requester, pending, remote, counters, scratch, .. } = &mut *guard;
+        let Some(remote) = remote.as_deref_mut() else { return };
+        let first = remote.next.wrapping_sub(remote.sent);
+        let nth = reply.number.wrapping_sub(first);
+        // Ignore stale or forged replies.
+        let stale = remote.slot != from || reply.incarnation != remote.incarnation;
+        if stale || nth >= remote.sent || self.state().flushes_sends() {
+            return;
+        }
+        let mut execution = Execution::new();
+        let mut parts = SqParts { requester, counters, scratch };
+        let (before, verdict) = match reply.verdict {
+            Reply::Done => {
+                remote.bound = remote.generation;
+                (nth + 1, None)
+            }
+            // What was done before it has been said. So this is about something that was
+            // sent before we went back, and behind what made us.
+            _ if nth > 0 => return,
+            verdict => (0, Some(verdict)),
+        };
+        for _ in 0..before {
+            let Some(request) = pending.front() else { return };
+            let (wqe, len) = (request.wqe, request.len());
+            remote.sent -= 1;
+            if wqe.op.is_atomic() {
+                self.land(&mut parts, &request, reply.value);
+            }
+            let outcome = self.judge(parts.requester, Reply::Done, len);
+            self.settle(&mut parts, &mut execution, wqe, len, outcome);
+            pending.pop();
+        }
+        if let Some(verdict) = verdict
+            && let Some(request) = pending.front()
+        {
+            let (wqe, len) = (request.wqe, request.len());
+            self.answered(&mut parts, remote, verdict, wqe, len, &mut execution);
+            // An unreliable transport takes any answer for success.
+            let ends = !self.transport.is_reliable() || matches!(verdict, Reply::Refused(_));
+            if ends || self.state().flushes_sends() {
+                pending.pop();
+            }
+        }
+        parts.requester.started |= remote.sent > 0;
+        let goes_on = remote.sent < pending.len();
+        deferred.append(execution.finish());
+        // Mostly all was sent.
+        if goes_on || guard.draining {
+            self.run_connected(guard, deferred, false);
+        }
+    }
+
+    /// The head got another answer than that it is done.
+    fn answered<'a>(
+        self: &'a Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        remote: &mut Remote,
+        verdict: Reply,
+        wqe: &wqe::Wqe,
+        len: u64,
+        execution: &mut Execution<'a>,
+    ) {
+        if self.transport.is_reliable() {
+            remote.go_back();
+        } else {
+            remote.sent -= 1;
+        }
+        if verdict == Reply::Again && self.transport.is_reliable() {
+            return;
+        }
+        let outcome = match self.judge(parts.requester, verdict, len) {
+            // The other process has counted it.
+            Outcome::Dropped => Outcome::Done,
+            outcome => outcome,
+        };
+        self.settle(parts, execution, wqe, len, outcome);
+    }
+
+    /// Puts what an atomic has found where the request wants it.
+    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) {
+        let room = &mut parts.scratch.local;
+        if let Ok(spans) = self.local(parts.requester, request, 8, room) {
+            let value = Span::of_words(core::slice::from_mut(&mut value));
+            // SAFETY: the list has just been checked; the program accesses it
+            // atomically only.
+            unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
+        }
+    }
+
+    /// A process has died: what was on its way there has failed.
+    pub(crate) fn lose(self: &Arc<Qp>, pair: &Arc<Pair>, deferred: &mut DeferredWork) {
+        // A holder in a blocking section waits for no reply, and finds out when it is back.
+        let Some(mut sq) = self.sq_unless_blocked() else { return };
+        let Sq { remote, pending, .. } = &mut *sq;
+        let Some(remote) = remote.as_deref_mut() else { return };
+        if !remote.pair.as_ref().is_some_and(|known| Arc::ptr_eq(known, pair)) {
+            return;
+        }
+        let _ = remote.reclaim(pending);
+        remote.go_back();
+        // Its memory is kept as long as it is mapped.
+        remote.regions.clear();
+        sq.requester.waits = None;
+        self.run_pending(&mut sq, deferred, false);
+    }
+}
+
+fn flags_of(request: &wqe::Request<'_>) -> u8 {
+    let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+    flag(request.wqe.imm.is_some(), HAS_IMM) | flag(request.wqe.solicited, SOLICITED)
+}
+
+impl Remote {
+    /// Finds the process at the other end, if it has been met.
+    fn look_up(&mut self, qp: &Qp) {
+        let Some(peers) = &qp.pd.context.device.peers else { return };
+        let known = self.pair.as_ref().is_some_and(|pair| !pair.is_dead() || self.sent > 0);
+        if !known {
+            let found = peers.pair(self.slot);
+            // A connection to a process that has died stays one to that.
+            if self.pair.is_none() {
+                self.pair = found;
+            }
+        }
+    }
+}
+
+impl Sq {
+    /// The queue pair lets its peer go, and waits until no thread of the peer's process is inside
+    /// this one's memory for it; `EBUSY` if one stays.
+    pub(crate) fn part(&mut self, qp: &Qp) -> Result<(), c_int> {
+        let peers = qp.pd.context.device.peers.as_ref();
+        let (Some(remote), Some(peers)) = (self.remote.take(), peers) else {
+            return Ok(());
+        };
+        let _ = remote.reclaim(&self.pending);
+        if qp.transport == Transport::Uc {
+            // An unreliable connection accepts any sender: each process may be inside.
+            return peers.wait_outside();
+        }
+        // It may have been met since, or declared dead.
+        let to = self.requester.dest_qpn;
+        let pairs = remote.pair.into_iter().chain(peers.all_in(remote.slot));
+        pairs.into_iter().try_for_each(|pair| {
+            super::outside::wait_for(&pair, core::iter::once(pair.theirs.qp(to).inside()))
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! Datagrams to queue pairs of other processes. Nothing comes back.
+
+use std::sync::Arc;
+
+use crate::deferred_work::WorkItem;
+use crate::engine::execution::Execution;
+use crate::limits;
+use crate::objects::address::Address;
+use crate::objects::pending::{Outcome, Requester, Wait};
+use crate::objects::span::Span;
+use crate::objects::state::Qp;
+use crate::objects::wqe::{self, Wqe};
+
+use super::directory::slot_of;
+use super::out::Out;
+use super::pair::Pair;
+use super::ring::{HAS_IMM, PayloadLocation, Request, SOLICITED, What};
+
+impl Qp {
+    /// Whether an address leads to another process.
+    pub(crate) fn is_foreign(&self, to: &Address) -> bool {
+        let peers = self.pd.context.device.peers.as_ref();
+        to.gid == limits::GID && peers.is_some_and(|p| p.is_foreign(to.qpn))
+    }
+
+    /// Sends a request that was checked, from these pieces. The process that it is for is met
+    /// first.
+    pub(crate) fn send_remote_ud(
+        self: &Arc<Qp>,
+        requester: &mut Requester,
+        local: &[Span<'_>],
+        execution: &mut Execution<'_>,
+        request: &wqe::Request<'_>,
+        to: &Address,
+        qkey: u32,
+    ) -> Outcome {
+        let is_missing = core::mem::take(&mut requester.peer_not_found);
+        let outcome = match self.pair_of(to) {
+            Some(pair) if self.put_remote_ud(&pair, request.wqe, local, to, qkey) => Outcome::Done,
+            Some(pair) => self.await_room(requester, &pair),
+            None if is_missing => Outcome::Dropped,
+            None => {
+                execution.deferred.push(WorkItem::Meet(Arc::clone(self), slot_of(to.qpn)));
+                Outcome::Blocked(Wait::Meeting, None)
+            }
+        };
+        if matches!(outcome, Outcome::Done | Outcome::Dropped) {
+            requester.advance_psn(1);
+        }
+        outcome
+    }
+
+    fn pair_of(&self, to: &Address) -> Option<Arc<Pair>> {
+        let pair = self.pd.context.device.peers.as_ref()?.pair(slot_of(to.qpn))?;
+        (!pair.is_dead()).then_some(pair)
+    }
+
+    /// Puts a late datagram into the ring of the process that it is for. False if it is
+    /// dropped: no such process is there, or there is no room, as in a switch.
+    pub(crate) fn post_remote_ud(
+        &self,
+        wqe: &Wqe,
+        local: &[Span<'_>],
+        to: &Address,
+        qkey: u32,
+    ) -> bool {
+        self.pair_of(to).is_some_and(|pair| self.put_remote_ud(&pair, wqe, local, to, qkey))
+    }
+
+    /// Puts a datagram into the ring of a process. False if there is no room.
+    fn put_remote_ud(
+        &self,
+        pair: &Pair,
+        wqe: &Wqe,
+        local: &[Span<'_>],
+        to: &Address,
+        qkey: u32,
+    ) -> bool {
+        let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+        let classes = u32::from_le_bytes([to.traffic_class, to.hop_limit, 0, 0]);
+        let mut request = Request {
+            what: What::Datagram,
+            flags: flag(wqe.imm.is_some(), HAS_IMM) | flag(wqe.solicited, SOLICITED),
+            location: PayloadLocation::Data,
+            incarnation: 0,
+            to: to.qpn,
+            from: self.num,
+            generation: 0,
+            number: 0,
+            imm: wqe.imm.unwrap_or(0),
+            len: local.iter().map(|span| span.len() as u32).sum(),
+            body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
+            ..Request::default()
+        };
+        Out::new(pair).put_data(&mut request, local)
+    }
+}

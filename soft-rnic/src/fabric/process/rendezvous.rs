@@ -1,0 +1,472 @@
+//! Rendezvous: how processes find each other, without a daemon or a file.
+//!
+//! A process claims a slot by binding an abstract socket of that name: it is exclusive,
+//! and gone with the process. The slot is the upper part of the numbers of its queue
+//! pairs, so the number of a queue pair leads to its process.
+//!
+//! A process that is going to talk to another one *introduces* itself there: it connects,
+//! and sends one message with the descriptors of what it writes for the other to read. It
+//! does not wait for an answer; the other does the same in turn. When both have, they are
+//! a pair. So it does not matter which of them connects its queue pair first, nor whether
+//! the first one is asleep.
+
+use core::mem::MaybeUninit;
+use std::collections::BTreeMap;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, Resource, geteuid, getrlimit, pidfd_open};
+
+use super::directory::{Directory, MAGIC, SLOTS, VERSION};
+use super::mapped::Mapped;
+use super::memory;
+use super::memory::Proof;
+use super::pair::{Pair, Parts, has_gone};
+use super::ring::Rings;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4_096;
+/// Connections that have not introduced themselves yet (pending).
+const PENDING: usize = 256;
+/// Of one process: it introduces itself right after it has connected, so that more than a few
+/// such connections are not meant to say anything.
+const PENDING_PER_PROCESS: usize = 16;
+/// Slots of one process that are met. It has one for each copy of this library in it.
+const SLOTS_PER_PROCESS: usize = 4;
+/// Descriptors that a pair takes: of the process, its doorbell, and two connections.
+const DESCRIPTORS: u64 = 4;
+/// Connections that are accepted before something else is done.
+const AT_ONCE: usize = 256;
+
+/// What a process says of itself, besides descriptors.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    slot: u32,
+    identity: u64,
+    proof: Proof,
+}
+
+const WORDS: usize = 7;
+
+impl Words {
+    fn to_bytes(self) -> [u8; 8 * WORDS] {
+        let layout = size_of::<Directory>() as u64 ^ (size_of::<Rings>() as u64) << 32;
+        let words = [
+            MAGIC,
+            VERSION.into(),
+            layout,
+            self.slot.into(),
+            self.identity,
+            self.proof.addr,
+            self.proof.value,
+        ];
+        let mut bytes = [0; 8 * WORDS];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// `None` for what a process of another version says.
+    fn parse(bytes: &[u8]) -> Option<Words> {
+        let mut words = [0; WORDS];
+        if bytes.len() != 8 * WORDS {
+            return None;
+        }
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_ne_bytes(bytes.try_into().ok()?);
+        }
+        let slot = u32::try_from(words[3]).ok().filter(|slot| *slot < SLOTS)?;
+        let proof = Proof { addr: words[5], value: words[6] };
+        let said = Words { slot, identity: words[4], proof };
+        (said.to_bytes() == bytes).then_some(said)
+    }
+}
+
+/// The introduction of another process.
+#[derive(Debug)]
+struct PeerIntroduction {
+    words: Words,
+    pid: i32,
+    pidfd: OwnedFd,
+    theirs: Mapped<Directory>,
+    incoming: Mapped<Rings>,
+    doorbell: OwnedFd,
+}
+
+/// Our introduction to another process.
+#[derive(Debug)]
+struct Introduction {
+    socket: OwnedFd,
+    pid: i32,
+    pidfd: OwnedFd,
+    outgoing: Mapped<Rings>,
+}
+
+impl Introduction {
+    fn is_stale(&self) -> bool {
+        has_gone(&self.pidfd, [&self.socket; 2])
+    }
+}
+
+#[derive(Debug, Default)]
+struct PendingPair {
+    ours: Option<Introduction>,
+    /// With the connection over which it came.
+    theirs: Option<(PeerIntroduction, OwnedFd)>,
+}
+
+/// What this process publishes to all others.
+#[derive(Debug)]
+pub(crate) struct Here {
+    pub(crate) slot: u32,
+    pub(crate) directory: Mapped<Directory>,
+    pub(crate) doorbell: OwnedFd,
+    pub(crate) listener: OwnedFd,
+    identity: u64,
+    proof: Box<u64>,
+}
+
+/// The rendezvous of processes: those on their way to be pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Rendezvous {
+    known: BTreeMap<u32, PendingPair>,
+    /// With the number of the process.
+    pending: Vec<(i32, OwnedFd)>,
+    /// Some connections were not accepted yet.
+    has_unaccepted: bool,
+    permitted: Option<i32>,
+}
+
+fn name(slot: u32) -> Result<SocketAddrUnix, Errno> {
+    let name = format!("soft-rnic-{}-{slot}", geteuid().as_raw());
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+impl Here {
+    /// Claims a slot; the search begins anywhere. The error says what is missing.
+    pub(crate) fn claim(anywhere: u64, proof: u64) -> Result<Here, (&'static str, Errno)> {
+        let directory: Mapped<Directory> =
+            Mapped::create("soft-rnic").map_err(|e| ("sealed memory files", e))?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let doorbell = rustix::event::eventfd(0, flags).map_err(|e| ("event descriptors", e))?;
+        if !is_event_counter(&doorbell) {
+            return Err(("the directory /proc", Errno::NOENT));
+        }
+        if is_overflow_user(&std::fs::read_to_string(OVERFLOW_UID).unwrap_or_default()) {
+            let what = "a user id of its own: it runs as the overflow user, run it as another one";
+            return Err((what, Errno::ACCESS));
+        }
+        let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
+        let has_barriers = u32::from(super::barrier::is_asymmetric());
+        directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
+        directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
+        directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
+        let identity = anywhere;
+        Ok(Here { slot, directory, doorbell, listener, identity, proof: Box::new(proof) })
+    }
+
+    fn words(&self) -> Words {
+        let addr = (&raw const *self.proof).expose_provenance() as u64;
+        let proof = Proof { addr, value: *self.proof };
+        Words { slot: self.slot, identity: self.identity, proof }
+    }
+}
+
+/// The number that stands for all users that are not mapped in this namespace.
+const OVERFLOW_UID: &str = "/proc/sys/kernel/overflowuid";
+
+/// Whether this user has the number that stands for all unmapped users: then they cannot be
+/// told from it.
+fn is_overflow_user(overflow: &str) -> bool {
+    overflow.trim().parse() == Ok(geteuid().as_raw())
+}
+
+fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd), Errno> {
+    for i in 0..SLOTS {
+        let slot = (anywhere as u32).wrapping_add(i) % SLOTS;
+        let socket = new_socket()?;
+        match bind(&socket, &name(slot)?) {
+            Ok(()) => {
+                listen(&socket, BACKLOG)?;
+                return Ok((slot, socket));
+            }
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+/// Those that have been met, by their slots.
+pub(crate) type Pairs = BTreeMap<u32, Arc<Pair>>;
+
+/// The most pairs that other processes may start with this one: they take half of the
+/// descriptors that it may have. A process that the program connects to is met in any case.
+fn most_unasked() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / 2 / DESCRIPTORS).unwrap_or(usize::MAX)
+}
+
+impl Rendezvous {
+    /// Introduces this process to the one in a slot, unless it has been. False if no
+    /// process is there.
+    pub(crate) fn introduce(
+        &mut self,
+        here: &Here,
+        slot: u32,
+        pairs: &Pairs,
+    ) -> Result<bool, Errno> {
+        self.introduce_to(here, slot, |rendezvous, pid| {
+            rendezvous.slots_of(pid, slot, pairs) < SLOTS_PER_PROCESS
+        })
+    }
+
+    /// [`introduce`](Self::introduce), to a process that is wanted.
+    fn introduce_to(
+        &mut self,
+        here: &Here,
+        slot: u32,
+        is_wanted: impl Fn(&Rendezvous, i32) -> bool,
+    ) -> Result<bool, Errno> {
+        if let Some(known) = self.known.get_mut(&slot) {
+            // It has gone since, or has closed the connection of our introduction.
+            known.ours.take_if(|ours| ours.is_stale());
+        }
+        if self.awaits(slot).is_some() {
+            return Ok(true);
+        }
+        let mut permitted = self.permitted;
+        let called = call(here, slot, &mut permitted, |pid| is_wanted(self, pid));
+        self.permitted = permitted;
+        let called = called?;
+        let is_there = called.is_some();
+        self.known.entry(slot).or_default().ours = called;
+        Ok(is_there)
+    }
+
+    /// How many slots of a process besides this one have been met, or introduced to.
+    fn slots_of(&self, pid: i32, slot: u32, pairs: &Pairs) -> usize {
+        let is_met = |pair: &&Arc<Pair>| pair.pid == pid && pair.slot != slot && !pair.has_left();
+        let is_introduced = |(other, known): &(&u32, &PendingPair)| {
+            let is_its = |ours: &Introduction| ours.pid == pid && !ours.is_stale();
+            **other != slot && known.ours.as_ref().is_some_and(is_its)
+        };
+        pairs.values().filter(is_met).count() + self.known.iter().filter(is_introduced).count()
+    }
+
+    /// Takes in what other processes have said. Those that are not known yet are
+    /// answered; the result is the pairs that are complete now.
+    pub(crate) fn take_in(&mut self, here: &Here, pairs: &Pairs) -> Vec<Parts> {
+        self.accept(here);
+        let mut complete: Vec<Parts> = Vec::new();
+        for (pid, socket) in core::mem::take(&mut self.pending) {
+            match read(&socket) {
+                Ok(intro) => {
+                    let (slot, pid) = (intro.words.slot, intro.pid);
+                    let is_its = |parts: &&Parts| parts.pid == pid && parts.slot != slot;
+                    let slots = complete.iter().filter(is_its).count();
+                    let slots = slots + self.slots_of(pid, slot, pairs);
+                    let is_unasked = self.awaits(slot).is_none() && !pairs.contains_key(&slot);
+                    let is_full = pairs.len() + complete.len() >= most_unasked();
+                    if slots >= SLOTS_PER_PROCESS || (is_unasked && is_full) {
+                        continue;
+                    }
+                    self.known.entry(slot).or_default().theirs = Some((intro, socket));
+                    // A process that is not reached now introduces itself again when it needs us.
+                    // If another process has the slot, that one is not called.
+                    let _ = self.introduce_to(here, slot, |_, called| called == pid);
+                    complete.extend(self.complete(slot));
+                }
+                Err(Errno::AGAIN) if self.pending.len() < PENDING => {
+                    self.pending.push((pid, socket))
+                }
+                // A connection that says anything else does not come from this library.
+                Err(_) => {}
+            }
+        }
+        self.known.retain(|_, known| known.ours.as_ref().is_some_and(|ours| !ours.is_stale()));
+        complete
+    }
+
+    /// Accepts connections, so many that other work has its turn.
+    fn accept(&mut self, here: &Here) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        self.has_unaccepted = true;
+        for _ in 0..AT_ONCE {
+            match accept_with(&here.listener, flags) {
+                Ok(socket) => self.add_pending(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    // Or there are no descriptors, no memory: later.
+                    self.has_unaccepted = error != Errno::AGAIN;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Listens to a connection, but not to another user's, nor to many of one process.
+    fn add_pending(&mut self, socket: OwnedFd) {
+        let Ok(pid) = credentials(&socket).map(|pid| Pid::as_raw(Some(pid))) else { return };
+        let pending = self.pending.iter().filter(|(known, _)| *known == pid).count();
+        if pending < PENDING_PER_PROCESS {
+            self.pending.push((pid, socket));
+        }
+    }
+
+    /// A pair, if both processes have introduced themselves.
+    fn complete(&mut self, slot: u32) -> Option<Parts> {
+        let known = self.known.get_mut(&slot)?;
+        let introduced_to = known.ours.as_ref()?.pid;
+        // An introduction that claims the slot of another process is ignored.
+        let (intro, accepted) =
+            known.theirs.take().filter(|(intro, _)| intro.pid == introduced_to)?;
+        let ours = known.ours.take()?;
+        self.known.remove(&slot);
+        // It has ended since, or runs another program: there is no process to meet.
+        if has_gone(&intro.pidfd, [&ours.socket, &accepted]) {
+            return None;
+        }
+        Some(Parts {
+            slot,
+            pid: intro.pid,
+            pidfd: intro.pidfd,
+            theirs: intro.theirs,
+            incoming: intro.incoming,
+            outgoing: ours.outgoing,
+            doorbell: intro.doorbell,
+            socket: ours.socket,
+            accepted,
+            proof: intro.words.proof,
+        })
+    }
+
+    /// Whether there is a connection that was not heard yet.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.has_unaccepted || !self.pending.is_empty()
+    }
+
+    /// The process in a slot that this one has introduced itself to, and that has not answered.
+    pub(crate) fn awaits(&self, slot: u32) -> Option<i32> {
+        self.known.get(&slot)?.ours.as_ref().map(|ours| ours.pid)
+    }
+}
+
+/// Introduces this process to the one in a slot; `None` if no process is there that would hear
+/// it, or if that one is not wanted.
+fn call(
+    here: &Here,
+    slot: u32,
+    permitted: &mut Option<i32>,
+    is_wanted: impl Fn(i32) -> bool,
+) -> Result<Option<Introduction>, Errno> {
+    let socket = new_socket()?;
+    // No process has the slot; or the process that has it is another user's, has ended, or has
+    // more to do than it gets done.
+    let absent = |error| match error {
+        Errno::CONNREFUSED | Errno::AGAIN | Errno::ACCESS | Errno::SRCH => Ok(None),
+        error => Err(error),
+    };
+    let (pid, pidfd) = match connect(&socket, &name(slot)?).and_then(|()| who(&socket)) {
+        Ok(who) => who,
+        Err(error) => return absent(error),
+    };
+    if !is_wanted(pid) {
+        return Ok(None);
+    }
+    let first = *permitted.get_or_insert(pid);
+    memory::permit(pid, first == pid);
+    let mut outgoing: Mapped<Rings> = Mapped::create("soft-rnic-rings")?;
+    outgoing.sign();
+    let files = [here.directory.file(), outgoing.file()];
+    let [Some(directory), Some(rings)] = files else { return Err(Errno::INVAL) };
+    match send(&socket, &here.words().to_bytes(), &[directory, rings, here.doorbell.as_fd()]) {
+        Ok(()) => {
+            // It has a descriptor of its own now.
+            outgoing.close_file();
+            Ok(Some(Introduction { socket, pid, pidfd, outgoing }))
+        }
+        // It has gone in between.
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The process at the other end of a connection, which has to be this user's.
+fn who(socket: &OwnedFd) -> Result<(i32, OwnedFd), Errno> {
+    let pid = credentials(socket)?;
+    Ok((Pid::as_raw(Some(pid)), pidfd_open(pid, PidfdFlags::empty())?))
+}
+
+/// The number of the process at the other end: `EACCES` if it is another user's, `ESRCH`
+/// if it is out of sight (in another namespace it has no number here).
+fn credentials(socket: &OwnedFd) -> Result<Pid, Errno> {
+    let mut seen = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a place for credentials, and its size.
+    let result = unsafe {
+        let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut seen).cast(), &raw mut len)
+    };
+    if result != 0 || len as usize != size_of::<libc::ucred>() {
+        return Err(Errno::INVAL);
+    }
+    if seen.uid != geteuid().as_raw() {
+        return Err(Errno::ACCESS);
+    }
+    Pid::from_raw(seen.pid).ok_or(Errno::SRCH)
+}
+
+/// Whether a descriptor is an event counter, as the system says.
+fn is_event_counter(fd: &OwnedFd) -> bool {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::read_link(path).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventfd]")
+}
+
+fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(files));
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// What a connection says; `EAGAIN` if nothing yet.
+fn read(socket: &OwnedFd) -> Result<PeerIntroduction, Errno> {
+    let mut bytes = [0; 8 * WORDS + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut files: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights);
+        }
+    }
+    let words = Words::parse(&bytes[..received.bytes]).ok_or(Errno::PROTO)?;
+    let [directory, rings, doorbell] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::PROTO)?;
+    // Eight bytes are written to it: elsewhere they could do harm, or wake no process.
+    if !is_event_counter(&doorbell) {
+        return Err(Errno::PROTO);
+    }
+    let (pid, pidfd) = who(socket)?;
+    let theirs: Mapped<Directory> = Mapped::open(&directory)?;
+    let incoming: Mapped<Rings> = Mapped::open(&rings)?;
+    Ok(PeerIntroduction { words, pid, pidfd, theirs, incoming, doorbell })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What this process reads of one other, and what it fetches from its memory.
+
+use std::sync::Arc;
+
+use verbs_sys::ibv_sge;
+
+use crate::limits::MAX_SGE;
+use crate::objects::span::SpanBuf;
+
+use super::directory::Inside;
+use super::pair::Pair;
+use super::region::Window;
+use super::ring::{HAS_IMM, Replies, ReplyEntry, Request, What};
+
+/// What this process reads of one other.
+pub(crate) struct Side {
+    pub(crate) pair: Arc<Pair>,
+    pub(crate) requests: u32,
+    pub(crate) replies_read: u32,
+    pub(crate) replies: Replies,
+    /// Requests wait until the other process has taken replies, and it knows.
+    pub(crate) waits_for_room: bool,
+    /// A reply that the next one may stand for, too.
+    pub(crate) held: Option<ReplyEntry>,
+    /// The next reply is for a queue pair that cannot take it now: what comes behind it waits.
+    pub(crate) pauses: bool,
+    /// A long message was among the requests taken last.
+    pub(crate) took_long: bool,
+    /// Replies were written, and the other process was not woken yet.
+    pub(crate) said: bool,
+    /// Regions of the sender that the last message was read in.
+    pub(crate) sources: Vec<Source>,
+    /// What the next request waits for.
+    pub(crate) fetch: FetchState,
+    /// Where the last message lies that had to be fetched.
+    pub(crate) buffer: Vec<u8>,
+}
+
+/// A message to be fetched.
+pub(crate) struct DeferredFetch {
+    pub(crate) pair: Arc<Pair>,
+    pub(crate) request: Request,
+    /// The request's place in the ring.
+    pub(crate) index: u32,
+    /// Where the pieces are, there, and how long.
+    pub(crate) pieces: Vec<(u64, usize)>,
+    /// Of the message.
+    pub(crate) len: usize,
+    /// Where it goes: room is made when it is fetched.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What a process's next request waits for.
+#[derive(Default)]
+pub(crate) enum FetchState {
+    #[default]
+    Nothing,
+    Wanted(Box<DeferredFetch>),
+    UnderWay,
+    /// The message of the request at this place, if it could be fetched.
+    Over(u32, Option<Vec<u8>>),
+}
+
+impl FetchState {
+    pub(crate) fn is_wanted(&self) -> bool {
+        matches!(self, FetchState::Wanted(_))
+    }
+
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self, FetchState::Wanted(_) | FetchState::UnderWay)
+    }
+}
+
+/// The entries of a list of pieces.
+pub(crate) type List = [ibv_sge; MAX_SGE as usize];
+
+/// Where the pieces of a message are put together.
+pub(crate) struct Scratch {
+    pub(crate) local: SpanBuf,
+    pub(crate) room: SpanBuf,
+    /// A list of pieces, as it was read: its sender can change it at any time.
+    pub(crate) list: List,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        // SAFETY: a `ProgressEngine` owns it, and hands it out under its lock.
+        let [local, room] = [(); 2].map(|()| unsafe { SpanBuf::new() });
+        let none = ibv_sge { addr: 0, length: 0, lkey: 0 };
+        Scratch { local, room, list: [none; MAX_SGE as usize] }
+    }
+}
+
+/// A region of a sender that a piece of its message lies in. The spans of a message borrow from
+/// these: none of them is replaced, and so no memory unmapped, before it is executed.
+pub(crate) struct Source {
+    pub(crate) key: u32,
+    pub(crate) window: Arc<Window>,
+    /// Of the piece in the region.
+    pub(crate) offset: u64,
+}
+
+/// Says that a message is read where it lies, until this is dropped. `None` if its sender
+/// waits for it no more: it was flushed, and the memory is the program's again.
+pub(crate) fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside<'p>> {
+    let inside = Inside::of(&pair.outgoing.reads, pair.spares_barriers);
+    pair.theirs.qp(request.from).waits_for_reply(request.incarnation).then_some(inside)
+}
+
+/// Whether a request is followed by data: it takes a receive request.
+pub(crate) fn carries_data(request: &Request) -> bool {
+    match request.what {
+        What::Send | What::Datagram => true,
+        What::Write => request.flags & HAS_IMM != 0,
+        _ => false,
+    }
+}

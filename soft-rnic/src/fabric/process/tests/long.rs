@@ -1,0 +1,38 @@
+//! How far a poll takes what a process has sent.
+
+use super::*;
+use crate::fabric::process::ring::{PayloadLocation, What};
+use crate::limits::LONG;
+
+/// Of the made-up peer.
+const LONGS: u32 = 71;
+
+/// Sends a message of so many bytes to a queue pair that does not exist.
+fn send(peer: &mut Wild, len: usize) {
+    let kinds = u32::from_le_bytes([What::Send as u8, 0, PayloadLocation::Regions as u8, 1]);
+    let parties = 0xff_ffff | u64::from(far(slot(LONGS))) << 32;
+    let words = [u64::from(kinds) << 32, parties, 0, (len as u64) << 32, 0, 1, 0, 0];
+    peer.rings.scribble_request(peer.index, words);
+    peer.index += 1;
+}
+
+#[test]
+fn a_poll_takes_up_to_the_first_long_message_and_others_take_all() {
+    let mut peer = Wild::of(slot(LONGS), rustix::process::getpid());
+    let device = crate::objects::device::default_device();
+    let lens = [8, LONG, 8, LONG - 1, LONG, LONG];
+    for (polls, expected) in [(true, &[2, 5, 6, 6][..]), (false, &[6, 6])] {
+        let first = peer.index;
+        lens.iter().for_each(|len| send(&mut peer, *len));
+        for count in expected {
+            let mut deferred = DeferredWork::default();
+            match polls {
+                true => peer.progress.run_for_poll(&device, &mut deferred),
+                false => peer.progress.run(&device, &mut deferred),
+            };
+            deferred.run();
+            let taken = peer.pair.outgoing.requests_read.load(Ordering::Relaxed) - first;
+            assert_eq!(taken, *count, "polls: {polls}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Threads that wait for memory of other processes, in the place of those that others rely on
+//! (see `blocking`).
+//!
+//! A process may let them wait for as long as it likes, and can be met again meanwhile. So there
+//! are at most so many for each, and in all; they are started when they are needed, and stay. What
+//! finds no thread stays where it is, and is tried again: by a thread that becomes free, by the
+//! timer, or by the program when it polls.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Threads that wait for memory of one process: one that fetches messages, and one that carries
+/// out operations.
+const WORKERS_PER_PEER: usize = 2;
+/// Threads in all: sixteen processes can keep theirs waiting before another one's work is left
+/// to the program.
+const WORKERS: usize = 32;
+
+/// The threads, and what they have to do.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// What a thread has to begin with; there is one for each.
+    jobs: VecDeque<Box<dyn FnOnce() + Send>>,
+    threads: usize,
+    /// Of these, those that have nothing to do.
+    idle: usize,
+    /// Reservations, and those of each process.
+    reserved: usize,
+    by_process: BTreeMap<i32, usize>,
+}
+
+impl core::fmt::Debug for State {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let State { threads, idle, reserved, .. } = self;
+        write!(f, "{threads} threads, {idle} idle, {reserved} reserved")
+    }
+}
+
+impl State {
+    fn has_room(&self, pid: i32) -> bool {
+        let its = self.by_process.get(&pid).copied().unwrap_or(0);
+        self.reserved < WORKERS && its < WORKERS_PER_PEER
+    }
+}
+
+/// A thread that is reserved for work which waits for one process.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    workers: Arc<Workers>,
+    pid: i32,
+}
+
+impl Workers {
+    /// Whether a thread can be reserved for a process.
+    pub(crate) fn has_room(&self, pid: i32) -> bool {
+        self.state.lock().has_room(pid)
+    }
+
+    /// Reserves a thread for a process.
+    pub(crate) fn reserve(self: &Arc<Workers>, pid: i32) -> Option<Reservation> {
+        let mut state = self.state.lock();
+        if !state.has_room(pid) {
+            return None;
+        }
+        state.reserved += 1;
+        *state.by_process.entry(pid).or_default() += 1;
+        Some(Reservation { workers: Arc::clone(self), pid })
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        // It has counted as idle since it was started.
+        state.idle -= 1;
+        loop {
+            while let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.state.lock();
+            }
+            state.idle += 1;
+            self.wake.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn threads(&self) -> usize {
+        self.state.lock().threads
+    }
+}
+
+impl Reservation {
+    /// Has a thread wait for the process, and then do the rest, when the reservation has ended.
+    /// False, and nothing is done, if no thread can be started.
+    pub(crate) fn run(
+        self,
+        wait: impl FnOnce() + Send + 'static,
+        rest: impl FnOnce() + Send + 'static,
+    ) -> bool {
+        let workers = Arc::clone(&self.workers);
+        let mut state = workers.state.lock();
+        if state.idle <= state.jobs.len() && state.threads < WORKERS {
+            let workers = Arc::clone(&workers);
+            let builder = std::thread::Builder::new().name("soft-rnic-worker".into());
+            if builder.spawn(move || workers.work()).is_ok() {
+                (state.threads, state.idle) = (state.threads + 1, state.idle + 1);
+            } else if state.threads == 0 {
+                // The reservation ends after the lock is free.
+                drop(state);
+                return false;
+            }
+        }
+        state.jobs.push_back(Box::new(move || {
+            wait();
+            drop(self);
+            rest();
+        }));
+        workers.wake.notify_one();
+        true
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = self.workers.state.lock();
+        state.reserved -= 1;
+        if let Some(its) = state.by_process.get_mut(&self.pid) {
+            *its -= 1;
+            if *its == 0 {
+                state.by_process.remove(&self.pid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Work for processes that says when it has begun, goes on when it is told to, and says when
+    /// it has ended.
+    struct Blocked {
+        said: Receiver<()>,
+        report: Sender<()>,
+        go_on: Vec<Sender<()>>,
+    }
+
+    impl Blocked {
+        fn new() -> Blocked {
+            let (report, said) = channel();
+            Blocked { said, report, go_on: Vec::new() }
+        }
+
+        /// Whether it was begun.
+        fn begin(&mut self, workers: &Arc<Workers>, pid: i32) -> bool {
+            let Some(reservation) = workers.reserve(pid) else { return false };
+            let (go_on, wait) = channel::<()>();
+            let (began, ended) = (self.report.clone(), self.report.clone());
+            let blocks = move || {
+                let _ = began.send(());
+                let _ = wait.recv();
+            };
+            let ends = move || {
+                let _ = ended.send(());
+            };
+            assert!(reservation.run(blocks, ends));
+            self.said.recv_timeout(LONG).unwrap();
+            self.go_on.push(go_on);
+            true
+        }
+
+        fn end(&mut self) {
+            let n = self.go_on.len();
+            self.go_on.clear();
+            (0..n).for_each(|_| self.said.recv_timeout(LONG).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_process_that_keeps_its_threads_waiting_gets_no_more_and_others_theirs() {
+        let workers = Arc::<Workers>::default();
+        let (mut blocked, mut other) = (Blocked::new(), Blocked::new());
+        for _ in 0..2 {
+            let begun = (0..40).filter(|_| blocked.begin(&workers, 1)).count();
+            assert_eq!(begun, WORKERS_PER_PEER);
+            assert!(!workers.has_room(1) && workers.has_room(2));
+            assert!(other.begin(&workers, 2));
+            other.end();
+            blocked.end();
+        }
+        // One may not have become idle before the next one was needed.
+        assert!(workers.threads() <= 2 * (WORKERS_PER_PEER + 1));
+    }
+
+    #[test]
+    fn there_are_so_many_threads_in_all() {
+        let workers = Arc::<Workers>::default();
+        let mut blocked = Blocked::new();
+        for _ in 0..2 {
+            let begun = (0..100).filter(|pid| blocked.begin(&workers, *pid)).count();
+            assert_eq!((begun, workers.threads()), (WORKERS, WORKERS));
+            blocked.end();
+        }
+    }
+}

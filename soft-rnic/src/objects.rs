@@ -1,0 +1,20 @@
+//! What a program makes on a device, and the device itself: protection domains, memory regions,
+//! completion queues, queue pairs, shared receive queues and address handles.
+
+pub(crate) mod address;
+pub(crate) mod ah;
+pub(crate) mod context;
+pub(crate) mod cq;
+pub(crate) mod device;
+pub(crate) mod in_arc;
+pub(crate) mod memory;
+pub(crate) mod mr;
+pub(crate) mod mr_table;
+pub(crate) mod pending;
+pub(crate) mod qp;
+pub(crate) mod qp_state;
+pub(crate) mod recv_ring;
+pub(crate) mod span;
+pub(crate) mod srq;
+pub(crate) mod state;
+pub(crate) mod wqe;

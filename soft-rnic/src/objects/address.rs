@@ -1,0 +1,48 @@
+//! Addresses of datagrams.
+
+use verbs_sys::*;
+
+use crate::limits;
+
+/// Set in the Q_Key of a request, it asks for the sending queue pair's own one.
+const OWN_QKEY: u32 = 1 << 31;
+
+/// Where a datagram goes: what the address handle says, and what the request adds.
+/// It is copied at the post; the handle may go then.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Address {
+    /// Of the port.
+    pub(crate) gid: [u8; 16],
+    /// Of the queue pair there.
+    pub(crate) qpn: u32,
+    /// As the request has it.
+    pub(crate) qkey: u32,
+    /// The domain of the address handle.
+    pub(crate) pd: u32,
+    pub(crate) traffic_class: u8,
+    pub(crate) hop_limit: u8,
+}
+
+impl Address {
+    /// The address of a queue pair of this device, for a datagram that carries its key
+    /// by itself.
+    pub(crate) fn here(qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
+        Address { gid: limits::GID, qpn, traffic_class, hop_limit, ..Address::default() }
+    }
+
+    /// Whether both lead to the same queue pair.
+    #[inline]
+    pub(crate) fn is_same_peer(&self, other: &Address) -> bool {
+        self.qpn == other.qpn && self.gid == other.gid
+    }
+
+    /// The key that the datagram carries, sent by a queue pair that has `own`.
+    pub(crate) fn qkey(&self, own: u32) -> u32 {
+        if self.qkey & OWN_QKEY != 0 { own } else { self.qkey }
+    }
+}
+
+/// Whether an address can be used on the port: RoCE needs the global route.
+pub(crate) fn is_route(ah: &ibv_ah_attr) -> bool {
+    ah.is_global != 0 && ah.grh.sgid_index == 0 && ah.port_num == limits::PORT
+}

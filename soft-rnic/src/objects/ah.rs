@@ -1,0 +1,77 @@
+//! Address handles.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::objects::address::{Address, is_route};
+use crate::objects::device::admit;
+use crate::objects::state::Pd;
+use crate::{errno, limits};
+
+impl Address {
+    /// What a send request of a datagram queue pair says.
+    ///
+    /// # Safety
+    /// The request's address handle is NULL or a live one of ours.
+    pub(crate) unsafe fn new(wr: &ibv_send_wr) -> Result<Address, c_int> {
+        // SAFETY: a datagram's request has this member of the union.
+        let to = unsafe { wr.wr.ud };
+        // SAFETY: the caller's promise.
+        let handle = unsafe { Ah::from_abi(to.ah) }?;
+        Ok(Address { qpn: to.remote_qpn, qkey: to.remote_qkey, ..handle.address })
+    }
+}
+
+/// An address handle.
+#[repr(C)]
+struct Ah {
+    abi: ibv_ah,
+    pd: Arc<Pd>,
+    address: Address,
+}
+
+impl Ah {
+    /// # Safety
+    /// `ah` is NULL or a live address handle of ours.
+    unsafe fn from_abi<'a>(ah: *mut ibv_ah) -> Result<&'a Ah, c_int> {
+        // SAFETY: the caller's promise.
+        unsafe { ah.cast::<Ah>().as_ref() }.ok_or(errno::EINVAL)
+    }
+}
+
+/// Creates a handle for any GID. The destination need not exist: datagrams to one that
+/// does not are dropped.
+pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.filter(|attr| is_route(attr)).ok_or(errno::EINVAL)?;
+        admit(&pd.context.device.population.ahs, limits::MAX_AH)?;
+        pd.users.fetch_add(1, Ordering::Relaxed);
+        let pd = pd.keep();
+        let address = Address {
+            // SAFETY: bytes, whichever member was written.
+            gid: unsafe { attr.grh.dgid.raw },
+            pd: pd.id,
+            traffic_class: attr.grh.traffic_class,
+            hop_limit: attr.grh.hop_limit,
+            ..Address::default()
+        };
+        let abi_pd = Arc::as_ptr(&pd).cast_mut().cast();
+        let abi = ibv_ah { context: pd.context.as_abi(), pd: abi_pd, handle: 0 };
+        Ok(Box::into_raw(Box::new(Ah { abi, pd, address })).cast())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: NULL, or a handle that the caller gives back.
+    errno::code(unsafe { Ah::from_abi(ah) }.map(|object| {
+        object.pd.context.device.population.ahs.fetch_sub(1, Ordering::Relaxed);
+        object.pd.users.fetch_sub(1, Ordering::Release);
+        // SAFETY: it was made by `create_ah`.
+        drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
+    }))
+}

@@ -1,0 +1,39 @@
+//! Contexts: what callers know an open device by.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::errno;
+use crate::objects::in_arc::InArc;
+use crate::objects::state::Context;
+
+impl Context {
+    /// What callers know it by.
+    pub(crate) fn as_abi(self: &Arc<Context>) -> *mut ibv_context {
+        // SAFETY: the offset stays inside the object.
+        unsafe {
+            Arc::as_ptr(self)
+                .byte_add(offset_of!(verbs_context, context))
+                .cast::<ibv_context>()
+                .cast_mut()
+        }
+    }
+
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `context` is NULL or an open context of ours.
+    pub(crate) unsafe fn from_abi<'a>(
+        context: *mut ibv_context,
+    ) -> Result<InArc<'a, Context>, c_int> {
+        if context.is_null() {
+            return Err(errno::EINVAL);
+        }
+        // SAFETY: the caller's promise; the context lies at this offset.
+        unsafe { InArc::new(context.byte_sub(offset_of!(verbs_context, context)).cast()) }
+            .ok_or(errno::EINVAL)
+    }
+}

@@ -1,0 +1,275 @@
+//! Devices: what they are called, what exists on them, and how they are listed.
+
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use verbs_sys::*;
+
+use crate::counters::Counters;
+use crate::fabric::process::directory::INDEX_BITS;
+use crate::objects::mr_table::MrTable;
+use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable};
+use crate::schedule::distance::times::Distance;
+use crate::schedule::network::faults::Network;
+use crate::schedule::timer::Timer;
+use crate::{errno, limits};
+
+/// The device that is always there.
+const DEFAULT_NAME: &str = "soft0";
+/// QP numbers are 24 bits; 0 and 1 are special, and a few more are left out so
+/// that a number that was never set belongs to no queue pair.
+const FIRST_QPN: u32 = 0x40;
+/// The rest of a number says which process.
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+impl core::fmt::Debug for Device {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Device").field("guid", &self.guid).finish_non_exhaustive()
+    }
+}
+
+impl Kind {
+    #[inline]
+    fn is_prompt(&self) -> bool {
+        matches!(self, Kind::Prompt)
+    }
+}
+
+/// Counts one more, unless there are `limit` already.
+pub(crate) fn admit(count: &AtomicUsize, limit: usize) -> Result<(), c_int> {
+    // Relaxed: the count guards no memory.
+    count
+        .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+        .map(drop)
+        .map_err(|_| errno::ENOMEM)
+}
+
+impl QpTable {
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<Qp>> {
+        self.by_number.read().get(&number).cloned()
+    }
+
+    /// All of them, in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Qp>> {
+        self.by_number.read().values().cloned().collect()
+    }
+
+    /// Gives a queue pair the next free number: cyclic, so that a number comes
+    /// back only after all others have been used.
+    /// `base` is the part of the number that says which process.
+    pub(crate) fn insert(
+        &self,
+        base: u32,
+        make: impl FnOnce(u32) -> Arc<Qp>,
+    ) -> Result<Arc<Qp>, c_int> {
+        let mut table = self.by_number.write();
+        if table.len() >= limits::MAX_QP {
+            return Err(errno::ENOMEM);
+        }
+        let mut index = self.next.load(Ordering::Relaxed).max(FIRST_QPN);
+        while table.contains_key(&(base | index)) {
+            index = Self::after(index);
+        }
+        // Relaxed: only touched under the table's lock.
+        self.next.store(Self::after(index), Ordering::Relaxed);
+        let number = base | index;
+        let qp = make(number);
+        table.insert(number, Arc::clone(&qp));
+        Ok(qp)
+    }
+
+    pub(crate) fn remove(&self, number: u32) {
+        self.by_number.write().remove(&number);
+    }
+
+    fn after(index: u32) -> u32 {
+        ((index + 1) & INDEX_MASK).max(FIRST_QPN)
+    }
+}
+
+impl Device {
+    pub(crate) fn new(name: &str, ordinal: u64, kind: Kind) -> Arc<Device> {
+        Arc::new(Device {
+            abi: abi(name),
+            slack: [0; 8],
+            guid: limits::GUID_BASE + ordinal,
+            qps: QpTable::default(),
+            mrs: MrTable::default(),
+            timer: Timer::default(),
+            population: Population::default(),
+            network: Network::default(),
+            qkey_violations: AtomicU32::new(0),
+            missed: AtomicU64::new(0),
+            retired: Mutex::default(),
+            peers: kind.is_prompt().then(PeerProcesses::default),
+            kind,
+        })
+    }
+
+    /// Whether what is posted is executed inside the post.
+    #[inline]
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.kind.is_prompt()
+    }
+
+    /// What a simulated device has in addition.
+    #[inline]
+    pub(crate) fn sim(&self) -> Option<&crate::schedule::sim::state::State> {
+        match &self.kind {
+            Kind::Simulated(state) => Some(state),
+            _ => None,
+        }
+    }
+
+    /// What a distant device has in addition.
+    #[inline]
+    pub(crate) fn distance(&self) -> Option<&Distance> {
+        match &self.kind {
+            Kind::Distant(distance) => Some(distance),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        // SAFETY: the name is a field of the device, and ends with zero.
+        let name = unsafe { CStr::from_ptr((&raw const self.abi.name).cast()) };
+        name.to_str().unwrap_or_default()
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Device>) -> *mut ibv_device {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// Waits until every execution that is under way has ended. What was made
+    /// unreachable before the call is unused after it.
+    pub(crate) fn quiesce(&self) {
+        for qp in self.qps.all() {
+            drop(qp.sq.lock());
+        }
+        if let Some(peers) = &self.peers {
+            peers.quiesce();
+        }
+    }
+
+    /// Statistics of all queue pairs, those that are gone included.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = *self.retired.lock();
+        for qp in self.qps.all() {
+            sum += qp.sq.lock().counters;
+        }
+        // Relaxed: a statistic.
+        sum.missed = self.missed.load(Ordering::Relaxed);
+        sum
+    }
+}
+
+/// The ABI's description of a device called `name`.
+fn abi(name: &str) -> ibv_device {
+    let mut text = [0; 64];
+    // One byte is left for the terminating zero.
+    for (to, from) in text.iter_mut().take(63).zip(name.bytes()) {
+        *to = from as c_char;
+    }
+    ibv_device {
+        _ops: _ibv_device_ops { _dummy1: None, _dummy2: None },
+        node_type: ibv_node_type::IBV_NODE_CA,
+        transport_type: ibv_transport_type::IBV_TRANSPORT_IB,
+        name: text,
+        dev_name: text,
+        dev_path: [0; 256],
+        ibdev_path: [0; 256],
+    }
+}
+
+/// The devices that can be listed.
+pub(crate) static DEVICES: LazyLock<Mutex<Vec<Arc<Device>>>> =
+    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, Kind::Prompt)]));
+
+/// The device that is always there.
+pub(crate) fn default_device() -> Arc<Device> {
+    Arc::clone(&DEVICES.lock()[0])
+}
+
+pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    let mut list: Vec<*mut ibv_device> =
+        DEVICES.lock().iter().map(|d| Arc::into_raw(Arc::clone(d)).cast_mut().cast()).collect();
+    // SAFETY: the caller gives NULL or a place for the number.
+    if let Some(out) = unsafe { num_devices.as_mut() } {
+        *out = list.len() as c_int;
+    }
+    list.push(core::ptr::null_mut());
+    Box::into_raw(list.into_boxed_slice()).cast()
+}
+
+pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    if list.is_null() {
+        return;
+    }
+    // SAFETY: the list was made by `get_device_list`: it ends with NULL, and each
+    // entry before holds one reference to a device.
+    unsafe {
+        let mut len = 0;
+        while !(*list.add(len)).is_null() {
+            drop(Arc::from_raw((*list.add(len)).cast::<Device>()));
+            len += 1;
+        }
+        drop(Box::from_raw(core::ptr::slice_from_raw_parts_mut(list, len + 1)));
+    }
+}
+
+pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
+    if device.is_null() {
+        return core::ptr::null();
+    }
+    // SAFETY: a device of ours; the name is a field of it and ends with zero.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> __be64 {
+    // SAFETY: NULL, or a device of ours.
+    unsafe { device.cast::<Device>().as_ref() }.map_or(0, |d| d.guid.to_be())
+}
+
+/// Statistics of `soft0` since the process began.
+///
+/// ```
+/// assert_eq!(soft_rnic::counters().faults, 0); // only simulations inject any
+/// ```
+#[must_use]
+pub fn counters() -> Counters {
+    crate::objects::device::default_device().counters()
+}
+
+/// Statistics of the device of that name since it is there, if there is one: `soft0`, one at
+/// a [distance](crate::distant), or a [`Simulation`](crate::Simulation).
+///
+/// ```
+/// assert!(soft_rnic::counters_of("soft0").is_some());
+/// assert!(soft_rnic::counters_of("soft1").is_none());
+/// ```
+#[must_use]
+pub fn counters_of(name: &str) -> Option<Counters> {
+    let device = DEVICES.lock().iter().find(|device| device.name() == name).cloned();
+    device.map(|device| device.counters())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_abi_struct_is_followed_by_zeroes() {
+        assert_eq!(core::mem::offset_of!(Device, abi), 0);
+        let device = default_device();
+        assert_eq!(core::mem::offset_of!(Device, slack), size_of::<ibv_device>());
+        assert_eq!(device.slack, [0; 8]);
+    }
+
+    #[test]
+    fn numbers_wrap_around_and_skip_the_special_ones() {
+        assert_eq!(QpTable::after(INDEX_MASK), FIRST_QPN);
+        assert_eq!(QpTable::after(FIRST_QPN), FIRST_QPN + 1);
+    }
+}

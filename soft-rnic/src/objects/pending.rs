@@ -1,0 +1,281 @@
+//! The requests of a send queue that wait, and the state of its requester.
+
+use verbs_sys::*;
+
+use crate::objects::address::Address;
+use crate::objects::qp_state::Transport;
+use crate::objects::wqe::{Request, Wqe};
+use crate::schedule::network::faults::Transit;
+
+/// Requests that were posted and cannot go on, oldest first. A request that
+/// executes at once never comes here.
+///
+/// The memory is there from the start, so that a post cannot fail for want of it:
+/// slot `i` has `max_sge` entries of `sges` and `max_inline` bytes of `inline`.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    wqes: Vec<Option<Wqe>>,
+    lens: Vec<u32>,
+    sges: Vec<ibv_sge>,
+    inline: Vec<u8>,
+    /// Of datagrams only.
+    to: Vec<Address>,
+    max_sge: usize,
+    max_inline: usize,
+    head: u32,
+    tail: u32,
+}
+
+impl Pending {
+    /// `None` if there is no memory for the inline data, which may be a lot.
+    pub(crate) fn new(cap: &ibv_qp_cap, transport: Transport) -> Option<Pending> {
+        let (n, max_sge) = (cap.max_send_wr as usize, cap.max_send_sge as usize);
+        let max_inline = cap.max_inline_data as usize;
+        Some(Pending {
+            wqes: vec![None; n],
+            lens: vec![0; n],
+            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; n * max_sge],
+            inline: zeroes(n * max_inline)?,
+            to: vec![Address::default(); if transport == Transport::Ud { n } else { 0 }],
+            max_sge,
+            max_inline,
+            head: 0,
+            tail: 0,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn at(&self, position: u32) -> usize {
+        position as usize & (self.wqes.len() - 1)
+    }
+
+    /// Appends a request; inline data are copied. There is room, because the send
+    /// queue admits no more requests than there are slots.
+    ///
+    /// # Safety
+    /// Inline data can be read, and are no longer than `max_inline`.
+    #[inline]
+    pub(crate) unsafe fn push(&mut self, request: &Request<'_>) {
+        let at = self.at(self.tail);
+        let mut n = request.sges.len();
+        let sges = &mut self.sges[at * self.max_sge..][..n.max(1)];
+        if request.wqe.inline {
+            let data = &mut self.inline[at * self.max_inline..][..self.max_inline];
+            let mut used = 0;
+            for sge in request.sges {
+                let len = sge.length as usize;
+                let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+                // The program may write to what a WRITE sends until the post returns.
+                // SAFETY: the caller's promise.
+                unsafe { crate::copy::in_order(data[used..used + len].as_mut_ptr(), from, len) };
+                used += len;
+            }
+            let addr = data.as_mut_ptr().expose_provenance() as u64;
+            sges[0] = ibv_sge { addr, length: used as u32, lkey: 0 };
+            n = 1;
+        } else {
+            sges[..n].copy_from_slice(request.sges);
+        }
+        self.lens[at] = n as u32;
+        if let (Some(place), Some(to)) = (self.to.get_mut(at), request.to) {
+            *place = *to;
+        }
+        self.wqes[at] = Some(*request.wqe);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// [`push`](Self::push) of a request with one piece of at least one byte: 833 instructions
+    /// of a short message to another process instead of 881.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn push_one(&mut self, wqe: Wqe, sge: &ibv_sge) {
+        let at = self.at(self.tail);
+        let mut addr = sge.addr;
+        if wqe.inline {
+            let data = &mut self.inline[at * self.max_inline..][..self.max_inline];
+            let from = core::ptr::with_exposed_provenance::<u8>(addr as usize);
+            // SAFETY: the caller's promise.
+            unsafe { crate::copy::owned(data.as_mut_ptr(), from, sge.length as usize) };
+            addr = data.as_mut_ptr().expose_provenance() as u64;
+        }
+        self.sges[at * self.max_sge] = ibv_sge { addr, ..*sge };
+        self.lens[at] = 1;
+        self.wqes[at] = Some(wqe);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// The oldest request.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<Request<'_>> {
+        self.nth(0)
+    }
+
+    /// The request behind `n` others.
+    #[inline(always)]
+    pub(crate) fn nth(&self, n: u32) -> Option<Request<'_>> {
+        if n >= self.len() {
+            return None;
+        }
+        let at = self.at(self.head.wrapping_add(n));
+        let sges = &self.sges[at * self.max_sge..][..self.lens[at] as usize];
+        self.wqes[at].as_ref().map(|wqe| Request { wqe, sges, to: self.to.get(at) })
+    }
+
+    /// The request behind `n` others has overtaken them.
+    pub(crate) fn mark_ahead(&mut self, n: u32) {
+        let at = self.at(self.head.wrapping_add(n));
+        if let Some(wqe) = &mut self.wqes[at] {
+            wqe.ahead = true;
+        }
+    }
+
+    pub(crate) fn pop(&mut self) {
+        self.head = self.head.wrapping_add(1);
+        if self.head == self.tail {
+            // The first slots are still in a cache, unlike those that come next.
+            (self.head, self.tail) = (0, 0);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.head = self.tail;
+    }
+}
+
+/// So many zeroes, if there is memory for them; pages that nothing has touched cost nothing.
+fn zeroes(len: usize) -> Option<Vec<u8>> {
+    if len == 0 {
+        return Some(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<u8>(len).ok()?;
+    // SAFETY: the layout has bytes; the memory is of the allocator of vectors, of that layout,
+    // and all of it is written.
+    unsafe {
+        let bytes = std::alloc::alloc_zeroed(layout);
+        (!bytes.is_null()).then(|| Vec::from_raw_parts(bytes, len, len))
+    }
+}
+
+/// Why the request at the head waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The responder had no receive request; try again.
+    Rnr,
+    /// No response came; try again, if retries are left.
+    Response,
+    /// A simulation delays it.
+    Delay,
+    /// The process that it is for has to be met first.
+    Meeting,
+    /// The ring to that process is full.
+    Room,
+}
+
+/// What came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Done,
+    /// No receive request was posted; the timer's code.
+    Rnr(u8),
+    /// Refused: the status of the requester's completion.
+    Refused(ibv_wc_status),
+    /// No reply: no queue pair is there, or it does not expect this message.
+    Silence,
+    /// The requester may carry it out by itself after all.
+    Again,
+}
+
+/// What a requester does by itself, apart from its queue.
+#[derive(Debug, Default)]
+pub(crate) struct Requester {
+    /// Posted requests, as a position that wraps; a slot is free again when the
+    /// queue pair's `freed` has passed it.
+    pub(crate) posted: u32,
+    /// PSN of the next request.
+    pub(crate) psn: u32,
+    pub(crate) dest_qpn: u32,
+    /// The route leads to this device's own GID: no other can be reached.
+    pub(crate) reaches_us: bool,
+    /// Log2 of the path MTU in bytes.
+    pub(crate) mtu_shift: u32,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    /// What is left of them for the request at the head.
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    /// The deadline that the head waits for; its name, so that a deadline of
+    /// something that is over is not mistaken for it.
+    pub(crate) waits: Option<(Wait, u64)>,
+    /// Present once an unreliable queue pair has sent into a faulty network.
+    pub(crate) transit: Option<Box<Transit>>,
+    /// The head has been tried: it goes on even while the queue drains.
+    pub(crate) started: bool,
+    /// The responder has done the head already; only the response was lost.
+    pub(crate) done: bool,
+    /// The process that the head is for was looked for, and is not there.
+    pub(crate) peer_not_found: bool,
+    /// Of a message of an unreliable transport, while the ring that it is to go into is full.
+    pub(crate) backpressure: Backpressure,
+}
+
+impl Requester {
+    /// So many packets have gone out.
+    #[inline]
+    pub(crate) fn advance_psn(&mut self, packets: u32) {
+        self.psn = self.psn.wrapping_add(packets) & 0x00ff_ffff;
+    }
+
+    /// The head is another request now.
+    #[inline]
+    pub(crate) fn next_request(&mut self) {
+        self.retries_left = self.retry_cnt;
+        self.rnr_left = self.rnr_retry;
+        self.started = false;
+        self.done = false;
+    }
+}
+
+/// How an execution ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Done as far as the requester can know: an unreliable transport's message
+    /// that no queue pair received.
+    Dropped,
+    Failed(ibv_wc_status),
+    /// It cannot go on now: the reason, and for how long (for ever, if `None`).
+    Blocked(Wait, Option<u64>),
+}
+
+/// How far a process has read in the ring to it.
+pub(crate) type Mark = (u32, u32);
+
+/// What a requester knows of the full ring that it waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Backpressure {
+    /// The deadline that is armed, and the mark then. It is not armed again for each wait:
+    /// under load a ring is full thousands of times a second.
+    pub(crate) deadline: Option<(u64, Mark)>,
+    /// The mark of the deadline that has just come.
+    pub(crate) come: Option<Mark>,
+}
+
+#[cfg(test)]
+impl Backpressure {
+    /// The deadline that is armed.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.deadline.map(|(token, _)| token)
+    }
+}

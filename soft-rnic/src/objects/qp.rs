@@ -1,0 +1,409 @@
+//! Queue pairs: what one is made of, and how it comes and goes.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::engine::execution::Execution;
+use crate::event::Acks;
+use crate::lock::{Lock, Padded};
+use crate::objects::cq::{Completion, CqWriter};
+use crate::objects::in_arc::InArc;
+use crate::objects::pending::{Pending, Requester, Wait};
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::recv_ring::RecvRing;
+use crate::objects::state::{
+    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Sq, Srq,
+};
+use crate::{errno, limits};
+
+/// Nanoseconds to the next look at a send queue whose holder waits for another process's memory,
+/// or for which there was no thread to wait.
+pub(crate) const BLOCKED_RETRY_NS: u64 = 1_000_000;
+
+impl Qp {
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `qp` is NULL or a live queue pair of ours.
+    #[inline]
+    pub(crate) unsafe fn from_abi<'a>(qp: *mut ibv_qp) -> Result<InArc<'a, Qp>, c_int> {
+        // SAFETY: the caller's promise; every queue pair lives in an Arc.
+        unsafe { InArc::new(qp.cast::<Qp>()) }.ok_or(errno::EINVAL)
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Qp>) -> *mut ibv_qp {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        // Acquire: what was set up before the state is seen with it.
+        State::ALL[usize::from(self.state.load(Ordering::Acquire)) % State::ALL.len()]
+    }
+
+    /// Sets the state; both sides' locks are held.
+    pub(crate) fn set_state(&self, state: State) {
+        if state == State::Reset {
+            self.last_wqe_said.store(false, Ordering::Relaxed);
+        }
+        // Release: see `state`.
+        self.state.store(state as u8, Ordering::Release);
+        self.publish_state();
+        // SAFETY: both locks are held; callers only read it.
+        unsafe { (*self.abi.get()).state = state.abi() };
+    }
+
+    /// Enters the error state from one in which a queue pair works. False if it is
+    /// not in one: then there is nothing to flush either.
+    pub(crate) fn enter_error(&self) -> bool {
+        // AcqRel: see `state`.
+        let entered = self
+            .state
+            .try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                let works = (State::Init as u8..=State::Sqe as u8).contains(&state);
+                works.then_some(State::Err as u8)
+            })
+            .is_ok();
+        if entered {
+            self.publish_state();
+        }
+        entered
+    }
+
+    /// A request of the send queue has failed: the error state, or for an
+    /// unreliable transport that of the send queue alone.
+    pub(crate) fn enter_send_error(&self) {
+        if self.transport.is_reliable() {
+            self.enter_error();
+            return;
+        }
+        // AcqRel: see `state`. Any other state is worse already.
+        let _ = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            let sends = state == State::Rts as u8 || state == State::Sqd as u8;
+            sends.then_some(State::Sqe as u8)
+        });
+    }
+
+    /// An asynchronous event of this queue pair.
+    pub(crate) fn raise(self: &Arc<Qp>, event_type: ibv_event_type) {
+        let element = Element::Qp(Arc::clone(self));
+        self.pd.context.events.push(AsyncEvent { element, event_type });
+    }
+
+    /// Goes to the error state for a reason of the device's own.
+    pub(crate) fn die(self: &Arc<Qp>, deferred: &mut DeferredWork) {
+        if self.enter_error() {
+            self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
+            deferred.push(WorkItem::Flush(Arc::clone(self)));
+        }
+    }
+
+    /// Completes all that waits in an erroneous queue pair with flush errors, in
+    /// order: the send queue's, then the receive queue's. Takes the locks.
+    pub(crate) fn flush(self: &Arc<Qp>, deferred: &mut DeferredWork) {
+        {
+            // A holder in a blocking section sees the state when it is back.
+            if let Some(mut sq) = self.sq_unless_blocked()
+                && self.state().flushes_sends()
+            {
+                sq.requester.waits = None;
+                self.flush_sends(&mut sq, deferred);
+            }
+        }
+        self.flush_receives(deferred);
+    }
+
+    /// The deadline `token` has come: the head of the send queue is tried again, if
+    /// that is what it waits for and it has retries left.
+    pub(crate) fn expired(self: &Arc<Qp>, token: u64, deferred: &mut DeferredWork) {
+        // Others have deadlines, too.
+        let Some(mut sq) = self.sq_unless_blocked() else {
+            return self.pd.context.device.arm_again(self.num, token, BLOCKED_RETRY_NS);
+        };
+        self.late_expired(&mut sq, token, deferred);
+        self.room_expired(&mut sq, token, deferred);
+        let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
+            return;
+        };
+        sq.requester.waits = None;
+        if wait == Wait::Response && !self.retry(&mut sq, deferred) {
+            return;
+        }
+        if self.pd.context.device.sim().is_none() {
+            self.run_pending(&mut sq, deferred, false);
+        }
+    }
+
+    /// Uses up one retry; without any the head fails.
+    fn retry(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
+        if let Some(left) = sq.requester.retries_left.checked_sub(1) {
+            sq.requester.retries_left = left;
+            sq.counters.retries += 1;
+            return true;
+        }
+        let Some(head) = sq.pending.front().map(|head| *head.wqe) else { return false };
+        let mut execution = Execution::new();
+        self.fail(&mut execution, &head, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+        sq.counters.requests += 1;
+        sq.pending.pop();
+        sq.requester.next_request();
+        deferred.append(execution.finish());
+        false
+    }
+
+    /// The send queue's part; its lock is held.
+    pub(crate) fn flush_sends(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) {
+        let mut execution = Execution::new();
+        if let Some(remote) = &mut sq.remote {
+            let _ = remote.reclaim(&sq.pending);
+            remote.go_back();
+        }
+        self.flush_pending(&mut sq.pending, &mut execution);
+        sq.requester.next_request();
+        deferred.append(execution.finish());
+    }
+
+    /// Completes what waits in the send queue, in order.
+    pub(crate) fn flush_pending<'a>(
+        self: &'a Arc<Qp>,
+        pending: &mut Pending,
+        execution: &mut Execution<'a>,
+    ) {
+        while let Some(request) = pending.front() {
+            self.complete(execution, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            pending.pop();
+        }
+    }
+
+    /// The receive queue's part. A shared queue is not flushed: an event says that
+    /// this queue pair takes nothing more from it.
+    pub(crate) fn flush_receives(self: &Arc<Qp>, deferred: &mut DeferredWork) {
+        let mut responder = self.responder.lock();
+        if self.state() != State::Err {
+            return;
+        }
+        if self.srq.is_some() {
+            if !self.last_wqe_said.swap(true, Ordering::Relaxed) {
+                self.raise(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED);
+            }
+            return;
+        }
+        // The poster's lock orders this with a post: either we see its requests,
+        // or it sees the state and flushes them itself.
+        let _poster = self.rq.poster.lock();
+        let mut writer = CqWriter::default();
+        while let Some(request) = self.rq.front(&mut responder.consumer) {
+            let completion = self.flushed_receive(request.wr_id());
+            writer.push(&self.recv_cq, &completion, None, deferred);
+            self.rq.pop(&mut responder.consumer);
+        }
+    }
+
+    fn flushed_receive(&self, wr_id: u64) -> Completion {
+        Completion {
+            wr_id,
+            status: ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
+            opcode: ibv_wc_opcode::IBV_WC_RECV,
+            byte_len: 0,
+            imm: 0,
+            flags: 0,
+            qp_num: self.num,
+            src_qp: 0,
+            solicited: false,
+        }
+    }
+
+    /// Empties both queues and forgets the connection; completions that were not polled
+    /// are removed, too. Both locks are held. The error, `EBUSY`, says that the peer's
+    /// process is inside this one's memory, and does not leave.
+    pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
+        let parted = sq.part(self);
+        sq.pending.clear();
+        sq.transit_times = None;
+        sq.requester = Requester::default();
+        sq.peer = None;
+        sq.draining = false;
+        self.rq.clear(&mut self.rq.poster.lock(), &mut responder.consumer);
+        self.send_cq.purge(self.num);
+        self.recv_cq.purge(self.num);
+        // Relaxed: no thread can post while the locks are held.
+        self.freed.store(0, Ordering::Relaxed);
+        parted
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_qp(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe {
+        Pd::from_abi(pd).and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?))
+    })
+}
+
+/// # Safety
+/// The pointers of `attr` are NULL or live objects of ours.
+unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
+    let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    // SAFETY: the caller's promise.
+    let (send_cq, recv_cq, srq) = unsafe {
+        let srq = Srq::from_abi(attr.srq).ok().as_ref().map(InArc::keep);
+        (Cq::from_abi(attr.send_cq)?.keep(), Cq::from_abi(attr.recv_cq)?.keep(), srq)
+    };
+    let same = |other: &Arc<crate::objects::state::Context>| Arc::ptr_eq(&pd.context, other);
+    let all_same = same(&send_cq.context) && same(&recv_cq.context);
+    if !all_same || srq.as_ref().is_some_and(|srq| !same(&srq.pd.context)) {
+        return Err(errno::EINVAL);
+    }
+    let cap = grant(&attr.cap, srq.is_some())?;
+    let pd = Arc::clone(pd);
+    let sig_all = attr.sq_sig_all != 0;
+    let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
+    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq };
+    let device = Arc::clone(&parts.pd.context.device);
+    let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
+    let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
+    qp.publish_qp();
+    qp.attach();
+    attr.cap = qp.cap;
+    Ok(Arc::into_raw(qp).cast_mut().cast())
+}
+
+/// What a queue pair is made from.
+struct Parts {
+    transport: Transport,
+    cap: ibv_qp_cap,
+    sig_all: bool,
+    pending: Pending,
+    pd: Arc<Pd>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
+}
+
+/// Capabilities for a request: queues are powers of two, lists have at least one
+/// entry, inline data come in cache lines; a shared receive queue leaves none of
+/// one's own.
+fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
+    let over = cap.max_send_wr > limits::MAX_QP_WR
+        || cap.max_send_sge > limits::MAX_SGE
+        || cap.max_inline_data > limits::MAX_INLINE
+        || (!has_srq && cap.max_recv_wr > limits::MAX_QP_WR)
+        || (!has_srq && cap.max_recv_sge > limits::MAX_SGE);
+    if over {
+        return Err(errno::EINVAL);
+    }
+    let depth = |n: u32| n.max(1).next_power_of_two();
+    Ok(ibv_qp_cap {
+        max_send_wr: depth(cap.max_send_wr),
+        max_recv_wr: if has_srq { 0 } else { depth(cap.max_recv_wr) },
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: if has_srq { 0 } else { cap.max_recv_sge.max(1) },
+        max_inline_data: cap.max_inline_data.next_multiple_of(64),
+    })
+}
+
+impl Qp {
+    fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
+        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq } = parts;
+        // SAFETY: zero is a valid value of every field of both.
+        let (mut abi, attr): (ibv_qp, ibv_qp_attr) = unsafe { core::mem::zeroed() };
+        abi.context = pd.context.as_abi();
+        abi.qp_context = user;
+        abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
+        abi.send_cq = send_cq.as_abi();
+        abi.recv_cq = recv_cq.as_abi();
+        abi.srq = srq.as_ref().map_or(core::ptr::null_mut(), Srq::as_abi);
+        abi.handle = num;
+        abi.qp_num = num;
+        abi.state = ibv_qp_state::IBV_QPS_RESET;
+        abi.qp_type = transport.abi();
+        let sq = Sq {
+            requester: Requester::default(),
+            pending,
+            peer: None,
+            remote: None,
+            counters: crate::counters::Counters::default(),
+            scratch: Scratch::new(),
+            draining: false,
+            transit_times: None,
+            attr,
+        };
+        Qp {
+            abi: UnsafeCell::new(abi),
+            num,
+            transport,
+            sig_all,
+            cap,
+            pd,
+            send_cq,
+            recv_cq,
+            srq,
+            rq: RecvRing::new(cap.max_recv_wr.max(1), cap.max_recv_sge),
+            state: AtomicU8::new(State::Reset as u8),
+            last_wqe_said: AtomicBool::new(false),
+            async_acks: Acks::default(),
+            freed: Padded::default(),
+            blocking: crate::fabric::process::serving::Blocking::default(),
+            sq: Padded(Lock::new(sq)),
+            responder: Padded::default(),
+        }
+    }
+
+    /// Makes what it uses know about it.
+    fn attach(self: &Arc<Qp>) {
+        self.pd.users.fetch_add(1, Ordering::Relaxed);
+        self.send_cq.attach(self);
+        self.recv_cq.attach(self);
+        if let Some(srq) = &self.srq {
+            srq.users.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn detach(&self) {
+        self.send_cq.detach(self);
+        self.recv_cq.detach(self);
+        if let Some(srq) = &self.srq {
+            srq.users.fetch_sub(1, Ordering::Release);
+        }
+        self.pd.users.fetch_sub(1, Ordering::Release);
+    }
+}
+
+pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: NULL, or a queue pair that the caller gives back.
+    let object = match unsafe { Qp::from_abi(qp) } {
+        Ok(object) => object.keep(),
+        Err(error) => return error,
+    };
+    let device = &object.pd.context.device;
+    let counters = {
+        // Both locks: no execution of ours, and none of the peer's, is under way;
+        // later ones see the state.
+        let mut sq = object.sq.lock();
+        let mut responder = object.responder.lock();
+        object.set_state(State::Destroyed);
+        // A process that does not leave within seconds is stopped; it cannot be waited for.
+        let _ = object.clear(&mut sq, &mut responder);
+        core::mem::take(&mut sq.counters)
+    };
+    *device.retired.lock() += counters;
+    device.qps.remove(object.num);
+    if let Some(peers) = &device.peers {
+        peers.forget(object.num);
+    }
+    let is_this = |other: &Arc<Qp>| Arc::ptr_eq(other, &object);
+    let events = &object.pd.context.events;
+    events.remove(|e| matches!(&e.element, Element::Qp(qp) if is_this(qp)));
+    object.async_acks.wait();
+    object.detach();
+    // SAFETY: takes back the reference of `create_qp`.
+    unsafe { Arc::decrement_strong_count(qp.cast::<Qp>()) };
+    0
+}

@@ -1,0 +1,111 @@
+//! The transports and states of queue pairs.
+
+use verbs_sys::*;
+
+/// The transport services that a queue pair can offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Reliable connection: what is sent is acknowledged, or repeated.
+    Rc,
+    /// Unreliable connection: one peer, and nothing comes back.
+    Uc,
+    /// Unreliable datagrams: each request names its destination.
+    Ud,
+}
+
+impl Transport {
+    pub(crate) fn from_abi(kind: ibv_qp_type) -> Option<Transport> {
+        Some(match kind {
+            ibv_qp_type::IBV_QPT_RC => Transport::Rc,
+            ibv_qp_type::IBV_QPT_UC => Transport::Uc,
+            ibv_qp_type::IBV_QPT_UD => Transport::Ud,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn abi(self) -> ibv_qp_type {
+        match self {
+            Transport::Rc => ibv_qp_type::IBV_QPT_RC,
+            Transport::Uc => ibv_qp_type::IBV_QPT_UC,
+            Transport::Ud => ibv_qp_type::IBV_QPT_UD,
+        }
+    }
+
+    /// Whether a requester learns what became of a message.
+    #[inline]
+    pub(crate) fn is_reliable(self) -> bool {
+        self == Transport::Rc
+    }
+}
+
+/// States of a queue pair, and one for what is left when it is destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Reset,
+    Init,
+    Rtr,
+    Rts,
+    Sqd,
+    /// A request of an unreliable transport failed here: the send queue flushes,
+    /// the receive queue works on.
+    Sqe,
+    Err,
+    Destroyed,
+}
+
+impl State {
+    pub(crate) const ALL: [State; 8] = [
+        State::Reset,
+        State::Init,
+        State::Rtr,
+        State::Rts,
+        State::Sqd,
+        State::Sqe,
+        State::Err,
+        State::Destroyed,
+    ];
+
+    pub(crate) fn from_abi(state: ibv_qp_state) -> Option<State> {
+        Some(match state {
+            ibv_qp_state::IBV_QPS_RESET => State::Reset,
+            ibv_qp_state::IBV_QPS_INIT => State::Init,
+            ibv_qp_state::IBV_QPS_RTR => State::Rtr,
+            ibv_qp_state::IBV_QPS_RTS => State::Rts,
+            ibv_qp_state::IBV_QPS_SQD => State::Sqd,
+            ibv_qp_state::IBV_QPS_SQE => State::Sqe,
+            ibv_qp_state::IBV_QPS_ERR => State::Err,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn abi(self) -> ibv_qp_state {
+        match self {
+            State::Reset | State::Destroyed => ibv_qp_state::IBV_QPS_RESET,
+            State::Init => ibv_qp_state::IBV_QPS_INIT,
+            State::Rtr => ibv_qp_state::IBV_QPS_RTR,
+            State::Rts => ibv_qp_state::IBV_QPS_RTS,
+            State::Sqd => ibv_qp_state::IBV_QPS_SQD,
+            State::Sqe => ibv_qp_state::IBV_QPS_SQE,
+            State::Err => ibv_qp_state::IBV_QPS_ERR,
+        }
+    }
+
+    /// Whether what is posted to the send queue completes with a flush error.
+    #[inline]
+    pub(crate) fn flushes_sends(self) -> bool {
+        matches!(self, State::Sqe | State::Err)
+    }
+
+    /// Whether requests of the peer are answered.
+    #[inline]
+    pub(crate) fn receives(self) -> bool {
+        matches!(self, State::Rtr | State::Rts | State::Sqd | State::Sqe)
+    }
+
+    /// Whether nothing can be posted to the send queue.
+    #[inline]
+    pub(crate) fn refuses_sends(self) -> bool {
+        matches!(self, State::Reset | State::Init | State::Rtr | State::Destroyed)
+    }
+}

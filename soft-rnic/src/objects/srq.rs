@@ -1,0 +1,163 @@
+//! Shared receive queues.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::event::Acks;
+use crate::lock::Padded;
+use crate::objects::device::admit;
+use crate::objects::in_arc::InArc;
+use crate::objects::recv_ring::RecvRing;
+use crate::objects::state::{AsyncEvent, Element, Pd, Srq, Taker};
+use crate::{errno, limits};
+
+impl Srq {
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `srq` is NULL or a live shared receive queue of ours.
+    #[inline]
+    pub(crate) unsafe fn from_abi<'a>(srq: *mut ibv_srq) -> Result<InArc<'a, Srq>, c_int> {
+        // SAFETY: the caller's promise; every one lives in an Arc.
+        unsafe { InArc::new(srq.cast::<Srq>()) }.ok_or(errno::EINVAL)
+    }
+
+    pub(crate) fn as_abi(self: &Arc<Srq>) -> *mut ibv_srq {
+        Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// How many requests can be taken before the limit event has to fire.
+    #[inline]
+    pub(crate) fn before_limit(&self, taker: &mut Taker) -> u32 {
+        match taker.limit {
+            0 => u32::MAX,
+            limit => self.ring.len(&mut taker.consumer).saturating_sub(limit),
+        }
+    }
+
+    /// Fires the limit event, once, if fewer requests than the limit are left.
+    #[inline]
+    pub(crate) fn check_limit(self: &Arc<Srq>, taker: &mut Taker) {
+        if taker.limit != 0 && self.ring.len(&mut taker.consumer) < taker.limit {
+            taker.limit = 0;
+            let element = Element::Srq(Arc::clone(self));
+            let event_type = ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED;
+            self.pd.context.events.push(AsyncEvent { element, event_type });
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn create_srq(
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
+        let granted = ibv_srq_attr {
+            max_wr: attr.attr.max_wr.max(1).next_power_of_two(),
+            max_sge: attr.attr.max_sge.max(1),
+            srq_limit: 0,
+        };
+        if attr.attr.max_wr > limits::MAX_SRQ_WR || granted.max_sge > limits::MAX_SGE {
+            return Err(errno::EINVAL);
+        }
+        admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
+        pd.users.fetch_add(1, Ordering::Relaxed);
+        let srq = Arc::new(new(pd.keep(), &granted, attr.srq_context));
+        attr.attr = granted;
+        Ok(Arc::into_raw(srq).cast_mut().cast())
+    }))
+}
+
+fn new(pd: Arc<Pd>, attr: &ibv_srq_attr, user: *mut core::ffi::c_void) -> Srq {
+    // SAFETY: zero is a valid value of every field.
+    let mut abi: ibv_srq = unsafe { core::mem::zeroed() };
+    abi.context = pd.context.as_abi();
+    abi.srq_context = user;
+    abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
+    Srq {
+        abi: UnsafeCell::new(abi),
+        pd,
+        ring: RecvRing::new(attr.max_wr, attr.max_sge),
+        taker: Padded::default(),
+        users: AtomicUsize::new(0),
+        acks: Acks::default(),
+    }
+}
+
+pub(crate) unsafe extern "C" fn modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        let mask = mask as u32;
+        // Resizing is a capability that the device does not claim.
+        if mask & !ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 != 0 {
+            return Err(errno::EINVAL);
+        }
+        if mask != 0 {
+            if attr.srq_limit > srq.ring.capacity() {
+                return Err(errno::EINVAL);
+            }
+            srq.taker.lock().limit = attr.srq_limit;
+        }
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
+        let srq_limit = srq.taker.lock().limit;
+        *attr =
+            ibv_srq_attr { max_wr: srq.ring.capacity(), max_sge: srq.ring.max_sge(), srq_limit };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: NULL, or a queue that the caller gives back.
+    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|object| {
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        let this: *const Srq = &raw const **object;
+        let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
+        let context = &object.pd.context;
+        context.events.remove(|e| matches!(&e.element, Element::Srq(srq) if is_this(srq)));
+        object.acks.wait();
+        context.device.population.srqs.fetch_sub(1, Ordering::Relaxed);
+        object.pd.users.fetch_sub(1, Ordering::Release);
+        // SAFETY: takes back the reference of `create_srq`.
+        unsafe { Arc::decrement_strong_count(srq.cast::<Srq>()) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+        if bad_wr.is_null() {
+            return Err(errno::EINVAL);
+        }
+        let mut poster = srq.ring.poster.lock();
+        // SAFETY: the caller's list.
+        unsafe { srq.ring.post(&mut poster, wr, bad_wr) }
+    }))
+}

@@ -1,0 +1,382 @@
+//! The state of a device and of what a program makes on it.
+//!
+//! A device knows its queue pairs, a queue pair its completion queues and its domain, and these
+//! the context, which knows the device: so all of them are declared together. What each does is
+//! in the module of its name.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::io::Errno;
+use verbs_sys::*;
+
+use crate::counters::Counters;
+use crate::event::{Acks, EventQueue};
+use crate::fabric::process::backoff::Backoff;
+use crate::fabric::process::pair::Pair;
+use crate::fabric::process::progress_thread::state::ProgressThread;
+use crate::fabric::process::region::Files;
+use crate::fabric::process::remote::state::Remote;
+use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
+use crate::fabric::process::side::Side;
+use crate::fabric::process::workers::Workers;
+use crate::lock::{Lock, Padded};
+use crate::objects::mr_table::MrTable;
+use crate::objects::pending::{Pending, Requester};
+use crate::objects::qp_state::Transport;
+use crate::objects::recv_ring::{Consumer, RecvRing};
+use crate::objects::span::SpanBuf;
+use crate::schedule::distance::times::{Distance, Times};
+use crate::schedule::network::faults::Network;
+use crate::schedule::timer::Timer;
+
+/// A software device. The ABI's struct comes first: its address is the object's.
+#[repr(C)]
+pub(crate) struct Device {
+    pub(crate) abi: ibv_device,
+    /// Zeroes behind `ibv_device`: mlx5's direct-verbs library looks there to
+    /// see whether the device is one of its own.
+    pub(crate) slack: [u64; 8],
+    pub(crate) guid: u64,
+    pub(crate) qps: QpTable,
+    pub(crate) mrs: MrTable,
+    pub(crate) timer: Timer,
+    pub(crate) population: Population,
+    pub(crate) network: Network,
+    /// Datagrams that carried a wrong key.
+    pub(crate) qkey_violations: AtomicU32,
+    /// Unreliable messages of other processes that no queue pair here received.
+    pub(crate) missed: AtomicU64,
+    /// Statistics of queue pairs that are gone.
+    pub(crate) retired: Mutex<Counters>,
+    pub(crate) kind: Kind,
+    /// Of `soft0` only: other devices reach no other process.
+    pub(crate) peers: Option<PeerProcesses>,
+}
+
+// SAFETY: the ABI's struct is written before the device is shared and then only
+// read; everything else is Sync by itself.
+unsafe impl Send for Device {}
+
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// When a device does what is posted.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Inside the post.
+    Prompt,
+    /// In steps, in an order drawn from a seed.
+    Simulated(crate::schedule::sim::state::State),
+    /// When a round trip would be over.
+    Distant(Distance),
+}
+
+/// How many objects exist of the kinds that have a limit.
+#[derive(Debug, Default)]
+pub(crate) struct Population {
+    pub(crate) pds: AtomicUsize,
+    pub(crate) cqs: AtomicUsize,
+    pub(crate) srqs: AtomicUsize,
+    pub(crate) ahs: AtomicUsize,
+}
+
+/// Queue pairs by number.
+#[derive(Default)]
+pub(crate) struct QpTable {
+    pub(crate) by_number: RwLock<BTreeMap<u32, Arc<Qp>>>,
+    pub(crate) next: AtomicU32,
+}
+
+/// What `soft0` knows of other processes.
+#[derive(Debug, Default)]
+pub(crate) struct PeerProcesses {
+    pub(crate) here: OnceLock<Result<Here, Missing>>,
+    pub(crate) rendezvous: Mutex<Rendezvous>,
+    pub(crate) pairs: RwLock<Pairs>,
+    /// Those that were declared dead and live: they may be inside our memory.
+    pub(crate) departed: Mutex<Vec<Arc<Pair>>>,
+    pub(crate) progress: Padded<Lock<ProgressEngine>>,
+    /// A thread asks the holder of `progress` to look once more.
+    pub(crate) look_again: AtomicBool,
+    pub(crate) files: Files,
+    pub(crate) backoff: Mutex<Backoff>,
+    pub(crate) progress_thread: ProgressThread,
+    pub(crate) workers: Arc<Workers>,
+}
+
+/// What this system does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Missing {
+    pub(crate) what: &'static str,
+    pub(crate) errno: Errno,
+}
+
+/// The state of taking what other processes send; under a lock.
+#[derive(Default)]
+pub(crate) struct ProgressEngine {
+    pub(crate) sides: Vec<Side>,
+    pub(crate) qps: Vec<Option<Arc<Qp>>>,
+    pub(crate) scratch: Option<Box<crate::fabric::process::side::Scratch>>,
+    /// A process does not keep the rules: it has to be buried.
+    pub(crate) broken: bool,
+    /// There are deferred fetches that no thread runs yet.
+    pub(crate) wants: bool,
+    /// Room for the next message that has to be fetched.
+    pub(crate) spare: Vec<u8>,
+}
+
+/// An open device. The ABI's struct comes first; callers hold the address of the
+/// `ibv_context` at its end.
+#[repr(C)]
+pub(crate) struct Context {
+    pub(crate) abi: UnsafeCell<verbs_context>,
+    pub(crate) device: Arc<Device>,
+    pub(crate) events: EventQueue<AsyncEvent>,
+    /// Protection domains, completion queues and channels made from it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is written before it is shared; later only callers
+// read it. Everything else is Sync by itself.
+unsafe impl Send for Context {}
+
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// A protection domain.
+#[repr(C)]
+pub(crate) struct Pd {
+    pub(crate) abi: ibv_pd,
+    pub(crate) context: Arc<Context>,
+    /// Names it in the tables of the data path; never 0, never reused soon.
+    pub(crate) id: u32,
+    /// Regions, queue pairs and shared receive queues in it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Pd {}
+
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+
+/// A completion channel: events of the queues that were created with it.
+#[repr(C)]
+pub(crate) struct Channel {
+    pub(crate) abi: ibv_comp_channel,
+    pub(crate) context: Arc<Context>,
+    pub(crate) events: EventQueue<Arc<Cq>>,
+    /// Completion queues that use it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Channel {}
+
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) wc: UnsafeCell<[u64; 6]>,
+    /// Of a send completion: the queue pair whose send-queue slots it frees.
+    pub(crate) owner: UnsafeCell<*const Qp>,
+    /// Of a send completion: the position up to which they are free.
+    pub(crate) position: UnsafeCell<u32>,
+    /// Index of the entry plus one, once it is there.
+    pub(crate) sequence: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64 && size_of::<ibv_wc>() == 48);
+
+/// The slots, a power of two.
+pub(crate) struct Ring {
+    pub(crate) slots: Box<[Slot]>,
+}
+
+/// What producers share.
+#[derive(Debug, Default)]
+pub(crate) struct Producer {
+    pub(crate) tail: u32,
+    /// `published <= tail`; equal whenever the lock is free.
+    pub(crate) published: u32,
+    pub(crate) head_seen: u32,
+    pub(crate) armed: Armed,
+    pub(crate) overrun: bool,
+    /// A solicited completion, or a failed one, is among the unpublished.
+    pub(crate) notable: bool,
+}
+
+/// What the next event waits for.
+#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Armed {
+    #[default]
+    No,
+    Solicited,
+    Any,
+}
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct Cq {
+    pub(crate) abi: UnsafeCell<ibv_cq>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) channel: Option<Arc<Channel>>,
+    pub(crate) ring: AtomicPtr<Ring>,
+    /// Rings that a resize replaced: a poll without the lock may still look.
+    #[allow(clippy::vec_box, reason = "their addresses are in use")]
+    pub(crate) retired: Mutex<Vec<Box<Ring>>>,
+    pub(crate) is_prompt: bool,
+    pub(crate) dead: AtomicBool,
+    pub(crate) producer: Padded<Lock<Producer>>,
+    pub(crate) consumer: Padded<Lock<()>>,
+    pub(crate) head: Padded<AtomicU32>,
+    /// Queue pairs that use it, once for each of their two queues.
+    pub(crate) users: AtomicUsize,
+    pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
+    pub(crate) channel_acks: Acks,
+    pub(crate) async_acks: Acks,
+}
+
+// SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written
+// before it is shared, and `cqe` under both locks; the pointers in slots are of
+// queue pairs that stay while their entries are in the ring (`purge`).
+unsafe impl Send for Cq {}
+
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+/// A shared receive queue.
+#[repr(C)]
+pub(crate) struct Srq {
+    pub(crate) abi: UnsafeCell<ibv_srq>,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) ring: RecvRing,
+    pub(crate) taker: Padded<Lock<Taker>>,
+    /// Queue pairs that use it.
+    pub(crate) users: AtomicUsize,
+    pub(crate) acks: Acks,
+}
+
+/// What the queue pairs that take requests share.
+#[derive(Debug, Default)]
+pub(crate) struct Taker {
+    pub(crate) consumer: Consumer,
+    /// An event fires when fewer requests than this are left; 0 is disarmed.
+    pub(crate) limit: u32,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Srq {}
+
+// SAFETY: as above.
+unsafe impl Sync for Srq {}
+
+/// A queue pair. It lives as long as anything holds a reference, its peer for instance;
+/// its state says whether it was destroyed.
+#[repr(C)]
+pub(crate) struct Qp {
+    pub(crate) abi: UnsafeCell<ibv_qp>,
+    pub(crate) num: u32,
+    pub(crate) transport: Transport,
+    pub(crate) sig_all: bool,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) rq: RecvRing,
+    /// Written under the locks of both sides, except for the error state, which any
+    /// thread may set at any time.
+    pub(crate) state: AtomicU8,
+    /// The event that nothing more comes from the shared receive queue is out.
+    pub(crate) last_wqe_said: AtomicBool,
+    pub(crate) async_acks: Acks,
+    /// Position up to which send-queue slots are free: set by polls.
+    pub(crate) freed: Padded<AtomicU32>,
+    /// Of the send queue's holder.
+    pub(crate) blocking: crate::fabric::process::serving::Blocking,
+    pub(crate) sq: Padded<Lock<Sq>>,
+    pub(crate) responder: Padded<Lock<Responder>>,
+}
+
+// SAFETY: the ABI's struct is written before it is shared, its `state` later only
+// by `modify_qp` under both locks; everything else is guarded or Sync.
+unsafe impl Send for Qp {}
+
+// SAFETY: as above.
+unsafe impl Sync for Qp {}
+
+/// The send queue of a queue pair, under its lock.
+pub(crate) struct Sq {
+    pub(crate) requester: Requester,
+    pub(crate) pending: Pending,
+    /// The queue pair at the other end, once it was looked up.
+    pub(crate) peer: Option<Arc<Qp>>,
+    /// Present if the other end is in another process.
+    pub(crate) remote: Option<Box<Remote>>,
+    pub(crate) counters: Counters,
+    pub(crate) scratch: Scratch,
+    /// The queue was told to drain, and has not said yet that it has.
+    pub(crate) draining: bool,
+    /// Present on a distant device, once something was posted.
+    pub(crate) transit_times: Option<Box<Times>>,
+    /// The attributes as they were set, for `ibv_query_qp`.
+    pub(crate) attr: ibv_qp_attr,
+}
+
+/// Where the pieces of a request's buffers are put together. It stays in one
+/// place: half a kilobyte is too much to move for a message of 16 bytes.
+pub(crate) struct Scratch {
+    /// The requester's.
+    pub(crate) local: SpanBuf,
+    /// Those of the receive request that takes it.
+    pub(crate) remote: SpanBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        // SAFETY: a send queue owns it, and hands it out under its lock.
+        let [local, remote] = [(); 2].map(|()| unsafe { SpanBuf::new() });
+        Scratch { local, remote }
+    }
+}
+
+/// The responder's side of a queue pair, under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    pub(crate) dest_qpn: u32,
+    /// The peer's GID is this device's.
+    pub(crate) peer_is_here: bool,
+    /// The PSN expected next.
+    pub(crate) psn: u32,
+    pub(crate) access: u32,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    /// Of datagrams: the key that they have to carry.
+    pub(crate) qkey: u32,
+    /// Changes whenever the queue pair is connected anew.
+    pub(crate) generation: u32,
+    /// The number of the next message from another process.
+    pub(crate) number: u32,
+    /// The receive queue's consuming side (unused with a shared one).
+    pub(crate) consumer: Consumer,
+}
+
+/// The object that an event is about. It lives while the event waits.
+pub(crate) enum Element {
+    Cq(Arc<Cq>),
+    Qp(Arc<Qp>),
+    Srq(Arc<Srq>),
+}
+
+/// An event and its object.
+pub(crate) struct AsyncEvent {
+    pub(crate) element: Element,
+    pub(crate) event_type: ibv_event_type,
+}

@@ -1,0 +1,8 @@
+//! When a device does what is posted: inside the post, in steps drawn from a seed, or when a
+//! network would have carried it; and deadlines.
+
+pub(crate) mod deadlines;
+pub(crate) mod distance;
+pub(crate) mod network;
+pub(crate) mod sim;
+pub(crate) mod timer;

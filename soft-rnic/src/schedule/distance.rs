@@ -1,0 +1,242 @@
+//! Peers that are a round trip away: a device whose requests arrive, and are answered,
+//! when a network would have carried them.
+//!
+//! ```text
+//!   post --- half a round trip ---> arrives, is executed --- the other half ---> completes
+//! ```
+//!
+//! What was posted stays in its queue until it is answered, and is marked
+//! ([`Wqe::ahead`](crate::objects::wqe::Wqe)) once it has arrived, so that requests follow each other
+//! without waiting for answers: but behind a fence, and where as many READs and atomics are
+//! under way as the queue pair may have. What a READ brings lies in memory from the time of
+//! its arrival on, which the application cannot know before its completion.
+//!
+//! A message of an unreliable transport is complete when it has arrived, or would have.
+//!
+//! Nothing happens by itself: a poll of any completion queue of the device lets every request
+//! that is due arrive, or complete, in the order of these times. Where no thread polls, a
+//! deadline of the timer does the same, somewhat later.
+
+pub(crate) mod times;
+
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs_sys::ibv_wc_status;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::Session;
+use crate::objects::device::DEVICES;
+use crate::objects::pending::Outcome;
+use crate::objects::qp_state::State;
+use crate::objects::state::{Device, Kind, Qp, Sq};
+use crate::objects::wqe::Wqe;
+use crate::schedule::distance::times::Distance;
+
+/// How much later than a poll the timer comes.
+const TIMER_NS: u64 = 50_000;
+/// The number of no queue pair, by which the timer asks for all of a device.
+pub(crate) const ALL: u32 = 0;
+/// The longest round trip.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The name of a device like `soft0` whose queue pairs are a round trip from each other, in
+/// whole nanoseconds, of at most ten seconds: from now on it is listed, and the same time
+/// gives the same device.
+///
+/// It connects queue pairs of this process. The time is added to each request's,
+/// half of it before it arrives and half before it is complete, and any number of requests
+/// is under way at once; nothing else of a network is shown, neither its bandwidth nor what
+/// it loses.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(soft_rnic::distant(Duration::from_micros(5)), "soft0@5us");
+/// assert_eq!(soft_rnic::distant(Duration::from_nanos(1500)), "soft0@1500ns");
+/// ```
+pub fn distant(round_trip: Duration) -> String {
+    let ns = round_trip.min(LONGEST).as_nanos() as u64;
+    let name = match ns % 1000 {
+        0 => format!("soft0@{}us", ns / 1000),
+        _ => format!("soft0@{ns}ns"),
+    };
+    let mut devices = DEVICES.lock();
+    if !devices.iter().any(|device| device.distance().is_some_and(|d| d.round_trip_ns == ns)) {
+        // Numbers far from those of simulations.
+        devices.push(Device::new(&name, 1 << 40 | ns, Kind::Distant(Distance::new(ns))));
+    }
+    name
+}
+
+impl Distance {
+    /// Has the timer look, if there is something to come.
+    fn set_timer(&self, device: &Arc<Device>) {
+        // Relaxed: as in `set_next`; but a thread that has pushed sees its own push.
+        let next = self.next.load(Ordering::Relaxed);
+        if next != u64::MAX && !self.is_timed.swap(true, Ordering::AcqRel) {
+            device.arm(ALL, Some(next.saturating_sub(self.now()) + TIMER_NS));
+        }
+    }
+}
+
+/// A request was posted behind all others of a queue pair, whose send queue is locked.
+pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, wqe: &Wqe) {
+    let Sq { requester, transit_times, .. } = sq;
+    let times = transit_times.get_or_insert_default().post(distance, requester, wqe);
+    distance.push(qp.num, times);
+    distance.set_timer(&qp.pd.context.device);
+}
+
+/// The first step of a poll: everything that is due happens.
+#[cold]
+pub(crate) fn look(device: &Arc<Device>) {
+    let Some(distance) = device.distance() else { return };
+    // Relaxed: what is missed now is seen by the next poll.
+    if distance.next.load(Ordering::Relaxed) <= distance.now() {
+        step(device, distance);
+    }
+}
+
+/// The step of the timer, for threads that do not poll.
+#[cold]
+pub(crate) fn timed(device: &Arc<Device>) {
+    let Some(distance) = device.distance() else { return };
+    distance.is_timed.store(false, Ordering::Release);
+    step(device, distance);
+    distance.set_timer(device);
+}
+
+fn step(device: &Arc<Device>, distance: &Distance) {
+    // The thread that holds the lock goes on until nothing is due.
+    let Some(_stepping) = distance.stepping.try_lock() else { return };
+    while let Some((at, qpn)) = distance.pop_due(distance.now()) {
+        let Some(qp) = device.qps.get(qpn) else { continue };
+        let mut deferred = DeferredWork::default();
+        qp.run_distant(&mut qp.sq.lock(), at, &mut deferred);
+        deferred.run();
+    }
+}
+
+impl Qp {
+    /// Lets the requests of the queue that are due at `now` arrive, and complete. The
+    /// send queue's lock is held.
+    pub(crate) fn run_distant(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) {
+        if self.transport.is_reliable() {
+            self.resolve_peer(sq);
+            while self.take_arrived(sq, now, deferred) | self.answer(sq, now, deferred) {}
+        } else {
+            while self.drop_off(sq, now, deferred) {}
+        }
+        self.check_drained(sq);
+    }
+
+    /// Executes the oldest message of an unreliable transport, if it has arrived; whether
+    /// there was one.
+    fn drop_off(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
+        let before = sq.pending.len();
+        let is_due = self.next_arrival(sq).is_some_and(|(_, arrival)| arrival <= now);
+        if is_due || self.state().flushes_sends() {
+            self.run_arrived(sq, deferred, true);
+        }
+        sq.pending.len() < before
+    }
+
+    /// Completes what is answered, and in an error state all; whether that was anything.
+    fn answer(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
+        let Sq { requester, pending, counters, scratch, transit_times, .. } = sq;
+        let times = transit_times.get_or_insert_default();
+        let (mut execution, mut done) = (Execution::new(), 0);
+        let mut parts = SqParts { requester, counters, scratch };
+        times.follow(pending);
+        while let Some(request) = pending.front() {
+            let is_answered = times.nth(0).is_some_and(|times| times.answer <= now);
+            if self.state().flushes_sends() {
+                self.complete(&mut execution, request.wqe, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            } else if request.wqe.ahead && is_answered {
+                let len = request.len();
+                let outcome = times.outcome(request.wqe);
+                self.settle(&mut parts, &mut execution, request.wqe, len, outcome);
+            } else {
+                break;
+            }
+            pending.pop();
+            times.follow(pending);
+            done += 1;
+        }
+        deferred.append(execution.finish());
+        done > 0
+    }
+
+    /// Executes what has arrived, in order; whether that was anything.
+    fn take_arrived(self: &Arc<Qp>, sq: &mut Sq, now: u64, deferred: &mut DeferredWork) -> bool {
+        let mut done = false;
+        while let Some((n, at)) = self.next_arrival(sq)
+            && at <= now
+            && self.take(sq, n, deferred)
+        {
+            done = true;
+        }
+        done
+    }
+
+    /// Executes the request behind `n` others; whether that came to an end.
+    fn take(self: &Arc<Qp>, sq: &mut Sq, n: u32, deferred: &mut DeferredWork) -> bool {
+        let Sq { requester, pending, peer, counters, scratch, transit_times, .. } = sq;
+        let Some(request) = pending.nth(n) else { return false };
+        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let before = (requester.started, requester.rnr_left);
+        if n > 0 {
+            // What is left of them is the oldest one's.
+            requester.rnr_left = requester.rnr_retry;
+        }
+        let outcome = self.execute(requester, &mut session, &mut execution, scratch, &request);
+        let is_over = !matches!(outcome, Outcome::Blocked(..));
+        if let (Outcome::Failed(status), Some(times)) = (outcome, transit_times) {
+            times.refused = Some((request.wqe.position, status));
+        }
+        if n > 0 {
+            // Tried again, if need be, in its turn: when those before it are answered.
+            (requester.started, requester.rnr_left) = before;
+        } else if !is_over {
+            let mut parts = SqParts { requester, counters, scratch };
+            self.settle(&mut parts, &mut execution, request.wqe, 0, outcome);
+        }
+        deferred.append(execution.finish());
+        drop(session);
+        if is_over {
+            pending.mark_ahead(n);
+        }
+        is_over
+    }
+
+    /// The oldest request that has not been executed, if it may be, and when it arrives.
+    fn next_arrival(&self, sq: &mut Sq) -> Option<(u32, u64)> {
+        let times = sq.transit_times.get_or_insert_default();
+        times.follow(&sq.pending);
+        let n = (0..sq.pending.len()).find(|n| !sq.pending.nth(*n).is_some_and(|r| r.wqe.ahead))?;
+        let started = n == 0 && sq.requester.started;
+        let may_run = self.state() == State::Rts || self.state() == State::Sqd && started;
+        let wqe = sq.pending.nth(n)?.wqe;
+        let is_response = |m| sq.pending.nth(m).is_some_and(|r| r.wqe.op.is_response());
+        let is_held = wqe.fence && (0..n).any(is_response);
+        let may_run = may_run && !is_held && times.refused.is_none();
+        let may_run = may_run && sq.requester.waits.is_none();
+        may_run.then_some((n, times.nth(n)?.arrival))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_distance_is_the_same_device() {
+        let name = distant(Duration::from_micros(77));
+        let count = || DEVICES.lock().iter().filter(|d| d.distance().is_some()).count();
+        let before = count();
+        assert_eq!((distant(Duration::from_micros(77)), count()), (name, before));
+    }
+}

@@ -1,0 +1,172 @@
+//! When the requests of a distant device arrive, and are answered.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use verbs_sys::ibv_wc_status;
+
+use crate::lock::Lock;
+use crate::objects::pending::{Outcome, Pending, Requester};
+use crate::objects::wqe::Wqe;
+
+/// What a distant device has in addition.
+#[derive(Debug)]
+pub(crate) struct Distance {
+    pub(crate) round_trip_ns: u64,
+    epoch: Instant,
+    /// When something arrives or is answered, and of which queue pair.
+    events: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
+    /// When the first of them is.
+    pub(crate) next: AtomicU64,
+    /// One thread at a time handles the events, in their order.
+    pub(crate) stepping: Lock<()>,
+    /// A deadline of the timer is set.
+    pub(crate) is_timed: AtomicBool,
+}
+
+impl Distance {
+    pub(crate) fn new(round_trip_ns: u64) -> Distance {
+        Distance {
+            round_trip_ns,
+            epoch: Instant::now(),
+            events: Mutex::default(),
+            next: AtomicU64::new(u64::MAX),
+            stepping: Lock::default(),
+            is_timed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn push(&self, qpn: u32, times: Transit) {
+        let mut events = self.events.lock();
+        events.push(Reverse((times.arrival, qpn)));
+        events.push(Reverse((times.answer, qpn)));
+        self.set_next(&events);
+    }
+
+    pub(crate) fn pop_due(&self, now: u64) -> Option<(u64, u32)> {
+        let mut events = self.events.lock();
+        events.peek().filter(|Reverse((at, _))| *at <= now)?;
+        let due = events.pop();
+        self.set_next(&events);
+        due.map(|Reverse(due)| due)
+    }
+
+    fn set_next(&self, events: &BinaryHeap<Reverse<(u64, u32)>>) {
+        let first = events.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+        // Relaxed: a hint for polls; what one misses the next one sees.
+        self.next.store(first, Ordering::Relaxed);
+    }
+}
+
+/// When the requests of a queue arrive, and are answered.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// Of the requests in the queue, oldest first: each its position.
+    times: VecDeque<(u32, Transit)>,
+    /// When the last one that was posted left.
+    left: u64,
+    /// When the READs and atomics under way are answered.
+    answers: VecDeque<u64>,
+    /// The request that was refused when it arrived; it takes the send queue along when the
+    /// answer is here, and nothing arrives behind it.
+    pub(crate) refused: Option<(u32, ibv_wc_status)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Transit {
+    pub(crate) arrival: u64,
+    pub(crate) answer: u64,
+}
+
+impl Times {
+    pub(crate) fn post(
+        &mut self,
+        distance: &Distance,
+        requester: &Requester,
+        wqe: &Wqe,
+    ) -> Transit {
+        let transit = self.plan(distance.now(), distance.round_trip_ns, requester, wqe);
+        self.times.push_back((wqe.position, transit));
+        transit
+    }
+
+    pub(crate) fn plan(
+        &mut self,
+        now: u64,
+        round_trip: u64,
+        requester: &Requester,
+        wqe: &Wqe,
+    ) -> Transit {
+        let mut leaves = self.left.max(now);
+        if wqe.fence {
+            leaves = leaves.max(self.answers.back().copied().unwrap_or(0));
+        }
+        if wqe.op.is_response() {
+            let most = usize::from(requester.max_rd_atomic.max(1));
+            while self.answers.len() >= most {
+                leaves = leaves.max(self.answers.pop_front().unwrap_or(0));
+            }
+            self.answers.push_back(leaves + round_trip);
+        }
+        self.left = leaves;
+        Transit { arrival: leaves + round_trip / 2, answer: leaves + round_trip }
+    }
+
+    /// Forgets requests that have left the queue.
+    pub(crate) fn follow(&mut self, pending: &Pending) {
+        let head = pending.front().map(|head| head.wqe.position);
+        while self.times.front().is_some_and(|(position, _)| Some(*position) != head) {
+            self.times.pop_front();
+        }
+    }
+
+    /// What is answered to a request that has arrived.
+    pub(crate) fn outcome(&self, wqe: &Wqe) -> Outcome {
+        match self.refused {
+            Some((position, status)) if position == wqe.position => Outcome::Failed(status),
+            _ => Outcome::Done,
+        }
+    }
+
+    pub(crate) fn nth(&self, n: u32) -> Option<Transit> {
+        self.times.get(n as usize).map(|(_, transit)| *transit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::wqe::Op;
+
+    fn wqe(op: Op, fence: bool) -> Wqe {
+        // SAFETY: zero is a valid value of every field of the ABI's request.
+        let request: verbs_sys::ibv_send_wr = unsafe { core::mem::zeroed() };
+        Wqe { op, fence, ..Wqe::plain(&request, false, 0) }
+    }
+
+    #[test]
+    fn requests_follow_each_other_but_for_fences_and_limits() {
+        let requester = Requester { max_rd_atomic: 2, ..Requester::default() };
+        let mut times = Times::default();
+        let mut plan = |now, op, fence| {
+            let Transit { arrival, answer } = times.plan(now, 100, &requester, &wqe(op, fence));
+            (arrival, answer)
+        };
+        assert_eq!(plan(10, Op::Read, false), (60, 110));
+        assert_eq!(plan(20, Op::Write, false), (70, 120));
+        assert_eq!(plan(30, Op::Read, false), (80, 130));
+        // Two READs are under way: the third one leaves when the first is answered.
+        assert_eq!(plan(40, Op::Read, false), (160, 210));
+        assert_eq!(plan(50, Op::Send, false), (160, 210));
+        // All before it are answered first.
+        assert_eq!(plan(60, Op::Write, true), (260, 310));
+        assert_eq!(plan(400, Op::Write, true), (450, 500));
+    }
+}

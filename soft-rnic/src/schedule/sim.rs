@@ -1,0 +1,274 @@
+//! Seeded mode: posts only queue, and one work request executes at a time, in an
+//! order drawn from a seed.
+//!
+//! A simulated device is a device like any other, with three differences. A post
+//! queues; [`Simulation::step`] executes one request of one queue pair. Time is
+//! virtual: it advances with the steps, and jumps to the next deadline when
+//! nothing else can happen. Faults are drawn from the seed, too.
+//!
+//! Polling a completion queue runs a few steps first, and waiting for an event
+//! runs as many as it takes, so that the polling loops of a program make progress
+//! by themselves, in one thread, and the same way for the same seed.
+
+pub(crate) mod state;
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::counters::Counters;
+use crate::deferred_work::DeferredWork;
+use crate::engine::execution::{Execution, SqParts, rnr_nak};
+use crate::engine::responder::Session;
+use crate::errno;
+use crate::event::EventQueue;
+use crate::objects::device::DEVICES;
+use crate::objects::pending::{Outcome, Pending, Wait};
+use crate::objects::qp_state::State as QpState;
+use crate::objects::state::{Device, Kind, Qp, Sq};
+use crate::objects::wqe::{Op, Request};
+use crate::schedule::sim::state::{Faults, State};
+use crate::schedule::timer::response_timeout_ns;
+
+/// Virtual time that one step takes.
+const STEP_NS: u64 = 100;
+/// Longest injected delay.
+const DELAY_NS: u64 = 100_000;
+/// Code of the timer in injected RNR NAKs: 10 µs.
+const RNR_CODE: u8 = 1;
+
+/// A simulated device, listed by [`table`](crate::table) while this value lives.
+/// Contexts that are open stay usable after it is dropped.
+///
+/// ```
+/// use soft_rnic::{Faults, Simulation};
+///
+/// let simulation = Simulation::new(42, Faults::default());
+/// assert!(simulation.name().starts_with("sim-"));
+/// assert!(!simulation.step()); // nothing was posted
+/// ```
+#[derive(Debug)]
+pub struct Simulation {
+    name: String,
+    device: Arc<Device>,
+}
+
+impl Simulation {
+    /// A device of its own, whose schedule and faults follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Simulation {
+        static ORDINAL: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only has to be unique.
+        let ordinal = ORDINAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sim-{ordinal}");
+        let device = Device::new(&name, ordinal, Kind::Simulated(State::new(seed, faults)));
+        device.network.set(seed, faults.network);
+        DEVICES.lock().push(Arc::clone(&device));
+        Simulation { name, device }
+    }
+
+    /// The name by which the device is listed; unique in the process.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lets one thing happen: a work request is tried, or a deadline comes. False
+    /// if nothing can happen until something is posted.
+    pub fn step(&self) -> bool {
+        step(&self.device)
+    }
+
+    /// Virtual nanoseconds since the simulation began.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.device.sim().map_or(0, State::now)
+    }
+
+    /// Statistics of the device.
+    #[must_use]
+    pub fn stats(&self) -> Counters {
+        self.device.counters()
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        DEVICES.lock().retain(|device| !Arc::ptr_eq(device, &self.device));
+    }
+}
+
+/// Up to three steps of a simulated device, as a poll takes its time.
+#[cold]
+pub(crate) fn steps_before_poll(device: &Arc<Device>) {
+    let Some(sim) = device.sim() else { return };
+    for _ in 0..sim.below(4) {
+        step(device);
+    }
+}
+
+/// Before an event is taken. On a simulated device a descriptor that blocks makes
+/// steps until the event is there, or fails with `EAGAIN` when it cannot come,
+/// because nothing is left to happen; one that does not block makes as many as a
+/// poll. On other devices the kernel waits.
+pub(crate) fn steps_before_event<T>(
+    device: &Arc<Device>,
+    events: &EventQueue<T>,
+) -> Result<(), c_int> {
+    if device.sim().is_some() && events.is_nonblocking() {
+        steps_before_poll(device);
+        return Ok(());
+    }
+    while device.sim().is_some() && events.is_empty() {
+        if !step(device) {
+            return Err(errno::EAGAIN);
+        }
+    }
+    Ok(())
+}
+
+fn step(device: &Arc<Device>) -> bool {
+    let Some(sim) = device.sim() else { return false };
+    let _one_at_a_time = sim.stepping.lock();
+    let now = sim.now.fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS;
+    while let Some((qpn, token)) = device.timer.pop_due(now) {
+        device.expire(qpn, token);
+    }
+    let runnable: Vec<_> = device.qps.all().into_iter().filter(|qp| qp.is_runnable()).collect();
+    if runnable.is_empty() {
+        return next_deadline(device, sim);
+    }
+    let qp = &runnable[sim.below(runnable.len() as u64) as usize];
+    let mut deferred = DeferredWork::default();
+    qp.step(sim, &mut deferred);
+    deferred.run();
+    true
+}
+
+/// Nothing can run: time jumps to the next deadline, if there is one.
+fn next_deadline(device: &Arc<Device>, sim: &State) -> bool {
+    let Some(at) = device.timer.next() else { return false };
+    sim.now.fetch_max(at, Ordering::Relaxed);
+    if let Some((qpn, token)) = device.timer.pop_due(sim.now()) {
+        device.expire(qpn, token);
+    }
+    true
+}
+
+impl Qp {
+    /// Whether the request at the head can be tried.
+    fn is_runnable(&self) -> bool {
+        let sq = self.sq.lock();
+        let state = self.state();
+        let runs = state == QpState::Rts || (state == QpState::Sqd && sq.requester.started);
+        runs && !sq.pending.is_empty() && sq.requester.waits.is_none()
+    }
+
+    fn step(self: &Arc<Qp>, sim: &State, deferred: &mut DeferredWork) {
+        let mut sq = self.sq.lock();
+        if sim.strikes(sim.faults.qp_death) {
+            sq.counters.faults += 1;
+            return self.die(deferred);
+        }
+        // Without this fault, nothing is drawn: schedules stay what they were.
+        if sim.faults.late_read > 0.0 && sim.strikes(sim.faults.late_read) {
+            sq.counters.faults += u64::from(self.overtake(&mut sq, deferred));
+            return;
+        }
+        self.run_pending(&mut sq, deferred, true);
+    }
+
+    /// Executes the request that may overtake the READs at the head; whether there was
+    /// such a one, and it went well. Where it did not, it will be tried in its turn.
+    fn overtake(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork) -> bool {
+        let reads = u32::from(sq.requester.max_rd_atomic);
+        let Some(n) = overtaker(&sq.pending, reads) else { return false };
+        if !self.transport.is_reliable() || sq.remote.is_some() {
+            return false;
+        }
+        self.resolve_peer(sq);
+        let Sq { requester, pending, peer, scratch, .. } = sq;
+        let Some(request) = pending.nth(n) else { return false };
+        let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
+        let before = (requester.started, requester.rnr_left);
+        let outcome = self.execute(requester, &mut session, &mut execution, scratch, &request);
+        (requester.started, requester.rnr_left) = before;
+        deferred.append(execution.finish());
+        if outcome == Outcome::Done {
+            pending.mark_ahead(n);
+        }
+        outcome == Outcome::Done
+    }
+}
+
+/// The first request that is neither a READ nor executed, if it has only READs before it
+/// that are in flight, and no fence.
+fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
+    let mut overtaken = 0;
+    for n in 0..pending.len() {
+        let wqe = pending.nth(n)?.wqe;
+        match wqe {
+            _ if wqe.ahead => {}
+            _ if wqe.op == Op::Read && overtaken < reads => overtaken += 1,
+            _ if wqe.op.is_response() || wqe.fence || overtaken == 0 => return None,
+            _ => return Some(n),
+        }
+    }
+    None
+}
+
+/// Executes a request of a reliable connection, with the faults that a simulated device injects.
+pub(crate) fn execute_faulty(
+    sim: &State,
+    device: &Device,
+    parts: &mut SqParts<'_>,
+    request: &Request<'_>,
+    execute: impl FnOnce(&mut SqParts<'_>) -> Outcome,
+) -> Outcome {
+    if let Some(outcome) = delay(device, parts) {
+        return outcome;
+    }
+    if let Some(outcome) = fault_before(sim, parts, request) {
+        parts.counters.faults += 1;
+        return outcome;
+    }
+    // A request that the responder has done already is only acknowledged again.
+    let outcome = match parts.requester.done || request.wqe.ahead {
+        true => Outcome::Done,
+        false => execute(parts),
+    };
+    if outcome == Outcome::Done && sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.counters.faults += 1;
+        parts.requester.done = true;
+        return no_response(parts);
+    }
+    outcome
+}
+
+/// The delay of a request on a simulated device, if one strikes now.
+pub(crate) fn delay(device: &Device, parts: &mut SqParts<'_>) -> Option<Outcome> {
+    let sim = device.sim()?;
+    sim.strikes(sim.faults.delay).then(|| {
+        parts.counters.faults += 1;
+        Outcome::Blocked(Wait::Delay, Some(1 + sim.below(DELAY_NS)))
+    })
+}
+
+/// A fault that keeps a request from reaching the responder.
+fn fault_before(sim: &State, parts: &mut SqParts<'_>, request: &Request<'_>) -> Option<Outcome> {
+    let done = parts.requester.done || request.wqe.ahead;
+    let refusable = request.wqe.takes_receive() && !done;
+    if refusable && sim.strikes(sim.faults.rnr) {
+        parts.requester.started = true;
+        return Some(rnr_nak(parts.requester, RNR_CODE));
+    }
+    if sim.strikes(sim.faults.lost_response / 2.0) {
+        parts.requester.started = true;
+        return Some(no_response(parts));
+    }
+    None
+}
+
+fn no_response(parts: &SqParts<'_>) -> Outcome {
+    Outcome::Blocked(Wait::Response, response_timeout_ns(parts.requester.timeout))
+}

@@ -1,0 +1,71 @@
+//! What a simulated device has in addition.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::random::Random;
+use crate::schedule::network::faults::NetworkFaults;
+
+/// How often a simulation injects which fault: probabilities, 0 to 1, at each
+/// step.
+///
+/// ```
+/// let faults = soft_rnic::Faults { lost_response: 0.1, ..Default::default() };
+/// assert_eq!(faults.qp_death, 0.0);
+/// ```
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct Faults {
+    /// The request waits for up to 100 µs first.
+    pub delay: f64,
+    /// The responder claims to have no receive request (of those that take one).
+    pub rnr: f64,
+    /// Half of these requests are lost, of the others only the response: either
+    /// way the requester tries again after its timeout. A queue pair whose timeout
+    /// is 0, that is, infinite, then waits for ever, as on a card.
+    pub lost_response: f64,
+    /// A READ takes its time, and the next SEND or WRITE behind it, if it has no fence,
+    /// is executed first: as the specification permits it, up to the queue pair's limit
+    /// of READs in flight. Completions stay in order.
+    pub late_read: f64,
+    /// The queue pair whose turn it is goes to the error state.
+    pub qp_death: f64,
+    /// What happens to messages of unreliable connections and datagrams, to which
+    /// `rnr` and `lost_response` do not apply.
+    pub network: NetworkFaults,
+}
+
+/// What a simulated device has in addition.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) faults: Faults,
+    random: Mutex<Random>,
+    pub(crate) now: AtomicU64,
+    /// One step at a time, whichever thread asks for it.
+    pub(crate) stepping: Mutex<()>,
+}
+
+impl State {
+    pub(crate) fn new(seed: u64, faults: Faults) -> State {
+        State {
+            faults,
+            random: Mutex::new(Random::new(seed)),
+            now: AtomicU64::new(0),
+            stepping: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        // Relaxed: one thread steps at a time, and the clock guards no memory.
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn below(&self, n: u64) -> u64 {
+        self.random.lock().below(n)
+    }
+
+    /// Whether a fault of this probability strikes now.
+    pub(crate) fn strikes(&self, probability: f64) -> bool {
+        self.random.lock().strikes(probability)
+    }
+}

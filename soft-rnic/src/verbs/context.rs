@@ -1,0 +1,206 @@
+//! The verbs of contexts, and what they tell of the device and its port.
+
+use core::cell::UnsafeCell;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::engine::post;
+use crate::event::EventQueue;
+use crate::objects::in_arc::InArc;
+use crate::objects::srq;
+use crate::objects::state::{Context, Device};
+use crate::{errno, limits};
+
+use super::cq;
+
+impl Context {
+    fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
+        let events = EventQueue::new()?;
+        // SAFETY: zero is a valid value of every field (null pointers, no
+        // operations, an unlocked mutex).
+        let mut abi: verbs_context = unsafe { core::mem::zeroed() };
+        abi.query_port = Some(query_port_ex);
+        abi.query_device_ex = Some(query_device_ex);
+        abi.sz = size_of::<verbs_context>();
+        abi.context.device = device.as_abi();
+        abi.context.ops.poll_cq = Some(cq::poll_cq);
+        abi.context.ops.req_notify_cq = Some(cq::req_notify_cq);
+        abi.context.ops.post_send = Some(post::post_send);
+        abi.context.ops.post_recv = Some(post::post_recv);
+        abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
+        // Nothing of this device goes through the kernel.
+        abi.context.cmd_fd = -1;
+        abi.context.async_fd = events.raw_fd();
+        abi.context.num_comp_vectors = 1;
+        abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
+        Ok(Arc::new(Context {
+            abi: UnsafeCell::new(abi),
+            device,
+            events,
+            users: AtomicUsize::new(0),
+        }))
+    }
+}
+
+pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: NULL, or a device of ours, which lives in an Arc that the list holds.
+    let Some(device) = (unsafe { InArc::new(device.cast::<Device>()) }) else {
+        return errno::pointer(Err(errno::EINVAL));
+    };
+    errno::pointer(Context::open(device.keep()).map(|context| {
+        let abi = context.as_abi();
+        // The caller's reference; `close_device` takes it back.
+        core::mem::forget(context);
+        abi
+    }))
+}
+
+pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: NULL, or a context that the caller gives back.
+    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // Acquire: sees what the last destroyed object did.
+        if context.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        // SAFETY: takes back the reference of `open_device`.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: NULL, or a context of ours and a struct to fill.
+    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    // SAFETY: as above.
+    unsafe { attr.write(limits::device_attr(context.device.guid)) };
+    0
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    _input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    // SAFETY: NULL, or a context of ours.
+    let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    if attr_size < size_of::<ibv_device_attr>() {
+        return errno::EINVAL;
+    }
+    // SAFETY: zero is a valid value of every field.
+    let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
+    full.orig_attr = limits::device_attr(context.device.guid);
+    full.phys_port_cnt_ex = 1;
+    // SAFETY: the caller's struct has `attr_size` bytes.
+    unsafe { write_bounded(&full, attr.cast(), attr_size) };
+    0
+}
+
+/// The exported function: its callers may know a shorter struct of 48 bytes.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    const SHORT: usize = 48;
+    // SAFETY: the caller's struct has at least these bytes.
+    unsafe { query_port_ex(context, port_num, attr, SHORT) }
+}
+
+unsafe extern "C" fn query_port_ex(
+    context: *mut ibv_context,
+    port_num: u8,
+    attr: *mut ibv_port_attr,
+    len: usize,
+) -> c_int {
+    // SAFETY: NULL, or a context of ours.
+    let (Ok(object), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
+        return errno::EINVAL;
+    };
+    if port_num != limits::PORT {
+        return errno::EINVAL;
+    }
+    // Relaxed: a statistic.
+    let violations = object.device.qkey_violations.load(Ordering::Relaxed);
+    let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr() };
+    // SAFETY: the caller's struct has `len` bytes.
+    unsafe { write_bounded(&port, attr.cast(), len) };
+    0
+}
+
+/// Writes as much of `value` as the caller has room for, and zeroes behind it.
+///
+/// # Safety
+/// `to .. to + len` is writable; `T` has no padding that matters.
+unsafe fn write_bounded<T: Copy>(value: &T, to: *mut u8, len: usize) {
+    let known = len.min(size_of::<T>());
+    // SAFETY: both lie within the caller's struct and the value.
+    unsafe {
+        to.write_bytes(0, len);
+        core::ptr::copy_nonoverlapping(core::ptr::from_ref(value).cast::<u8>(), to, known);
+    }
+}
+
+pub(crate) unsafe extern "C" fn query_gid(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    if context.is_null() || gid.is_null() || port_num != limits::PORT || index != 0 {
+        return errno::minus_one(Err(errno::EINVAL));
+    }
+    // SAFETY: the caller's place for one GID.
+    unsafe { gid.write(ibv_gid { raw: limits::GID }) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_gid_ex(
+    context: *mut ibv_context,
+    port_num: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    if context.is_null() || entry.is_null() || flags != 0 || entry_size == 0 {
+        return errno::EINVAL;
+    }
+    if port_num != u32::from(limits::PORT) || index != 0 {
+        return errno::EINVAL;
+    }
+    let value = ibv_gid_entry {
+        gid: ibv_gid { raw: limits::GID },
+        gid_index: 0,
+        port_num,
+        gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0,
+        ndev_ifindex: 0,
+    };
+    // SAFETY: the caller's struct has `entry_size` bytes.
+    unsafe { write_bounded(&value, entry.cast(), entry_size) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn query_pkey(
+    context: *mut ibv_context,
+    port_num: u8,
+    index: c_int,
+    pkey: *mut __be16,
+) -> c_int {
+    if context.is_null() || pkey.is_null() || port_num != limits::PORT || index != 0 {
+        return errno::minus_one(Err(errno::EINVAL));
+    }
+    // SAFETY: the caller's place for one key.
+    unsafe { pkey.write(limits::PKEY.to_be()) };
+    0
+}

@@ -1,0 +1,123 @@
+//! The verbs of completion queues.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::objects::device::admit;
+use crate::objects::in_arc::InArc;
+use crate::objects::state::{Armed, Channel, Context, Cq, Element};
+use crate::{errno, limits};
+
+pub(crate) unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    // SAFETY: NULL, or objects of ours.
+    let objects =
+        unsafe { Context::from_abi(context).and_then(|c| Ok((c, Channel::from_abi(channel)?))) };
+    errno::pointer(objects.and_then(|(context, channel)| {
+        let len = ring_len(cqe)?;
+        let foreign = channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &context));
+        if comp_vector != 0 || foreign {
+            return Err(errno::EINVAL);
+        }
+        admit(&context.device.population.cqs, limits::MAX_CQ)?;
+        context.users.fetch_add(1, Ordering::Relaxed);
+        let channel = channel.as_ref().map(InArc::keep);
+        if let Some(channel) = &channel {
+            channel.users.fetch_add(1, Ordering::Relaxed);
+        }
+        let cq = Arc::new(Cq::new(context.keep(), channel, len, cq_context));
+        Ok(Arc::into_raw(cq).cast_mut().cast())
+    }))
+}
+
+/// Slots for `cqe` entries.
+fn ring_len(cqe: c_int) -> Result<u32, c_int> {
+    match u32::try_from(cqe) {
+        Ok(cqe @ 1..=limits::MAX_CQE) => Ok(cqe.next_power_of_two()),
+        _ => Err(errno::EINVAL),
+    }
+}
+
+pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: NULL, or a completion queue of ours.
+    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|cq| cq.resize(ring_len(cqe)?)))
+}
+
+pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: NULL, or a completion queue that the caller gives back.
+    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|object| {
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        let is_this = |other: &Arc<Cq>| core::ptr::eq(Arc::as_ptr(other), &raw const **object);
+        if let Some(channel) = &object.channel {
+            channel.events.remove(is_this);
+            object.channel_acks.wait();
+            channel.users.fetch_sub(1, Ordering::Release);
+        }
+        object.context.events.remove(|e| matches!(&e.element, Element::Cq(cq) if is_this(cq)));
+        object.async_acks.wait();
+        object.context.device.population.cqs.fetch_sub(1, Ordering::Relaxed);
+        object.context.users.fetch_sub(1, Ordering::Release);
+        // SAFETY: takes back the reference of `create_cq`.
+        unsafe { Arc::decrement_strong_count(cq.cast::<Cq>()) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *mut ibv_cq,
+    num_entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    if num_entries <= 0 || wc.is_null() {
+        return if num_entries == 0 { 0 } else { -errno::EINVAL };
+    }
+    // SAFETY: NULL, or a completion queue of ours.
+    let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
+        return -errno::EINVAL;
+    };
+    if !cq.is_prompt {
+        crate::schedule::sim::steps_before_poll(&cq.context.device);
+        crate::schedule::distance::look(&cq.context.device);
+    } else if !cq.has_entry() {
+        crate::fabric::process::peer_processes::look_around(&cq.context.device);
+    }
+    // SAFETY: the caller's array has room for `num_entries`.
+    let n = unsafe { cq.poll(wc, num_entries as u32) };
+    if n == 0 && cq.dead.load(Ordering::Relaxed) {
+        return -errno::EINVAL;
+    }
+    n as c_int
+}
+
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: NULL, or a completion queue of ours.
+    errno::code(unsafe { Cq::from_abi(cq) }.map(|cq| {
+        let mut producer = cq.producer.lock();
+        // An arming for any completion is not weakened by a later one.
+        if solicited_only == 0 {
+            producer.armed = Armed::Any;
+        } else if producer.armed == Armed::No {
+            producer.armed = Armed::Solicited;
+        }
+        drop(producer);
+        if let Some(channel) = &cq.channel {
+            let events = &channel.events;
+            let blocks = || !events.is_nonblocking();
+            crate::fabric::process::progress_thread::before_waiting(
+                &cq.context.device,
+                events.set(),
+                blocks,
+            );
+        }
+    }))
+}

@@ -1,0 +1,348 @@
+//! The state machine of a queue pair, as `ibv_modify_qp` drives it.
+//!
+//! ```text
+//!                                ┌────> SQE   (UC and UD: a request failed)
+//!                                │       │
+//!   RESET ──> INIT ──> RTR ──> RTS <─────┴──> SQD
+//!     ▲         │       │       │        │     │
+//!     │         └───────┴───┬───┴────────┴─────┘
+//!     └── any            ERR ◄
+//! ```
+//!
+//! Which attributes a transition requires and allows is the table of the
+//! InfiniBand specification (volume 1, "Modify Queue Pair"), as the kernel applies
+//! it to every RoCE device: in particular a queue pair in RESET cannot be moved to
+//! ERR, because it has nothing to flush. No request moves a queue pair to SQE.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::objects::address::is_route;
+use crate::objects::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::state::{Qp, Responder, Sq};
+use crate::{errno, limits};
+
+const STATE: u32 = ibv_qp_attr_mask::IBV_QP_STATE.0;
+const CUR_STATE: u32 = ibv_qp_attr_mask::IBV_QP_CUR_STATE.0;
+const NOTIFY: u32 = ibv_qp_attr_mask::IBV_QP_EN_SQD_ASYNC_NOTIFY.0;
+const ACCESS: u32 = ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS.0;
+const PKEY: u32 = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX.0;
+const PORT: u32 = ibv_qp_attr_mask::IBV_QP_PORT.0;
+const QKEY: u32 = ibv_qp_attr_mask::IBV_QP_QKEY.0;
+const AV: u32 = ibv_qp_attr_mask::IBV_QP_AV.0;
+const MTU: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MTU.0;
+const TIMEOUT: u32 = ibv_qp_attr_mask::IBV_QP_TIMEOUT.0;
+const RETRY: u32 = ibv_qp_attr_mask::IBV_QP_RETRY_CNT.0;
+const RNR_RETRY: u32 = ibv_qp_attr_mask::IBV_QP_RNR_RETRY.0;
+const RQ_PSN: u32 = ibv_qp_attr_mask::IBV_QP_RQ_PSN.0;
+const RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC.0;
+const ALT_PATH: u32 = ibv_qp_attr_mask::IBV_QP_ALT_PATH.0;
+const RNR_TIMER: u32 = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0;
+const SQ_PSN: u32 = ibv_qp_attr_mask::IBV_QP_SQ_PSN.0;
+const DEST_RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
+const MIG_STATE: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0;
+const DEST_QPN: u32 = ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
+
+/// Attributes that a transition needs, and those that it also takes; `None` where
+/// there is no such transition.
+fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
+    let (required, optional) = attributes_of_rc(from, to)?;
+    let of = |mask: u32| match transport {
+        Transport::Rc => mask,
+        // Nothing comes back that could be waited for, repeated or counted.
+        Transport::Uc => {
+            let of_responses = TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | RNR_TIMER;
+            mask & !of_responses
+        }
+        // No peer and no remote access; a key of the queue stands for both.
+        Transport::Ud => {
+            let key = if mask & ACCESS != 0 { QKEY } else { 0 };
+            mask & (CUR_STATE | NOTIFY | PKEY | PORT | SQ_PSN) | key
+        }
+    };
+    // Only a reliable connection can change its port while it is drained.
+    let moves = from == State::Sqd && !transport.is_reliable();
+    Some((of(required), of(optional) & if moves { !PORT } else { !0 }))
+}
+
+/// [`attributes`] of a reliable connection, which has most of them.
+fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
+    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    Some(match (from, to) {
+        (_, Reset) | (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (0, 0),
+        (Reset, Init) => (PKEY | PORT | ACCESS, 0),
+        (Init, Init) => (0, PKEY | PORT | ACCESS),
+        (Init, Rtr) => {
+            (AV | MTU | DEST_QPN | RQ_PSN | DEST_RD_ATOMIC | RNR_TIMER, ALT_PATH | ACCESS | PKEY)
+        }
+        (Rtr, Rts) => (
+            TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | RD_ATOMIC,
+            CUR_STATE | ALT_PATH | ACCESS | RNR_TIMER | MIG_STATE,
+        ),
+        (Rts, Rts) | (Sqd, Rts) => (0, CUR_STATE | ACCESS | ALT_PATH | MIG_STATE | RNR_TIMER),
+        (Rts, Sqd) => (0, NOTIFY),
+        (Sqe, Rts) => (0, CUR_STATE | ACCESS),
+        (Sqd, Sqd) => (
+            0,
+            PORT | AV
+                | TIMEOUT
+                | RETRY
+                | RNR_RETRY
+                | RD_ATOMIC
+                | DEST_RD_ATOMIC
+                | ALT_PATH
+                | ACCESS
+                | PKEY
+                | RNR_TIMER
+                | MIG_STATE,
+        ),
+        _ => return None,
+    })
+}
+
+/// Whether the values of the attributes in `mask` are ones that the device knows.
+fn are_valid(attr: &ibv_qp_attr, mask: u32) -> bool {
+    let has = |bit: u32| mask & bit != 0;
+    const ACCESS_BITS: u32 =
+        ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    let bad = (has(PKEY) && attr.pkey_index != 0)
+        || (has(PORT) && attr.port_num != limits::PORT)
+        || (has(ACCESS) && attr.qp_access_flags & !ACCESS_BITS != 0)
+        || (has(AV) && !is_route(&attr.ah_attr))
+        || (has(MTU) && !(1..=5).contains(&attr.path_mtu.0))
+        || (has(DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff)
+        || (has(TIMEOUT) && attr.timeout > 31)
+        || (has(RETRY) && attr.retry_cnt > 7)
+        || (has(RNR_RETRY) && attr.rnr_retry > 7)
+        || (has(RNR_TIMER) && attr.min_rnr_timer > 31)
+        || (has(RD_ATOMIC) && attr.max_rd_atomic > limits::MAX_RD_ATOMIC)
+        || (has(DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > limits::MAX_RD_ATOMIC)
+        // There is one path, and it does not migrate.
+        || has(ALT_PATH);
+    !bad
+}
+
+pub(crate) unsafe extern "C" fn modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    let mut deferred = DeferredWork::default();
+    // SAFETY: NULL, or objects of ours and of the caller.
+    let result = unsafe { Qp::from_abi(qp) }.and_then(|qp| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        qp.meet_for(attr, mask as u32)?;
+        qp.modify(attr, mask as u32, &mut deferred)
+    });
+    deferred.run();
+    errno::code(result)
+}
+
+impl Qp {
+    fn modify(
+        self: &Arc<Qp>,
+        attr: &ibv_qp_attr,
+        mask: u32,
+        deferred: &mut DeferredWork,
+    ) -> Result<(), c_int> {
+        let mut sq = self.sq.lock();
+        let mut responder = self.responder.lock();
+        let from = self.state();
+        let to = if mask & STATE == 0 { Some(from) } else { State::from_abi(attr.qp_state) };
+        let to = to.ok_or(errno::EINVAL)?;
+        let (required, optional) = attributes(self.transport, from, to).ok_or(errno::EINVAL)?;
+        let given = mask & !STATE;
+        let is_current = mask & CUR_STATE == 0 || attr.cur_qp_state == from.abi();
+        let complete = given & required == required && given & !(required | optional) == 0;
+        if !complete || !is_current || !are_valid(attr, mask) {
+            return Err(errno::EINVAL);
+        }
+        store(&mut sq, &mut responder, attr, mask);
+        if from == State::Init && to == State::Rtr {
+            self.connect(&mut sq, &mut responder);
+        }
+        self.publish_connection(&responder);
+        self.enter(from, to, &mut sq, &mut responder, deferred);
+        drop(responder);
+        if to == State::Rts && self.pd.context.device.sim().is_none() {
+            self.run_pending(&mut sq, deferred, false);
+        }
+        self.check_drained(&mut sq);
+        Ok(())
+    }
+
+    /// Enters a state; both locks are held.
+    fn enter(
+        self: &Arc<Qp>,
+        from: State,
+        to: State,
+        sq: &mut Sq,
+        responder: &mut Responder,
+        deferred: &mut DeferredWork,
+    ) {
+        match to {
+            State::Err => {
+                self.set_state(to);
+                deferred.push(WorkItem::Flush(Arc::clone(self)));
+            }
+            State::Reset => {
+                self.set_state(to);
+                // A process that does not leave within seconds is stopped: it is not waited for.
+                let _ = self.clear(sq, responder);
+                // SAFETY: zero is a valid value of every field.
+                sq.attr = unsafe { core::mem::zeroed() };
+                *responder = Responder {
+                    consumer: core::mem::take(&mut responder.consumer),
+                    generation: responder.generation,
+                    ..Responder::default()
+                };
+            }
+            _ if from == to => {}
+            _ => {
+                sq.draining = to == State::Sqd;
+                self.set_state(to);
+            }
+        }
+        if to == State::Rts && from == State::Rtr {
+            sq.requester.next_request();
+            if let Some(remote) = &mut sq.remote {
+                remote.begin(sq.requester.psn);
+            }
+        }
+    }
+
+    /// Says that the send queue is drained, if it was to be and is: the request
+    /// that was under way has ended, later ones wait. The lock is held.
+    pub(crate) fn check_drained(self: &Arc<Qp>, sq: &mut Sq) {
+        let is_answered = sq.pending.front().is_none_or(|head| !head.wqe.ahead);
+        if sq.draining && self.state() == State::Sqd && !sq.requester.started && is_answered {
+            sq.draining = false;
+            if sq.attr.en_sqd_async_notify != 0 {
+                self.raise(ibv_event_type::IBV_EVENT_SQ_DRAINED);
+            }
+        }
+    }
+}
+
+/// Takes the attributes over, where they are used and where they are reported.
+fn store(sq: &mut Sq, responder: &mut Responder, attr: &ibv_qp_attr, mask: u32) {
+    macro_rules! take {
+        ($($bit:ident: $field:ident $(=> $place:expr)?;)*) => {
+            $( if mask & $bit != 0 {
+                sq.attr.$field = attr.$field;
+                $( $place = attr.$field; )?
+            } )*
+        };
+    }
+    const PSN: u32 = 0x00ff_ffff;
+    take! {
+        PKEY: pkey_index;
+        PORT: port_num;
+        ACCESS: qp_access_flags => responder.access;
+        QKEY: qkey => responder.qkey;
+        AV: ah_attr;
+        MTU: path_mtu;
+        DEST_QPN: dest_qp_num => sq.requester.dest_qpn;
+        DEST_RD_ATOMIC: max_dest_rd_atomic => responder.max_dest_rd_atomic;
+        RNR_TIMER: min_rnr_timer => responder.min_rnr_timer;
+        TIMEOUT: timeout => sq.requester.timeout;
+        RETRY: retry_cnt => sq.requester.retry_cnt;
+        RNR_RETRY: rnr_retry => sq.requester.rnr_retry;
+        RD_ATOMIC: max_rd_atomic => sq.requester.max_rd_atomic;
+        MIG_STATE: path_mig_state;
+        NOTIFY: en_sqd_async_notify;
+    }
+    if mask & RQ_PSN != 0 {
+        responder.psn = attr.rq_psn & PSN;
+    }
+    if mask & SQ_PSN != 0 {
+        sq.requester.psn = attr.sq_psn & PSN;
+    }
+    if mask & MTU != 0 {
+        // IBV_MTU_256 is 1.
+        sq.requester.mtu_shift = 7 + attr.path_mtu.0;
+    }
+    if mask & DEST_QPN != 0 {
+        responder.dest_qpn = attr.dest_qp_num;
+    }
+    if mask & AV != 0 {
+        // SAFETY: bytes, whichever member was written.
+        let gid = unsafe { attr.ah_attr.grh.dgid.raw };
+        sq.requester.reaches_us = gid == limits::GID;
+        responder.peer_is_here = gid == limits::GID;
+    }
+}
+
+pub(crate) unsafe extern "C" fn query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(object), false) = (unsafe { Qp::from_abi(qp) }, attr.is_null() || init.is_null())
+    else {
+        return errno::EINVAL;
+    };
+    // SAFETY: the caller's places; the ABI's struct of a live queue pair.
+    unsafe {
+        attr.write(object.query());
+        init.write(ibv_qp_init_attr {
+            qp_context: (*qp).qp_context,
+            send_cq: (*qp).send_cq,
+            recv_cq: (*qp).recv_cq,
+            srq: (*qp).srq,
+            cap: object.cap,
+            qp_type: object.transport.abi(),
+            sq_sig_all: c_int::from(object.sig_all),
+        });
+    }
+    0
+}
+
+impl Qp {
+    fn query(&self) -> ibv_qp_attr {
+        let sq = self.sq.lock();
+        let responder = self.responder.lock();
+        let state = self.state().abi();
+        // SAFETY: both locks are held. An error may have come asynchronously.
+        unsafe { (*self.abi.get()).state = state };
+        ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            rq_psn: responder.psn,
+            sq_psn: sq.requester.psn,
+            cap: self.cap,
+            sq_draining: u8::from(sq.draining && self.state() == State::Sqd),
+            ..sq.attr
+        }
+    }
+}
+
+/// 1: every byte of a message becomes visible after those before it (see
+/// `copy`).
+pub(crate) unsafe extern "C" fn query_qp_data_in_order(
+    qp: *mut ibv_qp,
+    _op: ibv_wr_opcode,
+    _flags: u32,
+) -> c_int {
+    c_int::from(!qp.is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_working_states_fail() {
+        for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+            assert_eq!(attributes(transport, State::Reset, State::Err), None);
+            assert_eq!(attributes(transport, State::Destroyed, State::Init), None);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Halves in an event loop of the program's own: what to wait for before the next call.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use verbs_safe::{Armed, CompletionChannel, WaitError};
+
+use crate::clock;
+use crate::wait::{POLL_SLEEP, SHORTEST_KEEPALIVE};
+
+/// What a program waits for until it calls a half again: the answer of
+/// [`SendHalf::arm`](crate::SendHalf::arm) and [`RecvHalf::arm`](crate::RecvHalf::arm).
+#[derive(Debug)]
+#[must_use = "it says what to wait for"]
+pub enum Arm<'a> {
+    /// Call the half again now: something has come, or may have.
+    Ready,
+    /// Poll this descriptor for readability, and never read from it. Each half always returns the
+    /// same one. It also becomes readable after `keepalive`, so that a silent peer is probed. Arm
+    /// again after every other call on the half.
+    Fd(BorrowedFd<'a>),
+    /// No event exists: call again after this time, 200 µs (`poll` takes milliseconds and rounds that
+    /// to none: use `ppoll`). With `WaitStrategy::Spin` it is no time at all.
+    Poll(Duration),
+}
+
+/// The armed queues of a half, and the descriptors that tell of it.
+#[derive(Debug, Default)]
+pub(crate) struct Arming {
+    armed: Vec<Armed>,
+    set: Option<Set>,
+    /// The channel that the set has: another one is added to it.
+    watched: Option<CompletionChannel>,
+    /// Since when nothing has come, as far as was looked.
+    quiet_since: Option<Instant>,
+}
+
+/// One descriptor for all that wakes a half: its channel, maybe an eventfd, and a timer, since a
+/// peer that has died without a trace makes nothing else readable.
+#[derive(Debug)]
+struct Set {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+}
+
+impl Arming {
+    /// Takes the event of the last arming, so that the channel is readable for the next one only.
+    pub(crate) fn disarm(&mut self, channel: &CompletionChannel) -> Result<(), WaitError> {
+        let armed = std::mem::take(&mut self.armed);
+        let armed: Vec<&Armed> = armed.iter().collect();
+        if armed.is_empty() || !self.watched.as_ref().is_some_and(|w| is_same(w, channel)) {
+            return Ok(());
+        }
+        channel.wait_with(&armed, &[], Some(Duration::ZERO)).map(drop)
+    }
+
+    pub(crate) fn note(&mut self, armed: Armed) {
+        self.armed.push(armed);
+    }
+
+    /// Whether nothing has come for a keepalive interval, once in each; so many events have come
+    /// since the last call.
+    pub(crate) fn is_silent(&mut self, events: usize, keepalive: Duration) -> bool {
+        let (now, keepalive) = (clock::now(), keepalive.max(SHORTEST_KEEPALIVE));
+        let since = self.quiet_since.filter(|_| events == 0);
+        let is_silent = since.is_some_and(|since| now.duration_since(since) >= keepalive);
+        self.quiet_since = Some(since.filter(|_| !is_silent).unwrap_or(now));
+        is_silent
+    }
+
+    /// The descriptor, always the same: readable with an event of the channel, with `other`, and
+    /// after `within`.
+    pub(crate) fn descriptor(
+        &mut self,
+        channel: &CompletionChannel,
+        other: Option<BorrowedFd<'_>>,
+        within: Duration,
+    ) -> io::Result<BorrowedFd<'_>> {
+        let set = match self.set.take() {
+            Some(set) => set,
+            None => Set::new(other)?,
+        };
+        // The channel is kept, so that no later one has its number.
+        if !self.watched.as_ref().is_some_and(|watched| is_same(watched, channel)) {
+            match set.add(channel.as_fd()) {
+                Ok(()) | Err(Errno::EXIST) => self.watched = Some(channel.clone()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        set.start(within)?;
+        Ok(self.set.insert(set).epoll.as_fd())
+    }
+}
+
+/// Whether both are the same channel.
+pub(crate) fn is_same(one: &CompletionChannel, other: &CompletionChannel) -> bool {
+    one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd()
+}
+
+impl Set {
+    /// What no keepalive is longer than here: a timer has to be set to something.
+    const DAY: Duration = Duration::from_secs(86_400);
+    /// A shorter one would leave no time for anything but looks.
+    const SHORTEST: Duration = POLL_SLEEP;
+
+    fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Set> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let set = Set { epoll, timer: timer()? };
+        set.add(set.timer.as_fd())?;
+        if let Some(fd) = other {
+            set.add(fd)?;
+        }
+        Ok(set)
+    }
+
+    fn add(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+    }
+
+    /// Sets the timer anew, which also takes back that it is readable.
+    fn start(&self, within: Duration) -> io::Result<()> {
+        start(&self.timer, within.clamp(Self::SHORTEST, Self::DAY))
+    }
+}
+
+/// A timer that is readable after a time.
+pub(crate) fn timer() -> io::Result<OwnedFd> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    Ok(timerfd_create(TimerfdClockId::Monotonic, flags)?)
+}
+
+/// Starts it anew.
+pub(crate) fn start(timer: impl AsFd, after: Duration) -> io::Result<()> {
+    // No time at all would stop it.
+    let (tv_sec, tv_nsec) = (after.as_secs() as i64, i64::from(after.subsec_nanos().max(1)));
+    let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };
+    timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! A short message by itself: at once, and straight from the caller's memory.
+//!
+//! Where nothing is to be gathered, a message that the receiver waits for is pushed alone.
+//! Its tail, with the message as an inline record, is made in one line of this thread's stack and
+//! is posted first: the record for the ring follows, and is never copied to the own ring. That
+//! takes two doorbells, and so is for devices that take the bytes, and do the work, within
+//! the call that posts them.
+
+use conn_core::buffered_write::Push;
+use conn_core::buffered_write::inline_record::{self, MAX_PAYLOAD, RECORD_AT};
+use conn_core::ring::{AdvertisedCursor, Committed, Grant};
+use conn_core::wr::WrClass;
+use verbs_safe::RemoteSpan;
+
+use super::drive::PUSH_REQUESTS;
+use super::{Sender, Ticket, write_padded};
+use crate::error::SendError;
+use crate::ring::memory::remote;
+
+impl Sender {
+    /// Whether a message goes by itself: it is short, nothing else is to be pushed, and there
+    /// is room for the requests.
+    #[inline]
+    pub(super) fn is_short(&self, message: &[u8]) -> bool {
+        self.posts_short
+            && !self.gathers
+            && message.len() <= MAX_PAYLOAD
+            && self.core.gathered() == 0
+            && self.tracker.available(WrClass::Data) >= PUSH_REQUESTS
+    }
+
+    /// Sends a message by itself.
+    pub(super) fn send_short(&mut self, grant: Grant, message: &[u8]) -> Result<Ticket, SendError> {
+        let payload = grant.payload();
+        let committed = self.make_record(grant, message.len())?;
+        let tail = AdvertisedCursor { position: self.core.tail(), is_last: false };
+        let line = inline_record::line(tail, committed.header.word, message);
+        let (Committed { header, skip: None }, Some((line, len))) = (committed, line) else {
+            // Once in a lap of plain memory: the header of what is skipped has to be pushed, too.
+            write_padded(&self.staging, payload, message);
+            self.write_headers(committed);
+            self.push(false)?;
+            return Ok(self.ticket());
+        };
+        let before = self.core.pushed();
+        let record = &line[RECORD_AT..len];
+        let to = RemoteSpan { len: len as u64, ..self.peer_tail };
+        self.post_write([&line[..len], &[]], to, tail.position)?;
+        let to = remote(self.peer_ring, header.offset, record.len() as u64);
+        self.post_write([record, &[]], to, tail.position)?;
+        self.core.mark_pushed(&Push { pieces: [None; 2], tail });
+        self.pushed_messages = self.stats.messages;
+        (self.records, self.written) = (0, tail.position);
+        self.stats.pushes += 1;
+        self.stats.pushed_bytes += tail.position - before;
+        Ok(self.ticket())
+    }
+}

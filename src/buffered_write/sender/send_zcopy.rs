@@ -1,0 +1,173 @@
+//! Long messages: straight from the caller's memory to the receiver's ring.
+//!
+//! Where the device takes many bytes inline, the copy into the ring of this end is spared: the
+//! payload is written from where it is, with its header, as long as all that has gathered went
+//! that way. The tail follows when enough has gathered, as ever. The own ring has nothing of these
+//! messages: a line of it for each header would come from far.
+
+use conn_core::buffered_write::{Piece, Push};
+use conn_core::ring::{Grant, Header};
+use conn_core::wr::WrClass;
+use verbs_safe::{PostInlineError, RemoteSpan, SendOp, StageError};
+
+use super::drive::PUSH_REQUESTS;
+use super::{Sender, Ticket, write_padded};
+use crate::error::SendError;
+use crate::ring::memory::remote;
+use crate::wire::BackpressureTimeout;
+
+impl Sender {
+    /// From how many bytes on the copy that is spared is worth the requests that it takes.
+    pub(super) const ZCOPY_FROM: usize = 2048;
+    /// Requests for one payload at most.
+    const MOST_REQUESTS: usize = 16;
+
+    /// Sends a message of many bytes.
+    pub(super) fn send_zcopy(&mut self, grant: Grant, message: &[u8]) -> Result<Ticket, SendError> {
+        let (at, before) = (grant.payload(), self.core.tail());
+        let follows = self.written == before && self.has_room(message.len())?;
+        let committed = self.make_record(grant, message.len())?;
+        // Where bytes were skipped, the header that says so has to be pushed, too.
+        if follows && committed.skip.is_none() {
+            self.records += 1;
+            self.put_zcopy(committed.header, message)?;
+            self.written = self.core.tail();
+        } else {
+            self.write_headers(committed);
+            write_padded(&self.staging, at, message);
+        }
+        if self.is_due() {
+            self.push(false)?;
+        }
+        Ok(self.ticket())
+    }
+
+    /// Whether all requests of a message, and of a push, can be posted now.
+    fn has_room(&mut self, bytes: usize) -> Result<bool, SendError> {
+        let most = self.queue.max_inline() as usize;
+        // With its header most fit one request, and a division takes long.
+        let requests = if bytes < most { 2 } else { 2 + bytes / most.max(1) };
+        if most < Self::ZCOPY_FROM || requests > Self::MOST_REQUESTS {
+            return Ok(false);
+        }
+        let needed = requests as u32 + PUSH_REQUESTS;
+        if self.tracker.available(WrClass::Data) < needed {
+            self.progress()?;
+        }
+        Ok(self.tracker.available(WrClass::Data) >= needed)
+    }
+
+    /// Writes a record to its place in the receiver's ring.
+    #[inline]
+    fn put_zcopy(&mut self, header: Header, message: &[u8]) -> Result<(), SendError> {
+        let most = self.queue.max_inline() as usize;
+        let word = header.word.to_le_bytes();
+        let (first, rest) = message.split_at(message.len().min(most - word.len()));
+        self.post_record([&word, first], header.offset)?;
+        let mut offset = header.offset + (word.len() + first.len()) as u64;
+        for piece in rest.chunks(most) {
+            self.post_record([piece, &[]], offset)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes a part of a record to its place in the receiver's ring.
+    #[inline(always)]
+    fn post_record(&mut self, parts: [&[u8]; 2], offset: u64) -> Result<(), SendError> {
+        let len = parts[0].len() + parts[1].len();
+        let to = remote(self.peer_ring, offset, len as u64);
+        self.post_write(parts, to, self.core.pushed())
+    }
+
+    /// The rest of a push that is still to be written: payloads that were sent zero-copy are at the
+    /// peer already.
+    #[inline]
+    pub(super) fn unwritten(&self, push: Push) -> Push {
+        match self.written.saturating_sub(self.core.pushed()) {
+            0 => push,
+            done => Push { pieces: without(push.pieces, done), ..push },
+        }
+    }
+
+    /// Writes bytes, in two parts, to the peer at once: as many as `to` has. The completion
+    /// acknowledges all up to `end`.
+    // Always: a span that is moved about is read before it is written, as the processor sees
+    // it, and that waits for all bytes of the message before.
+    #[inline(always)]
+    pub(super) fn post_write(
+        &mut self,
+        parts: [&[u8]; 2],
+        to: RemoteSpan,
+        end: u64,
+    ) -> Result<(), SendError> {
+        let signalled = self.plan(end, false).map_err(|e| self.fail_device(&e))?;
+        let op = SendOp::Write { len: to.len as u32, remote: to };
+        match self.queue.post_inline_parts(parts, op, signalled) {
+            Ok(()) => Ok(()),
+            Err(e) => self.post_write_again(e, parts, op, signalled),
+        }
+    }
+
+    #[cold]
+    fn post_write_again(
+        &mut self,
+        mut error: PostInlineError,
+        parts: [&[u8]; 2],
+        op: SendOp,
+        signalled: bool,
+    ) -> Result<(), SendError> {
+        let mut timeout = BackpressureTimeout::default();
+        loop {
+            match error {
+                // As in `post_again`.
+                PostInlineError::Post(e) if e.retry && !timeout.is_over() => {
+                    if self.progress()? == 0 {
+                        std::thread::yield_now();
+                    }
+                    self.check_alive()?;
+                }
+                PostInlineError::Stage(StageError::QueueFull) if !timeout.is_over() => {
+                    self.progress()?;
+                    self.check_alive()?;
+                }
+                e => return Err(self.fail_device(&e)),
+            }
+            match self.queue.post_inline_parts(parts, op, signalled) {
+                Ok(()) => return Ok(()),
+                Err(e) => error = e,
+            }
+        }
+    }
+}
+
+/// The pieces without their first `done` bytes.
+fn without(pieces: [Option<Piece>; 2], mut done: u64) -> [Option<Piece>; 2] {
+    let mut left = [None; 2];
+    let mut at = 0;
+    for Piece { offset, len } in pieces.into_iter().flatten() {
+        let skipped = done.min(len.into());
+        done -= skipped;
+        if skipped < u64::from(len) {
+            left[at] = Some(Piece { offset: offset + skipped, len: len - skipped as u32 });
+            at += 1;
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_zero_copy_is_left_out_of_a_push() {
+        let piece = |offset, len| Some(Piece { offset, len });
+        let both = [piece(96, 32), piece(0, 64)];
+        assert_eq!(without(both, 16), [piece(112, 16), piece(0, 64)]);
+        assert_eq!(without(both, 32), [piece(0, 64), None]);
+        assert_eq!(without(both, 40), [piece(8, 56), None]);
+        assert_eq!(without(both, 96), [None, None]);
+        assert_eq!(without([piece(96, 32), None], 32), [None, None]);
+    }
+}

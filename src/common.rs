@@ -1,0 +1,65 @@
+//! Settings that every connection has.
+
+use std::time::Duration;
+
+use crate::error::ConfigError;
+use crate::qp::Transport;
+use crate::wait::WaitStrategy;
+
+/// Settings that the configuration of every [`Protocol`](crate::Protocol) has, as its `common`.
+/// Generic code reaches them by `AsMut`:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rdma_conn::{Common, Protocol, SendRecv};
+///
+/// fn patient<P: Protocol>() -> P::Config {
+///     let mut config = P::Config::default();
+///     config.as_mut().keepalive = Duration::from_secs(10);
+///     config
+/// }
+///
+/// assert_eq!(patient::<SendRecv>().common.keepalive, Duration::from_secs(10));
+/// assert_eq!(Common::default().keepalive, Duration::from_secs(1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Common {
+    /// How a waiting thread waits. A Buffered Read sender, whose words nothing tells of, sleeps in
+    /// between; so does a Buffered Write end that waits for words of the peer's.
+    pub wait: WaitStrategy,
+    /// A wait in which nothing happens for so long (at least a millisecond) asks whether the peer's
+    /// device still answers. Waits that time out before count together. A receiver also probes each
+    /// peer from which nothing has come for so long while others sent, or while the caller only
+    /// polled. (A Buffered Read receiver needs none: its READs ask.)
+    pub keepalive: Duration,
+    /// How long dropping an end may wait: a sender for what was accepted to be delivered, and its
+    /// goodbye; a receiver for its senders to know that it stops. Also how long a Send/Receive
+    /// receiver keeps the queue pair of a sender that has said goodbye, unless it needs the place:
+    /// the device's answer may have been lost, and has to be repeated.
+    pub linger: Duration,
+    /// The port, and the transport's behaviour towards a peer that does not answer.
+    pub transport: Transport,
+}
+
+impl Default for Common {
+    /// Adaptive waits, a keepalive and a linger of one second.
+    fn default() -> Common {
+        Common {
+            wait: WaitStrategy::Adaptive,
+            keepalive: Duration::from_secs(1),
+            linger: Duration::from_secs(1),
+            transport: Transport::default(),
+        }
+    }
+}
+
+impl Common {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.transport.validate()
+    }
+}

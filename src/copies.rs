@@ -1,0 +1,191 @@
+//! Private copies of what lay in memory that a peer writes to: what messages are made of.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use conn_core::buffered_write::inline_record::{InlineRecord, MAX_PAYLOAD};
+
+use crate::half::FromPeer;
+use crate::peer::Peer;
+
+/// A received message: derefs to its bytes.
+///
+/// The bytes are an immutable copy: the place that they arrived in is the sender's again. Small
+/// messages that came together lie in one copy, which is freed when the last of them is
+/// dropped, by any thread and in any order. A message may outlive its receiver.
+#[derive(Debug, Clone)]
+pub struct Message {
+    bytes: Bytes,
+    len: u32,
+    peer: Peer,
+}
+
+/// Where the bytes of a message are.
+#[derive(Debug, Clone)]
+enum Bytes {
+    /// In a copy, from `start` on.
+    Copied { chunk: Arc<[u8]>, start: u32 },
+    /// In the message itself: it is short.
+    Short([u8; MAX_PAYLOAD]),
+}
+
+impl Message {
+    /// The message of an inline record: its first `len` bytes.
+    #[inline]
+    pub(crate) fn inline(record: &InlineRecord, len: u32, peer: Peer) -> Message {
+        let mut bytes = [0; MAX_PAYLOAD];
+        let (to, _) = bytes.as_chunks_mut::<8>();
+        for (to, word) in to.iter_mut().zip(record.payload()) {
+            *to = word.to_le_bytes();
+        }
+        Message { bytes: Bytes::Short(bytes), len, peer }
+    }
+
+    /// A message of these bytes, if they are few.
+    #[inline]
+    pub(crate) fn short(message: &[u8], peer: Peer) -> Option<Message> {
+        let mut bytes = [0; MAX_PAYLOAD];
+        bytes.get_mut(..message.len())?.copy_from_slice(message);
+        Some(Message { bytes: Bytes::Short(bytes), len: message.len() as u32, peer })
+    }
+
+    /// The peer that sent it.
+    #[inline]
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Copied { chunk, start } => &chunk[*start as usize..][..self.len as usize],
+            Bytes::Short(bytes) => &bytes[..self.len as usize],
+        }
+    }
+}
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Bytes that are copied together at most, where messages are small.
+pub(crate) const BULK: u64 = 8 << 10;
+/// Messages from this length on are copied alone: what is cut off of the next one would be
+/// copied twice.
+const LARGE: u64 = 2 << 10;
+
+/// How many bytes to copy, if the first of `available` ones are a record of `record`.
+#[inline]
+pub(crate) fn worth_copying(record: u64, available: u64) -> u64 {
+    let wish = if record < LARGE { BULK } else { record };
+    wish.min(available)
+}
+
+/// The copies of one receiver: a few, used again as soon as no message is left of them.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    all: Vec<Arc<[u8]>>,
+    /// The one that is open.
+    open: usize,
+    bytes: usize,
+}
+
+impl Copies {
+    /// Copies that are kept. A program that holds messages of more than these has further
+    /// ones allocated.
+    const KEPT: usize = 8;
+
+    pub(crate) fn new() -> Copies {
+        Copies { all: Vec::new(), open: 0, bytes: 0 }
+    }
+
+    /// Every copy is to hold so many bytes, and [`BULK`] at least.
+    pub(crate) fn hold(&mut self, bytes: u64) {
+        let bytes = bytes.max(BULK) as usize;
+        if bytes > self.bytes {
+            self.bytes = bytes;
+            self.all.clear();
+        }
+    }
+
+    /// Bytes of a copy.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// Opens a copy of which no message is held, to be filled.
+    #[inline]
+    pub(crate) fn open(&mut self) -> &mut [u8] {
+        if self.all.get_mut(self.open).is_none_or(|chunk| Arc::get_mut(chunk).is_none()) {
+            self.find();
+        }
+        // Found or made above: no message refers to it.
+        self.all.get_mut(self.open).and_then(Arc::get_mut).unwrap_or_default()
+    }
+
+    #[cold]
+    fn find(&mut self) {
+        let is_free = |chunk: &mut Arc<[u8]>| Arc::get_mut(chunk).is_some();
+        if let Some(free) = self.all.iter_mut().position(is_free) {
+            self.open = free;
+            return;
+        }
+        let fresh = Arc::from(vec![0; self.bytes]);
+        if self.all.len() < Self::KEPT {
+            self.all.push(fresh);
+            self.open = self.all.len() - 1;
+        } else {
+            self.open = (self.open + 1) % Self::KEPT;
+            self.all[self.open] = fresh;
+        }
+    }
+
+    /// The open copy.
+    #[inline]
+    pub(crate) fn bytes_of_open(&self) -> &[u8] {
+        self.all.get(self.open).map_or(&[], |chunk| chunk)
+    }
+
+    /// A message out of the open copy.
+    #[inline]
+    pub(crate) fn message(&self, start: u32, len: u32, peer: Peer) -> Option<Message> {
+        let bytes = Bytes::Copied { chunk: self.all.get(self.open)?.clone(), start };
+        Some(Message { bytes, len, peer })
+    }
+}
+
+impl FromPeer for Message {
+    fn peer(&self) -> Peer {
+        Message::peer(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_which_messages_are_held_is_not_written_to() {
+        let mut chunks = Copies::new();
+        chunks.hold(100);
+        let mut held = Vec::new();
+        for round in 0..3 * Copies::KEPT as u8 {
+            chunks.open()[..4].fill(round);
+            held.push(chunks.message(0, 4, Peer(0)).unwrap());
+        }
+        for (round, message) in held.iter().enumerate() {
+            assert_eq!(**message, [round as u8; 4]);
+        }
+        held.clear();
+        let before = chunks.open().as_ptr();
+        assert_eq!(chunks.open().as_ptr(), before, "a free one is used again");
+    }
+}

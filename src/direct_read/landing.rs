@@ -1,0 +1,155 @@
+//! Buffers that messages are read into, and that come back when the messages are freed: for
+//! programs that receive messages and have no buffers of their own to offer.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbs_safe::{Buffer, BufferConfig, ProtectionDomain};
+
+use crate::error::CloseReason;
+use crate::wakeup::Wakeup;
+
+/// Where messages that are freed on any thread leave their buffers.
+#[derive(Debug)]
+pub(super) struct Returns {
+    /// `None`: a buffer that its user has kept. Under a lock, which is free but while a buffer
+    /// is put in or all are taken out: it costs little beside the READ of a message.
+    /// `None` in place of all: the receiver has gone.
+    freed: Mutex<Option<Vec<Option<Buffer>>>>,
+    wakeup: Wakeup,
+}
+
+impl Returns {
+    fn new() -> std::io::Result<Arc<Returns>> {
+        Ok(Arc::new(Returns { freed: Mutex::new(Some(Vec::new())), wakeup: Wakeup::new()? }))
+    }
+
+    pub(super) fn give(&self, buffer: Option<Buffer>) {
+        // Dropped without the lock, if the receiver has gone.
+        let mut buffer = Some(buffer);
+        if let Some(freed) = &mut *self.freed.lock().unwrap_or_else(PoisonError::into_inner) {
+            freed.extend(buffer.take());
+        }
+        self.wakeup.wake();
+    }
+}
+
+/// The buffers of one receiver. They are registered when they are first needed, so that a
+/// receiver whose user has buffers of his own takes no memory for them.
+#[derive(Debug)]
+pub(super) struct Landing {
+    pd: ProtectionDomain,
+    buffer_bytes: usize,
+    /// Buffers at most: free ones, those that are read into, and those of messages.
+    most: usize,
+    made: usize,
+    free: Vec<Buffer>,
+    /// The receiver waits for a message, and so for a buffer.
+    pub(super) is_wanted: bool,
+    returns: Option<Arc<Returns>>,
+}
+
+impl Landing {
+    pub(super) fn new(pd: ProtectionDomain, buffer_bytes: u32, most: usize) -> Landing {
+        let (buffer_bytes, free) = (buffer_bytes as usize, Vec::new());
+        Landing { pd, buffer_bytes, most, made: 0, free, is_wanted: false, returns: None }
+    }
+
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// Bytes that are registered for messages.
+    pub(super) fn registered_bytes(&self) -> u64 {
+        (self.made * self.buffer_bytes) as u64
+    }
+
+    /// A buffer, if one is free or may still be made.
+    pub(super) fn take(&mut self) -> Result<Option<Buffer>, CloseReason> {
+        if self.free.is_empty() {
+            self.collect();
+        }
+        if let Some(buffer) = self.free.pop() {
+            return Ok(Some(buffer));
+        }
+        if self.made == self.most {
+            return Ok(None);
+        }
+        match self.pd.register_buffer(self.buffer_bytes, BufferConfig::default()) {
+            Ok(buffer) => {
+                self.made += 1;
+                Ok(Some(buffer))
+            }
+            // It goes on with those that there are.
+            Err(e) if self.made > 0 => {
+                tracing::warn!(buffers = self.made, error = %e, "no more buffers for messages");
+                self.most = self.made;
+                Ok(None)
+            }
+            Err(e) => Err(CloseReason::Device(e.to_string())),
+        }
+    }
+
+    /// A buffer that is not used after all, or whose message was freed on this thread.
+    pub(super) fn put_back(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    /// Where a message leaves its buffer.
+    pub(super) fn home(&mut self) -> Result<Arc<Returns>, CloseReason> {
+        let returns = match self.returns.take() {
+            Some(returns) => returns,
+            None => Returns::new().map_err(|e| CloseReason::Device(e.to_string()))?,
+        };
+        Ok(Arc::clone(self.returns.insert(returns)))
+    }
+
+    pub(super) fn is_home(&self, returns: &Arc<Returns>) -> bool {
+        self.returns.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, returns))
+    }
+
+    fn collect(&mut self) {
+        let Some(returns) = &self.returns else { return };
+        let mut freed = returns.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        for buffer in freed.iter_mut().flat_map(|freed| freed.drain(..)) {
+            match buffer {
+                Some(buffer) => self.free.push(buffer),
+                None => self.made -= 1,
+            }
+        }
+    }
+
+    /// So many buffers will not come back.
+    pub(super) fn lost(&mut self, buffers: usize) {
+        self.made -= buffers;
+    }
+
+    /// Says that the receiver is about to sleep. True: it waits for a message, and has a buffer.
+    pub(super) fn announce(&mut self) -> bool {
+        if let Some(returns) = &self.returns {
+            returns.wakeup.announce();
+        }
+        self.collect();
+        self.is_wanted && (!self.free.is_empty() || self.made < self.most)
+    }
+
+    pub(super) fn retract(&self) {
+        if let Some(returns) = &self.returns {
+            returns.wakeup.retract();
+        }
+    }
+
+    /// What becomes readable when a message is freed.
+    pub(super) fn wakeup(&self) -> Option<BorrowedFd<'_>> {
+        self.returns.as_ref().map(|returns| returns.wakeup.as_fd())
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        if let Some(returns) = &self.returns {
+            let freed = returns.freed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(freed);
+        }
+    }
+}

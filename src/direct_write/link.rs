@@ -1,0 +1,221 @@
+//! A receiver's side of one queue pair: buffers, slots, end.
+
+use std::collections::VecDeque;
+
+use conn_core::direct_write::{
+    Arrival, ArrivalError, BufferReceiver, SLOT_BYTES, STOPPED, SlotRun, TRAILER_BYTES, padded,
+    stop_at,
+};
+use conn_core::ring::offer::Place;
+use conn_core::wr::WrClass;
+use verbs_safe::{Completion, RecvQueue, SendOp, SharedRegion, TakeError};
+
+use crate::checked;
+use crate::copies::{BULK, Copies, Message};
+use crate::error::{CloseReason, ProtocolError, close_reason};
+use crate::peer::Peer;
+use crate::posting::Posting;
+use crate::receiving;
+use crate::ring::memory::remote;
+
+/// Slots that one WRITE has at most.
+pub(super) const SLOTS_PER_WRITE: u32 = 64;
+/// Messages that a link hands out in one turn.
+const TURN: usize = 64;
+
+/// One peer of a receiver.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) posting: Posting,
+    /// Receives for immediates; `None` where messages are polled for.
+    pub(super) recv: Option<RecvQueue<()>>,
+    pub(super) core: BufferReceiver<Box<[u32]>>,
+    pub(super) buffers: SharedRegion,
+    pub(super) peer_slots: Place,
+    pub(super) peer_slot_count: u32,
+    /// Credits that are worth telling.
+    pub(super) threshold: u32,
+    /// What the peer has written cannot be trusted any more.
+    pub(super) is_broken: bool,
+    /// Messages that were just copied: where they begin, and their lengths.
+    pub(super) copied: Vec<(u32, u32)>,
+    pub(super) slots_told: u64,
+}
+
+impl Link {
+    /// Copies the next message, if it is there, behind `at` bytes of the open copy.
+    #[inline]
+    fn take_one(&mut self, copies: &mut Copies, at: u64) -> Result<Option<Arrival>, ArrivalError> {
+        let Some(buffer) = self.core.expected() else { return Ok(None) };
+        let trailer_at = self.core.layout().trailer_at(buffer) as usize;
+        let Some(arrival) = self.core.on_trailer(checked::observe(&self.buffers, trailer_at))?
+        else {
+            return Ok(None);
+        };
+        let (from, bytes) = (arrival.offset as usize, padded(arrival.len) as usize);
+        let to = copies.open().get_mut(at as usize..).and_then(|to| to.get_mut(..bytes));
+        // A copy has room for the longest message behind what a turn has copied.
+        let copied = to.map(|to| self.buffers.copy_out(from, to).is_ok());
+        debug_assert_eq!(copied, Some(true));
+        self.core.free(arrival.buffer);
+        Ok(Some(arrival))
+    }
+
+    /// Takes the goodbye, if it is there: then all messages are.
+    fn hear_goodbye(&mut self) -> Result<bool, ArrivalError> {
+        if !self.core.awaits_goodbye() {
+            return Ok(false);
+        }
+        let at = self.core.layout().goodbye_at() as usize;
+        self.core.on_goodbye(checked::observe(&self.buffers, at))
+    }
+
+    fn take_all(&mut self, copies: &mut Copies) -> Result<(), ArrivalError> {
+        let mut at = 0;
+        while at < BULK && self.copied.len() < TURN {
+            if let Some(arrival) = self.take_one(copies, at)? {
+                self.copied.push((at as u32, arrival.len));
+                at += padded(arrival.len);
+            } else if self.core.has_ended() {
+                self.posting.fail(CloseReason::Closed);
+                break;
+            } else if self.core.has_heard_goodbye() {
+                return Err(ArrivalError::Missing);
+            } else if !self.hear_goodbye()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&mut self, error: ArrivalError) {
+        self.is_broken = true;
+        self.posting.fail(CloseReason::Protocol(ProtocolError::Arrival(error)));
+    }
+
+    /// Writes slots: whether they are on their way, and there may be more to tell.
+    fn tell(&mut self, run: SlotRun) -> bool {
+        if let Some(recv) = &mut self.recv
+            && let Err(e) = recv.post_gathered()
+        {
+            // Before the sender learns that it may use them.
+            self.posting.fail(CloseReason::Device(e.to_string()));
+            return false;
+        }
+        let run = SlotRun { count: run.count.min(SLOTS_PER_WRITE), ..run };
+        if self.posting.room() == 0 {
+            return false;
+        }
+        let Some(memory) = self.posting.slot() else { return false };
+        let (slots, _) = memory.as_chunks_mut::<{ SLOT_BYTES as usize }>();
+        for (number, slot) in (run.number..).zip(&mut slots[..run.count as usize]) {
+            let _ = checked::put(&self.core.slot_words(number), slot);
+        }
+        let bytes = u64::from(run.count) * SLOT_BYTES;
+        let remote = remote(self.peer_slots, run.offset, bytes);
+        let op = SendOp::Write { len: bytes as u32, remote };
+        let is_posted = matches!(self.posting.stage(op, WrClass::Data, false), Ok(Some(_)))
+            && self.posting.post().is_ok();
+        if is_posted {
+            self.core.mark_told(run);
+            self.slots_told += u64::from(run.count);
+        }
+        is_posted
+    }
+}
+
+impl receiving::Link for Link {
+    fn posting(&self) -> &Posting {
+        &self.posting
+    }
+
+    fn posting_mut(&mut self) -> &mut Posting {
+        &mut self.posting
+    }
+
+    fn is_polled(&self) -> bool {
+        self.recv.is_none()
+    }
+
+    fn on_receive(&mut self, completion: Completion<'_>) {
+        let Some(recv) = &mut self.recv else { return };
+        let imm = completion.imm().filter(|_| completion.is_write_imm());
+        match recv.take(completion) {
+            Ok(buffer) => recv.put_back(buffer),
+            // A completion of an earlier queue pair with the same number.
+            Err(TakeError::Foreign(_)) => return,
+            Err(e) => {
+                if !self.core.has_heard_goodbye() {
+                    self.posting.fail(close_reason(&e));
+                }
+                return;
+            }
+        };
+        let arrived = imm.ok_or(ArrivalError::Immediate(0));
+        if let Err(e) = arrived.and_then(|imm| self.core.on_immediate(imm)) {
+            self.refuse(e);
+        }
+    }
+
+    fn take(&mut self, peer: Peer, copies: &mut Copies, out: &mut VecDeque<Message>) {
+        if self.is_broken {
+            return;
+        }
+        let taken = self.take_all(copies);
+        for (start, len) in self.copied.drain(..) {
+            let bytes = &copies.bytes_of_open()[start as usize..][..len as usize];
+            let short = Message::short(bytes, peer);
+            out.extend(short.or_else(|| copies.message(start, len, peer)));
+        }
+        if let Err(e) = taken {
+            self.refuse(e);
+        }
+    }
+
+    fn settle(&mut self) -> bool {
+        while self.posting.ended().is_none()
+            && let Some(run) = self.core.slots_due(self.threshold)
+        {
+            if !self.tell(run) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stop(&mut self, taken: u64) {
+        let words = [taken, STOPPED];
+        let written = self.posting.slot().and_then(|slot| checked::put(&words, slot));
+        let remote = remote(self.peer_slots, stop_at(self.peer_slot_count), SLOT_BYTES);
+        let op = SendOp::Write { len: SLOT_BYTES as u32, remote };
+        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
+        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
+            let qp = self.posting.qp_num();
+            tracing::debug!(qp, "no room to say that nothing more is taken");
+        }
+    }
+
+    fn has_heard_goodbye(&self) -> bool {
+        self.core.has_heard_goodbye()
+    }
+
+    fn looks_for_goodbye(&mut self) -> bool {
+        // Where it comes with an immediate, its completion came before this.
+        if self.core.awaits_goodbye() && !self.is_broken {
+            let at = self.core.layout().goodbye_at() as usize;
+            let words = checked::last_look(|| checked::observe(&self.buffers, at));
+            if let Err(e) = self.core.on_goodbye(words) {
+                self.refuse(e);
+            }
+        }
+        self.core.has_heard_goodbye()
+    }
+
+    fn registered_bytes(&self) -> u64 {
+        self.buffers.len() as u64
+    }
+}
+
+const _: () =
+    assert!(SLOT_BYTES == TRAILER_BYTES && SLOT_BYTES == checked::checked_bytes(2) as u64);

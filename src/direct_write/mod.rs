@@ -1,0 +1,51 @@
+//! The Direct Write connection: messages of bounded size, each in a buffer of the receiver.
+//!
+//! ```
+//! use rdma_conn::{DirectWrite, RecvHalf, SendHalf, pair};
+//!
+//! let device = rdma_conn::device::soft()?;
+//! let (mut left, mut right) = pair::<DirectWrite>(&device, &device, &Default::default())?;
+//! left.sender.send(b"hello")?;
+//! assert_eq!(&*right.receiver.recv()?, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ```text
+//!        sender                                       receiver
+//!   message, trailer      WRITE into a buffer      [ . . m t ] [ . . . t ] [ m m m t ]
+//!   (a slot of the   ------------------------->         |  polled in order
+//!    send queue)                                        |  copy out, hand out
+//!   slots: buffers       WRITE of the slots             v
+//!   that are free    <-------------------------     freed buffers
+//! ```
+//!
+//! It is Send/Receive rebuilt from WRITEs: the receiver has a number of buffers of one size, and
+//! the sender knows which of them each message goes into. So the receiver posts no receive
+//! requests (with [`Detection::Polled`]), a message takes one work request and no completion at
+//! the receiver, and no receiver-not-ready ever occurs. What a buffer has beyond its message is
+//! not written. Where messages vary much in length, [`BufferedWrite`](crate::BufferedWrite) needs
+//! less memory.
+//!
+//! The peer can write to a buffer at any time, also to one that is just being read. So messages
+//! are copied, and looked at in the copy.
+//!
+//! The protocol itself is [`conn_core::direct_write`].
+
+mod config;
+mod link;
+mod protocol;
+mod receiver;
+mod sender;
+mod setup;
+
+pub use crate::copies::Message;
+pub use crate::error::{CloseReason, ConnectError, Full, ProtocolError, RecvError, SendError};
+pub use crate::peer::Peer;
+pub use crate::ticket::Ticket;
+pub use config::{Config, Detection};
+pub use receiver::{Receiver, ReceiverStats};
+pub use sender::{Reserved, Sender, SenderStats};
+
+/// The Direct Write connection, as a [`Protocol`](crate::Protocol).
+#[derive(Debug)]
+pub enum DirectWrite {}

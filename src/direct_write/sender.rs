@@ -1,0 +1,301 @@
+//! The sending half.
+
+use conn_core::direct_write::{
+    BufferSender, Detection, GOODBYE, IMM_GOODBYE, IMM_MESSAGE, TRAILER_BYTES, padded, stop_at,
+};
+use conn_core::ring::offer::Place;
+use conn_core::wr::WrClass;
+use verbs_safe::{SendOp, SharedRegion};
+
+use crate::arm::Arm;
+use crate::checked;
+use crate::error::{CloseReason, Full, ProtocolError, SendError};
+use crate::half::{Room, SendHalf, check_within};
+use crate::ring::memory::remote;
+use crate::sending::{Driving, Sending};
+use crate::ticket::Ticket;
+
+/// What a sender has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// Messages accepted.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queue: messages, keepalives and the goodbye.
+    pub work_requests: u64,
+    /// Times that a message found no free buffer at the receiver.
+    pub credit_stalls: u64,
+}
+
+/// The sending half of a connection: one queue pair, one completion queue, one thread.
+///
+/// A message is copied into the next slot of the send queue and written from there into the
+/// receiver's buffer.
+///
+/// Dropping a sender delivers what was accepted and says goodbye, for at most
+/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and tells how it
+/// went. A sender that has ended with an error says no goodbye.
+#[derive(Debug)]
+pub struct Sender {
+    sending: Sending,
+    core: BufferSender,
+    detection: Detection,
+    /// Where the receiver writes which buffers are free.
+    slots: SharedRegion,
+    slot_count: u32,
+    peer_buffers: Place,
+    limit: u32,
+    /// The message that found no credit last.
+    stalled_at: Option<u64>,
+    stats: SenderStats,
+}
+
+/// What the set-up hands over.
+pub(super) struct SenderParts {
+    pub(super) sending: Sending,
+    pub(super) core: BufferSender,
+    pub(super) detection: Detection,
+    pub(super) slots: SharedRegion,
+    pub(super) slot_count: u32,
+    pub(super) peer_buffers: Place,
+    pub(super) limit: u32,
+}
+
+impl Sender {
+    pub(super) fn new(parts: SenderParts) -> Sender {
+        let SenderParts { sending, core, detection, slots, slot_count, peer_buffers, limit } =
+            parts;
+        let stats = SenderStats::default();
+        Sender {
+            sending,
+            core,
+            detection,
+            slots,
+            slot_count,
+            peer_buffers,
+            limit,
+            stalled_at: None,
+            stats,
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        let (messages, work_requests) =
+            (self.sending.messages(), self.sending.posting.posted_total());
+        SenderStats { messages, work_requests, ..self.stats }
+    }
+
+    /// Messages that were accepted and are still being gathered: [`flush`](SendHalf::flush) sends
+    /// them. None, unless a [`batch`](SendHalf::batch) or [`Config::batch`](super::Config::batch)
+    /// gathers.
+    #[must_use]
+    pub fn unflushed(&self) -> u64 {
+        self.sending.unflushed()
+    }
+
+    /// The queue pair's number.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.sending.posting.qp_num()
+    }
+}
+
+impl SendHalf for Sender {
+    type Room<'a> = Reserved<'a>;
+
+    fn max_message_bytes(&self) -> usize {
+        self.limit as usize
+    }
+
+    #[inline]
+    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        let buffer = self.claim(message.len())?;
+        let slot = self.slot(message.len())?;
+        slot[..message.len()].copy_from_slice(message);
+        self.stage_message(buffer, message.len())
+    }
+
+    fn flush(&mut self) -> Result<(), SendError> {
+        self.sending.posting.check()?;
+        self.sending.flush()
+    }
+
+    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        self.is_acked_now(ticket)
+    }
+
+    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        let buffer = self.claim(bytes)?;
+        Ok(Reserved { sender: self, buffer, bytes })
+    }
+
+    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
+        self.arm_half(self.limit as usize)
+    }
+}
+
+/// Accepting a message.
+impl Sender {
+    /// Requests of a message.
+    #[inline]
+    fn requests(&self) -> u32 {
+        if self.detection == Detection::ApartTrailer { 2 } else { 1 }
+    }
+
+    /// The buffer that a message of `bytes` bytes goes into, if all is there that it takes.
+    #[inline]
+    fn claim(&mut self, bytes: usize) -> Result<u32, SendError> {
+        let is_sendable = bytes <= self.limit as usize
+            && self.sending.posting.room() >= self.requests()
+            && self.sending.posting.ended().is_none();
+        let slots = &self.slots;
+        match self.core.buffer(|at| checked::observe(slots, at as usize)) {
+            Ok(Some(buffer)) if is_sendable => Ok(buffer),
+            _ => self.claim_late(bytes),
+        }
+    }
+
+    /// Something seems to be missing: looks once more, and says what.
+    #[cold]
+    fn claim_late(&mut self, bytes: usize) -> Result<u32, SendError> {
+        check_within(bytes, self.limit as usize)?;
+        self.sending.posting.check()?;
+        // Messages that are gathered would otherwise never be freed.
+        self.sending.flush()?;
+        self.progress()?;
+        self.sending.posting.check()?;
+        let slots = &self.slots;
+        match self.core.buffer(|at| checked::observe(slots, at as usize)) {
+            Ok(Some(buffer)) => self.sending.check_room(self.requests()).map(|()| buffer),
+            Ok(None) => {
+                // Once for each message that finds none, however often it is looked.
+                let is_first = self.stalled_at != Some(self.core.sent());
+                self.stats.credit_stalls += u64::from(is_first);
+                self.stalled_at = Some(self.core.sent());
+                Err(SendError::Full(Full::Credits))
+            }
+            Err(e) => {
+                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
+                Err(self.sending.posting.fail(reason).into())
+            }
+        }
+    }
+
+    /// The memory that a message of `bytes` bytes goes out of, with its trailer.
+    #[inline]
+    fn slot(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
+        let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
+        let slot = self.sending.posting.slot().and_then(|slot| slot.get_mut(..need));
+        slot.ok_or(SendError::Full(Full::Requests))
+    }
+
+    /// Sends the first `bytes` bytes of the slot.
+    #[inline]
+    fn stage_message(&mut self, buffer: u32, bytes: usize) -> Result<Ticket, SendError> {
+        let (len, at) = (padded(bytes as u32), self.core.layout().payload_at(buffer, bytes as u32));
+        let trailer = [self.core.sent() + 1, bytes as u64];
+        let is_apart = self.detection == Detection::ApartTrailer && len > 0;
+        let slot = self.slot(bytes)?;
+        let (payload, end) = slot.split_at_mut(len as usize);
+        payload[bytes..].fill(0);
+        if is_apart {
+            let payload = remote(self.peer_buffers, at, len);
+            self.sending.stage(SendOp::Write { len: len as u32, remote: payload }, false)?;
+            let end = self.slot(0)?;
+            let _ = checked::put(&trailer, end);
+            let at = self.core.layout().trailer_at(buffer);
+            let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
+            self.sending.stage(SendOp::Write { len: TRAILER_BYTES as u32, remote }, true)?;
+        } else {
+            let _ = checked::put(&trailer, end);
+            let whole = len + TRAILER_BYTES;
+            let (len, remote) = (whole as u32, remote(self.peer_buffers, at, whole));
+            self.sending.stage(self.op(len, remote, IMM_MESSAGE), true)?;
+        }
+        self.core.mark_sent();
+        self.stats.bytes += bytes as u64;
+        self.sending.post()?;
+        Ok(self.sending.ticket())
+    }
+
+    #[inline]
+    fn op(&self, len: u32, remote: verbs_safe::RemoteSpan, imm: u32) -> SendOp {
+        match self.detection {
+            Detection::Immediate => SendOp::WriteImm { len, imm, remote },
+            _ => SendOp::Write { len, remote },
+        }
+    }
+}
+
+impl Driving for Sender {
+    fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    fn sending_mut(&mut self) -> &mut Sending {
+        &mut self.sending
+    }
+
+    fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
+        let at = stop_at(self.slot_count) as usize;
+        let look = || checked::observe(&self.slots, at);
+        let words = if is_last { checked::last_look(look) } else { look() };
+        match self.core.on_stop(words.unwrap_or_default()) {
+            Ok(None) => Ok(false),
+            Ok(Some(_)) if self.sending.posting.ended().is_some() => Ok(false),
+            Ok(Some(taken)) => Err(self.sending.peer_stopped(taken)),
+            Err(e) => {
+                let reason = CloseReason::Protocol(ProtocolError::Slot(e));
+                Err(self.sending.posting.fail(reason).into())
+            }
+        }
+    }
+
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes).map(drop)
+    }
+
+    fn stage_goodbye(&mut self) -> Result<(), SendError> {
+        let (at, words) = (self.core.layout().goodbye_at(), [self.core.sent(), GOODBYE]);
+        let _ = checked::put(&words, self.slot(0)?);
+        let remote = remote(self.peer_buffers, at, TRAILER_BYTES);
+        let op = self.op(TRAILER_BYTES as u32, remote, IMM_GOODBYE);
+        self.sending.stage_as(op, WrClass::Control, true)
+    }
+}
+
+/// Room for one message in the slot that it is sent from.
+#[derive(Debug)]
+#[must_use = "nothing is sent before `commit`"]
+pub struct Reserved<'a> {
+    sender: &'a mut Sender,
+    buffer: u32,
+    bytes: usize,
+}
+
+impl Room for Reserved<'_> {
+    fn capacity(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
+        check_within(at.saturating_add(bytes.len()), self.bytes)?;
+        self.sender.slot(self.bytes)?[at..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
+        check_within(bytes, self.bytes)?;
+        self.sender.stage_message(self.buffer, bytes)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,341 @@
+//! What can end a connection of any kind, and what its calls may answer. Each connection's module
+//! has what its calls answer under its own path, too.
+
+use conn_core::direct_read::{DecodeError, Refusal};
+use conn_core::handshake::Reason;
+use verbs_safe::{StageError, WcError};
+
+use crate::device::DeviceError;
+use crate::peer::Peer;
+
+/// Why a connection, or one of its halves, has ended. Every waiter gets it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The transport gave up: the peer died, was unreachable for longer than the
+    /// retries last, or answered with an error.
+    #[error("the peer was lost: {0}")]
+    PeerLost(WcError),
+    /// The peer offered memory that it may not offer, or has taken the offer back: its device
+    /// refused the access.
+    #[error("the peer's device refused what the peer had offered: {0}")]
+    BadOffer(WcError),
+    /// The peer sent something that the protocol does not allow.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(ProtocolError),
+    /// The peer closed its receiver, or dropped it, before it had acknowledged everything that this
+    /// end sent.
+    #[error("the peer closed the connection: {unacked} messages were not acknowledged")]
+    PeerClosed {
+        /// Messages that were accepted and are not acknowledged, at least 1.
+        unacked: u64,
+    },
+    /// The peer's program refused a message that this end had to deliver (Direct Read).
+    #[error("the peer refused a message: {0:?}")]
+    Refused(Refusal),
+    /// One of the ends has closed the connection, and every accepted message is acknowledged.
+    #[error("the connection is closed")]
+    Closed,
+    /// The local device failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+}
+
+impl CloseReason {
+    /// The peer has closed its receiver, and `unacked` messages are not acknowledged.
+    pub(crate) fn by_peer(unacked: u64) -> CloseReason {
+        if unacked == 0 { CloseReason::Closed } else { CloseReason::PeerClosed { unacked } }
+    }
+
+    /// Whether one of the ends has closed the connection, on purpose: with
+    /// [`PeerClosed`](CloseReason::PeerClosed), messages are missing.
+    #[must_use]
+    pub fn is_close(&self) -> bool {
+        matches!(self, CloseReason::Closed | CloseReason::PeerClosed { .. })
+    }
+}
+
+/// What the peer did that the protocol does not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A credit that takes back what was granted, or grants more than there are
+    /// buffers.
+    #[error("impossible credit: {0}")]
+    Credit(conn_core::credit::CreditError),
+    /// A message beyond the credits.
+    #[error("a message without a credit for it")]
+    Overrun,
+    /// A loan that answers no request for one.
+    #[error("impossible loan: {0}")]
+    Loan(conn_core::loan::LoanError),
+    /// A request for a loan that no honest sender makes.
+    #[error("impossible request for a loan: {0}")]
+    Want(conn_core::loan::WantError),
+    /// Credits given back that the peer does not have.
+    #[error("impossible return of credits: {0}")]
+    Return(conn_core::loan::ReturnError),
+    /// An immediate that means nothing, or nothing in this direction.
+    #[error("unknown control message {0:#010x}")]
+    Control(
+        /// The immediate, as it was received.
+        u32,
+    ),
+    /// A packed message whose records do not fit it.
+    #[error("malformed packed message: {0}")]
+    Pack(conn_core::pack::UnpackError),
+    /// A ring's head that no honest receiver tells.
+    #[error("impossible head: {0}")]
+    Head(conn_core::ring::HeadError),
+    /// A ring's tail that no honest sender tells.
+    #[error("impossible tail: {0}")]
+    Tail(conn_core::ring::TailError),
+    /// Words that no honest receiver of a ring writes.
+    #[error("{0}")]
+    Update(conn_core::buffered_write::UpdateError),
+    /// A push that no honest sender into a ring makes.
+    #[error("{0}")]
+    Pushed(conn_core::buffered_write::PushedError),
+    /// Something in a ring that is no record.
+    #[error("malformed record: {0}")]
+    Record(conn_core::ring::RecordError),
+    /// A message that is acknowledged out of turn.
+    #[error("impossible acknowledgement: {0}")]
+    Acknowledgement(conn_core::direct_read::AckError),
+    /// A request that cannot be followed.
+    #[error("impossible read request: {0}")]
+    Request(BadRequest),
+    /// Words of a Buffered Read receiver that no honest one writes.
+    #[error("impossible words: {0}")]
+    Words(conn_core::buffered_read::WordError),
+    /// Slots of a Direct Write receiver that no honest one writes.
+    #[error("impossible slot: {0}")]
+    Slot(conn_core::direct_write::SlotError),
+    /// Something in a buffer that no honest Direct Write sender writes.
+    #[error("impossible message: {0}")]
+    Arrival(conn_core::direct_write::ArrivalError),
+    /// A completion that belongs to no request of ours.
+    #[error("a completion for no request")]
+    Completion,
+}
+
+/// What is wrong with a request of a Direct Read sender.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadRequest {
+    /// Decoding failed.
+    #[error(transparent)]
+    Malformed(DecodeError),
+    /// It comes at the wrong time.
+    #[error(transparent)]
+    Untimely(conn_core::direct_read::RequestError),
+    /// The signal field does not match the acknowledgement mode: it is missing in a mode with
+    /// signals, or present in a mode without them.
+    #[error("the signal field does not match the acknowledgement mode")]
+    Signal,
+}
+
+/// Why the connection ends when a completion gives no buffer.
+pub(crate) fn close_reason(error: &verbs_safe::TakeError) -> CloseReason {
+    match error {
+        verbs_safe::TakeError::Failed { error, .. } => CloseReason::PeerLost(*error),
+        _ => CloseReason::Protocol(ProtocolError::Completion),
+    }
+}
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Longer than the receiver's buffers; nothing was sent.
+    #[error("the message has {bytes} bytes, the receiver takes {limit} at most")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+        /// The longest message that would fit.
+        limit: usize,
+    },
+    /// There is no room for the message, and nothing was sent: wait for a ticket, or try later.
+    #[error("no room: {0} are used up")]
+    Full(Full),
+    /// The caller's timeout passed; nothing was lost, and the caller may wait again.
+    #[error("timed out{}", unflushed_note(*unflushed))]
+    TimedOut {
+        /// Accepted messages that are still being gathered: call `flush` to have them sent.
+        /// None, unless the configuration asks for gathering.
+        unflushed: u64,
+    },
+    /// No message of this sender has this ticket: it is another sender's.
+    #[error("the ticket is another sender's, or its buffer was taken, or nothing is on offer")]
+    UnknownTicket,
+    /// The connection has ended.
+    #[error(transparent)]
+    Ended(#[from] CloseReason),
+}
+
+fn unflushed_note(messages: u64) -> String {
+    match messages {
+        0 => String::new(),
+        1 => "; 1 accepted message is not flushed".into(),
+        more => format!("; {more} accepted messages are not flushed"),
+    }
+}
+
+/// What a sender has run out of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Full {
+    /// Unacknowledged messages.
+    Window,
+    /// The receiver's credits.
+    Credits,
+    /// The bytes of the ring.
+    Ring,
+    /// The work requests of the send queue.
+    Requests,
+}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Full::Window => "the unacknowledged messages",
+            Full::Credits => "the receiver's credits",
+            Full::Ring => "the bytes of the ring",
+            Full::Requests => "the work requests of the send queue",
+        })
+    }
+}
+
+/// Why no message was received.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// There is none now.
+    #[error("no message yet")]
+    Empty,
+    /// The caller's timeout passed.
+    #[error("timed out")]
+    TimedOut,
+    /// Every peer has said goodbye, and all that they sent was handed out; or there
+    /// is no peer that could be waited for.
+    #[error("the connection is closed")]
+    Closed,
+    /// One peer's connection has ended with an error, which is reported once; all
+    /// that it sent before was handed out. The other peers are not affected.
+    #[error("peer {peer}: {reason}")]
+    Peer {
+        /// Which one.
+        peer: Peer,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// The receiver itself has failed.
+    #[error(transparent)]
+    Ended(#[from] CloseReason),
+}
+
+/// A configuration that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}: {rule}")]
+pub struct ConfigError {
+    /// The field of the configuration.
+    pub field: &'static str,
+    /// What it was.
+    pub value: u64,
+    /// What it has to be.
+    pub rule: &'static str,
+}
+
+/// As an error if it is not `ok`.
+pub(crate) fn check(
+    field: &'static str,
+    value: u32,
+    ok: bool,
+    rule: &'static str,
+) -> Result<(), ConfigError> {
+    if ok { Ok(()) } else { Err(ConfigError { field, value: value.into(), rule }) }
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The configuration cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A verb failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The handshake failed.
+    #[error(transparent)]
+    Handshake(#[from] crate::handshake::HandshakeError),
+    /// The shared queue of a receiver has too few buffers for one more connection.
+    #[error(
+        "the shared queue has {free} of {buffers} buffers left, the connection asks for {wanted}: \
+         make the queue larger or the window smaller"
+    )]
+    SharedPoolFull {
+        /// Not yet promised to a connection.
+        free: u32,
+        /// In all.
+        buffers: u32,
+        /// What was asked for.
+        wanted: u32,
+    },
+    /// The receiver has as many peers as it was made for.
+    #[error("the receiver already has its {0} peers: make it with a larger max_peers")]
+    TooManyPeers(
+        /// How many it was made for.
+        u32,
+    ),
+    /// There is no stream to the listening end.
+    #[error(
+        "cannot connect to {address}: {error}; start the listening end first, and give it the \
+         same address"
+    )]
+    Unreached {
+        /// The last address that was tried.
+        address: std::net::SocketAddr,
+        /// Why it was not reached.
+        error: std::io::Error,
+    },
+    /// The operating system refused something that is not a verb.
+    #[error("{what}: {error}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// The refusal.
+        error: std::io::Error,
+    },
+}
+
+impl ConnectError {
+    /// Whether a time was over: the caller's, or one of the handshake's own.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        use crate::handshake::HandshakeError;
+        match self {
+            ConnectError::Handshake(HandshakeError::TimedOut(_)) => true,
+            ConnectError::System { error, .. } | ConnectError::Unreached { error, .. } => {
+                error.kind() == std::io::ErrorKind::TimedOut
+            }
+            _ => false,
+        }
+    }
+
+    /// The code that tells the peer.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            ConnectError::Handshake(e) => e.reason(),
+            ConnectError::SharedPoolFull { .. } | ConnectError::TooManyPeers(_) => Reason::BUSY,
+            ConnectError::Config(_) => Reason::PARAMETERS,
+            _ => Reason::INTERNAL,
+        }
+    }
+}
+
+/// A request that could not be staged although there was room: a bug of ours.
+pub(crate) fn internal_error(error: StageError) -> CloseReason {
+    debug_assert!(false, "room was counted that the send queue does not have: {error}");
+    CloseReason::Device(error.to_string())
+}

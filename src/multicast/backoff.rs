@@ -1,0 +1,102 @@
+//! Waiting for peers, whose writes interrupt no thread.
+
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::wait::Deadline;
+
+/// Looks that find nothing before the processor is given to others.
+const LOOKS: u32 = 64;
+/// How long the thread only yields, before it sleeps.
+const YIELDING: Duration = Duration::from_micros(50);
+/// The first sleep, and the longest.
+const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
+/// A time in which nothing happens: at first the thread looks again at once, then it lets
+/// others run, and then it sleeps, in the end for a millisecond at a time.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    looks: u32,
+    since: Option<Instant>,
+    sleep: Duration,
+}
+
+/// What a thread does that has nothing to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Yield,
+    /// No longer than this.
+    Sleep(Duration),
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { looks: 0, since: None, sleep: SLEEPS.0 }
+    }
+}
+
+impl Backoff {
+    /// Nothing has happened, and nothing is to be done before `until`: spins or yields, or says
+    /// for how long to sleep. (Work that is due and blocked is past its deadline.)
+    pub(super) fn pause(&mut self, until: Deadline) -> Option<Duration> {
+        self.looks = self.looks.saturating_add(1);
+        if self.looks < LOOKS {
+            std::hint::spin_loop(); // without a look at the clock
+            return None;
+        }
+        match self.step(clock::now(), until) {
+            Step::Yield => {
+                std::thread::yield_now();
+                None
+            }
+            Step::Sleep(most) => {
+                let sleep = self.sleep.min(most);
+                self.sleep = (2 * self.sleep).min(SLEEPS.1);
+                Some(sleep)
+            }
+        }
+    }
+
+    /// As [`pause`](Self::pause), and sleeps.
+    pub(super) fn wait(&mut self, until: Deadline) {
+        self.pause(until).into_iter().for_each(clock::sleep);
+    }
+
+    fn step(&mut self, now: Instant, until: Deadline) -> Step {
+        let most = until.remaining(now);
+        // A sleep of no time would come back at once, and no other thread would have run.
+        if most.is_zero() || now - *self.since.get_or_insert(now) < YIELDING {
+            return Step::Yield;
+        }
+        Step::Sleep(most)
+    }
+
+    /// Something has happened.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if self.looks > 0 {
+            *self = Backoff::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_cannot_do_what_is_due_lets_others_run() {
+        let (mut backoff, began) = (Backoff::default(), Instant::now());
+        let at = |instant: Instant| Deadline::at(Some(instant));
+        assert_eq!(backoff.step(began, Deadline::NEVER), Step::Yield);
+        let later = began + YIELDING;
+        assert_eq!(backoff.step(later, Deadline::NEVER), Step::Sleep(Duration::MAX));
+        let soon = Duration::from_micros(3);
+        assert_eq!(backoff.step(later, at(later + soon)), Step::Sleep(soon));
+        assert_eq!(backoff.step(later, at(later)), Step::Yield);
+        assert_eq!(backoff.step(later, at(began)), Step::Yield);
+        (0..LOOKS).for_each(|_| backoff.wait(Deadline::NEVER));
+        backoff.end();
+        assert_eq!(backoff.step(later, Deadline::NEVER), Step::Yield, "it begins anew");
+    }
+}

@@ -1,0 +1,169 @@
+//! A send queue with its accounting: what either end of a connection of WRITEs posts through.
+
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{Completion, QpControl, QueueId, SendOp, SendQueue};
+
+use crate::error::{CloseReason, ProtocolError, internal_error};
+use crate::wire::{BackpressureTimeout, PROBE, Tracker};
+
+/// One end of a queue pair that posts requests out of the queue's own slots, until it ends.
+#[derive(Debug)]
+pub(crate) struct Posting {
+    control: QpControl,
+    queue: SendQueue,
+    tracker: Tracker,
+    ended: Option<CloseReason>,
+}
+
+/// A request that was staged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Staged {
+    pub(crate) id: WrId,
+    pub(crate) is_signalled: bool,
+}
+
+impl Posting {
+    pub(crate) fn new(control: QpControl, queue: SendQueue, tracker: Tracker) -> Posting {
+        Posting { control, queue, tracker, ended: None }
+    }
+
+    pub(crate) fn qp_num(&self) -> u32 {
+        self.control.qp_num()
+    }
+
+    pub(crate) fn queue_id(&self) -> QueueId {
+        self.queue.queue_id()
+    }
+
+    /// Requests that the queue has executed, or has yet to execute.
+    pub(crate) fn posted_total(&self) -> u64 {
+        self.queue.posted_total()
+    }
+
+    /// Why it has ended.
+    #[inline]
+    pub(crate) fn ended(&self) -> Option<&CloseReason> {
+        self.ended.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), CloseReason> {
+        match &self.ended {
+            None => Ok(()),
+            Some(ended) => Err(ended.clone()),
+        }
+    }
+
+    /// Requests of data that may be staged.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.tracker.available(WrClass::Data)
+    }
+
+    pub(crate) fn is_complete(&self, id: WrId) -> bool {
+        self.tracker.is_complete(id)
+    }
+
+    /// Whether a completion will come without more requests.
+    pub(crate) fn awaits_completion(&self) -> bool {
+        self.tracker.signalled_outstanding()
+    }
+
+    /// The memory that the next request goes out of.
+    #[inline]
+    pub(crate) fn slot(&mut self) -> Option<&mut [u8]> {
+        self.queue.next_slot()
+    }
+
+    /// Stages a request; `None` if the queue has no room for one of this class.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    #[inline]
+    pub(crate) fn stage(
+        &mut self,
+        op: SendOp,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<Option<Staged>, CloseReason> {
+        self.check()?;
+        let planned = match awaited {
+            true => self.tracker.plan_signalled(class),
+            false => self.tracker.plan(class),
+        };
+        let Ok(planned) = planned else { return Ok(None) };
+        match self.queue.stage(op, planned.signalled) {
+            Ok(()) => Ok(Some(Staged { id: planned.id, is_signalled: planned.signalled })),
+            Err(e) => Err(self.fail(internal_error(e))),
+        }
+    }
+
+    /// Rings the doorbell for everything staged. A device that has less room than it granted is
+    /// backpressure, which ends soon.
+    ///
+    /// # Errors
+    /// It ends by this.
+    #[inline]
+    pub(crate) fn post(&mut self) -> Result<(), CloseReason> {
+        if self.queue.staged() == 0 {
+            return Ok(());
+        }
+        match self.queue.post() {
+            Ok(_) if self.queue.staged() == 0 => Ok(()),
+            Err(e) if !e.retry => Err(self.fail(CloseReason::Device(e.to_string()))),
+            _ => self.post_again(),
+        }
+    }
+
+    #[cold]
+    fn post_again(&mut self) -> Result<(), CloseReason> {
+        let mut timeout = BackpressureTimeout::default();
+        while self.queue.staged() > 0 {
+            match self.queue.post() {
+                Ok(_) => {}
+                Err(e) if e.retry && !timeout.is_over() => std::thread::yield_now(),
+                Err(e) => return Err(self.fail(CloseReason::Device(e.to_string()))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks whether the peer's device still answers; `None` if the queue has no room for that: then
+    /// it was asked already.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    pub(crate) fn probe(&mut self) -> Result<Option<WrId>, CloseReason> {
+        let staged = self.stage(PROBE, WrClass::Control, true)?;
+        self.post()?;
+        Ok(staged.map(|staged| staged.id))
+    }
+
+    /// Takes a completion of this queue.
+    ///
+    /// # Errors
+    /// The reason why it ends; the caller may have something to look at before it
+    /// [fails](Self::fail).
+    pub(crate) fn retire(&mut self, completion: &Completion<'_>) -> Result<(), CloseReason> {
+        if let Some(error) = completion.error() {
+            return Err(CloseReason::PeerLost(error));
+        }
+        let retired = self.queue.retire(completion).ok();
+        match retired.is_some_and(|number| self.tracker.complete(WrId(number)).is_ok()) {
+            true => Ok(()),
+            false => Err(CloseReason::Protocol(ProtocolError::Completion)),
+        }
+    }
+
+    /// Ends it, unless it has ended already: the reason that holds.
+    #[cold]
+    pub(crate) fn fail(&mut self, reason: CloseReason) -> CloseReason {
+        if self.ended.is_none() && !reason.is_close() {
+            // Otherwise our device would still answer the peer's probes.
+            if let Err(e) = self.control.to_error() {
+                tracing::debug!(qp = self.qp_num(), error = %e, "not moved to ERR");
+            }
+        }
+        self.ended.get_or_insert(reason).clone()
+    }
+}

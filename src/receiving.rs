@@ -1,0 +1,535 @@
+//! A receiving half of messages that are copied out: one completion queue, links to any number
+//! of peers, waiting. What a protocol adds is how messages are found ([`Link`]).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use verbs_safe::{Completion, CompletionBatch, CompletionChannel, CompletionQueue};
+
+use crate::arm::{Arm, Arming};
+use crate::clock;
+use crate::common::Common;
+use crate::copies::{BULK, Copies, Message};
+use crate::error::{CloseReason, ConnectError, RecvError};
+use crate::index::QpIndex;
+use crate::peer::Peer;
+use crate::posting::Posting;
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step, WaitStrategy};
+
+/// A receiver's side of one queue pair.
+pub(crate) trait Link: std::fmt::Debug {
+    fn posting(&self) -> &Posting;
+    fn posting_mut(&mut self) -> &mut Posting;
+
+    /// Whether its messages are found by looking for them, and not by completions.
+    fn is_polled(&self) -> bool;
+
+    /// Takes a completion of its receive queue, if it is one.
+    fn on_receive(&mut self, completion: Completion<'_>);
+
+    /// Looks for messages, and copies some of them out: each goes to the back of `out`. Nothing
+    /// more comes from a link that has ended.
+    fn take(&mut self, peer: Peer, copies: &mut Copies, out: &mut VecDeque<Message>);
+
+    /// Reports to the peer what was freed, if that is due; whether nothing is due any more. Where
+    /// the send queue is full, it is still due.
+    fn settle(&mut self) -> bool;
+
+    /// Tells the peer that nothing more is taken, if it has not said goodbye. So many messages
+    /// were copied out.
+    fn stop(&mut self, taken: u64);
+
+    /// Whether the peer has said goodbye.
+    fn has_heard_goodbye(&self) -> bool;
+
+    /// Whether the peer has said goodbye, as far as memory shows now. It has gone: no later look
+    /// would show more.
+    fn looks_for_goodbye(&mut self) -> bool;
+
+    fn registered_bytes(&self) -> u64;
+}
+
+/// A link and what the receiver knows of it.
+#[derive(Debug)]
+struct Place<L> {
+    link: L,
+    peer: Peer,
+    /// Messages copied out.
+    messages: u64,
+    /// Its end was reported.
+    is_told: bool,
+    /// It is in the queue of links that may have something.
+    is_ready: bool,
+    /// A completion has come since the last probe.
+    has_spoken: bool,
+}
+
+impl<L: Link> Place<L> {
+    fn is_open(&self) -> bool {
+        self.link.posting().ended().is_none()
+    }
+}
+
+/// The part of a receiver that every protocol of copied messages has.
+#[derive(Debug)]
+pub(crate) struct Receiving<L> {
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    arming: Arming,
+    batch: CompletionBatch,
+    places: Vec<Option<Place<L>>>,
+    index: QpIndex,
+    max_peers: u32,
+    joined: u32,
+    open_links: u32,
+    /// Places that may have something to hand out or to report, each once.
+    ready: VecDeque<u32>,
+    /// Places of open links that are polled.
+    polled: Vec<u32>,
+    next_polled: usize,
+    copies: Copies,
+    /// Messages that were taken and not handed out.
+    out: VecDeque<Message>,
+    polls: u32,
+    /// Turns that links had.
+    served: u32,
+    asked: Option<Instant>,
+    silence: Silence,
+    common: Common,
+    ended: Option<CloseReason>,
+    messages: u64,
+    bytes: u64,
+}
+
+impl<L: Link> Receiving<L> {
+    const POLL_BATCH: usize = 32;
+    /// Polls between two looks at what no message tells of.
+    const POLLS_PER_LOOK: u32 = 64;
+
+    pub(crate) fn new(
+        cq: CompletionQueue,
+        channel: Option<CompletionChannel>,
+        max_peers: u32,
+        common: Common,
+    ) -> Receiving<L> {
+        Receiving {
+            cq,
+            channel,
+            arming: Arming::default(),
+            batch: CompletionBatch::new(Self::POLL_BATCH),
+            places: Vec::new(),
+            index: QpIndex::default(),
+            max_peers,
+            joined: 0,
+            open_links: 0,
+            ready: VecDeque::new(),
+            polled: Vec::new(),
+            next_polled: 0,
+            copies: Copies::new(),
+            out: VecDeque::new(),
+            polls: 0,
+            served: 0,
+            asked: None,
+            silence: Silence::default(),
+            common,
+            ended: None,
+            messages: 0,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn cq(&self) -> &CompletionQueue {
+        &self.cq
+    }
+
+    pub(crate) fn peers(&self) -> usize {
+        self.open_links as usize
+    }
+
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.places.iter().flatten().map(|place| place.link.registered_bytes()).sum()
+    }
+
+    /// Messages handed out, and their bytes.
+    pub(crate) fn handed_out(&self) -> (u64, u64) {
+        (self.messages, self.bytes)
+    }
+
+    /// The links that there are.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &L> {
+        self.places.iter().flatten().map(|place| &place.link)
+    }
+}
+
+/// Coming and going.
+impl<L: Link> Receiving<L> {
+    /// Makes sure that there is a place for one more link: where all are taken, releases one that
+    /// has ended.
+    pub(crate) fn make_place(&mut self) -> Result<(), ConnectError> {
+        let is_vacant = |place: &Option<Place<L>>| place.is_none();
+        if self.places.len() < self.max_peers as usize || self.places.iter().any(is_vacant) {
+            return Ok(());
+        }
+        let has_gone = |place: &Option<Place<L>>| place.as_ref().is_some_and(|place| place.is_told);
+        let at = self.places.iter().position(has_gone);
+        let at = at.ok_or(ConnectError::TooManyPeers(self.max_peers))?;
+        // The next link reuses the room in the completion queue: its completions are taken first.
+        while let Ok(1..) = self.poll_completions() {}
+        if let Some(place) = self.places[at].take() {
+            self.index.remove(place.link.posting().qp_num());
+        }
+        self.ready.retain(|other| *other != at as u32);
+        Ok(())
+    }
+
+    /// Gives a link a place, and its peer a number. Its messages have at most so many bytes.
+    pub(crate) fn add(&mut self, link: L, max_message: u32) -> Peer {
+        let peer = Peer(self.joined);
+        self.joined += 1;
+        self.open_links += 1;
+        self.copies.hold(BULK + u64::from(max_message).next_multiple_of(8));
+        let at = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
+        self.index.insert(link.posting().qp_num(), at as u32);
+        if link.is_polled() {
+            self.polled.push(at as u32);
+        }
+        let place =
+            Place { link, peer, messages: 0, is_told: false, is_ready: false, has_spoken: true };
+        match self.places.get_mut(at) {
+            Some(vacant) => *vacant = Some(place),
+            None => self.places.push(Some(place)),
+        }
+        // Messages may have come before it had a place.
+        self.make_ready(at as u32);
+        peer
+    }
+
+    fn place(&mut self, at: u32) -> Option<&mut Place<L>> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    fn make_ready(&mut self, at: u32) {
+        if let Some(place) = self.place(at)
+            && !place.is_ready
+        {
+            place.is_ready = true;
+            self.ready.push_back(at);
+        }
+    }
+
+    /// Tells the senders that this end stops, and waits until they know, for at most `linger`.
+    pub(crate) fn stop(&mut self) {
+        // A peer that has said goodbye needs none from us. The loop takes no more completions
+        // than the queue holds: a sender may keep sending for ever.
+        let mut left = self.cq.capacity() as usize;
+        while left > 0 {
+            match self.poll_completions() {
+                Ok(0) => break,
+                Ok(polled) => left = left.saturating_sub(polled),
+                Err(_) => return,
+            }
+        }
+        let mut unseen = VecDeque::new();
+        for place in self.places.iter_mut().flatten() {
+            // One that has said goodbye is told nothing. A sender is ahead by its buffers at
+            // most: the loop ends.
+            while {
+                unseen.clear();
+                place.link.take(place.peer, &mut self.copies, &mut unseen);
+                !unseen.is_empty()
+            } {}
+            if place.is_open() && !place.link.has_heard_goodbye() {
+                place.link.stop(place.messages);
+            }
+        }
+        // What stops the senders is on its way; completions say when it is there.
+        let deadline = Deadline::after(self.common.linger);
+        let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.common.linger);
+        let is_heard = |place: &Place<L>| {
+            !place.is_open()
+                || place.link.has_heard_goodbye()
+                || !place.link.posting().awaits_completion()
+        };
+        while !self.places.iter().flatten().all(is_heard) {
+            if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
+                return;
+            }
+        }
+    }
+}
+
+/// Receiving.
+impl<L: Link> Receiving<L> {
+    /// The next message.
+    #[inline]
+    pub(crate) fn try_recv(&mut self) -> Result<Message, RecvError> {
+        loop {
+            if let Some(message) = self.out.pop_front() {
+                self.messages += 1;
+                self.bytes += message.len() as u64;
+                return Ok(message);
+            }
+            self.go_on()?;
+        }
+    }
+
+    /// Messages that are there, and how many.
+    pub(crate) fn try_recv_each(
+        &mut self,
+        mut each: impl FnMut(Peer, &[u8]),
+    ) -> Result<usize, RecvError> {
+        if self.out.is_empty() {
+            self.go_on()?;
+        }
+        let mut count = 0;
+        // One by one: should `each` panic, the rest is still to be received.
+        while let Some(message) = self.out.pop_front() {
+            self.messages += 1;
+            self.bytes += message.len() as u64;
+            each(message.peer(), &message);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Turns of links with messages until the other links are looked at, too: a link with a
+    /// backlog does not keep the others waiting.
+    const SERVES_PER_POLL: u32 = 8;
+
+    /// Takes what the next link has, or says why there is nothing.
+    fn go_on(&mut self) -> Result<(), RecvError> {
+        self.served = self.served.wrapping_add(1);
+        if self.served.is_multiple_of(Self::SERVES_PER_POLL) {
+            // A dead queue is reported when no messages are left.
+            let _ = self.poll_completions();
+            if self.served.is_multiple_of(Self::SERVES_PER_POLL * Self::POLLS_PER_LOOK) {
+                self.look_after();
+            }
+            for nth in 0..self.polled.len() {
+                self.make_ready(self.polled[nth]);
+            }
+        }
+        if self.serve_ready()? {
+            return Ok(());
+        }
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone().into());
+        }
+        self.poll()?;
+        if self.serve_ready()? {
+            return Ok(());
+        }
+        match self.open_links > 0 || self.joined == 0 {
+            true => Err(RecvError::Empty),
+            false => Err(RecvError::Closed),
+        }
+    }
+
+    fn serve_ready(&mut self) -> Result<bool, RecvError> {
+        while let Some(at) = self.ready.pop_front() {
+            if let Some(place) = self.place(at) {
+                place.is_ready = false;
+            }
+            if self.serve(at)? {
+                // It may have more: after the others.
+                self.make_ready(at);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A link's turn: takes what it has, or reports its end; whether something was taken.
+    #[inline]
+    fn serve(&mut self, at: u32) -> Result<bool, RecvError> {
+        let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
+            return Ok(false);
+        };
+        if place.is_told {
+            return Ok(false);
+        }
+        place.link.take(place.peer, &mut self.copies, &mut self.out);
+        if !self.out.is_empty() {
+            place.messages += self.out.len() as u64;
+            place.has_spoken = true;
+            if !place.link.settle() {
+                self.settle_late(at);
+            }
+            return Ok(true);
+        }
+        let Some(ended) = place.link.posting().ended().cloned() else { return Ok(false) };
+        place.is_told = true;
+        let peer = place.peer;
+        self.open_links -= 1;
+        self.polled.retain(|other| *other != at);
+        match ended {
+            CloseReason::Closed => Ok(false),
+            reason => Err(RecvError::Peer { peer, reason }),
+        }
+    }
+
+    /// The send queue was full: completions make room. If there are none yet, the report stays
+    /// due, and the calls that receive try it again.
+    #[cold]
+    fn settle_late(&mut self, at: u32) {
+        // The next poll reports a dead queue.
+        let _ = self.poll_completions();
+        if let Some(place) = self.place(at) {
+            place.link.settle();
+        }
+    }
+
+    fn poll(&mut self) -> Result<(), RecvError> {
+        self.polls = self.polls.wrapping_add(1);
+        let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
+        if looks {
+            self.look_after();
+        }
+        if looks || self.polled.len() < self.open_links as usize {
+            self.poll_completions()?;
+        }
+        // Each polled link once, the one behind the last that had something first.
+        for _ in 0..self.polled.len() {
+            let Some(at) = self.polled.get(self.next_polled).or(self.polled.first()).copied()
+            else {
+                break;
+            };
+            self.next_polled = (self.next_polled + 1) % self.polled.len();
+            if self.serve(at)? {
+                self.make_ready(at);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions; returns how many there were.
+    fn poll_completions(&mut self) -> Result<usize, RecvError> {
+        let polled = self.cq.poll(&mut self.batch).map_err(|e| self.fail(&e))?;
+        while let Some(completion) = self.batch.pop() {
+            let Some(at) = self.index.find(completion.qp_num()) else { continue };
+            let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            place.has_spoken = true;
+            if completion.queue_id() == place.link.posting().queue_id() {
+                if let Err(reason) = place.link.posting_mut().retire(&completion)
+                    && !place.link.looks_for_goodbye()
+                {
+                    place.link.posting_mut().fail(reason);
+                }
+            } else {
+                place.link.on_receive(completion);
+            }
+            if !place.is_ready && !place.is_told {
+                place.is_ready = true;
+                self.ready.push_back(at);
+            }
+        }
+        Ok(polled)
+    }
+
+    #[cold]
+    fn fail(&mut self, error: &dyn std::error::Error) -> RecvError {
+        self.ended.get_or_insert(CloseReason::Device(error.to_string())).clone().into()
+    }
+
+    /// Reports what found no room in a send queue, and once per keepalive interval probes the
+    /// peers from which nothing has come since.
+    #[cold]
+    fn look_after(&mut self) {
+        for place in self.places.iter_mut().flatten() {
+            place.link.settle();
+        }
+        let now = clock::now();
+        let asked = *self.asked.get_or_insert(now);
+        if now.duration_since(asked) >= self.common.keepalive {
+            self.asked = Some(now);
+            self.probe(|place| !std::mem::take(&mut place.has_spoken));
+        }
+    }
+
+    /// Probes peers; the ones that turn out to have failed are reported.
+    fn probe(&mut self, is_meant: impl Fn(&mut Place<L>) -> bool) {
+        for at in 0..self.places.len() as u32 {
+            let Some(place) = self.place(at) else { continue };
+            if !place.is_told && is_meant(place) && !place.link.posting().awaits_completion() {
+                // What fails ends the link, and is reported in its turn.
+                let _ = place.link.posting_mut().probe();
+                self.make_ready(at);
+            }
+        }
+    }
+
+    /// What to wait for.
+    pub(crate) fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
+        let Some(channel) = self.channel.clone() else { return Ok(Arm::Poll(Duration::ZERO)) };
+        self.arming.disarm(&channel).map_err(|e| self.fail(&e))?;
+        self.look_after();
+        if !self.polled.is_empty() {
+            // A trailer makes no event.
+            return Ok(if self.has_news() { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
+        }
+        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
+        self.arming.note(armed);
+        if self.has_news() || self.poll_completions()? > 0 {
+            return Ok(Arm::Ready);
+        }
+        let descriptor = self.arming.descriptor(&channel, None, self.common.keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+    }
+
+    fn has_news(&self) -> bool {
+        !self.out.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Waits for a message.
+    #[cold]
+    pub(crate) fn recv_until(&mut self, deadline: Deadline) -> Result<Message, RecvError> {
+        if self.joined == 0 {
+            // No peer can join while we wait: a wait would never end.
+            return Err(RecvError::Closed);
+        }
+        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
+        let mut idle = idle.resume(&mut self.silence);
+        loop {
+            match self.try_recv() {
+                Err(RecvError::Empty) => {}
+                done => return done,
+            }
+            match idle.step() {
+                Step::Again => {}
+                Step::Sleep(time) => {
+                    if let Some(message) = self.sleep(time)? {
+                        return Ok(message);
+                    }
+                }
+                Step::Probe => {
+                    tracing::debug!("{SILENT}");
+                    self.probe(|_| true);
+                }
+                Step::TimedOut => {
+                    self.silence = idle.silence();
+                    return Err(RecvError::TimedOut);
+                }
+            }
+        }
+    }
+
+    /// Arms the queue, looks once more, and sleeps: what comes after the look does wake us. A
+    /// trailer makes no event: with such peers it sleeps for `POLL_SLEEP` at most.
+    fn sleep(&mut self, time: Duration) -> Result<Option<Message>, RecvError> {
+        self.look_after();
+        let Some(channel) = self.channel.clone() else { return Ok(None) };
+        let armed = self.cq.arm(false).map_err(|e| self.fail(&e))?;
+        self.poll_completions()?;
+        match self.try_recv() {
+            Err(RecvError::Empty) => {}
+            done => return done.map(Some),
+        }
+        let time = if self.polled.is_empty() { time } else { time.min(POLL_SLEEP) };
+        channel.wait(&armed, Some(time)).map_err(|e| self.fail(&e))?;
+        self.poll_completions()?;
+        Ok(None)
+    }
+}

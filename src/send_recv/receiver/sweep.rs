@@ -1,0 +1,88 @@
+//! Making room for a sender that joins.
+
+use super::Receiver;
+use crate::clock;
+use crate::error::{ConnectError, RecvError};
+use crate::send_recv::SharedPool;
+use crate::send_recv::link::Link;
+use crate::send_recv::shared::{Address, Member};
+use crate::wait::{Deadline, SILENT_DEVICE, SleepBackoff};
+
+impl Receiver {
+    /// The place of the next link. Where links that have ended hold the last ones, waits until
+    /// the device has completed what it has of one of them, [`SILENT_DEVICE`] at most. Messages
+    /// that the caller has not received, or not freed, are not waited for.
+    pub(in crate::send_recv) fn make_place(&mut self) -> Result<u32, ConnectError> {
+        let until = Deadline::after(SILENT_DEVICE);
+        let mut backoff = SleepBackoff::default();
+        loop {
+            let is_idle = self.sweep();
+            if let Some(place) = self.links.vacancy() {
+                return Ok(place);
+            }
+            if !is_idle
+                || !self.links.iter().any(Link::is_leaving)
+                || until.has_passed(clock::now())
+            {
+                return Err(ConnectError::TooManyPeers(self.links.max_peers()));
+            }
+            backoff.sleep(SILENT_DEVICE);
+        }
+    }
+
+    /// Releases links that have ended or whose set-up failed, as far as their device allows
+    /// that: the next sender may need their place or their share of a pool, and the receiver may
+    /// not be called meanwhile. False: a message or an error has to be handed out first.
+    pub(in crate::send_recv) fn sweep(&mut self) -> bool {
+        // A link of a pool is released when the queue is empty once more after its device has
+        // said that it keeps no buffer.
+        self.progress() && self.progress()
+    }
+
+    /// Takes what the completion queue has, as a call that receives does, until it is empty.
+    /// False: a message or an error has to be handed out first.
+    fn progress(&mut self) -> bool {
+        loop {
+            if !self.run.is_empty() {
+                return false;
+            }
+            self.go_on();
+            match &self.trouble {
+                Some(end @ (RecvError::Empty | RecvError::Closed)) => {
+                    self.has_untold_close |= *end == RecvError::Closed;
+                    self.trouble = None;
+                    return true;
+                }
+                Some(_) => return false,
+                None if self.found.is_some() => return false,
+                None => {}
+            }
+        }
+    }
+
+    /// Joins a pool. While that is full, or too many queue pairs are waited for, it waits for
+    /// links of this receiver that have ended: each has its own deadline, of a second at most.
+    pub(in crate::send_recv) fn join_pool(
+        &mut self,
+        pool: &SharedPool,
+        address: &Address,
+        max_loan: Option<u32>,
+    ) -> Result<Member, ConnectError> {
+        let mut backoff = SleepBackoff::default();
+        loop {
+            let may_wait = self.links.has_stale();
+            if self.links.has_room_for_stale() || !may_wait {
+                match pool.join(address, max_loan) {
+                    Err(ConnectError::TooManyPeers(_)) if may_wait => {}
+                    done => return done,
+                }
+            }
+            if !self.sweep() {
+                return pool.join(address, max_loan);
+            }
+            if self.links.waits_for_device() {
+                backoff.sleep(self.policy.linger);
+            }
+        }
+    }
+}

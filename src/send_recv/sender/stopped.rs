@@ -1,0 +1,50 @@
+//! The receiver has stopped: which messages it has taken, and which are missing.
+//!
+//! A receiver that closes says how many messages it has taken. Completions do not tell that:
+//! few requests ask for one, and after the receiver has gone none will come. What the receiver
+//! has taken is acknowledged by that; the rest is missing, unless its completion was there.
+
+use conn_core::control::{Control, Taken};
+use conn_core::wr::WrId;
+
+use super::{Sender, Ticket};
+use crate::error::{CloseReason, ProtocolError};
+
+impl Sender {
+    /// Whether the message of `ticket` is acknowledged, as far as is known.
+    pub(super) fn was_acked(&self, ticket: Ticket) -> bool {
+        let id = WrId(ticket.number);
+        self.tracker.is_complete(id) || id <= self.taken
+    }
+
+    /// Requests with messages that were staged.
+    pub(super) fn data_sent(&self) -> u64 {
+        self.tracker.next_id().0 - 1 - self.controls.total
+    }
+
+    /// The receiver has taken so many requests with messages, and takes no more: how this half
+    /// has ended.
+    pub(super) fn peer_stopped(&mut self, taken: Taken) -> CloseReason {
+        self.book();
+        let (sent, completed) = (self.data_sent(), self.tracker.last_completed());
+        let missing = taken.missing_of(sent);
+        if u64::from(missing) > sent {
+            return CloseReason::Protocol(ProtocolError::Control(Control::Stop(taken).encode()));
+        }
+        let outstanding = self.tracker.outstanding() - self.controls.outstanding(completed);
+        let unacked = missing.min(outstanding);
+        self.taken = self.last_before(unacked);
+        let gathering = self.packer.as_ref().map_or(0, conn_core::pack::Packer::count);
+        CloseReason::by_peer(self.packs.messages(sent, unacked) + u64::from(gathering))
+    }
+
+    /// The request before the last `unacked` ones that carry messages.
+    fn last_before(&self, mut unacked: u32) -> WrId {
+        let mut id = WrId(self.tracker.next_id().0 - 1);
+        while unacked > 0 {
+            unacked -= u32::from(!self.controls.ids.contains(&id));
+            id.0 -= 1;
+        }
+        id
+    }
+}

@@ -1,0 +1,97 @@
+//! What a pool consists of, and what its buffers refer to: the structs that refer to each other.
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use conn_core::combiner::Combiner;
+use conn_core::loan::{Lender, LenderSlot};
+use conn_core::repost::{RepostQueue, RepostWord};
+use verbs_safe::{RecvPoster, Recycle};
+
+use super::config::SharedConfig;
+use crate::send_recv::returns::Returns;
+use crate::wakeup::Wakeup;
+
+/// Buffers in one postlist at most.
+pub(super) const MAX_LIST: usize = 64;
+
+/// Origins from here on belong to no member with credits: a member without credits has its
+/// number in the lower bits, or there is no member.
+pub(super) const UNCOUNTED: u32 = 1 << 31;
+/// The origin of a buffer that brought no message.
+pub(super) const NO_MEMBER: u32 = u32::MAX;
+
+/// What the buffers themselves refer to. It does not refer to their pool, except
+/// through the poster, which the last handle takes out: no cycle stays.
+pub(super) struct Inner {
+    pub(super) config: SharedConfig,
+    /// The poster, and what is lent. A post is under a lock in any case: what it changes for
+    /// the members is booked under the same one, for each list once.
+    pub(super) store: Mutex<Store>,
+    pub(super) queue: RepostQueue<Box<[RepostWord]>>,
+    pub(super) combiner: Combiner,
+    /// Which member last received into each buffer.
+    pub(super) origins: Box<[AtomicU32]>,
+    /// Whether members wait for loans.
+    pub(super) has_waiting: AtomicBool,
+    /// Wakes the reposting thread.
+    pub(super) wakeup: Wakeup,
+    pub(super) closing: AtomicBool,
+    pub(super) failed: AtomicBool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedPool").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// The state behind the lock of the shared receive queue. A thread that posts buffers holds
+/// the lock, and books under it which members the buffers belonged to.
+pub(super) struct Store {
+    /// Nothing once the pool is closed.
+    pub(super) poster: Option<RecvPoster<SlotReturn>>,
+    pub(super) lender: Lender<Box<[LenderSlot]>>,
+    /// Where each member's receiver is notified of what is due to the member.
+    pub(super) members: Box<[Option<Address>]>,
+    pub(super) ticked: Option<Instant>,
+}
+
+/// A link of a receiver.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    pub(crate) returns: Arc<Returns>,
+    pub(crate) place: u32,
+}
+
+/// The way of a shared buffer back to its pool.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedReturn {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// Where a receive buffer goes when it is freed.
+#[derive(Debug, Clone)]
+pub(crate) enum SlotReturn {
+    /// To the receiver of the link with this number.
+    Receiver { returns: Arc<Returns>, link: u32 },
+    /// To the pool that many connections share.
+    Shared(SharedReturn),
+}
+
+impl Recycle for SlotReturn {
+    #[inline]
+    fn recycle(&self, slot: u32) {
+        match self {
+            SlotReturn::Receiver { returns, link } => returns.give_back(*link, slot),
+            SlotReturn::Shared(shared) => shared.recycle(slot),
+        }
+    }
+}
+
+/// Locks, also after a holder has panicked: no code under these locks leaves things half
+/// done.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

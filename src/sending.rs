@@ -1,0 +1,387 @@
+//! A sending half of WRITEs: tickets, acknowledgements by completions, waiting. What a protocol
+//! adds is where its messages go, and what its receiver writes back ([`Driving`]).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{CompletionBatch, CompletionChannel, CompletionQueue, SendOp};
+
+use crate::arm::{Arm, Arming};
+use crate::common::Common;
+use crate::error::{CloseReason, Full, SendError};
+use crate::half::driven;
+use crate::posting::Posting;
+use crate::ticket::{Ticket, sender_number};
+use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step};
+
+/// The part of a sender that every protocol of WRITEs has.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) posting: Posting,
+    pub(crate) common: Common,
+    number: u32,
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    arming: Arming,
+    batch: CompletionBatch,
+    /// Requests that will complete visibly, and how many messages are acknowledged then.
+    marks: VecDeque<(WrId, u64)>,
+    acked: u64,
+    /// Messages that were staged.
+    messages: u64,
+    /// Messages that were posted.
+    posted: u64,
+    /// Messages that are posted together.
+    group: u64,
+    gathers: bool,
+    silence: Silence,
+}
+
+impl Sending {
+    /// Completions polled at a time: each stands for many requests.
+    const POLL_BATCH: usize = 16;
+
+    pub(crate) fn new(
+        posting: Posting,
+        cq: CompletionQueue,
+        channel: Option<CompletionChannel>,
+        common: Common,
+        group: u32,
+    ) -> Sending {
+        Sending {
+            posting,
+            common,
+            number: sender_number(),
+            cq,
+            channel,
+            arming: Arming::default(),
+            batch: CompletionBatch::new(Self::POLL_BATCH),
+            marks: VecDeque::new(),
+            acked: 0,
+            messages: 0,
+            posted: 0,
+            group: group.into(),
+            gathers: false,
+            silence: Silence::default(),
+        }
+    }
+
+    /// Messages that were accepted.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages
+    }
+
+    /// Messages that were accepted and not posted yet.
+    pub(crate) fn unflushed(&self) -> u64 {
+        self.messages - self.posted
+    }
+
+    /// The ticket of the last message.
+    #[inline]
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { sender: self.number, number: self.messages }
+    }
+
+    fn is_known(&self, ticket: Ticket) -> bool {
+        ticket.sender == self.number && ticket.number <= self.messages
+    }
+
+    #[inline]
+    fn was_acked(&self, ticket: Ticket) -> bool {
+        self.acked >= ticket.number
+    }
+
+    /// Stages a request of data; `ends` if it is the last one of a message. There is room.
+    #[inline]
+    pub(crate) fn stage(&mut self, op: SendOp, ends: bool) -> Result<(), SendError> {
+        self.messages += u64::from(ends);
+        self.stage_as(op, WrClass::Data, false)
+    }
+
+    /// Stages a request; its completion acknowledges all messages that were staged.
+    #[inline]
+    pub(crate) fn stage_as(
+        &mut self,
+        op: SendOp,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<(), SendError> {
+        let staged = self.posting.stage(op, class, awaited)?;
+        let staged = staged.ok_or(SendError::Full(Full::Requests))?;
+        if staged.is_signalled {
+            self.marks.push_back((staged.id, self.messages));
+        }
+        Ok(())
+    }
+
+    /// Posts what was staged, unless more messages are gathered.
+    #[inline]
+    pub(crate) fn post(&mut self) -> Result<(), SendError> {
+        if self.gathers || self.unflushed() < self.group { Ok(()) } else { self.flush() }
+    }
+
+    /// Posts what was staged.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<(), SendError> {
+        self.posting.post()?;
+        self.posted = self.messages;
+        Ok(())
+    }
+
+    fn probe(&mut self) -> Result<(), SendError> {
+        if let Some(id) = self.posting.probe()? {
+            self.posted = self.messages;
+            self.marks.push_back((id, self.messages));
+        }
+        Ok(())
+    }
+
+    /// Makes sure that an acknowledgement of the message will come: one that was not signalled
+    /// is acknowledged by the next request that is.
+    fn nudge(&mut self, ticket: Ticket) -> Result<(), SendError> {
+        let is_asked_for = self.marks.back().is_some_and(|(_, reach)| *reach >= ticket.number);
+        if is_asked_for || self.was_acked(ticket) { Ok(()) } else { self.probe() }
+    }
+
+    /// Says what is missing for so many requests of data. Completions make room: where none is
+    /// on its way, one is asked for.
+    #[cold]
+    pub(crate) fn check_room(&mut self, requests: u32) -> Result<(), SendError> {
+        if self.posting.room() >= requests {
+            return Ok(());
+        }
+        self.flush()?;
+        if !self.posting.awaits_completion() {
+            self.probe()?;
+        }
+        Err(SendError::Full(Full::Requests))
+    }
+
+    /// Takes completions: how many there were, and the reason if one ends the half, which is
+    /// still to be told.
+    fn poll(&mut self) -> (usize, Option<CloseReason>) {
+        let polled = match self.cq.poll(&mut self.batch) {
+            Ok(polled) => polled,
+            Err(e) => return (0, Some(CloseReason::Device(e.to_string()))),
+        };
+        let mut failure = None;
+        while let Some(completion) = self.batch.pop() {
+            // The first error is the reason, the flushed rest follows from it.
+            failure = failure.or(self.posting.retire(&completion).err());
+        }
+        while let Some((id, reach)) = self.marks.front()
+            && self.posting.is_complete(*id)
+        {
+            self.acked = *reach;
+            self.marks.pop_front();
+        }
+        (polled, failure)
+    }
+
+    /// The receiver has taken so many messages, and takes no more: how this half has ended. What
+    /// it has taken is acknowledged by that.
+    #[cold]
+    pub(crate) fn peer_stopped(&mut self, taken: u64) -> SendError {
+        self.acked = self.acked.max(taken.min(self.messages));
+        let reason = CloseReason::by_peer(self.messages - self.acked);
+        self.posting.fail(reason).into()
+    }
+
+    fn idle(&mut self, deadline: Deadline) -> Idle {
+        let idle = Idle::new(self.common.wait, deadline, self.common.keepalive);
+        idle.resume(&mut self.silence)
+    }
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Completions, which ring the channel.
+    Completion,
+    /// Words that the receiver writes, which ring nothing.
+    Word,
+}
+
+/// A sender that is driven by the calls below.
+pub(crate) trait Driving: std::fmt::Debug + Sized {
+    fn sending(&self) -> &Sending;
+    fn sending_mut(&mut self) -> &mut Sending;
+
+    /// Takes in what the receiver has written; whether something is new. `is_last` if no look
+    /// follows: then words that are still being written are waited for.
+    fn listen(&mut self, is_last: bool) -> Result<bool, SendError>;
+
+    /// Whether a message of so many bytes has room now: [`SendError::Full`] if it has none.
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError>;
+
+    /// Stages the goodbye, in a request that is awaited; all was acknowledged.
+    fn stage_goodbye(&mut self) -> Result<(), SendError>;
+
+    /// Takes completions, and what the receiver has written; returns how much was new.
+    fn progress(&mut self) -> Result<usize, SendError> {
+        let (polled, failure) = self.sending_mut().poll();
+        // Also before a failure: the receiver may have written its reason before it went.
+        let heard = self.listen(failure.is_some())?;
+        match failure {
+            None => Ok(polled + usize::from(heard)),
+            Some(reason) => Err(self.sending_mut().posting.fail(reason).into()),
+        }
+    }
+
+    fn is_acked_now(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        if !self.sending().is_known(ticket) {
+            return Err(SendError::UnknownTicket);
+        }
+        if !self.sending().was_acked(ticket) && self.sending().posting.ended().is_none() {
+            // Also if this ends the sender, the check below sees what was acknowledged before.
+            let _ = self.sending_mut().flush();
+            let _ = self.sending_mut().nudge(ticket);
+            let _ = self.progress();
+        }
+        let sending = self.sending();
+        match (sending.was_acked(ticket), sending.posting.ended()) {
+            (true, _) => Ok(true),
+            (false, Some(ended)) => Err(ended.clone().into()),
+            (false, None) => Ok(false),
+        }
+    }
+
+    /// What to wait for: room, which nothing tells of, or an acknowledgement, of which a
+    /// completion tells.
+    fn arm_half(&mut self, longest: usize) -> Result<Arm<'_>, SendError> {
+        self.sending().posting.check()?;
+        let Some(channel) = self.sending().channel.clone() else {
+            return Ok(Arm::Poll(Duration::ZERO));
+        };
+        let keepalive = self.sending().common.keepalive;
+        let disarmed = self.sending_mut().arming.disarm(&channel);
+        disarmed.map_err(|e| self.fail_device(&e))?;
+        self.sending_mut().flush()?;
+        let last = self.sending().ticket();
+        let by_word = match self.look_for_room(longest) {
+            Ok(()) => self.sending().was_acked(last),
+            Err(SendError::Full(_)) => true,
+            Err(ended) => return Err(ended),
+        };
+        if !by_word {
+            self.sending_mut().nudge(last)?;
+            let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
+            self.sending_mut().arming.note(armed);
+        }
+        let events = self.progress()?;
+        if self.sending_mut().arming.is_silent(events, keepalive) {
+            self.sending_mut().probe()?;
+        }
+        if events > 0 || by_word {
+            return Ok(if events > 0 { Arm::Ready } else { Arm::Poll(POLL_SLEEP) });
+        }
+        let descriptor = self.sending_mut().arming.descriptor(&channel, None, keepalive);
+        Ok(Arm::Fd(descriptor.map_err(|e| CloseReason::Device(e.to_string()))?))
+    }
+
+    #[cold]
+    fn fail_device(&mut self, error: &dyn std::error::Error) -> SendError {
+        self.sending_mut().posting.fail(CloseReason::Device(error.to_string())).into()
+    }
+
+    /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
+    fn wait_a_little(&mut self, idle: &mut Idle, what: For) -> Result<(), SendError> {
+        let events = self.progress()?;
+        match idle.after(events) {
+            Step::Again => Ok(()),
+            Step::Sleep(time) => self.sleep(time, what),
+            Step::Probe => {
+                tracing::debug!(qp = self.sending().posting.qp_num(), "{SILENT}");
+                self.sending_mut().probe()
+            }
+            Step::TimedOut => {
+                self.sending_mut().silence = idle.silence();
+                Err(SendError::TimedOut { unflushed: self.sending().unflushed() })
+            }
+        }
+    }
+
+    /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
+    /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
+    fn sleep(&mut self, time: Duration, what: For) -> Result<(), SendError> {
+        let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
+        if self.progress()? > 0 {
+            return Ok(());
+        }
+        let time = if what == For::Word { time.min(POLL_SLEEP) } else { time };
+        let Some(channel) = &self.sending().channel else { return Ok(()) };
+        let slept = channel.wait(&armed, Some(time)).map(drop);
+        slept.map_err(|e| self.fail_device(&e))
+    }
+
+    /// Dropping it says goodbye, for a while.
+    fn end(&mut self) {
+        if self.sending().posting.ended().is_some() {
+            return;
+        }
+        let deadline = Deadline::after(self.sending().common.linger);
+        if let Err(e) = driven::Sender::goodbye(self, deadline) {
+            let qp = self.sending().posting.qp_num();
+            tracing::warn!(qp, error = %e, "sender dropped before all was delivered");
+        }
+    }
+}
+
+impl<S: Driving> driven::Sender for S {
+    fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError> {
+        let mut idle = self.sending_mut().idle(deadline);
+        loop {
+            match self.look_for_room(bytes) {
+                Err(SendError::Full(Full::Requests)) => {
+                    self.wait_a_little(&mut idle, For::Completion)?;
+                }
+                Err(SendError::Full(_)) => self.wait_a_little(&mut idle, For::Word)?,
+                other => return other,
+            }
+        }
+    }
+
+    fn gather(&mut self, on: bool) -> bool {
+        let sending = self.sending_mut();
+        let before = std::mem::replace(&mut sending.gathers, on);
+        if !on {
+            // What fails ends the half, and is reported by the next call.
+            let _ = sending.flush();
+        }
+        before
+    }
+
+    fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError> {
+        let mut idle = self.sending_mut().idle(deadline);
+        while !self.is_acked_now(ticket)? {
+            match self.wait_a_little(&mut idle, For::Completion) {
+                // The end may acknowledge the message: the loop checks once more.
+                Err(SendError::Ended(_)) => {}
+                waited => waited?,
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.wait_until(self.sending().ticket(), deadline)
+    }
+
+    fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
+        self.drain(deadline)?;
+        self.sending().posting.check()?;
+        self.stage_goodbye()?;
+        self.sending_mut().flush()?;
+        let mut idle = self.sending_mut().idle(deadline);
+        while !self.sending().marks.is_empty() {
+            self.wait_a_little(&mut idle, For::Completion)?;
+        }
+        self.abandon();
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        self.sending_mut().posting.fail(CloseReason::Closed);
+    }
+}

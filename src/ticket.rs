@@ -1,0 +1,25 @@
+//! The ticket of a message that a sender has accepted.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Proof that a message was accepted, and what its sender's
+/// [`wait_acked`](crate::SendHalf::wait_acked) and [`is_acked`](crate::SendHalf::is_acked) take.
+/// Of one sender's tickets the later one is the greater one; another sender does not know them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    /// The number of its sender.
+    pub(crate) sender: u32,
+    /// Which message of it, as it counts them: by messages, by work requests, or by the position
+    /// behind the message in a ring.
+    pub(crate) number: u64,
+}
+
+/// Numbers of senders, so that a ticket identifies its sender. They are reused after 2^32
+/// senders, when no ticket of the first ones is waited for.
+static SENDERS: AtomicU32 = AtomicU32::new(0);
+
+/// The number of a new sender.
+pub(crate) fn sender_number() -> u32 {
+    // Relaxed: a number, and nothing that it would publish.
+    SENDERS.fetch_add(1, Ordering::Relaxed)
+}

@@ -1,0 +1,277 @@
+//! Halves, listeners and connecting as futures (feature `tokio`), over every protocol.
+
+#[macro_use]
+mod support;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use rdma_conn::aio::{self, Connection, Listener};
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::{Common, Protocol, RecvHalf, pair};
+use support::{NEVER, assert_content, content, device};
+use tokio::runtime::{Builder, Runtime};
+
+over_every_protocol!(
+    many_messages_go_both_ways_between_tasks,
+    a_future_that_is_dropped_at_any_poll_loses_and_repeats_nothing,
+    a_stream_and_a_sink_carry_messages_to_the_end,
+    clients_connect_to_a_listener,
+    a_peer_that_has_gone_ends_what_waits,
+    a_task_that_waits_sleeps,
+);
+
+/// With small windows and rings, so that there is often no room, and without a keepalive, which
+/// would hide a lost wake-up.
+fn quiet<P: Protocol>() -> P::Config {
+    let mut config = P::Config::default();
+    *config.as_mut() = Common { keepalive: NEVER, ..Common::default() };
+    config
+}
+
+fn connected<P: Protocol>() -> (Connection<P>, Connection<P>) {
+    let device = device();
+    let (left, right) = pair::<P>(&device, &device, &quiet::<P>()).unwrap();
+    (left.into(), right.into())
+}
+
+/// All tasks on one thread, and on two.
+fn runtimes() -> [Runtime; 2] {
+    let one = Builder::new_current_thread().enable_all().build().unwrap();
+    [one, Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()]
+}
+
+fn many_messages_go_both_ways_between_tasks<P: Protocol>() {
+    let count = support::repeated(4000);
+    for runtime in runtimes() {
+        let (left, right) = connected::<P>();
+        runtime.block_on(async move {
+            let ends = [(left, 0), (right, 1)].map(|(end, own)| {
+                let Connection { mut sender, mut receiver } = end;
+                let sending = tokio::spawn(async move {
+                    for number in 0..count {
+                        let message = content(own, number, number as usize % 700);
+                        let ticket = sender.send(&message).await.unwrap();
+                        if number % 500 == 499 {
+                            sender.wait_acked(ticket).await.unwrap();
+                        }
+                    }
+                    sender.close().await.unwrap();
+                });
+                let receiving = tokio::spawn(async move {
+                    for number in 0..count {
+                        let message = receiver.recv().await.unwrap();
+                        assert_content(&message, 1 - own, number, number as usize % 700);
+                    }
+                    assert_eq!(receiver.recv().await.map(drop), Err(RecvError::Closed));
+                });
+                [sending, receiving]
+            });
+            for task in ends.into_iter().flatten() {
+                task.await.unwrap();
+            }
+        });
+    }
+}
+
+/// Polls a future so many times, each when it is woken; `None` if it is still pending then.
+async fn polled<T>(times: u32, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (pin!(future), times);
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+fn a_future_that_is_dropped_at_any_poll_loses_and_repeats_nothing<P: Protocol>() {
+    const BYTES: usize = 4000;
+    let count = support::repeated(1200);
+    for runtime in runtimes() {
+        let (left, right) = connected::<P>();
+        runtime.block_on(async move {
+            let mut sender = left.sender;
+            let sending = tokio::spawn(async move {
+                for number in 0..count {
+                    let message = content(0, number, BYTES);
+                    // From none to more than it takes until the half is armed.
+                    let mut times = number as u32 % 25;
+                    let ticket = loop {
+                        if let Some(sent) = polled(times, sender.send(&message)).await {
+                            break sent.unwrap();
+                        }
+                        times += 1;
+                        tokio::task::yield_now().await;
+                    };
+                    if number % 100 == 0 {
+                        while polled(times, sender.wait_acked(ticket)).await.is_none() {
+                            times += 1;
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                }
+                sender.close().await.unwrap();
+            });
+            let mut receiver = right.receiver;
+            for number in 0..count {
+                let mut times = number as u32 % 23;
+                let message = loop {
+                    if let Some(received) = polled(times, receiver.recv()).await {
+                        break received.unwrap();
+                    }
+                    times += 1;
+                    tokio::task::yield_now().await;
+                };
+                assert_content(&message, 0, number, BYTES);
+            }
+            assert_eq!(receiver.recv().await.map(drop), Err(RecvError::Closed));
+            sending.await.unwrap();
+        });
+    }
+}
+
+fn a_stream_and_a_sink_carry_messages_to_the_end<P: Protocol>() {
+    let count = support::repeated(1000);
+    for runtime in runtimes() {
+        let (left, right) = connected::<P>();
+        runtime.block_on(async move {
+            let sending = tokio::spawn(async move {
+                let messages = (0..count).map(|number| Ok(content(0, number, 300)));
+                let mut sink = left.sender.into_sink::<Vec<u8>>();
+                sink.send_all(&mut futures_util::stream::iter(messages)).await.unwrap();
+                sink.close().await.unwrap();
+            });
+            let mut number = 0;
+            let mut stream = right.receiver;
+            while let Some(message) = stream.next().await {
+                assert_content(&message.unwrap(), 0, number, 300);
+                number += 1;
+            }
+            assert_eq!(number, count);
+            assert!(stream.next().await.is_none());
+            sending.await.unwrap();
+        });
+    }
+}
+
+fn clients_connect_to_a_listener<P: Protocol>() {
+    const CLIENTS: u64 = 3;
+    for runtime in runtimes() {
+        let device = device();
+        runtime.block_on(async move {
+            let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr();
+            // A future that is dropped takes no client with it.
+            assert!(polled(0, listener.next()).await.is_none());
+            let silent = std::net::TcpStream::connect(address).unwrap();
+            let clients = (0..CLIENTS).map(|client| {
+                let device = device.clone();
+                tokio::spawn(async move {
+                    let connected = aio::connect::<P>(address, &device, &quiet::<P>()).await;
+                    let Connection { mut sender, mut receiver } = connected.unwrap();
+                    sender.send(&content(client, 0, 40)).await.unwrap();
+                    sender.flush().await.unwrap();
+                    assert_content(&receiver.recv().await.unwrap(), client, 1, 40);
+                    sender.close().await.unwrap();
+                })
+            });
+            let clients: Vec<_> = clients.collect();
+            for _ in 0..CLIENTS {
+                let incoming = listener.next().await.unwrap();
+                let accepted = incoming.accept(&device, &quiet::<P>()).await.unwrap();
+                let Connection { mut sender, mut receiver } = accepted;
+                let request = receiver.recv().await.unwrap();
+                let is_of = |client: &u64| *request == *content(*client, 0, 40);
+                let client = (0..CLIENTS).find(is_of).unwrap();
+                sender.send(&content(client, 1, 40)).await.unwrap();
+                sender.flush().await.unwrap();
+                drop(request);
+                assert_eq!(receiver.recv().await.map(drop), Err(RecvError::Closed));
+            }
+            for client in clients {
+                client.await.unwrap();
+            }
+            drop(silent);
+        });
+    }
+}
+
+fn a_peer_that_has_gone_ends_what_waits<P: Protocol>() {
+    for runtime in runtimes() {
+        let (left, right) = connected::<P>();
+        runtime.block_on(async move {
+            let Connection { sender: mut sending, receiver: mut waiting } = left;
+            let waits = tokio::spawn(async move { waiting.recv().await.map(drop) });
+            let sends = tokio::spawn(async move {
+                loop {
+                    // Until there is no more room, and then until the end.
+                    if let Err(ended) = sending.send(&[7; 4000]).await {
+                        break ended;
+                    }
+                }
+            });
+            drop(right);
+            assert_eq!(waits.await.unwrap(), Err(RecvError::Closed));
+            let ended = sends.await.unwrap();
+            assert!(
+                matches!(
+                    ended,
+                    SendError::Ended(CloseReason::PeerClosed { .. } | CloseReason::Closed)
+                ),
+                "{ended:?}"
+            );
+        });
+    }
+}
+
+/// Counts how often a task is woken.
+struct Counting {
+    inner: Waker,
+    wakes: AtomicU64,
+}
+
+impl Wake for Counting {
+    fn wake(self: Arc<Counting>) {
+        // Relaxed: it is looked at when all is over.
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        self.inner.wake_by_ref();
+    }
+}
+
+fn a_task_that_waits_sleeps<P: Protocol>() {
+    let [runtime, _] = runtimes();
+    let (mut left, right) = connected::<P>();
+    runtime.block_on(async move {
+        let mut receiver = right.receiver;
+        let mut counting = None;
+        let received = {
+            let mut receiving = pin!(receiver.recv());
+            let receiving = std::future::poll_fn(|cx| {
+                let new = || Counting { inner: cx.waker().clone(), wakes: AtomicU64::new(0) };
+                let counting = counting.get_or_insert_with(|| Arc::new(new()));
+                receiving.as_mut().poll(&mut Context::from_waker(&Waker::from(counting.clone())))
+            });
+            let waits = Duration::from_millis(300);
+            let mut receiving = pin!(receiving);
+            assert!(tokio::time::timeout(waits, receiving.as_mut()).await.is_err());
+            left.sender.send(b"at last").await.unwrap();
+            left.sender.flush().await.unwrap();
+            receiving.await.unwrap()
+        };
+        assert_eq!(&*received, b"at last");
+        // A look every 200 microseconds at most, where nothing tells of a message: a task that
+        // polls is woken some 100,000 times.
+        let wakes = counting.unwrap().wakes.load(Ordering::Relaxed);
+        assert!(wakes < 3000, "woken {wakes} times");
+        assert_eq!(receiver.half().peers(), 1);
+    });
+}

@@ -1,0 +1,269 @@
+//! What two processes do that copy by hand: one says in shared memory which messages are
+//! there, the other one copies them out of it and says how far it is.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use thiserror::Error;
+
+use crate::errno::{Errno, leaked};
+use crate::error::MapError;
+use crate::limit;
+use crate::region::shared::words;
+
+/// A file in memory that two processes have mapped: two counts, and messages behind them.
+/// A process that has mapped it may write at any time, and only the counts make one wait for
+/// the other: so messages, too, are only loaded and stored as atomic words.
+///
+/// The file is a memory file that is sealed against being cut off: an access to a mapping
+/// that lies behind the end of its file would end the process (`SIGBUS`).
+#[derive(Debug)]
+pub struct SharedMessages {
+    base: NonNull<u8>,
+    /// Messages that there is room for, and bytes of one.
+    slots: usize,
+    size: usize,
+    file: OwnedFd,
+}
+
+/// Why there are no [`SharedMessages`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SharedMessagesError {
+    /// There is at least one message, of whole words, and all have addresses.
+    #[error(
+        "{slots} messages of {size} bytes: there is at least one, and the size is a multiple \
+         of 8 above 0"
+    )]
+    Shape {
+        /// Messages.
+        slots: usize,
+        /// Bytes of each.
+        size: usize,
+    },
+    /// The file may be cut off while it is mapped.
+    #[error(
+        "the file can be cut off, and who reads it there would be killed: share the file of \
+         SharedMessages::new, or a memory file with F_SEAL_SHRINK"
+    )]
+    NotSealed,
+    /// The file ends before the messages do.
+    #[error("the file has {found} bytes, and the messages take {wanted}")]
+    TooShort {
+        /// Its length.
+        found: u64,
+        /// The least length.
+        wanted: u64,
+    },
+    /// The system does not make or map it.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// Where the messages begin. Each count has a page to itself.
+const MESSAGES_AT: usize = 8192;
+const TAKEN_AT: usize = 4096;
+
+impl SharedMessages {
+    /// Makes a file for `slots` messages of `size` bytes, a multiple of 8, and maps it. The
+    /// other process [opens](Self::open) it by this one's descriptor.
+    ///
+    /// # Errors
+    /// [`SharedMessagesError`].
+    pub fn new(slots: usize, size: usize) -> Result<SharedMessages, SharedMessagesError> {
+        let bytes = bytes(slots, size)?;
+        let file = memory_file(bytes).map_err(|e| MapError::new("making a file", bytes, e))?;
+        SharedMessages::map(file, slots, size, bytes)
+    }
+
+    /// Maps a file that another process has made: of as many messages, of that size.
+    ///
+    /// # Errors
+    /// [`SharedMessagesError`]: also for a file that can be cut off, which is any other than a
+    /// memory file that is sealed against it.
+    pub fn open(
+        file: OwnedFd,
+        slots: usize,
+        size: usize,
+    ) -> Result<SharedMessages, SharedMessagesError> {
+        let bytes = bytes(slots, size)?;
+        let system = |errno: rustix::io::Errno| {
+            MapError::new("looking at a file", bytes, Errno::from(errno))
+        };
+        // What is no memory file has no seals. One of huge pages has, and may lack a page.
+        let seals = fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        let is_plain = fstatfs(&file).map_err(system)?.f_type as u64 & 0xffff_ffff == TMPFS;
+        if !seals.contains(SealFlags::SHRINK) || !is_plain {
+            return Err(SharedMessagesError::NotSealed);
+        }
+        // From here on it does not become shorter.
+        let found = fstat(&file).map_err(system)?.st_size as u64;
+        if found < bytes as u64 {
+            return Err(SharedMessagesError::TooShort { found, wanted: bytes as u64 });
+        }
+        SharedMessages::map(file, slots, size, bytes)
+    }
+
+    /// The file is sealed, and has as many bytes.
+    fn map(
+        file: OwnedFd,
+        slots: usize,
+        size: usize,
+        bytes: usize,
+    ) -> Result<SharedMessages, SharedMessagesError> {
+        let error = |errno| MapError::new("mapping a file", bytes, errno);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) }
+            .map_err(|e| error(e.into()))?;
+        let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
+        Ok(SharedMessages { base, slots, size, file })
+    }
+
+    /// Fills all slots with 7. Then says of `messages`, at most `window` ahead, that they are
+    /// there, and waits until all were taken.
+    pub fn offer(&self, messages: u64, window: u64) {
+        let message = vec![7; self.size];
+        for slot in 0..self.slots {
+            // SAFETY: the slot is in the mapping, aligned, and whole words long, as all of it
+            // is accessed.
+            unsafe { words::store(self.message(slot), &message) };
+        }
+        let mut taken = 0;
+        for number in 1..=messages {
+            while number > taken + window {
+                // Acquire: the copies that it tells of were made.
+                taken = self.count(TAKEN_AT).load(Ordering::Acquire);
+                std::hint::spin_loop();
+            }
+            // Release: the message is there, as it would be if it had just been written.
+            self.count(0).store(number, Ordering::Release);
+        }
+        while self.count(TAKEN_AT).load(Ordering::Acquire) < messages {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Copies the messages of these numbers (the first one is 0) as they come, each to the
+    /// next place of `into`.
+    ///
+    /// # Panics
+    /// When there is no room for one.
+    pub fn take(&self, numbers: Range<u64>, into: &mut [u8]) {
+        let (places, mut there) = (into.len() / self.size, 0);
+        assert!(places > 0, "there is room for a message");
+        for number in numbers {
+            while there <= number {
+                // Acquire: the messages that it tells of are there.
+                there = self.count(0).load(Ordering::Acquire);
+                std::hint::spin_loop();
+            }
+            let (slot, at) = (number as usize % self.slots, number as usize % places);
+            let place = &mut into[at * self.size..][..self.size];
+            // SAFETY: as in `offer`.
+            unsafe { words::load(place, self.message(slot)) };
+            // Release: the copy is made.
+            self.count(TAKEN_AT).store(number + 1, Ordering::Release);
+        }
+    }
+
+    fn message(&self, slot: usize) -> *mut u8 {
+        // SAFETY: slots are counted modulo their number, and lie within the mapping.
+        unsafe { self.base.as_ptr().add(MESSAGES_AT + slot * self.size) }
+    }
+
+    fn count(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: an aligned word of the mapping, which lives as long as this value and is
+        // accessed atomically by both processes.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+}
+
+/// Of the file system that memory files of plain pages are on.
+const TMPFS: u64 = 0x0102_1994;
+
+/// The length of the file.
+fn bytes(slots: usize, size: usize) -> Result<usize, SharedMessagesError> {
+    let bytes = slots.checked_mul(size).and_then(|bytes| bytes.checked_add(MESSAGES_AT));
+    let fits = slots > 0 && size > 0 && size.is_multiple_of(8);
+    bytes.filter(|_| fits).ok_or(SharedMessagesError::Shape { slots, size })
+}
+
+fn memory_file(bytes: usize) -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("shared-messages", flags)?;
+    limit::set_len(&file, bytes as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+impl AsFd for SharedMessages {
+    /// The file, to be handed to the other process.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SharedMessages {
+    fn drop(&mut self) {
+        let bytes = MESSAGES_AT + self.slots * self.size;
+        // SAFETY: the mapping is this value's own, and nothing points to it any more.
+        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), bytes) } {
+            leaked("shared messages", errno.into());
+        }
+    }
+}
+
+// SAFETY: the mapping is addresses that this value owns, and all of it is accessed atomically.
+unsafe impl Send for SharedMessages {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The file of another one, as another process gets it.
+    fn other_end(messages: &SharedMessages) -> OwnedFd {
+        messages.as_fd().try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn what_is_offered_is_copied() {
+        let near = SharedMessages::new(4, 104).unwrap();
+        let far = SharedMessages::open(other_end(&near), 4, 104).unwrap();
+        let mut into = [0; 350];
+        std::thread::scope(|scope| {
+            scope.spawn(move || near.offer(1000, 3));
+            far.take(0..1000, &mut into);
+        });
+        assert_eq!(into[..312], [7; 312]);
+        assert_eq!(into[312..], [0; 38], "there is no room for a fourth");
+    }
+
+    #[test]
+    fn a_file_that_can_be_cut_off_or_is_too_short_is_refused() {
+        for (slots, size) in [(4, 0), (4, 100), (0, 8), (usize::MAX, 8), (usize::MAX / 8, 8)] {
+            let refused = SharedMessages::new(slots, size).unwrap_err();
+            assert_eq!(refused, SharedMessagesError::Shape { slots, size });
+        }
+        let path = std::env::temp_dir().join(format!("shared-messages-{}", std::process::id()));
+        let mut options = std::fs::File::options();
+        let named = options.read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let unsealed = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        for file in [named.into(), unsealed] {
+            limit::set_len(&file, 1 << 20).unwrap();
+            let refused = SharedMessages::open(file, 4, 104).unwrap_err();
+            assert_eq!(refused, SharedMessagesError::NotSealed);
+        }
+        let near = SharedMessages::new(4, 104).unwrap();
+        let refused = SharedMessages::open(other_end(&near), 5, 104).unwrap_err();
+        let (found, wanted) = (8192 + 416, 8192 + 520);
+        assert_eq!(refused, SharedMessagesError::TooShort { found, wanted });
+        assert!(rustix::fs::ftruncate(&near, 0).is_err(), "what is mapped stays as long");
+    }
+}

@@ -1,0 +1,272 @@
+//! Address handles: where datagrams go.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_sys::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_global_route};
+
+use crate::attr::{LinkLayer, PortAttr};
+use crate::errno::{Errno, leaked};
+use crate::error::CreateAhError;
+use crate::object::completion::DatagramSource;
+use crate::object::context::{Context, PdInner, ProtectionDomain};
+use crate::object::endpoint::Endpoint;
+use crate::object::gid::{GidEntry, GidKind};
+use crate::object::grh::Grh;
+
+/// From where, and how, packets go to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AhAttr {
+    /// The local port, from 1.
+    pub port: u8,
+    /// The index of the local GID.
+    pub gid_index: u8,
+    /// The service level (4 bits).
+    pub service_level: u8,
+    /// The traffic class of the route header.
+    pub traffic_class: u8,
+    /// The hop limit of the route header.
+    pub hop_limit: u8,
+}
+
+impl AhAttr {
+    /// Port 1, service level 0, traffic class 0, 64 hops.
+    #[must_use]
+    pub fn new(gid_index: u8) -> AhAttr {
+        AhAttr { port: 1, gid_index, service_level: 0, traffic_class: 0, hop_limit: 64 }
+    }
+}
+
+/// The address of a peer, for datagrams. Clones are handles of the same one.
+///
+/// A send queue that it was given to
+/// ([`add_peer`](crate::SendQueue::add_peer)) keeps it for as long as a request may
+/// use it, whatever becomes of the clones.
+#[derive(Clone)]
+pub struct AddressHandle {
+    pub(crate) inner: Arc<AhInner>,
+}
+
+pub(crate) struct AhInner {
+    pub(crate) raw: NonNull<ibv_ah>,
+    pub(crate) pd: ManuallyDrop<Arc<PdInner>>,
+}
+
+// SAFETY: verbs on an address handle may be called from any thread.
+unsafe impl Send for AhInner {}
+// SAFETY: as above; after it was made it is only read.
+unsafe impl Sync for AhInner {}
+
+impl Drop for AhInner {
+    fn drop(&mut self) {
+        // SAFETY: every queue with a request that may use the handle holds it, so that
+        // none is left.
+        let result = unsafe { (self.pd.context.table.destroy_ah)(self.raw.as_ptr()) };
+        match Errno::check(result) {
+            // SAFETY: dropped once, here.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.pd) },
+            Err(errno) => leaked("an address handle", errno),
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// The address of `remote`, for queue pairs of this domain. Its queue pair number
+    /// and Q_Key are said when it becomes the peer of a queue
+    /// ([`add_peer`](crate::SendQueue::add_peer)): all queue pairs of a port share
+    /// one address.
+    ///
+    /// # Errors
+    /// [`CreateAhError`]: the device refused, or finds no way there.
+    ///
+    /// ```
+    /// # let devices = verbs_safe::devices(soft_rnic::table())?;
+    /// # let context = devices[0].open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// use verbs_safe::{AhAttr, Endpoint};
+    /// let gid = context.choose_gid(1, None)?;
+    /// let remote = Endpoint { qp_num: 17, psn: 0, lid: 0, gid: gid.gid }; // it was told
+    /// let handle = pd.create_ah(&remote, AhAttr::new(gid.index as u8))?;
+    /// # let _ = handle;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn create_ah(
+        &self,
+        remote: &Endpoint,
+        attr: AhAttr,
+    ) -> Result<AddressHandle, CreateAhError> {
+        let is_global = needs_global_route(&self.context(), remote, attr.port, attr.gid_index);
+        self.create_raw_ah(address(remote, attr, is_global))
+    }
+
+    /// The address that a datagram came from, to reply to it: `source` from its
+    /// [`Completion`](crate::Completion::source), `grh` from its
+    /// [`RecvBuf`](crate::RecvBuf::grh), `port` is the one that it came through.
+    ///
+    /// # Errors
+    /// [`CreateAhError`]: the header is missing where only it tells the address, or the
+    /// port has no GID as the one that the datagram was sent to.
+    pub fn create_reply_ah(
+        &self,
+        port: u8,
+        source: &DatagramSource,
+        grh: Option<&Grh>,
+    ) -> Result<AddressHandle, CreateAhError> {
+        let context = self.context();
+        let known = context.port(port)?;
+        let raw = match grh.filter(|_| source.has_grh) {
+            Some(grh) => routed_reply(&context, port, source, grh)?,
+            None if known.link_layer == LinkLayer::Ethernet => return Err(CreateAhError::NoHeader),
+            None => local_reply(port, source),
+        };
+        self.create_raw_ah(raw)
+    }
+
+    fn create_raw_ah(&self, mut attr: ibv_ah_attr) -> Result<AddressHandle, CreateAhError> {
+        let (table, pd) = (&self.inner.context.table, self.inner.raw.as_ptr());
+        // SAFETY: the domain is alive, `attr` is a whole struct.
+        let raw = unsafe { (table.create_ah)(pd, &mut attr) };
+        let raw = NonNull::new(raw).ok_or_else(|| CreateAhError::Refused(Errno::last()))?;
+        let pd = ManuallyDrop::new(self.inner.clone());
+        Ok(AddressHandle { inner: Arc::new(AhInner { raw, pd }) })
+    }
+}
+
+/// The reply within a subnet: back to the LID that it came from.
+fn local_reply(port: u8, source: &DatagramSource) -> ibv_ah_attr {
+    ibv_ah_attr {
+        dlid: source.lid,
+        sl: source.service_level,
+        src_path_bits: source.path_bits,
+        port_num: port,
+        ..ibv_ah_attr::default()
+    }
+}
+
+/// The reply along the route: source and destination change places.
+fn routed_reply(
+    context: &Context,
+    port: u8,
+    source: &DatagramSource,
+    grh: &Grh,
+) -> Result<ibv_ah_attr, CreateAhError> {
+    let table = context.gid_table(port)?;
+    let index = if grh.is_multicast() {
+        context.choose_gid(port, None)?.index // a group has no GID of its own
+    } else {
+        own_gid(&table, grh).ok_or(CreateAhError::NotOurs { port, gid: grh.destination })?
+    };
+    let sgid_index = u8::try_from(index).map_err(|_| CreateAhError::Refused(Errno::EINVAL))?;
+    Ok(ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: grh.source },
+            flow_label: grh.flow_label,
+            sgid_index,
+            hop_limit: u8::MAX,
+            traffic_class: grh.traffic_class,
+        },
+        is_global: 1,
+        ..local_reply(port, source)
+    })
+}
+
+/// The index of the GID that a datagram was sent to. An IPv4 header is RoCE v2's; for
+/// the rest, the same address may stand there as v1 and as v2: the header does not tell
+/// which it was, and v2 is what is used where there is a choice.
+fn own_gid(table: &[GidEntry], grh: &Grh) -> Option<u32> {
+    let ours = || table.iter().filter(|entry| entry.gid == grh.destination);
+    let v2 = ours().find(|entry| entry.kind == GidKind::RoceV2);
+    v2.or_else(|| ours().next()).map(|entry| entry.index)
+}
+
+/// The attributes of the way to `remote`.
+pub(crate) fn address(remote: &Endpoint, attr: AhAttr, is_global: bool) -> ibv_ah_attr {
+    ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid { raw: remote.gid },
+            sgid_index: attr.gid_index,
+            hop_limit: attr.hop_limit,
+            traffic_class: attr.traffic_class,
+            ..ibv_global_route::default()
+        },
+        dlid: remote.lid,
+        sl: attr.service_level,
+        is_global: is_global.into(),
+        port_num: attr.port,
+        ..ibv_ah_attr::default()
+    }
+}
+
+/// Whether packets need a global route header: always on Ethernet; on InfiniBand
+/// where the subnet demands it, or the peer is in another one.
+pub(crate) fn needs_global_route(
+    context: &Context,
+    remote: &Endpoint,
+    port: u8,
+    gid_index: u8,
+) -> bool {
+    // A port that cannot be queried makes what follows fail, and that says why.
+    let Ok(attr) = context.port(port) else { return true };
+    let local = context.gid_entry(port, gid_index.into()).map(|entry| entry.gid);
+    is_global(&attr, local, remote)
+}
+
+fn is_global(port: &PortAttr, local: Option<[u8; 16]>, remote: &Endpoint) -> bool {
+    let same_subnet = local.is_none_or(|gid| gid[..8] == remote.gid[..8]);
+    port.link_layer == LinkLayer::Ethernet
+        || port.grh_required
+        || remote.lid == 0
+        || !(same_subnet || remote.gid == [0; 16])
+}
+
+impl fmt::Debug for AddressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressHandle").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(link_layer: LinkLayer, grh_required: bool) -> PortAttr {
+        let raw = verbs_sys::ibv_port_attr::default();
+        PortAttr { link_layer, grh_required, ..PortAttr::new(1, &raw) }
+    }
+
+    #[test]
+    fn a_global_route_is_used_where_it_is_needed() {
+        let mut gid = [0; 16];
+        gid[..2].copy_from_slice(&[0xfe, 0x80]);
+        let near = Endpoint { qp_num: 1, psn: 0, lid: 7, gid };
+        let far = Endpoint { gid: [9; 16], ..near };
+        let ib = port(LinkLayer::InfiniBand, false);
+        assert!(is_global(&port(LinkLayer::Ethernet, false), Some(gid), &near));
+        assert!(is_global(&port(LinkLayer::InfiniBand, true), Some(gid), &near));
+        assert!(!is_global(&ib, Some(gid), &near));
+        assert!(is_global(&ib, Some(gid), &far), "another subnet");
+        assert!(is_global(&ib, Some(gid), &Endpoint { lid: 0, ..near }), "no LID");
+        assert!(!is_global(&ib, Some(gid), &Endpoint { gid: [0; 16], ..near }), "LID only");
+    }
+
+    #[test]
+    fn a_reply_leaves_from_the_gid_that_was_sent_to() {
+        let entry = |index, first, kind| {
+            let mut gid = [0; 16];
+            gid[0] = first;
+            GidEntry { index, gid, kind, interface: 0 }
+        };
+        let table =
+            [entry(0, 1, GidKind::RoceV1), entry(1, 1, GidKind::RoceV2), entry(2, 2, GidKind::Ib)];
+        let to = |first| {
+            let mut bytes = [0; 40];
+            (bytes[0], bytes[24]) = (0x60, first);
+            Grh::parse(&bytes).unwrap()
+        };
+        assert_eq!(own_gid(&table, &to(1)), Some(1));
+        assert_eq!(own_gid(&table, &to(2)), Some(2));
+        assert_eq!(own_gid(&table, &to(3)), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Asynchronous events that were taken for a queue pair's sake, and wait for a caller that
+//! asks for all of them.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use verbs_sys::ibv_event_type;
+
+use crate::errno::Errno;
+
+/// Events that are kept at most; the oldest are forgotten.
+const MOST: usize = 1024;
+
+/// An event, acknowledged: what happened, and the number of what it happened to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Noted {
+    pub(crate) event_type: ibv_event_type,
+    pub(crate) number: u32,
+}
+
+/// The events, and a descriptor for callers that wait for one.
+///
+/// Invariant: once there is a descriptor, it has a token for each event.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    events: Mutex<VecDeque<Noted>>,
+    wakeup: OnceLock<OwnedFd>,
+}
+
+impl Backlog {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Noted>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, event: Noted) {
+        let mut events = self.lock();
+        if events.len() == MOST {
+            events.pop_front();
+        } else if let Some(wakeup) = self.wakeup.get() {
+            // There are too few tokens for it to fail.
+            let _ = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
+        }
+        events.push_back(event);
+    }
+
+    pub(crate) fn take(&self) -> Option<Noted> {
+        let mut events = self.lock();
+        let event = events.pop_front()?;
+        if let Some(wakeup) = self.wakeup.get() {
+            let _ = rustix::io::read(wakeup, &mut [0; 8]);
+        }
+        Some(event)
+    }
+
+    /// Readable as long as there is an event.
+    pub(crate) fn wakeup(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let events = self.lock();
+        if self.wakeup.get().is_none() {
+            let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            // The lock is held: no other thread sets it.
+            let _ = self.wakeup.set(eventfd(events.len() as u32, flags)?);
+        }
+        self.wakeup.get().map(AsFd::as_fd).ok_or(Errno::EINVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptor::{deadline, wait_readable};
+    use std::time::Duration;
+
+    fn is_readable(backlog: &Backlog) -> bool {
+        let now = deadline(Some(Duration::ZERO));
+        wait_readable(&[backlog.wakeup().unwrap()], now).unwrap().is_some()
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_as_long_as_there_is_an_event() {
+        let note = |number| Noted { event_type: ibv_event_type::IBV_EVENT_CQ_ERR, number };
+        let backlog = Backlog::default();
+        backlog.put(note(0));
+        assert!(is_readable(&backlog), "what came before there was a descriptor counts");
+        backlog.put(note(1));
+        assert_eq!(backlog.take().map(|noted| noted.number), Some(0));
+        assert!(is_readable(&backlog));
+        assert_eq!(backlog.take().map(|noted| noted.number), Some(1));
+        assert!(!is_readable(&backlog) && backlog.take().is_none());
+        (0..2000).for_each(|number| backlog.put(note(number)));
+        for number in 2000 - MOST as u32..2000 {
+            assert!(is_readable(&backlog));
+            assert_eq!(backlog.take().map(|noted| noted.number), Some(number));
+        }
+        assert!(!is_readable(&backlog));
+    }
+}

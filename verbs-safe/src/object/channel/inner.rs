@@ -1,0 +1,162 @@
+//! A channel, its queues' events, and what a queue was armed for.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use verbs_sys::ibv_comp_channel;
+
+use super::waiting::Waiting;
+use crate::errno::{Errno, leaked};
+use crate::object::context::ContextInner;
+
+/// Events of one completion queue that are acknowledged together: it costs a
+/// system-wide lock each time.
+const ACK_BATCH: u32 = 64;
+
+pub(crate) struct ChannelInner {
+    pub(crate) raw: NonNull<ibv_comp_channel>,
+    pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+    /// Held while an event is taken or a queue is destroyed: a queue is then not
+    /// destroyed between the taking of its event and the counting of it.
+    waiting: Mutex<Waiting>,
+}
+
+/// What the context pointer of a channel's queue points to.
+pub(crate) struct QueueEvents {
+    /// Names the queue among those of the process.
+    pub(crate) number: u32,
+    /// Completion events taken and not acknowledged yet; only used under the channel's lock.
+    unacknowledged: AtomicU32,
+    /// Completion events taken, ever; counted under the channel's lock.
+    taken: AtomicU64,
+}
+
+/// That a completion queue was armed: what a [wait](crate::CompletionChannel::wait) for its next
+/// event needs.
+#[derive(Clone)]
+#[must_use = "an armed queue is waited for with this"]
+pub struct Armed {
+    queue: Arc<QueueEvents>,
+    channel: Arc<ChannelInner>,
+    /// Events that had been taken before the queue was armed.
+    before: u64,
+}
+
+// SAFETY: verbs on a channel may be called from any thread.
+unsafe impl Send for ChannelInner {}
+// SAFETY: as above.
+unsafe impl Sync for ChannelInner {}
+
+impl AsFd for ChannelInner {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel's descriptor is open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl QueueEvents {
+    pub(crate) fn new(number: u32) -> Arc<QueueEvents> {
+        let (unacknowledged, taken) = (AtomicU32::new(0), AtomicU64::new(0));
+        Arc::new(QueueEvents { number, unacknowledged, taken })
+    }
+
+    /// Counts an event; how many are to be acknowledged now, if it is worth it.
+    fn count(&self) -> Option<u32> {
+        // Relaxed: both are only changed under the channel's lock, and what is looked for
+        // after an event is ordered by the queue's own poll.
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        let unacknowledged = self.unacknowledged.load(Ordering::Relaxed) + 1;
+        let acknowledge = unacknowledged >= ACK_BATCH;
+        self.unacknowledged.store(if acknowledge { 0 } else { unacknowledged }, Ordering::Relaxed);
+        acknowledge.then_some(unacknowledged)
+    }
+
+    /// How many events are to be acknowledged before the queue is destroyed. The channel's
+    /// lock is held.
+    pub(crate) fn settle(&self) -> u32 {
+        // Relaxed: only touched under the lock.
+        self.unacknowledged.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Armed {
+    /// A queue that is about to be armed.
+    pub(crate) fn before(queue: &Arc<QueueEvents>, channel: &Arc<ChannelInner>) -> Armed {
+        // Relaxed: an older count makes a wait return early, and no event of this arming
+        // can have been taken yet.
+        let before = queue.taken.load(Ordering::Relaxed);
+        Armed { queue: Arc::clone(queue), channel: Arc::clone(channel), before }
+    }
+
+    /// The number of the queue.
+    pub(super) fn queue(&self) -> u32 {
+        self.queue.number
+    }
+
+    /// Whether the queue tells this channel.
+    pub(super) fn is_of(&self, channel: &Arc<ChannelInner>) -> bool {
+        Arc::ptr_eq(&self.channel, channel)
+    }
+
+    /// Whether an event was taken since.
+    pub(super) fn has_fired(&self) -> bool {
+        // Relaxed: the count was changed under the lock that the waiter takes before it
+        // looks.
+        self.queue.taken.load(Ordering::Relaxed) != self.before
+    }
+}
+
+impl fmt::Debug for Armed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Armed").field("queue", &self.queue.number).finish_non_exhaustive()
+    }
+}
+
+impl ChannelInner {
+    /// Takes over a channel that `context` has just made.
+    pub(super) fn new(raw: NonNull<ibv_comp_channel>, context: Arc<ContextInner>) -> ChannelInner {
+        ChannelInner { raw, context: ManuallyDrop::new(context), waiting: Mutex::default() }
+    }
+
+    /// Takes an event, if there is one, and counts it for its queue, whose number is the
+    /// result. The lock is held.
+    pub(super) fn take_event(&self) -> Result<Option<u32>, Errno> {
+        let (mut cq, mut tag) = (null_mut(), null_mut());
+        let table = &self.context.table;
+        // SAFETY: the channel is alive, both places are writable.
+        if unsafe { (table.get_cq_event)(self.raw.as_ptr(), &mut cq, &mut tag) } != 0 {
+            return match Errno::last() {
+                Errno::EAGAIN | Errno::EINTR => Ok(None),
+                errno => Err(errno),
+            };
+        }
+        // SAFETY: the queue's owner keeps the tag until the queue has been destroyed,
+        // which it does under the lock that is held here.
+        let queue = unsafe { &*tag.cast::<QueueEvents>() };
+        if let Some(events) = queue.count() {
+            // SAFETY: as above; as many events were taken.
+            unsafe { (table.ack_cq_events)(cq, events) };
+        }
+        Ok(Some(queue.number))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        // SAFETY: every queue that uses the channel holds it, so that none is left.
+        let result = unsafe { (self.context.table.destroy_comp_channel)(self.raw.as_ptr()) };
+        match Errno::check(result) {
+            // SAFETY: dropped once, here.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.context) },
+            Err(errno) => leaked("a completion channel", errno),
+        }
+    }
+}

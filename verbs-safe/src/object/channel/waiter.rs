@@ -1,0 +1,73 @@
+//! A thread that waits on a channel.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use conn_core::leader::Interest;
+
+use super::{Armed, ChannelInner};
+use crate::errno::Errno;
+
+/// A thread that waits; dropping it ends the wait.
+pub(super) struct Waiter<'c> {
+    channel: &'c ChannelInner,
+    seat: u32,
+    /// What it sleeps on while it does not lead.
+    wakeup: Option<Arc<OwnedFd>>,
+}
+
+/// What a thread sleeps on.
+pub(super) enum Own<'c> {
+    /// It leads.
+    Channel(&'c ChannelInner),
+    Wakeup(Arc<OwnedFd>),
+}
+
+impl AsFd for Own<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Own::Channel(channel) => channel.as_fd(),
+            Own::Wakeup(wakeup) => wakeup.as_fd(),
+        }
+    }
+}
+
+impl<'c> Waiter<'c> {
+    pub(super) fn new(channel: &'c ChannelInner, armed: &[&Armed]) -> Result<Waiter<'c>, Errno> {
+        let interest = match armed {
+            [one] => Interest::One(one.queue().into()),
+            _ => Interest::Any,
+        };
+        let seat = channel.lock().join(interest);
+        Ok(Waiter { channel, seat, wakeup: None })
+    }
+
+    /// Takes all events that are there, if it leads, and wakes those that they are for.
+    /// What to sleep on, if nothing has come for this thread: what comes after this makes
+    /// it readable.
+    pub(super) fn look(&mut self) -> Result<Own<'c>, Errno> {
+        if let Some(wakeup) = &self.wakeup {
+            // Nothing may be there: it was another seat's, or the system's look.
+            let _ = rustix::io::read(wakeup, &mut [0; 8]);
+        }
+        let mut waiting = self.channel.lock();
+        if !waiting.followers.leads(self.seat) {
+            let wakeup = waiting.wakeup(self.seat)?;
+            self.wakeup = Some(Arc::clone(&wakeup));
+            return Ok(Own::Wakeup(wakeup));
+        }
+        while let Some(queue) = self.channel.take_event()? {
+            waiting.followers.event(queue.into()).for_each(|seat| waiting.wake(seat));
+        }
+        Ok(Own::Channel(self.channel))
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.channel.lock();
+        if let Some(next) = waiting.followers.leave(self.seat) {
+            waiting.wake(next);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Completion queues.
+
+mod reservation;
+mod reservations;
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use verbs_sys::{ibv_cq, ibv_poll_cq, ibv_req_notify_cq};
+
+use crate::errno::{Errno, leaked};
+use crate::error::{ArmCqError, CreateCqError, PollCqError};
+use crate::ids::CqId;
+use crate::object::channel::{Armed, ChannelInner, CompletionChannel, QueueEvents};
+use crate::object::completion::CompletionBatch;
+use crate::object::context::{Context, ContextInner};
+use reservations::Reservations;
+
+pub(crate) use reservation::Reservation;
+
+/// How a completion queue is made.
+#[derive(Debug, Clone, Copy)]
+pub struct CqConfig<'a> {
+    /// How many completions it holds, at least. Queue pairs reserve room for all that
+    /// they can have outstanding, and are refused where it does not suffice.
+    pub entries: u32,
+    /// Where it tells of completions when it is armed.
+    pub channel: Option<&'a CompletionChannel>,
+    /// Which of the device's completion vectors (interrupts) it uses.
+    pub comp_vector: u32,
+}
+
+impl CqConfig<'_> {
+    /// `entries` entries, polled only.
+    #[must_use]
+    pub fn new(entries: u32) -> CqConfig<'static> {
+        CqConfig { entries, channel: None, comp_vector: 0 }
+    }
+}
+
+/// A completion queue. Clones are handles of the same one; it may be polled from
+/// several threads at once, each completion then goes to one of them.
+///
+/// ```
+/// # let devices = verbs_safe::devices(soft_rnic::table())?;
+/// # let context = devices[0].open()?;
+/// use verbs_safe::{CompletionBatch, CqConfig};
+/// let cq = context.create_cq(CqConfig::new(128))?;
+/// let mut batch = CompletionBatch::new(32);
+/// cq.poll(&mut batch)?;
+/// for completion in batch.drain() {
+///     println!("{:?}", completion.status());
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CompletionQueue {
+    pub(crate) inner: Arc<CqInner>,
+}
+
+pub(crate) struct CqInner {
+    pub(crate) raw: NonNull<ibv_cq>,
+    events: ManuallyDrop<Arc<QueueEvents>>,
+    reservations: Reservations,
+    /// Counts how often a send queue of this completion queue has come far enough for
+    /// old completions to be out of date; see `send::Epochs`.
+    pub(crate) epoch: AtomicU64,
+    channel: ManuallyDrop<Option<Arc<ChannelInner>>>,
+    pub(crate) context: ManuallyDrop<Arc<ContextInner>>,
+}
+
+// SAFETY: verbs on a completion queue may be called from any thread.
+unsafe impl Send for CqInner {}
+// SAFETY: as above.
+unsafe impl Sync for CqInner {}
+
+impl CqId {
+    fn next() -> CqId {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: only the count itself matters.
+        CqId(LAST.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The queue behind a context pointer.
+    ///
+    /// # Safety
+    /// It is that of a completion queue of this crate which is not destroyed yet.
+    pub(crate) unsafe fn of(context: *mut c_void) -> CqId {
+        // SAFETY: the queue's owner keeps it until the queue has been destroyed.
+        CqId(unsafe { (*context.cast::<QueueEvents>()).number })
+    }
+}
+
+impl Context {
+    /// A completion queue.
+    ///
+    /// # Errors
+    /// [`CreateCqError`]: the device refused, or the channel is another context's.
+    pub fn create_cq(&self, config: CqConfig<'_>) -> Result<CompletionQueue, CreateCqError> {
+        let channel = config.channel.map(|c| c.inner.clone());
+        if channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &self.inner)) {
+            return Err(CreateCqError::OtherContext);
+        }
+        let refused = |errno| CreateCqError::Refused { entries: config.entries, errno };
+        let events = QueueEvents::new(CqId::next().0);
+        let tag = Arc::as_ptr(&events).cast_mut().cast::<c_void>();
+        let entries = c_int::try_from(config.entries).map_err(|_| refused(Errno::EINVAL))?;
+        let vector = c_int::try_from(config.comp_vector).map_err(|_| refused(Errno::EINVAL))?;
+        let raw_channel = channel.as_ref().map_or(null_mut(), |c| c.raw.as_ptr());
+        let context = self.inner.raw.as_ptr();
+        // SAFETY: context and channel are alive and belong together; the tag outlives the queue.
+        let raw =
+            unsafe { (self.inner.table.create_cq)(context, entries, tag, raw_channel, vector) };
+        let raw = NonNull::new(raw).ok_or_else(|| refused(Errno::last()))?;
+        // SAFETY: the queue was just made.
+        let capacity = u32::try_from(unsafe { (*raw.as_ptr()).cqe }).unwrap_or(0);
+        Ok(CompletionQueue {
+            inner: Arc::new(CqInner {
+                raw,
+                events: ManuallyDrop::new(events),
+                reservations: Reservations::new(capacity),
+                epoch: AtomicU64::new(0),
+                channel: ManuallyDrop::new(channel),
+                context: ManuallyDrop::new(self.inner.clone()),
+            }),
+        })
+    }
+}
+
+impl CompletionQueue {
+    /// Its number in this process.
+    #[must_use]
+    pub fn id(&self) -> CqId {
+        CqId(self.inner.events.number)
+    }
+
+    /// How many completions it holds: at least what was asked for.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.inner.reservations.capacity()
+    }
+
+    /// How much of it queue pairs have reserved.
+    #[must_use]
+    pub fn reserved(&self) -> u32 {
+        self.inner.reservations.reserved()
+    }
+
+    /// Takes as many completions as are there and fit into `batch`, and returns how
+    /// many; what was in the batch before is forgotten.
+    ///
+    /// # Errors
+    /// [`PollCqError`]: the queue is dead, as after an overrun.
+    #[inline]
+    pub fn poll(&self, batch: &mut CompletionBatch) -> Result<usize, PollCqError> {
+        batch.filled = 0;
+        batch.popped = 0;
+        // Acquire: pairs with `Epochs::turn`. The epoch must be read before the
+        // completions are taken.
+        batch.epoch = self.inner.epoch.load(Ordering::Acquire);
+        let room = batch.entries.len();
+        // SAFETY: the queue is alive, and the batch has room for that many.
+        let polled = unsafe {
+            ibv_poll_cq(self.inner.raw.as_ptr(), room as c_int, batch.entries.as_mut_ptr())
+        };
+        if polled < 0 {
+            return Err(PollCqError { errno: Errno::of(polled) });
+        }
+        batch.filled = (polled as usize).min(room);
+        Ok(batch.filled)
+    }
+
+    /// Asks for one event on the channel at the next completion; with
+    /// `solicited_only`, at the next whose sender asked for it, or that failed. It is
+    /// one-shot: see [`CompletionChannel`] for the order that misses none.
+    ///
+    /// # Errors
+    /// [`ArmCqError`]: there is no channel, or the device refused.
+    pub fn arm(&self, solicited_only: bool) -> Result<Armed, ArmCqError> {
+        let channel = self.inner.channel.as_ref().ok_or(ArmCqError::NoChannel)?;
+        let armed = Armed::before(&self.inner.events, channel);
+        // SAFETY: the queue is alive and has a channel.
+        let result = unsafe { ibv_req_notify_cq(self.inner.raw.as_ptr(), solicited_only.into()) };
+        Errno::check(result).map_err(ArmCqError::Refused)?;
+        Ok(armed)
+    }
+}
+
+impl CqInner {
+    /// Acknowledges what was taken, and destroys the queue.
+    fn destroy(&mut self) -> Result<(), Errno> {
+        let table = &self.context.table;
+        // With the lock held no thread takes another event, for which destroying would wait.
+        let _taking = self.channel.as_ref().map(|c| c.lock());
+        let taken = self.events.settle();
+        // SAFETY: that many events were taken; every queue pair that uses the queue
+        // holds it, so that none is left.
+        unsafe {
+            if taken > 0 {
+                (table.ack_cq_events)(self.raw.as_ptr(), taken);
+            }
+            Errno::check((table.destroy_cq)(self.raw.as_ptr()))
+        }
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        match self.destroy() {
+            // SAFETY: dropped once, here; a channel goes before its context.
+            Ok(()) => unsafe {
+                ManuallyDrop::drop(&mut self.events);
+                ManuallyDrop::drop(&mut self.channel);
+                ManuallyDrop::drop(&mut self.context);
+            },
+            Err(errno) => leaked("a completion queue", errno),
+        }
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("id", &self.id())
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! How much each queue may complete into a completion queue.
+//!
+//! A completion queue that overruns is dead, and all its queue pairs with it. So
+//! each queue reserves room for all that it can have outstanding; what does not
+//! fit is refused when the queue pair is created.
+//!
+//! A send or receive queue reserves its depth. A shared receive queue reserves its
+//! size once in each completion queue, however many queue pairs use both: no more
+//! requests than it holds can be outstanding.
+//!
+//! What a queue pair reserved is free again when it has been destroyed. Some devices
+//! remove its unpolled completions then (as mlx5 does); on others, poll before making the
+//! next queue pair on the same completion queue.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::CqTooSmall;
+use crate::ids::SrqId;
+
+/// The reservations in one completion queue. Invariant: `reserved <= capacity`, and
+/// `reserved` is the sum of what the live [`Reservation`](super::Reservation)s hold, a
+/// shared receive queue counted once: only they reserve and release.
+#[derive(Debug)]
+pub(super) struct Reservations {
+    capacity: u32,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    reserved: u32,
+    shared: Vec<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    srq: SrqId,
+    users: usize,
+}
+
+impl Reservations {
+    pub(super) fn new(capacity: u32) -> Reservations {
+        Reservations { capacity, books: Mutex::default() }
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub(super) fn reserved(&self) -> u32 {
+        self.lock().reserved
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn reserve(&self, entries: u32, srq: Option<SrqId>) -> Result<(), CqTooSmall> {
+        let mut books = self.lock();
+        if let Some(shared) = books.shared.iter_mut().find(|s| Some(s.srq) == srq) {
+            shared.users += 1;
+            return Ok(());
+        }
+        let needed = u64::from(books.reserved) + u64::from(entries);
+        if needed > self.capacity.into() {
+            let (capacity, reserved) = (self.capacity, books.reserved);
+            return Err(CqTooSmall { capacity, reserved, wanted: entries, needed });
+        }
+        books.reserved += entries;
+        books.shared.extend(srq.map(|srq| Shared { srq, users: 1 }));
+        Ok(())
+    }
+
+    pub(super) fn release(&self, entries: u32, srq: Option<SrqId>) {
+        let mut books = self.lock();
+        if let Some(i) = books.shared.iter().position(|s| Some(s.srq) == srq) {
+            books.shared[i].users -= 1;
+            if books.shared[i].users > 0 {
+                return;
+            }
+            books.shared.swap_remove(i);
+        }
+        books.reserved = books.reserved.saturating_sub(entries); // no panic in drop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_named() {
+        let reservations = Reservations::new(10);
+        reservations.reserve(7, None).unwrap();
+        let error = reservations.reserve(4, None).unwrap_err();
+        assert_eq!(error, CqTooSmall { capacity: 10, reserved: 7, wanted: 4, needed: 11 });
+        reservations.reserve(3, None).unwrap();
+        reservations.release(7, None);
+        reservations.reserve(7, None).unwrap();
+        assert_eq!(reservations.reserved(), 10);
+    }
+
+    #[test]
+    fn a_shared_queue_counts_once_until_its_last_user_has_gone() {
+        let reservations = Reservations::new(10);
+        let (a, b) = (Some(SrqId::for_test(1)), Some(SrqId::for_test(2)));
+        reservations.reserve(6, a).unwrap();
+        reservations.reserve(6, a).unwrap();
+        assert_eq!(reservations.reserve(6, b).unwrap_err().needed, 12);
+        reservations.release(6, a);
+        assert_eq!(reservations.reserved(), 6);
+        reservations.release(6, a);
+        assert_eq!(reservations.reserved(), 0);
+        reservations.reserve(6, b).unwrap();
+    }
+
+    #[test]
+    fn a_sum_beyond_32_bits_is_refused() {
+        let reservations = Reservations::new(u32::MAX);
+        reservations.reserve(u32::MAX, None).unwrap();
+        assert_eq!(
+            reservations.reserve(u32::MAX, None).unwrap_err().needed,
+            2 * u64::from(u32::MAX)
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! A queue pair, and what it holds.
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use verbs_sys::ibv_qp;
+
+use crate::errno::{Errno, leaked};
+use crate::object::context::{ContextInner, PdInner};
+use crate::object::cq::{CqInner, Reservation};
+use crate::object::tag::QpTag;
+use crate::queue::pinned::PinnedRefs;
+use crate::queue::pool::PoolMemory;
+use crate::queue::srq::SrqInner;
+use crate::transport::Transport;
+
+/// The queue pair and all that it uses, above all the memory of its posted work, which
+/// cannot be freed before the queue pair has been destroyed.
+pub(crate) struct QpInner {
+    raw: NonNull<ibv_qp>,
+    qp_num: u32,
+    transport: Transport,
+    uses: ManuallyDrop<Uses>,
+}
+
+/// What a queue pair is made of, and holds until it has been destroyed. It is put together
+/// where the queue pair is made, and nothing writes to it afterwards.
+pub(super) struct Uses {
+    pub(super) tag: Arc<QpTag>,
+    /// The memory of the send ring.
+    pub(super) _ring: Arc<PoolMemory>,
+    pub(super) _pool: Option<Arc<PoolMemory>>,
+    pub(super) _srq: Option<Arc<SrqInner>>,
+    pub(super) send_cq: Reservation,
+    pub(super) _recv_cq: Reservation,
+    /// What requests refer to besides: address handles, regions.
+    pub(super) pinned: PinnedRefs,
+    pub(super) pd: Arc<PdInner>,
+}
+
+// SAFETY: verbs on a queue pair may be called from any thread.
+unsafe impl Send for QpInner {}
+// SAFETY: as above.
+unsafe impl Sync for QpInner {}
+
+impl QpInner {
+    /// Takes over a queue pair that was just made.
+    ///
+    /// # Safety
+    /// It was made in the domain, of the queues and with the tag of `uses`, and nothing else
+    /// destroys it.
+    pub(super) unsafe fn new(raw: NonNull<ibv_qp>, transport: Transport, uses: Uses) -> QpInner {
+        // SAFETY: the queue pair is alive, and its number does not change.
+        let qp_num = unsafe { (*raw.as_ptr()).qp_num };
+        QpInner { raw, qp_num, transport, uses: ManuallyDrop::new(uses) }
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    pub(crate) fn pinned(&self) -> &PinnedRefs {
+        &self.uses.pinned
+    }
+
+    pub(crate) fn context(&self) -> &Arc<ContextInner> {
+        &self.uses.pd.context
+    }
+
+    pub(crate) fn pd(&self) -> &Arc<PdInner> {
+        &self.uses.pd
+    }
+
+    /// Whether an event has told that it takes no more from its shared receive queue.
+    pub(crate) fn has_reached_last_wqe(&self) -> bool {
+        self.uses.tag.has_reached_last_wqe()
+    }
+
+    pub(crate) fn send_cq(&self) -> &CqInner {
+        self.uses.send_cq.cq()
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        // SAFETY: the last handle is gone, so that no thread posts any more.
+        let result = unsafe { (self.context().table.destroy_qp)(self.raw.as_ptr()) };
+        match Errno::check(result) {
+            // SAFETY: dropped once, here; the device is done with the memory.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.uses) },
+            Err(errno) => leaked("a queue pair", errno),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Posting receives.
+
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use verbs_sys::{ibv_post_recv, ibv_post_srq_recv, ibv_recv_wr, ibv_sge};
+
+use crate::errno::Errno;
+use crate::error::{PostRecvError, PostRecvReason, TakeError};
+use crate::ids::QueueId;
+use crate::object::completion::{Completion, CompletionBatch};
+use crate::queue::pool::{RecvBuf, RecvPool, RecvRun, Recycle};
+use crate::queue::qp::QpInner;
+use crate::queue::srq::SharedReceiveQueue;
+use crate::raw_array::RawArray;
+
+/// Where receives are posted.
+pub(crate) enum Target {
+    Qp(Arc<QpInner>),
+    Srq(SharedReceiveQueue),
+}
+
+/// The receive queue of a queue pair, or the posting end of a shared one
+/// ([`RecvPoster`]). Only its one owner can post.
+///
+/// Each slot of its pool has its work request ready; posting a list links those of
+/// its slots, and rings the doorbell once.
+pub struct RecvQueue<R: Recycle> {
+    pub(crate) target: Target,
+    work: RawArray<ibv_recv_wr>,
+    pool: RecvPool<R>,
+    /// The slots that are GATHERED, each once, in the order in which they will be posted.
+    gathered: Vec<u32>,
+    /// What `work` points into.
+    _entries: RawArray<ibv_sge>,
+}
+
+/// The posting end of a shared receive queue.
+pub type RecvPoster<R> = RecvQueue<R>;
+
+impl<R: Recycle> RecvQueue<R> {
+    pub(crate) fn new(target: Target, pool: RecvPool<R>) -> RecvQueue<R> {
+        let (memory, id) = (pool.memory(), pool.queue_id());
+        let slots = 0..memory.slots();
+        let entries: Vec<ibv_sge> = slots.clone().map(|slot| memory.recv_sge(slot)).collect();
+        // A slot of no bytes needs no entry; what comes must be empty then.
+        let num_sge = entries.first().map_or(0, |entry| i32::from(entry.length > 0));
+        let entries = RawArray::new(entries);
+        let request = |slot: u32| ibv_recv_wr {
+            wr_id: id.wr_id(slot),
+            next: null_mut(),
+            sg_list: entries.at(slot as usize),
+            num_sge,
+        };
+        let gathered = Vec::with_capacity(memory.slots() as usize);
+        let work = RawArray::new(slots.map(request).collect());
+        RecvQueue { target, work, pool, gathered, _entries: entries }
+    }
+
+    /// The pool that the receives land in.
+    #[must_use]
+    pub fn pool(&self) -> &RecvPool<R> {
+        &self.pool
+    }
+
+    /// The number of this queue: that of the completions of its receives.
+    #[inline]
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        self.pool.queue_id()
+    }
+
+    /// The shared receive queue that this is the posting end of, to create queue pairs
+    /// with; `None` for the receive queue of a queue pair.
+    #[must_use]
+    pub fn shared(&self) -> Option<&SharedReceiveQueue> {
+        match &self.target {
+            Target::Qp(_) => None,
+            Target::Srq(srq) => Some(srq),
+        }
+    }
+
+    /// Posts receives into `slots`, in this order, as one list. Each has to be home.
+    ///
+    /// # Errors
+    /// [`PostRecvError`]: a slot is not home (nothing is posted then), or the device
+    /// refused; what it did not take is home again.
+    #[inline]
+    pub fn post(&mut self, slots: &[u32]) -> Result<(), PostRecvError> {
+        let Some((&first, rest)) = slots.split_first() else { return Ok(()) };
+        self.claim(first, rest).map_err(|(at, reason)| self.undo(slots, at, reason))?;
+        let mut bad = null_mut();
+        // SAFETY: the list is made of valid requests, whose memory the device now owns
+        // (the slots are POSTED), and which the target holds until it is destroyed.
+        match unsafe { self.ring(self.work.at(first as usize), &mut bad) } {
+            0 => Ok(()),
+            result => Err(self.refused(slots, bad, Errno::of(result))),
+        }
+    }
+
+    /// The message of a completed receive, as [`RecvPool::take_prepaid`].
+    ///
+    /// # Errors
+    /// [`TakeError`]: the completion is another queue's, or the receive failed.
+    #[inline]
+    pub fn take(&mut self, completion: Completion<'_>) -> Result<RecvBuf<R>, TakeError> {
+        self.pool.take_prepaid(completion)
+    }
+
+    /// The message of a completed receive, as [`RecvPool::take_plain`].
+    ///
+    /// # Errors
+    /// The completion, if it is not that of a plain message of this queue.
+    #[inline]
+    pub fn take_plain<'c>(
+        &mut self,
+        completion: Completion<'c>,
+    ) -> Result<RecvBuf<R>, Completion<'c>> {
+        self.pool.take_plain(completion)
+    }
+
+    /// Drops a message and returns its slot, as [`RecvPool::reclaim`].
+    #[inline]
+    pub fn reclaim(&mut self, buf: RecvBuf<R>) -> Option<u32> {
+        self.pool.reclaim(buf)
+    }
+
+    /// The messages at the head of a batch, as [`RecvPool::take_run`].
+    #[inline]
+    pub fn take_run(
+        &mut self,
+        batch: &mut CompletionBatch,
+        most: u32,
+        run: &mut RecvRun<R>,
+    ) -> u32 {
+        self.pool.take_run(batch, most, run)
+    }
+}
+
+/// Gathering slots, to post them together.
+impl<R: Recycle> RecvQueue<R> {
+    /// Drops a message, and gathers its slot: what [`reclaim`](Self::reclaim) and
+    /// [`gather`](Self::gather) do, in one step. `false` where other pieces of the
+    /// message are still held (the last of them calls the recycler), or the message is
+    /// another pool's.
+    // Always: a message that is passed on in registers is not put together in memory.
+    #[inline(always)]
+    pub fn put_back(&mut self, buf: RecvBuf<R>) -> bool {
+        let Some(slot) = self.pool.reclaim_gathered(buf) else { return false };
+        self.gathered.push(slot);
+        true
+    }
+
+    /// Gathers a slot that is home, to be posted with the next
+    /// [`post_gathered`](Self::post_gathered); `false` if it is not home. Until then it
+    /// is not home any more, so that [`post`](Self::post) refuses it.
+    #[inline]
+    pub fn gather(&mut self, slot: u32) -> bool {
+        let gathered = self.pool.gather(slot) == Some(true);
+        if gathered {
+            self.gathered.push(slot);
+        }
+        gathered
+    }
+
+    /// How many slots are gathered.
+    #[inline]
+    #[must_use]
+    pub fn gathered(&self) -> u32 {
+        self.gathered.len() as u32
+    }
+
+    /// Posts receives into all slots that are gathered, the first gathered first, as one
+    /// list; returns how many.
+    ///
+    /// # Errors
+    /// [`PostRecvError`]: the device refused; what it did not take stays gathered.
+    pub fn post_gathered(&mut self) -> Result<u32, PostRecvError> {
+        self.pool.limit_prepaid();
+        let Some(first) = self.link_gathered() else { return Ok(0) };
+        let mut bad = null_mut();
+        // SAFETY: as in `post`.
+        match unsafe { self.ring(first, &mut bad) } {
+            0 => {
+                let posted = self.gathered.len() as u32;
+                self.gathered.clear();
+                Ok(posted)
+            }
+            result => Err(self.refused_gathered(bad, Errno::of(result))),
+        }
+    }
+
+    /// Makes what is gathered POSTED, and links the requests into a list; its first.
+    #[inline]
+    fn link_gathered(&mut self) -> Option<*mut ibv_recv_wr> {
+        let (&first, rest) = self.gathered.split_first()?;
+        let first = self.work.at(first as usize);
+        let mut last = first;
+        for &slot in rest {
+            let next = self.work.at(slot as usize);
+            // SAFETY: the requests of slots that are gathered are inside, and not part
+            // of another list.
+            unsafe { (*last).next = next };
+            last = next;
+        }
+        // SAFETY: as above.
+        unsafe { (*last).next = null_mut() };
+        // SAFETY: they are gathered, and this is the poster.
+        unsafe { self.pool.post_gathered(&self.gathered) };
+        Some(first)
+    }
+
+    /// Takes back what the device did not take.
+    #[cold]
+    fn refused_gathered(&mut self, bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
+        let posted = self.posted_before(&self.gathered, bad);
+        self.gathered.drain(..posted);
+        self.gathered.iter().for_each(|slot| self.pool.regather(*slot));
+        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+    }
+}
+
+/// Posting.
+impl<R: Recycle> RecvQueue<R> {
+    /// Makes the slots POSTED, and links their requests into a list; where it stops, and
+    /// why, if one is not home.
+    #[inline]
+    fn claim(&mut self, first: u32, rest: &[u32]) -> Result<(), (usize, PostRecvReason)> {
+        let mut last = self.claim_one(first).map_err(|reason| (0, reason))?;
+        for (i, &slot) in rest.iter().enumerate() {
+            let next = self.claim_one(slot).map_err(|reason| (i + 1, reason))?;
+            // SAFETY: the slot was claimed, so that its request is inside, and is not
+            // part of another list.
+            unsafe { (*last).next = next };
+            last = next;
+        }
+        // SAFETY: as above.
+        unsafe { (*last).next = null_mut() };
+        Ok(())
+    }
+
+    /// Makes a slot POSTED; its request.
+    #[inline]
+    fn claim_one(&self, slot: u32) -> Result<*mut ibv_recv_wr, PostRecvReason> {
+        match self.pool.begin_post(slot) {
+            Some(true) => Ok(self.work.at(slot as usize)),
+            Some(false) => Err(PostRecvReason::NotHome { slot }),
+            None => Err(PostRecvReason::NoSuchSlot { slot }),
+        }
+    }
+
+    /// Gives back the slots before the one at `at`, which could not be claimed.
+    #[cold]
+    fn undo(&self, slots: &[u32], at: usize, reason: PostRecvReason) -> PostRecvError {
+        slots[..at].iter().for_each(|slot| self.pool.cancel_post(*slot));
+        PostRecvError { posted: 0, reason }
+    }
+
+    /// # Safety
+    /// `list` heads a list of valid requests, whose memory the device may own.
+    #[inline]
+    unsafe fn ring(&self, list: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+        // SAFETY: the target is alive; the rest is the caller's promise.
+        unsafe {
+            match &self.target {
+                Target::Qp(qp) => ibv_post_recv(qp.raw(), list, bad),
+                Target::Srq(srq) => ibv_post_srq_recv(srq.inner.raw.as_ptr(), list, bad),
+            }
+        }
+    }
+
+    /// Takes back what the device did not take: `bad` and all behind it.
+    #[cold]
+    fn refused(&mut self, slots: &[u32], bad: *mut ibv_recv_wr, errno: Errno) -> PostRecvError {
+        let posted = self.posted_before(slots, bad);
+        slots[posted..].iter().for_each(|slot| self.pool.cancel_post(*slot));
+        PostRecvError { posted: posted as u32, reason: PostRecvReason::Refused(errno) }
+    }
+
+    /// How many of a list were posted, if the device refused `bad`.
+    #[cold]
+    fn posted_before(&self, slots: &[u32], bad: *mut ibv_recv_wr) -> usize {
+        let bad = self.work.index_of(bad);
+        // A device that does not say which request is bad may have taken any of them:
+        // they stay POSTED, for their memory may be written to.
+        let position = slots.iter().position(|slot| Some(*slot as usize) == bad);
+        position.unwrap_or(slots.len())
+    }
+}
+
+impl<R: Recycle> fmt::Debug for RecvQueue<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvQueue").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}

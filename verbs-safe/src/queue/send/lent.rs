@@ -1,0 +1,55 @@
+//! What a send queue was lent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::region::buffer::Buffer;
+use crate::region::file::FileRegion;
+use crate::region::registration::Registration;
+
+/// What a send queue was lent, each at the index of its entry in the queue's directory of
+/// regions. No code sees its bytes.
+///
+/// The queue owns it, so that neither a count nor the queue pair's lock is touched for a
+/// loan. When the queue is dropped first, the queue pair takes over what it may still use;
+/// when it is forgotten, so is that.
+#[derive(Default)]
+pub(super) struct Loans(Vec<Option<Lent>>);
+
+pub(super) enum Lent {
+    Buffer(Buffer),
+    File(FileRegion),
+}
+
+impl Lent {
+    pub(super) fn registration(&self) -> &Arc<Registration> {
+        match self {
+            Lent::Buffer(buffer) => buffer.registration(),
+            Lent::File(file) => file.registration(),
+        }
+    }
+}
+
+impl Loans {
+    pub(super) fn put(&mut self, at: usize, lent: Lent) {
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at] = Some(lent);
+    }
+
+    pub(super) fn take(&mut self, at: usize) -> Option<Lent> {
+        self.0.get_mut(at)?.take()
+    }
+
+    /// Takes all of them out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Lent> {
+        self.0.drain(..).flatten()
+    }
+}
+
+impl fmt::Debug for Loans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loans").field(&self.0.iter().flatten().count()).finish()
+    }
+}

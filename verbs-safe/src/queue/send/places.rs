@@ -1,0 +1,41 @@
+//! The places of a send queue: what of a request the device is shown.
+
+use std::mem::offset_of;
+
+use verbs_sys::{ibv_send_wr, ibv_sge};
+
+use crate::raw_array::RawArray;
+
+/// A request, and its one scatter/gather entry. What a SEND needs is on one cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Place {
+    /// How many slots had been staged in all, its request's included.
+    pub(super) slots_after: u64,
+    pub(super) entry: ibv_sge,
+    pub(super) work: ibv_send_wr,
+}
+
+impl Place {
+    /// The place that a request is in.
+    #[inline]
+    pub(super) fn of(work: *const ibv_send_wr) -> *mut Place {
+        work.cast_mut().wrapping_byte_sub(offset_of!(Place, work)).cast()
+    }
+}
+
+/// Places, of which each request links to the next, and the last to the first: a power of
+/// two of them.
+pub(super) fn circle(places: usize) -> RawArray<Place> {
+    let (entry, work) = (ibv_sge::default(), ibv_send_wr::default());
+    let circle = RawArray::new(vec![Place { slots_after: 0, entry, work }; places]);
+    for place in 0..places {
+        let (this, next) = (circle.at(place), circle.at((place + 1) % places));
+        // SAFETY: both elements are inside, and nothing else accesses them.
+        unsafe {
+            (*this).work.sg_list = &raw mut (*this).entry;
+            (*this).work.next = &raw mut (*next).work;
+        }
+    }
+    circle
+}

@@ -1,0 +1,259 @@
+//! Memory to be registered: mappings of our own, never the program's heap.
+//!
+//! They are pieces of one memory file of the process, where the system has such: a
+//! device in software can then map what is registered into other processes, instead of
+//! asking the kernel to copy each time. It takes one descriptor, however many mappings
+//! there are. What is unmapped is given back to the system as a hole, and its place in the
+//! file is used again; so the file is as long as what was ever mapped at the same time,
+//! and what fragments add. A child of fork has neither the pages nor a part in the file:
+//! what it drops stays its parent's, and new memory of its own is anonymous.
+
+mod extents;
+mod file;
+mod maker;
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::errno::{Errno, leaked};
+use crate::error::MapError;
+
+pub(crate) use maker::Maker;
+
+/// A zeroed, page-aligned mapping of memory that has no name.
+///
+/// ```
+/// let mapping = verbs_safe::Mapping::new(10_000)?;
+/// assert!(mapping.len() >= 10_000);
+/// # Ok::<(), verbs_safe::MapError>(())
+/// ```
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    piece: Option<file::Piece>,
+    maker: Maker,
+}
+
+// SAFETY: the mapping is plain memory that this value owns; it has no accessors.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Which pages a mapping is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    /// The system's pages (4 KiB on x86-64); the kernel may merge them.
+    #[default]
+    Normal,
+    /// 2 MiB pages out of the system's pool of huge pages, which the administrator fills.
+    Huge2M,
+}
+
+impl Pages {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Pages::Normal => page_bytes(),
+            Pages::Huge2M => 2 << 20,
+        }
+    }
+
+    fn flags(self) -> MapFlags {
+        match self {
+            Pages::Normal => MapFlags::PRIVATE,
+            Pages::Huge2M => {
+                MapFlags::PRIVATE
+                    | MapFlags::from_bits_retain(libc::MAP_HUGETLB as u32)
+                    | MapFlags::from_bits_retain(libc::MAP_HUGE_2MB as u32)
+            }
+        }
+    }
+}
+
+impl Mapping {
+    /// Maps at least `bytes` bytes, rounded up to whole pages (one, if `bytes` is 0).
+    ///
+    /// # Errors
+    /// [`MapError`] with the system's reason. Plain pages of the process are pieces of one
+    /// file in memory: all that are mapped at the same time have to fit into the limit of a
+    /// file's length (`RLIMIT_FSIZE`, `ulimit -f`).
+    pub fn new(bytes: usize) -> Result<Mapping, MapError> {
+        Mapping::with_pages(bytes, Pages::Normal)
+    }
+
+    /// Maps at least `bytes` bytes of the given pages.
+    ///
+    /// # Errors
+    /// [`MapError`]; `ENOMEM` with huge pages means that the pool is too small
+    /// (`/proc/sys/vm/nr_hugepages`).
+    pub fn with_pages(bytes: usize, pages: Pages) -> Result<Mapping, MapError> {
+        let error = |errno| MapError::new("mapping memory", bytes, errno);
+        let len = round_up(bytes.max(1), pages.bytes()).ok_or(error(Errno::ENOMEM))?;
+        if pages == Pages::Normal
+            && let Some(mapped) = file::Piece::map(len)
+        {
+            let (base, piece) = mapped.map_err(error)?;
+            keep_out_of_children(base, len);
+            return Ok(Mapping { base, len, piece: Some(piece), maker: Maker::this() });
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { mmap_anonymous(null_mut(), len, protection, pages.flags()) }
+            .map_err(|e| error(e.into()))?;
+        let base = NonNull::new(base.cast()).ok_or(error(Errno::EINVAL))?;
+        keep_out_of_children(base, len);
+        Ok(Mapping { base, len, piece: None, maker: Maker::this() })
+    }
+
+    /// The length in bytes: whole pages.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if !self.maker.is_this() {
+            return;
+        }
+        // SAFETY: the mapping is this value's own, and nothing is registered on it any
+        // more: a registration owns its mapping.
+        if let Err(errno) = unsafe { munmap(self.base.as_ptr().cast(), self.len) } {
+            leaked("a memory mapping", errno.into());
+        } else if let Some(piece) = &self.piece {
+            piece.give_back(self.len);
+        }
+    }
+}
+
+/// The size of the system's pages. (rustix reads it from the auxiliary vector, with
+/// checks that do not survive valgrind.)
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: asking has no preconditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+pub(crate) fn round_up(bytes: usize, unit: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(unit)
+}
+
+/// After a fork, the first process that writes gets a copy of a private page: if that
+/// is this process, the device goes on writing into the page that it has lost. So
+/// children do not get the pages at all. (Kernels from 5.12 copy pinned pages for
+/// the child; failure to advise is then harmless.)
+pub(crate) fn keep_out_of_children(base: NonNull<u8>, len: usize) {
+    // SAFETY: the advice changes nothing for this process.
+    let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxDontFork) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_whole_pages_and_the_memory_is_zero() {
+        let mapping = Mapping::new(1).unwrap();
+        assert_eq!(mapping.len(), page_bytes());
+        // SAFETY: the mapping is that long, and no other code uses it.
+        let bytes = unsafe { std::slice::from_raw_parts(mapping.base().as_ptr(), mapping.len()) };
+        assert!(bytes.iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn memory_is_zero_again_whatever_was_there_before() {
+        let len = 5 * page_bytes();
+        for _ in 0..100 {
+            let mapping = Mapping::new(len).unwrap();
+            // SAFETY: the mapping is that long, and nothing else has it.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(mapping.base().as_ptr(), len) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(7);
+        }
+    }
+
+    /// Runs `act` in a child of fork; whether it went through.
+    fn in_a_child(act: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child takes no lock of another thread but the allocator's, which
+        // the system's library keeps usable, and leaves without running destructors.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(i32::from(!act()));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            status == 0
+        }
+    }
+
+    #[test]
+    fn what_a_child_drops_stays_its_parents() {
+        let mapping = std::mem::ManuallyDrop::new(Mapping::new(1).unwrap());
+        // SAFETY: the mapping is that long, and no other code uses it.
+        unsafe { mapping.base().as_ptr().write_volatile(7) };
+        // SAFETY: the child has a copy of the value, which is dropped once there.
+        let copy = || drop(unsafe { std::ptr::read(&raw const *mapping) });
+        assert!(in_a_child(|| {
+            copy();
+            true
+        }));
+        // SAFETY: as above.
+        assert_eq!(unsafe { mapping.base().as_ptr().read_volatile() }, 7);
+        drop(std::mem::ManuallyDrop::into_inner(mapping));
+    }
+
+    #[test]
+    fn what_a_child_unmaps_is_not_what_it_has_mapped_since_at_the_same_place() {
+        let mapping = std::mem::ManuallyDrop::new(Mapping::new(1).unwrap());
+        assert!(in_a_child(|| {
+            let (at, len) = (mapping.base().as_ptr(), mapping.len());
+            let (protection, flags) = (ProtFlags::READ, MapFlags::PRIVATE);
+            // SAFETY: a mapping at a place where there is none; it is read after the value
+            // was dropped that had another one there in the parent.
+            unsafe {
+                let since = mmap_anonymous(at.cast(), len, protection, flags).unwrap();
+                drop(std::ptr::read(&raw const *mapping));
+                since == at.cast() && madvise(since, len, Advice::Normal).is_ok()
+            }
+        }));
+        drop(std::mem::ManuallyDrop::into_inner(mapping));
+    }
+
+    #[test]
+    fn a_child_takes_no_new_memory_out_of_its_parents_file() {
+        let ours = Mapping::new(1).unwrap();
+        // The child knows the places that were taken until now, as its parent does: both
+        // would take the next one.
+        assert!(in_a_child(|| Mapping::new(1).unwrap().piece.is_none()));
+        assert!(ours.piece.is_some(), "there is a file, where the tests run");
+    }
+
+    #[test]
+    fn huge_pages_are_mapped_or_their_lack_is_an_error() {
+        match Mapping::with_pages(1, Pages::Huge2M) {
+            Ok(mapping) => assert_eq!(mapping.len(), 2 << 20),
+            Err(error) => assert_eq!(error.errno, Errno::ENOMEM),
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_address_space_is_refused() {
+        for bytes in [usize::MAX, usize::MAX - 4096, 1 << 60] {
+            assert_eq!(Mapping::new(bytes).unwrap_err().bytes, bytes);
+        }
+    }
+
+    #[test]
+    fn nothing_is_mapped_as_one_page() {
+        assert_eq!(Mapping::new(0).unwrap().len(), page_bytes());
+    }
+}

@@ -1,0 +1,109 @@
+//! The memory file that mappings are pieces of.
+//!
+//! A piece that is given back becomes a hole, and its place in the file is taken again.
+//! That is safe towards other processes, which may have the place mapped still: a mapping
+//! is dropped only after the registrations on it have ended, and a registration ends when
+//! no peer is inside its memory (soft-rnic's `dereg_mr` waits for them, and fails
+//! otherwise; then the mapping is leaked and its place stays taken). A peer that comes
+//! later looks at the version of the registration first, and not at what it has mapped.
+//! A process that breaks these rules could map the whole file anyway.
+
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use super::extents::Extents;
+use super::maker::Maker;
+use crate::errno::{Errno, leaked};
+use crate::limit;
+
+/// The file, and which of it is free.
+#[derive(Debug)]
+struct File {
+    fd: OwnedFd,
+    extents: Mutex<Extents>,
+    maker: Maker,
+}
+
+/// A piece of the file, from this offset on.
+#[derive(Debug)]
+pub(super) struct Piece(u64);
+
+/// More than an address space has room for.
+const TOO_LONG: usize = 1 << 46;
+
+/// The process's file; `None` where the system has none that cannot be cut off, and in a
+/// child of fork: the file that it knows is its parent's, which hands out the same places.
+fn file() -> Option<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let make = || {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("rdma-regions", flags).ok()?;
+        // The file never shrinks: a process that maps it can access what it has mapped.
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).ok()?;
+        Some(File { fd, extents: Mutex::default(), maker: Maker::this() })
+    };
+    FILE.get_or_init(make).as_ref().filter(|file| file.maker.is_this())
+}
+
+impl File {
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place of `len` bytes, which the file has.
+    fn take(&self, len: u64) -> Result<u64, Errno> {
+        let mut extents = self.extents();
+        let at = extents.place(len).ok_or(Errno::ENOMEM)?;
+        if at + len > extents.end() {
+            limit::set_len(&self.fd, at + len)?;
+        }
+        extents.take(at, len);
+        Ok(at)
+    }
+
+    /// Maps a place of the file.
+    fn map(&self, at: u64, len: usize) -> Result<NonNull<u8>, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+        let base = unsafe { mmap(null_mut(), len, protection, MapFlags::SHARED, &self.fd, at) }?;
+        NonNull::new(base.cast()).ok_or(Errno::EINVAL)
+    }
+}
+
+impl Piece {
+    /// Maps a new piece of `len` bytes, whole pages and all zero; `None` where there is no
+    /// file.
+    ///
+    /// # Errors
+    /// The system's reason: `EFBIG` is the limit of a file's length.
+    pub(super) fn map(len: usize) -> Option<Result<(NonNull<u8>, Piece), Errno>> {
+        let file = file()?;
+        if len >= TOO_LONG {
+            return Some(Err(Errno::ENOMEM));
+        }
+        let mapped = |at| match file.map(at, len) {
+            Ok(base) => Ok((base, Piece(at))),
+            Err(errno) => {
+                // Nothing was written there.
+                file.extents().give(at, len as u64);
+                Err(errno)
+            }
+        };
+        Some(file.take(len as u64).and_then(mapped))
+    }
+
+    /// Gives the memory back to the system, and then the place; nothing maps it any more.
+    pub(super) fn give_back(&self, len: usize) {
+        let Some(file) = file() else { return };
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // The next mapping of the place finds zeros, because it is a hole.
+        match rustix::io::retry_on_intr(|| fallocate(&file.fd, flags, self.0, len as u64)) {
+            Ok(()) => file.extents().give(self.0, len as u64),
+            Err(errno) => leaked("a piece of the memory file", errno.into()),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Which process a mapping is of.
+
+/// The process that made a mapping. A child of fork has the value, but not the pages: what
+/// lies at the addresses there is something else, and what they were is its parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Maker(u32);
+
+impl Maker {
+    pub(crate) fn this() -> Maker {
+        Maker(std::process::id())
+    }
+
+    pub(crate) fn is_this(self) -> bool {
+        self == Maker::this()
+    }
+}

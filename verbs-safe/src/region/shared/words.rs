@@ -1,0 +1,159 @@
+//! Copying whole words of memory that others access meanwhile: every aligned word of eight
+//! bytes is loaded, or stored, in one piece; relaxed.
+//!
+//! The bulk is moved by 16-byte accesses of inline assembly: they are the processor's own,
+//! so that racing with them is no data race of the language, and their halves of eight
+//! aligned bytes are never torn. For little it is atomics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// From how many bytes on the bulk is moved in blocks.
+const BULK: usize = 128;
+
+/// Copies shared words into `to`, whose length is a multiple of 8.
+///
+/// # Safety
+/// As many bytes at `from` can be read, which is aligned to 8; concurrent writes to them
+/// are atomic, in words.
+#[inline]
+pub(crate) unsafe fn load(to: &mut [u8], from: *const u8) {
+    let first = to_alignment(from, to.len());
+    // SAFETY: the rests of both have as many bytes; the caller's promise.
+    let done = unsafe {
+        load_words(&mut to[..first], from);
+        first + blocks(to.as_mut_ptr().add(first), from.add(first), to.len() - first)
+    };
+    // SAFETY: as above.
+    unsafe { load_words(&mut to[done..], from.add(done)) };
+}
+
+/// As [`load`], word by word.
+#[inline]
+unsafe fn load_words(to: &mut [u8], from: *const u8) {
+    for (i, to) in to.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        // SAFETY: inside, aligned, and the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(from.add(8 * i).cast_mut().cast()) };
+        *to = word.load(Ordering::Relaxed).to_ne_bytes();
+    }
+}
+
+/// Copies `from`, whose length is a multiple of 8, into shared words.
+///
+/// # Safety
+/// As many bytes at `to` can be written, which is aligned to 8; concurrent accesses to
+/// them are atomic, in words.
+#[inline]
+pub(crate) unsafe fn store(to: *mut u8, from: &[u8]) {
+    let first = to_alignment(to, from.len());
+    // SAFETY: the rests of both have as many bytes; the caller's promise.
+    let done = unsafe {
+        store_words(to, &from[..first]);
+        first + blocks(to.add(first), from.as_ptr().add(first), from.len() - first)
+    };
+    // SAFETY: as above.
+    unsafe { store_words(to.add(done), &from[done..]) };
+}
+
+/// As [`store`], word by word.
+#[inline]
+unsafe fn store_words(to: *mut u8, from: &[u8]) {
+    for (i, from) in from.as_chunks::<8>().0.iter().enumerate() {
+        // SAFETY: inside, aligned, and the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(to.add(8 * i).cast()) };
+        word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+    }
+}
+
+/// Bytes to the next multiple of 16, where blocks begin; there are `len`.
+#[inline]
+fn to_alignment(shared: *const u8, len: usize) -> usize {
+    (shared.addr() & 8).min(len)
+}
+
+/// Moves `$len` bytes, more than none and a multiple of 64, and both addresses behind them;
+/// before each block it does what else is said.
+macro_rules! blocks_of_64 {
+    ($to:ident, $from:ident, $len:expr $(, $ahead:literal)?) => {
+        std::arch::asm!(
+            "2:",
+            $($ahead,)?
+            "movups {a}, [{f}]",
+            "movups {b}, [{f} + 16]",
+            "movups {c}, [{f} + 32]",
+            "movups {d}, [{f} + 48]",
+            "movups [{t}], {a}",
+            "movups [{t} + 16], {b}",
+            "movups [{t} + 32], {c}",
+            "movups [{t} + 48], {d}",
+            "add {f}, 64",
+            "add {t}, 64",
+            "sub {n}, 64",
+            "jnz 2b",
+            f = inout(reg) $from,
+            t = inout(reg) $to,
+            n = inout(reg) $len => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        )
+    };
+}
+
+/// From how many bytes on the source is prefetched: lines that another processor has
+/// written take long to come, and no processor prefetches beyond a page by itself.
+const LONG: usize = 4096;
+/// How far ahead: the distance within [`blocks`]. Nothing beyond the source's end is
+/// prefetched, because another thread may be writing there.
+const AHEAD: usize = 1024;
+
+/// Moves as many blocks of 64 bytes as there are in `len`, if that is worth it; how many
+/// bytes it has moved.
+///
+/// # Safety
+/// `from .. from + len` can be read, `to .. to + len` written. The one that is shared is
+/// aligned to 16.
+#[inline]
+unsafe fn blocks(mut to: *mut u8, mut from: *const u8, len: usize) -> usize {
+    if len < BULK {
+        return 0;
+    }
+    let bulk = len & !63;
+    let mut left = bulk;
+    // SAFETY: the caller's promise. Aligned accesses of 16 bytes are whole on every processor
+    // with AVX, and their 8-byte halves are on all.
+    unsafe {
+        if left >= LONG {
+            blocks_of_64!(to, from, left - AHEAD, "prefetcht0 [{f} + 1024]");
+            left = AHEAD;
+        }
+        blocks_of_64!(to, from, left);
+    }
+    let _ = (to, from);
+    bulk
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_stored_is_loaded_whatever_its_length_and_place() {
+        let source: Vec<u8> = (0..9000_u32).map(|i| (i * 7 + i / 256) as u8).collect();
+        for words in (0..40).chain([63, 64, 65, 100, 511, 512, 513, 520, 1000]) {
+            for (at, skew) in (0..6).flat_map(|at| (0..9).map(move |skew| (at, skew))) {
+                let (mut shared, len) = ([0u64; 1024], 8 * words);
+                let to = shared[at..].as_mut_ptr().cast::<u8>();
+                // SAFETY: 6 + 1000 words fit; no other code uses them.
+                unsafe { store(to, &source[skew..skew + len]) };
+                let mut back = vec![0xee; len + 16];
+                // SAFETY: as above.
+                unsafe { load(&mut back[skew..skew + len], to) };
+                assert_eq!(back[skew..skew + len], source[skew..skew + len], "{words} {at} {skew}");
+                assert!(back[..skew].iter().chain(&back[skew + len..]).all(|b| *b == 0xee));
+                assert!(shared[..at].iter().chain(&shared[at + words..]).all(|w| *w == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What most changes need: minutes, where the gate takes most of an hour.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::circles;
+
+/// Steps of cargo: what each is for, and its arguments. Quick ones first.
+const STEPS: &[(&str, &[&str])] = &[
+    ("the formatting", &["fmt", "--all", "--check"]),
+    ("clippy", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]),
+    (
+        "the unit tests, and the machines against their oracles",
+        &["test", "--workspace", "--lib", "--bins", "--quiet"],
+    ),
+    (
+        "the connections on soft0",
+        &[
+            "test",
+            "--quiet",
+            "--test",
+            "basics",
+            "--test",
+            "buffered_read",
+            "--test",
+            "buffered_write",
+            "--test",
+            "direct_read",
+            "--test",
+            "hostile",
+            "--test",
+            "loans",
+            "--test",
+            "multicast",
+            "--test",
+            "timed",
+        ],
+    ),
+    ("the examples of the documentation", &["test", "--doc", "--quiet", "--workspace"]),
+];
+
+pub(crate) fn run() -> Result<()> {
+    let start = Instant::now();
+    circles::run()?;
+    for (what, arguments) in STEPS {
+        let begin = Instant::now();
+        println!("=== {what}: cargo {}", arguments.join(" "));
+        let status = Command::new(env!("CARGO")).args(*arguments).status();
+        if !status.context("starting cargo")?.success() {
+            bail!("{what}: run it again with `cargo {}`", arguments.join(" "));
+        }
+        println!("=== {what}: {} s", begin.elapsed().as_secs());
+    }
+    println!("all passed in {} s; `bash .ci/run` is the whole gate", start.elapsed().as_secs());
+    Ok(())
+}

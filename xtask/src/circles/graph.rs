@@ -1,0 +1,50 @@
+//! Circles of a graph: its strongly connected components of more than one node.
+
+use std::collections::BTreeMap;
+
+/// Which node uses which other one, and the first name by which it does.
+pub(super) type Edges = BTreeMap<(usize, usize), String>;
+
+/// The circles of a graph of `nodes` nodes, each in ascending order.
+pub(super) fn circles(nodes: usize, edges: &Edges) -> Vec<Vec<usize>> {
+    let reached: Vec<Vec<bool>> = (0..nodes).map(|from| reachable(nodes, edges, from)).collect();
+    let mut circles: Vec<Vec<usize>> = Vec::new();
+    for (node, from_node) in reached.iter().enumerate() {
+        if circles.iter().any(|circle| circle.contains(&node)) {
+            continue;
+        }
+        let circle: Vec<usize> = (0..nodes).filter(|&n| from_node[n] && reached[n][node]).collect();
+        if circle.len() > 1 {
+            circles.push(circle);
+        }
+    }
+    circles
+}
+
+fn reachable(nodes: usize, edges: &Edges, from: usize) -> Vec<bool> {
+    let mut seen = vec![false; nodes];
+    let mut open = vec![from];
+    while let Some(node) = open.pop() {
+        for &(_, to) in edges.range((node, 0)..(node + 1, 0)).map(|(edge, _)| edge) {
+            if !std::mem::replace(&mut seen[to], true) {
+                open.push(to);
+            }
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_circle_is_found_and_a_chain_is_none() {
+        let edges = |all: &[(usize, usize)]| -> Edges {
+            all.iter().map(|edge| (*edge, String::new())).collect()
+        };
+        assert_eq!(circles(3, &edges(&[(0, 1), (1, 2), (0, 2)])), Vec::<Vec<usize>>::new());
+        assert_eq!(circles(4, &edges(&[(0, 1), (1, 2), (2, 0), (2, 3)])), [[0, 1, 2]]);
+        assert_eq!(circles(4, &edges(&[(0, 1), (1, 0), (2, 3), (3, 2)])), [[0, 1], [2, 3]]);
+    }
+}

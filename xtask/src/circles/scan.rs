@@ -1,0 +1,379 @@
+//! The modules of a crate, what each defines, and which names each uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, Ident, Item, ItemMod, ItemUse, Meta, UseTree, Visibility};
+
+use super::graph::Edges;
+
+/// The module at the top.
+const ROOT: usize = 0;
+
+/// A name that a module has imported.
+struct Import {
+    name: String,
+    path: Vec<String>,
+}
+
+#[derive(Default)]
+struct Module {
+    name: Vec<String>,
+    parent: usize,
+    children: BTreeMap<String, usize>,
+    items: BTreeSet<String>,
+    imports: Vec<Import>,
+    globs: Vec<Vec<String>>,
+    /// Paths in its code and its `use` declarations.
+    uses: Vec<Vec<String>>,
+}
+
+/// A crate.
+pub(super) struct Krate(Vec<Module>);
+
+/// What a path leads to.
+#[derive(Clone, Copy)]
+enum Found {
+    Module(usize),
+    /// An item of this module.
+    Item(usize),
+}
+
+impl Krate {
+    pub(super) fn read(file: &Path) -> Result<Krate> {
+        let mut krate = Krate(vec![Module::default()]);
+        let folder = file.parent().context("a file lies in a folder")?;
+        krate.read_file(ROOT, file, folder)?;
+        Ok(krate)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn name(&self, module: usize) -> String {
+        if module == ROOT { "crate".to_owned() } else { self.0[module].name.join("::") }
+    }
+
+    /// `folder` is where the files of the module's children are.
+    fn read_file(&mut self, module: usize, file: &Path, folder: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let parsed = syn::parse_file(&text).with_context(|| file.display().to_string())?;
+        self.read_items(module, &parsed.items, folder)
+    }
+
+    fn read_items(&mut self, module: usize, items: &[Item], folder: &Path) -> Result<()> {
+        for item in items {
+            if is_test(attributes(item)) {
+                continue;
+            }
+            if let Some(name) = item_name(item) {
+                self.0[module].items.insert(name.to_string());
+            }
+            match item {
+                Item::Mod(child) => self.read_child(module, child, folder)?,
+                Item::Use(declared) => self.read_use(module, declared),
+                other => {
+                    let mut names = Names(&mut self.0[module].uses);
+                    names.visit_item(other);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_child(&mut self, module: usize, child: &ItemMod, folder: &Path) -> Result<()> {
+        let name = child.ident.to_string();
+        let mut path = self.0[module].name.clone();
+        path.push(name.clone());
+        let number = self.0.len();
+        self.0.push(Module { name: path, parent: module, ..Module::default() });
+        self.0[module].children.insert(name.clone(), number);
+        let inner = folder.join(&name);
+        if let Some((_, items)) = &child.content {
+            return self.read_items(number, items, &inner);
+        }
+        let files: [PathBuf; 2] = [folder.join(format!("{name}.rs")), inner.join("mod.rs")];
+        let file = files.iter().find(|file| file.exists());
+        let file = file.with_context(|| format!("no file of module {}", self.name(number)))?;
+        self.read_file(number, file, &inner)
+    }
+
+    fn read_use(&mut self, module: usize, declared: &ItemUse) {
+        let passes_on = !matches!(declared.vis, Visibility::Inherited);
+        let mut leaves = Vec::new();
+        flatten(&declared.tree, &mut Vec::new(), &mut leaves);
+        for (path, name) in leaves {
+            let own = path.first().is_some_and(|first| {
+                let first = if first == "self" { path.get(1) } else { Some(first) };
+                first.is_some_and(|first| self.0[module].children.contains_key(first))
+            });
+            if !(passes_on && own) {
+                self.0[module].uses.push(path.clone());
+            }
+            match name {
+                Some(name) => self.0[module].imports.push(Import { name, path }),
+                None => self.0[module].globs.push(path),
+            }
+        }
+    }
+
+    /// Which module uses which other one.
+    pub(super) fn edges(&self) -> Edges {
+        let mut edges = Edges::new();
+        for (from, module) in self.0.iter().enumerate() {
+            for path in &module.uses {
+                if let Some(Found::Item(to) | Found::Module(to)) = self.find(from, path, 0)
+                    && to != from
+                {
+                    edges.entry((from, to)).or_insert_with(|| path.join("::"));
+                }
+            }
+        }
+        edges
+    }
+
+    /// What `path` in the code of `module` leads to, if it stays in this crate.
+    fn find(&self, module: usize, path: &[String], depth: u32) -> Option<Found> {
+        let (first, rest) = path.split_first()?;
+        let found = match first.as_str() {
+            "crate" => Found::Module(ROOT),
+            "self" => Found::Module(module),
+            "super" => Found::Module(self.0[module].parent),
+            name => self.look_up(module, name, depth)?,
+        };
+        rest.iter().try_fold(found, |found, name| match found {
+            Found::Item(_) => Some(found),
+            Found::Module(at) if name == "super" => Some(Found::Module(self.0[at].parent)),
+            Found::Module(at) if name == "self" => Some(Found::Module(at)),
+            // What a macro has made is not seen: it is taken for an item of the module.
+            Found::Module(at) => self.look_up(at, name, depth).or(Some(Found::Item(at))),
+        })
+    }
+
+    fn look_up(&self, at: usize, name: &str, depth: u32) -> Option<Found> {
+        // Modules that pass on each other's names.
+        if depth > 16 {
+            return None;
+        }
+        let module = &self.0[at];
+        if let Some(child) = module.children.get(name) {
+            return Some(Found::Module(*child));
+        }
+        if module.items.contains(name) {
+            return Some(Found::Item(at));
+        }
+        let import = module.imports.iter().find(|import| import.name == name);
+        if let Some(import) = import.filter(|import| import.path.as_slice() != [name]) {
+            return self.find(at, &import.path, depth + 1);
+        }
+        module.globs.iter().find_map(|glob| match self.find(at, glob, depth + 1)? {
+            Found::Module(from) if from != at => self.look_up(from, name, depth + 1),
+            _ => None,
+        })
+    }
+}
+
+/// Each leaf of a `use` declaration: its path and the name that it gets (none for `*`).
+fn flatten(
+    tree: &UseTree,
+    path: &mut Vec<String>,
+    leaves: &mut Vec<(Vec<String>, Option<String>)>,
+) {
+    let with = |path: &[String], last: &Ident| -> Vec<String> {
+        path.iter().cloned().chain([last.to_string()]).collect()
+    };
+    match tree {
+        UseTree::Path(part) => {
+            path.push(part.ident.to_string());
+            flatten(&part.tree, path, leaves);
+            path.pop();
+        }
+        UseTree::Name(leaf) if leaf.ident == "self" => {
+            leaves.push((path.clone(), path.last().cloned()));
+        }
+        UseTree::Name(leaf) => leaves.push((with(path, &leaf.ident), Some(leaf.ident.to_string()))),
+        UseTree::Rename(leaf) => {
+            let whole = if leaf.ident == "self" { path.clone() } else { with(path, &leaf.ident) };
+            leaves.push((whole, Some(leaf.rename.to_string())));
+        }
+        UseTree::Glob(_) => leaves.push((path.clone(), None)),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, path, leaves)),
+    }
+}
+
+/// Collects the paths of code.
+struct Names<'a>(&'a mut Vec<Vec<String>>);
+
+impl<'ast> Visit<'ast> for Names<'_> {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+
+    fn visit_item_use(&mut self, declared: &'ast ItemUse) {
+        let mut leaves = Vec::new();
+        flatten(&declared.tree, &mut Vec::new(), &mut leaves);
+        self.0.extend(leaves.into_iter().map(|(path, _)| path));
+    }
+
+    fn visit_macro(&mut self, called: &'ast syn::Macro) {
+        self.visit_path(&called.path);
+        paths_in(called.tokens.clone(), self.0);
+    }
+
+    // What only tests see.
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        let attributes = match item {
+            syn::ImplItem::Fn(function) => function.attrs.as_slice(),
+            syn::ImplItem::Const(constant) => &constant.attrs,
+            _ => &[],
+        };
+        if !is_test(attributes) {
+            visit::visit_impl_item(self, item);
+        }
+    }
+
+    // Derives and docs name no module.
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
+    // `pub(super)` uses nothing.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+}
+
+/// The arguments of a macro are no syntax tree: what looks like a path is taken for one.
+fn paths_in(tokens: TokenStream, paths: &mut Vec<Vec<String>>) {
+    let mut path: Vec<String> = Vec::new();
+    let mut colons = 0;
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) => {
+                if colons != 2 && !path.is_empty() {
+                    paths.push(std::mem::take(&mut path));
+                }
+                path.push(name.to_string());
+                colons = 0;
+            }
+            TokenTree::Punct(mark) if mark.as_char() == ':' && !path.is_empty() => colons += 1,
+            other => {
+                if !path.is_empty() {
+                    paths.push(std::mem::take(&mut path));
+                }
+                colons = 0;
+                if let TokenTree::Group(group) = other {
+                    paths_in(group.stream(), paths);
+                }
+            }
+        }
+    }
+    if !path.is_empty() {
+        paths.push(path);
+    }
+}
+
+/// Whether only tests see what has these attributes. (Oracles are tests.)
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::List(list) if list.path.is_ident("cfg") => {
+            let condition = list.tokens.to_string();
+            condition.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
+                && !condition.contains("not")
+        }
+        _ => false,
+    })
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Union(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn item_name(item: &Item) -> Option<&Ident> {
+    match item {
+        Item::Const(item) => Some(&item.ident),
+        Item::Enum(item) => Some(&item.ident),
+        Item::Fn(item) => Some(&item.sig.ident),
+        Item::Static(item) => Some(&item.ident),
+        Item::Struct(item) => Some(&item.ident),
+        Item::Trait(item) => Some(&item.ident),
+        Item::Type(item) => Some(&item.ident),
+        Item::Union(item) => Some(&item.ident),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::circles::graph::circles;
+
+    fn read(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let folder = std::env::temp_dir().join(format!("circles-{}", std::process::id()));
+        let folder = folder.join(format!("{:?}", std::thread::current().id()));
+        for (name, text) in files {
+            let file = folder.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let krate = Krate::read(&folder.join("lib.rs")).unwrap();
+        let found = circles(krate.len(), &krate.edges());
+        std::fs::remove_dir_all(&folder).unwrap();
+        found.iter().map(|circle| circle.iter().map(|m| krate.name(*m)).collect()).collect()
+    }
+
+    #[test]
+    fn two_that_use_each_other_are_a_circle() {
+        let found = read(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "use crate::b::B; pub struct A(B);"),
+            ("b.rs", "pub struct B; fn f() { println!(\"{}\", super::a::g()); }"),
+        ]);
+        assert_eq!(found, [["a", "b"]]);
+    }
+
+    #[test]
+    fn a_name_that_is_passed_on_counts_where_it_is_defined() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c; pub use a::A; use c::*;"),
+            ("a.rs", "pub struct A;"),
+            ("b/mod.rs", "mod d; pub use d::D; use crate::A; struct B(A);"),
+            ("b/d.rs", "pub struct D(super::super::C);"),
+            ("c.rs", "pub struct C;"),
+        ];
+        assert_eq!(read(&files[..5]), Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn a_module_and_a_child_of_it_are_a_circle_if_each_uses_the_other() {
+        let parent = "mod child; use child::f; pub struct Parent; fn g() { f() }";
+        let found = read(&[
+            ("lib.rs", "mod parent;"),
+            ("parent.rs", parent),
+            ("parent/child.rs", "pub fn f() { let _ = super::Parent; }"),
+        ]);
+        assert_eq!(found, [["parent", "parent::child"]]);
+        let in_tests = "#[cfg(test)] mod tests { use super::Parent; } pub(super) fn f() {}";
+        let none = read(&[
+            ("lib.rs", "mod parent;"),
+            ("parent.rs", parent),
+            ("parent/child.rs", in_tests),
+        ]);
+        assert_eq!(none, Vec::<Vec<String>>::new());
+    }
+}
