@@ -101,7 +101,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
 fn report(failure: &Failure) -> ExitCode {
     let not_found = rdma_conn::device::peer_not_found().filter(|_| !failure.is::<Usage>());
     let why = not_found.map(|why| format!(" ({why})")).unwrap_or_default();
-    remark!("rdma-conn: {}", outcome::printable(&format!("{failure:#}{why}")));
+    let line = outcome::printable(&format!("{failure:#}{why}"));
+    outcome::last_remark(format_args!("rdma-conn: {line}"));
     let interrupted = failure.downcast_ref::<signals::Interrupted>();
     let status = match (failure.is::<Usage>(), interrupted) {
         (true, _) => 2,

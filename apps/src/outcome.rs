@@ -1,6 +1,7 @@
 //! How commands end.
 
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_conn::send_recv::{Config, ConfigError};
 
@@ -17,7 +18,27 @@ macro_rules! remark {
 /// Writes a line to standard error, for the macro of this name. Where that is closed, as a terminal
 /// may be whose program runs on, the line is lost; the work has to go on, and to end, all the same.
 pub(crate) fn remark(line: std::fmt::Arguments<'_>) {
-    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let mut stderr = std::io::stderr().lock();
+    // Relaxed: the lock orders it.
+    if !HAS_ENDED.load(Ordering::Relaxed) {
+        let _ = stderr.write_all(format!("{line}\n").as_bytes());
+    }
+}
+
+/// Whether the last line is written.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Writes why the process ends, as the last line: what other threads report afterwards is lost.
+pub(crate) fn last_remark(line: std::fmt::Arguments<'_>) {
+    let _stderr = std::io::stderr().lock();
+    remark(line);
+    HAS_ENDED.store(true, Ordering::Relaxed);
+}
+
+/// Ends the process here, whatever other threads do, and says why in the last line.
+pub(crate) fn exit(status: i32, line: std::fmt::Arguments<'_>) -> ! {
+    last_remark(line);
+    std::process::exit(status)
 }
 
 /// Prints a line on standard output, for the macro of this name. A reader that has
@@ -35,8 +56,7 @@ pub(crate) fn say_all(text: &[u8]) {
     if e.kind() == ErrorKind::BrokenPipe {
         std::process::exit(0);
     }
-    remark!("rdma-conn: cannot write to standard output: {e}");
-    std::process::exit(1);
+    exit(1, format_args!("rdma-conn: cannot write to standard output: {e}"))
 }
 
 /// A text that may be a peer's, for a terminal: characters that would control it are

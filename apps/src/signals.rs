@@ -13,6 +13,8 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::outcome;
+
 /// How long work that was interrupted may take to come to its end.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -131,10 +133,9 @@ pub(crate) fn end_early() -> Result<()> {
         CAME.store(interrupted.0, Ordering::Relaxed);
         if let OnSignal::Exit { results, .. } = &*now {
             if !results.is_empty() {
-                crate::outcome::say(format_args!("{results}"));
+                outcome::say(format_args!("{results}"));
             }
-            remark!("rdma-conn: {interrupted}");
-            std::process::exit(interrupted.exit_status());
+            outcome::exit(interrupted.exit_status(), format_args!("rdma-conn: {interrupted}"));
         }
         drop(now);
         if std::mem::replace(&mut came, true) {
@@ -142,8 +143,9 @@ pub(crate) fn end_early() -> Result<()> {
         }
         std::thread::spawn(move || {
             std::thread::sleep(GRACE);
-            remark!("rdma-conn: {interrupted}; what was under way has not ended in {GRACE:?}");
-            std::process::exit(interrupted.exit_status());
+            let why = "what was under way has not ended in";
+            let line = format_args!("rdma-conn: {interrupted}; {why} {GRACE:?}");
+            outcome::exit(interrupted.exit_status(), line);
         });
     })
 }

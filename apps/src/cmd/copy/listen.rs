@@ -14,7 +14,7 @@ use super::receive::{self, Received};
 use super::report::{Counts, Named, complain, complain_of_each, line};
 use super::tally::Onlooker;
 use crate::cli::{Common, Copy};
-use crate::outcome::{Outcome, printable, usage};
+use crate::outcome::{self, Outcome, printable, usage};
 use crate::signals::Interrupted;
 use crate::{progress, session, signals};
 
@@ -94,14 +94,15 @@ fn end_at_a_signal(
             left.iter().for_each(|ongoing| say_part(&common, &device, ongoing, why));
             let which = match left.len() {
                 0 => {
-                    remark!("rdma-conn: {why}: no copy was under way");
-                    std::process::exit(if wanted { why.exit_status() } else { 0 });
+                    let status = if wanted { why.exit_status() } else { 0 };
+                    outcome::exit(status, format_args!("rdma-conn: {why}: no copy was under way"));
                 }
                 1 => "a copy: start it again, and its sender goes on".to_owned(),
                 n => format!("{n} copies: start it again, and their senders go on"),
             };
-            remark!("rdma-conn: {why} in the middle of {which} from there with the same command");
-            std::process::exit(why.exit_status());
+            let where_from = "from there with the same command";
+            let line = format_args!("rdma-conn: {why} in the middle of {which} {where_from}");
+            outcome::exit(why.exit_status(), line);
         })
     })
 }

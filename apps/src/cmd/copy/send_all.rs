@@ -17,7 +17,7 @@ use super::source;
 use super::tally::Onlooker;
 use crate::cli::{Common, Copy};
 use crate::measure::figures::{bytes, counted_as};
-use crate::outcome::{Outcome, usage};
+use crate::outcome::{self, Outcome, usage};
 use crate::signals::Interrupted;
 use crate::table::Table;
 use crate::{progress, signals};
@@ -77,8 +77,7 @@ fn report_at_a_signal(told: &Told, sending: &Arc<Sending<Ended>>, bar: &Progress
             if let Err(e) = reported {
                 complain(format_args!("{e:#}"));
             }
-            remark!("rdma-conn: {why}: {GOES_ON}");
-            std::process::exit(why.exit_status());
+            outcome::exit(why.exit_status(), format_args!("rdma-conn: {why}: {GOES_ON}"));
         };
         // Where all was reported, the process ends by itself.
         let _: Option<Result<()>> = sending.interrupt(why, end);

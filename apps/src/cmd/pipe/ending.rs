@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use indicatif::ProgressBar;
 
 use crate::measure::figures::bytes;
-use crate::outcome::Failure;
+use crate::outcome::{self, Failure};
 use crate::session::Channel;
 use crate::signals;
 
@@ -77,15 +77,15 @@ impl Ending {
         }
         state.bar.finish_and_clear();
         let why = anyhow!("interrupted by {signal}");
-        match &mut state.wire {
-            None => remark!("rdma-conn: {why} before the other end was there"),
+        let line = match &mut state.wire {
+            None => format!("{why} before the other end was there"),
             Some(wire) => {
                 wire.give_up(&why);
                 let passed = self.0.passed.load(Ordering::Relaxed);
-                remark!("rdma-conn: {:#}", early(why, passed));
+                format!("{:#}", early(why, passed))
             }
-        }
+        };
         // The state stays locked: a transfer that ends now waits, and prints no second outcome.
-        std::process::exit(signals::exit_status(signal));
+        outcome::exit(signals::exit_status(signal), format_args!("rdma-conn: {line}"));
     }
 }
