@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use conn_core::buffered_write::inline_record::{InlineRecord, MAX_PAYLOAD};
+use verbs_safe::SharedRegion;
 
 use crate::half::FromPeer;
 use crate::peer::Peer;
@@ -152,6 +153,27 @@ impl Copies {
     #[inline]
     pub(crate) fn bytes_of_open(&self) -> &[u8] {
         self.all.get(self.open).map_or(&[], |chunk| chunk)
+    }
+
+    /// Copies `bytes` bytes at `from` of a region to `at` of the open copy, which has room for the
+    /// longest message behind what a turn has copied.
+    #[inline]
+    pub(crate) fn fill(&mut self, region: &SharedRegion, from: u64, at: u64, bytes: u64) {
+        let to = self.open().get_mut(at as usize..).and_then(|to| to.get_mut(..bytes as usize));
+        let copied = to.map(|to| region.copy_out(from as usize, to).is_ok());
+        debug_assert_eq!(copied, Some(true));
+    }
+
+    /// Messages out of the open copy: where each begins, and its length.
+    pub(crate) fn messages(
+        &self,
+        all: impl Iterator<Item = (u32, u32)>,
+        peer: Peer,
+    ) -> impl Iterator<Item = Message> {
+        all.filter_map(move |(start, len)| {
+            let bytes = &self.bytes_of_open()[start as usize..][..len as usize];
+            Message::short(bytes, peer).or_else(|| self.message(start, len, peer))
+        })
     }
 
     /// A message out of the open copy.

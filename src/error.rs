@@ -114,6 +114,12 @@ pub enum ProtocolError {
     /// Something in a buffer that no honest Direct Write sender writes.
     #[error("impossible message: {0}")]
     Arrival(conn_core::direct_write::ArrivalError),
+    /// Words of a Shared Write receiver that no honest one writes.
+    #[error("impossible words: {0}")]
+    Claim(conn_core::shared_write::ClaimError),
+    /// Something in a shared ring that no honest sender writes.
+    #[error("impossible message: {0}")]
+    Extent(conn_core::shared_write::ExtentError),
     /// A completion that belongs to no request of ours.
     #[error("a completion for no request")]
     Completion,

@@ -197,6 +197,7 @@ fn protocol_name(number: u8) -> String {
         ProtocolId::BUFFERED_WRITE => "Buffered Write".into(),
         ProtocolId::DIRECT_READ => "Direct Read".into(),
         ProtocolId::DIRECT_WRITE => "Direct Write".into(),
+        ProtocolId::SHARED_WRITE => "Shared Write".into(),
         ProtocolId::MULTICAST => "multicast".into(),
         ProtocolId::RAW => "raw queue pairs".into(),
         _ => format!("protocol {number}"),

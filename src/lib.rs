@@ -83,6 +83,7 @@ mod copies;
 pub mod device;
 pub mod direct_read;
 pub mod direct_write;
+pub mod shared_write;
 pub mod error;
 pub mod half;
 pub mod handshake;
@@ -122,6 +123,7 @@ pub use connection::{
 };
 pub use direct_read::DirectRead;
 pub use direct_write::DirectWrite;
+pub use shared_write::SharedWrite;
 pub use half::{Batch, FromPeer, RecvHalf, Room, SendHalf};
 pub use listener::{Incoming, Listener};
 pub use peer::Peer;

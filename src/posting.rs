@@ -1,7 +1,9 @@
 //! A send queue with its accounting: what either end of a connection of WRITEs posts through.
 
 use conn_core::wr::{WrClass, WrId};
-use verbs_safe::{Completion, QpControl, QueueId, SendOp, SendQueue};
+use verbs_safe::{
+    Completion, QpControl, QueueId, RegionId, SendFlags, SendOp, SendQueue, StageError,
+};
 
 use crate::error::{CloseReason, ProtocolError, internal_error};
 use crate::wire::{BackpressureTimeout, PROBE, Tracker};
@@ -60,6 +62,11 @@ impl Posting {
         self.tracker.available(WrClass::Data)
     }
 
+    /// Requests of any class that may be staged.
+    pub(crate) fn control_room(&self) -> u32 {
+        self.tracker.available(WrClass::Control)
+    }
+
     pub(crate) fn is_complete(&self, id: WrId) -> bool {
         self.tracker.is_complete(id)
     }
@@ -86,13 +93,42 @@ impl Posting {
         class: WrClass,
         awaited: bool,
     ) -> Result<Option<Staged>, CloseReason> {
+        self.stage_by(class, awaited, |queue, signalled| queue.stage(op, signalled))
+    }
+
+    /// As [`stage`](Self::stage), of a request whose bytes are at `offset` of a region. A fenced
+    /// one waits for the READs and atomics before it.
+    ///
+    /// # Errors
+    /// It has ended, or ends by this.
+    pub(crate) fn stage_at(
+        &mut self,
+        (region, offset): (RegionId, u64),
+        op: SendOp,
+        fence: bool,
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<Option<Staged>, CloseReason> {
+        self.stage_by(class, awaited, |queue, signalled| {
+            let flags = SendFlags { signalled, fence, ..SendFlags::default() };
+            queue.stage_at(region, offset as usize, op, flags)
+        })
+    }
+
+    #[inline]
+    fn stage_by(
+        &mut self,
+        class: WrClass,
+        awaited: bool,
+        stage: impl FnOnce(&mut SendQueue, bool) -> Result<(), StageError>,
+    ) -> Result<Option<Staged>, CloseReason> {
         self.check()?;
         let planned = match awaited {
             true => self.tracker.plan_signalled(class),
             false => self.tracker.plan(class),
         };
         let Ok(planned) = planned else { return Ok(None) };
-        match self.queue.stage(op, planned.signalled) {
+        match stage(&mut self.queue, planned.signalled) {
             Ok(()) => Ok(Some(Staged { id: planned.id, is_signalled: planned.signalled })),
             Err(e) => Err(self.fail(internal_error(e))),
         }

@@ -18,6 +18,9 @@ use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step, WaitStrateg
 
 /// A receiver's side of one queue pair.
 pub(crate) trait Link: std::fmt::Debug {
+    /// What all links of a receiver have in common.
+    type Shared: std::fmt::Debug;
+
     fn posting(&self) -> &Posting;
     fn posting_mut(&mut self) -> &mut Posting;
 
@@ -29,22 +32,33 @@ pub(crate) trait Link: std::fmt::Debug {
 
     /// Looks for messages, and copies some of them out: each goes to the back of `out`. Nothing
     /// more comes from a link that has ended.
-    fn take(&mut self, peer: Peer, copies: &mut Copies, out: &mut VecDeque<Message>);
+    fn take(
+        &mut self,
+        shared: &mut Self::Shared,
+        peer: Peer,
+        copies: &mut Copies,
+        out: &mut VecDeque<Message>,
+    );
 
     /// Reports to the peer what was freed, if that is due; whether nothing is due any more. Where
     /// the send queue is full, it is still due.
-    fn settle(&mut self) -> bool;
+    fn settle(&mut self, shared: &mut Self::Shared) -> bool;
 
     /// Tells the peer that nothing more is taken, if it has not said goodbye. So many messages
     /// were copied out.
     fn stop(&mut self, taken: u64);
 
     /// Whether the peer has said goodbye.
-    fn has_heard_goodbye(&self) -> bool;
+    fn has_heard_goodbye(&self, shared: &Self::Shared) -> bool;
 
     /// Whether the peer has said goodbye, as far as memory shows now. It has gone: no later look
     /// would show more.
-    fn looks_for_goodbye(&mut self) -> bool;
+    fn looks_for_goodbye(&mut self, shared: &mut Self::Shared) -> bool;
+
+    /// Gives back what it has of the shared memory: it has ended, and nothing more is taken.
+    fn leave(&mut self, shared: &mut Self::Shared) {
+        let _ = shared;
+    }
 
     fn registered_bytes(&self) -> u64;
 }
@@ -72,7 +86,8 @@ impl<L: Link> Place<L> {
 
 /// The part of a receiver that every protocol of copied messages has.
 #[derive(Debug)]
-pub(crate) struct Receiving<L> {
+pub(crate) struct Receiving<L: Link> {
+    pub(crate) shared: L::Shared,
     cq: CompletionQueue,
     channel: Option<CompletionChannel>,
     arming: Arming,
@@ -107,12 +122,14 @@ impl<L: Link> Receiving<L> {
     const POLLS_PER_LOOK: u32 = 64;
 
     pub(crate) fn new(
+        shared: L::Shared,
         cq: CompletionQueue,
         channel: Option<CompletionChannel>,
         max_peers: u32,
         common: Common,
     ) -> Receiving<L> {
         Receiving {
+            shared,
             cq,
             channel,
             arming: Arming::default(),
@@ -235,22 +252,22 @@ impl<L: Link> Receiving<L> {
             // most: the loop ends.
             while {
                 unseen.clear();
-                place.link.take(place.peer, &mut self.copies, &mut unseen);
+                place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
                 !unseen.is_empty()
             } {}
-            if place.is_open() && !place.link.has_heard_goodbye() {
+            if place.is_open() && !place.link.has_heard_goodbye(&self.shared) {
                 place.link.stop(place.messages);
             }
         }
         // What stops the senders is on its way; completions say when it is there.
         let deadline = Deadline::after(self.common.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.common.linger);
-        let is_heard = |place: &Place<L>| {
+        let is_heard = |place: &Place<L>, shared: &L::Shared| {
             !place.is_open()
-                || place.link.has_heard_goodbye()
+                || place.link.has_heard_goodbye(shared)
                 || !place.link.posting().awaits_completion()
         };
-        while !self.places.iter().flatten().all(is_heard) {
+        while !self.places.iter().flatten().all(|place| is_heard(place, &self.shared)) {
             if self.poll_completions().is_err() || idle.step() == Step::TimedOut {
                 return;
             }
@@ -348,17 +365,18 @@ impl<L: Link> Receiving<L> {
         if place.is_told {
             return Ok(false);
         }
-        place.link.take(place.peer, &mut self.copies, &mut self.out);
+        place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut self.out);
         if !self.out.is_empty() {
             place.messages += self.out.len() as u64;
             place.has_spoken = true;
-            if !place.link.settle() {
+            if !place.link.settle(&mut self.shared) {
                 self.settle_late(at);
             }
             return Ok(true);
         }
         let Some(ended) = place.link.posting().ended().cloned() else { return Ok(false) };
         place.is_told = true;
+        place.link.leave(&mut self.shared);
         let peer = place.peer;
         self.open_links -= 1;
         self.polled.retain(|other| *other != at);
@@ -374,8 +392,8 @@ impl<L: Link> Receiving<L> {
     fn settle_late(&mut self, at: u32) {
         // The next poll reports a dead queue.
         let _ = self.poll_completions();
-        if let Some(place) = self.place(at) {
-            place.link.settle();
+        if let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) {
+            place.link.settle(&mut self.shared);
         }
     }
 
@@ -414,7 +432,7 @@ impl<L: Link> Receiving<L> {
             place.has_spoken = true;
             if completion.queue_id() == place.link.posting().queue_id() {
                 if let Err(reason) = place.link.posting_mut().retire(&completion)
-                    && !place.link.looks_for_goodbye()
+                    && !place.link.looks_for_goodbye(&mut self.shared)
                 {
                     place.link.posting_mut().fail(reason);
                 }
@@ -439,7 +457,7 @@ impl<L: Link> Receiving<L> {
     #[cold]
     fn look_after(&mut self) {
         for place in self.places.iter_mut().flatten() {
-            place.link.settle();
+            place.link.settle(&mut self.shared);
         }
         let now = clock::now();
         let asked = *self.asked.get_or_insert(now);

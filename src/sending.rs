@@ -11,7 +11,7 @@ use crate::arm::{Arm, Arming};
 use crate::common::Common;
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven;
-use crate::posting::Posting;
+use crate::posting::{Posting, Staged};
 use crate::ticket::{Ticket, sender_number};
 use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, Step};
 
@@ -108,11 +108,17 @@ impl Sending {
         awaited: bool,
     ) -> Result<(), SendError> {
         let staged = self.posting.stage(op, class, awaited)?;
+        self.mark(staged).map(drop)
+    }
+
+    /// Remembers what the completion of a staged request acknowledges.
+    #[inline]
+    pub(crate) fn mark(&mut self, staged: Option<Staged>) -> Result<WrId, SendError> {
         let staged = staged.ok_or(SendError::Full(Full::Requests))?;
         if staged.is_signalled {
             self.marks.push_back((staged.id, self.messages));
         }
-        Ok(())
+        Ok(staged.id)
     }
 
     /// Posts what was staged, unless more messages are gathered.

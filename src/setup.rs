@@ -65,6 +65,30 @@ pub(crate) fn encode_terms<const N: usize>(
     Ok(bytes.len())
 }
 
+/// The terms of a peer that [`encode_terms`] has written: a sender's where it sends.
+pub(crate) fn decode_terms<T, E: std::fmt::Display>(
+    peer: &Parameters<'_>,
+    from_initiator: bool,
+    decode: impl Fn(&[u8]) -> Result<(T, &[u8]), E>,
+    is_sender: impl Fn(&T) -> bool,
+) -> Result<ByDirection<Option<T>>, ConnectError> {
+    let mut said = peer.application;
+    let mut next = |end: Option<Endpoint>, sends: bool| {
+        if end.is_none() {
+            return Ok(None);
+        }
+        let (terms, rest) = decode(said).map_err(unfit)?;
+        said = rest;
+        match is_sender(&terms) == sends {
+            true => Ok(Some(terms)),
+            false => Err(unfit("the terms of the other direction")),
+        }
+    };
+    let to_acceptor = next(peer.initiator_to_acceptor, from_initiator)?;
+    let to_initiator = next(peer.acceptor_to_initiator, !from_initiator)?;
+    Ok(ByDirection { to_acceptor, to_initiator })
+}
+
 /// Something for each direction.
 #[derive(Debug, Clone, Copy)]
 pub struct ByDirection<T> {

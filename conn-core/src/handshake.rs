@@ -109,6 +109,8 @@ impl ProtocolId {
     pub const DIRECT_READ: Self = Self(4);
     /// Direct Write ([`direct_write`](crate::direct_write)).
     pub const DIRECT_WRITE: Self = Self(6);
+    /// Shared Write ([`shared_write`](crate::shared_write)).
+    pub const SHARED_WRITE: Self = Self(7);
     /// Multicast: a group of members.
     pub const MULTICAST: Self = Self(5);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).

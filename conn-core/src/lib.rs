@@ -113,5 +113,6 @@ pub mod raw;
 pub mod rc_pingpong;
 pub mod repost;
 pub mod ring;
+pub mod shared_write;
 mod sync;
 pub mod wr;

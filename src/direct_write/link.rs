@@ -52,11 +52,7 @@ impl Link {
         else {
             return Ok(None);
         };
-        let (from, bytes) = (arrival.offset as usize, padded(arrival.len) as usize);
-        let to = copies.open().get_mut(at as usize..).and_then(|to| to.get_mut(..bytes));
-        // A copy has room for the longest message behind what a turn has copied.
-        let copied = to.map(|to| self.buffers.copy_out(from, to).is_ok());
-        debug_assert_eq!(copied, Some(true));
+        copies.fill(&self.buffers, arrival.offset, at, padded(arrival.len));
         self.core.free(arrival.buffer);
         Ok(Some(arrival))
     }
@@ -126,6 +122,8 @@ impl Link {
 }
 
 impl receiving::Link for Link {
+    type Shared = ();
+
     fn posting(&self) -> &Posting {
         &self.posting
     }
@@ -158,22 +156,24 @@ impl receiving::Link for Link {
         }
     }
 
-    fn take(&mut self, peer: Peer, copies: &mut Copies, out: &mut VecDeque<Message>) {
+    fn take(
+        &mut self,
+        _shared: &mut (),
+        peer: Peer,
+        copies: &mut Copies,
+        out: &mut VecDeque<Message>,
+    ) {
         if self.is_broken {
             return;
         }
         let taken = self.take_all(copies);
-        for (start, len) in self.copied.drain(..) {
-            let bytes = &copies.bytes_of_open()[start as usize..][..len as usize];
-            let short = Message::short(bytes, peer);
-            out.extend(short.or_else(|| copies.message(start, len, peer)));
-        }
+        out.extend(copies.messages(self.copied.drain(..), peer));
         if let Err(e) = taken {
             self.refuse(e);
         }
     }
 
-    fn settle(&mut self) -> bool {
+    fn settle(&mut self, _shared: &mut ()) -> bool {
         while self.posting.ended().is_none()
             && let Some(run) = self.core.slots_due(self.threshold)
         {
@@ -196,11 +196,11 @@ impl receiving::Link for Link {
         }
     }
 
-    fn has_heard_goodbye(&self) -> bool {
+    fn has_heard_goodbye(&self, _shared: &()) -> bool {
         self.core.has_heard_goodbye()
     }
 
-    fn looks_for_goodbye(&mut self) -> bool {
+    fn looks_for_goodbye(&mut self, _shared: &mut ()) -> bool {
         // Where it comes with an immediate, its completion came before this.
         if self.core.awaits_goodbye() && !self.is_broken {
             let at = self.core.layout().goodbye_at() as usize;

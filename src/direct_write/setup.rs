@@ -8,8 +8,8 @@ use conn_core::direct_write::{
 };
 use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters};
 use verbs_safe::{
-    CompletionChannel, CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig,
-    RecvSide, RemoteAccess, SharedRegion, SharedRegionConfig,
+    CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
+    SharedRegion,
 };
 
 use super::link::{Link, SLOTS_PER_WRITE};
@@ -22,7 +22,7 @@ use crate::peer::Peer;
 use crate::posting::Posting;
 use crate::protocol::{DraftOf, Served, SetUp};
 use crate::receiving::Receiving;
-use crate::ring::memory::{isolated, place};
+use crate::ring::memory::{isolated, peer_memory, place};
 use crate::sending::Sending;
 use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
 use crate::wire::{Port, Wire, completion_queue, entries_for, tracker};
@@ -35,18 +35,6 @@ const LINK_QUEUE: u32 = 16;
 const RD_ATOMIC: u8 = 1;
 /// What a peer may do: both the buffers and the slots are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
-
-/// Memory of `bytes` bytes that the peer of one half writes to.
-fn written_memory(
-    device: &Device,
-    pd: &ProtectionDomain,
-    bytes: u64,
-) -> Result<SharedRegion, ConnectError> {
-    let mapping = usize::try_from(bytes).map_err(|_| unfit("more memory than can be"))?;
-    let mapping = Mapping::new(mapping).map_err(|e| device.error("map memory", &e))?;
-    let config = SharedRegionConfig { access: WRITES, on_demand: false };
-    Ok(pd.register_shared(mapping, config).map_err(|e| device.error("register memory", &e))?)
-}
 
 impl HalfTerms for Terms {
     fn encode(
@@ -63,21 +51,8 @@ impl HalfTerms for Terms {
         peer: &Parameters<'_>,
         from_initiator: bool,
     ) -> Result<ByDirection<Option<Terms>>, ConnectError> {
-        let mut said = peer.application;
-        let mut next = |end: Option<Endpoint>, sends: bool| {
-            if end.is_none() {
-                return Ok(None);
-            }
-            let (terms, rest) = Terms::decode(said).map_err(unfit)?;
-            said = rest;
-            match matches!(terms, Terms::Sender { .. }) == sends {
-                true => Ok(Some(terms)),
-                false => Err(unfit("the terms of the other direction")),
-            }
-        };
-        let to_acceptor = next(peer.initiator_to_acceptor, from_initiator)?;
-        let to_initiator = next(peer.acceptor_to_initiator, !from_initiator)?;
-        Ok(ByDirection { to_acceptor, to_initiator })
+        let is_sender = |terms: &Terms| matches!(terms, Terms::Sender { .. });
+        setup::decode_terms(peer, from_initiator, Terms::decode, is_sender)
     }
 }
 
@@ -110,7 +85,7 @@ impl NewSender {
             (),
         );
         let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
-        let slots = written_memory(device, &pd, slots_bytes(config.max_peer_buffers))?;
+        let slots = peer_memory(device, &pd, slots_bytes(config.max_peer_buffers), WRITES)?;
         Ok(NewSender { pair, cq, channel, slots, config: *config, psn: verbs_safe::random_psn() })
     }
 }
@@ -204,7 +179,7 @@ impl NewLink {
             let all: Vec<u32> = (0..receives).collect();
             queue.post(&all).map_err(|e| device.error("post receives", &e))?;
         }
-        let buffers = written_memory(device, &pd, layout.bytes())?;
+        let buffers = peer_memory(device, &pd, layout.bytes(), WRITES)?;
         Ok(NewLink { pair, buffers, config: *config, psn: verbs_safe::random_psn() })
     }
 
@@ -312,6 +287,6 @@ pub(super) fn receiver(
     config.validate()?;
     let entries = entries_for(LINK_QUEUE + config.receives(), max_peers)?;
     let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
-    let receiving = Receiving::new(cq, channel, max_peers, config.common);
+    let receiving = Receiving::new((), cq, channel, max_peers, config.common);
     Ok(Receiver { receiving, receives: config.receives() })
 }

@@ -39,6 +39,19 @@ pub(crate) fn register_ring(
     region.map_err(|e| device.error("register a ring", &e))
 }
 
+/// Memory of `bytes` bytes that peers may reach as `access` says.
+pub(crate) fn peer_memory(
+    device: &Device,
+    pd: &ProtectionDomain,
+    bytes: u64,
+    access: RemoteAccess,
+) -> Result<SharedRegion, DeviceError> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mapping = Mapping::new(bytes).map_err(|e| device.error("map memory", &e))?;
+    let region = pd.register_shared(mapping, SharedRegionConfig { access, on_demand: false });
+    region.map_err(|e| device.error("register memory", &e))
+}
+
 /// The control block of one half: words that the peer writes or reads.
 #[derive(Debug)]
 pub(crate) struct ControlBlock(SharedRegion);

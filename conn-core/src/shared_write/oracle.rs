@@ -1,0 +1,519 @@
+//! The operations of a Shared Write connection, and a naive model of what they mean: the messages
+//! of each sender, its requests on their way, and the receiver's memory.
+
+use std::{collections::VecDeque, vec, vec::Vec};
+
+use arbitrary::Arbitrary;
+
+use super::*;
+use crate::checksum::{checksum_of, verified};
+use crate::exhaustive::Pair;
+
+/// What can happen to a connection. Senders are counted round.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// A sender sends a message of so many bytes, if it has room.
+    Send(u8, u8),
+    /// The oldest request of a sender is executed.
+    Execute(u8),
+    /// The oldest request of a sender begins: some of its bytes arrive.
+    Begin(u8, u8),
+    /// A sender takes in what its requests have brought, and takes a ticket or looks again.
+    Drive(u8),
+    /// The receiver looks for the next message of a sender.
+    Look(u8),
+    /// The receiver gives free extents to tickets.
+    Grant,
+    /// A sender says goodbye.
+    Close(u8),
+    /// A sender dies: some of its requests are never executed.
+    Die(u8),
+    /// A new sender takes the place of one that has gone.
+    Join(u8),
+    /// A sender writes a trailer of any words to where its next one goes.
+    LieTrailer(u8, u8, u32),
+    /// The words of a sender's link are these.
+    LieLink(u8, u8, u8, u8),
+    /// The tail is so far from where it is.
+    LieTail(i8),
+    /// The receiver's words for a ticket are these.
+    LieEntry(u8, u16, u8),
+}
+
+/// How a connection of the oracle is made.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Shape {
+    /// Extents: 1 to 6.
+    pub extents: u8,
+    /// Senders at a time: 1 to 3.
+    pub links: u8,
+    /// The longest message, in bytes: 0 to 15.
+    pub max_message: u8,
+    /// Whether the bytes of a request may come in any order, and trailers apart.
+    pub apart: bool,
+}
+
+const EXTENT_BYTES: u32 = 128;
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+enum Request {
+    Write { at: usize, bytes: Vec<u8> },
+    FetchAdd,
+    /// A WRITE of what the fetch-and-add has returned.
+    WriteTicket { at: usize },
+    /// READs of the word that says what is decided, and of an entry, one after the other.
+    ReadDecided,
+    ReadEntry { at: usize },
+    /// The completion that the sender sees.
+    Complete(Done),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Done {
+    Claim,
+    Look,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    core: ExtentSender,
+    requests: VecDeque<Request>,
+    done: Option<Done>,
+    is_looking: bool,
+    fetched: u64,
+    decided: Option<u64>,
+    entry: Option<u64>,
+    /// Sent and not taken.
+    model: VecDeque<Vec<u8>>,
+    is_closed: bool,
+    is_dead: bool,
+    has_ended: bool,
+}
+
+impl Peer {
+    fn new(layout: Layout) -> Peer {
+        Peer {
+            core: ExtentSender::new(layout),
+            requests: VecDeque::new(),
+            done: None,
+            is_looking: false,
+            fetched: 0,
+            decided: None,
+            entry: None,
+            model: VecDeque::new(),
+            is_closed: false,
+            is_dead: false,
+            has_ended: false,
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_dead || self.is_closed
+    }
+
+    fn write(&mut self, at: u64, words: &[u64]) {
+        self.requests.push_back(Request::Write { at: at as usize, bytes: checked(words) });
+    }
+}
+
+/// The receiver, its memory, and the senders.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    receiver: ExtentReceiver<Vec<ExtentSlot>, Vec<LinkSlot>>,
+    layout: Layout,
+    apart: bool,
+    memory: Vec<u8>,
+    peers: Vec<Peer>,
+    count: u8,
+}
+
+fn checked(words: &[u64]) -> Vec<u8> {
+    words.iter().chain(&[checksum_of(words)]).flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn word_at(memory: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(memory[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn words_at<const N: usize>(memory: &[u8], at: u64) -> Option<[u64; N]> {
+    let word = |nth| word_at(memory, at as usize + 8 * nth);
+    verified(core::array::from_fn(word), word(N))
+}
+
+impl Ring {
+    /// One over which nothing was sent.
+    pub fn new(shape: Shape) -> Self {
+        let (extents, links) = (1 + u32::from(shape.extents % 6), 1 + u32::from(shape.links % 3));
+        let longest = u32::from(shape.max_message % 16);
+        let layout = Layout::new(extents, EXTENT_BYTES, longest, links).expect("a layout");
+        let extent_slots = vec![ExtentSlot::default(); extents as usize];
+        let link_slots = vec![LinkSlot::default(); links as usize];
+        let mut receiver =
+            ExtentReceiver::new(layout, extent_slots, link_slots).expect("it fits");
+        (0..links).for_each(|link| receiver.open(link));
+        let peers = (0..links).map(|_| Peer::new(layout)).collect();
+        let mut memory = vec![0; layout.bytes() as usize];
+        memory[..8].copy_from_slice(&1_u64.to_le_bytes());
+        let mut ring =
+            Self { receiver, layout, apart: shape.apart, memory, peers, count: 0 };
+        ring.grant();
+        ring
+    }
+
+    fn store(&mut self, at: u64, words: &[u64]) {
+        let bytes = checked(words);
+        self.memory[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+
+    fn grant(&mut self) {
+        while let Some(Grant { entry_at, word }) = self.receiver.grant() {
+            self.store(entry_at, &[word]);
+        }
+        self.store(DECIDED_AT, &[self.receiver.decided()]);
+    }
+
+    fn send(&mut self, nth: usize, len: u8) {
+        let (apart, peer) = (self.apart, &mut self.peers[nth]);
+        let len = u32::from(len) % (self.layout.max_message() + 1);
+        if peer.is_gone() {
+            return;
+        }
+        let Some(spot) = peer.core.spot(len) else { return };
+        self.count = self.count.wrapping_add(1);
+        let payload: Vec<u8> = (0..len).map(|at| self.count ^ at as u8).collect();
+        if let Some((at, words)) = spot.end {
+            peer.write(at, &words);
+        }
+        let mut bytes = payload.clone();
+        bytes.resize(padded(len) as usize, 0);
+        let at = spot.payload_at as usize;
+        if apart && len > 0 {
+            peer.requests.push_back(Request::Write { at, bytes });
+            peer.write(spot.trailer_at, &spot.trailer);
+        } else {
+            bytes.extend(checked(&spot.trailer));
+            peer.requests.push_back(Request::Write { at, bytes });
+        }
+        peer.core.mark_sent(&spot);
+        peer.model.push_back(payload);
+    }
+
+    fn execute(&mut self, nth: usize) {
+        let peer = &mut self.peers[nth];
+        let Some(request) = peer.requests.pop_front() else { return };
+        match request {
+            Request::Write { at, bytes } => {
+                self.memory[at..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            Request::FetchAdd => {
+                peer.fetched = word_at(&self.memory, 0);
+                self.memory[..8].copy_from_slice(&(peer.fetched + 1).to_le_bytes());
+            }
+            Request::WriteTicket { at } => {
+                self.memory[at..][..8].copy_from_slice(&peer.fetched.to_le_bytes());
+            }
+            Request::ReadDecided => {
+                peer.decided = words_at(&self.memory, DECIDED_AT).map(|[word]| word);
+            }
+            Request::ReadEntry { at } => {
+                peer.entry = words_at(&self.memory, at as u64).map(|[word]| word);
+            }
+            Request::Complete(done) => peer.done = Some(done),
+        }
+    }
+
+    fn begin(&mut self, nth: usize, choice: u8) {
+        let peer = &self.peers[nth];
+        let ticket = peer.fetched.to_le_bytes();
+        let (at, bytes) = match peer.requests.front() {
+            Some(Request::Write { at, bytes }) => (at, &bytes[..]),
+            Some(Request::WriteTicket { at }) => (at, &ticket[..]),
+            _ => return,
+        };
+        let upto = bytes.len() * usize::from(choice) / 256;
+        // Its end never does: what has come as a whole would be cleared before it comes again.
+        for (nth, byte) in bytes[..bytes.len().saturating_sub(8)].iter().enumerate() {
+            let scattered = (nth as u32 + 1).wrapping_mul(0x9e37_79b9 ^ u32::from(choice) << 8);
+            if if self.apart { scattered >> 13 & 1 == 1 } else { nth < upto } {
+                self.memory[at + nth] = *byte;
+            }
+        }
+    }
+
+    fn drive(&mut self, nth: usize) {
+        let at = self.layout.link_at(nth as u32);
+        let peer = &mut self.peers[nth];
+        if peer.is_gone() {
+            return;
+        }
+        match peer.done.take() {
+            Some(Done::Claim) => peer.core.on_claimed(peer.fetched).expect("an honest receiver"),
+            Some(Done::Look) => {
+                peer.core.on_entry(peer.decided, peer.entry).expect("an honest receiver");
+                peer.is_looking = false;
+            }
+            None => {}
+        }
+        if let Some(Claim { words, place }) = peer.core.claim_due() {
+            peer.write(at + ANNOUNCED_AT, &words);
+            peer.requests.push_back(Request::FetchAdd);
+            peer.requests.push_back(Request::WriteTicket { at: (at + place) as usize });
+            peer.write(at + REPORTED_AT, &words);
+            peer.requests.push_back(Request::Complete(Done::Claim));
+        }
+        if let Some(ticket) = peer.core.looks_for().filter(|_| !peer.is_looking) {
+            peer.is_looking = true;
+            let at = self.layout.entry_at(ticket) as usize;
+            let reads = [Request::ReadDecided, Request::ReadEntry { at }];
+            peer.requests.extend(reads.into_iter().chain([Request::Complete(Done::Look)]));
+        }
+    }
+
+    fn link_words(&self, link: u32) -> LinkWords {
+        let at = self.layout.link_at(link);
+        LinkWords {
+            reported: words_at(&self.memory, at + REPORTED_AT),
+            first: word_at(&self.memory, (at + FIRST_AT) as usize),
+            ahead: word_at(&self.memory, (at + AHEAD_AT) as usize),
+            announced: words_at(&self.memory, at + ANNOUNCED_AT),
+        }
+    }
+
+    fn recycle(&mut self, emptied: Emptied) {
+        self.memory[emptied.offset as usize..][..emptied.len as usize].fill(0);
+        self.receiver.recycle(emptied);
+    }
+
+    /// Whether something was new.
+    fn look(&mut self, nth: usize) -> bool {
+        let link = nth as u32;
+        if self.peers[nth].has_ended {
+            return false;
+        }
+        let Some(at) = self.receiver.trailer_at(link).expect("an honest sender") else {
+            self.receiver.on_link(link, self.link_words(link)).expect("an honest sender");
+            let found = self.receiver.trailer_at(link).expect("an honest sender").is_some();
+            return found || self.hear(nth);
+        };
+        let words = words_at(&self.memory, at);
+        match self.receiver.on_trailer(link, words).expect("an honest sender") {
+            Found::Message { offset, len } => {
+                let found = &self.memory[offset as usize..][..len as usize];
+                let sent = self.peers[nth].model.pop_front().expect("it was sent");
+                assert_eq!(found, &sent[..], "of sender {nth}");
+                true
+            }
+            Found::End(emptied) => {
+                self.recycle(emptied);
+                self.grant();
+                true
+            }
+            Found::Nothing => self.hear(nth),
+        }
+    }
+
+    /// Looks for the end of a sender that has written nothing more.
+    fn hear(&mut self, nth: usize) -> bool {
+        let (link, peer) = (nth as u32, &self.peers[nth]);
+        let at = self.layout.link_at(link) + GOODBYE_AT;
+        let is_first = !self.receiver.has_heard_goodbye(link);
+        let said = self.receiver.on_goodbye(link, words_at(&self.memory, at)).expect("honest");
+        if said && is_first {
+            assert!(peer.is_closed);
+            return true;
+        }
+        let has_died = peer.is_dead && peer.requests.is_empty();
+        if has_died || self.receiver.has_ended(link) {
+            assert!(has_died || peer.model.is_empty(), "all was taken");
+            self.peers[nth].has_ended = true;
+            if let Some(emptied) = self.receiver.close(link) {
+                self.recycle(emptied);
+            }
+            self.receiver.begin_audit(word_at(&self.memory, 0)).expect("an honest tail");
+            return true;
+        }
+        false
+    }
+
+    fn audit(&mut self) {
+        for link in 0..self.layout.links() {
+            if self.receiver.awaits(link) {
+                self.receiver.audit(link, self.link_words(link));
+            }
+        }
+        while let Some(emptied) = self.receiver.orphan() {
+            let bytes = &self.memory[emptied.offset as usize..][..emptied.len as usize];
+            assert!(bytes.iter().all(|byte| *byte == 0), "a sender writes to it");
+            self.recycle(emptied);
+        }
+        self.grant();
+    }
+
+    fn close(&mut self, nth: usize) {
+        let at = self.layout.link_at(nth as u32) + GOODBYE_AT;
+        let peer = &mut self.peers[nth];
+        if !peer.is_gone() {
+            peer.is_closed = true;
+            peer.write(at, &[peer.core.sent(), GOODBYE]);
+        }
+    }
+
+    fn join(&mut self, nth: usize) {
+        if !self.peers[nth].has_ended {
+            return;
+        }
+        let at = self.layout.link_at(nth as u32) as usize;
+        self.memory[at..][..LINK_BYTES as usize].fill(0);
+        self.peers[nth] = Peer::new(self.layout);
+        self.receiver.open(nth as u32);
+    }
+
+    /// What is said does not depend on what came before: the connection stays as it was.
+    fn lie(&self, op: Op) {
+        let mut receiver = self.receiver.clone();
+        let link = |nth: u8| u32::from(nth) % self.layout.links();
+        match op {
+            Op::LieTrailer(nth, ticket, len) => {
+                let used = if ticket & 1 == 0 { u64::from(ticket) << 32 } else { 0 };
+                let words = [u64::from(ticket), used | u64::from(len)];
+                if let Ok(Some(at)) = receiver.trailer_at(link(nth)) {
+                    match receiver.on_trailer(link(nth), Some(words)) {
+                        Ok(Found::Message { offset, len }) => {
+                            assert_eq!(offset + padded(len), at);
+                            assert!(offset >= self.layout.extent_at(0));
+                        }
+                        Ok(Found::End(emptied)) => {
+                            assert!(emptied.offset + emptied.len <= self.layout.bytes());
+                        }
+                        Ok(Found::Nothing) | Err(_) => {}
+                    }
+                }
+            }
+            Op::LieLink(nth, number, used, first) => {
+                let [number, used, first] = [number, used, first].map(u64::from);
+                let (reported, announced) = (Some([number, used]), Some([number, used]));
+                let words = LinkWords { reported, first, ahead: used + 1, announced };
+                let _ = receiver.on_link(link(nth), words);
+                receiver.audit(link(nth), words);
+            }
+            Op::LieTail(by) => {
+                let tail = receiver.decided().wrapping_add_signed(by.into());
+                let _ = receiver.begin_audit(tail);
+            }
+            Op::LieEntry(nth, extent, by) => {
+                let mut core = self.peers[link(nth) as usize].core.clone();
+                let ticket = core.looks_for().unwrap_or(1) + u64::from(by % 2);
+                let word = entry_word(ticket, extent.into());
+                if core.on_entry(Some(ticket), Some(word)).is_ok()
+                    && let Some(spot) = core.spot(0)
+                {
+                    assert!(spot.trailer_at + TRAILER_BYTES <= self.layout.bytes());
+                }
+                return;
+            }
+            _ => return,
+        }
+        for _ in 0..4 {
+            let _ = receiver.grant();
+            if let Some(emptied) = receiver.orphan() {
+                receiver.recycle(emptied);
+            }
+        }
+    }
+
+    /// Lets all be executed and taken, and checks that nothing is missing.
+    pub fn settle(&mut self) {
+        loop {
+            let mut is_new = false;
+            for nth in 0..self.peers.len() {
+                while !self.peers[nth].requests.is_empty() {
+                    self.execute(nth);
+                }
+                while self.look(nth) {
+                    is_new = true;
+                }
+                let before = self.peers[nth].core.clone();
+                self.drive(nth);
+                is_new |= self.peers[nth].core != before;
+            }
+            let free = self.receiver.free_extents();
+            let decided = self.receiver.decided();
+            self.audit();
+            is_new |= (free, decided) != (self.receiver.free_extents(), self.receiver.decided());
+            if !is_new {
+                break;
+            }
+        }
+        for peer in &self.peers {
+            assert!(peer.is_dead || peer.model.is_empty(), "all that was sent was taken");
+            assert_eq!(peer.has_ended, peer.is_gone(), "the end is seen");
+        }
+        self.check_rest();
+    }
+
+    /// At rest, each extent is granted to a ticket: of a sender, or one that nobody has taken. So
+    /// nothing is lost, and a sender that joins finds an extent, unless living ones have them all.
+    fn check_rest(&mut self) {
+        let living = self.peers.iter().filter(|peer| !peer.is_gone()).count() as u64;
+        let tail = word_at(&self.memory, 0);
+        let untaken = self.receiver.decided().saturating_sub(tail);
+        let extents = u64::from(self.layout.extents());
+        let free = u64::from(self.receiver.free_extents());
+        assert!(
+            untaken + free + 2 * living >= extents,
+            "{untaken} not taken, {living} living, {free} free of {extents}"
+        );
+    }
+
+    /// All go, and all that they had comes back.
+    pub fn end(&mut self) {
+        (0..self.peers.len()).for_each(|nth| self.close(nth));
+        self.settle();
+    }
+
+    /// Messages that a sender has sent.
+    pub fn sent(&self, nth: usize) -> u64 {
+        self.peers[nth].core.sent()
+    }
+
+    fn nth(&self, nth: u8) -> usize {
+        usize::from(nth) % self.peers.len()
+    }
+}
+
+impl Pair for Ring {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Send(nth, len) => self.send(self.nth(nth), len),
+            Op::Execute(nth) => self.execute(self.nth(nth)),
+            Op::Begin(nth, choice) => self.begin(self.nth(nth), choice),
+            Op::Drive(nth) => self.drive(self.nth(nth)),
+            Op::Look(nth) => {
+                self.look(self.nth(nth));
+            }
+            Op::Grant => self.audit(),
+            Op::Close(nth) => self.close(self.nth(nth)),
+            Op::Die(nth) => {
+                let peer = self.nth(nth);
+                let peer = &mut self.peers[peer];
+                if !peer.is_gone() {
+                    peer.is_dead = true;
+                    peer.requests.clear();
+                }
+            }
+            Op::Join(nth) => self.join(self.nth(nth)),
+            lie => self.lie(lie),
+        }
+    }
+}
+
+/// Lets all of this happen to a new ring, and lets it come to rest, and to its end.
+pub fn run(shape: Shape, ops: &[Op]) {
+    let mut ring = Ring::new(shape);
+    ops.iter().for_each(|op| ring.apply(*op));
+    ring.clone().settle();
+    ring.end();
+}

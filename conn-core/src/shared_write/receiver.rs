@@ -1,0 +1,545 @@
+//! The receiver's end.
+
+use core::fmt;
+
+use super::{
+    END, GOODBYE, Layout, LinkWords, TICKET_BITS, TRAILER_BYTES, entry_word, padded, record_bytes,
+};
+
+/// What a sender has written that no honest one writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtentError {
+    /// A message that is longer than allowed, or than what is left of its extent.
+    TooLong {
+        /// What its trailer says.
+        len: u32,
+    },
+    /// A trailer that belongs elsewhere.
+    Stray {
+        /// The ticket in it.
+        ticket: u64,
+    },
+    /// A ticket that is another sender's, or has no extent.
+    Ticket {
+        /// The ticket.
+        ticket: u64,
+    },
+    /// The tail is further than all senders together can have moved it.
+    Tail {
+        /// The tail.
+        tail: u64,
+    },
+    /// A goodbye after fewer messages than have come.
+    Goodbye {
+        /// How many the goodbye says.
+        total: u64,
+    },
+    /// A goodbye after more messages than are there.
+    Missing,
+}
+
+impl fmt::Display for ExtentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { len } => write!(f, "a message of {len} bytes has no room there"),
+            Self::Stray { ticket } => write!(f, "a trailer of ticket {ticket} in another's extent"),
+            Self::Ticket { ticket } => write!(f, "ticket {ticket} is not the sender's"),
+            Self::Tail { tail } => write!(f, "nobody can have moved the tail to {tail}"),
+            Self::Goodbye { total } => {
+                write!(f, "a goodbye after {total} messages, more have come")
+            }
+            Self::Missing => f.write_str("a goodbye after more messages than are there"),
+        }
+    }
+}
+
+impl core::error::Error for ExtentError {}
+
+/// What a sender's memory shows.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing new.
+    Nothing,
+    /// A message, which is taken by that.
+    Message {
+        /// Where it lies in the receiver's memory.
+        offset: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// The end of an extent. The sender goes on in another one.
+    End(
+        /// To be cleared.
+        Emptied,
+    ),
+}
+
+/// An extent that nobody uses any more. It is to be cleared, and [given
+/// back](ExtentReceiver::recycle) then.
+#[must_use = "it is lost otherwise"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct Emptied {
+    /// Where the bytes begin that may not be 0.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u64,
+    extent: u32,
+}
+
+/// An entry that is to be stored, and [how many are decided](ExtentReceiver::decided) behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Where the entry lies.
+    pub entry_at: u64,
+    /// Its word.
+    pub word: u64,
+}
+
+/// What the receiver knows of an extent: storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtentSlot {
+    /// 0 while it is free.
+    ticket: u64,
+    /// A link, [`UNKNOWN`] or [`EMPTIED`]; of a free one, the next free one.
+    owner: u32,
+    /// Which extent has the entry of this number, and of that number plus how many there are.
+    entries: [u32; 2],
+}
+
+/// No link is known to have it.
+const UNKNOWN: u32 = u32::MAX;
+/// It is being cleared.
+const EMPTIED: u32 = u32::MAX - 1;
+/// No extent.
+const NONE: u32 = u32::MAX;
+
+impl Default for ExtentSlot {
+    fn default() -> Self {
+        Self { ticket: 0, owner: UNKNOWN, entries: [NONE; 2] }
+    }
+}
+
+/// What the receiver knows of a link: storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSlot {
+    is_open: bool,
+    /// The ticket of the extent that is read; 0 if none is known.
+    current: u64,
+    /// That extent, as soon as the ticket has one.
+    extent: u32,
+    used: u32,
+    received: u64,
+    total: Option<u64>,
+    /// In an audit: its tickets are known.
+    is_audited: bool,
+    /// Its further ticket, as of the last audit.
+    kept: u64,
+}
+
+impl Default for LinkSlot {
+    fn default() -> Self {
+        let (current, used, received, kept) = (0, 0, 0, 0);
+        let (is_open, is_audited, total, extent) = (false, false, None, NONE);
+        Self { is_open, current, extent, used, received, total, is_audited, kept }
+    }
+}
+
+/// The receiver's end. See the [module](super). `E` is storage for as many extents, and `L` for
+/// as many links, as the layout has.
+///
+/// ```
+/// use conn_core::shared_write::{
+///     ExtentReceiver, ExtentSlot, Found, Layout, LinkSlot, LinkWords, entry_word,
+/// };
+///
+/// let layout = Layout::new(2, 4096, 1000, 1)?;
+/// let mut receiver =
+///     ExtentReceiver::new(layout, [ExtentSlot::default(); 2], [LinkSlot::default(); 1])
+///         .expect("storage as the layout has it");
+/// let grant = receiver.grant().expect("an extent is free");
+/// assert_eq!((grant.entry_at, grant.word), (layout.entry_at(1), entry_word(1, 0)));
+/// receiver.open(0);
+/// let words = LinkWords { first: 1, reported: Some([1, 0]), announced: Some([1, 0]), ahead: 0 };
+/// receiver.on_link(0, words)?; // the sender has taken ticket 1
+/// assert_eq!(receiver.trailer_at(0)?, Some(layout.trailer_at(0, 0)));
+/// let Found::Message { len: 100, .. } = receiver.on_trailer(0, Some([1, 100]))? else { panic!() };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+// Invariant: each extent is free (ticket 0, in the list), or granted to the ticket below `decided`
+// that its entry says. A link's extent has the link as its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtentReceiver<E, L> {
+    layout: Layout,
+    extents: E,
+    links: L,
+    /// The first one of the free extents.
+    free: u32,
+    /// The next ticket that is granted or passed over.
+    decided: u64,
+    /// Links that ever were: each may have left a ticket that is not decided.
+    opened: u64,
+    /// The tail of the audit that goes on.
+    audit: Option<u64>,
+    /// Tickets below this one are nobody's, unless a link is known to have them.
+    audited: u64,
+}
+
+impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<[LinkSlot]>>
+    ExtentReceiver<E, L>
+{
+    /// `None` if the storage has other lengths than the layout says.
+    pub fn new(layout: Layout, mut extents: E, mut links: L) -> Option<Self> {
+        let all = extents.as_mut();
+        if all.len() != layout.extents() as usize
+            || links.as_mut().len() != layout.links() as usize
+        {
+            return None;
+        }
+        all.fill(ExtentSlot::default());
+        all.iter_mut().zip(1..).for_each(|(slot, next)| slot.owner = next);
+        all.last_mut()?.owner = NONE;
+        links.as_mut().fill(LinkSlot::default());
+        let (free, decided, opened, audit, audited) = (0, 1, 0, None, 0);
+        Some(Self { layout, extents, links, free, decided, opened, audit, audited })
+    }
+
+    /// The shape of this end's memory.
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Up to which ticket, exclusively, all are granted or passed over.
+    pub const fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    fn link(&self, link: u32) -> LinkSlot {
+        self.links.as_ref().get(link as usize).copied().unwrap_or_default()
+    }
+
+    fn link_mut(&mut self, link: u32) -> Option<&mut LinkSlot> {
+        self.links.as_mut().get_mut(link as usize)
+    }
+
+    /// Where the entry of a ticket is remembered.
+    fn entry(&mut self, ticket: u64) -> &mut u32 {
+        let extents = u64::from(self.layout.extents());
+        let nth = ticket % (2 * extents);
+        &mut self.extents.as_mut()[(nth % extents) as usize].entries[usize::from(nth >= extents)]
+    }
+
+    /// The extent that a ticket has.
+    fn extent_of(&mut self, ticket: u64) -> Option<u32> {
+        let extent = *self.entry(ticket);
+        let slot = self.extents.as_ref().get(extent as usize)?;
+        (ticket != 0 && slot.ticket == ticket && slot.owner != EMPTIED).then_some(extent)
+    }
+
+    /// Whether an open link is known to have a ticket that was not seen in use.
+    fn is_kept(&self, ticket: u64) -> bool {
+        self.links.as_ref().iter().any(|link| {
+            link.is_open && (link.kept == ticket || link.current == ticket)
+        })
+    }
+
+    /// Gives a free extent to the next ticket. A ticket is passed over if nobody has it any more,
+    /// or if a ticket that still has its extent has the same entry.
+    pub fn grant(&mut self) -> Option<Grant> {
+        while self.free != NONE {
+            let (ticket, extent) = (self.decided, self.free);
+            self.decided += 1;
+            let is_void = ticket < self.audited && !self.is_kept(ticket);
+            let before = *self.entry(ticket);
+            let slot = self.extents.as_ref().get(before as usize);
+            let entries = u64::from(self.layout.entries());
+            let is_in_use = slot.is_some_and(|slot| {
+                slot.ticket != 0 && slot.ticket % entries == ticket % entries
+            });
+            if is_void || is_in_use {
+                continue;
+            }
+            *self.entry(ticket) = extent;
+            let slot = &mut self.extents.as_mut()[extent as usize];
+            let next = core::mem::replace(&mut slot.owner, UNKNOWN);
+            slot.ticket = ticket;
+            self.free = next;
+            return Some(Grant {
+                entry_at: self.layout.entry_at(ticket),
+                word: entry_word(ticket, extent),
+            });
+        }
+        None
+    }
+
+    /// An extent was cleared.
+    pub fn recycle(&mut self, emptied: Emptied) {
+        let Emptied { extent, .. } = emptied;
+        if let Some(slot) = self.extents.as_mut().get_mut(extent as usize) {
+            (slot.ticket, slot.owner) = (0, self.free);
+            self.free = extent;
+        }
+    }
+
+    /// Extents that no ticket has.
+    pub fn free_extents(&self) -> u32 {
+        self.extents.as_ref().iter().filter(|slot| slot.ticket == 0).count() as u32
+    }
+}
+
+/// Receiving.
+impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<[LinkSlot]>>
+    ExtentReceiver<E, L>
+{
+    /// The lowest number that no open link has.
+    pub fn vacant(&self) -> Option<u32> {
+        self.links.as_ref().iter().position(|link| !link.is_open).map(|at| at as u32)
+    }
+
+    /// A sender has this number from now on. The words of its link are 0.
+    pub fn open(&mut self, link: u32) {
+        if let Some(slot) = self.link_mut(link) {
+            // Its tickets are later ones than those of an audit that goes on.
+            *slot = LinkSlot { is_open: true, is_audited: true, ..LinkSlot::default() };
+            self.opened += 1;
+        }
+    }
+
+    /// Messages of this link that were taken.
+    pub fn received(&self, link: u32) -> u64 {
+        self.link(link).received
+    }
+
+    /// Where the next trailer of a link lies, if its extent is known. Otherwise the words of the
+    /// link say [which one it is](Self::on_link).
+    ///
+    /// # Errors
+    /// [`ExtentError::Ticket`]
+    #[inline]
+    pub fn trailer_at(&mut self, link: u32) -> Result<Option<u64>, ExtentError> {
+        let LinkSlot { extent, used, current, .. } = self.link(link);
+        if extent != NONE {
+            return Ok(Some(self.layout.trailer_at(extent, used)));
+        }
+        if current == 0 {
+            return Ok(None);
+        }
+        let Some(extent) = self.extent_of(current) else { return Ok(None) };
+        self.take_over(link, current, extent)?;
+        Ok(Some(self.layout.trailer_at(extent, 0)))
+    }
+
+    /// The link goes on in the extent of this ticket.
+    fn take_over(&mut self, link: u32, ticket: u64, extent: u32) -> Result<(), ExtentError> {
+        let slot = &mut self.extents.as_mut()[extent as usize];
+        if slot.owner != UNKNOWN {
+            return Err(ExtentError::Ticket { ticket });
+        }
+        slot.owner = link;
+        if let Some(link) = self.link_mut(link) {
+            (link.current, link.extent, link.used) = (ticket, extent, 0);
+        }
+        Ok(())
+    }
+
+    /// Takes the words of a link of which no extent is known: its first ticket. A later one counts
+    /// when that was passed over.
+    ///
+    /// # Errors
+    /// [`ExtentError::Ticket`]
+    pub fn on_link(&mut self, link: u32, words: LinkWords) -> Result<(), ExtentError> {
+        let now = self.link(link);
+        let (Some([number, used]), Some([announced, used_now])) =
+            (words.reported, words.announced)
+        else {
+            return Ok(());
+        };
+        // Where a further ticket was announced and not reported, the first one may just be being
+        // written again, unless it is in use.
+        let ticket = match used > 0 || (number > 0 && announced == number) {
+            true => words.first,
+            false if number > 0 && announced == number + 1 => used_now,
+            false => 0,
+        };
+        if !now.is_open || now.extent != NONE || ticket <= now.current {
+            return Ok(());
+        }
+        let is_pending = now.current >= self.decided;
+        if ticket >> TICKET_BITS != 0 || is_pending || self.extent_of(now.current).is_some() {
+            return Err(ExtentError::Ticket { ticket });
+        }
+        if let Some(slot) = self.link_mut(link) {
+            slot.current = ticket;
+        }
+        Ok(())
+    }
+
+    /// Takes the words of the [next trailer](Self::trailer_at) of a link, `None` while they are
+    /// being written.
+    ///
+    /// # Errors
+    /// [`ExtentError`]: the sender broke the protocol.
+    #[inline]
+    pub fn on_trailer(
+        &mut self,
+        link: u32,
+        words: Option<[u64; 2]>,
+    ) -> Result<Found, ExtentError> {
+        let LinkSlot { extent, used, current, .. } = self.link(link);
+        let Some([ticket, shape]) = words else { return Ok(Found::Nothing) };
+        if extent == NONE || (ticket, shape) == (0, 0) {
+            return Ok(Found::Nothing);
+        }
+        let (at, len) = ((shape >> 32) as u32, shape as u32);
+        if at == used && len == END {
+            return self.on_end(link, ticket);
+        }
+        if at != used || ticket != current {
+            return Err(ExtentError::Stray { ticket });
+        }
+        if len > self.layout.max_message() || !self.layout.fits(used, len) {
+            return Err(ExtentError::TooLong { len });
+        }
+        if let Some(slot) = self.link_mut(link) {
+            slot.used += record_bytes(len) as u32;
+            slot.received += 1;
+        }
+        Ok(Found::Message { offset: self.layout.payload_at(extent, used, len), len })
+    }
+
+    fn on_end(&mut self, link: u32, next: u64) -> Result<Found, ExtentError> {
+        let LinkSlot { extent, used, current, .. } = self.link(link);
+        let to = if next > current { self.extent_of(next) } else { None };
+        self.take_over(link, next, to.ok_or(ExtentError::Ticket { ticket: next })?)?;
+        Ok(Found::End(self.emptied(extent, used + TRAILER_BYTES as u32)))
+    }
+
+    /// An extent of which so many bytes are used at most.
+    fn emptied(&mut self, extent: u32, used: u32) -> Emptied {
+        self.extents.as_mut()[extent as usize].owner = EMPTIED;
+        let len = padded(used);
+        let offset = self.layout.extent_at(extent + 1) - len;
+        Emptied { offset, len, extent }
+    }
+
+    /// Takes the words of the goodbye; whether it has been said. All messages that it counts are
+    /// there: look for them once more.
+    ///
+    /// # Errors
+    /// [`ExtentError::Goodbye`]
+    pub fn on_goodbye(
+        &mut self,
+        link: u32,
+        words: Option<[u64; 2]>,
+    ) -> Result<bool, ExtentError> {
+        let Some([total, GOODBYE]) = words else { return Ok(false) };
+        let Some(slot) = self.link_mut(link) else { return Ok(false) };
+        if total < slot.received {
+            return Err(ExtentError::Goodbye { total });
+        }
+        slot.total = Some(total);
+        Ok(true)
+    }
+
+    /// Whether the sender has said goodbye.
+    pub fn has_heard_goodbye(&self, link: u32) -> bool {
+        self.link(link).total.is_some()
+    }
+
+    /// Whether the sender has said goodbye, and all its messages have been taken.
+    #[inline]
+    pub fn has_ended(&self, link: u32) -> bool {
+        let link = self.link(link);
+        link.total == Some(link.received)
+    }
+}
+
+/// Tickets of senders that have gone.
+impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<[LinkSlot]>>
+    ExtentReceiver<E, L>
+{
+    /// A sender has gone: nothing of it arrives any more. Its extent is to be cleared; what else
+    /// it may have, an [audit](Self::begin_audit) finds.
+    pub fn close(&mut self, link: u32) -> Option<Emptied> {
+        let slot = self.link_mut(link).filter(|slot| slot.is_open)?;
+        let LinkSlot { extent, .. } = core::mem::take(slot);
+        (extent != NONE).then(|| self.emptied(extent, self.layout.extent_bytes()))
+    }
+
+    /// Begins an audit, with the tail as it is after the last sender has gone.
+    ///
+    /// # Errors
+    /// [`ExtentError::Tail`]
+    pub fn begin_audit(&mut self, tail: u64) -> Result<(), ExtentError> {
+        self.check_tail(tail)?;
+        self.audit = Some(tail);
+        self.links.as_mut().iter_mut().for_each(|link| link.is_audited = false);
+        self.end_audit();
+        Ok(())
+    }
+
+    /// Checks the tail: each sender that ever was can have taken one ticket that is not decided.
+    ///
+    /// # Errors
+    /// [`ExtentError::Tail`]
+    pub const fn check_tail(&self, tail: u64) -> Result<(), ExtentError> {
+        if tail == 0 || tail > self.decided + self.opened {
+            return Err(ExtentError::Tail { tail });
+        }
+        Ok(())
+    }
+
+    /// Whether an audit waits to see this link.
+    #[inline]
+    pub fn awaits(&self, link: u32) -> bool {
+        let link = self.link(link);
+        self.audit.is_some() && link.is_open && !link.is_audited
+    }
+
+    /// Takes the words of a link for the audit.
+    pub fn audit(&mut self, link: u32, words: LinkWords) {
+        let Some(tail) = self.audit else { return };
+        let LinkSlot { current, is_open, is_audited, .. } = self.link(link);
+        if !is_open || is_audited {
+            return;
+        }
+        let kept = match (words.reported, words.announced) {
+            // Its earlier tickets were all followed.
+            _ if current >= tail => 0,
+            // The sender is at rest, and what it had before this extent was followed.
+            (Some([number, used]), Some([announced, _])) if number == announced => {
+                let last = if used == 0 { words.first } else { words.ahead };
+                match number {
+                    0 => 0,
+                    _ if used == 0 || current == used || current == last => last,
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+        if let Some(slot) = self.link_mut(link) {
+            (slot.is_audited, slot.kept) = (true, kept);
+        }
+        self.end_audit();
+    }
+
+    fn end_audit(&mut self) {
+        let all = |link: &LinkSlot| !link.is_open || link.is_audited;
+        if self.links.as_ref().iter().all(all)
+            && let Some(tail) = self.audit.take()
+        {
+            self.audited = tail;
+        }
+    }
+
+    /// An extent that was granted to a ticket which nobody has any more.
+    pub fn orphan(&mut self) -> Option<Emptied> {
+        let is_orphan = |slot: &ExtentSlot| {
+            (1..self.audited).contains(&slot.ticket)
+                && slot.owner == UNKNOWN
+                && !self.is_kept(slot.ticket)
+        };
+        let extent = self.extents.as_ref().iter().position(is_orphan)? as u32;
+        Some(self.emptied(extent, self.layout.extent_bytes()))
+    }
+}

@@ -1,0 +1,250 @@
+//! A sender's end.
+
+use core::fmt;
+
+use super::{AHEAD_AT, END, FIRST_AT, Layout, STOPPED, TICKET_BITS, record_bytes, trailer};
+
+/// Words of the receiver that no honest one writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The tail has gone back, or beyond what a ticket can be.
+    Ticket {
+        /// What the fetch-and-add has returned.
+        ticket: u64,
+    },
+    /// An extent that does not exist.
+    Extent {
+        /// What the entry says.
+        extent: u64,
+    },
+    /// It has taken more messages than were sent.
+    Taken {
+        /// What it says.
+        taken: u64,
+    },
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ticket { ticket } => write!(f, "ticket {ticket} cannot be the next one"),
+            Self::Extent { extent } => write!(f, "the peer has no extent {extent}"),
+            Self::Taken { taken } => write!(f, "the peer cannot have taken {taken} messages"),
+        }
+    }
+}
+
+impl core::error::Error for ClaimError {}
+
+/// An extent that the sender writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    ticket: u64,
+    extent: u32,
+    used: u32,
+}
+
+/// The extent behind the one in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// No ticket was taken.
+    Vacant,
+    /// The requests that take one are on their way.
+    Claiming,
+    /// It is not known yet which extent the ticket has.
+    Claimed { ticket: u64 },
+    Ready { ticket: u64, extent: u32 },
+}
+
+/// A ticket that is to be taken. The requests go out as one list, in this order: the
+/// [`words`](Self::words) to [`ANNOUNCED_AT`](super::ANNOUNCED_AT), a fetch-and-add of 1 on the
+/// tail, what it has returned to [`place`](Self::place) (fenced), the words to
+/// [`REPORTED_AT`](super::REPORTED_AT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which one it is, from 1; and the ticket of the extent in use, 0 if there is none.
+    pub words: [u64; 2],
+    /// Where the ticket goes, in the words of the link.
+    pub place: u64,
+}
+
+/// Where a message goes, and what is written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Where the payload lies, in whole words.
+    pub payload_at: u64,
+    /// Where the trailer lies: right behind the payload.
+    pub trailer_at: u64,
+    /// The words of the trailer.
+    pub trailer: [u64; 2],
+    /// The trailer that ends the extent in use so far, to be written before; and where it lies.
+    pub end: Option<(u64, [u64; 2])>,
+    to: Extent,
+    len: u32,
+}
+
+/// A sender's end. See the [module](super).
+///
+/// ```
+/// use conn_core::shared_write::{ExtentSender, Layout, entry_word};
+///
+/// let mut sender = ExtentSender::new(Layout::new(4, 4096, 1000, 2)?);
+/// let claim = sender.claim_due().expect("it has no extent");
+/// assert_eq!(claim.words, [1, 0]);
+/// sender.on_claimed(1)?; // what the fetch-and-add has returned
+/// assert_eq!(sender.looks_for(), Some(1)); // the entry of ticket 1 is to be read
+/// sender.on_entry(Some(5), Some(entry_word(1, 3)))?;
+/// let spot = sender.spot(100).expect("an extent");
+/// assert_eq!(spot.trailer, [1, 100]);
+/// sender.mark_sent(&spot);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtentSender {
+    layout: Layout,
+    current: Option<Extent>,
+    ahead: Ahead,
+    /// Tickets that were announced.
+    claims: u64,
+    /// The last ticket.
+    last: u64,
+    sent: u64,
+}
+
+impl ExtentSender {
+    /// The receiver has memory of this shape.
+    pub const fn new(layout: Layout) -> Self {
+        Self { layout, current: None, ahead: Ahead::Vacant, claims: 0, last: 0, sent: 0 }
+    }
+
+    /// The shape of the receiver's memory.
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Messages that were sent.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// A ticket that is to be taken now: where there is no extent, or the one in use has no room
+    /// for two more messages of any length, or is half full. It counts as taken by that.
+    pub fn claim_due(&mut self) -> Option<Claim> {
+        if self.ahead != Ahead::Vacant {
+            return None;
+        }
+        if let Some(Extent { used, .. }) = self.current {
+            let next = u64::from(used) + record_bytes(self.layout.max_message());
+            let is_far = next <= u32::MAX.into()
+                && self.layout.fits(next as u32, self.layout.max_message());
+            if is_far && used < self.layout.extent_bytes() / 2 {
+                return None;
+            }
+        }
+        self.claims += 1;
+        self.ahead = Ahead::Claiming;
+        let current = self.current.map_or(0, |current| current.ticket);
+        let place = if self.current.is_none() { FIRST_AT } else { AHEAD_AT };
+        Some(Claim { words: [self.claims, current], place })
+    }
+
+    /// The requests of the claim are done: what the fetch-and-add has returned.
+    ///
+    /// # Errors
+    /// [`ClaimError::Ticket`]
+    pub fn on_claimed(&mut self, ticket: u64) -> Result<(), ClaimError> {
+        if self.ahead != Ahead::Claiming {
+            return Ok(());
+        }
+        if ticket <= self.last || ticket >> TICKET_BITS != 0 {
+            return Err(ClaimError::Ticket { ticket });
+        }
+        self.last = ticket;
+        self.ahead = Ahead::Claimed { ticket };
+        Ok(())
+    }
+
+    /// The ticket of which the entry is to be read: the word at
+    /// [`DECIDED_AT`](super::DECIDED_AT) first, the [entry](Layout::entry_at) afterwards.
+    #[inline]
+    pub const fn looks_for(&self) -> Option<u64> {
+        match self.ahead {
+            Ahead::Claimed { ticket } => Some(ticket),
+            _ => None,
+        }
+    }
+
+    /// Takes what was read, `None` for words that were just being written: whether it is decided
+    /// now what the ticket has. One that was passed over has nothing, and another one is due.
+    ///
+    /// # Errors
+    /// [`ClaimError::Extent`]
+    pub fn on_entry(
+        &mut self,
+        decided: Option<u64>,
+        entry: Option<u64>,
+    ) -> Result<bool, ClaimError> {
+        let (Ahead::Claimed { ticket }, Some(entry)) = (self.ahead, entry) else {
+            return Ok(false);
+        };
+        let extent = entry & (u64::MAX >> TICKET_BITS);
+        self.ahead = if entry >> (64 - TICKET_BITS) == ticket {
+            if extent >= self.layout.extents().into() {
+                return Err(ClaimError::Extent { extent });
+            }
+            Ahead::Ready { ticket, extent: extent as u32 }
+        } else if decided.is_some_and(|decided| decided > ticket) {
+            Ahead::Vacant
+        } else {
+            return Ok(false);
+        };
+        Ok(true)
+    }
+
+    /// Where a message of `len` bytes goes, of at most the longest; `None` without room.
+    #[inline]
+    pub fn spot(&self, len: u32) -> Option<Spot> {
+        let (to, end) = match (self.current, self.ahead) {
+            (Some(current), _) if self.layout.fits(current.used, len) => (current, None),
+            (current, Ahead::Ready { ticket, extent }) => {
+                let end = current.map(|Extent { extent, used, .. }| {
+                    (self.layout.trailer_at(extent, used), trailer(ticket, used, END))
+                });
+                (Extent { ticket, extent, used: 0 }, end)
+            }
+            _ => return None,
+        };
+        Some(Spot {
+            payload_at: self.layout.payload_at(to.extent, to.used, len),
+            trailer_at: self.layout.trailer_at(to.extent, to.used),
+            trailer: trailer(to.ticket, to.used, len),
+            end,
+            to,
+            len,
+        })
+    }
+
+    /// The message was sent to this spot, which was the next one.
+    #[inline]
+    pub fn mark_sent(&mut self, spot: &Spot) {
+        if self.current.is_none_or(|current| current.ticket != spot.to.ticket) {
+            self.ahead = Ahead::Vacant;
+        }
+        let used = spot.to.used + record_bytes(spot.len) as u32;
+        self.current = Some(Extent { used, ..spot.to });
+        self.sent += 1;
+    }
+
+    /// Takes the words of the stop: how many messages the receiver has taken, if it has stopped.
+    ///
+    /// # Errors
+    /// [`ClaimError::Taken`]
+    pub const fn on_stop(&self, [taken, flag]: [u64; 2]) -> Result<Option<u64>, ClaimError> {
+        match flag {
+            STOPPED if taken > self.sent => Err(ClaimError::Taken { taken }),
+            STOPPED => Ok(Some(taken)),
+            _ => Ok(None),
+        }
+    }
+}

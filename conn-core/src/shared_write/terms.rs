@@ -1,0 +1,139 @@
+//! What the ends of one direction tell each other when they are set up.
+//!
+//! It stands in front of the application data of the [`handshake`](crate::handshake), once for
+//! each direction that exists, that of initiator to acceptor first. All integers are
+//! little-endian; what a sender does not have is 0:
+//!
+//! | bytes | terms |
+//! |---|---|
+//! | 8 | the address of this end's memory: a receiver's ring, a sender's stop |
+//! | 4 | its key |
+//! | 4 | how many extents |
+//! | 4 | bytes of an extent |
+//! | 4 | the longest message, in bytes |
+//! | 4 | how many links |
+//! | 4 | the number of this link |
+//! | 1 | 0 of a sender, 1 of a receiver, 2 of one whose device does not write the bytes of a request in order: trailers are requests of their own |
+//! | 7 | 0 |
+
+use core::fmt;
+
+use super::{Layout, LayoutError, STOP_BYTES};
+use crate::ring::offer::Place;
+
+/// Bytes of the terms of one direction.
+pub const TERMS_LEN: usize = 40;
+
+/// What one end says of its memory for one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// The end that sends.
+    Sender {
+        /// Where the receiver's stop goes.
+        place: Place,
+    },
+    /// The end that receives.
+    Receiver {
+        /// Where its memory begins.
+        place: Place,
+        /// Its shape.
+        layout: Layout,
+        /// The sender's link.
+        link: u32,
+        /// Whether a trailer is a request of its own.
+        apart: bool,
+    },
+}
+
+/// Bytes that are no terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// Fewer bytes than terms have.
+    TooShort {
+        /// Bytes given.
+        len: usize,
+    },
+    /// A ring that cannot be.
+    Layout(LayoutError),
+    /// A link beyond those that there are.
+    Link(u32),
+    /// Neither a sender nor a receiver.
+    Kind(u8),
+    /// Memory at an address that is 0, is not aligned to 8 bytes, or ends beyond the address
+    /// space.
+    Memory,
+    /// What must be 0 is not.
+    NotZero,
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { len } => write!(f, "terms of {len} bytes are not whole"),
+            Self::Layout(e) => e.fmt(f),
+            Self::Link(link) => write!(f, "there is no link {link}"),
+            Self::Kind(kind) => write!(f, "unknown kind of end {kind}"),
+            Self::Memory => f.write_str("memory at an address that cannot be"),
+            Self::NotZero => f.write_str("something in the terms that must be 0 is not"),
+        }
+    }
+}
+
+impl core::error::Error for TermsError {}
+
+impl Terms {
+    /// As bytes.
+    pub fn encode(&self) -> [u8; TERMS_LEN] {
+        let (place, numbers, kind) = match *self {
+            Self::Sender { place } => (place, [0; 5], 0),
+            Self::Receiver { place, layout: of, link, apart } => {
+                let shape = [of.extents(), of.extent_bytes(), of.max_message(), of.links(), link];
+                (place, shape, 1 + u8::from(apart))
+            }
+        };
+        let mut out = [0; TERMS_LEN];
+        out[..8].copy_from_slice(&place.addr.to_le_bytes());
+        let (words, _) = out[8..32].as_chunks_mut::<4>();
+        for (part, word) in words.iter_mut().zip([place.rkey].into_iter().chain(numbers)) {
+            *part = word.to_le_bytes();
+        }
+        out[32] = kind;
+        out
+    }
+
+    /// From the first bytes, and the rest of them.
+    ///
+    /// # Errors
+    /// [`TermsError`]
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), TermsError> {
+        let short = TermsError::TooShort { len: bytes.len() };
+        let (part, rest) = bytes.split_first_chunk::<TERMS_LEN>().ok_or(short)?;
+        let (addr, others) = part.split_first_chunk::<8>().ok_or(short)?;
+        let (words, _) = others.as_chunks::<4>();
+        let word = |nth: usize| u32::from_le_bytes(words[nth]);
+        let place = Place { addr: u64::from_le_bytes(*addr), rkey: word(0) };
+        let (numbers, kind) = ([1, 2, 3, 4, 5].map(word), part[32]);
+        if part[33..] != [0; 7] || (kind == 0 && numbers != [0; 5]) {
+            return Err(TermsError::NotZero);
+        }
+        let (terms, len) = match kind {
+            0 => (Self::Sender { place }, STOP_BYTES),
+            1 | 2 => {
+                let [extents, extent_bytes, max_message, links, link] = numbers;
+                let layout = Layout::new(extents, extent_bytes, max_message, links);
+                let layout = layout.map_err(TermsError::Layout)?;
+                if link >= links {
+                    return Err(TermsError::Link(link));
+                }
+                (Self::Receiver { place, layout, link, apart: kind == 2 }, layout.bytes())
+            }
+            _ => return Err(TermsError::Kind(kind)),
+        };
+        if place.addr == 0 || !place.addr.is_multiple_of(8) || place.addr.checked_add(len).is_none()
+        {
+            return Err(TermsError::Memory);
+        }
+        Ok((terms, rest))
+    }
+}

@@ -1,0 +1,201 @@
+use std::{println, vec::Vec};
+
+use proptest::prelude::*;
+
+use super::oracle::*;
+use super::terms::{TERMS_LEN, Terms, TermsError};
+use super::*;
+use crate::exhaustive::{Pair, every_history};
+use crate::ring::offer::Place;
+
+/// After every operation, copies of the ring are brought to rest, and to their end.
+#[derive(Clone)]
+struct Settling(Ring);
+
+impl Pair for Settling {
+    type Op = Op;
+
+    fn apply(&mut self, op: Op) {
+        self.0.apply(op);
+        self.0.clone().settle();
+        self.0.clone().end();
+    }
+}
+
+#[test]
+fn every_short_history_agrees_with_the_model() {
+    let mut histories = 0;
+    for (extents, apart) in [(0, false), (1, true), (2, false)] {
+        let shape = Shape { extents, links: 1, max_message: 15, apart };
+        let mut begun = Ring::new(shape);
+        for nth in [0, 1] {
+            begun.apply(Op::Drive(nth));
+            (0..5).for_each(|_| begun.apply(Op::Execute(nth)));
+        }
+        let first = [
+            Op::Execute(0),
+            Op::Drive(0),
+            Op::Send(0, 15),
+            Op::Look(0),
+            Op::Execute(1),
+            Op::Drive(1),
+            Op::Begin(0, 140),
+        ];
+        histories += every_history(&begun, &first, 7);
+        let ends =
+            [Op::Execute(0), Op::Drive(0), Op::Drive(1), Op::Die(0), Op::Look(0), Op::Execute(1)];
+        histories += every_history(&Settling(Ring::new(shape)), &ends, 6);
+        let joins = [Op::Die(0), Op::Look(0), Op::Join(0), Op::Drive(0), Op::Execute(0), Op::Grant];
+        histories += every_history(&Settling(begun), &joins, 5);
+    }
+    println!("shared_write: {histories} histories");
+    assert!(histories > 2_000_000);
+}
+
+/// A sender goes on as far as it can alone.
+fn goes_on(ring: &mut Ring, nth: u8) {
+    for _ in 0..3 {
+        ring.apply(Op::Drive(nth));
+        (0..8).for_each(|_| ring.apply(Op::Execute(nth)));
+    }
+}
+
+fn two_senders(extents: u8) -> Ring {
+    Ring::new(Shape { extents: extents - 1, links: 1, max_message: 15, apart: false })
+}
+
+#[test]
+fn a_ticket_of_which_the_entry_was_not_read_keeps_its_extent() {
+    let mut ring = two_senders(3);
+    ring.apply(Op::Drive(0));
+    (0..5).for_each(|_| ring.apply(Op::Execute(0))); // it has ticket 1, and sleeps
+    for _ in 0..40 {
+        goes_on(&mut ring, 1);
+        ring.apply(Op::Send(1, 15));
+        goes_on(&mut ring, 1);
+        (0..3).for_each(|_| ring.apply(Op::Look(1)));
+    }
+    // Entries were used again several times: one ticket was passed over each time.
+    assert!(ring.sent(1) >= 39, "{}", ring.sent(1));
+    goes_on(&mut ring, 0);
+    ring.apply(Op::Send(0, 15));
+    assert_eq!(ring.sent(0), 1);
+    ring.clone().settle();
+    ring.end();
+}
+
+#[test]
+fn an_audit_takes_no_extent_that_is_full_of_messages() {
+    let mut ring = two_senders(5);
+    goes_on(&mut ring, 1);
+    for _ in 0..7 {
+        goes_on(&mut ring, 0);
+        ring.apply(Op::Send(0, 15)); // three extents full, of which none was looked at
+    }
+    goes_on(&mut ring, 0);
+    assert_eq!(ring.sent(0), 7);
+    ring.apply(Op::Look(0));
+    ring.apply(Op::Die(1));
+    (0..3).for_each(|_| ring.apply(Op::Look(1)));
+    ring.apply(Op::Grant);
+    ring.clone().settle();
+    ring.end();
+}
+
+#[test]
+fn tickets_that_senders_have_left_in_a_full_ring_take_no_extents() {
+    let mut ring = two_senders(1);
+    goes_on(&mut ring, 0); // it has the extent
+    for _ in 0..10 {
+        goes_on(&mut ring, 1);
+        ring.apply(Op::Die(1));
+        (0..3).for_each(|_| ring.apply(Op::Look(1)));
+        ring.apply(Op::Join(1));
+    }
+    ring.apply(Op::Grant);
+    ring.apply(Op::Close(0));
+    (0..2).for_each(|_| ring.apply(Op::Execute(0)));
+    (0..3).for_each(|_| ring.apply(Op::Look(0)));
+    ring.apply(Op::Grant);
+    goes_on(&mut ring, 1);
+    ring.apply(Op::Send(1, 0));
+    assert_eq!(ring.sent(1), 1, "ten tickets are nobody's, the next one is its own");
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let honest = prop_oneof![
+        6 => any::<(u8, u8)>().prop_map(|(nth, len)| Op::Send(nth, len)),
+        10 => any::<u8>().prop_map(Op::Execute),
+        2 => any::<(u8, u8)>().prop_map(|(nth, choice)| Op::Begin(nth, choice)),
+        6 => any::<u8>().prop_map(Op::Drive),
+        6 => any::<u8>().prop_map(Op::Look),
+        1 => Just(Op::Grant),
+        1 => any::<u8>().prop_map(Op::Join),
+    ];
+    let lies = prop_oneof![
+        any::<(u8, u8, u32)>().prop_map(|(nth, ticket, len)| Op::LieTrailer(nth, ticket, len)),
+        (any::<u8>(), 0..8u8, Just(END)).prop_map(|(nth, to, len)| Op::LieTrailer(nth, to, len)),
+        any::<(u8, u8, u8, u8)>().prop_map(|(nth, n, used, at)| Op::LieLink(nth, n % 4, used % 16, at % 16)),
+        any::<i8>().prop_map(Op::LieTail),
+        any::<(u8, u16, u8)>().prop_map(|(nth, extent, by)| Op::LieEntry(nth, extent, by)),
+    ];
+    let ends = prop_oneof![any::<u8>().prop_map(Op::Close), any::<u8>().prop_map(Op::Die)];
+    prop_oneof![40 => honest, 4 => lies, 1 => ends]
+}
+
+proptest! {
+    #[test]
+    fn what_each_sender_sends_is_taken_once_and_in_order(
+        (extents, links, max_message, apart) in any::<(u8, u8, u8, bool)>(),
+        ops in proptest::collection::vec(op(), 0..600),
+    ) {
+        run(Shape { extents, links, max_message, apart }, &ops);
+    }
+
+    #[test]
+    fn any_bytes_are_terms_or_an_error(bytes in any::<Vec<u8>>()) {
+        if let Ok((terms, rest)) = Terms::decode(&bytes) {
+            prop_assert_eq!(&terms.encode()[..], &bytes[..TERMS_LEN]);
+            prop_assert_eq!(rest, &bytes[TERMS_LEN..]);
+        }
+    }
+
+    #[test]
+    fn terms_come_out_as_they_went_in(
+        extents in 1..=MAX_EXTENTS, lines in 16..1_u32 << 20, longest in 0..900_u32,
+        links in 1..=MAX_LINKS, kind in 0..3u8, addr in 1..u64::MAX >> 5, rkey in any::<u32>(),
+    ) {
+        let place = Place { addr: addr * 8, rkey };
+        let layout = Layout::new(extents, lines * 64, longest, links).unwrap();
+        let terms = match kind {
+            0 => Terms::Sender { place },
+            _ => Terms::Receiver { place, layout, link: links - 1, apart: kind == 2 },
+        };
+        let bytes = terms.encode();
+        prop_assert_eq!(Terms::decode(&bytes), Ok((terms, &[][..])));
+    }
+}
+
+#[test]
+fn terms_that_cannot_be_are_named() {
+    let place = Place { addr: 4096, rkey: 7 };
+    let layout = Layout::new(4, 1024, 100, 2).unwrap();
+    let good = Terms::Receiver { place, layout, link: 1, apart: false }.encode();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good;
+        bytes[at] = byte;
+        Terms::decode(&bytes).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(with(32, 9), TermsError::Kind(9));
+    assert_eq!(with(39, 1), TermsError::NotZero);
+    assert_eq!(with(32, 0), TermsError::NotZero, "a sender has no extents");
+    assert_eq!(with(0, 1), TermsError::Memory);
+    assert_eq!(with(28, 2), TermsError::Link(2));
+    assert_eq!(with(12, 0), TermsError::Layout(LayoutError::Extents(0)));
+    assert_eq!(with(16, 1), TermsError::Layout(LayoutError::ExtentBytes(1025)));
+    assert_eq!(with(21, 4), TermsError::Layout(LayoutError::Message(1124)));
+    assert_eq!(with(24, 0), TermsError::Layout(LayoutError::Links(0)));
+    assert_eq!(Terms::decode(&good[..39]), Err(TermsError::TooShort { len: 39 }));
+    let end = Place { addr: u64::MAX - 7, rkey: 0 };
+    assert_eq!(Terms::decode(&Terms::Sender { place: end }.encode()), Err(TermsError::Memory));
+}
