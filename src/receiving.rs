@@ -332,8 +332,7 @@ impl<L: Link> Receiving<L> {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        self.poll()?;
-        if self.serve_ready()? {
+        if self.poll()? || self.serve_ready()? {
             return Ok(());
         }
         match self.open_links > 0 || self.joined == 0 {
@@ -356,7 +355,8 @@ impl<L: Link> Receiving<L> {
         Ok(false)
     }
 
-    /// A link's turn: takes what it has, or reports its end; whether something was taken.
+    /// A link's turn: takes what it has, or reports its end; whether something was taken. All that
+    /// was taken before was handed out.
     #[inline]
     fn serve(&mut self, at: u32) -> Result<bool, RecvError> {
         let Some(place) = self.places.get_mut(at as usize).and_then(Option::as_mut) else {
@@ -365,6 +365,7 @@ impl<L: Link> Receiving<L> {
         if place.is_told {
             return Ok(false);
         }
+        debug_assert!(self.out.is_empty(), "messages are counted when they are taken");
         place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut self.out);
         if !self.out.is_empty() {
             place.messages += self.out.len() as u64;
@@ -397,7 +398,8 @@ impl<L: Link> Receiving<L> {
         }
     }
 
-    fn poll(&mut self) -> Result<(), RecvError> {
+    /// Looks for news; whether something was taken.
+    fn poll(&mut self) -> Result<bool, RecvError> {
         self.polls = self.polls.wrapping_add(1);
         let looks = self.polls.is_multiple_of(Self::POLLS_PER_LOOK);
         if looks {
@@ -415,10 +417,10 @@ impl<L: Link> Receiving<L> {
             self.next_polled = (self.next_polled + 1) % self.polled.len();
             if self.serve(at)? {
                 self.make_ready(at);
-                break;
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Takes completions; returns how many there were.

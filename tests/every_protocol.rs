@@ -11,7 +11,8 @@ use rdma_conn::error::{CloseReason, ConnectError, RecvError, SendError};
 use rdma_conn::protocol::Served as _;
 use rdma_conn::{
     Arm, BufferedRead, BufferedWrite, DirectRead, DirectWrite, FromPeer, Listener, Peer, Protocol,
-    RecvHalf, Room, SendHalf, SendRecv, Ticket, connect, connect_sender, join, pair, receiver,
+    RecvHalf, Room, SendHalf, SendRecv, SharedWrite, Ticket, connect, connect_sender, join, pair,
+    receiver,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -58,7 +59,8 @@ case!(
     BufferedRead => buffered_read,
     BufferedWrite => buffered_write,
     DirectRead => direct_read,
-    DirectWrite => direct_write
+    DirectWrite => direct_write,
+    SharedWrite => shared_write
 );
 
 const SIZES: [usize; 6] = [0, 1, 8, 100, 1000, 3];

@@ -135,10 +135,9 @@ impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Extents(n) => write!(f, "{n} extents; there are 1 to {MAX_EXTENTS}"),
-            Self::ExtentBytes(n) => write!(
-                f,
-                "extents of {n} bytes; a multiple of {LINE}, at most {MAX_EXTENT_BYTES}"
-            ),
+            Self::ExtentBytes(n) => {
+                write!(f, "extents of {n} bytes; a multiple of {LINE}, at most {MAX_EXTENT_BYTES}")
+            }
             Self::Message(n) => write!(f, "messages of {n} bytes do not fit into an extent"),
             Self::Links(n) => write!(f, "{n} senders; there are 1 to {MAX_LINKS}"),
         }
@@ -162,7 +161,10 @@ impl Layout {
         if extents == 0 || extents > MAX_EXTENTS {
             return Err(LayoutError::Extents(extents));
         }
-        if extent_bytes as u64 % LINE != 0 || extent_bytes == 0 || extent_bytes > MAX_EXTENT_BYTES {
+        if !(extent_bytes as u64).is_multiple_of(LINE)
+            || extent_bytes == 0
+            || extent_bytes > MAX_EXTENT_BYTES
+        {
             return Err(LayoutError::ExtentBytes(extent_bytes));
         }
         if extent_bytes_for(max_message) > extent_bytes as u64 {

@@ -11,6 +11,7 @@ macro_rules! over_every_protocol {
         over_every_protocol! { @ buffered_write BufferedWrite, $($test)+ }
         over_every_protocol! { @ direct_read DirectRead, $($test)+ }
         over_every_protocol! { @ direct_write DirectWrite, $($test)+ }
+        over_every_protocol! { @ shared_write SharedWrite, $($test)+ }
     };
     (@ $module:ident $protocol:ident, $($test:ident)+) => {
         mod $module {

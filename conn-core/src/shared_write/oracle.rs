@@ -58,13 +58,20 @@ const EXTENT_BYTES: u32 = 128;
 /// A request on its way.
 #[derive(Clone, Debug)]
 enum Request {
-    Write { at: usize, bytes: Vec<u8> },
+    Write {
+        at: usize,
+        bytes: Vec<u8>,
+    },
     FetchAdd,
     /// A WRITE of what the fetch-and-add has returned.
-    WriteTicket { at: usize },
+    WriteTicket {
+        at: usize,
+    },
     /// READs of the word that says what is decided, and of an entry, one after the other.
     ReadDecided,
-    ReadEntry { at: usize },
+    ReadEntry {
+        at: usize,
+    },
     /// The completion that the sender sees.
     Complete(Done),
 }
@@ -149,14 +156,12 @@ impl Ring {
         let layout = Layout::new(extents, EXTENT_BYTES, longest, links).expect("a layout");
         let extent_slots = vec![ExtentSlot::default(); extents as usize];
         let link_slots = vec![LinkSlot::default(); links as usize];
-        let mut receiver =
-            ExtentReceiver::new(layout, extent_slots, link_slots).expect("it fits");
+        let mut receiver = ExtentReceiver::new(layout, extent_slots, link_slots).expect("it fits");
         (0..links).for_each(|link| receiver.open(link));
         let peers = (0..links).map(|_| Peer::new(layout)).collect();
         let mut memory = vec![0; layout.bytes() as usize];
         memory[..8].copy_from_slice(&1_u64.to_le_bytes());
-        let mut ring =
-            Self { receiver, layout, apart: shape.apart, memory, peers, count: 0 };
+        let mut ring = Self { receiver, layout, apart: shape.apart, memory, peers, count: 0 };
         ring.grant();
         ring
     }

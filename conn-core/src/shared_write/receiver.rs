@@ -191,8 +191,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// `None` if the storage has other lengths than the layout says.
     pub fn new(layout: Layout, mut extents: E, mut links: L) -> Option<Self> {
         let all = extents.as_mut();
-        if all.len() != layout.extents() as usize
-            || links.as_mut().len() != layout.links() as usize
+        if all.len() != layout.extents() as usize || links.as_mut().len() != layout.links() as usize
         {
             return None;
         }
@@ -238,9 +237,10 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
 
     /// Whether an open link is known to have a ticket that was not seen in use.
     fn is_kept(&self, ticket: u64) -> bool {
-        self.links.as_ref().iter().any(|link| {
-            link.is_open && (link.kept == ticket || link.current == ticket)
-        })
+        self.links
+            .as_ref()
+            .iter()
+            .any(|link| link.is_open && (link.kept == ticket || link.current == ticket))
     }
 
     /// Gives a free extent to the next ticket. A ticket is passed over if nobody has it any more,
@@ -253,9 +253,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
             let before = *self.entry(ticket);
             let slot = self.extents.as_ref().get(before as usize);
             let entries = u64::from(self.layout.entries());
-            let is_in_use = slot.is_some_and(|slot| {
-                slot.ticket != 0 && slot.ticket % entries == ticket % entries
-            });
+            let is_in_use = slot
+                .is_some_and(|slot| slot.ticket != 0 && slot.ticket % entries == ticket % entries);
             if is_void || is_in_use {
                 continue;
             }
@@ -349,8 +348,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// [`ExtentError::Ticket`]
     pub fn on_link(&mut self, link: u32, words: LinkWords) -> Result<(), ExtentError> {
         let now = self.link(link);
-        let (Some([number, used]), Some([announced, used_now])) =
-            (words.reported, words.announced)
+        let (Some([number, used]), Some([announced, used_now])) = (words.reported, words.announced)
         else {
             return Ok(());
         };
@@ -380,11 +378,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// # Errors
     /// [`ExtentError`]: the sender broke the protocol.
     #[inline]
-    pub fn on_trailer(
-        &mut self,
-        link: u32,
-        words: Option<[u64; 2]>,
-    ) -> Result<Found, ExtentError> {
+    pub fn on_trailer(&mut self, link: u32, words: Option<[u64; 2]>) -> Result<Found, ExtentError> {
         let LinkSlot { extent, used, current, .. } = self.link(link);
         let Some([ticket, shape]) = words else { return Ok(Found::Nothing) };
         if extent == NONE || (ticket, shape) == (0, 0) {
@@ -427,11 +421,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     ///
     /// # Errors
     /// [`ExtentError::Goodbye`]
-    pub fn on_goodbye(
-        &mut self,
-        link: u32,
-        words: Option<[u64; 2]>,
-    ) -> Result<bool, ExtentError> {
+    pub fn on_goodbye(&mut self, link: u32, words: Option<[u64; 2]>) -> Result<bool, ExtentError> {
         let Some([total, GOODBYE]) = words else { return Ok(false) };
         let Some(slot) = self.link_mut(link) else { return Ok(false) };
         if total < slot.received {

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use super::{AHEAD_AT, END, FIRST_AT, Layout, STOPPED, TICKET_BITS, record_bytes, trailer};
+use super::{
+    AHEAD_AT, END, FIRST_AT, Layout, STOPPED, TICKET_BITS, extent_bytes_for, record_bytes, trailer,
+};
 
 /// Words of the receiver that no honest one writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,13 @@ enum Ahead {
     /// The requests that take one are on their way.
     Claiming,
     /// It is not known yet which extent the ticket has.
-    Claimed { ticket: u64 },
-    Ready { ticket: u64, extent: u32 },
+    Claimed {
+        ticket: u64,
+    },
+    Ready {
+        ticket: u64,
+        extent: u32,
+    },
 }
 
 /// A ticket that is to be taken. The requests go out as one list, in this order: the
@@ -128,19 +135,21 @@ impl ExtentSender {
         self.sent
     }
 
-    /// A ticket that is to be taken now: where there is no extent, or the one in use has no room
-    /// for two more messages of any length, or is half full. It counts as taken by that.
+    /// Whether a ticket is to be taken now: where there is no extent, or the one in use has no
+    /// room for two more messages of any length, or is half full.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        let Some(Extent { used, .. }) = self.current else { return self.ahead == Ahead::Vacant };
+        let longest = self.layout.max_message();
+        let two = u64::from(used) + record_bytes(longest) + extent_bytes_for(longest);
+        let is_full = used >= self.layout.extent_bytes() / 2;
+        self.ahead == Ahead::Vacant && (is_full || two > self.layout.extent_bytes().into())
+    }
+
+    /// The ticket that [is due](Self::is_due). It counts as taken by that.
     pub fn claim_due(&mut self) -> Option<Claim> {
-        if self.ahead != Ahead::Vacant {
+        if !self.is_due() {
             return None;
-        }
-        if let Some(Extent { used, .. }) = self.current {
-            let next = u64::from(used) + record_bytes(self.layout.max_message());
-            let is_far = next <= u32::MAX.into()
-                && self.layout.fits(next as u32, self.layout.max_message());
-            if is_far && used < self.layout.extent_bytes() / 2 {
-                return None;
-            }
         }
         self.claims += 1;
         self.ahead = Ahead::Claiming;

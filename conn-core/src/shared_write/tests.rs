@@ -135,7 +135,12 @@ fn op() -> impl Strategy<Value = Op> {
     let lies = prop_oneof![
         any::<(u8, u8, u32)>().prop_map(|(nth, ticket, len)| Op::LieTrailer(nth, ticket, len)),
         (any::<u8>(), 0..8u8, Just(END)).prop_map(|(nth, to, len)| Op::LieTrailer(nth, to, len)),
-        any::<(u8, u8, u8, u8)>().prop_map(|(nth, n, used, at)| Op::LieLink(nth, n % 4, used % 16, at % 16)),
+        any::<(u8, u8, u8, u8)>().prop_map(|(nth, n, used, at)| Op::LieLink(
+            nth,
+            n % 4,
+            used % 16,
+            at % 16
+        )),
         any::<i8>().prop_map(Op::LieTail),
         any::<(u8, u16, u8)>().prop_map(|(nth, extent, by)| Op::LieEntry(nth, extent, by)),
     ];

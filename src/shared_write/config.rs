@@ -1,0 +1,173 @@
+//! Policies of a Shared Write connection.
+
+use conn_core::shared_write::{Layout, MAX_EXTENT_BYTES, MAX_EXTENTS, MAX_LINKS, extent_bytes_for};
+
+use crate::common::Common;
+use crate::error::{ConfigError, check};
+use crate::qp::Inline;
+use crate::wait::WaitStrategy;
+
+/// Policies of one end of a Shared Write connection. The ends need not agree on them: what has to
+/// fit is exchanged when they connect.
+///
+/// ```
+/// use rdma_conn::shared_write::Config;
+///
+/// let config = Config { extents: 64, message_bytes: 512, ..Config::low_latency() };
+/// config.validate().unwrap();
+/// assert!(Config { extents: 0, ..config }.validate().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// What every connection has.
+    pub common: Common,
+    /// Extents of this end's ring, for all its peers together. A peer that sends has up to two of
+    /// them that no other one can use.
+    pub extents: u32,
+    /// Bytes of an extent, a multiple of 64: each holds messages of one peer, with 24 bytes for
+    /// each, and 24 at its end. 0 chooses: 16 KiB, or room for four messages of any length.
+    pub extent_bytes: u32,
+    /// The longest message, in bytes: of what this end receives, and of what it sends. A sender
+    /// sends none that is longer than what its receiver says.
+    pub message_bytes: u32,
+    /// Messages posted with one doorbell; 1 posts every message in the call that accepts it. With
+    /// more, the last ones go out by [`flush`](crate::SendHalf::flush), and in every call that
+    /// waits.
+    pub batch: u32,
+    /// Work requests on their way at most, each with memory for a message.
+    pub send_queue: u32,
+    /// Every so many requests ask for a completion; 0 chooses (a quarter of `send_queue`).
+    pub signal_every: u32,
+    /// Which messages travel inside their work request.
+    pub inline: Inline,
+}
+
+impl AsRef<Common> for Config {
+    fn as_ref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl AsMut<Common> for Config {
+    fn as_mut(&mut self) -> &mut Common {
+        &mut self.common
+    }
+}
+
+impl Default for Config {
+    /// 256 extents, for messages of up to 8 KiB: 8 MiB, however many peers there are.
+    fn default() -> Config {
+        Config {
+            common: Common::default(),
+            extents: 256,
+            extent_bytes: 0,
+            message_bytes: 8 << 10,
+            batch: 1,
+            send_queue: 128,
+            signal_every: 0,
+            inline: Inline::Auto,
+        }
+    }
+}
+
+impl Config {
+    /// The smallest send queue: a message takes up to three requests.
+    pub const MIN_SEND_QUEUE: u32 = 3;
+    /// The longest send queue.
+    pub const MAX_SEND_QUEUE: u32 = 16_384;
+    /// The longest message.
+    pub const MAX_MESSAGE_BYTES: u32 = MAX_EXTENT_BYTES - 48;
+
+    /// Neither end ever sleeps: for the lowest latency.
+    #[must_use]
+    pub fn low_latency() -> Config {
+        let common = Common { wait: WaitStrategy::Spin, ..Common::default() };
+        Config { common, ..Config::default() }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check("extents", self.extents, (1..=MAX_EXTENTS).contains(&self.extents), "1 to 65536")?;
+        let longest = self.message_bytes;
+        let fits = longest <= Self::MAX_MESSAGE_BYTES;
+        check("message_bytes", longest, fits, "at most 1073741776")?;
+        let bytes = self.chosen_extent_bytes();
+        let fits = (extent_bytes_for(longest)..=MAX_EXTENT_BYTES.into()).contains(&bytes.into());
+        let rule = "0 (choose), or a multiple of 64 up to 1 GiB, with room for the longest \
+                    message and 48 bytes";
+        check("extent_bytes", self.extent_bytes, fits && bytes.is_multiple_of(64), rule)?;
+        let queue = (Self::MIN_SEND_QUEUE..=Self::MAX_SEND_QUEUE).contains(&self.send_queue);
+        check("send_queue", self.send_queue, queue, "3 to 16384")?;
+        let batch = (1..=self.send_queue / Self::MIN_SEND_QUEUE).contains(&self.batch);
+        check("batch", self.batch, batch, "1 to a third of the send queue")?;
+        let signal = self.signal_every <= self.send_queue;
+        let rule = "0 (choose) to the length of the send queue";
+        check("signal_every", self.signal_every, signal, rule)?;
+        self.common.validate()
+    }
+
+    /// `signal_every`, chosen where it was left open.
+    pub(super) fn signal_interval(&self) -> u32 {
+        match self.signal_every {
+            0 => (self.send_queue / 4).max(1),
+            chosen => chosen,
+        }
+    }
+
+    /// `extent_bytes`, chosen where it was left open.
+    fn chosen_extent_bytes(&self) -> u32 {
+        /// Bytes of an extent, where messages are small.
+        const USUAL: u64 = 16 << 10;
+        match self.extent_bytes {
+            0 => {
+                let four = (4 * extent_bytes_for(self.message_bytes)).next_multiple_of(64);
+                four.max(USUAL).min(MAX_EXTENT_BYTES.into()) as u32
+            }
+            chosen => chosen,
+        }
+    }
+
+    /// The ring of a receiver for up to `max_peers` senders.
+    pub(super) fn layout(&self, max_peers: u32) -> Result<Layout, ConfigError> {
+        let rule = "1 to 65536";
+        let links = (1..=MAX_LINKS).contains(&max_peers);
+        check("max_peers", max_peers, links, rule)?;
+        let layout =
+            Layout::new(self.extents, self.chosen_extent_bytes(), self.message_bytes, max_peers);
+        layout.map_err(|_| ConfigError { field: "extents", value: self.extents.into(), rule })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_out_of_range_is_named() {
+        let ok = Config::default();
+        ok.validate().unwrap();
+        Config { message_bytes: 0, extent_bytes: 64, ..ok }.validate().unwrap();
+        let longest = Config { message_bytes: Config::MAX_MESSAGE_BYTES, ..ok };
+        longest.validate().unwrap();
+        let cases = [
+            ("extents", Config { extents: 0, ..ok }),
+            ("extents", Config { extents: 65_537, ..ok }),
+            ("extent_bytes", Config { extent_bytes: 8192, ..ok }),
+            ("extent_bytes", Config { extent_bytes: 16_400, ..ok }),
+            ("message_bytes", Config { message_bytes: 1 << 30, ..ok }),
+            ("send_queue", Config { send_queue: 2, ..ok }),
+            ("send_queue", Config { send_queue: 16_385, ..ok }),
+            ("signal_every", Config { signal_every: 129, ..ok }),
+            ("batch", Config { batch: 0, ..ok }),
+            ("batch", Config { batch: 43, ..ok }),
+        ];
+        for (field, config) in cases {
+            assert_eq!(config.validate().unwrap_err().field, field);
+        }
+        assert_eq!(ok.layout(0).unwrap_err().field, "max_peers");
+        assert_eq!(ok.layout(1).unwrap().bytes() >> 20, 8);
+    }
+}

@@ -1,0 +1,135 @@
+//! A receiver's side of one queue pair.
+
+use std::collections::VecDeque;
+
+use conn_core::ring::offer::Place;
+use conn_core::shared_write::{ExtentError, STOP_BYTES, STOPPED, padded};
+use conn_core::wr::WrClass;
+use verbs_safe::{Completion, SendOp};
+
+use super::ring::Ring;
+use crate::checked;
+use crate::copies::{BULK, Copies, Message};
+use crate::error::{CloseReason, ProtocolError};
+use crate::peer::Peer;
+use crate::posting::Posting;
+use crate::receiving;
+use crate::ring::memory::remote;
+
+/// Messages that a link hands out in one turn.
+const TURN: usize = 64;
+
+/// One peer of a receiver.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) posting: Posting,
+    /// Its number in the ring.
+    pub(super) number: u32,
+    pub(super) peer_stop: Place,
+    /// What the peer has written cannot be trusted any more.
+    pub(super) is_broken: bool,
+    /// Messages that were just copied: where they begin, and their lengths.
+    pub(super) copied: Vec<(u32, u32)>,
+}
+
+impl Link {
+    fn take_all(&mut self, ring: &mut Ring, copies: &mut Copies) -> Result<(), ExtentError> {
+        let (number, mut at) = (self.number, 0);
+        while at < BULK && self.copied.len() < TURN {
+            if let Some((offset, len)) = ring.next(number)? {
+                copies.fill(&ring.region, offset, at, padded(len));
+                self.copied.push((at as u32, len));
+                at += padded(len);
+            } else if ring.core.has_ended(number) {
+                self.posting.fail(CloseReason::Closed);
+                break;
+            } else if ring.core.has_heard_goodbye(number) {
+                return Err(ExtentError::Missing);
+            } else if !ring.hear_goodbye(number, false)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&mut self, error: ExtentError) {
+        self.is_broken = true;
+        self.posting.fail(CloseReason::Protocol(ProtocolError::Extent(error)));
+    }
+}
+
+impl receiving::Link for Link {
+    type Shared = Ring;
+
+    fn posting(&self) -> &Posting {
+        &self.posting
+    }
+
+    fn posting_mut(&mut self) -> &mut Posting {
+        &mut self.posting
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    /// No requests are posted to receive.
+    fn on_receive(&mut self, _completion: Completion<'_>) {}
+
+    fn take(
+        &mut self,
+        ring: &mut Ring,
+        peer: Peer,
+        copies: &mut Copies,
+        out: &mut VecDeque<Message>,
+    ) {
+        if self.is_broken {
+            return;
+        }
+        let taken = self.take_all(ring, copies);
+        out.extend(copies.messages(self.copied.drain(..), peer));
+        if let Err(e) = taken {
+            self.refuse(e);
+        }
+    }
+
+    fn settle(&mut self, ring: &mut Ring) -> bool {
+        ring.check_tail();
+        ring.look_after(self.number);
+        true
+    }
+
+    fn stop(&mut self, taken: u64) {
+        let written = self.posting.slot().and_then(|slot| checked::put(&[taken, STOPPED], slot));
+        let remote = remote(self.peer_stop, 0, STOP_BYTES);
+        let op = SendOp::Write { len: STOP_BYTES as u32, remote };
+        let staged = written.map(|()| self.posting.stage(op, WrClass::Control, true));
+        if !matches!(staged, Some(Ok(Some(_)))) || self.posting.post().is_err() {
+            let qp = self.posting.qp_num();
+            tracing::debug!(qp, "no room to say that nothing more is taken");
+        }
+    }
+
+    fn has_heard_goodbye(&self, ring: &Ring) -> bool {
+        ring.core.has_heard_goodbye(self.number)
+    }
+
+    fn looks_for_goodbye(&mut self, ring: &mut Ring) -> bool {
+        if !self.is_broken
+            && let Err(e) = ring.hear_goodbye(self.number, true)
+        {
+            self.refuse(e);
+        }
+        ring.core.has_heard_goodbye(self.number)
+    }
+
+    fn leave(&mut self, ring: &mut Ring) {
+        ring.close(self.number);
+    }
+
+    /// It has no memory of its own.
+    fn registered_bytes(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,452 @@
+//! The sending half.
+
+use conn_core::ring::offer::Place;
+use conn_core::shared_write::{
+    ANNOUNCED_AT, Claim, DECIDED_AT, ENTRY_BYTES, ExtentSender, GOODBYE, GOODBYE_AT, REPORTED_AT,
+    STOP_BYTES, Spot, TAIL_AT, TRAILER_BYTES, padded,
+};
+use conn_core::wr::{WrClass, WrId};
+use verbs_safe::{RegionId, RemoteSpan, SendOp, SharedRegion};
+
+use crate::arm::Arm;
+use crate::checked;
+use crate::error::{CloseReason, Full, ProtocolError, SendError};
+use crate::half::{Room, SendHalf, check_within};
+use crate::ring::memory::remote;
+use crate::sending::{Driving, Sending};
+use crate::ticket::Ticket;
+
+/// What a sender has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SenderStats {
+    /// Messages accepted.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Work requests executed on the send queue: messages, tickets, keepalives and the goodbye.
+    pub work_requests: u64,
+    /// Tickets taken, each for an extent; also those that were passed over.
+    pub tickets: u64,
+    /// Times that a message found no extent with room.
+    pub credit_stalls: u64,
+}
+
+/// The sending half of a connection: one queue pair, one completion queue, one thread.
+///
+/// A message is copied into the next slot of the send queue and written from there into an extent
+/// of the receiver's ring. The next extent is taken while the last one fills.
+///
+/// Dropping a sender delivers what was accepted and says goodbye, for at most
+/// [`linger`](crate::Common::linger); [`close`](SendHalf::close) does the same and tells how it
+/// went. A sender that has ended with an error says no goodbye.
+#[derive(Debug)]
+pub struct Sender {
+    sending: Sending,
+    core: ExtentSender,
+    peer: PeerRing,
+    /// The receiver's stop, and what this end's own requests bring.
+    memory: SharedRegion,
+    landing: RegionId,
+    limit: u32,
+    /// Requests for a ticket, or for what it has: the last one of them.
+    pending: Option<Pending>,
+    /// Calls that make progress until the entry is read once more, and before that one.
+    rest: u32,
+    rests: u32,
+    /// The message that found no room last.
+    stalled_at: Option<u64>,
+    stats: SenderStats,
+}
+
+/// The receiver's memory, and this end's part of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerRing {
+    pub(super) place: Place,
+    pub(super) link: u32,
+    /// Trailers are requests of their own.
+    pub(super) apart: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Pending {
+    Claim(WrId),
+    Look(WrId),
+}
+
+/// Where a fetch-and-add lands, in the sender's memory.
+const TICKET_LANDS_AT: u64 = 64;
+/// Where the word of what is decided lands.
+const DECIDED_LANDS_AT: u64 = 128;
+/// Where an entry lands.
+const ENTRY_LANDS_AT: u64 = 192;
+/// Bytes of a sender's memory.
+pub(super) const MEMORY_BYTES: u64 = 256;
+
+/// Requests for a ticket.
+const CLAIM_REQUESTS: u32 = 4;
+/// Requests that are neither data nor tickets: probes and the goodbye.
+const OTHER_REQUESTS: u32 = 2;
+/// Slots of the send queue that data cannot take.
+pub(super) const CONTROL: u32 = CLAIM_REQUESTS + OTHER_REQUESTS;
+/// The longest rest between two looks at an entry.
+const MAX_RESTS: u32 = 16;
+/// Messages between two looks at what has come for a ticket.
+const MESSAGES_PER_LOOK: u64 = 8;
+
+/// What the set-up hands over.
+pub(super) struct SenderParts {
+    pub(super) sending: Sending,
+    pub(super) core: ExtentSender,
+    pub(super) peer: PeerRing,
+    pub(super) memory: SharedRegion,
+    pub(super) landing: RegionId,
+    pub(super) limit: u32,
+}
+
+impl Sender {
+    pub(super) fn new(parts: SenderParts) -> Sender {
+        let SenderParts { sending, core, peer, memory, landing, limit } = parts;
+        Sender {
+            sending,
+            core,
+            peer,
+            memory,
+            landing,
+            limit,
+            pending: None,
+            rest: 0,
+            rests: 0,
+            stalled_at: None,
+            stats: SenderStats::default(),
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        let (messages, work_requests) =
+            (self.sending.messages(), self.sending.posting.posted_total());
+        SenderStats { messages, work_requests, ..self.stats }
+    }
+
+    /// Messages that were accepted and are still being gathered: [`flush`](SendHalf::flush) sends
+    /// them. None, unless a [`batch`](SendHalf::batch) or [`Config::batch`](super::Config::batch)
+    /// gathers.
+    #[must_use]
+    pub fn unflushed(&self) -> u64 {
+        self.sending.unflushed()
+    }
+
+    /// The queue pair's number.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        self.sending.posting.qp_num()
+    }
+}
+
+impl SendHalf for Sender {
+    type Room<'a> = Reserved<'a>;
+
+    fn max_message_bytes(&self) -> usize {
+        self.limit as usize
+    }
+
+    #[inline]
+    fn try_send(&mut self, message: &[u8]) -> Result<Ticket, SendError> {
+        self.claim(message.len())?;
+        self.payload(message.len())?[..message.len()].copy_from_slice(message);
+        self.stage_message(message.len())
+    }
+
+    fn flush(&mut self) -> Result<(), SendError> {
+        self.sending.posting.check()?;
+        self.sending.flush()
+    }
+
+    fn is_acked(&mut self, ticket: Ticket) -> Result<bool, SendError> {
+        self.is_acked_now(ticket)
+    }
+
+    fn try_reserve(&mut self, bytes: usize) -> Result<Reserved<'_>, SendError> {
+        self.claim(bytes)?;
+        Ok(Reserved { sender: self, bytes })
+    }
+
+    fn arm(&mut self) -> Result<Arm<'_>, SendError> {
+        self.arm_half(self.limit as usize)
+    }
+}
+
+/// Accepting a message.
+impl Sender {
+    /// Requests of a message: its payload and its trailer, and the end of an extent before.
+    #[inline]
+    fn requests(&self) -> u32 {
+        if self.peer.apart { 3 } else { 2 }
+    }
+
+    /// Makes sure that a message of `bytes` bytes has all that it takes.
+    #[inline]
+    fn claim(&mut self, bytes: usize) -> Result<(), SendError> {
+        let is_sendable = bytes <= self.limit as usize
+            && self.sending.posting.room() >= self.requests()
+            && self.sending.posting.ended().is_none();
+        if is_sendable && self.core.spot(bytes as u32).is_some() {
+            return Ok(());
+        }
+        self.claim_late(bytes)
+    }
+
+    /// Something seems to be missing: looks once more, and says what.
+    #[cold]
+    fn claim_late(&mut self, bytes: usize) -> Result<(), SendError> {
+        check_within(bytes, self.limit as usize)?;
+        self.sending.posting.check()?;
+        self.sending.flush()?;
+        // A device that is done with a request when it is posted takes a step in each.
+        for _ in 0..4 {
+            self.progress()?;
+            self.sending.posting.check()?;
+            if self.core.spot(bytes as u32).is_some() {
+                return self.sending.check_room(self.requests());
+            }
+        }
+        // Once for each message that finds none, however often it is looked.
+        let is_first = self.stalled_at != Some(self.core.sent());
+        self.stats.credit_stalls += u64::from(is_first);
+        self.stalled_at = Some(self.core.sent());
+        Err(SendError::Full(Full::Credits))
+    }
+
+    /// The memory that a message of `bytes` bytes goes out of, with its trailer.
+    #[inline]
+    fn payload(&mut self, bytes: usize) -> Result<&mut [u8], SendError> {
+        let need = (padded(bytes as u32) + TRAILER_BYTES) as usize;
+        let slot = self.sending.posting.slot().and_then(|slot| slot.get_mut(..need));
+        slot.ok_or(SendError::Full(Full::Requests))
+    }
+
+    fn write(&self, at: u64, len: u64) -> SendOp {
+        SendOp::Write { len: len as u32, remote: remote(self.peer.place, at, len) }
+    }
+
+    /// Stages a WRITE of words, out of the next slot.
+    fn stage_words(
+        &mut self,
+        at: u64,
+        words: &[u64],
+        class: WrClass,
+        awaited: bool,
+    ) -> Result<WrId, SendError> {
+        let len = checked::checked_bytes(words.len()) as u64;
+        let op = self.write(at, len);
+        let slot = self.sending.posting.slot().ok_or(SendError::Full(Full::Requests))?;
+        let _ = checked::put(words, slot);
+        let staged = self.sending.posting.stage(op, class, awaited)?;
+        self.sending.mark(staged)
+    }
+
+    /// Sends the first `bytes` bytes of the next slot.
+    #[inline]
+    fn stage_message(&mut self, bytes: usize) -> Result<Ticket, SendError> {
+        let spot = self.core.spot(bytes as u32).ok_or(SendError::Full(Full::Credits))?;
+        let len = padded(bytes as u32);
+        self.payload(bytes)?[bytes..len as usize].fill(0);
+        if self.peer.apart && len > 0 {
+            self.sending.stage(self.write(spot.payload_at, len), false)?;
+            self.stage_end(&spot, false)?;
+            let _ = checked::put(&spot.trailer, self.payload(0)?);
+            self.sending.stage(self.write(spot.trailer_at, TRAILER_BYTES), true)?;
+        } else {
+            let _ = checked::put(&spot.trailer, &mut self.payload(bytes)?[len as usize..]);
+            let record = self.write(spot.payload_at, len + TRAILER_BYTES);
+            self.sending.stage(record, spot.end.is_none())?;
+            // With this, the receiver finds it.
+            self.stage_end(&spot, true)?;
+        }
+        self.core.mark_sent(&spot);
+        self.stats.bytes += bytes as u64;
+        self.sending.post()?;
+        self.go_on();
+        Ok(self.sending.ticket())
+    }
+
+    /// Ends the extent in use, if the message lies in the next one; whether the message ends with
+    /// that.
+    #[inline]
+    fn stage_end(&mut self, spot: &Spot, ends: bool) -> Result<(), SendError> {
+        let Some((at, words)) = spot.end else { return Ok(()) };
+        let _ = checked::put(&words, self.payload(0)?);
+        self.sending.stage(self.write(at, TRAILER_BYTES), ends)
+    }
+}
+
+/// Tickets.
+impl Sender {
+    /// Takes the next ticket in time.
+    #[inline]
+    fn go_on(&mut self) {
+        let looks = self.core.sent().is_multiple_of(MESSAGES_PER_LOOK);
+        if (self.pending.is_some() && looks) || (self.pending.is_none() && self.core.is_due()) {
+            // What fails ends the sender, and is reported by the next call.
+            let _ = self.progress();
+        }
+    }
+
+    /// Takes what has come of the requests on their way; whether something has.
+    fn take_in(&mut self) -> Result<bool, SendError> {
+        let (Some(Pending::Claim(id)) | Some(Pending::Look(id))) = self.pending else {
+            return Ok(false);
+        };
+        if !self.sending.posting.is_complete(id) {
+            return Ok(false);
+        }
+        let word = |at: u64| checked::observe(&self.memory, at as usize).map(|[word]| word);
+        let is_new = match self.pending.take() {
+            Some(Pending::Claim(_)) => {
+                let ticket = self.memory.observe_arrival(TICKET_LANDS_AT as usize);
+                self.core.on_claimed(ticket.unwrap_or_default()).map(|()| true)
+            }
+            _ => self.core.on_entry(word(DECIDED_LANDS_AT), word(ENTRY_LANDS_AT)),
+        };
+        let is_new = is_new.map_err(|e| {
+            let reason = CloseReason::Protocol(ProtocolError::Claim(e));
+            self.sending.posting.fail(reason)
+        })?;
+        self.rests = if is_new { 0 } else { (2 * self.rests).clamp(1, MAX_RESTS) };
+        self.rest = self.rests;
+        Ok(is_new)
+    }
+
+    /// Posts the requests for a ticket, or for what it has, if there is something to be known.
+    fn ask(&mut self) -> Result<(), SendError> {
+        let has_room = self.sending.posting.control_room() >= CONTROL;
+        if self.pending.is_some() || !has_room {
+            return Ok(());
+        }
+        if let Some(claim) = self.core.claim_due() {
+            self.pending = Some(Pending::Claim(self.stage_claim(claim)?));
+        } else if let Some(ticket) = self.core.looks_for() {
+            if self.rest > 0 {
+                self.rest -= 1;
+                return Ok(());
+            }
+            let entry_at = self.core.layout().entry_at(ticket);
+            self.stage_read(DECIDED_AT, DECIDED_LANDS_AT, false)?;
+            let id = self.stage_read(entry_at, ENTRY_LANDS_AT, true)?;
+            self.pending = Some(Pending::Look(id));
+        } else {
+            return Ok(());
+        }
+        self.sending.flush()
+    }
+
+    fn stage_claim(&mut self, Claim { words, place }: Claim) -> Result<WrId, SendError> {
+        self.stats.tickets += 1;
+        let link_at = self.core.layout().link_at(self.peer.link);
+        self.stage_words(link_at + ANNOUNCED_AT, &words, WrClass::Control, false)?;
+        let add = SendOp::FetchAdd { remote: self.remote(TAIL_AT, 8), add: 1 };
+        self.stage_landing(TICKET_LANDS_AT, add, false, false)?;
+        // The device fetches the ticket, and passes it on, without this program.
+        let report = self.write(link_at + place, 8);
+        self.stage_landing(TICKET_LANDS_AT, report, true, false)?;
+        self.stage_words(link_at + REPORTED_AT, &words, WrClass::Control, true)
+    }
+
+    fn stage_read(&mut self, from: u64, to: u64, awaited: bool) -> Result<WrId, SendError> {
+        let remote = self.remote(from, ENTRY_BYTES);
+        let op = SendOp::Read { len: ENTRY_BYTES as u32, remote };
+        self.stage_landing(to, op, false, awaited)
+    }
+
+    fn stage_landing(
+        &mut self,
+        at: u64,
+        op: SendOp,
+        fence: bool,
+        awaited: bool,
+    ) -> Result<WrId, SendError> {
+        let bytes = (self.landing, at);
+        let posting = &mut self.sending.posting;
+        let staged = posting.stage_at(bytes, op, fence, WrClass::Control, awaited)?;
+        self.sending.mark(staged)
+    }
+
+    fn remote(&self, at: u64, len: u64) -> RemoteSpan {
+        remote(self.peer.place, at, len)
+    }
+}
+
+impl Driving for Sender {
+    fn sending(&self) -> &Sending {
+        &self.sending
+    }
+
+    fn sending_mut(&mut self) -> &mut Sending {
+        &mut self.sending
+    }
+
+    fn listen(&mut self, is_last: bool) -> Result<bool, SendError> {
+        let look = || checked::observe(&self.memory, 0);
+        let words = if is_last { checked::last_look(look) } else { look() };
+        match self.core.on_stop(words.unwrap_or_default()) {
+            Ok(None) => {}
+            Ok(Some(_)) if self.sending.posting.ended().is_some() => return Ok(false),
+            Ok(Some(taken)) => return Err(self.sending.peer_stopped(taken)),
+            Err(e) => {
+                let reason = CloseReason::Protocol(ProtocolError::Claim(e));
+                return Err(self.sending.posting.fail(reason).into());
+            }
+        }
+        if is_last || self.sending.posting.ended().is_some() {
+            return Ok(false);
+        }
+        let is_new = self.take_in()?;
+        self.ask()?;
+        Ok(is_new)
+    }
+
+    fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {
+        self.claim(bytes)
+    }
+
+    fn stage_goodbye(&mut self) -> Result<(), SendError> {
+        let at = self.core.layout().link_at(self.peer.link) + GOODBYE_AT;
+        let words = [self.core.sent(), GOODBYE];
+        self.stage_words(at, &words, WrClass::Control, true).map(drop)
+    }
+}
+
+/// Room for one message in the slot that it is sent from.
+#[derive(Debug)]
+#[must_use = "nothing is sent before `commit`"]
+pub struct Reserved<'a> {
+    sender: &'a mut Sender,
+    bytes: usize,
+}
+
+impl Room for Reserved<'_> {
+    fn capacity(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), SendError> {
+        check_within(at.saturating_add(bytes.len()), self.bytes)?;
+        self.sender.payload(self.bytes)?[at..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn commit(self, bytes: usize) -> Result<Ticket, SendError> {
+        check_within(bytes, self.bytes)?;
+        self.sender.stage_message(bytes)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+const _: () = assert!(STOP_BYTES <= TICKET_LANDS_AT);

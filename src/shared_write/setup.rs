@@ -1,0 +1,268 @@
+//! Making the halves of a connection. In front of the application data of Hello and Accept there
+//! are the [`Terms`] of each direction.
+
+use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters};
+use conn_core::shared_write::terms::Terms;
+use conn_core::shared_write::{ExtentSender, STOP_BYTES, record_bytes};
+use verbs_safe::{
+    Atomics, CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide,
+    RemoteAccess, SharedRegion,
+};
+
+use super::link::Link;
+use super::ring::Ring;
+use super::sender::{CONTROL, MEMORY_BYTES, PeerRing, Sender, SenderParts};
+use super::{Config, Receiver, SharedWrite};
+use crate::device::Device;
+use crate::error::ConnectError;
+use crate::half::driven::Sender as _;
+use crate::peer::Peer;
+use crate::posting::Posting;
+use crate::protocol::{DraftOf, Served, SetUp};
+use crate::receiving::Receiving;
+use crate::ring::memory::{isolated, peer_memory, place};
+use crate::sending::Sending;
+use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
+use crate::wire::{Port, Wire, completion_queue, entries_for, tracker};
+
+/// Send-queue slots of a receiver: a probe, and the stop.
+const LINK_QUEUE: u32 = 4;
+/// READs and atomics in flight.
+const RD_ATOMIC: u8 = 4;
+/// What a receiver may do in a sender's memory.
+const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
+
+impl HalfTerms for Terms {
+    fn encode(
+        terms: &ByDirection<Option<Terms>>,
+        user: &[u8],
+        out: &mut [u8; MAX_APPLICATION],
+    ) -> Result<usize, ConnectError> {
+        let encoded = |terms: Option<Terms>| terms.map(|terms| terms.encode());
+        let both = [terms.to_acceptor, terms.to_initiator].map(encoded);
+        setup::encode_terms(both, user, out)
+    }
+
+    fn decode(
+        peer: &Parameters<'_>,
+        from_initiator: bool,
+    ) -> Result<ByDirection<Option<Terms>>, ConnectError> {
+        let is_sender = |terms: &Terms| matches!(terms, Terms::Sender { .. });
+        setup::decode_terms(peer, from_initiator, Terms::decode, is_sender)
+    }
+}
+
+/// A sending half: its queue pair waits for the peer's.
+#[derive(Debug)]
+pub struct NewSender {
+    pair: QueuePair<()>,
+    cq: CompletionQueue,
+    channel: Option<CompletionChannel>,
+    memory: SharedRegion,
+    config: Config,
+    psn: u32,
+}
+
+impl NewSender {
+    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        let pd = isolated(device)?;
+        let depth = config.send_queue + CONTROL;
+        let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
+        let pair = pd.create_qp(
+            &QueuePairConfig {
+                port: config.common.transport.port,
+                access: WRITES,
+                max_send_wr: depth,
+                send_slots: depth,
+                send_slot_bytes: record_bytes(config.message_bytes) as usize,
+                max_inline: config.inline.asked_bytes(),
+                ..QueuePairConfig::new(&cq, &cq)
+            },
+            (),
+        );
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        let memory = peer_memory(device, &pd, MEMORY_BYTES, WRITES)?;
+        Ok(NewSender { pair, cq, channel, memory, config: *config, psn: verbs_safe::random_psn() })
+    }
+}
+
+impl NewHalf for NewSender {
+    type Terms = Terms;
+    type Done = Sender;
+
+    fn endpoint(&self) -> Endpoint {
+        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
+        Endpoint { qp_num, psn, recv_depth: 0, max_message: 0 }
+    }
+
+    /// No more than the stop is the receiver's to write, as far as it knows.
+    fn terms(&self) -> Terms {
+        Terms::Sender { place: place(&self.memory) }
+    }
+}
+
+impl setup::NewSender for NewSender {
+    fn connect(self, peer: &PeerHalf<Terms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+        let Terms::Receiver { place, layout, link, apart } = peer.terms else {
+            return Err(unfit("it has no ring to write to"));
+        };
+        let QueuePair { control, mut send, .. } = self.pair;
+        let landing = send.attach(&self.memory);
+        let landing = landing.map_err(|e| wire.device.error("attach memory", &e))?;
+        wire.connect(&control, self.psn, &peer.endpoint)?;
+        let config = self.config;
+        let tracker = tracker(config.send_queue, CONTROL, config.signal_interval());
+        let posting = Posting::new(control, send, tracker);
+        Ok(Sender::new(SenderParts {
+            sending: Sending::new(posting, self.cq, self.channel, config.common, config.batch),
+            core: ExtentSender::new(layout),
+            peer: PeerRing { place, link, apart },
+            memory: self.memory,
+            landing,
+            limit: layout.max_message().min(config.message_bytes),
+        }))
+    }
+
+    fn abandon(mut sender: Sender) {
+        sender.abandon();
+    }
+}
+
+/// A receiver's side of a queue pair that waits for its peer.
+#[derive(Debug)]
+pub struct NewLink {
+    pair: QueuePair<()>,
+    terms: Terms,
+    number: u32,
+    psn: u32,
+}
+
+impl NewLink {
+    fn create(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+    ) -> Result<NewLink, ConnectError> {
+        let receiving = &mut receiver.receiving;
+        receiving.make_place()?;
+        let ring = &receiving.shared;
+        let layout = *ring.layout();
+        let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
+        let pair = ring.pd.create_qp(
+            &QueuePairConfig {
+                port: config.common.transport.port,
+                access: RemoteAccess::ALL,
+                max_send_wr: LINK_QUEUE,
+                send_slots: LINK_QUEUE,
+                send_slot_bytes: STOP_BYTES as usize,
+                max_inline: config.inline.asked_bytes(),
+                recv: RecvSide::None,
+                ..QueuePairConfig::new(receiving.cq(), receiving.cq())
+            },
+            (),
+        );
+        let pair = pair.map_err(|e| device.error("create a queue pair", &e))?;
+        ring.clear_link(number);
+        let (place, apart) = (place(&ring.region), !pair.control.data_in_order());
+        let terms = Terms::Receiver { place, layout, link: number, apart };
+        Ok(NewLink { pair, terms, number, psn: verbs_safe::random_psn() })
+    }
+}
+
+impl NewHalf for NewLink {
+    type Terms = Terms;
+    type Done = Link;
+
+    fn endpoint(&self) -> Endpoint {
+        let (qp_num, psn) = (self.pair.control.qp_num(), self.psn);
+        let max_message = match self.terms {
+            Terms::Receiver { layout, .. } => layout.max_message(),
+            Terms::Sender { .. } => 0,
+        };
+        Endpoint { qp_num, psn, recv_depth: 0, max_message }
+    }
+
+    fn terms(&self) -> Terms {
+        self.terms
+    }
+}
+
+impl setup::NewLink for NewLink {
+    type Receiver = Receiver;
+
+    fn connect(
+        self,
+        peer: &PeerHalf<Terms>,
+        wire: &Wire<'_>,
+        receiver: &mut Receiver,
+    ) -> Result<Link, ConnectError> {
+        let Terms::Sender { place } = peer.terms else {
+            return Err(unfit("it has no memory for our stop"));
+        };
+        let QueuePair { control, send, .. } = self.pair;
+        wire.connect(&control, self.psn, &peer.endpoint)?;
+        // From here on it may take tickets.
+        receiver.receiving.shared.core.open(self.number);
+        let tracker = tracker(LINK_QUEUE / 2, LINK_QUEUE / 2, LINK_QUEUE / 2);
+        Ok(Link {
+            posting: Posting::new(control, send, tracker),
+            number: self.number,
+            peer_stop: place,
+            is_broken: false,
+            copied: Vec::new(),
+        })
+    }
+
+    fn join(link: Link, receiver: &mut Receiver) -> Peer {
+        let longest = receiver.receiving.shared.layout().max_message();
+        receiver.receiving.add(link, longest)
+    }
+
+    fn abandon(link: Link, receiver: &mut Receiver) {
+        let number = link.number;
+        // Its queue pair first: nothing of it arrives any more.
+        drop(link);
+        receiver.receiving.shared.close(number);
+    }
+}
+
+pub(super) fn draft<'a>(
+    half: SetUp<'a, SharedWrite>,
+    sends: bool,
+) -> Result<DraftOf<'a, SharedWrite>, ConnectError> {
+    let SetUp { device, config, receiver, .. } = half;
+    config.validate()?;
+    let port = Port::of(device, &config.common.transport)?;
+    let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
+    let link = |receiver: &'a mut Receiver| {
+        NewLink::create(device, config, receiver).map(|link| (link, receiver))
+    };
+    Ok(Draft {
+        device,
+        transport: &config.common.transport,
+        protocol: SharedWrite::ID,
+        options: Options::NONE,
+        rd_atomic: RD_ATOMIC,
+        port,
+        sender,
+        link: receiver.map(link).transpose()?,
+    })
+}
+
+/// An empty receiver for up to `max_peers` senders.
+pub(super) fn receiver(
+    device: &Device,
+    config: &Config,
+    max_peers: u32,
+) -> Result<Receiver, ConnectError> {
+    config.validate()?;
+    let attr = device.context().attr().map_err(|e| device.error("query the device", &e))?;
+    if attr.atomics == Atomics::None {
+        return Err(device.error("serve Shared Write", &"it has no atomics").into());
+    }
+    let layout = config.layout(max_peers)?;
+    let entries = entries_for(LINK_QUEUE, max_peers)?;
+    let (cq, channel) = completion_queue(device, entries, config.common.wait)?;
+    let ring = Ring::new(device, layout)?;
+    Ok(Receiver { receiving: Receiving::new(ring, cq, channel, max_peers, config.common) })
+}
