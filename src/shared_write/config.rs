@@ -22,7 +22,7 @@ pub struct Config {
     /// What every connection has.
     pub common: Common,
     /// Extents of this end's ring, for all its peers together. A peer that sends has up to two of
-    /// them that no other one can use.
+    /// them that no other one can use, so that there are to be two for each peer at least.
     pub extents: u32,
     /// Bytes of an extent, a multiple of 64: each holds messages of one peer, with 24 bytes for
     /// each, and 24 at its end. 0 chooses: 16 KiB, or room for four messages of any length.
@@ -132,12 +132,13 @@ impl Config {
 
     /// The ring of a receiver for up to `max_peers` senders.
     pub(super) fn layout(&self, max_peers: u32) -> Result<Layout, ConfigError> {
-        let rule = "1 to 65536";
         let links = (1..=MAX_LINKS).contains(&max_peers);
-        check("max_peers", max_peers, links, rule)?;
-        let layout =
-            Layout::new(self.extents, self.chosen_extent_bytes(), self.message_bytes, max_peers);
-        layout.map_err(|_| ConfigError { field: "extents", value: self.extents.into(), rule })
+        check("max_peers", max_peers, links, "1 to 65536")?;
+        // With fewer, peers that sleep could have them all.
+        let (value, rule) = (self.extents, "at least 2 for each peer, and at most 65536");
+        check("extents", value, u64::from(value) >= 2 * u64::from(max_peers), rule)?;
+        let layout = Layout::new(value, self.chosen_extent_bytes(), self.message_bytes, max_peers);
+        layout.map_err(|_| ConfigError { field: "extents", value: value.into(), rule })
     }
 }
 
@@ -168,6 +169,8 @@ mod tests {
             assert_eq!(config.validate().unwrap_err().field, field);
         }
         assert_eq!(ok.layout(0).unwrap_err().field, "max_peers");
+        assert_eq!(ok.layout(129).unwrap_err().field, "extents");
+        ok.layout(128).unwrap();
         assert_eq!(ok.layout(1).unwrap().bytes() >> 20, 8);
     }
 }

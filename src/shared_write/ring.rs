@@ -143,9 +143,11 @@ impl Ring {
         }
         let tail = self.region.observe_arrival(TAIL_AT as usize).map(u64::from_le);
         match self.core.begin_audit(tail.unwrap_or_default()) {
-            Ok(()) => self.reclaim(),
+            // Most are at rest, or further already.
+            Ok(()) => (0..self.layout().links()).for_each(|link| self.look_after(link)),
             Err(e) => self.error = Some(e),
         }
+        self.reclaim();
     }
 
     /// Checks that the tail is where the senders can have brought it.

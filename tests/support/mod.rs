@@ -23,6 +23,7 @@ macro_rules! over_every_protocol {
     };
 }
 
+pub mod extents;
 pub mod raw;
 pub mod read;
 pub mod read_liar;

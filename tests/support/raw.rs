@@ -59,7 +59,7 @@ impl RawEnd {
     pub fn new(device: &Device, shape: Shape) -> RawEnd {
         let cq = device.context().create_cq(CqConfig::new(256)).unwrap();
         let config = QueuePairConfig {
-            access: RemoteAccess { read: false, write: true, atomic: false },
+            access: RemoteAccess::ALL,
             max_send_wr: 64,
             send_slots: 64,
             send_slot_bytes: Self::SLOT_BYTES,
@@ -97,6 +97,7 @@ impl RawEnd {
         let attr = ConnectAttr {
             mtu: verbs_safe::Mtu::from_bytes(mtu).unwrap(),
             min_rnr_timer: self.shape.min_rnr_timer,
+            max_dest_rd_atomic: 4,
             ..ConnectAttr::new(gid.index as u8, self.psn)
         };
         let remote =
@@ -137,6 +138,14 @@ impl RawEnd {
     pub fn write_imm(&mut self, bytes: &[u8], imm: u32, remote: RemoteSpan) {
         self.fill(bytes);
         self.post(SendOp::WriteImm { len: bytes.len() as u32, imm, remote });
+    }
+
+    /// Adds to a word of the peer's, and waits for what was there; `None` if that failed.
+    pub fn fetch_add(&mut self, remote: RemoteSpan, add: u64) -> Option<u64> {
+        self.post(SendOp::FetchAdd { remote, add });
+        self.drain();
+        let landed = self.send.landed(self.send.staged_total())?;
+        Some(u64::from_ne_bytes(landed.try_into().unwrap()))
     }
 
     fn fill(&mut self, bytes: &[u8]) {

@@ -35,6 +35,9 @@ use conn_core::{
         free::{FreeFront, FreeList, RecordSlot},
         offer::{self, HalfOffer, Offer, RingOffer, Tail},
     },
+    shared_write::{
+        self, Claim, ExtentReceiver, ExtentSender, ExtentSlot, Found, LinkSlot, LinkWords,
+    },
     wr::{SendTracker, SendTrackerConfig, WrClass},
 };
 
@@ -61,6 +64,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         records_go_round_the_ring,
         records_are_pushed,
         buffers_are_written_and_given_back,
+        extents_are_taken_filled_and_given_back,
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         lies_are_refused,
@@ -253,6 +257,55 @@ fn buffers_are_written_and_given_back() -> Option<bool> {
         }
     }
     Some(receiver.received() == 100)
+}
+
+/// Messages in extents of a shared ring, whose one sender takes ticket after ticket.
+fn extents_are_taken_filled_and_given_back() -> Option<bool> {
+    let layout = shared_write::Layout::new(3, 512, 100, 1).ok()?;
+    let mut sender = ExtentSender::new(layout);
+    let slots = ([ExtentSlot::default(); 3], [LinkSlot::default(); 1]);
+    let mut receiver = ExtentReceiver::new(layout, slots.0, slots.1)?;
+    let (mut entries, mut words, mut tail) = ([0; 6], LinkWords::default(), 1);
+    receiver.open(0);
+    let mut entry_of = |receiver: &mut ExtentReceiver<_, _>, ticket: u64| {
+        while let Some(grant) = receiver.grant() {
+            let nth = (grant.entry_at - layout.entry_at(0)) / shared_write::ENTRY_BYTES;
+            *entries.get_mut(nth as usize)? = grant.word;
+        }
+        entries.get(ticket as usize % entries.len()).copied()
+    };
+    for message in 0..100 {
+        if let Some(Claim { words: claim, place }) = sender.claim_due() {
+            let at =
+                if place == shared_write::FIRST_AT { &mut words.first } else { &mut words.ahead };
+            *at = tail;
+            (words.reported, words.announced) = (Some(claim), Some(claim));
+            sender.on_claimed(tail).ok()?;
+            tail += 1;
+        }
+        if let Some(ticket) = sender.looks_for() {
+            let entry = entry_of(&mut receiver, ticket);
+            sender.on_entry(Some(receiver.decided()), entry).ok()?;
+        }
+        let spot = sender.spot(message)?;
+        sender.mark_sent(&spot);
+        receiver.on_link(0, words).ok()?;
+        if let Some((at, end)) = spot.end {
+            if receiver.trailer_at(0).ok()? != Some(at) {
+                return Some(false);
+            }
+            let Found::End(emptied) = receiver.on_trailer(0, Some(end)).ok()? else { return None };
+            receiver.recycle(emptied);
+        }
+        if receiver.trailer_at(0).ok()? != Some(spot.trailer_at) {
+            return Some(false);
+        }
+        let found = receiver.on_trailer(0, Some(spot.trailer)).ok()?;
+        if found != (Found::Message { offset: spot.payload_at, len: message }) {
+            return Some(false);
+        }
+    }
+    Some(receiver.received(0) == 100)
 }
 
 /// Records of every length through a ring of 256 bytes that is read over a network, freed
