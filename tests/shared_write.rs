@@ -254,8 +254,12 @@ fn extents_of_senders_that_die_at_any_step_come_back() {
             honest.send_acked(&[1; 100]).unwrap();
             assert_eq!(victim.recv().unwrap().len(), 100);
         }
-        let before = drain(&mut victim);
-        assert_eq!(before, 0);
+        // Calls of both: on a device at a distance, requests go on in the calls of their owner.
+        for _ in 0..PER_EXTENT {
+            honest.send_acked(&[1; 100]).unwrap();
+            assert_eq!(victim.recv().unwrap().len(), 100);
+            assert_eq!(drain(&mut victim), 0);
+        }
         // All but what is left of its own extent is free.
         let sent = fill(&mut honest);
         assert!(((EXTENTS - 1) * PER_EXTENT..=EXTENTS * PER_EXTENT).contains(&sent), "{sent}");
@@ -460,7 +464,11 @@ fn a_stop_says_what_was_taken_and_one_that_cannot_be_is_a_lie() {
             (0..10).find_map(|_| send()).unwrap()
         })
     };
-    assert_eq!(stop(2), SendError::Ended(CloseReason::Closed));
+    let stopped = stop(2);
+    assert!(
+        matches!(&stopped, SendError::Ended(reason) if reason.is_close()),
+        "the third may not have arrived: {stopped:?}"
+    );
     let lie = ClaimError::Taken { taken: 99 };
     assert_eq!(stop(99), SendError::Ended(CloseReason::Protocol(ProtocolError::Claim(lie))));
 }
