@@ -53,7 +53,8 @@ examples! {
     request_reply "../examples/request_reply.rs"
 }
 
-const PROTOCOLS: [&str; 4] = ["send-recv", "buffered-read", "buffered-write", "direct-read"];
+const PROTOCOLS: [&str; 6] =
+    ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
 
 #[test]
 fn event_loop_over_every_connection() {
@@ -62,6 +63,8 @@ fn event_loop_over_every_connection() {
     event_loop::run::<rdma_conn::BufferedRead>(&device).unwrap();
     event_loop::run::<rdma_conn::BufferedWrite>(&device).unwrap();
     event_loop::run::<rdma_conn::DirectRead>(&device).unwrap();
+    event_loop::run::<rdma_conn::DirectWrite>(&device).unwrap();
+    event_loop::run::<rdma_conn::SharedWrite>(&device).unwrap();
 }
 
 #[test]
