@@ -25,8 +25,10 @@ use crate::wait::WaitStrategy;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Common {
-    /// How a waiting thread waits. A Buffered Read sender, whose words nothing tells of, sleeps in
-    /// between; so does a Buffered Write end that waits for words of the peer's.
+    /// How a waiting thread waits. Words that the peer writes or stores make no event: an end that
+    /// waits for them sleeps briefly and looks again. These are a Buffered Read sender, a Buffered
+    /// Write end, a Direct Write sender without a buffer and a receiver that polls, a Shared Write
+    /// sender without an extent and each of its receivers.
     pub wait: WaitStrategy,
     /// A wait in which nothing happens for so long (at least a millisecond) asks whether the peer's
     /// device still answers. Waits that time out before count together. A receiver also probes each

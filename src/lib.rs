@@ -20,6 +20,8 @@
 //! | [`SendRecv`] | messages of a known longest size; many senders with one receiver and shared buffers |
 //! | [`BufferedRead`] | the highest rate; the sender posts nothing per message, except a wakeup for a sleeping receiver; any sizes up to the ring's |
 //! | [`BufferedWrite`] | the lowest latency; any sizes up to the ring's |
+//! | [`DirectWrite`] | messages of a bounded length, each written into a buffer of the receiver by one request |
+//! | [`SharedWrite`] | many senders that trust each other, with one ring of the receiver for all of them |
 //! | [`DirectRead`] | long messages, which the receiver reads when it wants to; buffers and files without a copy ([`direct_read`]) |
 //! | [`multicast`] | many members, each message to all of them, in one order |
 //!

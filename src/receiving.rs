@@ -246,21 +246,21 @@ impl<L: Link> Receiving<L> {
                 Err(_) => return,
             }
         }
+        let deadline = Deadline::after(self.common.linger);
         let mut unseen = VecDeque::new();
         for place in self.places.iter_mut().flatten() {
-            // One that has said goodbye is told nothing. A sender is ahead by its buffers at
-            // most: the loop ends.
+            // One that has said goodbye is told nothing. What is taken may make room for more:
+            // a sender that keeps up ends the loop by the time.
             while {
                 unseen.clear();
                 place.link.take(&mut self.shared, place.peer, &mut self.copies, &mut unseen);
-                !unseen.is_empty()
+                !unseen.is_empty() && !deadline.has_passed(clock::now())
             } {}
             if place.is_open() && !place.link.has_heard_goodbye(&self.shared) {
                 place.link.stop(place.messages);
             }
         }
         // What stops the senders is on its way; completions say when it is there.
-        let deadline = Deadline::after(self.common.linger);
         let mut idle = Idle::new(WaitStrategy::Spin, deadline, self.common.linger);
         let is_heard = |place: &Place<L>, shared: &L::Shared| {
             !place.is_open()

@@ -20,6 +20,9 @@ use support::{assert_content, content, device};
 
 over_every_protocol!(
     messages_go_both_ways_in_order,
+    messages_of_every_boundary_size_arrive_once,
+    an_end_that_closes_at_any_point_is_seen_by_the_other,
+    a_receiver_closes_while_its_sender_goes_on,
     without_room_a_send_waits_as_long_as_it_is_told,
     a_ticket_is_acknowledged_without_further_sends,
     one_receiver_takes_from_many_senders,
@@ -95,6 +98,71 @@ fn messages_go_both_ways_in_order<P: Case>() {
             });
         }
     });
+}
+
+fn messages_of_every_boundary_size_arrive_once<P: Case>() {
+    let device = device();
+    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    let longest = left.sender.max_message_bytes();
+    let around = (0..=20).flat_map(|power| {
+        let bytes = 1_usize << power;
+        [bytes - 1, bytes, bytes + 1]
+    });
+    let sizes = around.chain([longest.saturating_sub(1), longest]).filter(|n| *n <= longest);
+    for (number, bytes) in (0..).zip(sizes) {
+        left.sender.send(&content(0, number, bytes)).unwrap();
+        assert_content(&right.receiver.recv().unwrap(), 0, number, bytes);
+        assert_eq!(right.receiver.try_recv().map(drop), Err(RecvError::Empty), "{bytes} bytes");
+    }
+}
+
+fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
+    let device = device();
+    for sent in [0, 1, 2, 3, 5, 17, 64] {
+        // The sender closes: all that it has sent comes before its end.
+        let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+        std::thread::scope(|scope| {
+            let mut sender = left.sender;
+            scope.spawn(move || {
+                (0..sent).for_each(|number| {
+                    sender.send(&content(0, number, 50)).unwrap();
+                });
+                sender.close().unwrap();
+            });
+            for number in 0..sent {
+                assert_content(&right.receiver.recv().unwrap(), 0, number, 50);
+            }
+            assert_eq!(right.receiver.recv().map(drop), Err(RecvError::Closed), "after {sent}");
+        });
+        // The receiver closes: the sender hears of a close, whatever it does.
+        std::thread::scope(|scope| {
+            let mut receiver = left.receiver;
+            scope.spawn(move || {
+                for number in 0..sent {
+                    assert_content(&receiver.recv().unwrap(), 1, number, 50);
+                }
+                receiver.close();
+            });
+            let ended = (0..).find_map(|number| right.sender.send(&content(1, number, 50)).err());
+            let ended = ended.unwrap();
+            assert!(matches!(&ended, SendError::Ended(why) if why.is_close()), "{sent} {ended:?}");
+        });
+    }
+}
+
+fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
+    let device = device();
+    let mut config = P::quiet();
+    config.as_mut().linger = Duration::from_millis(100);
+    for _ in 0..5 {
+        let (left, mut right) = pair::<P>(&device, &device, &config).unwrap();
+        std::thread::scope(|scope| {
+            let mut sender = left.sender;
+            scope.spawn(move || while sender.send(b"on and on").is_ok() {});
+            (0..100).for_each(|_| drop(right.receiver.recv().unwrap()));
+            right.receiver.close();
+        });
+    }
 }
 
 fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {

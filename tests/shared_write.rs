@@ -350,7 +350,7 @@ fn a_goodbye_counts_also_where_its_sender_has_gone_before_it_was_seen() {
 }
 
 #[test]
-fn a_tail_that_nobody_can_have_moved_so_far_ends_all_connections() {
+fn a_tail_that_is_too_far_ends_all_connections() {
     bounded(|| {
         let (device, config) = (device(), inquisitive());
         let (mut victim, mut honest) = victim(&device, &config);

@@ -23,6 +23,10 @@
 //! | [`buffered_read::Reader`] | receiver | Buffered Read: what to read, what to tell, how it ends |
 //! | [`buffered_write::WriteSender`] | sender | Buffered Write: what to write, and may a tail go |
 //! | [`buffered_write::WriteReceiver`] | receiver | Buffered Write: what has come, what to tell, how it ends |
+//! | [`direct_write::BufferSender`] | sender | Direct Write: into which buffer a message goes |
+//! | [`direct_write::BufferReceiver`] | receiver | Direct Write: what has come, which slots to write |
+//! | [`shared_write::ExtentSender`] | sender | Shared Write: which ticket to take, where a message goes |
+//! | [`shared_write::ExtentReceiver`] | receiver | Shared Write: what has come, which extent to grant |
 //! | [`multicast::Member`] | group | what to write to which member, what to deliver, failures |
 //! | [`multicast::SendWindow`] | threads | may another message begin |
 //! | [`combiner::Combiner`] | threads | which thread reposts |

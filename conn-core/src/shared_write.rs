@@ -9,10 +9,12 @@
 //!
 //! The ring is cut into *extents* of one size ([`Layout`]). A sender takes a *ticket*, by one
 //! fetch-and-add on the ring's tail. The receiver grants its free extents to tickets in their
-//! order, those that nobody has taken yet included: as long as there are free extents, the entry
+//! order, those that no sender has taken yet included: as long as there are free extents, the entry
 //! of a ticket says at once which one it has, and the receiver's processor takes no part. An
 //! extent that is free again goes to the next ticket, so that a sender that keeps its extent, and
-//! writes nothing, keeps nobody else waiting.
+//! writes nothing, keeps no other one waiting, as long as there are two extents for each sender.
+//! There are twice as many entries as extents. Where the entry of a ticket is still that of an
+//! earlier one in use, the later one is *passed over*, and its sender takes another ticket.
 //!
 //! A sender takes its next ticket before its extent is full, and writes messages only to an
 //! extent that it has: what it has accepted needs no further step of it. Messages fill an extent
@@ -26,12 +28,14 @@
 //!
 //! A sender that dies between its fetch-and-add and its first message has an extent of which the
 //! receiver does not know. So each sender announces a ticket before it takes it, and reports it
-//! afterwards, in the words of its [link](LinkWords); all three are posted as one list, which its
-//! device executes to the end, whatever its program does. When a sender has gone, the receiver
-//! makes an *audit*: it loads the tail, and waits until each other sender was seen with all that
-//! it has announced reported, or with an extent of a later ticket. A granted ticket below that
-//! tail that is none of theirs is an *orphan*, and its extent is free. Nothing is guessed by time:
-//! an audit ends as soon as each sender has gone on, has come to rest, or is found dead itself.
+//! afterwards, in the words of its [link](LinkWords). The four requests for that are posted as one
+//! list ([`Claim`]): a card executes them to the end, whatever the program does. (A software
+//! device executes them in the sender's process, and stops with it.) When a sender has gone, the
+//! receiver makes an *audit*: it loads the tail, and waits until each of the other senders was
+//! seen with all that it has announced reported, or with an extent of a later ticket. A granted
+//! ticket below that tail that is none of theirs is an *orphan*, and its extent is free. The words
+//! of the sender that has gone are not read. Nothing is guessed by time: an audit ends as soon as
+//! each living sender has gone on, has come to rest, or is found dead itself.
 //!
 //! The senders share the memory: one that breaks the rules can overwrite the messages of others.
 //! The machines below check what they are told, so that this ends in an error or in a message

@@ -55,7 +55,7 @@ impl AsMut<Common> for Config {
 }
 
 impl Default for Config {
-    /// 256 extents, for messages of up to 8 KiB: 8 MiB, however many peers there are.
+    /// 256 extents, for messages of up to 8 KiB: 8 MiB for up to 128 peers.
     fn default() -> Config {
         Config {
             common: Common::default(),
@@ -132,8 +132,8 @@ impl Config {
 
     /// The ring of a receiver for up to `max_peers` senders.
     pub(super) fn layout(&self, max_peers: u32) -> Result<Layout, ConfigError> {
-        let links = (1..=MAX_LINKS).contains(&max_peers);
-        check("max_peers", max_peers, links, "1 to 65536")?;
+        let links = (1..=MAX_LINKS / 2).contains(&max_peers);
+        check("max_peers", max_peers, links, "1 to 32768")?;
         // With fewer, peers that sleep could have them all.
         let (value, rule) = (self.extents, "at least 2 for each peer, and at most 65536");
         check("extents", value, u64::from(value) >= 2 * u64::from(max_peers), rule)?;

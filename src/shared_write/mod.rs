@@ -24,9 +24,9 @@
 //! can write to the whole ring: *they have to trust each other*. Where they do not, or where there
 //! are few of them, [`BufferedWrite`](crate::BufferedWrite) gives each a ring of its own.
 //!
-//! The receiver makes its ring for as many senders as it is made for, and grants what is free to
-//! whoever comes first. A sender that sends nothing keeps up to two extents; one that dies gives
-//! them back. The device has to have atomics.
+//! Extents that are free go to the senders in the order of their tickets. A sender that sends
+//! nothing keeps up to two extents; those of one that dies are found, and are free again. The
+//! device has to have atomics.
 //!
 //! The protocol itself is [`conn_core::shared_write`].
 

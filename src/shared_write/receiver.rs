@@ -19,8 +19,9 @@ pub struct ReceiverStats {
     pub bytes: u64,
     /// Work requests executed on the send queues of the links that there are: keepalives.
     pub work_requests: u64,
-    /// Extents that were granted, the free ones that no sender has taken yet included.
-    pub extents_granted: u64,
+    /// Tickets that were decided: each was granted an extent, or passed over. Those that no sender
+    /// has taken yet are among them.
+    pub tickets_decided: u64,
 }
 
 /// The receiving half of one connection, or of many.
@@ -42,8 +43,8 @@ impl Receiver {
         let (messages, bytes) = self.receiving.handed_out();
         let links = self.receiving.links();
         let work_requests = links.map(|link| link.posting.posted_total()).sum();
-        let extents_granted = self.receiving.shared.core.decided() - 1;
-        ReceiverStats { messages, bytes, work_requests, extents_granted }
+        let tickets_decided = self.receiving.shared.core.decided() - 1;
+        ReceiverStats { messages, bytes, work_requests, tickets_decided }
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Ring {
     pub(super) pd: ProtectionDomain,
     pub(super) region: SharedRegion,
     pub(super) core: ExtentReceiver<Box<[ExtentSlot]>, Box<[LinkSlot]>>,
-    /// What has made it useless: nobody can say which sender it was.
+    /// What has made it useless: any of the senders can have done it.
     error: Option<ExtentError>,
 }
 
@@ -82,12 +82,16 @@ impl Ring {
         LinkWords { reported, first, ahead, announced }
     }
 
+    /// Whether it can be used.
+    #[inline]
+    pub(super) fn check(&self) -> Result<(), ExtentError> {
+        self.error.map_or(Ok(()), Err)
+    }
+
     /// The next message of a link: where it lies, and its length.
     #[inline]
     pub(super) fn next(&mut self, link: u32) -> Result<Option<(u64, u32)>, ExtentError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
+        self.check()?;
         loop {
             let at = match self.core.trailer_at(link)? {
                 Some(at) => at,

@@ -146,6 +146,7 @@ impl NewLink {
         let receiving = &mut receiver.receiving;
         receiving.make_place()?;
         let ring = &receiving.shared;
+        ring.check().map_err(|e| unfit(format!("the receiver's ring is unusable: {e}")))?;
         let layout = *ring.layout();
         let number = ring.core.vacant().ok_or(ConnectError::TooManyPeers(layout.links()))?;
         let pair = ring.pd.create_qp(

@@ -457,7 +457,7 @@ impl Ring {
         self.check_rest();
     }
 
-    /// At rest, each extent is granted to a ticket: of a sender, or one that nobody has taken. So
+    /// At rest, each extent is granted to a ticket: of a sender, or one that was not taken yet. So
     /// nothing is lost, and a sender that joins finds an extent, unless living ones have them all.
     fn check_rest(&mut self) {
         let living = self.peers.iter().filter(|peer| !peer.is_gone()).count() as u64;

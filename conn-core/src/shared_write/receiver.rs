@@ -45,7 +45,7 @@ impl fmt::Display for ExtentError {
             Self::TooLong { len } => write!(f, "a message of {len} bytes has no room there"),
             Self::Stray { ticket } => write!(f, "a trailer of ticket {ticket} in another's extent"),
             Self::Ticket { ticket } => write!(f, "ticket {ticket} is not the sender's"),
-            Self::Tail { tail } => write!(f, "nobody can have moved the tail to {tail}"),
+            Self::Tail { tail } => write!(f, "the senders cannot have moved the tail to {tail}"),
             Self::Goodbye { total } => {
                 write!(f, "a goodbye after {total} messages, more have come")
             }
@@ -75,7 +75,7 @@ pub enum Found {
     ),
 }
 
-/// An extent that nobody uses any more. It is to be cleared, and [given
+/// An extent that no sender uses any more. It is to be cleared, and [given
 /// back](ExtentReceiver::recycle) then.
 #[must_use = "it is lost otherwise"]
 #[derive(Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ pub struct ExtentReceiver<E, L> {
     opened: u64,
     /// The tail of the audit that goes on.
     audit: Option<u64>,
-    /// Tickets below this one are nobody's, unless a link is known to have them.
+    /// Tickets below this one are orphans, unless a link is known to have them.
     audited: u64,
 }
 
@@ -243,7 +243,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
             .any(|link| link.is_open && (link.kept == ticket || link.current == ticket))
     }
 
-    /// Gives a free extent to the next ticket. A ticket is passed over if nobody has it any more,
+    /// Gives a free extent to the next ticket. A ticket is passed over if no sender has it any more,
     /// or if a ticket that still has its extent has the same entry.
     pub fn grant(&mut self) -> Option<Grant> {
         while self.free != NONE {
@@ -522,7 +522,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         }
     }
 
-    /// An extent that was granted to a ticket which nobody has any more.
+    /// An extent that was granted to a ticket which no sender has any more.
     pub fn orphan(&mut self) -> Option<Emptied> {
         let is_orphan = |slot: &ExtentSlot| {
             (1..self.audited).contains(&slot.ticket)

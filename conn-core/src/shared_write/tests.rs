@@ -119,7 +119,7 @@ fn tickets_that_senders_have_left_in_a_full_ring_take_no_extents() {
     ring.apply(Op::Grant);
     goes_on(&mut ring, 1);
     ring.apply(Op::Send(1, 0));
-    assert_eq!(ring.sent(1), 1, "ten tickets are nobody's, the next one is its own");
+    assert_eq!(ring.sent(1), 1, "ten tickets are orphans, the next one is its own");
 }
 
 fn op() -> impl Strategy<Value = Op> {
