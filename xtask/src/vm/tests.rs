@@ -18,6 +18,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("loom-tests", "park_flag", "a model: it has no device"),
     ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
     ("rdma-conn", "simulation", "seeded faults of simulated devices"),
+    ("rdma-conn-apps", "command", "what the command prints and refuses, on any device"),
+    ("rdma-conn-apps", "strangers", "refusals in the handshake, which goes over TCP"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
     ("soft-rnic", "network", "the faulty network between soft0's queue pairs"),
