@@ -322,7 +322,8 @@ impl Sender {
     /// Posts the requests for a ticket, or for what it has, if there is something to be known.
     fn ask(&mut self) -> Result<(), SendError> {
         let has_room = self.sending.posting.control_room() >= CONTROL;
-        if self.pending.is_some() || !has_room {
+        // What is gathered would go out with it: a call that flushes comes before there is no room.
+        if self.pending.is_some() || !has_room || self.sending.unflushed() > 0 {
             return Ok(());
         }
         if let Some(claim) = self.core.claim_due() {
