@@ -4,7 +4,8 @@
 //! for: a descriptor, which mio polls, or a time. The server answers each request with its length.
 //!
 //! ```text
-//! cargo run --example event_loop [-- send-recv|buffered-read|buffered-write|direct-read]
+//! cargo run --example event_loop [-- send-recv|buffered-read|buffered-write|direct-read|
+//!                                    direct-write|shared-write]
 //! ```
 
 use std::error::Error;
@@ -16,8 +17,8 @@ use mio::{Events, Interest, Poll, Token};
 use rdma_conn::device::{self, Device};
 use rdma_conn::error::{RecvError, SendError};
 use rdma_conn::{
-    Arm, BufferedRead, BufferedWrite, Connection, DirectRead, Listener, Protocol, RecvHalf,
-    SendHalf, SendRecv, connect,
+    Arm, BufferedRead, BufferedWrite, Connection, DirectRead, DirectWrite, Listener, Protocol,
+    RecvHalf, SendHalf, SendRecv, SharedWrite, connect,
 };
 
 const CLIENTS: usize = 3;
@@ -32,8 +33,11 @@ pub(crate) fn main() -> Result {
         Some("buffered-read") => run::<BufferedRead>(&device),
         Some("buffered-write") => run::<BufferedWrite>(&device),
         Some("direct-read") => run::<DirectRead>(&device),
+        Some("direct-write") => run::<DirectWrite>(&device),
+        Some("shared-write") => run::<SharedWrite>(&device),
         Some(other) => {
-            let all = "send-recv, buffered-read, buffered-write, direct-read";
+            let all = "send-recv, buffered-read, buffered-write, direct-read, direct-write, \
+                       shared-write";
             Err(format!("{other}: one of {all}").into())
         }
     }

@@ -10,7 +10,8 @@
 //! cargo run --example request_reply -- connect 127.0.0.1:4720   # in another
 //! RDMA_CONN_DEVICE=mlx5_0 cargo run --release --example request_reply -- listen 10.0.0.1:4720
 //!
-//! --protocol send-recv|buffered-read|buffered-write|direct-read   of both ends [send-recv]
+//! --protocol NAME  of both ends [send-recv]: send-recv, buffered-read, buffered-write, direct-read,
+//!                  direct-write or shared-write
 //! --requests N     requests of a client [10000]
 //! --pipeline N     how many of them are under way at the same time [16]
 //! --timeout SECONDS   how long the other end may take [10]
@@ -28,8 +29,8 @@ use std::time::{Duration, Instant};
 use rdma_conn::device::{self, Device};
 use rdma_conn::error::{ConnectError, RecvError};
 use rdma_conn::{
-    BufferedRead, BufferedWrite, Connection, DirectRead, Listener, Protocol, RecvHalf, SendHalf,
-    SendRecv, connect, direct_read, send_recv,
+    BufferedRead, BufferedWrite, Connection, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
+    SendHalf, SendRecv, SharedWrite, connect, direct_read, direct_write, send_recv, shared_write,
 };
 
 type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -41,8 +42,8 @@ fn main() -> Result {
 
 /// What the program takes.
 const USAGE: &str = "usage: request_reply [listen ADDRESS | connect ADDRESS] \
-    [--protocol send-recv|buffered-read|buffered-write|direct-read] [--requests N] [--pipeline N] \
-    [--timeout SECONDS]; without an address, both ends run in this process";
+    [--protocol send-recv|buffered-read|buffered-write|direct-read|direct-write|shared-write] \
+    [--requests N] [--pipeline N] [--timeout SECONDS]; without an address, both ends run in this process";
 
 /// What the command line says.
 pub(crate) fn run(arguments: &[&str]) -> Result {
@@ -65,8 +66,19 @@ pub(crate) fn run(arguments: &[&str]) -> Result {
                 direct_read::Config { message_bytes: 64, window: 256, ..Default::default() };
             options.run::<DirectRead>(&device, &config)
         }
+        "direct-write" => {
+            let config =
+                direct_write::Config { message_bytes: 64, buffers: 256, ..Default::default() };
+            options.run::<DirectWrite>(&device, &config)
+        }
+        "shared-write" => {
+            let config =
+                shared_write::Config { message_bytes: 64, extents: 16, ..Default::default() };
+            options.run::<SharedWrite>(&device, &config)
+        }
         other => {
-            let all = "send-recv, buffered-read, buffered-write and direct-read";
+            let all = "send-recv, buffered-read, buffered-write, direct-read, direct-write and \
+                       shared-write";
             Err(format!("--protocol {other}: the connections that carry messages are {all}").into())
         }
     }

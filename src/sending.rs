@@ -72,6 +72,11 @@ impl Sending {
         self.messages
     }
 
+    /// Messages that are acknowledged.
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked
+    }
+
     /// Messages that were accepted and not posted yet.
     pub(crate) fn unflushed(&self) -> u64 {
         self.messages - self.posted
@@ -226,6 +231,11 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
 
     /// Takes completions, and what the receiver has written; returns how much was new.
     fn progress(&mut self) -> Result<usize, SendError> {
+        self.progress_of_all()
+    }
+
+    /// As [`progress`](Self::progress), and every completion counts.
+    fn progress_of_all(&mut self) -> Result<usize, SendError> {
         let (polled, failure) = self.sending_mut().poll();
         // Also before a failure: the receiver may have written its reason before it went.
         let heard = self.listen(failure.is_some())?;

@@ -120,7 +120,7 @@ fn an_end_that_closes_at_any_point_is_seen_by_the_other<P: Case>() {
     let device = device();
     for sent in [0, 1, 2, 3, 5, 17, 64] {
         // The sender closes: all that it has sent comes before its end.
-        let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+        let (left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
         std::thread::scope(|scope| {
             let mut sender = left.sender;
             scope.spawn(move || {

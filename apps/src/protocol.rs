@@ -8,6 +8,8 @@ mod direct_read;
 mod direct_write;
 mod ring;
 mod send_recv;
+mod shared_write;
+mod worked;
 mod writer;
 
 use std::net::TcpStream;
@@ -21,6 +23,7 @@ use rdma_conn::device::Device;
 use rdma_conn::direct_read::DirectRead;
 use rdma_conn::direct_write::DirectWrite;
 use rdma_conn::send_recv::{ConnectError, Preset, SendRecv, Transport};
+use rdma_conn::shared_write::SharedWrite;
 use rdma_conn::{Connection, Incoming};
 
 use crate::cli::{Common, ConnectionArgs, Protocol};
@@ -44,6 +47,7 @@ impl Protocol {
             Protocol::BufferedWrite => what.with::<BufferedWrite>(),
             Protocol::DirectRead => what.with::<DirectRead>(),
             Protocol::DirectWrite => what.with::<DirectWrite>(),
+            Protocol::SharedWrite => what.with::<SharedWrite>(),
         }
     }
 }
@@ -101,11 +105,23 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         config
     }
 
+    /// As [`suit`](Kind::suit), for a receiver with so many peers.
+    fn suit_peers(config: Self::Settings, args: &ConnectionArgs, peers: u32) -> Self::Settings {
+        let _ = (args, peers);
+        config
+    }
+
     /// What all connections have.
     fn common(config: &mut Self::Settings) -> (&mut WaitStrategy, &mut Transport);
 
     /// Refuses settings that cannot be for messages of `size` bytes, by flag.
     fn check(args: &ConnectionArgs, config: &Self::Settings, size: u32) -> Outcome;
+
+    /// Refuses settings that do not suffice for a receiver with so many peers, by flag.
+    fn check_peers(config: &Self::Settings, peers: u32) -> Outcome {
+        let _ = (config, peers);
+        Ok(())
+    }
 
     /// Refuses what the connecting end has told and no peer may have.
     fn check_told(config: &Self::Settings, size: u32) -> Result<()>;
@@ -115,9 +131,9 @@ pub(crate) trait Kind: rdma_conn::Protocol {
         let _ = config;
     }
 
-    /// Bytes that the listening end makes room for: for so many senders, with so many shared
-    /// buffers, and messages that go back or do not.
-    fn room(config: &Self::Settings, senders: u32, shared: Option<u32>, back: bool) -> Room;
+    /// Bytes that the listening end makes room for: for these senders and receivers, and messages
+    /// that go back or do not.
+    fn room(config: &Self::Settings, shape: Shape, back: bool) -> Room;
 
     /// Buffers that all receivers share, if they are to.
     fn pool(

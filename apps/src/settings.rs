@@ -1,7 +1,8 @@
 //! The settings of connections, each named once: an entry in the list of its connection
-//! ([`send_recv`], [`buffered_read`], [`buffered_write`], [`direct_read`], [`direct_write`]). The flag of
-//! the command line, the key in the JSON, the value in the handshake and the words for people follow from that
-//! entry. Settings are looked at before and after a measurement, and on no message's way.
+//! ([`send_recv`], [`buffered_read`], [`buffered_write`], [`direct_read`], [`direct_write`],
+//! [`shared_write`]). The flag of the command line, the key in the JSON, the value in the handshake
+//! and the words for people follow from that entry. Settings are looked at before and after a
+//! measurement, and on no message's way.
 
 pub(crate) mod buffered_read;
 pub(crate) mod buffered_write;
@@ -11,6 +12,7 @@ mod flag;
 pub(crate) mod flags;
 mod given;
 pub(crate) mod send_recv;
+pub(crate) mod shared_write;
 mod spec;
 #[cfg(test)]
 mod tests;

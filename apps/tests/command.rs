@@ -92,6 +92,19 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
             &["bench", "--protocol", "buffered-write", "--ring-bytes", "3"],
             "--ring-bytes 3: it may be a power of two, 4096 to 4294967296",
         ),
+        (&["bench", "--extents", "9"], "--protocol shared-write"),
+        (&["pingpong", "--protocol", "shared-write", "--buffers", "9"], "--protocol direct-write"),
+        (&["bench", "--protocol", "shared-write", "--extents", "0"], "--extents 0: it may be 1 to"),
+        (
+            &["bench", "--protocol", "shared-write", "--senders", "9", "--extents", "17"],
+            "--extents 17: it may be 18 or more with 9 senders",
+        ),
+        (
+            &["bench", "--protocol", "shared-write", "--extent-bytes", "100"],
+            "--extent-bytes 100: it may be 0 (choose), or a multiple of 64",
+        ),
+        (&["bench", "--protocol", "shared-write", "--size", "2G"], "--size 2147483648: it may be"),
+        (&["bench", "--protocol", "shared-write", "--srq"], "--srq means nothing to shared-write"),
         (&["multicast", "--slow", "9", "--messages", "9"], "cannot be used with"),
         (&["multicast", "--flush-every", "0"], "--flush-every 0: it may be 1 or more"),
         (&["multicast", "--window", "10", "--push", "every:11"], "1 to --window (10)"),
@@ -281,6 +294,27 @@ fn bench_prints_one_object_in_every_mode() {
             assert_eq!(line[*field], *expected, "{mode:?}: {line}");
         }
     }
+}
+
+/// Many senders share one ring, whether or not `--single-receiver` says so.
+#[test]
+fn senders_over_shared_write_have_one_receiver() {
+    let bench = ["bench", "--protocol", "shared-write", "--size", "16", "--messages", "1000"];
+    let registered = |more: &[&str], senders: u64, extents: u64| {
+        let line = one(&[&bench, more].concat());
+        assert_eq!(line["messages"], 1000 * senders, "{more:?}: {line}");
+        assert_eq!(line["senders"], senders, "{more:?}: {line}");
+        assert_eq!(line["single_receiver"], senders > 1, "{more:?}: {line}");
+        assert_eq!((&line["extents"], &line["extent_bytes"]), (&extents.into(), &16384.into()));
+        assert!(line["rdma_ops_per_message"].as_f64().is_some_and(|n| n > 0.0), "{line}");
+        line["registered_bytes"].as_u64().unwrap_or_else(|| panic!("{line}"))
+    };
+    let one = registered(&[], 1, 256);
+    let sixteen = registered(&["--senders", "16"], 16, 256);
+    assert!(sixteen < one + one / 8, "{one} bytes for one sender, {sixteen} for 16");
+    assert_eq!(registered(&["--senders", "16", "--single-receiver"], 16, 256), sixteen);
+    // Where these are too few for the senders, there are 2 for each.
+    registered(&["--senders", "150", "--rounds", "1"], 150, 300);
 }
 
 #[test]
@@ -525,6 +559,7 @@ fn tables_fit_80_columns_and_name_the_protocol() {
         &["bench", "--size", "16", "--messages", "300", "--op", "send", "--transport", "ud"],
         &["bench", "--size", "16", "--messages", "300", "--protocol", "buffered-read"],
         &["bench", "--size", "16", "--messages", "300", "--protocol", "direct-read"],
+        &["bench", "--size", "16", "--messages", "300", "--protocol", "shared-write"],
         &["pingpong", "--size", "16,65536", "--iterations", "30"],
         &["pingpong", "--size", "16", "--iterations", "30", "--op", "send"],
         &["multicast", "--messages", "300", "--push", "every:1,opportunistic-null"],
@@ -650,6 +685,7 @@ fn every_key_is_documented() {
         &format!("{rings}write --head-threshold 4096"),
         "bench --messages 100 --size 4096 --protocol direct-read",
         "bench --messages 100 --size 64 --protocol direct-write",
+        "bench --messages 100 --size 64 --protocol shared-write --senders 2",
         "bench --messages 100 --size 64 --op send --transport ud --peers 2",
         "pingpong --iterations 10 --size 64",
         "pingpong --iterations 10 --size 64 --op write-imm",

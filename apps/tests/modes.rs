@@ -24,8 +24,11 @@ fn session(mode: &Mode, more: &[&str]) -> (Vec<Value>, Vec<Vec<Value>>) {
 /// Both ends say the same of what they have measured together.
 #[track_caller]
 fn assert_agree(mode: &Mode, near: &Value, far: &Value) {
-    let is_ring = !mode.protocol.is_empty();
-    let settings = if is_ring { ["ring_bytes"; 2] } else { ["unacked", "batch"] };
+    let (is_ring, settings) = match mode.protocol {
+        [] => (false, ["unacked", "batch"]),
+        [_, "shared-write"] => (false, ["extents", "extent_bytes"]),
+        _ => (true, ["ring_bytes"; 2]),
+    };
     let same = ["protocol", "device", "transport", "size_bytes", "verified"];
     for field in same.into_iter().chain(settings) {
         assert!(!near[field].is_null(), "{mode:?}: no {field} in {near}");
@@ -128,6 +131,7 @@ fn a_file_arrives_with_its_checksum() {
         (&["--wait", "block"], &["--size", "512"], BYTES.div_ceil(512)),
         (&["--protocol", "buffered-read"], &[], BYTES.div_ceil(65_536)),
         (&["--protocol", "buffered-write"], &["--size", "900"], BYTES.div_ceil(900)),
+        (&["--protocol", "shared-write"], &["--size", "900"], BYTES.div_ceil(900)),
     ] {
         let (listener, address) = Running::listener(&[&["bench"], both].concat());
         let address = address.to_string();

@@ -12,7 +12,8 @@ mod support;
 use support::processes::{Running, connects_processes};
 use support::{Scratch, device};
 
-const PROTOCOLS: [&str; 4] = ["send-recv", "buffered-read", "buffered-write", "direct-read"];
+const PROTOCOLS: [&str; 6] =
+    ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
 
 /// What is logged when the first piece has come.
 const UNDER_WAY: &str = "the first message has come";

@@ -12,11 +12,12 @@ use support::processes::{
 };
 
 /// The languages of the command: the arguments of both ends, and more of the connecting end.
-const LANGUAGES: [(&[&str], &[&str]); 8] = [
+const LANGUAGES: [(&[&str], &[&str]); 9] = [
     (&["bench"], &["--size", "16", "--messages", "50"]),
     (&["pingpong"], &["--size", "16", "--iterations", "20"]),
     (&["bench", "--protocol", "buffered-read"], &["--size", "16", "--messages", "50"]),
     (&["bench", "--protocol", "buffered-write"], &["--size", "16", "--messages", "50"]),
+    (&["bench", "--protocol", "shared-write"], &["--size", "16", "--messages", "50"]),
     (&["pingpong", "--protocol", "buffered-write"], &["--size", "16", "--iterations", "20"]),
     (&["pingpong", "--protocol", "buffered-read"], &["--size", "16", "--iterations", "20"]),
     (&["bench", "--op", "send"], &["--size", "16", "--messages", "50"]),

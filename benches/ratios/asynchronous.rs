@@ -8,7 +8,7 @@ use rdma_conn::device::{self, Device};
 use rdma_conn::error::RecvError;
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf, SendRecv,
-    Ticket, pair,
+    SharedWrite, Ticket, pair,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -35,6 +35,7 @@ fn each(device: &Device, part: impl Fn(&Device, Case)) {
     part(device, Case::of::<BufferedWrite>());
     part(device, Case::of::<DirectRead>());
     part(device, Case::of::<DirectWrite>());
+    part(device, Case::of::<SharedWrite>());
 }
 
 /// One protocol's measurements.

@@ -4,7 +4,9 @@ use std::error::Error;
 
 use rdma_conn::device::Device;
 use rdma_conn::io::ByteStream;
-use rdma_conn::{BufferedRead, BufferedWrite, DirectRead, Protocol, SendRecv, pair};
+use rdma_conn::{
+    BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, SendRecv, SharedWrite, pair,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
@@ -24,16 +26,20 @@ pub(crate) enum Transport {
     BufferedRead,
     BufferedWrite,
     DirectRead,
+    DirectWrite,
+    SharedWrite,
     Unix,
     Tcp,
 }
 
 impl Transport {
-    pub(crate) const ALL: [Transport; 6] = [
+    pub(crate) const ALL: [Transport; 8] = [
         Transport::SendRecv,
         Transport::BufferedRead,
         Transport::BufferedWrite,
         Transport::DirectRead,
+        Transport::DirectWrite,
+        Transport::SharedWrite,
         Transport::Unix,
         Transport::Tcp,
     ];
@@ -44,6 +50,8 @@ impl Transport {
             Transport::BufferedRead => "Buffered Read",
             Transport::BufferedWrite => "Buffered Write",
             Transport::DirectRead => "Direct Read",
+            Transport::DirectWrite => "Direct Write",
+            Transport::SharedWrite => "Shared Write",
             Transport::Unix => "Unix socket",
             Transport::Tcp => "TCP, loopback",
         }
@@ -56,6 +64,8 @@ impl Transport {
             Transport::BufferedRead => streams::<BufferedRead>(device)?,
             Transport::BufferedWrite => streams::<BufferedWrite>(device)?,
             Transport::DirectRead => streams::<DirectRead>(device)?,
+            Transport::DirectWrite => streams::<DirectWrite>(device)?,
+            Transport::SharedWrite => streams::<SharedWrite>(device)?,
             Transport::Unix => {
                 let (left, right) = UnixStream::pair()?;
                 [Box::new(left), Box::new(right)]

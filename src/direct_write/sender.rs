@@ -164,9 +164,15 @@ impl Sender {
     fn claim_late(&mut self, bytes: usize) -> Result<u32, SendError> {
         check_within(bytes, self.limit as usize)?;
         self.sending.posting.check()?;
-        // Messages that are gathered would otherwise never be freed.
-        self.sending.flush()?;
+        // Completions may be all that is missing: then what is gathered stays so. Otherwise it
+        // would never be freed.
         self.progress()?;
+        let slots = &self.slots;
+        let found = self.core.buffer(|at| checked::observe(slots, at as usize));
+        if self.sending.posting.room() < self.requests() || found == Ok(None) {
+            self.sending.flush()?;
+            self.progress()?;
+        }
         self.sending.posting.check()?;
         let slots = &self.slots;
         match self.core.buffer(|at| checked::observe(slots, at as usize)) {

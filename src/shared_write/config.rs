@@ -117,8 +117,9 @@ impl Config {
         }
     }
 
-    /// `extent_bytes`, chosen where it was left open.
-    fn chosen_extent_bytes(&self) -> u32 {
+    /// [`extent_bytes`](Config::extent_bytes), chosen where it was left open.
+    #[must_use]
+    pub fn chosen_extent_bytes(&self) -> u32 {
         /// Bytes of an extent, where messages are small.
         const USUAL: u64 = 16 << 10;
         match self.extent_bytes {

@@ -1,5 +1,7 @@
 //! The sending half.
 
+use std::time::{Duration, Instant};
+
 use conn_core::ring::offer::Place;
 use conn_core::shared_write::{
     ANNOUNCED_AT, Claim, DECIDED_AT, ENTRY_BYTES, ExtentSender, GOODBYE, GOODBYE_AT, REPORTED_AT,
@@ -10,11 +12,13 @@ use verbs_safe::{RegionId, RemoteSpan, SendOp, SharedRegion};
 
 use crate::arm::Arm;
 use crate::checked;
+use crate::clock;
 use crate::error::{CloseReason, Full, ProtocolError, SendError};
 use crate::half::{Room, SendHalf, check_within};
 use crate::ring::memory::remote;
 use crate::sending::{Driving, Sending};
 use crate::ticket::Ticket;
+use crate::wait::POLL_SLEEP;
 
 /// What a sender has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,9 +55,11 @@ pub struct Sender {
     limit: u32,
     /// Requests for a ticket, or for what it has: the last one of them.
     pending: Option<Pending>,
-    /// Calls that make progress until the entry is read once more, and before that one.
-    rest: u32,
-    rests: u32,
+    /// When the entry is read once more, and how long that rest is.
+    rests_until: Option<Instant>,
+    rest: Duration,
+    /// Steps towards the next extent that progress has not counted yet.
+    news: usize,
     /// The message that found no room last.
     stalled_at: Option<u64>,
     stats: SenderStats,
@@ -89,8 +95,8 @@ const CLAIM_REQUESTS: u32 = 4;
 const OTHER_REQUESTS: u32 = 2;
 /// Slots of the send queue that data cannot take.
 pub(super) const CONTROL: u32 = CLAIM_REQUESTS + OTHER_REQUESTS;
-/// The longest rest between two looks at an entry.
-const MAX_RESTS: u32 = 16;
+/// The shortest rest between two looks at an entry: it doubles with each.
+const FIRST_REST: Duration = Duration::from_micros(1);
 /// Messages between two looks at what has come for a ticket.
 const MESSAGES_PER_LOOK: u64 = 8;
 
@@ -115,8 +121,9 @@ impl Sender {
             landing,
             limit,
             pending: None,
-            rest: 0,
-            rests: 0,
+            rests_until: None,
+            rest: Duration::ZERO,
+            news: 0,
             stalled_at: None,
             stats: SenderStats::default(),
         }
@@ -189,13 +196,15 @@ impl Sender {
     /// Makes sure that a message of `bytes` bytes has all that it takes.
     #[inline]
     fn claim(&mut self, bytes: usize) -> Result<(), SendError> {
-        let is_sendable = bytes <= self.limit as usize
+        if self.has_all(bytes) { Ok(()) } else { self.claim_late(bytes) }
+    }
+
+    #[inline]
+    fn has_all(&self, bytes: usize) -> bool {
+        bytes <= self.limit as usize
             && self.sending.posting.room() >= self.requests()
-            && self.sending.posting.ended().is_none();
-        if is_sendable && self.core.spot(bytes as u32).is_some() {
-            return Ok(());
-        }
-        self.claim_late(bytes)
+            && self.sending.posting.ended().is_none()
+            && self.core.spot(bytes as u32).is_some()
     }
 
     /// Something seems to be missing: looks once more, and says what.
@@ -203,6 +212,11 @@ impl Sender {
     fn claim_late(&mut self, bytes: usize) -> Result<(), SendError> {
         check_within(bytes, self.limit as usize)?;
         self.sending.posting.check()?;
+        // Completions may be all that is missing: then what is gathered stays so.
+        self.progress()?;
+        if self.has_all(bytes) {
+            return Ok(());
+        }
         self.sending.flush()?;
         // A device that is done with a request when it is posted takes a step in each.
         for _ in 0..4 {
@@ -314,8 +328,10 @@ impl Sender {
             let reason = CloseReason::Protocol(ProtocolError::Claim(e));
             self.sending.posting.fail(reason)
         })?;
-        self.rests = if is_new { 0 } else { (2 * self.rests).clamp(1, MAX_RESTS) };
-        self.rest = self.rests;
+        self.news += usize::from(is_new);
+        self.rest = if is_new { Duration::ZERO } else { (2 * self.rest).max(FIRST_REST) };
+        self.rest = self.rest.min(POLL_SLEEP);
+        self.rests_until = (!is_new).then(|| clock::now() + self.rest);
         Ok(is_new)
     }
 
@@ -329,8 +345,7 @@ impl Sender {
         if let Some(claim) = self.core.claim_due() {
             self.pending = Some(Pending::Claim(self.stage_claim(claim)?));
         } else if let Some(ticket) = self.core.looks_for() {
-            if self.rest > 0 {
-                self.rest -= 1;
+            if self.rests_until.is_some_and(|until| clock::now() < until) {
                 return Ok(());
             }
             let entry_at = self.core.layout().entry_at(ticket);
@@ -406,6 +421,13 @@ impl Driving for Sender {
         let is_new = self.take_in()?;
         self.ask()?;
         Ok(is_new)
+    }
+
+    /// The completion of a look that has shown nothing new is no news.
+    fn progress(&mut self) -> Result<usize, SendError> {
+        let before = self.sending.acked();
+        self.progress_of_all()?;
+        Ok(std::mem::take(&mut self.news) + (self.sending.acked() - before) as usize)
     }
 
     fn look_for_room(&mut self, bytes: usize) -> Result<(), SendError> {

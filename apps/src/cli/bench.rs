@@ -27,7 +27,8 @@ pub(crate) struct Bench {
     /// Senders to one receiving thread; with --listen, those of all connecting processes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub(crate) senders: u32,
-    /// All senders' completions in one queue, instead of a round robin over the queues
+    /// All senders' completions in one queue, instead of a round robin over the queues; implied by
+    /// --senders N over Shared Write, with one ring for all
     #[arg(long)]
     pub(crate) single_receiver: bool,
     /// One shared receive queue for all senders, and how buffers get back into it

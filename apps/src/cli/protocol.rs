@@ -5,6 +5,7 @@ use rdma_conn::conn_core::handshake::ProtocolId;
 use crate::outcome::{Outcome, usage};
 use crate::settings::{
     FlagSpec, Setting, buffered_read, buffered_write, direct_read, direct_write, send_recv,
+    shared_write,
 };
 
 /// Which connection.
@@ -15,6 +16,7 @@ pub(crate) enum Protocol {
     BufferedWrite,
     DirectRead,
     DirectWrite,
+    SharedWrite,
 }
 
 /// Flags of `bench` that are about how one connection is used.
@@ -27,12 +29,13 @@ const OF_BENCH: [(Protocol, &str); 5] = [
 ];
 
 impl Protocol {
-    pub(crate) const ALL: [Protocol; 5] = [
+    pub(crate) const ALL: [Protocol; 6] = [
         Protocol::SendRecv,
         Protocol::BufferedRead,
         Protocol::BufferedWrite,
         Protocol::DirectRead,
         Protocol::DirectWrite,
+        Protocol::SharedWrite,
     ];
 
     /// What people write for it, and what the JSON says.
@@ -43,6 +46,7 @@ impl Protocol {
             Protocol::BufferedWrite => "buffered-write",
             Protocol::DirectRead => "direct-read",
             Protocol::DirectWrite => "direct-write",
+            Protocol::SharedWrite => "shared-write",
         }
     }
 
@@ -54,7 +58,13 @@ impl Protocol {
             Protocol::BufferedWrite => ProtocolId::BUFFERED_WRITE,
             Protocol::DirectRead => ProtocolId::DIRECT_READ,
             Protocol::DirectWrite => ProtocolId::DIRECT_WRITE,
+            Protocol::SharedWrite => ProtocolId::SHARED_WRITE,
         }
+    }
+
+    /// Whether all senders to one receiver share one ring.
+    pub(crate) fn shares_a_ring(self) -> bool {
+        self == Protocol::SharedWrite
     }
 
     /// The flags of its settings.
@@ -69,6 +79,7 @@ impl Protocol {
             Protocol::BufferedWrite => of(buffered_write::SETTINGS),
             Protocol::DirectRead => of(direct_read::SETTINGS),
             Protocol::DirectWrite => of(direct_write::SETTINGS),
+            Protocol::SharedWrite => of(shared_write::SETTINGS),
         }
     }
 

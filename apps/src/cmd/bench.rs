@@ -148,6 +148,7 @@ fn check<K: Kind>(common: &Common, options: &Bench, device: &Device) -> Outcome 
     for size in sizes(options) {
         let config = config::<K>(common, options, size);
         K::check(&options.connection, &config, size)?;
+        K::check_peers(&config, Shape::new(options).peers())?;
         if size > limit {
             return Err(usage(format!(
                 "--size {size} is over what {} sends in one message ({limit} bytes)",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Bench, Rate};
+use crate::cli::{Bench, Protocol, Rate};
 use crate::measure::rounds;
 use crate::settings::Flag;
 use crate::signals;
@@ -37,13 +37,17 @@ impl Receivers {
             (true, ..) => Some(Receivers::SingleReceiver),
             (false, 1, 1) => None,
             (false, 1, _) => Some(Receivers::ThreadEach),
-            (false, ..) => Some(Receivers::RoundRobin),
+            (false, senders, _) => Some(Receivers::chosen(options.connection.protocol(), senders)),
         }
     }
 
     /// The one for so many senders where nothing was asked for.
-    pub(crate) fn chosen(senders: u32) -> Receivers {
-        if senders == 1 { Receivers::ThreadEach } else { Receivers::RoundRobin }
+    pub(crate) fn chosen(protocol: Protocol, senders: u32) -> Receivers {
+        match senders {
+            1 => Receivers::ThreadEach,
+            _ if protocol.shares_a_ring() => Receivers::SingleReceiver,
+            _ => Receivers::RoundRobin,
+        }
     }
 
     /// What people write for it.
@@ -61,12 +65,26 @@ impl Shape {
 
     pub(crate) fn new(options: &Bench) -> Shape {
         let senders = options.threads.max(options.senders);
+        let chosen = Receivers::chosen(options.connection.protocol(), senders);
         Shape {
             senders,
-            receiving: Receivers::asked(options).unwrap_or(Receivers::chosen(senders)),
+            receiving: Receivers::asked(options).unwrap_or(chosen),
             srq: options.srq.map(|s| s.reposting()),
             srq_buffers: options.srq_buffers,
         }
+    }
+
+    /// Receivers that the senders are divided among.
+    pub(crate) fn receivers(&self) -> u32 {
+        match self.receiving {
+            Receivers::ThreadEach | Receivers::RoundRobin => self.senders,
+            Receivers::SingleReceiver => 1,
+        }
+    }
+
+    /// Senders of each receiver.
+    pub(crate) fn peers(&self) -> u32 {
+        self.senders / self.receivers().max(1)
     }
 
     /// One sender, one receiver.

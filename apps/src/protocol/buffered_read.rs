@@ -1,19 +1,17 @@
 //! Buffered Read, as the commands use it.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use rdma_conn::RecvHalf;
 use rdma_conn::buffered_read::{Config, Receiver, Sender};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{SendError, Transport};
 use rdma_conn::{BufferedRead, WaitStrategy};
 use rdma_conn::{Room as _, SendHalf as _};
 
-use super::ring::{by_flag, check_told, room, shape, take_each};
-use super::{Kind, Purpose, Receiving, Room, Sending, Taken, by_half};
+use super::ring::{by_flag, check_told, room, shape};
+use super::worked::Worked;
+use super::{Kind, Purpose, Room, Sending, by_half};
 use crate::cli::{ConnectionArgs, Protocol};
-use crate::measure::{Crowd, Load, Measured, Work, crowd};
+use crate::measure::{Crowd, Load, Measured, Shape, Work, crowd};
 use crate::outcome::Outcome;
 use crate::settings::{Setting, buffered_read as settings};
 
@@ -44,8 +42,8 @@ impl Kind for BufferedRead {
         check_told(config.ring.ring_bytes, size)
     }
 
-    fn room(config: &Config, senders: u32, _: Option<u32>, back: bool) -> Room {
-        room(config.ring.ring_bytes, senders, back)
+    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+        room(config.ring.ring_bytes, shape.senders, back)
     }
 
     fn config(settings: &Config) -> &Config {
@@ -104,23 +102,10 @@ impl Sending for Sender {
     }
 }
 
-impl Receiving for Receiver {
-    #[inline]
-    fn take(
-        &mut self,
-        time: Option<Duration>,
-        each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
-        take_each(self, time, each)
-    }
-
+impl Worked for Receiver {
     fn work(&self) -> Work {
         let stats = self.stats();
         let (transfers, transferred) = (stats.reads, stats.read_bytes);
         Work { operations: stats.work_requests, transfers, transferred }
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        RecvHalf::registered_bytes(self)
     }
 }

@@ -1,22 +1,18 @@
 //! Buffered Write, as the commands use it.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use rdma_conn::RecvHalf;
+use rdma_conn::BufferedWrite;
 use rdma_conn::buffered_write::{Config, Receiver, Sender, Tail};
-use rdma_conn::device::Device;
 use rdma_conn::ring::RingShape;
-use rdma_conn::send_recv::Transport;
-use rdma_conn::{BufferedWrite, WaitStrategy};
 
-use super::ring::{by_flag, check_told, room, shape, take_each};
-use super::writer::{Worked, Writer};
-use super::{Kind, Purpose, Receiving, Room, Taken};
+use super::ring::{by_flag, check_told, room, shape};
+use super::worked::Worked;
+use super::writer::by_writer;
+use super::{Kind, Purpose, Room};
 use crate::cli::{ConnectionArgs, Protocol, Wait};
-use crate::measure::Work;
+use crate::measure::{Shape, Work};
 use crate::outcome::Outcome;
-use crate::settings::{Setting, buffered_write as settings};
+use crate::settings::buffered_write as settings;
 
 /// Bytes that gather before the peer is told of them, where throughput is wanted: of short
 /// messages fewer than a core's cache holds, of long ones so many that the reader does not
@@ -47,11 +43,7 @@ fn stream_shape(purpose: Purpose, size: u32, base: RingShape) -> RingShape {
 impl Kind for BufferedWrite {
     const WHICH: Protocol = Protocol::BufferedWrite;
 
-    type Settings = Config;
-    type SendEnd = Writer<Sender>;
-    type RecvEnd = Receiver;
-
-    const SETTINGS: &'static [Setting<Config>] = settings::SETTINGS;
+    by_writer!();
 
     fn base(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let base = Config::default();
@@ -65,10 +57,6 @@ impl Kind for BufferedWrite {
         }
     }
 
-    fn common(config: &mut Config) -> (&mut WaitStrategy, &mut Transport) {
-        (&mut config.common.wait, &mut config.common.transport)
-    }
-
     fn check(args: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
         config.validate().map_err(|e| by_flag(&e, args, config.ring))
     }
@@ -77,24 +65,8 @@ impl Kind for BufferedWrite {
         check_told(config.ring.ring_bytes, size)
     }
 
-    fn room(config: &Config, senders: u32, _: Option<u32>, back: bool) -> Room {
-        room(config.ring.ring_bytes, senders, back)
-    }
-
-    fn config(settings: &Config) -> &Config {
-        settings
-    }
-
-    fn send_end(sender: Sender, _: &Device, _: &Config) -> Writer<Sender> {
-        sender.into()
-    }
-
-    fn recv_end(receiver: Receiver, _: &Device, _: &Config, _: u32) -> Receiver {
-        receiver
-    }
-
-    fn receiver_of(end: &mut Receiver) -> &mut Receiver {
-        end
+    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+        room(config.ring.ring_bytes, shape.senders, back)
     }
 }
 
@@ -106,21 +78,8 @@ impl Worked for Sender {
     }
 }
 
-impl Receiving for Receiver {
-    #[inline]
-    fn take(
-        &mut self,
-        time: Option<Duration>,
-        each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
-        take_each(self, time, each)
-    }
-
+impl Worked for Receiver {
     fn work(&self) -> Work {
         Work::requests(self.stats().work_requests)
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        RecvHalf::registered_bytes(self)
     }
 }

@@ -16,7 +16,7 @@ use rdma_conn::{OfferedMessage, ZeroCopyRecv, ZeroCopySend};
 use super::{Kind, Purpose, Receiving, Room, Sending, TURN, Taken};
 use crate::cli::{ConnectionArgs, Protocol};
 use crate::limits::ENTRY_BYTES;
-use crate::measure::Work;
+use crate::measure::{Shape, Work};
 use crate::outcome::{Outcome, usage};
 use crate::settings::Setting;
 use crate::settings::direct_read::{self as settings, Config};
@@ -69,9 +69,9 @@ impl Kind for DirectRead {
         Ok(())
     }
 
-    fn room(config: &Config, senders: u32, _: Option<u32>, back: bool) -> Room {
+    fn room(config: &Config, shape: Shape, back: bool) -> Room {
         let ways = if back { 2 } else { 1 };
-        let buffers = u64::from(config.policies.window) * u64::from(senders) * ways;
+        let buffers = u64::from(config.policies.window) * u64::from(shape.senders) * ways;
         let bytes = buffers.saturating_mul(config.size.max(ENTRY_BYTES).into());
         let what = format!("{buffers} buffers of {} bytes", config.size);
         Room { bytes, what, flags: "--size, --senders or --unacked" }

@@ -1,20 +1,16 @@
 //! Direct Write, as the commands use it.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
-use rdma_conn::device::Device;
+use rdma_conn::DirectWrite;
 use rdma_conn::direct_write::{Config, Detection, Receiver, Sender};
-use rdma_conn::send_recv::Transport;
-use rdma_conn::{DirectWrite, RecvHalf, WaitStrategy};
 
-use super::ring::take_each;
-use super::writer::{Worked, Writer};
-use super::{Kind, Purpose, Receiving, Room, Taken};
+use super::worked::Worked;
+use super::writer::by_writer;
+use super::{Kind, Purpose, Room};
 use crate::cli::{ConnectionArgs, Protocol, Wait};
-use crate::measure::Work;
+use crate::measure::{Shape, Work};
 use crate::outcome::{Outcome, by_flag_within};
-use crate::settings::{Setting, direct_write as settings};
+use crate::settings::direct_write as settings;
 
 /// Buffers of long messages are many bytes: without other wishes there are so few of them that
 /// they stay below this.
@@ -23,11 +19,7 @@ const BUFFER_BUDGET_BYTES: u64 = 4 << 20;
 impl Kind for DirectWrite {
     const WHICH: Protocol = Protocol::DirectWrite;
 
-    type Settings = Config;
-    type SendEnd = Writer<Sender>;
-    type RecvEnd = Receiver;
-
-    const SETTINGS: &'static [Setting<Config>] = settings::SETTINGS;
+    by_writer!();
 
     fn base(args: &ConnectionArgs, purpose: Purpose, size: u32) -> Config {
         let base = Config::default();
@@ -42,10 +34,6 @@ impl Kind for DirectWrite {
         Config { buffers, message_bytes: size, detection, batch, send_queue, ..base }
     }
 
-    fn common(config: &mut Config) -> (&mut WaitStrategy, &mut Transport) {
-        (&mut config.common.wait, &mut config.common.transport)
-    }
-
     fn check(_: &ConnectionArgs, config: &Config, _: u32) -> Outcome {
         config.validate().map_err(|e| by_flag_within(&e, &[]))
     }
@@ -57,28 +45,13 @@ impl Kind for DirectWrite {
         Ok(())
     }
 
-    fn room(config: &Config, senders: u32, _: Option<u32>, back: bool) -> Room {
-        let buffers = u64::from(config.buffers) * u64::from(senders) * if back { 2 } else { 1 };
+    fn room(config: &Config, shape: Shape, back: bool) -> Room {
+        let buffers =
+            u64::from(config.buffers) * u64::from(shape.senders) * if back { 2 } else { 1 };
         let each = (u64::from(config.message_bytes) + 24).next_multiple_of(64);
         let bytes = buffers.saturating_mul(each);
         let what = format!("{buffers} buffers of {} bytes", config.message_bytes);
         Room { bytes, what, flags: "--size, --senders or --buffers" }
-    }
-
-    fn config(settings: &Config) -> &Config {
-        settings
-    }
-
-    fn send_end(sender: Sender, _: &Device, _: &Config) -> Writer<Sender> {
-        sender.into()
-    }
-
-    fn recv_end(receiver: Receiver, _: &Device, _: &Config, _: u32) -> Receiver {
-        receiver
-    }
-
-    fn receiver_of(end: &mut Receiver) -> &mut Receiver {
-        end
     }
 }
 
@@ -88,21 +61,8 @@ impl Worked for Sender {
     }
 }
 
-impl Receiving for Receiver {
-    #[inline]
-    fn take(
-        &mut self,
-        time: Option<Duration>,
-        each: impl FnMut(u32, &[u8]) -> Result<()>,
-    ) -> Result<Taken> {
-        take_each(self, time, each)
-    }
-
+impl Worked for Receiver {
     fn work(&self) -> Work {
         Work::requests(self.stats().work_requests)
-    }
-
-    fn registered_bytes(&self) -> u64 {
-        RecvHalf::registered_bytes(self)
     }
 }

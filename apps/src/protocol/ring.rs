@@ -1,14 +1,10 @@
-//! What the connections with rings have in common: their shape, and how their messages are
-//! taken, by the same names in both.
-
-use std::time::Duration;
+//! What the connections with a ring for each sender have in common: its shape.
 
 use anyhow::{Result, ensure};
 use rdma_conn::ring::RingShape;
-use rdma_conn::send_recv::{ConfigError, RecvError};
-use rdma_conn::{FromPeer, Peer, RecvHalf};
+use rdma_conn::send_recv::ConfigError;
 
-use super::{Room, Taken};
+use super::Room;
 use crate::cli::ConnectionArgs;
 use crate::outcome::{Failure, by_flag_within, size_over};
 use crate::settings::flags::RING_BYTES;
@@ -47,32 +43,4 @@ pub(super) fn room(ring_bytes: u64, senders: u32, back: bool) -> Room {
     let what = format!("{rings} rings of {ring_bytes} bytes");
     let bytes = rings.saturating_mul(ring_bytes);
     Room { bytes, what, flags: "--ring-bytes or --senders" }
-}
-
-/// Shows messages to `each`, as [`Receiving::take`](super::Receiving::take) does it.
-pub(super) fn take_each(
-    receiver: &mut impl RecvHalf,
-    time: Option<Duration>,
-    mut each: impl FnMut(u32, &[u8]) -> Result<()>,
-) -> Result<Taken> {
-    let mut shown = Ok(());
-    let mut show = |peer: Peer, message: &[u8]| {
-        if shown.is_ok() {
-            shown = each(peer.0, message);
-        }
-    };
-    let count = match (receiver.try_recv_each(&mut show), time) {
-        (Err(RecvError::Empty), Some(time)) => receiver.recv_timeout(time).map(|message| {
-            show(message.peer(), &message);
-            1
-        }),
-        (other, _) => other,
-    };
-    shown?;
-    match count {
-        Ok(count) => Ok(Taken::Some(count as u64)),
-        Err(RecvError::Empty | RecvError::TimedOut) => Ok(Taken::Nothing),
-        Err(RecvError::Closed) => Ok(Taken::Closed),
-        Err(e) => Err(e.into()),
-    }
 }

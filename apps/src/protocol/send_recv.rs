@@ -116,10 +116,11 @@ impl Kind for SendRecv {
         config.signal_every = config.signal_every.min(config.unacked);
     }
 
-    fn room(config: &Config, senders: u32, shared: Option<u32>, back: bool) -> Room {
+    fn room(config: &Config, shape: Shape, back: bool) -> Room {
         let back = if back { u64::from(config.unacked) } else { 0 };
         let each = u64::from(config.recv_depth) + 1 + back;
-        let buffers = (each * u64::from(senders)).max(shared.map_or(0, u64::from));
+        let shared = shape.srq.and(shape.srq_buffers);
+        let buffers = (each * u64::from(shape.senders)).max(shared.map_or(0, u64::from));
         // The shortest ones take more in the queues than in memory.
         let bytes = buffers.saturating_mul(config.message_bytes.max(ENTRY_BYTES).into());
         let what = format!("{buffers} buffers of {} bytes", config.message_bytes);

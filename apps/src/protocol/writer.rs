@@ -3,13 +3,9 @@
 use anyhow::Result;
 use rdma_conn::SendHalf;
 
+use super::worked::Worked;
 use super::{Sending, by_half};
 use crate::measure::Work;
-
-/// A sender that counts what it does.
-pub(crate) trait Worked: SendHalf {
-    fn work(&self) -> Work;
-}
 
 /// A sender, and where a message is made that is copied afterwards: a peer may read the memory
 /// that it is sent from at any time, so that no slice of it is lent.
@@ -24,7 +20,7 @@ impl<S> From<S> for Writer<S> {
     }
 }
 
-impl<S: Worked> Sending for Writer<S> {
+impl<S: SendHalf + Worked> Sending for Writer<S> {
     by_half!(sender);
 
     #[inline]
@@ -41,3 +37,43 @@ impl<S: Worked> Sending for Writer<S> {
         self.sender.work()
     }
 }
+
+/// What [`Kind`](super::Kind) says of a connection with a [`Writer`]: its settings are the library's
+/// `Config`, and it receives by the library's `Receiver`.
+macro_rules! by_writer {
+    () => {
+        type Settings = Config;
+        type SendEnd = $crate::protocol::writer::Writer<Sender>;
+        type RecvEnd = Receiver;
+
+        const SETTINGS: &'static [$crate::settings::Setting<Config>] = settings::SETTINGS;
+
+        fn common(
+            config: &mut Config,
+        ) -> (&mut rdma_conn::WaitStrategy, &mut rdma_conn::send_recv::Transport) {
+            (&mut config.common.wait, &mut config.common.transport)
+        }
+
+        fn config(settings: &Config) -> &Config {
+            settings
+        }
+
+        fn send_end(sender: Sender, _: &rdma_conn::device::Device, _: &Config) -> Self::SendEnd {
+            sender.into()
+        }
+
+        fn recv_end(
+            receiver: Receiver,
+            _: &rdma_conn::device::Device,
+            _: &Config,
+            _: u32,
+        ) -> Receiver {
+            receiver
+        }
+
+        fn receiver_of(end: &mut Receiver) -> &mut Receiver {
+            end
+        }
+    };
+}
+pub(super) use by_writer;

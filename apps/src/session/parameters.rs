@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use anyhow::{Context, Result, ensure};
+use rdma_conn::send_recv::Reposting;
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
@@ -169,7 +170,8 @@ impl Session {
         );
         let Traffic { size, ref terms, .. } = self.traffic;
         K::check_told(&protocol::told::<K>(size, terms)?, size)?;
-        self.traffic.check_room::<K>(self.senders, self.command == "pingpong")
+        let shape = self.traffic.shape::<K>(self.senders, None);
+        self.traffic.check_room::<K>(shape, self.command == "pingpong")
     }
 
     /// Which of the sizes it is at, and how many of them there are.
@@ -208,12 +210,24 @@ impl Traffic {
         }
     }
 
-    /// Whether there may be memory for so many senders, and for messages that go back or
-    /// do not.
-    pub(crate) fn check_room<K: Kind>(&self, senders: u32, back: bool) -> Result<()> {
-        let shared = self.srq.as_ref().and(self.srq_buffers);
+    /// So many senders and their receivers, as the connecting end has asked for, or else as the
+    /// listening end was told.
+    pub(crate) fn shape<K: Kind>(&self, senders: u32, listening: Option<Receivers>) -> Shape {
+        let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
+        let receiving = self.receiving.or(listening);
+        Shape {
+            senders,
+            receiving: receiving.unwrap_or(Receivers::chosen(K::WHICH, senders)),
+            srq: self.srq.as_ref().and_then(reposting),
+            srq_buffers: self.srq_buffers,
+        }
+    }
+
+    /// Whether there may be memory for these senders and receivers, and for messages that go back
+    /// or do not.
+    pub(crate) fn check_room<K: Kind>(&self, shape: Shape, back: bool) -> Result<()> {
         let config = protocol::told::<K>(self.size, &self.terms)?;
-        let Room { bytes, what, flags } = K::room(&config, senders, shared, back);
+        let Room { bytes, what, flags } = K::room(&config, shape, back);
         ensure!(
             bytes <= MOST_BUFFER_BYTES,
             "{what} are {} MiB, and {} MiB is the most: {flags} has to be smaller",

@@ -15,7 +15,7 @@ pub(crate) const UNACKED: FlagSpec = flag! {
 
 pub(crate) const BATCH: FlagSpec = flag! {
     /// Messages posted with one doorbell [default: the preset's: 8 of batched, else 1; of bench
-    /// over Direct Write up to 8]
+    /// over Direct Write and Shared Write up to 8]
     "--batch", QUEUES, Takes::Number("N")
 };
 

@@ -94,3 +94,13 @@ fn direct_write_settings_hold_together() {
     let title = title(direct_write::SETTINGS, &other);
     assert_eq!(title, "7 buffers, messages found by polling, 3 in a batch");
 }
+
+#[test]
+fn shared_write_settings_hold_together() {
+    use rdma_conn::shared_write::Config;
+    let base = Config::default();
+    let other = Config { extents: 7, extent_bytes: 4096, batch: 3, ..base };
+    hold_together(shared_write::SETTINGS, &base, &other);
+    let title = title(shared_write::SETTINGS, &other);
+    assert_eq!(title, "7 extents of 4 KiB, 3 in a batch");
+}

@@ -59,6 +59,17 @@ const fn write(
     Mode { protocol: WRITE, ..bench(connecting, senders, says) }
 }
 
+const SHARED: &[&str] = &["--protocol", "shared-write"];
+
+/// `bench` over Shared Write.
+const fn shared(
+    connecting: &'static [&'static str],
+    senders: u64,
+    says: &'static [(&'static str, &'static str)],
+) -> Mode {
+    Mode { protocol: SHARED, ..bench(connecting, senders, says) }
+}
+
 /// `bench` of three processes that send to one.
 const fn gathered(listening: &'static [&'static str], connecting: &'static [&'static str]) -> Mode {
     Mode { listening, connecting, processes: 3, ..BENCH }
@@ -114,6 +125,14 @@ pub const MODES: &[Mode] = &[
     Mode { protocol: WRITE, ..pingpong(&[], &[]) },
     Mode { protocol: WRITE, ..pingpong(&["--wait", "block"], &["--wait", "block"]) },
     Mode { protocol: WRITE, ..pingpong(&["--wait", "spin"], &["--wait", "spin"]) },
+    shared(&[], 1, &[("extents", "256"), ("single_receiver", "false")]),
+    shared(&["--extents", "2", "--extent-bytes", "1024"], 1, &[("extent_bytes", "1024")]),
+    shared(&["--senders", "3"], 3, &[("single_receiver", "true"), ("threads", "1")]),
+    shared(&["--senders", "3", "--extents", "6", "--inline", "0"], 3, &[("extents", "6")]),
+    shared(&["--threads", "2"], 2, &[("single_receiver", "false"), ("threads", "2")]),
+    Mode { protocol: SHARED, ..gathered(&["--senders", "3", "--wait", "block"], &[]) },
+    Mode { protocol: SHARED, ..pingpong(&[], &[]) },
+    Mode { protocol: SHARED, ..pingpong(&["--wait", "spin"], &["--wait", "spin"]) },
     gathered(&["--senders", "3"], &[]),
     gathered(&["--threads", "3"], &[]),
     gathered(&["--senders", "3", "--single-receiver", "--wait", "block"], &["--wait", "block"]),

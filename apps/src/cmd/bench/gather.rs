@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rdma_conn::device::Device;
 use rdma_conn::listener::{Incoming, Listener};
-use rdma_conn::send_recv::Reposting;
 
 use super::run::{Inlet, Sides};
 use crate::cli::{Bench, Common, Rate};
@@ -144,25 +143,19 @@ impl<K: Kind> Host<'_, K> {
 
     /// How this end was told to receive. (`--senders` alone leaves it open.)
     fn receiving_asked(&self) -> Option<Receivers> {
-        Receivers::asked(self.options).filter(|asked| *asked != Receivers::RoundRobin)
+        let is_told = self.options.single_receiver || self.options.threads > 1;
+        Receivers::asked(self.options).filter(|_| is_told)
     }
 
     /// A party for the session that this one is the first of.
     fn found(&self, session: &Session) -> Result<Party<K>> {
         let traffic = &session.traffic;
-        let senders = self.total(session);
-        traffic.check_room::<K>(senders, false)?;
-        let reposting = |name: &String| Reposting::ALL.into_iter().find(|r| r.name() == name);
-        let receiving = traffic.receiving.or(self.receiving_asked());
-        let shape = Shape {
-            senders,
-            receiving: receiving.unwrap_or(Receivers::chosen(senders)),
-            srq: traffic.srq.as_ref().and_then(reposting),
-            srq_buffers: traffic.srq_buffers,
-        };
+        let shape = traffic.shape::<K>(self.total(session), self.receiving_asked());
+        traffic.check_room::<K>(shape, false)?;
         let (common, args) = (self.common, &self.options.connection);
         let config =
             protocol::hosted::<K>(common, args, Purpose::Throughput, traffic.size, &traffic.terms)?;
+        K::check_peers(&config, shape.peers())?;
         let sides = Some(Sides::receiving(self.device, &config, shape)?);
         Ok(Party { session: session.clone(), config, shape, sides, processes: Vec::new() })
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::cli::{Bench, Common};
-use crate::measure::{Load, Measured, rounds};
+use crate::measure::{Load, Measured, Shape, rounds};
 use crate::outcome::Failure;
 use crate::protocol::{self, Kind, Purpose};
 
@@ -27,5 +27,6 @@ pub(super) fn sizes(options: &Bench) -> Vec<u32> {
 }
 
 pub(super) fn config<K: Kind>(common: &Common, options: &Bench, size: u32) -> K::Settings {
-    protocol::config::<K>(common, &options.connection, Purpose::Throughput, size)
+    let config = protocol::config::<K>(common, &options.connection, Purpose::Throughput, size);
+    K::suit_peers(config, &options.connection, Shape::new(options).peers())
 }
