@@ -4,9 +4,11 @@
 mod support;
 
 use rdma_conn::Common;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rdma_conn::conn_core::handshake::{Frame, Options, Parameters, decode};
 use rdma_conn::error::{CloseReason, ConnectError, RecvError, SendError};
 use rdma_conn::protocol::Served as _;
 use rdma_conn::{
@@ -16,6 +18,7 @@ use rdma_conn::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use support::raw::{RawEnd, Shape, parameters, read_frame, write_frame};
 use support::{assert_content, content, device};
 
 over_every_protocol!(
@@ -23,6 +26,7 @@ over_every_protocol!(
     messages_of_every_boundary_size_arrive_once,
     an_end_that_closes_at_any_point_is_seen_by_the_other,
     a_receiver_closes_while_its_sender_goes_on,
+    a_hello_that_cannot_be_is_refused_and_takes_no_place,
     without_room_a_send_waits_as_long_as_it_is_told,
     a_ticket_is_acknowledged_without_further_sends,
     one_receiver_takes_from_many_senders,
@@ -163,6 +167,43 @@ fn a_receiver_closes_while_its_sender_goes_on<P: Case>() {
             right.receiver.close();
         });
     }
+}
+
+fn a_hello_that_cannot_be_is_refused_and_takes_no_place<P: Case>() {
+    let (device, config) = (device(), P::quiet());
+    let mut receiver = receiver::<P>(&device, &config, 1).unwrap();
+    let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr();
+    let end = RawEnd::new(&device, Shape::default());
+    let hello = Parameters {
+        protocol: P::ID,
+        initiator_to_acceptor: Some(end.endpoint()),
+        ..parameters(&device, Options::NONE)
+    };
+    let mut hellos = vec![Parameters { options: Options(0x40), ..hello }];
+    if P::NAME != SendRecv::NAME {
+        // All that a Send/Receive sender says there is its user's.
+        let junk: [&[u8]; 4] = [&[], &[0; 7], &[0; 200], &[0xff; 200]];
+        hellos.extend(junk.map(|application| Parameters { application, ..hello }));
+    }
+    for hello in hellos {
+        std::thread::scope(|scope| {
+            let heard = scope.spawn(|| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                write_frame(&mut stream, &Frame::Hello(hello));
+                read_frame(&mut stream).expect("an answer")
+            });
+            let incoming = listener.next();
+            let refused =
+                incoming.map(|incoming| incoming.accept_into(&mut receiver, &device, &config));
+            assert!(!matches!(refused, Ok(Ok(_))), "{hello:?}");
+            let heard = heard.join().unwrap();
+            assert!(matches!(decode(&heard).unwrap().frame, Frame::Refuse(_)), "{hello:?}");
+        });
+    }
+    let mut honest = join::<P>(&mut receiver, &device, &device, &config).unwrap();
+    honest.send(b"the place is free").unwrap();
+    assert_eq!(&*receiver.recv().unwrap(), b"the place is free");
 }
 
 fn without_room_a_send_waits_as_long_as_it_is_told<P: Case>() {

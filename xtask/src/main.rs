@@ -4,6 +4,7 @@
 mod bindings;
 mod check;
 mod circles;
+mod conformance;
 mod soak;
 mod vm;
 
@@ -33,6 +34,12 @@ enum Chore {
     Check,
     /// Fail if modules of a crate use each other in circles, and show them
     Circles,
+    /// Run what every protocol promises on each device, and print the table
+    Conformance {
+        /// Also on the kernel's device, in the virtual machine
+        #[arg(long)]
+        rxe0: bool,
+    },
     /// Run the seeded tests with many schedules of faults, in release; a failure
     /// prints its seed
     Soak {
@@ -60,6 +67,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Bindings { check } => bindings::run(check)?,
         Chore::Check => check::run()?,
         Chore::Circles => circles::run()?,
+        Chore::Conformance { rxe0 } => conformance::run(rxe0)?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Vm(args) => return vm::run(args),
     }

@@ -1,0 +1,113 @@
+//! A peer whose process is killed, at any point of what it sends and receives: over every
+//! protocol, each half of the other end gets what had arrived, and a typed error.
+
+#[macro_use]
+mod support;
+
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::protocol::Served as _;
+use rdma_conn::{
+    BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
+    SendHalf, SendRecv, SharedWrite, connect,
+};
+use support::{assert_content, content, device};
+
+/// What the process of the peer is given: protocol, address, messages.
+const PEER: &str = "RDMA_CONN_TEST_PEER";
+
+over_every_protocol!(a_peer_that_is_killed_at_any_point_is_found_by_both_halves);
+
+fn config<P: Protocol>() -> P::Config {
+    let mut config = P::Config::default();
+    let common = Common {
+        keepalive: Duration::from_millis(20),
+        transport: support::impatient(),
+        ..Common::default()
+    };
+    *config.as_mut() = common;
+    config
+}
+
+/// Kills the peer when a test fails, too.
+struct Peer(Child);
+
+impl Peer {
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn start<P: Protocol>(address: SocketAddr, messages: u64) -> Peer {
+    let own = std::env::current_exe().unwrap();
+    let mut command = Command::new(own);
+    command.args(["the_peer", "--exact", "--nocapture"]);
+    Peer(command.env(PEER, format!("{}|{address}|{messages}", P::NAME)).spawn().unwrap())
+}
+
+fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
+    let device = device();
+    if !device.crosses_processes() {
+        return; // such a device exists in one process only, and so do its peers
+    }
+    for messages in [0, 1, 7, 64] {
+        let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+        let mut peer = start::<P>(listener.local_addr(), messages);
+        let mut own = listener.next().unwrap().accept(&device, &config::<P>()).unwrap();
+        for number in 0..messages {
+            let message = own.receiver.recv_timeout(support::PATIENCE).unwrap();
+            assert_content(&message, 0, number, 100);
+        }
+        peer.kill();
+        let lost = own.receiver.recv_timeout(support::PATIENCE).map(drop).unwrap_err();
+        assert!(
+            matches!(lost, RecvError::Peer { reason: CloseReason::PeerLost(_), .. }),
+            "{messages} messages: {lost:?}"
+        );
+        let lost = (0..).find_map(|number| {
+            let message = content(1, number, 100);
+            own.sender.send_acked_timeout(&message, support::PATIENCE).err()
+        });
+        assert!(
+            matches!(lost, Some(SendError::Ended(CloseReason::PeerLost(_)))),
+            "{messages} messages: {lost:?}"
+        );
+    }
+}
+
+/// The other process. It does nothing as a test.
+#[test]
+fn the_peer() {
+    let Ok(told) = std::env::var(PEER) else { return };
+    let [name, address, messages] = told.split('|').collect::<Vec<_>>()[..] else { panic!() };
+    let (address, messages) = (address.parse().unwrap(), messages.parse().unwrap());
+    match name {
+        SendRecv::NAME => sends::<SendRecv>(address, messages),
+        BufferedRead::NAME => sends::<BufferedRead>(address, messages),
+        BufferedWrite::NAME => sends::<BufferedWrite>(address, messages),
+        DirectRead::NAME => sends::<DirectRead>(address, messages),
+        DirectWrite::NAME => sends::<DirectWrite>(address, messages),
+        SharedWrite::NAME => sends::<SharedWrite>(address, messages),
+        other => panic!("unknown protocol {other}"),
+    }
+}
+
+fn sends<P: Protocol>(address: SocketAddr, messages: u64) {
+    let mut own = connect::<P>(address, &device(), &config::<P>()).unwrap();
+    for number in 0..messages {
+        own.sender.send(&content(0, number, 100)).unwrap();
+    }
+    // Until it is killed.
+    while own.receiver.recv_timeout(support::PATIENCE).is_ok() {}
+    std::thread::park();
+}
