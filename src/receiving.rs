@@ -248,7 +248,7 @@ impl<L: Link> Receiving<L> {
         }
         let deadline = Deadline::after(self.common.linger);
         let mut unseen = VecDeque::new();
-        for place in self.places.iter_mut().flatten() {
+        for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             // One that has said goodbye is told nothing. What is taken may make room for more:
             // a sender that keeps up ends the loop by the time.
             while {
@@ -458,7 +458,7 @@ impl<L: Link> Receiving<L> {
     /// peers from which nothing has come since.
     #[cold]
     fn look_after(&mut self) {
-        for place in self.places.iter_mut().flatten() {
+        for place in self.places.iter_mut().flatten().filter(|place| !place.is_told) {
             place.link.settle(&mut self.shared);
         }
         let now = clock::now();

@@ -322,7 +322,8 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
     /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
     fn sleep(&mut self, time: Duration, what: For) -> Result<(), SendError> {
         let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
-        if self.progress()? > 0 {
+        // Each completion counts: it may be what the caller waits for, and rings only once.
+        if self.progress_of_all()? > 0 {
             return Ok(());
         }
         let time = if what == For::Word { time.min(POLL_SLEEP) } else { time };

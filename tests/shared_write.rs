@@ -266,6 +266,17 @@ fn extents_of_senders_that_die_at_any_step_come_back() {
     });
 }
 
+/// What follows a goodbye would meet the words of the sender that has the link next.
+#[test]
+fn a_sender_that_closes_takes_no_ticket() {
+    bounded(|| {
+        let (device, config) = (device(), inquisitive());
+        let (mut victim, honest) = victim(&device, &config);
+        honest.close().unwrap();
+        assert_eq!(liar(&device, &mut victim, &config).read_tail(), Some(1));
+    });
+}
+
 /// What the liar gets, after one honest message of it, while the honest peer goes on.
 fn verdict(lie: impl Fn(&mut RawSender, u64) + Send + 'static) -> CloseReason {
     bounded(move || {

@@ -133,6 +133,7 @@ impl Ring {
         }
     }
 
+    /// Takes back what an audit has found: nothing, unless one has just ended.
     #[cold]
     fn reclaim(&mut self) {
         while let Some(emptied) = self.core.orphan() {

@@ -435,6 +435,7 @@ impl Driving for Sender {
     }
 
     fn stage_goodbye(&mut self) -> Result<(), SendError> {
+        self.core.close();
         let at = self.core.layout().link_at(self.peer.link) + GOODBYE_AT;
         let words = [self.core.sent(), GOODBYE];
         self.stage_words(at, &words, WrClass::Control, true).map(drop)

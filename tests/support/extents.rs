@@ -114,6 +114,10 @@ impl RawSender {
         self.raw.fetch_add(at(self.ring, TAIL_AT, 8), by);
     }
 
+    pub fn read_tail(&mut self) -> Option<u64> {
+        self.raw.fetch_add(at(self.ring, TAIL_AT, 8), 0)
+    }
+
     pub fn goodbye(&mut self, total: u64) {
         self.link_words(GOODBYE_AT, &[total, GOODBYE]);
     }

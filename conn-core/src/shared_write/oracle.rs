@@ -187,18 +187,17 @@ impl Ring {
         let Some(spot) = peer.core.spot(len) else { return };
         self.count = self.count.wrapping_add(1);
         let payload: Vec<u8> = (0..len).map(|at| self.count ^ at as u8).collect();
-        if let Some((at, words)) = spot.end {
-            peer.write(at, &words);
-        }
         let mut bytes = payload.clone();
         bytes.resize(padded(len) as usize, 0);
         let at = spot.payload_at as usize;
         if apart && len > 0 {
             peer.requests.push_back(Request::Write { at, bytes });
+            spot.end.into_iter().for_each(|(at, words)| peer.write(at, &words));
             peer.write(spot.trailer_at, &spot.trailer);
         } else {
             bytes.extend(checked(&spot.trailer));
             peer.requests.push_back(Request::Write { at, bytes });
+            spot.end.into_iter().for_each(|(at, words)| peer.write(at, &words));
         }
         peer.core.mark_sent(&spot);
         peer.model.push_back(payload);
@@ -249,7 +248,7 @@ impl Ring {
     fn drive(&mut self, nth: usize) {
         let at = self.layout.link_at(nth as u32);
         let peer = &mut self.peers[nth];
-        if peer.is_gone() {
+        if peer.is_dead {
             return;
         }
         match peer.done.take() {
@@ -348,8 +347,9 @@ impl Ring {
             }
         }
         while let Some(emptied) = self.receiver.orphan() {
-            let bytes = &self.memory[emptied.offset as usize..][..emptied.len as usize];
-            assert!(bytes.iter().all(|byte| *byte == 0), "a sender writes to it");
+            let extent = (emptied.offset - self.layout.extent_at(0)) / u64::from(EXTENT_BYTES);
+            let living = self.peers.iter().filter(|peer| !peer.is_gone());
+            assert!(!living.into_iter().any(|peer| peer.core.holds(extent as u32)));
             self.recycle(emptied);
         }
         self.grant();
@@ -360,6 +360,7 @@ impl Ring {
         let peer = &mut self.peers[nth];
         if !peer.is_gone() {
             peer.is_closed = true;
+            peer.core.close();
             peer.write(at, &[peer.core.sent(), GOODBYE]);
         }
     }
@@ -396,9 +397,11 @@ impl Ring {
                 }
             }
             Op::LieLink(nth, number, used, first) => {
-                let [number, used, first] = [number, used, first].map(u64::from);
-                let (reported, announced) = (Some([number, used]), Some([number, used]));
-                let words = LinkWords { reported, first, ahead: used + 1, announced };
+                let far = |word: u8| if word == 255 { u64::MAX } else { word.into() };
+                let [number, used, first] = [number, used, first].map(far);
+                let announced = Some([number.wrapping_add(first & 1), used]);
+                let reported = Some([number, used]);
+                let words = LinkWords { reported, first, ahead: used.wrapping_add(1), announced };
                 let _ = receiver.on_link(link(nth), words);
                 receiver.audit(link(nth), words);
             }

@@ -111,6 +111,8 @@ pub struct ExtentSlot {
 const UNKNOWN: u32 = u32::MAX;
 /// It is being cleared.
 const EMPTIED: u32 = u32::MAX - 1;
+/// No sender has it any more.
+const ORPHAN: u32 = u32::MAX - 2;
 /// No extent.
 const NONE: u32 = u32::MAX;
 
@@ -181,8 +183,12 @@ pub struct ExtentReceiver<E, L> {
     opened: u64,
     /// The tail of the audit that goes on.
     audit: Option<u64>,
+    /// Links that it waits to see.
+    unaudited: u32,
     /// Tickets below this one are orphans, unless a link is known to have them.
     audited: u64,
+    /// Extents below this one are no orphans.
+    swept: u32,
 }
 
 impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<[LinkSlot]>>
@@ -199,8 +205,20 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         all.iter_mut().zip(1..).for_each(|(slot, next)| slot.owner = next);
         all.last_mut()?.owner = NONE;
         links.as_mut().fill(LinkSlot::default());
-        let (free, decided, opened, audit, audited) = (0, 1, 0, None, 0);
-        Some(Self { layout, extents, links, free, decided, opened, audit, audited })
+        let (free, decided, opened, swept) = (0, 1, 0, layout.extents());
+        let (audit, unaudited, audited) = (None, 0, 0);
+        Some(Self {
+            layout,
+            extents,
+            links,
+            free,
+            decided,
+            opened,
+            audit,
+            unaudited,
+            audited,
+            swept,
+        })
     }
 
     /// The shape of this end's memory.
@@ -232,7 +250,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     fn extent_of(&mut self, ticket: u64) -> Option<u32> {
         let extent = *self.entry(ticket);
         let slot = self.extents.as_ref().get(extent as usize)?;
-        (ticket != 0 && slot.ticket == ticket && slot.owner != EMPTIED).then_some(extent)
+        let is_lost = [EMPTIED, ORPHAN].contains(&slot.owner);
+        (ticket != 0 && slot.ticket == ticket && !is_lost).then_some(extent)
     }
 
     /// Whether an open link is known to have a ticket that was not seen in use.
@@ -356,7 +375,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         // written again, unless it is in use.
         let ticket = match used > 0 || (number > 0 && announced == number) {
             true => words.first,
-            false if number > 0 && announced == number + 1 => used_now,
+            false if number > 0 && announced.checked_sub(1) == Some(number) => used_now,
             false => 0,
         };
         if !now.is_open || now.extent != NONE || ticket <= now.current {
@@ -385,7 +404,7 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
             return Ok(Found::Nothing);
         }
         let (at, len) = ((shape >> 32) as u32, shape as u32);
-        if at == used && len == END {
+        if at == used && len == END && used > 0 {
             return self.on_end(link, ticket);
         }
         if at != used || ticket != current {
@@ -452,7 +471,8 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// it may have, an [audit](Self::begin_audit) finds.
     pub fn close(&mut self, link: u32) -> Option<Emptied> {
         let slot = self.link_mut(link).filter(|slot| slot.is_open)?;
-        let LinkSlot { extent, .. } = core::mem::take(slot);
+        let LinkSlot { extent, is_audited, .. } = core::mem::take(slot);
+        self.unaudited -= u32::from(self.audit.is_some() && !is_audited);
         (extent != NONE).then(|| self.emptied(extent, self.layout.extent_bytes()))
     }
 
@@ -462,8 +482,9 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
     /// [`ExtentError::Tail`]
     pub fn begin_audit(&mut self, tail: u64) -> Result<(), ExtentError> {
         self.check_tail(tail)?;
+        let open = self.links.as_mut().iter_mut().filter(|link| link.is_open);
+        self.unaudited = open.map(|link| link.is_audited = false).count() as u32;
         self.audit = Some(tail);
-        self.links.as_mut().iter_mut().for_each(|link| link.is_audited = false);
         self.end_audit();
         Ok(())
     }
@@ -510,26 +531,41 @@ impl<E: AsRef<[ExtentSlot]> + AsMut<[ExtentSlot]>, L: AsRef<[LinkSlot]> + AsMut<
         if let Some(slot) = self.link_mut(link) {
             (slot.is_audited, slot.kept) = (true, kept);
         }
+        self.unaudited -= 1;
         self.end_audit();
     }
 
     fn end_audit(&mut self) {
-        let all = |link: &LinkSlot| !link.is_open || link.is_audited;
-        if self.links.as_ref().iter().all(all)
-            && let Some(tail) = self.audit.take()
-        {
-            self.audited = tail;
+        let Some(tail) = self.audit.filter(|_| self.unaudited == 0) else { return };
+        (self.audit, self.audited, self.swept) = (None, tail, 0);
+        for slot in self.extents.as_mut() {
+            if (1..tail).contains(&slot.ticket) && slot.owner == UNKNOWN {
+                slot.owner = ORPHAN;
+            }
+        }
+        for link in 0..self.layout.links() {
+            let LinkSlot { is_open, kept, current, .. } = self.link(link);
+            for ticket in [kept, current].into_iter().filter(|_| is_open) {
+                let extent = *self.entry(ticket);
+                let slot = self.extents.as_mut().get_mut(extent as usize);
+                if let Some(slot) = slot.filter(|slot| slot.ticket == ticket)
+                    && slot.owner == ORPHAN
+                {
+                    slot.owner = UNKNOWN;
+                }
+            }
         }
     }
 
     /// An extent that was granted to a ticket which no sender has any more.
     pub fn orphan(&mut self) -> Option<Emptied> {
-        let is_orphan = |slot: &ExtentSlot| {
-            (1..self.audited).contains(&slot.ticket)
-                && slot.owner == UNKNOWN
-                && !self.is_kept(slot.ticket)
-        };
-        let extent = self.extents.as_ref().iter().position(is_orphan)? as u32;
-        Some(self.emptied(extent, self.layout.extent_bytes()))
+        while self.swept < self.layout.extents() {
+            let extent = self.swept;
+            self.swept += 1;
+            if self.extents.as_ref()[extent as usize].owner == ORPHAN {
+                return Some(self.emptied(extent, self.layout.extent_bytes()));
+            }
+        }
+        None
     }
 }

@@ -116,13 +116,17 @@ pub struct ExtentSender {
     claims: u64,
     /// The last ticket.
     last: u64,
+    /// What an earlier look has shown to be decided.
+    decided: u64,
     sent: u64,
+    is_closed: bool,
 }
 
 impl ExtentSender {
     /// The receiver has memory of this shape.
     pub const fn new(layout: Layout) -> Self {
-        Self { layout, current: None, ahead: Ahead::Vacant, claims: 0, last: 0, sent: 0 }
+        let (claims, last, decided, sent, is_closed) = (0, 0, 0, 0, false);
+        Self { layout, current: None, ahead: Ahead::Vacant, claims, last, decided, sent, is_closed }
     }
 
     /// The shape of the receiver's memory.
@@ -135,15 +139,24 @@ impl ExtentSender {
         self.sent
     }
 
+    /// Nothing more is sent: the words of the link may be another sender's behind the goodbye, and
+    /// no ticket is taken any more.
+    pub const fn close(&mut self) {
+        self.is_closed = true;
+    }
+
     /// Whether a ticket is to be taken now: where there is no extent, or the one in use has no
     /// room for two more messages of any length, or is half full.
     #[inline]
     pub fn is_due(&self) -> bool {
-        let Some(Extent { used, .. }) = self.current else { return self.ahead == Ahead::Vacant };
+        if self.is_closed || self.ahead != Ahead::Vacant {
+            return false;
+        }
+        let Some(Extent { used, .. }) = self.current else { return true };
         let longest = self.layout.max_message();
         let two = u64::from(used) + record_bytes(longest) + extent_bytes_for(longest);
         let is_full = used >= self.layout.extent_bytes() / 2;
-        self.ahead == Ahead::Vacant && (is_full || two > self.layout.extent_bytes().into())
+        is_full || two > self.layout.extent_bytes().into()
     }
 
     /// The ticket that [is due](Self::is_due). It counts as taken by that.
@@ -174,18 +187,19 @@ impl ExtentSender {
         Ok(())
     }
 
-    /// The ticket of which the entry is to be read: the word at
-    /// [`DECIDED_AT`](super::DECIDED_AT) first, the [entry](Layout::entry_at) afterwards.
+    /// The ticket of which the [entry](Layout::entry_at) is to be read, and the word at
+    /// [`DECIDED_AT`](super::DECIDED_AT) with it.
     #[inline]
     pub const fn looks_for(&self) -> Option<u64> {
         match self.ahead {
-            Ahead::Claimed { ticket } => Some(ticket),
+            Ahead::Claimed { ticket } if !self.is_closed => Some(ticket),
             _ => None,
         }
     }
 
     /// Takes what was read, `None` for words that were just being written: whether it is decided
-    /// now what the ticket has. One that was passed over has nothing, and another one is due.
+    /// now what the ticket has. One that was passed over has nothing, and another one is due. That
+    /// takes a second look: the two words of one may have been read in either order.
     ///
     /// # Errors
     /// [`ClaimError::Extent`]
@@ -198,12 +212,14 @@ impl ExtentSender {
             return Ok(false);
         };
         let extent = entry & (u64::MAX >> TICKET_BITS);
+        let before = self.decided;
+        self.decided = decided.unwrap_or(before);
         self.ahead = if entry >> (64 - TICKET_BITS) == ticket {
             if extent >= self.layout.extents().into() {
                 return Err(ClaimError::Extent { extent });
             }
             Ahead::Ready { ticket, extent: extent as u32 }
-        } else if decided.is_some_and(|decided| decided > ticket) {
+        } else if before > ticket {
             Ahead::Vacant
         } else {
             return Ok(false);
@@ -243,6 +259,16 @@ impl ExtentSender {
         let used = spot.to.used + record_bytes(spot.len) as u32;
         self.current = Some(Extent { used, ..spot.to });
         self.sent += 1;
+    }
+
+    /// Whether messages go, or will go, to this extent.
+    #[cfg(any(test, feature = "oracle"))]
+    pub(super) fn holds(&self, extent: u32) -> bool {
+        let ahead = match self.ahead {
+            Ahead::Ready { extent, .. } => Some(extent),
+            _ => None,
+        };
+        [self.current.map(|current| current.extent), ahead].contains(&Some(extent))
     }
 
     /// Takes the words of the stop: how many messages the receiver has taken, if it has stopped.
