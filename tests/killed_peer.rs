@@ -4,11 +4,13 @@
 #[macro_use]
 mod support;
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use rdma_conn::error::{CloseReason, RecvError, SendError};
+use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
 use rdma_conn::{
     BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
@@ -19,7 +21,10 @@ use support::{assert_content, content, device};
 /// What the process of the peer is given: protocol, address, messages.
 const PEER: &str = "RDMA_CONN_TEST_PEER";
 
-over_every_protocol!(a_peer_that_is_killed_at_any_point_is_found_by_both_halves);
+over_every_protocol!(
+    a_peer_that_is_killed_at_any_point_is_found_by_both_halves,
+    a_stream_of_a_peer_that_is_killed_is_reset,
+);
 
 fn config<P: Protocol>() -> P::Config {
     let mut config = P::Config::default();
@@ -83,6 +88,24 @@ fn a_peer_that_is_killed_at_any_point_is_found_by_both_halves<P: Protocol>() {
             "{messages} messages: {lost:?}"
         );
     }
+}
+
+fn a_stream_of_a_peer_that_is_killed_is_reset<P: Protocol>() {
+    let device = device();
+    if !device.crosses_processes() {
+        return; // as above
+    }
+    let listener = Listener::<P>::bind("127.0.0.1:0").unwrap();
+    let mut peer = start::<P>(listener.local_addr(), 2);
+    let own = listener.next().unwrap().accept(&device, &config::<P>()).unwrap();
+    let mut stream = ByteStream::<P>::new(own);
+    let mut bytes = [0; 200];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_content(&bytes[100..], 0, 1, 100);
+    peer.kill();
+    assert_eq!(stream.read(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let broken = (0..).find_map(|_| stream.write_all(&bytes).err()).unwrap();
+    assert_eq!(broken.kind(), ErrorKind::ConnectionReset, "{broken}");
 }
 
 /// The other process. It does nothing as a test.

@@ -122,6 +122,28 @@ fn tickets_that_senders_have_left_in_a_full_ring_take_no_extents() {
     assert_eq!(ring.sent(1), 1, "ten tickets are orphans, the next one is its own");
 }
 
+#[test]
+fn a_first_ticket_that_may_just_be_written_again_is_not_taken() {
+    let layout = Layout::new(2, 256, 100, 1).unwrap();
+    let reader = |reported, announced, first| {
+        let slots = ([ExtentSlot::default(); 2], [LinkSlot::default(); 1]);
+        let mut receiver = ExtentReceiver::new(layout, slots.0, slots.1).unwrap();
+        while receiver.grant().is_some() {}
+        receiver.open(0);
+        let (reported, announced) = (Some(reported), Some(announced));
+        receiver.on_link(0, LinkWords { reported, first, ahead: 0, announced }).unwrap();
+        receiver.trailer_at(0).unwrap()
+    };
+    let (first, second) = (Some(layout.trailer_at(0, 0)), Some(layout.trailer_at(1, 0)));
+    assert_eq!(reader([0, 0], [1, 0], 1), None, "it was announced only");
+    assert_eq!(reader([1, 0], [1, 0], 1), first);
+    assert_eq!(reader([1, 0], [2, 0], 1), None, "the next one goes to the same word");
+    assert_eq!(reader([1, 0], [2, 2], 77), second, "the one in use is announced with the next");
+    assert_eq!(reader([1, 0], [3, 2], 1), None, "more has come between the looks");
+    assert_eq!(reader([2, 1], [3, 2], 1), first, "further ones go elsewhere");
+    assert_eq!(reader([u64::MAX, 0], [0, 1], 1), None);
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let honest = prop_oneof![
         6 => any::<(u8, u8)>().prop_map(|(nth, len)| Op::Send(nth, len)),
