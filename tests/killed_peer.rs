@@ -12,6 +12,7 @@ use std::time::Duration;
 use rdma_conn::error::{CloseReason, RecvError, SendError};
 use rdma_conn::io::ByteStream;
 use rdma_conn::protocol::Served as _;
+use rdma_conn::qp::Transport;
 use rdma_conn::{
     BufferedRead, BufferedWrite, Common, DirectRead, DirectWrite, Listener, Protocol, RecvHalf,
     SendHalf, SendRecv, SharedWrite, connect,
@@ -30,7 +31,8 @@ fn config<P: Protocol>() -> P::Config {
     let mut config = P::Config::default();
     let common = Common {
         keepalive: Duration::from_millis(20),
-        transport: support::impatient(),
+        // A peer that lives may be without a processor for a while.
+        transport: Transport { timeout: 12, retry_count: 3, ..support::impatient() },
         ..Common::default()
     };
     *config.as_mut() = common;
