@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use verbs_safe::Readable;
 
@@ -19,6 +20,8 @@ pub(super) struct Waiter {
     timer: Option<Readable>,
     /// Looks since something was found.
     looks: u32,
+    /// Sleeps since something was found that only a look could end.
+    naps: u32,
     /// What was found since the task has last let others run.
     streak: u32,
 }
@@ -29,10 +32,13 @@ impl Waiter {
     const LOOKS: u32 = 16;
     /// What a task may find before it lets others run.
     const STREAK: u32 = 64;
+    /// The first sleep of a half that no event tells of what it waits for; each further one is
+    /// twice as long, up to what its [`Arm::Poll`] says.
+    const FIRST_NAP: Duration = Duration::from_micros(5);
 
     /// Something was found.
     pub(super) fn found(&mut self) {
-        self.looks = 0;
+        (self.looks, self.naps) = (0, 0);
         self.streak += 1;
     }
 
@@ -64,8 +70,12 @@ impl Waiter {
                 let new = || descriptor.try_clone_to_owned();
                 registered(&mut self.descriptor, new)
             }
-            Arm::Poll(after) => registered(&mut self.timer, timer)
-                .and_then(|timer| start(timer, after).map(|()| timer)),
+            Arm::Poll(most) => {
+                let nap = Self::FIRST_NAP.saturating_mul(1 << self.naps.min(16));
+                self.naps = self.naps.saturating_add(1);
+                registered(&mut self.timer, timer)
+                    .and_then(|timer| start(timer, nap.min(most)).map(|()| timer))
+            }
         };
         let device = |e: io::Error| E::from(CloseReason::Device(e.to_string()));
         let woken = woken.map_err(device)?;
