@@ -144,6 +144,28 @@ fn a_first_ticket_that_may_just_be_written_again_is_not_taken() {
     assert_eq!(reader([u64::MAX, 0], [0, 1], 1), None);
 }
 
+#[test]
+fn a_ticket_of_another_link_is_refused() {
+    let layout = Layout::new(4, 256, 100, 2).unwrap();
+    let slots = ([ExtentSlot::default(); 4], [LinkSlot::default(); 2]);
+    let mut receiver = ExtentReceiver::new(layout, slots.0, slots.1).unwrap();
+    while receiver.grant().is_some() {}
+    for link in 0..2 {
+        receiver.open(link);
+        let first = u64::from(link) + 1;
+        let (reported, announced) = (Some([1, 0]), Some([1, 0]));
+        receiver.on_link(link, LinkWords { reported, first, ahead: 0, announced }).unwrap();
+        assert!(receiver.trailer_at(link).unwrap().is_some());
+    }
+    let message = receiver.on_trailer(0, Some(trailer(1, 0, 8))).unwrap();
+    assert!(matches!(message, Found::Message { len: 8, .. }));
+    let taken = receiver.on_trailer(0, Some(trailer(2, 32, END)));
+    assert_eq!(taken, Err(ExtentError::Ticket { ticket: 2 }));
+    let empty = receiver.on_trailer(1, Some(trailer(3, 0, END)));
+    assert_eq!(empty, Err(ExtentError::Stray { ticket: 3 }), "nothing lies in front of it");
+    assert!(matches!(receiver.on_trailer(0, Some(trailer(3, 32, END))), Ok(Found::End(_))));
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let honest = prop_oneof![
         6 => any::<(u8, u8)>().prop_map(|(nth, len)| Op::Send(nth, len)),
