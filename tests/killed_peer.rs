@@ -1,4 +1,4 @@
-//! A peer whose process is killed, at any point of what it sends and receives: over every
+//! A peer that is killed with its process, at any point of what it sends and receives: over every
 //! protocol, each half of the other end gets what had arrived, and a typed error.
 
 #[macro_use]

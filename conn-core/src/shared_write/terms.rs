@@ -13,7 +13,7 @@
 //! | 4 | the longest message, in bytes |
 //! | 4 | how many links |
 //! | 4 | the number of this link |
-//! | 1 | 0 of a sender, 1 of a receiver, 2 of one whose device does not write the bytes of a request in order: trailers are requests of their own |
+//! | 1 | 0 of a sender, 1 of a receiver, 2 of a receiver with a device that does not write the bytes of a request in order: trailers are requests of their own |
 //! | 7 | 0 |
 
 use core::fmt;
