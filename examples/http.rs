@@ -11,6 +11,8 @@
 pub(crate) mod transports;
 
 use std::convert::Infallible;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -102,10 +104,20 @@ async fn serve(io: BoxIo, version: Version) -> Result {
         }
         Version::Http2 => {
             let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            builder.serve_connection(io, service).await?;
+            match builder.serve_connection(io, service).await {
+                Err(e) if is_gone(&e) => {}
+                done => done?,
+            }
         }
     }
     Ok(())
+}
+
+/// The client has left, and does not read the server's answer to its GOAWAY: over a Unix socket or
+/// a connection, writing it fails if the client was fast.
+fn is_gone(error: &hyper::Error) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|io| matches!(io.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset))
 }
 
 /// `/hello`, and `/body/BYTES`.

@@ -67,6 +67,19 @@ fn event_loop_over_every_connection() {
     event_loop::run::<rdma_conn::SharedWrite>(&device).unwrap();
 }
 
+/// A Unix socket refuses the answer to a GOAWAY in one of ten runs, if the client is fast.
+#[test]
+fn an_http_client_leaves_while_the_server_answers() {
+    let device = rdma_conn::device::of_environment().unwrap();
+    let builder = &mut tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    for _ in 0..200 {
+        let unix = http::transports::Transport::Unix;
+        let measured = http::measure(&device, unix, http::Version::Http2, 2, 1000);
+        runtime.block_on(measured).unwrap();
+    }
+}
+
 #[test]
 fn http_and_grpc_over_every_stream() {
     let device = rdma_conn::device::of_environment().unwrap();
@@ -76,14 +89,14 @@ fn http_and_grpc_over_every_stream() {
         for version in [http::Version::Http1, http::Version::Http2] {
             let (_, rate) = runtime
                 .block_on(http::measure(&device, transport, version, 20, 3_000_001))
-                .unwrap_or_else(|e| panic!("{transport:?}, {version:?}: {e}"));
+                .unwrap_or_else(|e| panic!("{transport:?}, {version:?}: {e:?}"));
             assert!(rate > 0.0);
         }
     }
     for transport in grpc::transports::Transport::ALL {
         let (_, rate) = runtime
             .block_on(grpc::measure(&device, transport, 50))
-            .unwrap_or_else(|e| panic!("{transport:?}: {e}"));
+            .unwrap_or_else(|e| panic!("{transport:?}: {e:?}"));
         assert!(rate > 0.0);
     }
 }
