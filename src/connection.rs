@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use crate::acceptor::{dial, dial_timeout, within_process};
 use crate::device::Device;
+use crate::draft::{self, End};
 use crate::error::ConnectError;
 use crate::handshake::{Stream, present};
 use crate::listener::Incoming;
-use crate::protocol::{Connection, Protocol, SetUp};
-use crate::setup;
+use crate::protocol::{Connection, Protocol};
 
 /// Connects to a [`Listener`](crate::Listener), both ways.
 ///
@@ -56,8 +56,8 @@ pub fn connect_over<P: Protocol, S: Stream>(
     application: &[u8],
 ) -> Result<Connection<P>, ConnectError> {
     let mut receiver = P::receiver(device, config, 1, None)?;
-    let half = SetUp { device, config, receiver: Some(&mut receiver), pool: None };
-    let sender = setup::initiate(stream, P::draft(half, true)?, application)?;
+    let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
+    let sender = draft::initiate(stream, end.draft(true)?, application)?;
     Ok(Connection { sender: present(sender)?, receiver })
 }
 
@@ -97,8 +97,8 @@ pub fn connect_sender_over<P: Protocol, S: Stream>(
     config: &P::Config,
     application: &[u8],
 ) -> Result<P::Sender, ConnectError> {
-    let half = SetUp { device, config, receiver: None, pool: None };
-    Ok(present(setup::initiate(stream, P::draft(half, true)?, application)?)?)
+    let draft = End::<P>::sending(device, config).draft(true)?;
+    Ok(present(draft::initiate(stream, draft, application)?)?)
 }
 
 /// Connects two ends within this process, which may be on different devices.

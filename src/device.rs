@@ -183,7 +183,9 @@ impl Device {
         self.error("use the port", &reason)
     }
 
-    pub(crate) fn error(&self, what: &'static str, reason: &dyn fmt::Display) -> DeviceError {
+    /// The error of an operation that the device refused: "cannot `what`: `reason`".
+    #[must_use]
+    pub fn error(&self, what: &'static str, reason: &dyn fmt::Display) -> DeviceError {
         DeviceError { device: self.name().to_owned(), what, reason: reason.to_string() }
     }
 }

@@ -197,6 +197,8 @@ pub enum Full {
     Credits,
     /// The bytes of the ring.
     Ring,
+    /// The extents of a shared ring that the receiver has granted.
+    Extents,
     /// The work requests of the send queue.
     Requests,
 }
@@ -207,6 +209,7 @@ impl std::fmt::Display for Full {
             Full::Window => "the unacknowledged messages",
             Full::Credits => "the receiver's credits",
             Full::Ring => "the bytes of the ring",
+            Full::Extents => "the extents that the receiver has granted",
             Full::Requests => "the work requests of the send queue",
         })
     }

@@ -458,14 +458,18 @@ pub trait FromPeer {
     fn peer(&self) -> Peer;
 }
 
-/// What the calls above are made of: each protocol's own. Users can name none of it: whatever it
-/// does takes a [`Deadline`].
-pub(crate) mod driven {
+/// What the calls above are made of: each protocol's own, for [protocols](crate::Protocol) that are
+/// defined elsewhere. Programs call the methods of [`SendHalf`] and [`RecvHalf`].
+pub mod driven {
     use super::{Deadline, RecvError, SendError, Ticket};
     use crate::error::CloseReason;
 
+    /// What a sender waits for, and how it ends.
     pub trait Sender {
         /// Waits until a message of so many bytes has room.
+        ///
+        /// # Errors
+        /// [`SendError::TooLong`], [`SendError::TimedOut`], [`SendError::Ended`].
         fn room_until(&mut self, bytes: usize, deadline: Deadline) -> Result<(), SendError>;
 
         /// From now on gathers what is accepted; or sends it, as the configuration says.
@@ -473,12 +477,21 @@ pub(crate) mod driven {
         fn gather(&mut self, on: bool) -> bool;
 
         /// Waits until a message is acknowledged.
+        ///
+        /// # Errors
+        /// [`SendError::UnknownTicket`], [`SendError::TimedOut`], [`SendError::Ended`].
         fn wait_until(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), SendError>;
 
         /// Waits until all that was accepted is acknowledged.
+        ///
+        /// # Errors
+        /// [`SendError::TimedOut`], [`SendError::Ended`].
         fn drain(&mut self, deadline: Deadline) -> Result<(), SendError>;
 
         /// Delivers what was accepted, and says goodbye.
+        ///
+        /// # Errors
+        /// As [`drain`](Sender::drain).
         fn say_goodbye(&mut self, deadline: Deadline) -> Result<(), SendError>;
 
         /// Marks the sender as closed: dropping it then says no goodbye.
@@ -487,6 +500,9 @@ pub(crate) mod driven {
         /// Delivers what was accepted, and says goodbye. The half has ended then, also where
         /// time was up: dropping it does not wait once more. A peer that closes at the same
         /// time is no error.
+        ///
+        /// # Errors
+        /// As [`drain`](Sender::drain).
         fn goodbye(&mut self, deadline: Deadline) -> Result<(), SendError> {
             match self.say_goodbye(deadline) {
                 Err(SendError::Ended(CloseReason::Closed)) => Ok(()),
@@ -499,11 +515,15 @@ pub(crate) mod driven {
         }
     }
 
+    /// What a receiver waits for.
     pub trait Receiver {
         /// Its messages.
         type Taken;
 
         /// Waits for a message.
+        ///
+        /// # Errors
+        /// As [`RecvHalf::recv_timeout`](super::RecvHalf::recv_timeout).
         fn recv_until(&mut self, deadline: Deadline) -> Result<Self::Taken, RecvError>;
     }
 }

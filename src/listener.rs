@@ -9,11 +9,12 @@ use conn_core::handshake::Reason;
 
 use crate::acceptor::{Acceptor, ConnectRequest, Hello};
 use crate::device::Device;
+use crate::draft::{self, End};
 use crate::error::ConnectError;
 use crate::handshake::{HandshakeError, Stream, TIME_LIMIT, Within, present};
 use crate::peer::Peer;
-use crate::protocol::{Connection, Protocol, Served, SetUp};
-use crate::setup;
+use crate::protocol::{Connection, Protocol, Served};
+use crate::setup::HalfTerms;
 use crate::wait::Deadline;
 
 /// Listens for connections on a TCP port.
@@ -137,7 +138,7 @@ impl<P: Served, S: Stream> Incoming<P, S> {
     pub fn application(&self) -> &[u8] {
         let Hello { parameters, application } = &self.request.hello;
         let ends = [parameters.initiator_to_acceptor, parameters.acceptor_to_initiator];
-        P::user_data(application, ends.iter().flatten().count())
+        P::Terms::user_data(application, ends.iter().flatten().count())
     }
 
     /// Whether it wants to send only.
@@ -165,9 +166,9 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         self.request.require_both_ways()?;
         let made = P::receiver(device, config, 1, None);
         let mut receiver = made.inspect_err(|e| self.request.tell(e.reason(), &e.to_string()))?;
-        let half = SetUp { device, config, receiver: Some(&mut receiver), pool: None };
+        let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
         let ConnectRequest { stream, hello, .. } = &mut self.request;
-        let (sender, _) = setup::accept(stream, hello, |sends| P::draft(half, sends))?;
+        let (sender, _) = draft::accept(stream, hello, |sends| end.draft(sends))?;
         Ok(Connection { sender: present(sender)?, receiver })
     }
 
@@ -201,7 +202,7 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         device: &Device,
         config: &P::Config,
     ) -> Result<Peer, ConnectError> {
-        self.accept_as(SetUp { device, config, receiver: Some(receiver), pool: None })
+        self.accept_as(End { device, config, receiver: Some(receiver), pool: None })
     }
 
     /// As [`accept_into`](Incoming::accept_into), with receive buffers of a shared pool, if there
@@ -216,13 +217,13 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         device: &Device,
         config: &P::Config,
     ) -> Result<Peer, ConnectError> {
-        self.accept_as(SetUp { device, config, receiver: Some(receiver), pool: pool.into() })
+        self.accept_as(End { device, config, receiver: Some(receiver), pool: pool.into() })
     }
 
-    fn accept_as(mut self, half: SetUp<'_, P>) -> Result<Peer, ConnectError> {
+    fn accept_as(mut self, end: End<'_, P>) -> Result<Peer, ConnectError> {
         self.request.require_one_way()?;
         let ConnectRequest { stream, hello, .. } = &mut self.request;
-        let (_, peer) = setup::accept(stream, hello, |sends| P::draft(half, sends))?;
+        let (_, peer) = draft::accept(stream, hello, |sends| end.draft(sends))?;
         peer.ok_or_else(|| HandshakeError::Unfit("it does not send".into()).into())
     }
 }

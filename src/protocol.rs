@@ -4,30 +4,29 @@
 //! There are two traits. [`Served`] is what a [`Listener`](crate::Listener) needs to receive a
 //! Hello: the protocol's number, name and its part of the application data. [`Protocol`] adds the
 //! settings and the halves, which are needed to connect and to accept. Each connection type has
-//! both.
+//! both. So has a protocol that another crate defines (`examples/own_protocol.rs`): its connections
+//! are made, listened for, awaited and read as streams as those of this crate are.
 
 use std::fmt;
 
-use conn_core::handshake::ProtocolId;
+use conn_core::handshake::{Options, ProtocolId};
 
 use crate::common::Common;
 use crate::device::Device;
-use crate::error::ConnectError;
+use crate::error::{ConfigError, ConnectError};
 use crate::half::{RecvHalf, SendHalf};
-use crate::setup::{self, Draft};
+use crate::setup::{Agreement, HalfTerms, NewLink, NewSender, unfit};
 
 /// A kind of connection that can be listened for: the part of [`Protocol`] that needs no halves.
 /// Types without values implement it, as [`SendRecv`](crate::SendRecv).
-pub trait Served: fmt::Debug + sealed::Sealed + Sized + 'static {
-    /// Its number in the handshake.
+pub trait Served: fmt::Debug + Sized + 'static {
+    /// Its number in the handshake: from [`ProtocolId::PRIVATE`] on where it is defined outside of
+    /// this crate.
     const ID: ProtocolId;
     /// Its name in texts for people.
     const NAME: &'static str;
-
-    /// The part of an initiator's application data that belongs to the user. `directions` is 2
-    /// for an initiator that connects both ways, else 1.
-    #[doc(hidden)]
-    fn user_data(said: &[u8], directions: usize) -> &[u8];
+    /// What either end says of its memory: `()` for nothing.
+    type Terms: HalfTerms;
 }
 
 /// A protocol of messages. A program that is generic over it runs over each of them:
@@ -58,8 +57,24 @@ pub trait Protocol: Served {
     /// The half that receives, from one peer or from many.
     type Receiver: RecvHalf;
 
-    /// A receiver without peers.
-    #[doc(hidden)]
+    /// A sender in the making.
+    type NewSender: NewSender<Terms = Self::Terms, Done = Self::Sender>;
+    /// A link of a receiver in the making.
+    type NewLink: NewLink<Terms = Self::Terms, Receiver = Self::Receiver>;
+
+    /// Checks a configuration; nothing is made of one that is refused.
+    ///
+    /// # Errors
+    /// The first field that is wrong, with the rule.
+    fn validate(config: &Self::Config) -> Result<(), ConfigError> {
+        config.as_ref().validate()
+    }
+
+    /// A receiver without peers, for up to `max_peers` of them. The configuration is to be
+    /// [checked](Protocol::validate). If `pool` is given, its peers may use the pool's buffers.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`], [`ConnectError::Config`].
     fn receiver(
         device: &Device,
         config: &Self::Config,
@@ -67,35 +82,50 @@ pub trait Protocol: Served {
         pool: Option<&Self::Pool>,
     ) -> Result<Self::Receiver, ConnectError>;
 
-    /// A sender in the making.
-    #[doc(hidden)]
-    type NewSender: setup::NewSender<Done = Self::Sender>;
-    /// A link of a receiver in the making.
-    #[doc(hidden)]
-    type NewLink: setup::NewLink<
-            Receiver = Self::Receiver,
-            Terms = <Self::NewSender as setup::NewHalf>::Terms,
-        >;
+    /// Makes a sender, to be connected. The configuration was checked.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`].
+    fn new_sender(device: &Device, config: &Self::Config) -> Result<Self::NewSender, ConnectError>;
 
-    /// Makes a sender if this end `sends`, and a link of its receiver if it has one.
-    #[doc(hidden)]
-    fn draft<'a>(half: SetUp<'a, Self>, sends: bool) -> Result<DraftOf<'a, Self>, ConnectError>;
-}
+    /// Makes a link of `receiver`, to be connected. The configuration was checked.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`], [`ConnectError::TooManyPeers`].
+    fn new_link(
+        device: &Device,
+        config: &Self::Config,
+        receiver: &mut Self::Receiver,
+        pool: Option<&Self::Pool>,
+    ) -> Result<Self::NewLink, ConnectError>;
 
-/// A connection of this protocol in the making.
-#[doc(hidden)]
-pub type DraftOf<'a, P> = Draft<'a, <P as Protocol>::NewSender, <P as Protocol>::NewLink>;
+    /// What the ends have to agree on. `shares` says whether this end's receiver takes its buffers
+    /// from a pool.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`].
+    fn agreement(
+        device: &Device,
+        config: &Self::Config,
+        shares: bool,
+    ) -> Result<Agreement, ConnectError> {
+        let _ = (device, config, shares);
+        Ok(Agreement::default())
+    }
 
-/// One end of a connection in the making.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct SetUp<'a, P: Protocol> {
-    pub(crate) device: &'a Device,
-    pub(crate) config: &'a P::Config,
-    /// Where the peer's messages are to go; `None` if it sends none.
-    pub(crate) receiver: Option<&'a mut P::Receiver>,
-    /// What the receiver takes its buffers from.
-    pub(crate) pool: Option<&'a P::Pool>,
+    /// Refuses a peer with options that do not go with ours: here, with any.
+    ///
+    /// # Errors
+    /// [`unfit`], with what does not fit.
+    fn check_options(ours: Options, theirs: Options) -> Result<(), ConnectError> {
+        let _ = ours;
+        match theirs {
+            Options::NONE => Ok(()),
+            Options(bits) => {
+                Err(unfit(format!("it wants options that this protocol does not have ({bits:#x})")))
+            }
+        }
+    }
 }
 
 /// There is no such pool: the receivers of this protocol share no buffers.
@@ -110,8 +140,4 @@ pub struct Connection<P: Protocol> {
     pub sender: P::Sender,
     /// From the peer.
     pub receiver: P::Receiver,
-}
-
-pub(crate) mod sealed {
-    pub trait Sealed {}
 }

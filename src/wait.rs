@@ -52,15 +52,18 @@ pub(crate) fn poll_after(wait: WaitStrategy) -> Duration {
     if wait.may_block() { POLL_SLEEP } else { Duration::ZERO }
 }
 
-/// When a wait has to end.
+/// When a wait has to end: what the calls of the halves are told
+/// ([`driven`](crate::half::driven)).
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    pub(crate) const NEVER: Deadline = Deadline(None);
+    /// It may last for ever.
+    pub const NEVER: Deadline = Deadline(None);
 
     /// `timeout` from now; a time that the clock cannot hold is never.
-    pub(crate) fn after(timeout: Duration) -> Deadline {
+    #[must_use]
+    pub fn after(timeout: Duration) -> Deadline {
         Deadline(clock::now().checked_add(timeout))
     }
 
@@ -81,6 +84,50 @@ impl Deadline {
     /// What is left of it.
     pub(crate) fn remaining(self, now: Instant) -> Duration {
         self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(now))
+    }
+}
+
+/// Waits for what only looking at it shows: calls `look` until it answers or fails, and `probe` after
+/// each `keepalive` in which it did not. Between two looks the thread does what `strategy` says, and
+/// sleeps for 200 µs at most. `None` when it is `deadline`. Both are handed `of`, what the wait is
+/// about.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_conn::wait::{Deadline, WaitStrategy, until};
+///
+/// let deadline = Deadline::after(Duration::from_secs(10));
+/// let third = |looks: &mut u32| {
+///     *looks += 1;
+///     Ok::<_, std::io::Error>((*looks == 3).then_some("there"))
+/// };
+/// let second = Duration::from_secs(1);
+/// let found = until(&mut 0, WaitStrategy::Block, second, deadline, third, |_| Ok(()))?;
+/// assert_eq!(found, Some("there"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// That of `look` or `probe`.
+pub fn until<S: ?Sized, T, E>(
+    of: &mut S,
+    strategy: WaitStrategy,
+    keepalive: Duration,
+    deadline: Deadline,
+    mut look: impl FnMut(&mut S) -> Result<Option<T>, E>,
+    mut probe: impl FnMut(&mut S) -> Result<(), E>,
+) -> Result<Option<T>, E> {
+    let mut idle = Idle::new(strategy, deadline, keepalive);
+    loop {
+        if let Some(found) = look(of)? {
+            return Ok(Some(found));
+        }
+        match idle.step() {
+            Step::Again => {}
+            Step::Sleep(time) => clock::sleep(time.min(POLL_SLEEP)),
+            Step::Probe => probe(of)?,
+            Step::TimedOut => return Ok(None),
+        }
     }
 }
 

@@ -117,7 +117,18 @@ pub struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    pub(crate) fn connect(
+    /// The device that the queue pair is of.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        self.device
+    }
+
+    /// Connects a queue pair in INIT to the peer's `end`; its packets are numbered from
+    /// `local_psn`, which [`NewHalf::endpoint`](crate::setup::NewHalf::endpoint) has named.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`].
+    pub fn connect(
         &self,
         qp: &QpControl,
         local_psn: u32,

@@ -40,6 +40,7 @@ examples! {
     send_recv "../examples/send_recv.rs"
     write_polling "../examples/write_polling.rs"
     optimizations "../examples/optimizations.rs"
+    own_protocol "../examples/own_protocol.rs"
     srq "../examples/srq.rs"
     srq_classes "../examples/srq_classes.rs"
     write_imm "../examples/write_imm.rs"

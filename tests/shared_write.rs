@@ -111,7 +111,7 @@ fn one_sender_can_use_the_whole_ring() {
             // The extent that is full is its own until it goes on in the next one.
             let own = u64::from(round > 0);
             assert_eq!(sent, (EXTENTS - own) * PER_EXTENT);
-            assert_eq!(a.sender.try_send(&[7; 100]).unwrap_err(), SendError::Full(Full::Credits));
+            assert_eq!(a.sender.try_send(&[7; 100]).unwrap_err(), SendError::Full(Full::Extents));
             assert_eq!(drain(&mut b.receiver), sent);
         }
         assert!(a.sender.stats().credit_stalls >= 10);

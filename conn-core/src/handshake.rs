@@ -115,6 +115,9 @@ impl ProtocolId {
     pub const MULTICAST: Self = Self(5);
     /// No connection: raw queue pairs ([`raw`](crate::raw)).
     pub const RAW: Self = Self(255);
+    /// The first of the numbers, up to 254, of protocols that are defined elsewhere: their users
+    /// see to it that no two mean the same number.
+    pub const PRIVATE: Self = Self(128);
 }
 
 /// The path MTU, numbered as in the verbs (`IBV_MTU_256` …).

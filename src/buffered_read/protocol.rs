@@ -1,23 +1,20 @@
 //! Buffered Read, as a [`Protocol`].
 
 use conn_core::handshake::ProtocolId;
+use conn_core::ring::fetch::MAX_READS;
+use conn_core::ring::offer::HalfOffer;
 
 use super::setup::{NewLink, NewSender};
-use super::{BufferedRead, Config, Receiver, Sender, setup};
+use super::{BufferedRead, Config, Receiver, Sender};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
-use crate::protocol::{DraftOf, NoPool, Protocol, Served, SetUp, sealed};
-use crate::ring;
-
-impl sealed::Sealed for BufferedRead {}
+use crate::protocol::{NoPool, Protocol, Served};
+use crate::setup::Agreement;
 
 impl Served for BufferedRead {
     const ID: ProtocolId = ProtocolId::BUFFERED_READ;
     const NAME: &'static str = "Buffered Read";
-
-    fn user_data(said: &[u8], _directions: usize) -> &[u8] {
-        ring::terms::user_data(said)
-    }
+    type Terms = HalfOffer;
 }
 
 impl Protocol for BufferedRead {
@@ -42,10 +39,25 @@ impl Protocol for BufferedRead {
         Ok(Receiver::new(config, max_peers))
     }
 
-    fn draft<'a>(
-        half: SetUp<'a, BufferedRead>,
-        sends: bool,
-    ) -> Result<DraftOf<'a, BufferedRead>, ConnectError> {
-        setup::draft(half, sends)
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        NewLink::create(device, config, receiver)
+    }
+
+    fn agreement(device: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
+        let rd_atomic = crate::raw::rd_atomic(device, MAX_READS as u8)?;
+        Ok(Agreement { rd_atomic, ..Agreement::default() })
     }
 }

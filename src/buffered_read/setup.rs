@@ -2,7 +2,7 @@
 
 use conn_core::buffered_read::{MAX_WORDS, Reader, Source};
 use conn_core::checksum::CHECKED_BYTES;
-use conn_core::handshake::{Endpoint, Options};
+use conn_core::handshake::Endpoint;
 use conn_core::ring::Geometry;
 use conn_core::ring::fetch::MAX_READS;
 use conn_core::ring::offer::{HalfOffer, Place, RingOffer, Tail};
@@ -14,17 +14,16 @@ use verbs_safe::{
 
 use super::link::{Link, LinkParts, WORDS_BYTES};
 use super::sender::{Sender, SenderParts};
-use super::{BufferedRead, Config, Receiver};
+use super::{Config, Receiver};
 use crate::device::Device;
 use crate::error::ConnectError;
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
-use crate::protocol::{DraftOf, Served, SetUp};
 use crate::ring::memory::{ControlBlock, isolated};
 use crate::ring::{Layout, RingShape};
-use crate::setup::{self, Draft, NewHalf, PeerHalf, unfit};
+use crate::setup::{self, NewHalf, PeerHalf, unfit};
 use crate::wait::WaitStrategy;
-use crate::wire::{Port, Wire, completion_queue};
+use crate::wire::{Wire, completion_queue};
 
 /// What a receiver may have on its way.
 const RECEIVER_DEPTH: u32 = (MAX_READS + 1 + MAX_WORDS) as u32;
@@ -46,7 +45,7 @@ pub struct NewSender {
 }
 
 impl NewSender {
-    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let (pd, wanted) = (isolated(device)?, config.ring.geometry()?);
         let make = |geometry: &Geometry| pd.source_ring(ring_config(geometry, config));
         let (ring, geometry) = mirrored_or_plain(wanted, config.ring, make)
@@ -117,7 +116,7 @@ pub struct NewLink {
 }
 
 impl NewLink {
-    fn create(
+    pub(super) fn create(
         device: &Device,
         config: &Config,
         receiver: &Receiver,
@@ -226,29 +225,6 @@ impl setup::NewLink for NewLink {
     fn abandon(link: Box<Link>, _receiver: &mut Receiver) {
         drop(link);
     }
-}
-
-/// A connection in the making. The receiving half sleeps on a channel of its receiver if there
-/// is one of its device.
-pub(super) fn draft<'a>(
-    half: SetUp<'a, BufferedRead>,
-    sends: bool,
-) -> Result<DraftOf<'a, BufferedRead>, ConnectError> {
-    let SetUp { device, config, receiver, .. } = half;
-    config.validate()?;
-    let link = |receiver: &'a mut Receiver| {
-        NewLink::create(device, config, receiver).map(|link| (link, receiver))
-    };
-    Ok(Draft {
-        device,
-        transport: &config.common.transport,
-        protocol: BufferedRead::ID,
-        options: Options::NONE,
-        rd_atomic: crate::raw::rd_atomic(device, MAX_READS as u8)?,
-        port: Port::of(device, &config.common.transport)?,
-        sender: sends.then(|| NewSender::create(device, config)).transpose()?,
-        link: receiver.map(link).transpose()?,
-    })
 }
 
 /// A ring of the geometry that is wanted; or where the system has no mirrored memory, and the

@@ -1,23 +1,18 @@
 //! Buffered Write, as a [`Protocol`].
 
 use conn_core::handshake::ProtocolId;
+use conn_core::ring::offer::HalfOffer;
 
 use super::setup::{NewLink, NewSender};
 use super::{BufferedWrite, Config, Receiver, Sender, setup};
 use crate::device::Device;
-use crate::error::ConnectError;
-use crate::protocol::{DraftOf, NoPool, Protocol, Served, SetUp, sealed};
-use crate::ring;
-
-impl sealed::Sealed for BufferedWrite {}
+use crate::error::{ConfigError, ConnectError};
+use crate::protocol::{NoPool, Protocol, Served};
 
 impl Served for BufferedWrite {
     const ID: ProtocolId = ProtocolId::BUFFERED_WRITE;
     const NAME: &'static str = "Buffered Write";
-
-    fn user_data(said: &[u8], _directions: usize) -> &[u8] {
-        ring::terms::user_data(said)
-    }
+    type Terms = HalfOffer;
 }
 
 impl Protocol for BufferedWrite {
@@ -37,10 +32,20 @@ impl Protocol for BufferedWrite {
         setup::receiver(device, config, max_peers)
     }
 
-    fn draft<'a>(
-        half: SetUp<'a, BufferedWrite>,
-        sends: bool,
-    ) -> Result<DraftOf<'a, BufferedWrite>, ConnectError> {
-        setup::draft(half, sends)
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        NewLink::create(device, config, receiver)
     }
 }

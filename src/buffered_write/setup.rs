@@ -2,7 +2,7 @@
 
 use conn_core::buffered_write::inline_record::LINE_BYTES;
 use conn_core::buffered_write::{MAX_CAPACITY, WriteReceiver, WriteSender};
-use conn_core::handshake::{Endpoint, Options};
+use conn_core::handshake::Endpoint;
 use conn_core::ring::Geometry;
 use conn_core::ring::offer::{self, HalfOffer, Place, RingOffer};
 use verbs_safe::{
@@ -10,20 +10,19 @@ use verbs_safe::{
     RemoteAccess, SharedRegion,
 };
 
+use super::Config;
 use super::config::Tail;
 use super::link::{Link, LinkParts, UPDATE_BYTES};
 use super::receiver::{Policy, Receiver};
 use super::sender::{Sender, SenderParts};
-use super::{BufferedWrite, Config};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
-use crate::protocol::{DraftOf, Served, SetUp};
 use crate::qp::Inline;
 use crate::ring::memory::{ControlBlock, isolated, place, register_ring};
-use crate::setup::{self, Draft, NewHalf, PeerHalf, unfit};
-use crate::wire::{Port, Wire, completion_queue, entries_for, tracker};
+use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::wire::{Wire, completion_queue, entries_for, tracker};
 
 /// Send-queue slots of a sender that data cannot take: probes.
 const SENDER_CONTROL: u32 = 2;
@@ -32,8 +31,6 @@ const LINK_QUEUE: u32 = 16;
 const LINK_CONTROL: u32 = 2;
 /// Bytes of a zero-copy write in one request.
 const STRAIGHT: u32 = 32 << 10;
-/// READs and atomics in flight: none are used, and some devices refuse 0.
-const RD_ATOMIC: u8 = 1;
 
 /// What a peer may do: both the ring and the control blocks are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
@@ -53,7 +50,7 @@ pub struct NewSender {
 }
 
 impl NewSender {
-    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = isolated(device)?;
         let depth = config.send_queue + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
@@ -161,7 +158,7 @@ pub struct NewLink {
 }
 
 impl NewLink {
-    fn create(
+    pub(super) fn create(
         device: &Device,
         config: &Config,
         receiver: &mut Receiver,
@@ -260,29 +257,6 @@ impl setup::NewLink for NewLink {
     fn abandon(link: Link, _receiver: &mut Receiver) {
         drop(link);
     }
-}
-
-pub(super) fn draft<'a>(
-    half: SetUp<'a, BufferedWrite>,
-    sends: bool,
-) -> Result<DraftOf<'a, BufferedWrite>, ConnectError> {
-    let SetUp { device, config, receiver, .. } = half;
-    config.validate()?;
-    let port = Port::of(device, &config.common.transport)?;
-    let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
-    let link = |receiver: &'a mut Receiver| {
-        NewLink::create(device, config, receiver).map(|link| (link, receiver))
-    };
-    Ok(Draft {
-        device,
-        transport: &config.common.transport,
-        protocol: BufferedWrite::ID,
-        options: Options::NONE,
-        rd_atomic: RD_ATOMIC,
-        port,
-        sender,
-        link: receiver.map(link).transpose()?,
-    })
 }
 
 /// An empty receiver for up to `max_peers` senders.

@@ -99,8 +99,10 @@ pub use sender::{Sender, SenderStats};
 
 use crate::acceptor::{dial, dial_timeout, within_process};
 use crate::device::Device;
+use crate::draft::{self, End};
 use crate::handshake::{Stream, present};
-use crate::{listener, setup as exchange};
+use crate::listener;
+use setup::NewSender;
 
 /// Listens for Direct Read connections.
 pub type Listener = listener::Listener<DirectRead>;
@@ -145,8 +147,9 @@ pub fn connect_over<B: Offer, S: Stream>(
     config: &Config,
     application: &[u8],
 ) -> Result<Sender<B>, ConnectError> {
-    let draft = setup::draft(device, config, None, true)?;
-    Ok(present(exchange::initiate(stream, draft, application)?)?)
+    let end = End::<DirectRead>::sending(device, config);
+    let draft = end.draft_with(|device, config| NewSender::create(device, config).map(Some))?;
+    Ok(present(draft::initiate(stream, draft, application)?)?)
 }
 
 /// A receiver without peers, for up to `max_peers` senders.

@@ -1,27 +1,23 @@
 //! Direct Read, as a [`Protocol`].
 
+use conn_core::direct_read::Terms;
 use conn_core::handshake::ProtocolId;
 use verbs_safe::Buffer;
 
 use super::setup::{NewLink, NewSender};
 use super::{Config, Receiver, Sender, setup};
 use crate::device::Device;
-use crate::error::ConnectError;
-use crate::protocol::{DraftOf, NoPool, Protocol, Served, SetUp, sealed};
+use crate::error::{ConfigError, ConnectError};
+use crate::protocol::{NoPool, Protocol, Served};
 
 /// The Direct Read connection.
 #[derive(Debug)]
 pub enum DirectRead {}
 
-impl sealed::Sealed for DirectRead {}
-
 impl Served for DirectRead {
     const ID: ProtocolId = ProtocolId::DIRECT_READ;
     const NAME: &'static str = "Direct Read";
-
-    fn user_data(said: &[u8], directions: usize) -> &[u8] {
-        setup::user_data(said, directions)
-    }
+    type Terms = Terms;
 }
 
 impl Protocol for DirectRead {
@@ -41,10 +37,21 @@ impl Protocol for DirectRead {
         setup::receiver(device, config, max_peers, None)
     }
 
-    fn draft<'a>(
-        half: SetUp<'a, DirectRead>,
-        sends: bool,
-    ) -> Result<DraftOf<'a, DirectRead>, ConnectError> {
-        setup::draft(half.device, half.config, half.receiver, sends)
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender<Buffer>, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    /// Each half has the READs that both devices permit.
+    fn new_link(
+        device: &Device,
+        _: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        NewLink::create(device, receiver)
     }
 }

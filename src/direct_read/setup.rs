@@ -8,7 +8,7 @@ use conn_core::checksum::CHECKED_BYTES;
 use conn_core::direct_read::{
     AckMode, Offers, Place, Reads, ReadsConfig, SignalAt, Slot, TERMS_LEN, Terms,
 };
-use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters, ProtocolId};
+use conn_core::handshake::Endpoint;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, Mapping, ProtectionDomain, QueuePair, QueuePairConfig,
     RecvSide, RemoteAccess, SharedRegion, SharedRegionConfig,
@@ -21,7 +21,7 @@ use super::{Config, Offer, Sender};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::peer::Peer;
-use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
+use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, unfit};
 use crate::wire::{Port, Wire, completion_queue, tracker};
 
 /// Places for control, in either send queue, and for what comes besides messages: a wakeup,
@@ -54,39 +54,20 @@ fn read_limits(device: &Device, wanted: u8) -> Result<(u8, u8), ConnectError> {
     Ok((limit(attr.max_qp_rd_atom), limit(attr.max_qp_init_rd_atom)))
 }
 
-impl HalfTerms for Terms {
-    fn encode(
-        terms: &ByDirection<Option<Terms>>,
-        user: &[u8],
-        out: &mut [u8; MAX_APPLICATION],
-    ) -> Result<usize, ConnectError> {
-        let encoded = |terms: Option<Terms>| terms.map(|terms| terms.encode());
-        let both = [terms.to_acceptor, terms.to_initiator].map(encoded);
-        setup::encode_terms(both, user, out)
+impl FixedTerms for Terms {
+    const BYTES: usize = TERMS_LEN;
+
+    fn write(&self, out: &mut [u8]) {
+        out.copy_from_slice(&self.encode());
     }
 
-    fn decode(
-        peer: &Parameters<'_>,
-        _from_initiator: bool,
-    ) -> Result<ByDirection<Option<Terms>>, ConnectError> {
-        let mut said = peer.application;
-        let mut next = |end: Option<Endpoint>| {
-            let Some(end) = end else { return Ok(None) };
-            let (terms, rest) = Terms::decode(said).map_err(unfit)?;
-            said = rest;
-            if terms.reads == 0 || end.recv_depth == 0 {
-                return Err(unfit("a window of no messages, or no READs"));
-            }
-            Ok(Some(terms))
-        };
-        let to_acceptor = next(peer.initiator_to_acceptor)?;
-        Ok(ByDirection { to_acceptor, to_initiator: next(peer.acceptor_to_initiator)? })
+    fn read(said: &[u8], end: &Endpoint, _: bool) -> Result<Terms, ConnectError> {
+        let (terms, _) = Terms::decode(said).map_err(unfit)?;
+        if terms.reads == 0 || end.recv_depth == 0 {
+            return Err(unfit("a window of no messages, or no READs"));
+        }
+        Ok(terms)
     }
-}
-
-/// The user data of a Hello, behind the terms of its directions.
-pub(super) fn user_data(said: &[u8], directions: usize) -> &[u8] {
-    said.get(directions * TERMS_LEN..).unwrap_or_default()
 }
 
 /// A sender whose queue pair waits for its peer.
@@ -104,7 +85,7 @@ pub struct NewSender<B> {
 }
 
 impl<B: Offer> NewSender<B> {
-    fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
+    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender<B>, ConnectError> {
         let (reads, _) = read_limits(device, config.reads)?;
         let (depth, notices) = (config.window + CONTROL, config.window + CONTROL);
         let (cq, channel) = completion_queue(device, depth + notices, config.common.wait)?;
@@ -239,7 +220,10 @@ pub struct NewLink {
 }
 
 impl NewLink {
-    fn create(device: &Device, receiver: &mut Receiver) -> Result<NewLink, ConnectError> {
+    pub(super) fn create(
+        device: &Device,
+        receiver: &mut Receiver,
+    ) -> Result<NewLink, ConnectError> {
         let config = receiver.config;
         receiver.sweep();
         if receiver.links.len() as u32 >= receiver.max_peers {
@@ -359,28 +343,4 @@ fn recv_side(receiver: &Receiver) -> Result<RecvSide<'_>, ConnectError> {
         return Err(ConnectError::SharedPoolFull { free, buffers, wanted });
     }
     Ok(RecvSide::Shared(shared))
-}
-
-/// A connection in the making: a sender of this kind of buffers if this end `sends`, and a link
-/// of its receiver if it has one.
-pub(super) fn draft<'a, B: Offer>(
-    device: &'a Device,
-    config: &'a Config,
-    receiver: Option<&'a mut Receiver>,
-    sends: bool,
-) -> Result<Draft<'a, NewSender<B>, NewLink>, ConnectError> {
-    config.validate()?;
-    let link =
-        |receiver: &'a mut Receiver| NewLink::create(device, receiver).map(|link| (link, receiver));
-    Ok(Draft {
-        device,
-        transport: &config.common.transport,
-        protocol: ProtocolId::DIRECT_READ,
-        options: Options::NONE,
-        // Each half has what both devices permit.
-        rd_atomic: 1,
-        port: Port::of(device, &config.common.transport)?,
-        sender: sends.then(|| NewSender::create(device, config)).transpose()?,
-        link: receiver.map(link).transpose()?,
-    })
 }

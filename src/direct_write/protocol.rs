@@ -1,23 +1,18 @@
 //! Direct Write, as a [`Protocol`].
 
-use conn_core::direct_write::terms::TERMS_LEN;
+use conn_core::direct_write::terms::Terms;
 use conn_core::handshake::ProtocolId;
 
 use super::setup::{NewLink, NewSender};
 use super::{Config, DirectWrite, Receiver, Sender, setup};
 use crate::device::Device;
-use crate::error::ConnectError;
-use crate::protocol::{DraftOf, NoPool, Protocol, Served, SetUp, sealed};
-
-impl sealed::Sealed for DirectWrite {}
+use crate::error::{ConfigError, ConnectError};
+use crate::protocol::{NoPool, Protocol, Served};
 
 impl Served for DirectWrite {
     const ID: ProtocolId = ProtocolId::DIRECT_WRITE;
     const NAME: &'static str = "Direct Write";
-
-    fn user_data(said: &[u8], directions: usize) -> &[u8] {
-        said.get(directions * TERMS_LEN..).unwrap_or_default()
-    }
+    type Terms = Terms;
 }
 
 impl Protocol for DirectWrite {
@@ -37,10 +32,20 @@ impl Protocol for DirectWrite {
         setup::receiver(device, config, max_peers)
     }
 
-    fn draft<'a>(
-        half: SetUp<'a, DirectWrite>,
-        sends: bool,
-    ) -> Result<DraftOf<'a, DirectWrite>, ConnectError> {
-        setup::draft(half, sends)
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        NewLink::create(device, config, receiver)
     }
 }

@@ -1,12 +1,12 @@
 //! Making the halves of a connection. In front of the application data of Hello and Accept there
 //! are the [`Terms`] of each direction.
 
-use conn_core::direct_write::terms::Terms;
+use conn_core::direct_write::terms::{TERMS_LEN, Terms};
 use conn_core::direct_write::{
     BufferReceiver, BufferSender, Detection as Found, SLOT_BYTES, TRAILER_BYTES, padded,
     slots_bytes,
 };
-use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters};
+use conn_core::handshake::Endpoint;
 use verbs_safe::{
     CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
     SharedRegion,
@@ -14,45 +14,36 @@ use verbs_safe::{
 
 use super::link::{Link, SLOTS_PER_WRITE};
 use super::sender::{Sender, SenderParts};
-use super::{Config, Detection, DirectWrite, Receiver};
+use super::{Config, Detection, Receiver};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
 use crate::posting::Posting;
-use crate::protocol::{DraftOf, Served, SetUp};
 use crate::receiving::Receiving;
 use crate::ring::memory::{isolated, peer_memory, place};
 use crate::sending::Sending;
-use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
-use crate::wire::{Port, Wire, completion_queue, entries_for, tracker};
+use crate::setup::{self, FixedTerms, NewHalf, PeerHalf, check_direction, unfit};
+use crate::wire::{Wire, completion_queue, entries_for, tracker};
 
 /// Send-queue slots that data cannot take: probes, and the goodbye or the stop.
 const CONTROL: u32 = 2;
 /// Send-queue slots of a receiver: slots on their way, and control.
 const LINK_QUEUE: u32 = 16;
-/// READs and atomics in flight: none are used, and some devices refuse 0.
-const RD_ATOMIC: u8 = 1;
 /// What a peer may do: both the buffers and the slots are written to.
 const WRITES: RemoteAccess = RemoteAccess { read: false, write: true, atomic: false };
 
-impl HalfTerms for Terms {
-    fn encode(
-        terms: &ByDirection<Option<Terms>>,
-        user: &[u8],
-        out: &mut [u8; MAX_APPLICATION],
-    ) -> Result<usize, ConnectError> {
-        let encoded = |terms: Option<Terms>| terms.map(|terms| terms.encode());
-        let both = [terms.to_acceptor, terms.to_initiator].map(encoded);
-        setup::encode_terms(both, user, out)
+impl FixedTerms for Terms {
+    const BYTES: usize = TERMS_LEN;
+
+    fn write(&self, out: &mut [u8]) {
+        out.copy_from_slice(&self.encode());
     }
 
-    fn decode(
-        peer: &Parameters<'_>,
-        from_initiator: bool,
-    ) -> Result<ByDirection<Option<Terms>>, ConnectError> {
-        let is_sender = |terms: &Terms| matches!(terms, Terms::Sender { .. });
-        setup::decode_terms(peer, from_initiator, Terms::decode, is_sender)
+    fn read(said: &[u8], _: &Endpoint, sends: bool) -> Result<Terms, ConnectError> {
+        let (terms, _) = Terms::decode(said).map_err(unfit)?;
+        check_direction(matches!(terms, Terms::Sender { .. }), sends)?;
+        Ok(terms)
     }
 }
 
@@ -68,7 +59,7 @@ pub struct NewSender {
 }
 
 impl NewSender {
-    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let pd = isolated(device)?;
         let depth = config.send_queue + CONTROL;
         let (cq, channel) = completion_queue(device, depth, config.common.wait)?;
@@ -144,7 +135,7 @@ pub struct NewLink {
 }
 
 impl NewLink {
-    fn create(
+    pub(super) fn create(
         device: &Device,
         config: &Config,
         receiver: &mut Receiver,
@@ -253,29 +244,6 @@ impl setup::NewLink for NewLink {
     fn abandon(link: Link, _receiver: &mut Receiver) {
         drop(link);
     }
-}
-
-pub(super) fn draft<'a>(
-    half: SetUp<'a, DirectWrite>,
-    sends: bool,
-) -> Result<DraftOf<'a, DirectWrite>, ConnectError> {
-    let SetUp { device, config, receiver, .. } = half;
-    config.validate()?;
-    let port = Port::of(device, &config.common.transport)?;
-    let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
-    let link = |receiver: &'a mut Receiver| {
-        NewLink::create(device, config, receiver).map(|link| (link, receiver))
-    };
-    Ok(Draft {
-        device,
-        transport: &config.common.transport,
-        protocol: DirectWrite::ID,
-        options: Options::NONE,
-        rd_atomic: RD_ATOMIC,
-        port,
-        sender,
-        link: receiver.map(link).transpose()?,
-    })
 }
 
 /// An empty receiver for up to `max_peers` senders.

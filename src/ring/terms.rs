@@ -26,9 +26,8 @@ impl HalfTerms for HalfOffer {
         let (there, back) = (offer.initiator_to_acceptor, offer.acceptor_to_initiator);
         Ok(ByDirection { to_acceptor: there, to_initiator: back })
     }
-}
 
-/// The user data of a Hello of this protocol.
-pub(crate) fn user_data(said: &[u8]) -> &[u8] {
-    Offer::decode(said).map_or(&[], |offer| offer.user)
+    fn user_data(said: &[u8], _directions: usize) -> &[u8] {
+        Offer::decode(said).map_or(&[], |offer| offer.user)
+    }
 }

@@ -1,7 +1,7 @@
 //! Making the two halves of a connection, and joining them to the peer's.
 
 use conn_core::credit::{CreditGrantor, CreditWindow};
-use conn_core::handshake::{Endpoint, MAX_APPLICATION, Options, Parameters};
+use conn_core::handshake::{Endpoint, Options};
 use conn_core::loan::{Borrower, MAX_IN_FLIGHT};
 use conn_core::pack::Packer;
 use conn_core::pool::{PoolConfig, PoolCounts};
@@ -9,6 +9,7 @@ use verbs_safe::{
     CompletionChannel, CompletionQueue, QueuePair, QueuePairConfig, RecvSide, RemoteAccess,
 };
 
+use super::Config;
 use super::link::{Link, LinkParts, OwnBuffers, Source};
 use super::receiver::{Policy, Receiver};
 use super::returns::Returns;
@@ -16,14 +17,12 @@ use super::sender::{Sender, SenderParts};
 use super::shared::SlotReturn;
 use super::shared::{Address, Member, SharedPool};
 use super::stale_links::MAX_STALE_LINKS;
-use super::{Config, SendRecv};
 use crate::device::Device;
 use crate::error::{ConfigError, ConnectError};
 use crate::half::driven::Sender as _;
 use crate::peer::Peer;
-use crate::protocol::{DraftOf, Served, SetUp};
-use crate::setup::{self, ByDirection, Draft, HalfTerms, NewHalf, PeerHalf, unfit};
-use crate::wire::{Port, Wire, completion_queue, tracker};
+use crate::setup::{self, NewHalf, PeerHalf, unfit};
+use crate::wire::{Wire, completion_queue, tracker};
 
 /// Buffers that a sender posts for credits, and the depth of a receiver's send
 /// queue. The receiver chooses its threshold so that they suffice.
@@ -31,8 +30,6 @@ const CONTROL_SLOTS: u32 = 16;
 const _: () = assert!(CONTROL_SLOTS >= MAX_IN_FLIGHT);
 /// Send-queue slots of a sender that data cannot take: probes and the goodbye.
 const SENDER_CONTROL: u32 = 4;
-/// READs and atomics in flight: none are used, and some devices refuse 0.
-const RD_ATOMIC: u8 = 1;
 
 /// Peers may probe us with writes of no bytes. They can write nothing: the queue pairs are in
 /// a protection domain in which no memory is registered for peers.
@@ -49,7 +46,7 @@ pub struct NewSender {
 }
 
 impl NewSender {
-    fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+    pub(super) fn create(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
         let depth = config.unacked + SENDER_CONTROL;
         let (cq, channel) = completion_queue(device, depth + CONTROL_SLOTS, config.common.wait)?;
         let pair = device.messages_pd().create_qp(
@@ -76,7 +73,7 @@ impl NewSender {
 }
 
 impl NewHalf for NewSender {
-    type Terms = NoTerms;
+    type Terms = ();
     type Done = Sender;
 
     fn endpoint(&self) -> Endpoint {
@@ -88,13 +85,11 @@ impl NewHalf for NewSender {
         }
     }
 
-    fn terms(&self) -> NoTerms {
-        NoTerms
-    }
+    fn terms(&self) {}
 }
 
 impl setup::NewSender for NewSender {
-    fn connect(self, peer: &PeerHalf<NoTerms>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
+    fn connect(self, peer: &PeerHalf<()>, wire: &Wire<'_>) -> Result<Sender, ConnectError> {
         wire.connect(&self.pair.control, self.psn, &peer.endpoint)?;
         // Its credits may be loans.
         let lends = peer.options.contains(Options::LOANS);
@@ -147,7 +142,7 @@ pub struct NewLink {
 }
 
 impl NewLink {
-    fn create(
+    pub(super) fn create(
         device: &Device,
         config: &Config,
         receiver: &mut Receiver,
@@ -186,7 +181,7 @@ impl NewLink {
 }
 
 impl NewHalf for NewLink {
-    type Terms = NoTerms;
+    type Terms = ();
     type Done = Link;
 
     fn endpoint(&self) -> Endpoint {
@@ -202,9 +197,7 @@ impl NewHalf for NewLink {
         }
     }
 
-    fn terms(&self) -> NoTerms {
-        NoTerms
-    }
+    fn terms(&self) {}
 }
 
 impl setup::NewLink for NewLink {
@@ -212,7 +205,7 @@ impl setup::NewLink for NewLink {
 
     fn connect(
         self,
-        peer: &PeerHalf<NoTerms>,
+        peer: &PeerHalf<()>,
         wire: &Wire<'_>,
         receiver: &mut Receiver,
     ) -> Result<Link, ConnectError> {
@@ -304,44 +297,8 @@ fn grantor(
     Ok(Some(CreditGrantor::new(window, threshold).map_err(unfit)?))
 }
 
-/// A Send/Receive end says nothing besides its endpoints and options.
-#[derive(Debug, Clone, Copy)]
-pub struct NoTerms;
-
-impl HalfTerms for NoTerms {
-    fn encode(
-        _: &ByDirection<Option<NoTerms>>,
-        user: &[u8],
-        out: &mut [u8; MAX_APPLICATION],
-    ) -> Result<usize, ConnectError> {
-        let limit = format!("{} bytes of application data; at most {}", user.len(), out.len());
-        out.get_mut(..user.len()).ok_or_else(|| unfit(limit))?.copy_from_slice(user);
-        Ok(user.len())
-    }
-
-    fn decode(
-        peer: &Parameters<'_>,
-        _from_initiator: bool,
-    ) -> Result<ByDirection<Option<NoTerms>>, ConnectError> {
-        let terms = |end: Option<Endpoint>| end.map(|_| NoTerms);
-        Ok(ByDirection {
-            to_acceptor: terms(peer.initiator_to_acceptor),
-            to_initiator: terms(peer.acceptor_to_initiator),
-        })
-    }
-
-    fn check_options(ours: Options, theirs: Options) -> Result<(), ConnectError> {
-        if let Some(unknown) = theirs.unknown() {
-            return Err(unfit(format!("it wants options that are unknown here ({unknown:#x})")));
-        }
-        if ours.contains(Options::NO_CREDITS) != theirs.contains(Options::NO_CREDITS) {
-            return Err(unfit("one end uses credits and the other does not: both or none"));
-        }
-        Ok(())
-    }
-}
-
-fn options(config: &Config, shares: bool) -> Options {
+/// What the ends have to agree on; `shares` where the receive buffers are a pool's.
+pub(super) fn options(config: &Config, shares: bool) -> Options {
     let packed = if config.pack_bytes > 0 { Options::PACKED } else { Options::NONE };
     let credits = match (config.credits, shares) {
         (false, _) => Options::NO_CREDITS,
@@ -349,30 +306,6 @@ fn options(config: &Config, shares: bool) -> Options {
         (true, true) => Options::LOANS,
     };
     packed.with(credits)
-}
-
-pub(super) fn draft<'a>(
-    half: SetUp<'a, SendRecv>,
-    sends: bool,
-) -> Result<DraftOf<'a, SendRecv>, ConnectError> {
-    let SetUp { device, config, receiver, pool } = half;
-    config.validate()?;
-    let port = Port::of(device, &config.common.transport)?;
-    let sender = sends.then(|| NewSender::create(device, config)).transpose()?;
-    let shares = receiver.is_some() && pool.is_some();
-    let link = |receiver: &'a mut Receiver| {
-        NewLink::create(device, config, receiver, pool).map(|link| (link, receiver))
-    };
-    Ok(Draft {
-        device,
-        transport: &config.common.transport,
-        protocol: SendRecv::ID,
-        options: options(config, shares),
-        rd_atomic: RD_ATOMIC,
-        port,
-        sender,
-        link: receiver.map(link).transpose()?,
-    })
 }
 
 /// What may complete into a receiver's queue: all its buffers, and control of ours.

@@ -1,23 +1,19 @@
 //! Shared Write, as a [`Protocol`].
 
 use conn_core::handshake::ProtocolId;
-use conn_core::shared_write::terms::TERMS_LEN;
+use conn_core::shared_write::terms::Terms;
 
 use super::setup::{NewLink, NewSender};
 use super::{Config, Receiver, Sender, SharedWrite, setup};
 use crate::device::Device;
-use crate::error::ConnectError;
-use crate::protocol::{DraftOf, NoPool, Protocol, Served, SetUp, sealed};
-
-impl sealed::Sealed for SharedWrite {}
+use crate::error::{ConfigError, ConnectError};
+use crate::protocol::{NoPool, Protocol, Served};
+use crate::setup::Agreement;
 
 impl Served for SharedWrite {
     const ID: ProtocolId = ProtocolId::SHARED_WRITE;
     const NAME: &'static str = "Shared Write";
-
-    fn user_data(said: &[u8], directions: usize) -> &[u8] {
-        said.get(directions * TERMS_LEN..).unwrap_or_default()
-    }
+    type Terms = Terms;
 }
 
 impl Protocol for SharedWrite {
@@ -37,10 +33,24 @@ impl Protocol for SharedWrite {
         setup::receiver(device, config, max_peers)
     }
 
-    fn draft<'a>(
-        half: SetUp<'a, SharedWrite>,
-        sends: bool,
-    ) -> Result<DraftOf<'a, SharedWrite>, ConnectError> {
-        setup::draft(half, sends)
+    fn validate(config: &Config) -> Result<(), ConfigError> {
+        config.validate()
+    }
+
+    fn new_sender(device: &Device, config: &Config) -> Result<NewSender, ConnectError> {
+        NewSender::create(device, config)
+    }
+
+    fn new_link(
+        device: &Device,
+        config: &Config,
+        receiver: &mut Receiver,
+        _: Option<&NoPool>,
+    ) -> Result<NewLink, ConnectError> {
+        NewLink::create(device, config, receiver)
+    }
+
+    fn agreement(_: &Device, _: &Config, _: bool) -> Result<Agreement, ConnectError> {
+        Ok(Agreement { rd_atomic: setup::RD_ATOMIC, ..Agreement::default() })
     }
 }

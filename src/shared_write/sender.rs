@@ -230,7 +230,7 @@ impl Sender {
         let is_first = self.stalled_at != Some(self.core.sent());
         self.stats.credit_stalls += u64::from(is_first);
         self.stalled_at = Some(self.core.sent());
-        Err(SendError::Full(Full::Credits))
+        Err(SendError::Full(Full::Extents))
     }
 
     /// The memory that a message of `bytes` bytes goes out of, with its trailer.
@@ -264,7 +264,7 @@ impl Sender {
     /// Sends the first `bytes` bytes of the next slot.
     #[inline]
     fn stage_message(&mut self, bytes: usize) -> Result<Ticket, SendError> {
-        let spot = self.core.spot(bytes as u32).ok_or(SendError::Full(Full::Credits))?;
+        let spot = self.core.spot(bytes as u32).ok_or(SendError::Full(Full::Extents))?;
         let len = padded(bytes as u32);
         self.payload(bytes)?[bytes..len as usize].fill(0);
         if self.peer.apart && len > 0 {

@@ -6,18 +6,18 @@
 #[allow(unused_macros, reason = "each test crate uses a part of it")]
 macro_rules! over_every_protocol {
     ($($test:ident),+ $(,)?) => {
-        over_every_protocol! { @ send_recv SendRecv, $($test)+ }
-        over_every_protocol! { @ buffered_read BufferedRead, $($test)+ }
-        over_every_protocol! { @ buffered_write BufferedWrite, $($test)+ }
-        over_every_protocol! { @ direct_read DirectRead, $($test)+ }
-        over_every_protocol! { @ direct_write DirectWrite, $($test)+ }
-        over_every_protocol! { @ shared_write SharedWrite, $($test)+ }
+        over_every_protocol! { @ send_recv rdma_conn::SendRecv, $($test)+ }
+        over_every_protocol! { @ buffered_read rdma_conn::BufferedRead, $($test)+ }
+        over_every_protocol! { @ buffered_write rdma_conn::BufferedWrite, $($test)+ }
+        over_every_protocol! { @ direct_read rdma_conn::DirectRead, $($test)+ }
+        over_every_protocol! { @ direct_write rdma_conn::DirectWrite, $($test)+ }
+        over_every_protocol! { @ shared_write rdma_conn::SharedWrite, $($test)+ }
     };
-    (@ $module:ident $protocol:ident, $($test:ident)+) => {
+    (@ $module:ident $protocol:path, $($test:ident)+) => {
         mod $module {
             $(#[test]
             fn $test() {
-                crate::support::bounded(super::$test::<rdma_conn::$protocol>);
+                crate::support::bounded(super::$test::<$protocol>);
             })+
         }
     };
