@@ -8,8 +8,10 @@ mod copy;
 mod multicast;
 mod pingpong;
 mod pipe;
+pub(crate) mod points;
 mod protocol;
 mod raw;
+mod sweep;
 pub(crate) mod usage;
 mod values;
 

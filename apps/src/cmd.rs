@@ -7,3 +7,4 @@ pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;
 pub(crate) mod raw;
+pub(crate) mod sweep;

@@ -15,25 +15,37 @@ mod pinning;
 mod progress;
 mod protocol;
 mod results;
+mod run;
 mod scratch;
 mod session;
 mod settings;
 mod signals;
 mod table;
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use cli::{Args, Command, usage};
-use cmd::{bench, copy, devices, multicast, pingpong, pipe};
+use cli::{Args, Command, points, usage};
+use cmd::{bench, copy, devices, multicast, pingpong, pipe, sweep};
 use outcome::{Failure, Usage};
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let points = match points::of(&words, &Args::command()) {
+        Ok(points) => points,
+        Err(why) => return report(&outcome::usage(why)),
+    };
+    // Those of the first measurement, where there are several.
+    let args = match &points {
+        None => Args::try_parse_from(&words).map(|args| (args, Vec::new())),
+        Some(points) => sweep::parse(points).and_then(|all| first(&words, all)),
+    };
+    let (args, all) = match args {
         Ok(args) => args,
-        Err(e) => return refuse(&e),
+        Err(e) => return refuse(&e, &words),
     };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -46,7 +58,10 @@ fn main() -> ExitCode {
     if let Err(failure) = pinning::pin_process(args.common.cpu.as_ref()) {
         return report(&failure);
     }
-    let result = match &args.command {
+    if let Some(points) = &points {
+        return exit(early(|| sweep::run(points, &all)));
+    }
+    exit(match &args.command {
         Command::Devices => devices::run(&args.common),
         Command::Pingpong(options) => early(|| pingpong::run(&args.common, options)),
         Command::Bench(options) => early(|| bench::run(&args.common, options)),
@@ -54,7 +69,18 @@ fn main() -> ExitCode {
         Command::Multicast(options) => early(|| multicast::run(&args.common, options)),
         Command::Copy(options) => copy::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
-    };
+    })
+}
+
+/// The command line of the first measurement, and all of them.
+fn first(words: &[OsString], all: Vec<Args>) -> Result<(Args, Vec<Args>), clap::Error> {
+    match all.first() {
+        Some(first) => Ok((first.clone(), all)),
+        None => Args::try_parse_from(words).map(|args| (args, all)),
+    }
+}
+
+fn exit(result: outcome::Outcome) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(&failure),
@@ -82,7 +108,7 @@ fn completions(shell: clap_complete::Shell, common: &cli::Common) -> outcome::Ou
 }
 
 /// Help and versions as they are; what is wrong with a command line in one line.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, words: &[OsString]) -> ExitCode {
     use clap::error::ErrorKind;
     let asked_for = !error.use_stderr();
     if asked_for || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -90,8 +116,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(if asked_for { 0 } else { 2 });
     }
-    let given: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into()).collect();
+    let given: Vec<String> = words.iter().map(|word| word.to_string_lossy().into()).collect();
     remark!("rdma-conn: {} (see --help)", outcome::printable(&usage::line(error, &given)));
     ExitCode::from(2)
 }

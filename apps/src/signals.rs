@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -85,6 +86,25 @@ impl Drop for Settles {
     }
 }
 
+/// A process whose work is this one's, for a signal that only this process gets.
+static HANDED_ON_TO: Mutex<Option<Pid>> = Mutex::new(None);
+
+/// From now on hands signals on to this process, which nothing has waited for yet; a signal that has
+/// come, at once.
+pub(crate) fn hand_on_to(process: Option<Pid>) {
+    *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    if is_interrupted() {
+        hand_on();
+    }
+}
+
+fn hand_on() {
+    if let Some(process) = *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner) {
+        // It may have ended already: nothing has waited for it, so that the number is its own.
+        let _ = kill_process(process, Signal::INT);
+    }
+}
+
 /// A signal has asked for an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{SAYS}{}", name(self.0))]
@@ -138,6 +158,7 @@ pub(crate) fn end_early() -> Result<()> {
             outcome::exit(interrupted.exit_status(), format_args!("rdma-conn: {interrupted}"));
         }
         drop(now);
+        hand_on();
         if std::mem::replace(&mut came, true) {
             std::process::exit(interrupted.exit_status());
         }

@@ -43,6 +43,18 @@ fn a_signal_in_one_process_prints_the_results_so_far() {
     }
 }
 
+#[test]
+fn a_list_that_is_interrupted_prints_what_is_measured() {
+    let list = ["bench", "--size", "16", "--unacked", "4,8", "--seconds", "86400", "-v"];
+    let mut running = Running::command(&list);
+    running.wait_for(UNDER_WAY);
+    running.signal(Signal::INT);
+    let ended = running.ended();
+    assert_interrupted(&ended, 130, "interrupted by SIGINT");
+    let line: serde_json::Value = serde_json::from_str(&ended.out[0]).unwrap();
+    assert_eq!(line["unacked"], 4);
+}
+
 /// What is logged by the end that sends when there is something to be measured, or, of `bench`, by
 /// the one that receives.
 fn under_way(command: &[&str]) -> &'static str {

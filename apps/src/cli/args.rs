@@ -6,7 +6,7 @@ use super::{Bench, Common, Copy, Multicast, Pingpong, Pipe};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
-#[derive(Parser, Debug)]
+#[derive(Parser, Debug, Clone)]
 #[command(
     name = "rdma-conn",
     version = rdma_conn::build::VERSION,
@@ -15,6 +15,8 @@ use super::{Bench, Common, Copy, Multicast, Pingpong, Pipe};
                   minute or two.\n\
                   Start with `rdma-conn bench`: it needs no card and no set-up.\n\
                   BYTES may have a suffix: 64k, 1M and 1G are 65536, 1048576 and 1073741824.\n\
+                  Of bench, pingpong and multicast every flag with a number may have a list: --unacked 1,2,4..256 \
+                  goes on by doubling, --size 16..1M*4 by 4 times, --batch 0..32+8 by adding 8.\n\
                   A table that is wider than the terminal, or than COLUMNS says of anything else, is printed in \
                   parts.\n\
                   Exit status: 0 done, 1 failed, 2 the command line asks for something that cannot be, 128 and \
@@ -43,7 +45,7 @@ impl Args {
     }
 }
 
-#[derive(Subcommand, Debug)]
+#[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Command {
     /// Show the devices that there are, and what keeps more from being used
     Devices,
@@ -77,6 +79,7 @@ pub(crate) enum Command {
         Examples:\n  \
         rdma-conn bench\n  \
         rdma-conn bench --preset batched --size 16\n  \
+        rdma-conn bench --unacked 1,2,4..256 --size 16 --csv unacked.csv\n  \
         rdma-conn bench --senders 4 --single-receiver --srq --size 512 --json\n  \
         rdma-conn bench --protocol buffered-read --size 16,4096 --json\n  \
         rdma-conn bench --listen 127.0.0.1    # and in another terminal: rdma-conn bench --connect 127.0.0.1\n  \

@@ -1,6 +1,7 @@
 //! The flags that several commands have.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -68,6 +69,9 @@ pub(crate) struct Rounds {
     /// their median and how far they lie apart [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
     pub(crate) rounds: Option<u32>,
+    /// Write the results to this file as well, a line of comma-separated values for each
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect"])]
+    pub(crate) csv: Option<PathBuf>,
 }
 
 impl Rounds {

@@ -1,5 +1,7 @@
 //! The flags of `multicast`.
 
+use std::path::PathBuf;
+
 use clap::Args as ClapArgs;
 use rdma_conn::multicast::Policy;
 
@@ -71,6 +73,9 @@ pub(crate) struct Multicast {
     /// members meet for one round
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
     pub(crate) rounds: Option<u32>,
+    /// Write the results to this file as well, a line of comma-separated values for each
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect"])]
+    pub(crate) csv: Option<PathBuf>,
     /// Do not look at what is delivered
     #[arg(long, conflicts_with = "connect")]
     pub(crate) no_verify: bool,

@@ -1,0 +1,234 @@
+//! Command lines with lists of numbers, and the command lines that they stand for: `bench --unacked
+//! 1,2,4..256` is nine measurements.
+//!
+//! Every flag of `bench`, `pingpong` and `multicast` that has a number may have a list ([`Sweep`]
+//! has the syntax). Of several lists the last one varies fastest. A command line without a list, or
+//! with none but those that a flag has of its own (`--size 16,64`), is left as it is, unless it asks
+//! for a file of results.
+
+use std::any::TypeId;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Arg, Command};
+
+use super::sweep::{Sweep, SweepError};
+use super::values::byte_count;
+
+/// The commands that measure.
+const MEASURE: [&str; 3] = ["bench", "pingpong", "multicast"];
+
+/// The most measurements of one command line.
+const MOST_POINTS: usize = 4096;
+
+/// What a command line with lists stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Points {
+    /// The flags that have lists, as `--unacked`.
+    pub(crate) flags: Vec<String>,
+    pub(crate) points: Vec<Point>,
+}
+
+/// A command line with one number for each list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// The numbers, in the order of the flags.
+    pub(crate) values: Vec<u64>,
+    /// The whole command line, the name of the program included.
+    pub(crate) words: Vec<OsString>,
+}
+
+/// A flag, and where its value is.
+struct Given<'a> {
+    arg: &'a Arg,
+    /// The word that has the value.
+    at: usize,
+    /// How much of that word is in front of the value: `--flag=`.
+    front: usize,
+}
+
+/// A flag with a list.
+struct Listed {
+    flag: String,
+    at: usize,
+    front: String,
+    values: Sweep,
+}
+
+/// The points of a command line, if it has lists that a flag has not of its own, or `--csv`.
+///
+/// # Errors
+/// The flag, and what is wrong with its list.
+pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>, String> {
+    let mut program = program.clone();
+    program.build();
+    let Some((at, command)) = command(words, &program) else { return Ok(None) };
+    let (mut lists, mut is_swept) = (Vec::new(), false);
+    for Given { arg, at, front } in given(words, at + 1, command) {
+        let flag = format!("--{}", arg.get_long().unwrap_or_default());
+        is_swept |= flag == "--csv";
+        let Some(text) = words[at].to_str().and_then(|word| word.get(front..)) else { continue };
+        let is_list = text.contains(',') || text.contains("..");
+        // A word of another kind is the flag's own business.
+        let begins = text.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        if !is_list || !begins || !is_number(arg) {
+            continue;
+        }
+        is_swept |= arg.get_value_delimiter().is_none() || text.contains("..");
+        let values = Sweep::parse(text, byte_count).map_err(|e| refused(&flag, &e))?;
+        let front = words[at].to_string_lossy()[..front].to_owned();
+        lists.push(Listed { flag, at, front, values });
+    }
+    if !is_swept {
+        return Ok(None);
+    }
+    let count = lists.iter().map(|list| list.values.len()).fold(1, usize::saturating_mul);
+    if count > MOST_POINTS {
+        return Err(format!("the lists make {count} measurements: up to {MOST_POINTS} are done"));
+    }
+    let points = (0..count).map(|number| point(words, &lists, number)).collect();
+    Ok(Some(Points { flags: lists.into_iter().map(|list| list.flag).collect(), points }))
+}
+
+fn refused(flag: &str, error: &SweepError) -> String {
+    format!("{flag}: {error}")
+}
+
+/// The point of this number: the last list varies fastest.
+fn point(words: &[OsString], lists: &[Listed], number: usize) -> Point {
+    let (mut words, mut values, mut rest) = (words.to_vec(), Vec::new(), number);
+    for list in lists.iter().rev() {
+        let value = list.values[rest % list.values.len()];
+        rest /= list.values.len();
+        words[list.at] = format!("{}{value}", list.front).into();
+        values.push(value);
+    }
+    values.reverse();
+    Point { values, words }
+}
+
+/// The command that measures, and where its name is.
+fn command<'a>(words: &[OsString], program: &'a Command) -> Option<(usize, &'a Command)> {
+    let values: Vec<usize> = given(words, 1, program).map(|given| given.at).collect();
+    let is_name = |(at, word): &(usize, &OsString)| {
+        !values.contains(at) && !word.to_string_lossy().starts_with('-')
+    };
+    let (at, name) = words.iter().enumerate().skip(1).find(is_name)?;
+    let name = MEASURE.into_iter().find(|known| **name == **known)?;
+    Some((at, program.find_subcommand(name)?))
+}
+
+/// The flags with values that are given from word `from` on.
+fn given<'a>(
+    words: &[OsString],
+    from: usize,
+    command: &'a Command,
+) -> impl Iterator<Item = Given<'a>> {
+    words.iter().enumerate().skip(from).filter_map(move |(at, word)| {
+        let name = word.to_str()?.strip_prefix("--")?;
+        let (name, value) = name.split_once('=').map_or((name, None), |(n, v)| (n, Some(v)));
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name))?;
+        if !arg.get_action().takes_values() {
+            return None;
+        }
+        let front = word.len() - value.map_or(0, str::len);
+        match value {
+            Some(_) => Some(Given { arg, at, front }),
+            None if at + 1 < words.len() => Some(Given { arg, at: at + 1, front: 0 }),
+            None => None,
+        }
+    })
+}
+
+/// Whether a flag has a number, or a length of time in seconds.
+fn is_number(arg: &Arg) -> bool {
+    let of = arg.get_value_parser().type_id();
+    [
+        TypeId::of::<u8>(),
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<f64>(),
+        TypeId::of::<Duration>(),
+        TypeId::of::<super::Rate>(),
+        TypeId::of::<crate::settings::Value>(),
+    ]
+    .iter()
+    .any(|number| of == *number)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn points(line: &str) -> Result<Option<Vec<String>>, String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let found = of(&words, &crate::cli::Args::command())?;
+        let line = |point: Point| {
+            let words: Vec<_> = point.words.iter().map(|word| word.to_string_lossy()).collect();
+            words.join(" ")
+        };
+        Ok(found.map(|found| found.points.into_iter().map(line).collect()))
+    }
+
+    #[test]
+    fn each_number_of_a_list_is_a_measurement() {
+        for (line, all) in [
+            (
+                "p bench --unacked 1,2..8",
+                &["1", "2", "4", "8"].map(|n| format!("p bench --unacked {n}"))[..],
+            ),
+            (
+                "p bench --unacked=4,5 --json",
+                &["4", "5"].map(|n| format!("p bench --unacked={n} --json")),
+            ),
+            (
+                "p --device soft0 pingpong --size 16..64*4",
+                &["16", "64"].map(|n| format!("p --device soft0 pingpong --size {n}")),
+            ),
+            (
+                "p multicast --members 2,3 --size 1k,2k",
+                &["2 --size 1024", "2 --size 2048", "3 --size 1024", "3 --size 2048"]
+                    .map(|rest| format!("p multicast --members {rest}")),
+            ),
+            ("p bench --seconds 1,2", &["1", "2"].map(|n| format!("p bench --seconds {n}"))),
+            ("p bench --rate 1000,2000", &["1000", "2000"].map(|n| format!("p bench --rate {n}"))),
+            (
+                "p bench --size 16,64 --csv out.csv",
+                &["16", "64"].map(|n| format!("p bench --size {n} --csv out.csv")),
+            ),
+        ] {
+            assert_eq!(points(line).unwrap().unwrap_or_default(), all, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_without_lists_is_left_as_it_is() {
+        for line in [
+            "p",
+            "p bench",
+            "p bench --size 16,64 --unacked 8",
+            "p multicast --members 2,3 --push every:1,every:25",
+            "p bench --cpu 0,1",
+            "p bench --input ../1,2..4",
+            "p pipe --size 1..4",
+            "p bench --unacked",
+            "p --device 1..2 devices",
+        ] {
+            assert_eq!(points(line).unwrap(), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_is_refused_with_its_flag_and_place() {
+        let error = points("p bench --unacked 8..4").unwrap_err();
+        assert!(error.starts_with("--unacked: column 1: '8..4'"), "{error}");
+        let error = points("p bench --unacked 1,x").unwrap_err();
+        assert!(error.starts_with("--unacked: column 3: 'x'"), "{error}");
+        let error = points("p bench --unacked 1..200+1 --batch 1..200+1").unwrap_err();
+        assert_eq!(error, "the lists make 40000 measurements: up to 4096 are done");
+    }
+}

@@ -1,0 +1,273 @@
+//! Lists and ranges of numbers: `1,2,4..256`.
+//!
+//! A sweep is a list with commas in between. Each part of it is a number or a range:
+//!
+//! | range | values |
+//! |---|---|
+//! | `4..256` | after two numbers, on by their ratio (`1,4..256`: 1, 4, 16, 64, 256); otherwise by doubling |
+//! | `16..1M*4` | each is 4 times the one before |
+//! | `0..128+32` | each is 32 more than the one before |
+//!
+//! A range ends with the last value that is not above its end. The number that it starts with is the
+//! second of the two that a ratio is taken of: `16,64..1M` is 16, 64, 256 and so on.
+
+use std::ops::Deref;
+
+/// The most values of one sweep.
+pub(crate) const MOST_VALUES: usize = 256;
+
+/// The numbers of a list with ranges, in the order in which they were given. There is at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sweep(Vec<u64>);
+
+impl Deref for Sweep {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+/// What is wrong with a sweep, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: '{found}': {allowed}")]
+pub(crate) struct SweepError {
+    /// The character of the text at which it begins, counted from 1.
+    pub(crate) column: usize,
+    pub(crate) found: String,
+    pub(crate) allowed: String,
+}
+
+/// How a range goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Times(u64),
+    Plus(u64),
+}
+
+impl Step {
+    fn after(self, value: u64) -> Option<u64> {
+        match self {
+            Step::Times(factor) => value.checked_mul(factor),
+            Step::Plus(step) => value.checked_add(step),
+        }
+    }
+}
+
+/// A part of the text, and where it begins.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    column: usize,
+    text: &'a str,
+}
+
+impl<'a> Part<'a> {
+    fn refused(self, allowed: impl Into<String>) -> SweepError {
+        SweepError { column: self.column, found: self.text.into(), allowed: allowed.into() }
+    }
+
+    /// What is before and behind the first `sign`.
+    fn split(self, sign: &str) -> Option<(Part<'a>, Part<'a>)> {
+        let (before, behind) = self.text.split_once(sign)?;
+        let column = self.column + before.chars().count() + sign.chars().count();
+        Some((Part { text: before, ..self }, Part { column, text: behind }))
+    }
+
+    /// Without spaces around it.
+    fn trimmed(self) -> Part<'a> {
+        let text = self.text.trim_start();
+        let spaces = self.text.chars().count() - text.chars().count();
+        Part { column: self.column + spaces, text: text.trim_end() }
+    }
+
+    fn number<N: Into<u64>>(
+        self,
+        understood: impl Fn(&str) -> Result<N, String>,
+    ) -> Result<u64, SweepError> {
+        let part = self.trimmed();
+        understood(part.text).map(Into::into).map_err(|allowed| part.refused(allowed))
+    }
+}
+
+impl Sweep {
+    /// The numbers of `text`, each of which `understood` reads: with unit suffixes, or within bounds.
+    /// What it says of a number that it refuses is what is allowed.
+    ///
+    /// # Errors
+    /// A part is no number or range, or there are more than [`MOST_VALUES`] values.
+    pub(crate) fn parse<N: Into<u64>>(
+        text: &str,
+        understood: impl Fn(&str) -> Result<N, String> + Copy,
+    ) -> Result<Sweep, SweepError> {
+        let mut values = Vec::new();
+        let mut column = 1;
+        for text in text.split(',') {
+            let part = Part { column, text };
+            match part.split("..") {
+                None => push(&mut values, part.number(understood)?, part)?,
+                Some((from, behind)) => range(&mut values, part, from, behind, understood)?,
+            }
+            column += text.chars().count() + 1;
+        }
+        Ok(Sweep(values))
+    }
+}
+
+/// Adds the values of the range `part`, which is `from..behind`.
+fn range<N: Into<u64>>(
+    values: &mut Vec<u64>,
+    part: Part<'_>,
+    from: Part<'_>,
+    behind: Part<'_>,
+    understood: impl Fn(&str) -> Result<N, String> + Copy,
+) -> Result<(), SweepError> {
+    let (from, (end, step)) = (from.number(understood)?, ends(behind)?);
+    let end = end.number(understood)?;
+    if end < from {
+        return Err(part.refused("the end of a range is not below its start"));
+    }
+    let step = match (step, values.last()) {
+        (Some(step), _) => step,
+        (None, Some(before)) => Step::Times(ratio(*before, from, part)?),
+        (None, None) => Step::Times(2),
+    };
+    if from == 0 && matches!(step, Step::Times(_)) {
+        return Err(part.refused(format!("0 does not grow by a factor: add a step, as 0..{end}+1")));
+    }
+    let mut next = Some(from);
+    while let Some(value) = next.filter(|value| *value <= end) {
+        push(values, value, part)?;
+        next = step.after(value);
+    }
+    Ok(())
+}
+
+/// What is behind the two points of a range: its end, and how it goes on, if that is given.
+fn ends(behind: Part<'_>) -> Result<(Part<'_>, Option<Step>), SweepError> {
+    let whole = |part: Part<'_>, least: u64, allowed: &str| {
+        let part = part.trimmed();
+        let number = part.text.parse().ok().filter(|number| *number >= least);
+        number.ok_or_else(|| part.refused(allowed))
+    };
+    if let Some((end, factor)) = behind.split("*") {
+        let factor = whole(factor, 2, "a factor is a whole number from 2")?;
+        return Ok((end, Some(Step::Times(factor))));
+    }
+    if let Some((end, step)) = behind.split("+") {
+        let step = whole(step, 1, "a step is a whole number from 1")?;
+        return Ok((end, Some(Step::Plus(step))));
+    }
+    Ok((behind, None))
+}
+
+/// By what the numbers go on after these two.
+fn ratio(before: u64, from: u64, part: Part<'_>) -> Result<u64, SweepError> {
+    let factor = (before > 0 && from.is_multiple_of(before)).then(|| from / before);
+    factor.filter(|factor| *factor > 1).ok_or_else(|| {
+        let text = part.text.trim();
+        part.refused(format!(
+            "{from} is no multiple of the number before, {before}: add a factor or a step, as \
+             {text}*2 or {text}+1"
+        ))
+    })
+}
+
+fn push(values: &mut Vec<u64>, value: u64, part: Part<'_>) -> Result<(), SweepError> {
+    if values.len() == MOST_VALUES {
+        return Err(part.refused(format!("there may be up to {MOST_VALUES} values in all")));
+    }
+    values.push(value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::values::byte_count;
+    use super::*;
+
+    fn of(text: &str) -> Vec<u64> {
+        Sweep::parse(text, byte_count).unwrap_or_else(|e| panic!("{text}: {e}")).to_vec()
+    }
+
+    #[test]
+    fn a_range_goes_on_by_the_ratio_before_it_or_doubles() {
+        for (text, values) in [
+            ("7", &[7][..]),
+            ("1,2,4..256", &[1, 2, 4, 8, 16, 32, 64, 128, 256]),
+            ("1,4..64", &[1, 4, 16, 64]),
+            ("1..16", &[1, 2, 4, 8, 16]),
+            ("16..1M*4", &[16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20]),
+            ("16,64..1k", &[16, 64, 256, 1024]),
+            ("0..96+32", &[0, 32, 64, 96]),
+            ("1..20", &[1, 2, 4, 8, 16]),
+            ("4k..64k, 100", &[4096, 8192, 16_384, 32_768, 65_536, 100]),
+            (" 1 , 2 .. 8 ", &[1, 2, 4, 8]),
+            ("5..5", &[5]),
+            ("3g..4095m*2", &[3 << 30]),
+            ("16,16", &[16, 16]),
+        ] {
+            assert_eq!(of(text), values, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_place_and_what_is_allowed() {
+        for (text, column, found, allowed) in [
+            ("", 1, "", "bytes"),
+            ("1,,2", 3, "", "bytes"),
+            ("1,x", 3, "x", "bytes"),
+            ("µ,1", 1, "µ", "bytes"),
+            ("1,µ..2", 3, "µ", "bytes"),
+            ("1, 2..many", 7, "many", "bytes"),
+            ("8..4", 1, "8..4", "not below its start"),
+            ("0..8", 1, "0..8", "as 0..8+1"),
+            ("2,3..9", 3, "3..9", "as 3..9*2 or 3..9+1"),
+            ("4,4..9", 3, "4..9", "no multiple of the number before, 4"),
+            ("1..8*1", 6, "1", "a whole number from 2"),
+            ("1..8+0", 6, "0", "a whole number from 1"),
+            ("1..8+k", 6, "k", "a whole number from 1"),
+            ("1..1000+1", 1, "1..1000+1", "up to 256 values"),
+            ("1...4", 4, ".4", "bytes"),
+        ] {
+            let error = Sweep::parse(text, byte_count).unwrap_err();
+            let SweepError { column: at, found: what, allowed: rule } = &error;
+            assert_eq!((*at, &**what), (column, found), "{text}: {error}");
+            assert!(rule.contains(allowed), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        /// Whatever the text, it is a bounded number of values, or an error within it.
+        #[test]
+        fn any_text_is_values_or_an_error_at_a_place_in_it(text in "[0-9kM,.*+ xµ]{0,24}") {
+            match Sweep::parse(&text, byte_count) {
+                Ok(values) => prop_assert!((1..=MOST_VALUES).contains(&values.len())),
+                Err(e) => prop_assert!((1..=text.chars().count() + 1).contains(&e.column), "{}", e),
+            }
+        }
+
+        #[test]
+        fn a_list_is_what_it_says(values in prop::collection::vec(any::<u32>(), 1..MOST_VALUES)) {
+            let text = values.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let wanted: Vec<u64> = values.into_iter().map(u64::from).collect();
+            prop_assert_eq!(of(&text), wanted);
+        }
+
+        /// A range rises by its step, from its start to within a step of its end.
+        #[test]
+        fn a_range_goes_from_its_start_to_its_end(
+            from in 1_u64..1_000_000, span in 0_u64..1_000_000, by in 2_u64..9, times in any::<bool>(),
+        ) {
+            let end = from + span;
+            let (sign, step) = if times { ('*', by) } else { ('+', span / 9 + 1) };
+            let values = of(&format!("{from}..{end}{sign}{step}"));
+            let after = |value: u64| if times { value * step } else { value + step };
+            prop_assert_eq!(values[0], from);
+            prop_assert!(values.windows(2).all(|pair| pair[1] == after(pair[0])));
+            let last = *values.last().unwrap();
+            prop_assert!(last <= end && end < after(last));
+        }
+    }
+}
