@@ -28,6 +28,7 @@
 //! | [`shared_write::ExtentSender`] | sender | Shared Write: which ticket to take, where a message goes |
 //! | [`shared_write::ExtentReceiver`] | receiver | Shared Write: what has come, which extent to grant |
 //! | [`multicast::Member`] | group | what to write to which member, what to deliver, failures |
+//! | [`push_inhibitor::PushInhibitor`] | both | is a push of counters due, or does it wait for company |
 //! | [`multicast::SendWindow`] | threads | may another message begin |
 //! | [`combiner::Combiner`] | threads | which thread reposts |
 //! | [`park_flag::ParkFlag`] | threads | whether to wake the sleeper |
@@ -113,6 +114,7 @@ pub mod multicast;
 pub mod pack;
 pub mod park_flag;
 pub mod pool;
+pub mod push_inhibitor;
 pub mod raw;
 pub mod rc_pingpong;
 pub mod repost;

@@ -28,6 +28,7 @@ use conn_core::{
     pack::{Packer, Unpacker},
     park_flag::ParkFlag,
     pool::{BufferPool, PoolConfig, PoolSlot},
+    push_inhibitor::{PushCause, PushCounter, PushInhibitor, PushRule},
     repost::{EnqueueError, RepostQueue, RepostWord, words_for},
     ring::{
         Committed, Consumer, ConsumerConfig, Geometry, Header, Producer, Taken,
@@ -60,6 +61,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         packed_messages_come_out,
         frees_from_anywhere_are_reposted,
         who_sleeps_is_woken,
+        counters_share_a_push,
         a_group_of_two_delivers,
         records_go_round_the_ring,
         records_are_pushed,
@@ -428,6 +430,31 @@ fn who_sleeps_is_woken() -> Option<bool> {
     static PARK_FLAG: ParkFlag = ParkFlag::new();
     PARK_FLAG.announce();
     Some(PARK_FLAG.should_wake() && !PARK_FLAG.should_wake() && !PARK_FLAG.retract())
+}
+
+/// Two counters, of which one moves by jumps; every tenth message is flushed.
+fn counters_share_a_push() -> Option<bool> {
+    let rule = PushRule { every: core::num::NonZeroU32::new(7)?, deadline_ns: 4 };
+    let mut inhibitor = PushInhibitor::new(rule, [PushCounter::new(); 2]);
+    let (mut shown, mut causes) = ([0; 2], [0u32; 3]);
+    for now in 1..=1000 {
+        inhibitor.advance(0, now / 3);
+        inhibitor.advance(1, now / 20 * 5);
+        if now % 10 == 0 {
+            inhibitor.urge();
+        }
+        let Some(cause) = inhibitor.due(now) else { continue };
+        let cause = match cause {
+            PushCause::Urged => causes.first_mut(),
+            PushCause::Crossed => causes.get_mut(1),
+            PushCause::Forced => causes.last_mut(),
+        };
+        *cause? += 1;
+        shown.iter_mut().zip(inhibitor.counts()).for_each(|(word, count)| *word = count);
+        inhibitor.mark_pushed();
+    }
+    let all = causes.iter().all(|&pushes| pushes > 0) && causes.iter().sum::<u32>() < 300;
+    Some(all && shown == [333, 250] && !inhibitor.is_pending())
 }
 
 const RING: usize = Config::capacity_for(8, 8) as usize;
