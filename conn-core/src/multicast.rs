@@ -15,7 +15,8 @@
 //!
 //! With n members that is (n-1)(n+2) writes for one message. *Inhibiting pushes* makes it
 //! less ([`Policy`]): several messages share their writes, and a deadline bounds how long
-//! one waits for company.
+//! one waits for company. The machine of that is
+//! [`PushInhibitor`](crate::push_inhibitor::PushInhibitor).
 //!
 //! # Memory
 //!

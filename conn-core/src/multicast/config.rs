@@ -1,8 +1,10 @@
 //! What all members of a group agree on.
 
 use core::fmt;
+use core::num::NonZeroU32;
 
 use super::{MAX_MEMBERS, Members, Rank};
+use crate::push_inhibitor::PushRule;
 use crate::ring::record_bytes;
 
 /// The largest window, in turns.
@@ -190,6 +192,17 @@ impl Config {
             return Err(ConfigError::Suspicion);
         }
         Ok(())
+    }
+
+    /// The rule by which a member inhibits pushes. What is pushed opportunistically is not
+    /// inhibited.
+    pub const fn push_rule(&self) -> PushRule {
+        let every = match self.policy {
+            Policy::Every(k) => NonZeroU32::new(k),
+            Policy::Opportunistic | Policy::OpportunisticWithNulls => None,
+        };
+        let every = if let Some(k) = every { k } else { NonZeroU32::MIN };
+        PushRule { every, deadline_ns: self.deadline_ns }
     }
 
     /// All members.

@@ -112,7 +112,7 @@ impl Member {
             rows: [Row::default(); MAX_MEMBERS],
             checksums: [[0; 3]; MAX_MEMBERS],
             streams: [Stream::default(); MAX_MEMBERS],
-            pushing: Pushing::new(now_ns),
+            pushing: Pushing::new(&config, now_ns),
             order: Order::new(&config),
             agreement: Agreement::new(now_ns),
             counts: Counts::default(),
@@ -302,10 +302,12 @@ impl Member {
         match record {
             Record::Flush => {
                 self.pushing.flush_due = true;
+                self.pushing.slots.urge();
                 self.counts.nulls += 1;
             }
             Record::Nulls(count) => self.counts.nulls += u64::from(count),
-            Record::End => self.pushing.end_due = true,
+            // It takes no turn: the counter alone would not show it.
+            Record::End => self.pushing.slots.urge(),
             Record::Unused(_) => self.counts.nulls += 1,
             Record::Message(_) => {}
         }

@@ -1,8 +1,8 @@
 //! When counters and slots are pushed.
 
 use super::repair_header::RepairHeader;
-use super::state::Pushing;
 use super::{Member, Members, Policy, Rank, Span, Words};
+use crate::push_inhibitor::PushCause;
 
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +27,6 @@ pub struct Push {
     pub to: Members,
     /// The write.
     pub write: Write,
-}
-
-/// Whether counting from `before` to `now` crosses a multiple of `k`.
-#[inline]
-fn crosses(before: u64, now: u64, k: u32) -> bool {
-    let k = u64::from(k);
-    // Most of the time it is a small step, and a division is not.
-    now - before >= k || now / k > before / k
 }
 
 impl Member {
@@ -62,16 +54,16 @@ impl Member {
     /// When the machine wants to be driven again, though nothing has come in: the nearest
     /// deadline, in nanoseconds.
     pub fn wants_ns(&self) -> u64 {
-        let Pushing { slots_deadline, received_deadline, health_ns, .. } = self.pushing;
-        let health = health_ns.saturating_add(self.config.health_ns);
-        [slots_deadline, received_deadline].into_iter().flatten().fold(health, u64::min)
+        let health = self.pushing.health_ns.saturating_add(self.config.health_ns);
+        let inhibited = [self.pushing.slots.wants_ns(), self.pushing.received.wants_ns()];
+        inhibited.into_iter().flatten().fold(health, u64::min)
     }
 
     /// Own turns that were pushed: the others can see them. What was accepted beyond is inhibited,
     /// or waits for the next pass.
     #[inline]
     pub fn pushed_turns(&self) -> u64 {
-        self.pushing.counted_turns
+        self.pushing.slots.counters()[0].pushed()
     }
 
     /// The values of `words` of the own row, as a [`Write::Row`] that was just given names
@@ -131,12 +123,11 @@ impl Member {
     /// The slot counter goes out.
     #[inline]
     fn mark_counted(&mut self) {
+        // Nothing is accepted while pushes are due, so that the count is that of the target.
+        debug_assert_eq!(self.pushing.target, self.streams[self.me()].accepted);
         self.pushing.counted = self.pushing.target;
-        self.pushing.counted_turns = self.pushing.target_turns;
         self.row.sent = self.pushing.target;
-        if self.pushing.target == self.streams[self.me()].accepted {
-            self.pushing.slots_deadline = None;
-        }
+        self.pushing.slots.mark_pushed();
     }
 
     /// The received counters go out, and with them the health counter.
@@ -145,13 +136,14 @@ impl Member {
         for of in 0..usize::from(self.config.members) {
             let stream = &mut self.streams[of];
             self.row.received[of] = stream.received;
+            self.pushing.received.advance(of, stream.received);
             if stream.accepted >= stream.urgent {
                 stream.urgent_done = stream.urgent;
             }
         }
         self.row.health += 1;
         self.pushing.received_due = false;
-        self.pushing.received_deadline = None;
+        self.pushing.received.mark_pushed();
         self.pushing.health_ns = now_ns;
     }
 
@@ -204,11 +196,10 @@ impl Member {
     fn aim(&mut self) {
         let own = &self.streams[self.me()];
         self.pushing.target = own.accepted;
-        self.pushing.target_turns = own.received;
-        if self.pushing.flush_due {
+        self.pushing.slots.advance(0, own.received);
+        if core::mem::take(&mut self.pushing.flush_due) {
             self.hurry();
         }
-        (self.pushing.flush_due, self.pushing.end_due) = (false, false);
     }
 
     /// What is due is to be acknowledged at once, here as well.
@@ -224,51 +215,43 @@ impl Member {
         if own.accepted == self.pushing.target {
             return false;
         }
-        let is_ending = self.is_ending();
-        let pushing = &mut self.pushing;
-        let is_due = match self.config.policy {
-            Policy::Every(k) => crosses(pushing.target_turns, own.received, k),
-            Policy::Opportunistic | Policy::OpportunisticWithNulls => true,
-        };
-        if is_due || pushing.flush_due || pushing.end_due || is_ending {
-            self.aim();
-            return true;
+        self.pushing.slots.advance(0, own.received);
+        if self.is_ending() {
+            self.pushing.slots.urge();
         }
-        let deadline = now_ns.saturating_add(self.config.deadline_ns);
-        if now_ns < *pushing.slots_deadline.get_or_insert(deadline) {
-            return false;
-        }
-        self.counts.forced += 1;
+        let Some(cause) = self.pushing.slots.due(now_ns) else { return false };
         self.aim();
-        self.hurry();
+        if cause == PushCause::Forced {
+            self.counts.forced += 1;
+            self.hurry();
+        }
         true
     }
 
     #[inline]
     fn decide_received(&mut self, now_ns: u64) -> bool {
-        if !self.owes() {
+        for of in 0..usize::from(self.config.members) {
+            self.pushing.received.advance(of, self.streams[of].received);
+        }
+        debug_assert_eq!(self.pushing.received.is_pending(), self.owes());
+        if !self.pushing.received.is_pending() {
             return false;
         }
-        if self.is_received_due() || self.is_ending() {
-            self.pushing.received_due = true;
-            return true;
+        if self.is_ending() || self.has_urgent() {
+            self.pushing.received.urge();
         }
-        let deadline = now_ns.saturating_add(self.config.deadline_ns);
-        if now_ns < *self.pushing.received_deadline.get_or_insert(deadline) {
-            return false;
-        }
-        self.counts.forced += 1;
+        let Some(cause) = self.pushing.received.due(now_ns) else { return false };
+        self.counts.forced += u64::from(cause == PushCause::Forced);
         self.pushing.received_due = true;
         true
     }
 
+    /// Whether something was received that its sender wants acknowledged at once.
     #[inline]
-    fn is_received_due(&self) -> bool {
-        let Policy::Every(k) = self.config.policy else { return true };
+    fn has_urgent(&self) -> bool {
         self.config.senders.iter().any(|of| {
             let stream = &self.streams[of.index()];
-            let reached = stream.urgent_done < stream.urgent && stream.urgent <= stream.accepted;
-            reached || crosses(self.row.received[of.index()], stream.received, k)
+            stream.urgent_done < stream.urgent && stream.urgent <= stream.accepted
         })
     }
 

@@ -3,6 +3,7 @@
 
 use super::repair_header::RepairHeader;
 use super::{Config, MAX_MEMBERS, Members, Rank, Reason};
+use crate::push_inhibitor::{PushCounter, PushInhibitor};
 
 /// What is due, and what is inhibited.
 // Invariant: counted <= written <= target <= accepted of the own stream.
@@ -10,43 +11,39 @@ use super::{Config, MAX_MEMBERS, Members, Rank, Reason};
 pub(super) struct Pushing {
     /// Bytes of the own ring up to which slots were written.
     pub(super) written: u64,
-    /// Bytes up to which the slot counter was pushed, and turns.
+    /// Bytes up to which the slot counter was pushed.
     pub(super) counted: u64,
-    pub(super) counted_turns: u64,
     /// Bytes up to which both are due.
     pub(super) target: u64,
-    /// Turns up to `target`.
-    pub(super) target_turns: u64,
+    /// Turns of the own stream: whether its slots are due.
+    pub(super) slots: PushInhibitor<[PushCounter; 1]>,
+    /// Turns received of each member: whether they are to be acknowledged.
+    pub(super) received: PushInhibitor<[PushCounter; MAX_MEMBERS]>,
     pub(super) received_due: bool,
     pub(super) whole_due: bool,
     pub(super) control_due: bool,
     /// The goodbye that goes out when all before it has.
     pub(super) goodbye: u64,
+    /// The slots that are due next are to be acknowledged at once.
     pub(super) flush_due: bool,
-    pub(super) end_due: bool,
-    /// When an inhibited push of slots is forced; of received counters.
-    pub(super) slots_deadline: Option<u64>,
-    pub(super) received_deadline: Option<u64>,
     /// When a health counter was last pushed.
     pub(super) health_ns: u64,
 }
 
 impl Pushing {
-    pub(super) const fn new(now_ns: u64) -> Self {
+    pub(super) const fn new(config: &Config, now_ns: u64) -> Self {
+        let rule = config.push_rule();
         Self {
             written: 0,
             counted: 0,
-            counted_turns: 0,
             target: 0,
-            target_turns: 0,
+            slots: PushInhibitor::new(rule, [PushCounter::new(); 1]),
+            received: PushInhibitor::new(rule, [PushCounter::new(); MAX_MEMBERS]),
             received_due: false,
             whole_due: false,
             control_due: false,
             goodbye: 0,
             flush_due: false,
-            end_due: false,
-            slots_deadline: None,
-            received_deadline: None,
             health_ns: now_ns,
         }
     }

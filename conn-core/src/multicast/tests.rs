@@ -184,6 +184,7 @@ fn a_multicast_of_its_own_takes_as_many_writes_as_the_formula_says() {
             (0..4).for_each(|_| round(&mut group, members, 0));
             let expected = u64::from(writes_per_multicast(members)) * u64::from(batch);
             assert_eq!(group.writes - before, expected, "{members} members, {batch} messages");
+            assert_eq!(group.pushed_turns(0), group.machine(0).sent_turns(), "none is inhibited");
         }
     }
 }
@@ -219,6 +220,8 @@ fn a_lone_message_waits_for_one_deadline_and_no_more() {
     assert_eq!(one.pushed_turns(0), 1);
     (0..3).for_each(|_| round(&mut one, 3, 0));
     assert_eq!([0, 1, 2].map(|by| one.delivered(by)), [1; 3]);
+    // A forced push urges all members to acknowledge it.
+    assert_eq!([0, 1, 2].map(|by| one.machine(by).counts().forced), [1, 0, 0]);
     // A flush does not wait.
     group = {
         group.apply(Op::Send(0, 10));
@@ -227,6 +230,21 @@ fn a_lone_message_waits_for_one_deadline_and_no_more() {
     (0..3).for_each(|by| group.apply(Op::Flush(by)));
     (0..4).for_each(|_| round(&mut group, 3, 0));
     assert_eq!([0, 1, 2].map(|by| group.delivered(by)), [1; 3]);
+}
+
+#[test]
+fn an_acknowledgement_waits_for_one_deadline_and_no_more() {
+    let mut member = Member::new(config(3, 4, Policy::Every(2)), 0).expect("a group");
+    let mut words = [0; ROW_WORDS];
+    Row { health: 1, sent: 16, ..Row::default() }.store(3, Words::whole(3), &mut words);
+    member.on_row(Rank(1), 0, |at| words[usize::from(at)]);
+    while member.next_copy().is_some() {}
+    let word = |_, at| header(Record::Message(8), at);
+    assert_eq!((member.next_push(7, word), member.wants_ns()), (None, 150_007));
+    assert_eq!((member.next_push(150_006, word), member.counts().forced), (None, 0));
+    let push = member.next_push(150_007, word).expect("the deadline has passed");
+    assert_eq!((push.write, member.counts().forced), (Write::Row(Words::received(3)), 1));
+    assert_eq!(member.next_push(150_007, word), None);
 }
 
 #[test]
