@@ -18,6 +18,8 @@
 //! The combiner is one counter: 0 when free, otherwise the requests since the last look,
 //! including the request that entered. So a request costs one read-modify-write,
 //! whatever the other threads do, and a thread that no other disturbs looks once.
+//!
+//! It needs 64-bit atomics, and is left out where there are none.
 
 use crate::sync::{AtomicU64, Ordering, ordering};
 

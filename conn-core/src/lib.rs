@@ -82,9 +82,12 @@
 //!
 //! # Needs
 //!
-//! A processor with 64-bit atomics. Storage is the caller's: arrays on a
-//! microcontroller, `Box<[T]>` elsewhere. `proof/` is a linked program without std and
-//! alloc that drives every machine; `instructions.sh` counts what a message costs.
+//! Atomics of 32 bits, with compare-and-swap. Where the target has none of 64 bits
+//! (`cfg(target_has_atomic = "64")`; Cortex-M and 32-bit RISC-V have none), the machines that
+//! need them are left out: [`combiner`], [`ring::free`], [`ring::shared`],
+//! [`multicast::SendWindow`]. All others are there. `proof/` is a linked program without std and
+//! alloc that drives every machine, with and without 64-bit atomics; `instructions.sh` counts
+//! what a message costs.
 //!
 //! # Features
 //!
@@ -93,6 +96,10 @@
 //! and the fuzz targets all use them.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(target_has_atomic = "64", not(rdma_conn_no_atomic64))),
+    allow(rustdoc::broken_intra_doc_links, reason = "the docs name what is left out here, too")
+)]
 
 #[cfg(any(test, feature = "oracle"))]
 extern crate std;
@@ -100,6 +107,7 @@ extern crate std;
 pub mod buffered_read;
 pub mod buffered_write;
 pub mod checksum;
+#[cfg(all(target_has_atomic = "64", not(rdma_conn_no_atomic64)))]
 pub mod combiner;
 pub mod control;
 pub mod credit;

@@ -106,6 +106,7 @@ mod state;
 mod stream;
 #[cfg(test)]
 mod tests;
+#[cfg(all(target_has_atomic = "64", not(rdma_conn_no_atomic64)))]
 mod window;
 
 pub use config::{Config, ConfigError, MAX_WINDOW, Policy, writes_per_multicast};
@@ -120,6 +121,7 @@ pub use record::{Record, RecordError, header};
 pub use repair::RepairCopy;
 pub use repair_header::RepairHeader;
 pub use row::{ROW_WORDS, Row, Words};
+#[cfg(all(target_has_atomic = "64", not(rdma_conn_no_atomic64)))]
 pub use window::SendWindow;
 
 /// Bytes of a ring: where, and how many. A span never crosses the end of the ring, but

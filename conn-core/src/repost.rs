@@ -1,8 +1,9 @@
 //! The repost queue: any thread enqueues the id of a freed buffer, one thread at a time
 //! drains the ids and reposts.
 //!
-//! The queue is a set of ids, kept as bits: one leaf word for 64 buffers, and above
-//! them summary words with a bit for each leaf that may be non-empty. So it is
+//! The queue is a set of ids, kept as bits: one leaf word for 64 buffers (32 where there are
+//! no 64-bit atomics), and above them summary words with a bit for each leaf that may be
+//! non-empty. So it is
 //! bounded by the number of buffers and cannot overflow, needs neither allocation
 //! nor a slot per entry, and an id that is enqueued twice is noticed by the very
 //! operation that enqueues it.
@@ -38,7 +39,7 @@ use core::fmt;
 
 use static_assertions::assert_impl_all;
 
-use crate::sync::{AtomicU64, Ordering, ordering};
+use crate::sync::{AtomicBits, Bits, Ordering, ordering};
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -60,7 +61,7 @@ const SUMMARY_TAKE: Ordering = ordering!("repost-summary-take", Acquire => Relax
 /// A word of the queue, on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct RepostWord(AtomicU64);
+pub struct RepostWord(AtomicBits);
 
 #[cfg(not(rdma_conn_loom))]
 static_assertions::const_assert_eq!(size_of::<RepostWord>(), 64);
@@ -70,13 +71,13 @@ impl RepostWord {
     /// An empty word: `[const { RepostWord::new() }; N]` makes storage.
     #[cfg(not(rdma_conn_loom))]
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self(AtomicBits::new(0))
     }
 
     /// An empty word.
     #[cfg(rdma_conn_loom)]
     pub fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self(AtomicBits::new(0))
     }
 }
 
@@ -127,8 +128,11 @@ impl fmt::Display for EnqueueError {
 
 impl core::error::Error for EnqueueError {}
 
+/// Bits of a word.
+const WIDTH: usize = Bits::BITS as usize;
+
 const fn leaves_for(buffers: u32) -> usize {
-    buffers.div_ceil(64) as usize
+    (buffers as usize).div_ceil(WIDTH)
 }
 
 /// Words of storage for a queue of `buffers` ids.
@@ -137,7 +141,7 @@ const fn leaves_for(buffers: u32) -> usize {
 /// assert_eq!(conn_core::repost::words_for(256), 5); // four leaves, one summary
 /// ```
 pub const fn words_for(buffers: u32) -> usize {
-    leaves_for(buffers) + leaves_for(buffers).div_ceil(64)
+    leaves_for(buffers) + leaves_for(buffers).div_ceil(WIDTH)
 }
 
 /// A set of buffer ids, shared by threads. See the [module](self).
@@ -206,13 +210,13 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
         if id >= self.buffers {
             return Err(EnqueueError::OutOfRange);
         }
-        let (leaf, bit) = ((id / 64) as usize, 1 << (id % 64));
+        let (leaf, bit) = (id as usize / WIDTH, 1 << (id as usize % WIDTH));
         let before = self.leaf(leaf).fetch_or(bit, LEAF_PUBLISH);
         if before & bit != 0 {
             return Err(EnqueueError::AlreadyQueued);
         }
         if before == 0 {
-            self.summary(leaf / 64).fetch_or(1 << (leaf % 64), SUMMARY_PUBLISH);
+            self.summary(leaf / WIDTH).fetch_or(1 << (leaf % WIDTH), SUMMARY_PUBLISH);
         }
         Ok(())
     }
@@ -251,7 +255,7 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
         let summary = self.summary(s);
         let (mut pending, mut count) = (summary.swap(0, SUMMARY_TAKE), 0);
         while pending != 0 {
-            let leaf = s * 64 + pending.trailing_zeros() as usize;
+            let leaf = s * WIDTH + pending.trailing_zeros() as usize;
             if self.loom_misses(leaf) {
                 pending &= pending - 1;
                 continue;
@@ -281,7 +285,7 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     #[inline]
     fn take_leaf(&self, leaf: usize, room: usize) -> Taken {
         let word = self.leaf(leaf);
-        if room >= 64 {
+        if room >= WIDTH {
             return Taken { bits: word.swap(0, LEAF_TAKE), more: false };
         }
         // The bits that stay are never out of the word, so that a double free of
@@ -294,12 +298,12 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
 
 /// What came out of a leaf, and whether something is left in it.
 struct Taken {
-    bits: u64,
+    bits: Bits,
     more: bool,
 }
 
 /// The lowest `count` bits that are set in `bits`.
-fn lowest(bits: u64, count: usize) -> u64 {
+fn lowest(bits: Bits, count: usize) -> Bits {
     let mut rest = bits;
     for _ in 0..count {
         rest &= rest.saturating_sub(1);
@@ -308,10 +312,10 @@ fn lowest(bits: u64, count: usize) -> u64 {
 }
 
 #[inline]
-fn write_ids(leaf: usize, mut bits: u64, out: &mut [u32]) -> usize {
+fn write_ids(leaf: usize, mut bits: Bits, out: &mut [u32]) -> usize {
     let mut count = 0;
     while bits != 0 {
-        out[count] = leaf as u32 * 64 + bits.trailing_zeros();
+        out[count] = leaf as u32 * Bits::BITS + bits.trailing_zeros();
         count += 1;
         bits &= bits - 1;
     }
@@ -327,17 +331,17 @@ impl<S: AsRef<[RepostWord]>> RepostQueue<S> {
     }
 
     #[inline]
-    fn leaf(&self, leaf: usize) -> &AtomicU64 {
+    fn leaf(&self, leaf: usize) -> &AtomicBits {
         &self.words.as_ref()[leaf].0
     }
 
     #[inline]
-    fn summary(&self, s: usize) -> &AtomicU64 {
+    fn summary(&self, s: usize) -> &AtomicBits {
         &self.words.as_ref()[leaves_for(self.buffers) + s].0
     }
 
     #[inline]
     fn summaries(&self) -> usize {
-        leaves_for(self.buffers).div_ceil(64)
+        leaves_for(self.buffers).div_ceil(WIDTH)
     }
 }

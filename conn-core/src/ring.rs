@@ -46,6 +46,7 @@ use core::fmt;
 mod advertised_cursor;
 pub mod consumer;
 pub mod fetch;
+#[cfg(all(target_has_atomic = "64", not(rdma_conn_no_atomic64)))]
 pub mod free;
 #[cfg(test)]
 mod liveness;
@@ -53,6 +54,7 @@ pub mod offer;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
 pub mod producer;
+#[cfg(all(target_has_atomic = "64", not(rdma_conn_no_atomic64)))]
 pub mod shared;
 #[cfg(test)]
 mod tests;

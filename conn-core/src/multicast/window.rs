@@ -17,6 +17,8 @@ const CLOSED: u64 = 1 << 63;
 /// the limit is raised. The ring holds a window of the longest messages: a sender that
 /// has a turn has room.
 ///
+/// It needs 64-bit atomics, and is left out where there are none.
+///
 /// ```
 /// use conn_core::multicast::SendWindow;
 /// let window = SendWindow::new(2);

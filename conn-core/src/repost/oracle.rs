@@ -34,7 +34,7 @@ impl Queued {
         Ok(Self { machine: RepostQueue::new(words, buffers)?, model: BTreeSet::new() })
     }
 
-    fn state(&self) -> Vec<u64> {
+    fn state(&self) -> Vec<Bits> {
         self.machine.words.iter().map(|word| word.0.load(Ordering::Relaxed)).collect()
     }
 
@@ -62,7 +62,7 @@ impl Queued {
 
 impl Clone for Queued {
     fn clone(&self) -> Self {
-        let word = |&value| RepostWord(AtomicU64::new(value));
+        let word = |&value| RepostWord(AtomicBits::new(value));
         let words = self.state().iter().map(word).collect();
         let machine = RepostQueue { words, buffers: self.machine.buffers };
         Self { machine, model: self.model.clone() }

@@ -9,12 +9,14 @@ use crate::exhaustive::{Pair, every_history};
 #[test]
 fn every_short_history_agrees_with_the_model() {
     // The ids lie at the ends of leaves and of summary words.
-    let mut histories = 0;
-    for buffers in [1, 64, 65, 4096, 4161] {
-        let ids = [0, 1, 63, 64, 4095, 4096, 4160, 5000].map(Op::Enqueue);
-        let rooms = [0, 1, 2, 64, 200].map(Op::Drain);
+    let (mut histories, leaf) = (0, WIDTH as u32);
+    let summary = leaf * leaf;
+    for buffers in [1, leaf, leaf + 1, summary, summary + leaf + 1] {
+        let ids = [0, 1, leaf - 1, leaf, summary - 1, summary, summary + leaf, 5000];
+        let ids = ids.map(|id| Op::Enqueue(id as u16));
+        let rooms = [0, 1, 2, WIDTH as u8, 200].map(Op::Drain);
         let alphabet: Vec<Op> = ids.into_iter().chain(rooms).collect();
-        let depth = if buffers <= 65 { 5 } else { 4 };
+        let depth = if buffers <= leaf + 1 { 5 } else { 4 };
         histories += every_history(&Queued::new(buffers).unwrap(), &alphabet, depth);
     }
     println!("repost: {histories} histories");
@@ -29,8 +31,11 @@ fn storage_that_does_not_fit_is_refused() {
     };
     assert_eq!(new(9, 0), RepostQueueError::NoBuffers);
     assert_eq!(new(1, 1), RepostQueueError::StorageTooSmall { needed_words: 2 });
-    assert_eq!(new(66, 4097), RepostQueueError::StorageTooSmall { needed_words: 67 });
-    assert_eq!(RepostQueue::words_for(4097), 67);
+    // A full summary word and one for the last leaf.
+    let (buffers, needed_words) = ((WIDTH * WIDTH) as u32 + 1, WIDTH + 3);
+    let error = RepostQueueError::StorageTooSmall { needed_words };
+    assert_eq!(new(needed_words - 1, buffers), error);
+    assert_eq!(RepostQueue::words_for(buffers), needed_words);
 }
 
 #[test]

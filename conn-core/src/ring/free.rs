@@ -15,6 +15,9 @@
 //!
 //! The circle bounds how many records can be lent at once. Positions are never used
 //! again, so a free recognizes its slot by the position in it.
+//!
+//! It needs 64-bit atomics, and is left out where there are none. There, free records in order:
+//! the read pointer of the [`Consumer`](super::Consumer) is the head.
 
 use core::fmt;
 

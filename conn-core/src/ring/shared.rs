@@ -18,6 +18,8 @@
 //! Publishing moves the tail over the unbroken row of records that are complete. One thread
 //! does that for all ([`Combiner`]), so no thread waits for another that still writes a record;
 //! only the records behind that record wait.
+//!
+//! Both need 64-bit atomics, and are left out where there are none.
 
 use core::fmt;
 
