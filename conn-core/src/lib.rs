@@ -80,6 +80,11 @@
 //! which the connection is to be closed; and bugs of this crate, which panic.
 //! An operation that fails changes nothing.
 //!
+//! # Storage
+//!
+//! The caller provides it: arrays, borrowed slices, `heapless` types, or boxes. [`storage`] says
+//! when to use which.
+//!
 //! # Needs
 //!
 //! Atomics of 32 bits, with compare-and-swap. Where the target has none of 64 bits
@@ -94,6 +99,8 @@
 //! `oracle` adds, with std, each machine's operation enum and a naive model of it
 //! (`wr::oracle` and so on): the property tests, the enumeration of short histories
 //! and the fuzz targets all use them.
+//!
+//! `heapless` makes storage of `heapless::Vec`: see [`storage`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -128,5 +135,6 @@ pub mod rc_pingpong;
 pub mod repost;
 pub mod ring;
 pub mod shared_write;
+pub mod storage;
 mod sync;
 pub mod wr;

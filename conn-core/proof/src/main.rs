@@ -35,6 +35,7 @@ use conn_core::{
     shared_write::{
         self, Claim, ExtentReceiver, ExtentSender, ExtentSlot, Found, LinkSlot, LinkWords,
     },
+    storage::filled,
     wr::{SendTracker, SendTrackerConfig, WrClass},
 };
 
@@ -68,6 +69,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         buffers_are_lent,
         packed_messages_come_out,
         frees_are_reposted,
+        storage_is_bounded,
         who_sleeps_is_woken,
         counters_share_a_push,
         a_group_of_two_delivers,
@@ -200,6 +202,19 @@ fn frees_are_reposted() -> Option<bool> {
         sum += out[..count].iter().sum::<u32>();
     }
     Some(sum == 4950 && queue.is_empty())
+}
+
+/// A pool of as many buffers as a number says, in storage that has room for 8.
+fn storage_is_bounded() -> Option<bool> {
+    let pool = |buffers| {
+        let slots = filled::<PoolSlot, 8>(buffers).ok()?;
+        BufferPool::new(slots, PoolConfig { repost_batch: 1 }).ok()
+    };
+    let (mut five, mut ids) = (pool(5)?, [0; 8]);
+    let taken = five.take_repost(&mut ids);
+    five.lend(4).ok()?;
+    five.free(4).ok()?;
+    Some(taken == 5 && five.due() && pool(8).is_some() && pool(9).is_none())
 }
 
 /// Both ends of Buffered Read until the sender knows that all was read.
