@@ -2,6 +2,20 @@
 //! that what arrives is what was sent.
 #![allow(clippy::duplicate_mod, reason = "each example has what the examples share")]
 
+/// An example that is a package of its own is run by the gate, with what it must not contain.
+#[test]
+fn packages_are_run_by_the_gate() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(root.join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.join("Cargo.toml").exists() {
+            let gate = std::fs::read_to_string(root.join("conn-core/proof/run.sh")).unwrap();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(gate.contains(&format!("examples/{name}/Cargo.toml")), "{name}");
+        }
+    }
+}
+
 macro_rules! examples {
     ($($name:ident $path:literal)*; with arguments: $($other:ident $other_path:literal)*) => {
         $(

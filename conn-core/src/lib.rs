@@ -80,19 +80,33 @@
 //! which the connection is to be closed; and bugs of this crate, which panic.
 //! An operation that fails changes nothing.
 //!
-//! # Storage
+//! # Embedding
 //!
-//! The caller provides it: arrays, borrowed slices, `heapless` types, or boxes. [`storage`] says
-//! when to use which.
+//! A runtime of its own (a polling loop, a DPU, a kernel) has to do what a machine cannot: own
+//! memory and queue pairs, post, poll, and tell the time. It drives the machines between them, as
+//! the loops above say. `examples/custom_runtime` of the repository is such a program, without
+//! std and with conn-core as its only crate: one hand-written loop drives a ring, its free list
+//! and the push inhibition of two nodes, over plain memory that stands for registered memory.
 //!
-//! # Needs
+//! ```text
+//! cargo run --manifest-path examples/custom_runtime/Cargo.toml
+//! ```
 //!
-//! Atomics of 32 bits, with compare-and-swap. Where the target has none of 64 bits
-//! (`cfg(target_has_atomic = "64")`; Cortex-M and 32-bit RISC-V have none), the machines that
-//! need them are left out: [`combiner`], [`ring::free`], [`ring::shared`],
-//! [`multicast::SendWindow`]. All others are there. `proof/` is a linked program without std and
-//! alloc that drives every machine, with and without 64-bit atomics; `instructions.sh` counts
-//! what a message costs.
+//! - **Storage** is the caller's: arrays, borrowed slices, `heapless` types, or boxes. [`storage`]
+//!   says when to use which.
+//! - **Atomics** of 32 bits are needed, with compare-and-swap. Where the target has none of 64
+//!   bits (`cfg(target_has_atomic = "64")`; Cortex-M and 32-bit RISC-V have none), the machines
+//!   that need them are left out: [`combiner`], [`ring::free`], [`ring::shared`],
+//!   [`multicast::SendWindow`]. All others are there.
+//! - **Time** is a number of nanoseconds that the caller gives, from any clock that does not go
+//!   back. Machines with a deadline say when they want to be driven again
+//!   ([`PushInhibitor::wants_ns`](push_inhibitor::PushInhibitor::wants_ns),
+//!   [`Member::wants_ns`](multicast::Member::wants_ns)).
+//! - **Order** of loads and stores is the caller's. Load what a peer writes with acquire ordering
+//!   before what it covers: a tail before the records, a counter before the slots.
+//!
+//! `proof/` is a linked program without std and alloc that drives every machine, with and without
+//! 64-bit atomics; `instructions.sh` counts what a message costs.
 //!
 //! # Features
 //!
