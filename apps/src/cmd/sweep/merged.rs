@@ -190,8 +190,8 @@ mod tests {
     fn rounds_have_a_median_and_how_far_they_lie_apart() {
         let of = |rate: f64, ok: bool| {
             format!(
-                r#"{{"protocol":"x","unacked":4,"messages":10,"rounds":1,"messages_per_s":{rate},
-                "messages_per_s_min":{rate},"messages_per_s_max":{rate},"verified":{ok}}}"#
+                r#"{{"protocol":"x","unacked":4,"messages":10,"rounds":1,"messages_per_s":{rate:?},
+                "messages_per_s_min":{rate:?},"messages_per_s_max":{rate:?},"verified":{ok}}}"#
             )
         };
         let rounds = [of(3.0, true), of(1.0, true), of(2.0, true)];
