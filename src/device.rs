@@ -120,6 +120,22 @@ impl Device {
         self.provider == Provider::Soft
     }
 
+    /// Whether what is under way arrives, and completes, only while one of its completion queues is
+    /// polled (or 50 µs later): so a wait that looks at memory alone is to poll as well. Of a soft
+    /// device at a distance.
+    ///
+    /// ```
+    /// let near = rdma_conn::device::soft()?;
+    /// assert!(!near.advances_when_polled());
+    /// let far = rdma_conn::device::open(Some("soft0@5us"))?;
+    /// assert!(far.advances_when_polled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn advances_when_polled(&self) -> bool {
+        self.provider == Provider::Soft && self.name() != SOFT
+    }
+
     /// Whether it reaches other processes. `soft0` does, those of the same user on the same
     /// machine, where the system lets it (`soft_rnic::crosses_processes` says why not).
     #[must_use]

@@ -177,7 +177,8 @@ impl<'a> Draft<'a> {
         let inbox =
             |queues| Inbox::new(recv_cq, queues, poll_batch, repost_batch, datagrams, local.spin);
         Ok(End {
-            outbox: Outbox::new(send_cq, sending, routes, signal_every, poll_batch, local.spin),
+            outbox: Outbox::new(send_cq, sending, routes, signal_every, poll_batch, local.spin)
+                .polled(local.device.advances_when_polled()),
             inbox: (!receiving.is_empty()).then(|| inbox(receiving)),
             memory,
             remote,

@@ -214,6 +214,7 @@ impl<'a> Leader<'a> {
         outbox: &mut Outbox,
         wire: &mut RawChannel,
     ) -> Result<()> {
+        outbox.advance()?;
         let Some(now) = watch.idle()? else { return Ok(()) };
         Watch::listen(outbox, wire)?;
         if self.plan.is_reliable() {

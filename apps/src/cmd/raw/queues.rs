@@ -117,6 +117,7 @@ impl Watch {
         outbox: &mut Outbox,
         wire: &mut RawChannel,
     ) -> Result<Option<RawControl>> {
+        outbox.advance()?;
         match self.idle()? {
             Some(_) => Self::listen(outbox, wire),
             None => Ok(None),
@@ -147,6 +148,8 @@ pub(super) struct Outbox {
     /// Signalled requests that have not completed.
     awaited: u64,
     watch: Watch,
+    /// The device lets what is under way go on when it is polled.
+    is_polled: bool,
 }
 
 /// How messages get to a queue pair of the peer's.
@@ -190,7 +193,13 @@ impl Outbox {
         let ready = (0..queues.len()).collect();
         let batch = CompletionBatch::new(poll_batch as usize);
         let (routes, watch) = (routes.into(), Watch::new(spin));
-        Outbox { cq, batch, queues, ready, routes, index, signal_every, awaited: 0, watch }
+        let (awaited, is_polled) = (0, false);
+        Outbox { cq, batch, queues, ready, routes, index, signal_every, awaited, watch, is_polled }
+    }
+
+    /// The same, on a device that lets what is under way go on when it is polled, if `is_polled`.
+    pub(super) fn polled(self, is_polled: bool) -> Outbox {
+        Outbox { is_polled, ..self }
     }
 
     #[inline]
@@ -330,6 +339,13 @@ impl Outbox {
     #[inline]
     pub(super) fn reap(&mut self) -> Result<usize> {
         self.reap_with(|_, _, _| Ok(()))
+    }
+
+    /// Lets what is under way go on, where the device does that when it is polled: for a wait that
+    /// looks at memory alone.
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<()> {
+        if self.is_polled { self.reap().map(drop) } else { Ok(()) }
     }
 
     /// Takes completions if there may be any. A caller that has just posted, and has time, calls
