@@ -11,9 +11,9 @@ mod pipe;
 pub(crate) mod points;
 mod protocol;
 mod raw;
-mod sweep;
+pub(crate) mod sweep;
 pub(crate) mod usage;
-mod values;
+pub(crate) mod values;
 
 pub(crate) use args::{Args, Command};
 pub(crate) use bench::{Bench, Rate};

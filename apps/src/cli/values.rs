@@ -11,7 +11,7 @@ use super::protocol::Protocol;
 const NOT_BYTES: &str = "bytes, e.g. 4096 or 64k, below 4 GiB";
 
 /// A number of bytes, with a binary suffix or without.
-pub(super) fn byte_count(text: &str) -> Result<u32, String> {
+pub(crate) fn byte_count(text: &str) -> Result<u32, String> {
     let (digits, shift) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
         Some((at, 'm' | 'M')) => (&text[..at], 20),
