@@ -8,6 +8,7 @@ mod outcome;
 
 mod cli;
 mod cmd;
+mod figures;
 mod frame;
 mod limits;
 mod measure;

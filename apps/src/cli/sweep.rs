@@ -11,8 +11,6 @@
 //! A range ends with the last value that is not above its end. The number that it starts with is the
 //! second of the two that a ratio is taken of: `16,64..1M` is 16, 64, 256 and so on.
 
-#![allow(dead_code, reason = "the next change uses it")]
-
 use std::ops::Deref;
 
 /// The most values of one sweep.

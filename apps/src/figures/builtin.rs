@@ -1,0 +1,134 @@
+//! The experiments that are part of the command: a table of the files in `apps/figures/`, in the
+//! order in which a page has them.
+
+use super::experiment::{Experiment, ExperimentError};
+
+/// An experiment of the command: its name, and the text of its file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Builtin {
+    pub(crate) name: &'static str,
+    pub(crate) text: &'static str,
+}
+
+/// A file of `apps/figures/`.
+macro_rules! experiment {
+    ($name:literal) => {
+        Builtin { name: $name, text: include_str!(concat!("../../figures/", $name, ".toml")) }
+    };
+}
+
+/// All of them.
+pub(crate) const ALL: &[Builtin] = &[
+    experiment!("send-recv-latency-by-size"),
+    experiment!("send-recv-rate-by-unacked"),
+    experiment!("send-recv-rate-by-batch"),
+    experiment!("send-recv-bandwidth-by-size"),
+    experiment!("send-recv-rate-by-poll-and-repost"),
+    experiment!("send-recv-rate-by-signal-interval"),
+    experiment!("send-recv-latency-by-inline-size"),
+    experiment!("send-recv-rate-by-threads"),
+    experiment!("send-recv-rate-by-threads-srq"),
+    experiment!("send-recv-rate-by-senders"),
+    experiment!("send-recv-rate-by-senders-srq"),
+    experiment!("send-recv-rate-by-size-srq"),
+    experiment!("send-recv-memory-by-senders"),
+    experiment!("direct-read-latency-by-size"),
+    experiment!("direct-read-bandwidth-by-size"),
+    experiment!("direct-read-rate-by-acknowledgement"),
+    experiment!("direct-read-rate-by-reads"),
+    experiment!("direct-read-rate-by-threads"),
+    experiment!("direct-read-rate-by-senders"),
+    experiment!("buffered-read-latency-by-size"),
+    experiment!("buffered-read-bandwidth-by-size"),
+    experiment!("buffered-read-bandwidth-by-transfer-cap"),
+    experiment!("buffered-read-rate-by-threads"),
+    experiment!("buffered-read-rate-by-senders"),
+    experiment!("buffered-read-bandwidth-by-reads-ahead"),
+    experiment!("direct-write-latency-by-size"),
+    experiment!("direct-write-bandwidth-by-size"),
+    experiment!("direct-write-rate-by-buffers"),
+    experiment!("direct-write-rate-by-batch"),
+    experiment!("direct-write-rate-by-threads"),
+    experiment!("direct-write-rate-by-senders"),
+    experiment!("shared-write-latency-by-size"),
+    experiment!("shared-write-bandwidth-by-size"),
+    experiment!("shared-write-rate-by-extents"),
+    experiment!("shared-write-rate-by-batch"),
+    experiment!("shared-write-rate-by-senders"),
+    experiment!("buffered-write-latency-by-size"),
+    experiment!("buffered-write-bandwidth-by-size"),
+    experiment!("buffered-write-rate-by-gathered-bytes"),
+    experiment!("buffered-write-rate-by-threads"),
+    experiment!("buffered-write-rate-by-senders"),
+    experiment!("connections-latency"),
+    experiment!("connections-bandwidth"),
+    experiment!("tutorial-rate-by-concurrency"),
+    experiment!("tutorial-rate-by-size"),
+    experiment!("tutorial-optimisations"),
+    experiment!("tutorial-rate-by-batch"),
+    experiment!("multicast-rate-by-k"),
+    experiment!("multicast-operations-by-members"),
+];
+
+/// The one of this name.
+pub(crate) fn named(name: &str) -> Option<&'static Builtin> {
+    ALL.iter().find(|builtin| builtin.name == name)
+}
+
+impl Builtin {
+    /// The experiment.
+    ///
+    /// # Errors
+    /// None: a test reads them all.
+    pub(crate) fn experiment(&self) -> Result<Experiment, ExperimentError> {
+        Experiment::parse(&format!("{}.toml", self.name), self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Args;
+
+    #[test]
+    fn every_file_is_in_the_table_and_is_an_experiment() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("figures");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files: BTreeSet<String> =
+            files.map(|path| path.file_stem().unwrap().to_string_lossy().into()).collect();
+        let known: BTreeSet<String> = ALL.iter().map(|builtin| builtin.name.to_owned()).collect();
+        assert_eq!(files, known);
+        for builtin in ALL {
+            builtin.experiment().unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+
+    /// A quick run has 4 points an axis, and a whole one has these among others.
+    #[test]
+    fn a_quick_run_has_four_of_the_values() {
+        for builtin in ALL {
+            let experiment = builtin.experiment().unwrap();
+            let (all, few) = (experiment.xs(false), experiment.xs(true));
+            assert_eq!(few.len(), 4, "{}", builtin.name);
+            assert!(few.iter().all(|x| all.contains(x)), "{}", builtin.name);
+        }
+    }
+
+    /// The parser of the command line takes every run.
+    #[test]
+    fn every_run_is_a_command_line() {
+        for builtin in ALL {
+            let experiment = builtin.experiment().unwrap();
+            for run in experiment.runs(false) {
+                let words = ["rdma-conn".to_owned()].into_iter().chain(run.words.iter().cloned());
+                let parsed = Args::try_parse_from(words);
+                parsed.unwrap_or_else(|e| panic!("{}: {:?}: {e}", builtin.name, run.words));
+            }
+        }
+    }
+}

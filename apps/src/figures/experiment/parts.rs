@@ -1,0 +1,395 @@
+//! The parts of an experiment, as the file has them.
+
+use std::ops::Deref;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::cli::sweep::Sweep;
+use crate::cli::values::byte_count;
+use crate::figures::unit;
+
+/// How values are laid out along an axis.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Scale {
+    #[default]
+    Linear,
+    Log2,
+    Log10,
+}
+
+/// What an axis says.
+pub(crate) trait Axis {
+    fn label(&self) -> &str;
+    fn unit(&self) -> &str;
+
+    /// The label with its unit.
+    fn heading(&self) -> String {
+        match self.unit() {
+            "" => self.label().to_owned(),
+            unit => format!("{} ({unit})", self.label()),
+        }
+    }
+}
+
+/// Across: what is varied.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct X {
+    pub(crate) label: String,
+    /// `B` for bytes, which are shown as KiB and MiB; nothing for a number of something.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) unit: String,
+    pub(crate) scale: Scale,
+    pub(crate) values: Values,
+    /// Fewer of them, for a quick run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quick: Option<Values>,
+    /// The threads of a run, where they depend on x.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) threads: Option<Threads>,
+}
+
+impl Axis for X {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Each value of it has its unit.
+    fn heading(&self) -> String {
+        self.label.clone()
+    }
+
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+/// How many threads a run has: `per_x * x + fixed`.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Threads {
+    pub(crate) per_x: u32,
+    #[serde(default)]
+    pub(crate) fixed: u32,
+}
+
+impl Threads {
+    /// The largest x with a core for each thread. It may lie between two values, or below 1.
+    pub(crate) fn max_x(self, cores: u32) -> f64 {
+        let cores = f64::from(cores.saturating_sub(self.fixed));
+        cores / f64::from(self.per_x.max(1))
+    }
+}
+
+/// Upwards: what is measured.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Y {
+    /// The key of the result that `--json` prints.
+    pub(crate) key: String,
+    pub(crate) label: String,
+    pub(crate) unit: String,
+    #[serde(default)]
+    pub(crate) scale: Scale,
+}
+
+impl Y {
+    /// What a value of the key is divided by for the unit of the axis.
+    pub(crate) fn divisor(&self) -> f64 {
+        unit::divisor(&self.key, &self.unit).unwrap_or(1.0)
+    }
+}
+
+impl Axis for Y {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn unit(&self) -> &str {
+        &self.unit
+    }
+}
+
+/// A line of the figure: what is run at each x.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    pub(crate) label: String,
+    pub(crate) run: Template,
+    /// The largest x that it is run with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_x: Option<Number>,
+}
+
+impl Case {
+    /// Whether it is run with this x.
+    pub(crate) fn covers(&self, x: u64) -> bool {
+        self.max_x.is_none_or(|max| x <= max.0)
+    }
+}
+
+/// What a paper has measured.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Paper {
+    pub(crate) label: String,
+    /// Where the paper has it.
+    pub(crate) source: String,
+    /// The key of the axis; may be left out where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+    /// Pairs of x and y, in the units of the axes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) points: Vec<(f64, f64)>,
+    /// A y that holds for all x, or for one that the paper does not name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) level: Option<f64>,
+}
+
+/// A curve that a model predicts.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ModelCurve {
+    pub(crate) label: String,
+    /// The name of the model. The run of the experiment computes its points.
+    pub(crate) model: String,
+    /// The case that it predicts, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) case: Option<String>,
+    /// The key of the axis; may be left out where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+}
+
+/// What is expected of the results.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum Expect {
+    Ratio(Ratio),
+    Monotone(Monotone),
+    Plateau(Plateau),
+}
+
+impl Expect {
+    /// The key that it is about; without one, that of the first axis.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Expect::Ratio(Ratio { y, .. })
+            | Expect::Monotone(Monotone { y, .. })
+            | Expect::Plateau(Plateau { y, .. }) => y.as_deref(),
+        }
+    }
+}
+
+/// One point divided by another one: of two cases at one x, or of one case at two.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ratio {
+    pub(crate) of: String,
+    pub(crate) to: String,
+    pub(crate) x: Number,
+    /// The x of the point that is divided by, where it is not the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to_x: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_least: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_most: Option<f64>,
+}
+
+/// A case that goes one way, but for steps back of at most the tolerance.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Monotone {
+    pub(crate) case: String,
+    pub(crate) direction: Direction,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+    #[serde(default)]
+    pub(crate) tolerance_percent: f64,
+}
+
+/// Which way.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    Rising,
+    Falling,
+}
+
+/// The last points of a case lie close together.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plateau {
+    pub(crate) case: String,
+    pub(crate) last: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) y: Option<String>,
+    /// How far the highest lies above the lowest at most, in percent of the lowest.
+    pub(crate) within_percent: f64,
+}
+
+/// A list of numbers, as the flags take it, in rising order.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Values {
+    text: String,
+    values: Sweep,
+}
+
+impl Deref for Values {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.values
+    }
+}
+
+impl TryFrom<String> for Values {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Values, String> {
+        let values = Sweep::parse(&text, byte_count).map_err(|e| e.to_string())?;
+        match values.windows(2).find(|pair| pair[0] >= pair[1]) {
+            Some(pair) => Err(format!("{} behind {}: values rise", pair[1], pair[0])),
+            None => Ok(Values { text, values }),
+        }
+    }
+}
+
+impl From<Values> for String {
+    fn from(values: Values) -> String {
+        values.text
+    }
+}
+
+/// A number, perhaps with a suffix, as a flag takes it: `64`, or `"64k"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Number(pub(crate) u64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Number, D::Error> {
+        struct Reads;
+        impl Visitor<'_> for Reads {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number from 0, as 4096 or \"4k\"")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(number))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
+                let whole = u64::try_from(number).map(Number);
+                whole.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
+                let number = byte_count(text).map(|number| Number(number.into()));
+                number.map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+        from.deserialize_any(Reads)
+    }
+}
+
+/// Subcommands that an experiment can run.
+const COMMANDS: [&str; 3] = ["bench", "pingpong", "multicast"];
+
+/// Flags that the run of an experiment sets.
+const RESERVED: [&str; 13] = [
+    "--device",
+    "--json",
+    "--cpu",
+    "--gid-index",
+    "--verbose",
+    "-v",
+    "--rounds",
+    "--seconds",
+    "--messages",
+    "--iterations",
+    "--listen",
+    "--connect",
+    "--input",
+];
+
+/// A command line with `{x}` in it.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Template(String);
+
+impl Template {
+    /// As the file has it.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The words of the command line with this x.
+    pub(crate) fn words(&self, x: u64) -> Vec<String> {
+        let word = |word: &str| substitute(word, x).unwrap_or_else(|_| word.into());
+        self.0.split_whitespace().map(word).collect()
+    }
+}
+
+impl TryFrom<String> for Template {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Template, String> {
+        let mut words = text.split_whitespace();
+        let command = words.next().unwrap_or_default();
+        if !COMMANDS.contains(&command) {
+            return Err(format!("'{command}': a run begins with {}", COMMANDS.join(", ")));
+        }
+        let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        if let Some(flag) = words.clone().map(name).find(|flag| RESERVED.contains(&&**flag)) {
+            return Err(format!(
+                "{flag} is the same for all runs, and no part of an experiment: leave it out"
+            ));
+        }
+        for word in words {
+            substitute(word, 1)?;
+        }
+        match text.contains("{x") {
+            true => Ok(Template(text)),
+            false => Err("a run has its x somewhere: {x}, or a multiple of it as {x*20}".into()),
+        }
+    }
+}
+
+impl From<Template> for String {
+    fn from(template: Template) -> String {
+        template.0
+    }
+}
+
+/// A word with x where it has `{x}` or `{x*N}`.
+fn substitute(word: &str, x: u64) -> Result<String, String> {
+    let mut done = String::new();
+    let mut rest = word;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (inside, after) = behind.split_once('}').ok_or("a '{' without a '}'")?;
+        let factor = match inside.strip_prefix('x') {
+            Some("") => Some(1),
+            Some(times) => times.strip_prefix('*').and_then(|n| n.parse::<u64>().ok()),
+            None => None,
+        };
+        let value = factor.ok_or_else(|| format!("{{{inside}}}: there are {{x}} and {{x*20}}"))?;
+        let value = value.checked_mul(x).ok_or_else(|| format!("{{{inside}}} is too large"))?;
+        done += before;
+        done += &value.to_string();
+        rest = after;
+    }
+    Ok(done + rest)
+}

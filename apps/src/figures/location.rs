@@ -1,0 +1,73 @@
+//! Places in a file of an experiment.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+/// A step on the way to a value: the key of a table, or the number of an entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PathStep {
+    Key(&'static str),
+    Entry(usize),
+}
+
+impl From<&'static str> for PathStep {
+    fn from(key: &'static str) -> PathStep {
+        PathStep::Key(key)
+    }
+}
+
+impl From<usize> for PathStep {
+    fn from(at: usize) -> PathStep {
+        PathStep::Entry(at)
+    }
+}
+
+/// Line and column of a byte of `text`, both counted from 1, the column in characters.
+pub(super) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
+    let before: String =
+        text.char_indices().take_while(|(at, _)| *at < byte).map(|c| c.1).collect();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+/// Where the value lies that `path` leads to, or the last one on the way that there is.
+pub(super) fn find(text: &str, path: &[PathStep]) -> Range<usize> {
+    let Ok(table) = DeTable::parse(text) else { return 0..0 };
+    let mut found = table.span();
+    let mut value = DeValue::Table(table.into_inner());
+    for step in path {
+        let next = match (&value, step) {
+            (DeValue::Table(table), PathStep::Key(key)) => table.get(*key),
+            (DeValue::Array(list), PathStep::Entry(at)) => list.get(*at),
+            _ => None,
+        };
+        let Some(next) = next else { break };
+        found = next.span();
+        value = next.get_ref().clone();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_line_and_a_column_of_characters() {
+        assert_eq!(line_and_column("", 0), (1, 1));
+        assert_eq!(line_and_column("ab\nµx", 0), (1, 1));
+        assert_eq!(line_and_column("ab\nµx", 5), (2, 2));
+        assert_eq!(line_and_column("ab\n", 99), (2, 1));
+    }
+
+    #[test]
+    fn a_path_leads_to_its_value_or_as_far_as_there_is_one() {
+        let text = "[[y]]\nkey = 'a'\n[[y]]\nkey = 'b'\n";
+        let at = |path: &[PathStep]| &text[find(text, path)];
+        assert_eq!(at(&["y".into(), 1.into(), "key".into()]), "'b'");
+        assert_eq!(at(&["y".into(), 1.into(), "unit".into()]), "[[y]]");
+        assert_eq!(find("no = = toml", &["no".into()]), 0..0);
+    }
+}

@@ -1,0 +1,84 @@
+//! Units of results. The key of a result says what is counted; the unit on an axis is one of those
+//! that fit, so that a factor cannot be wrong.
+
+/// A unit: its name, and how many of the key's own unit it has.
+type Unit = (&'static str, f64);
+
+/// What the values of a key are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    /// Nanoseconds.
+    Time,
+    /// Messages per second.
+    Rate,
+    /// Bytes per second.
+    Bandwidth,
+    Bytes,
+    /// Any other: a count or a ratio, with the unit that the experiment names.
+    Count,
+}
+
+impl Quantity {
+    /// What the JSON has under `key`.
+    pub(crate) fn of(key: &str) -> Quantity {
+        let base = key.strip_suffix("_min").or(key.strip_suffix("_max")).unwrap_or(key);
+        match base {
+            _ if base.starts_with("latency_ns_") => Quantity::Time,
+            _ if base.ends_with("messages_per_s") => Quantity::Rate,
+            _ if base.ends_with("bytes_per_s") => Quantity::Bandwidth,
+            _ if base.ends_with("_bytes") => Quantity::Bytes,
+            _ => Quantity::Count,
+        }
+    }
+
+    /// The units that its values can have; a count has any.
+    pub(crate) fn units(self) -> &'static [Unit] {
+        match self {
+            Quantity::Time => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6)],
+            Quantity::Rate => &[("msg/s", 1.0), ("k msg/s", 1e3), ("M msg/s", 1e6)],
+            // A Gbit is 10^9 bits.
+            Quantity::Bandwidth => {
+                &[("B/s", 1.0), ("MB/s", 1e6), ("GB/s", 1e9), ("Gbit/s", 1e9 / 8.0)]
+            }
+            Quantity::Bytes => &[("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0)],
+            Quantity::Count => &[],
+        }
+    }
+}
+
+/// How many of the key's own unit `unit` has.
+///
+/// # Errors
+/// What it may be instead.
+pub(crate) fn divisor(key: &str, unit: &str) -> Result<f64, String> {
+    let units = Quantity::of(key).units();
+    if units.is_empty() {
+        return Ok(1.0);
+    }
+    let found = units.iter().find(|(name, _)| *name == unit);
+    found.map(|(_, divisor)| *divisor).ok_or_else(|| {
+        let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+        format!("the unit of {key} may be {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gbit_is_a_billion_bits() {
+        let bytes_per_s = 12.5e9;
+        assert_eq!(bytes_per_s / divisor("bytes_per_s", "Gbit/s").unwrap(), 100.0);
+        assert_eq!(divisor("latency_ns_p50_max", "µs"), Ok(1e3));
+        assert_eq!(divisor("mean_transfer_bytes", "KiB"), Ok(1024.0));
+        assert_eq!(divisor("rdma_ops_per_message", "operations"), Ok(1.0));
+    }
+
+    #[test]
+    fn a_unit_of_something_else_is_refused_with_those_that_fit() {
+        let says = divisor("bytes_per_s", "µs").unwrap_err();
+        assert_eq!(says, "the unit of bytes_per_s may be B/s, MB/s, GB/s, Gbit/s");
+        assert!(divisor("messages_per_s_min", "Gbit/s").unwrap_err().contains("M msg/s"));
+    }
+}
