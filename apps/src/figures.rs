@@ -2,7 +2,13 @@
 #![allow(dead_code, reason = "the command that shows them follows")]
 
 pub(crate) mod builtin;
+pub(crate) mod expect;
 pub(crate) mod experiment;
 mod location;
+pub(crate) mod report;
+mod scale;
 mod text;
 pub(crate) mod unit;
+
+#[cfg(test)]
+mod sample;

@@ -1,0 +1,178 @@
+//! Whether results are as an experiment expects. Medians count.
+
+use super::experiment::{Axis, Direction, Expect, Experiment, Monotone, Plateau, Ratio};
+use super::report::{Figure, Point, Report, Series};
+use super::scale::{digits, value_of_x};
+
+/// The result of an expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Passed,
+    Failed,
+    /// Points that it is about are missing.
+    NotMeasured,
+}
+
+/// An expectation, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) expected: String,
+    pub(crate) found: String,
+    pub(crate) status: Status,
+}
+
+/// Numbers of expectations by status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) not_measured: usize,
+}
+
+impl Tally {
+    /// Of all figures of a report.
+    pub(crate) fn of(report: &Report) -> Tally {
+        let quick = report.manifest.quick;
+        let mut tally = Tally::default();
+        for verdict in report.figures.iter().flat_map(|figure| verdicts(figure, quick)) {
+            match verdict.status {
+                Status::Passed => tally.passed += 1,
+                Status::Failed => tally.failed += 1,
+                Status::NotMeasured => tally.not_measured += 1,
+            }
+        }
+        tally
+    }
+}
+
+/// Evaluates the expectations, in the order of the file.
+pub(crate) fn verdicts(figure: &Figure, quick: bool) -> Vec<Verdict> {
+    figure.experiment.expects.iter().map(|expect| verdict(figure, expect, quick)).collect()
+}
+
+/// What was found, and whether it is as expected; nothing where points are missing.
+type Found = Option<(String, bool)>;
+
+fn verdict(figure: &Figure, expect: &Expect, quick: bool) -> Verdict {
+    let found = match expect {
+        Expect::Ratio(ratio) => found_ratio(figure, ratio),
+        Expect::Monotone(monotone) => found_monotone(figure, monotone, quick),
+        Expect::Plateau(plateau) => found_plateau(figure, plateau, quick),
+    };
+    let expected = expected(&figure.experiment, expect);
+    match found {
+        None => Verdict { expected, found: "not measured".into(), status: Status::NotMeasured },
+        Some((found, holds)) => {
+            let status = if holds { Status::Passed } else { Status::Failed };
+            Verdict { expected, found, status }
+        }
+    }
+}
+
+/// The expectation in words.
+fn expected(experiment: &Experiment, expect: &Expect) -> String {
+    let what = experiment.axis(expect.key()).map_or("", |y| y.label());
+    let x = |x: u64| format!("{} {}", experiment.x.label(), value_of_x(x, experiment.x.unit()));
+    match expect {
+        Expect::Ratio(ratio) => {
+            let from = x(ratio.x.0);
+            let pair = match ratio.to_x {
+                Some(other) if ratio.of == ratio.to => {
+                    format!("{}, {from}, divided by {}", ratio.of, x(other.0))
+                }
+                Some(other) => {
+                    format!("{}, {from}, divided by {}, {}", ratio.of, ratio.to, x(other.0))
+                }
+                None => format!("{} divided by {}, {from}", ratio.of, ratio.to),
+            };
+            let bounds = [("at least", ratio.at_least), ("at most", ratio.at_most)];
+            let bounds = bounds.iter().filter_map(|(word, n)| Some(format!("{word} {}", (*n)?)));
+            format!("{what}: {pair}: {}", bounds.collect::<Vec<_>>().join(", "))
+        }
+        Expect::Monotone(monotone) => {
+            let way = if monotone.direction == Direction::Rising { "rises" } else { "falls" };
+            let tolerance = match monotone.tolerance_percent {
+                0.0 => String::new(),
+                percent => format!(", but for {percent} %"),
+            };
+            format!("{what}: {} {way}{tolerance}", monotone.case)
+        }
+        Expect::Plateau(Plateau { case, last, within_percent, .. }) => {
+            format!("{what}: the last {last} points of {case} lie within {within_percent} %")
+        }
+    }
+}
+
+fn found_ratio(figure: &Figure, ratio: &Ratio) -> Found {
+    let key = key_of(figure, ratio.y.as_deref())?;
+    let at = |case: &str, x: u64| median(figure.series(case)?.at(x)?, key);
+    let of = at(&ratio.of, ratio.x.0)?;
+    let to = at(&ratio.to, ratio.to_x.unwrap_or(ratio.x).0)?;
+    let found = of / to;
+    if !found.is_finite() {
+        return None;
+    }
+    let holds = ratio.at_least.is_none_or(|least| found >= least)
+        && ratio.at_most.is_none_or(|most| found <= most);
+    Some((digits(found), holds))
+}
+
+fn found_monotone(figure: &Figure, monotone: &Monotone, quick: bool) -> Found {
+    let key = key_of(figure, monotone.y.as_deref())?;
+    let values = values_from(figure, &monotone.case, key, 0, quick)?;
+    // A falling case is a rising one of the other sign.
+    let sign = if monotone.direction == Direction::Rising { 1.0 } else { -1.0 };
+    let mut worst: f64 = 0.0;
+    let mut best = f64::NEG_INFINITY;
+    for (_, value) in values {
+        best = best.max(sign * value);
+        let back = (best - sign * value) / best.abs().max(f64::MIN_POSITIVE);
+        worst = worst.max(100.0 * back);
+    }
+    let found = match worst {
+        0.0 => "no step back".into(),
+        percent => format!("{} % back", digits(percent)),
+    };
+    Some((found, worst <= monotone.tolerance_percent))
+}
+
+fn found_plateau(figure: &Figure, plateau: &Plateau, quick: bool) -> Found {
+    let key = key_of(figure, plateau.y.as_deref())?;
+    let case = figure.experiment.cases.iter().find(|case| case.label == plateau.case)?;
+    // A quick run has fewer points: those count that lie where the last ones of a whole run do.
+    let xs = figure.experiment.xs(false).iter().filter(|x| case.covers(**x));
+    let from = *xs.rev().nth(plateau.last.saturating_sub(1))?;
+    let values = values_from(figure, &plateau.case, key, from, quick)?;
+    let of = |best: fn(f64, f64) -> f64| values.iter().map(|(_, value)| *value).reduce(best);
+    let (low, high) = (of(f64::min)?, of(f64::max)?);
+    let apart = 100.0 * (high - low) / low.abs().max(f64::MIN_POSITIVE);
+    let found = format!("within {} %", digits(apart));
+    Some((found, apart <= plateau.within_percent))
+}
+
+/// The medians of a case from an x on: two or more, and all that a run has.
+fn values_from(
+    figure: &Figure,
+    case: &str,
+    key: &str,
+    from: u64,
+    quick: bool,
+) -> Option<Vec<(u64, f64)>> {
+    let series: &Series = figure.series(case)?;
+    let known = figure.experiment.cases.iter().find(|known| known.label == case)?;
+    let xs = figure.experiment.xs(quick).iter().filter(|x| **x >= from && known.covers(**x));
+    let values =
+        xs.map(|x| Some((*x, median(series.at(*x)?, key)?))).collect::<Option<Vec<_>>>()?;
+    (values.len() > 1).then_some(values)
+}
+
+fn median(point: &Point, key: &str) -> Option<f64> {
+    point.values.get(key)?.spread().map(|spread| spread.median)
+}
+
+fn key_of<'a>(figure: &'a Figure, key: Option<&str>) -> Option<&'a str> {
+    figure.experiment.axis(key).map(|y| &*y.key)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Expectations that hold, and their reverse, which fails.
+
+use super::*;
+use crate::figures::sample;
+
+const HEAD: &str = r#"
+group = "g"
+title = "t"
+about = "a"
+[x]
+label = "Batch"
+scale = "log2"
+values = "1..8"
+quick = "1,8"
+[[y]]
+key = "messages_per_s"
+label = "Rate"
+unit = "msg/s"
+[[case]]
+label = "a"
+run = "bench --batch {x}"
+[[case]]
+label = "b"
+run = "bench --unacked 8 --batch {x}"
+[[expect]]
+"#;
+
+/// A figure with these values of the cases a and b.
+fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
+    let experiment = Experiment::parse("e.toml", &format!("{HEAD}{expect}")).unwrap();
+    let mut figure = Figure::new("f", experiment.clone());
+    for run in experiment.runs(false) {
+        let at = experiment.xs(false).iter().position(|x| *x == run.x).unwrap();
+        let values = if run.case == "a" { a } else { b };
+        if let Some(value) = values.get(at) {
+            let result = [("messages_per_s".to_owned(), (*value).into())].into_iter().collect();
+            figure.add(&run, &result);
+        }
+    }
+    figure
+}
+
+fn status(expect: &str, a: &[f64], b: &[f64]) -> Status {
+    let verdicts = verdicts(&of(expect, a, b), false);
+    assert_eq!(verdicts.len(), 1);
+    verdicts[0].status
+}
+
+const UP: &[f64] = &[1.0, 2.0, 3.9, 4.0];
+const DOWN: &[f64] = &[4.0, 3.9, 2.0, 1.0];
+
+#[test]
+fn a_ratio_holds_and_fails_when_it_is_reversed() {
+    let least = |of, to| format!("ratio = {{ of = \"{of}\", to = \"{to}\", x = 8, at_least = 3 }}");
+    assert_eq!(status(&least("a", "b"), UP, DOWN), Status::Passed);
+    assert_eq!(status(&least("b", "a"), UP, DOWN), Status::Failed);
+    let most = |of, to| format!("ratio = {{ of = \"{of}\", to = \"{to}\", x = 8, at_most = 0.5 }}");
+    assert_eq!(status(&most("b", "a"), UP, DOWN), Status::Passed);
+    assert_eq!(status(&most("a", "b"), UP, DOWN), Status::Failed);
+}
+
+#[test]
+fn a_ratio_of_two_points_of_a_case() {
+    let of = |x, to_x| {
+        format!("ratio = {{ of = \"a\", to = \"a\", x = {x}, to_x = {to_x}, at_least = 3 }}")
+    };
+    assert_eq!(status(&of(8, 1), UP, DOWN), Status::Passed);
+    assert_eq!(status(&of(1, 8), UP, DOWN), Status::Failed);
+}
+
+#[test]
+fn a_monotone_case_holds_and_fails_when_it_is_reversed() {
+    let goes = |way| {
+        format!("monotone = {{ case = \"a\", direction = \"{way}\", tolerance_percent = 10 }}")
+    };
+    assert_eq!(status(&goes("rising"), UP, DOWN), Status::Passed);
+    assert_eq!(status(&goes("falling"), UP, DOWN), Status::Failed);
+    assert_eq!(status(&goes("falling"), DOWN, UP), Status::Passed);
+    assert_eq!(status(&goes("rising"), DOWN, UP), Status::Failed);
+    // A step back within the tolerance, and many small ones that come to more.
+    assert_eq!(status(&goes("rising"), &[1.0, 2.0, 1.9, 4.0], UP), Status::Passed);
+    assert_eq!(status(&goes("rising"), &[2.0, 1.9, 1.8, 1.7], UP), Status::Failed);
+    assert_eq!(status(&goes("falling"), &[2.0, 2.1, 2.19, 2.3], UP), Status::Failed);
+}
+
+#[test]
+fn a_plateau_holds_where_the_last_points_are_level() {
+    let last = |n| format!("plateau = {{ case = \"a\", last = {n}, within_percent = 5 }}");
+    assert_eq!(status(&last(2), UP, DOWN), Status::Passed);
+    assert_eq!(status(&last(3), UP, DOWN), Status::Failed);
+    assert_eq!(status(&last(2), DOWN, UP), Status::Failed);
+}
+
+#[test]
+fn what_was_not_measured_neither_holds_nor_fails() {
+    for expect in [
+        "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 3 }",
+        "monotone = { case = \"a\", direction = \"rising\" }",
+        "plateau = { case = \"a\", last = 2, within_percent = 5 }",
+    ] {
+        assert_eq!(status(expect, &UP[..3], DOWN), Status::NotMeasured, "{expect}");
+    }
+    let zero = "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 3 }";
+    assert_eq!(status(zero, UP, &[1.0, 1.0, 1.0, 0.0]), Status::NotMeasured);
+}
+
+/// A quick run has only some of the values: those count.
+#[test]
+fn a_quick_run_is_judged_by_its_own_points() {
+    let expect = "monotone = { case = \"a\", direction = \"rising\" }";
+    let mut figure = of(expect, &[1.0, 9.0, 9.0, 4.0], DOWN);
+    figure.series[0].points.retain(|point| [1, 8].contains(&point.x));
+    assert_eq!(verdicts(&figure, true)[0].status, Status::Passed);
+    assert_eq!(verdicts(&figure, false)[0].status, Status::NotMeasured);
+}
+
+#[test]
+fn a_verdict_says_what_was_expected_and_found() {
+    let expect = "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 5 }";
+    let verdict = &verdicts(&of(expect, UP, DOWN), false)[0];
+    assert_eq!(verdict.expected, "Rate: a divided by b, Batch 8: at least 5");
+    assert_eq!(verdict.found, "4");
+    let expect = "monotone = { case = \"a\", direction = \"rising\", tolerance_percent = 10 }";
+    let verdict = &verdicts(&of(expect, DOWN, UP), false)[0];
+    assert_eq!(verdict.expected, "Rate: a rises, but for 10 %");
+    assert_eq!(verdict.found, "75 % back");
+}
+
+#[test]
+fn a_report_counts_its_verdicts() {
+    let tally = Tally::of(&sample::report(1.0));
+    assert!(tally.passed > 0, "{tally:?}");
+    assert_eq!(tally.not_measured, 0, "a whole run has every point");
+}

@@ -1,0 +1,65 @@
+//! Filling a report, sample by sample.
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the command shows reports, and does not make one yet")
+)]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{FORMAT, Figure, Manifest, Point, Report, Series};
+use crate::figures::experiment::{Experiment, Run};
+
+impl Report {
+    /// One without figures.
+    pub(crate) fn new(manifest: Manifest) -> Report {
+        Report { format: FORMAT, manifest, figures: Vec::new() }
+    }
+}
+
+impl Figure {
+    /// One without points.
+    pub(crate) fn new(name: &str, experiment: Experiment) -> Figure {
+        let empty = |label: &str| Series { case: label.into(), skipped: None, points: Vec::new() };
+        let series = experiment.cases.iter().map(|case| empty(&case.label)).collect();
+        Figure { name: name.into(), experiment, skipped: None, series, predicted: Vec::new() }
+    }
+
+    /// Adds what a run has printed: a sample for each key of the experiment that it has.
+    pub(crate) fn add(&mut self, run: &Run<'_>, result: &Map<String, Value>) {
+        let keys: Vec<String> = self.experiment.y.iter().map(|y| y.key.clone()).collect();
+        let Some(series) = self.series.iter_mut().find(|series| series.case == run.case) else {
+            return;
+        };
+        let point = series.point_mut(run.x, || command_line(&run.words));
+        for key in keys {
+            let value = result.get(&key).and_then(Value::as_f64);
+            if let Some(value) = value.filter(|value| value.is_finite()) {
+                point.values.entry(key).or_default().push(value);
+            }
+        }
+    }
+}
+
+impl Series {
+    fn point_mut(&mut self, x: u64, command: impl FnOnce() -> String) -> &mut Point {
+        let at = self.points.partition_point(|point| point.x < x);
+        if self.points.get(at).is_none_or(|point| point.x != x) {
+            self.points.insert(at, Point { x, command: command(), values: BTreeMap::new() });
+        }
+        &mut self.points[at]
+    }
+}
+
+impl Point {
+    /// Rounds that were measured for all of the experiment's keys that it has.
+    pub(crate) fn rounds(&self) -> usize {
+        self.values.values().map(|samples| samples.len()).min().unwrap_or(0)
+    }
+}
+
+/// A run's words as a command line.
+pub(crate) fn command_line(words: &[String]) -> String {
+    format!("rdma-conn {}", words.join(" "))
+}
