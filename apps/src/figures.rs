@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "the command that shows them follows")]
 
 pub(crate) mod builtin;
+mod chart;
 pub(crate) mod expect;
 pub(crate) mod experiment;
 mod location;
+pub(crate) mod page;
+mod plot;
 pub(crate) mod report;
 mod scale;
 mod text;

@@ -1,0 +1,131 @@
+//! What is drawn of a figure: a chart for each of its y.
+
+use super::experiment::{Axis, Experiment, Y};
+use super::plot::{Plot, PlotAxis, PlotLine, PlotPoint, Style};
+use super::report::{Figure, Series};
+use super::scale::digits;
+
+/// Two reports beside each other: the name of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) a: &'a str,
+    pub(super) b: &'a str,
+}
+
+/// The charts of a figure, measured with so many cores.
+pub(super) fn of_one(figure: &Figure, cores: u32) -> Vec<Plot> {
+    let experiment = &figure.experiment;
+    let lines = |y: &Y| {
+        let mut lines = measured(figure, y, Style::Measured, &|case| case.to_owned());
+        lines.extend(predicted(figure, y));
+        lines.extend(papers(experiment, y));
+        lines
+    };
+    experiment.y.iter().map(|y| plot(experiment, y, cores, lines(y))).collect()
+}
+
+/// The charts of a figure in two reports.
+pub(super) fn of_two(a: &Figure, b: &Figure, names: Names<'_>, cores: u32) -> Vec<Plot> {
+    let experiment = &a.experiment;
+    let lines = |y: &Y| {
+        let mut lines = measured(a, y, Style::Measured, &|case| format!("{case}, {}", names.a));
+        lines.extend(measured(b, y, Style::Other, &|case| format!("{case}, {}", names.b)));
+        lines.extend(papers(experiment, y));
+        lines
+    };
+    experiment.y.iter().map(|y| plot(experiment, y, cores, lines(y))).collect()
+}
+
+fn plot(experiment: &Experiment, y: &Y, cores: u32, lines: Vec<PlotLine>) -> Plot {
+    let x = &experiment.x;
+    let shown = |axis: &dyn Axis, scale| PlotAxis {
+        heading: axis.heading(),
+        unit: axis.unit().to_owned(),
+        scale,
+    };
+    Plot {
+        title: format!("{}: {} by {}", experiment.title, y.heading(), lower(&x.label)),
+        description: described(y, &lines),
+        x: shown(x, x.scale),
+        y: shown(y, y.scale),
+        xs: experiment.xs(false).iter().map(|x| *x as f64).collect(),
+        lines,
+        cores_end: x.threads.filter(|_| cores > 0).map(|threads| threads.max_x(cores)),
+    }
+}
+
+fn lower(label: &str) -> String {
+    let mut letters = label.chars();
+    // An abbreviation stays as it is.
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            first.to_lowercase().chain([second]).chain(letters).collect()
+        }
+        _ => label.to_owned(),
+    }
+}
+
+/// From where to where each line goes, in words.
+fn described(y: &Y, lines: &[PlotLine]) -> String {
+    let said = lines.iter().filter_map(|line| {
+        let (first, last) = (line.marks.first()?, line.marks.last()?);
+        let ends = format!("{} to {} {}", digits(first.y), digits(last.y), y.unit());
+        Some(format!("{}: {}", line.label, ends.trim_end()))
+    });
+    said.collect::<Vec<_>>().join("; ") + "."
+}
+
+fn measured(figure: &Figure, y: &Y, style: Style, label: &dyn Fn(&str) -> String) -> Vec<PlotLine> {
+    let line = |(index, series): (usize, &Series)| PlotLine {
+        label: label(&series.case),
+        style,
+        index,
+        marks: marks(series, y),
+    };
+    let lines = figure.series.iter().enumerate().map(line);
+    lines.filter(|line| !line.marks.is_empty()).collect()
+}
+
+fn marks(series: &Series, y: &Y) -> Vec<PlotPoint> {
+    let divisor = y.divisor();
+    let mark = |point: &super::report::Point| {
+        let spread = point.values.get(&y.key)?.spread()?;
+        Some(PlotPoint {
+            x: point.x as f64,
+            y: spread.median / divisor,
+            low: spread.min / divisor,
+            high: spread.max / divisor,
+        })
+    };
+    series.points.iter().filter_map(mark).collect()
+}
+
+fn predicted<'a>(figure: &'a Figure, y: &'a Y) -> impl Iterator<Item = PlotLine> + 'a {
+    let curves = figure.predicted.iter().filter(|curve| curve.y == y.key);
+    curves.map(|curve| {
+        let model = figure.experiment.curves.iter().find(|known| known.label == curve.label);
+        let case = model.and_then(|model| model.case.as_deref());
+        let cases = &figure.experiment.cases;
+        // In the colour of the case that it predicts.
+        let index =
+            cases.iter().position(|known| Some(&*known.label) == case).unwrap_or(cases.len());
+        let marks = curve.points.iter().map(|(x, y)| PlotPoint::at(*x, *y)).collect();
+        PlotLine { label: curve.label.clone(), style: Style::Predicted, index, marks }
+    })
+}
+
+fn papers(experiment: &Experiment, y: &Y) -> Vec<PlotLine> {
+    let first = experiment.axis(None).map(|y| &y.key);
+    let here = experiment.papers.iter().filter(|paper| paper.y.as_ref().or(first) == Some(&y.key));
+    let xs = experiment.xs(false);
+    let ends = || [xs.first(), xs.last()].into_iter().flatten().map(|x| *x as f64);
+    let line = |(index, paper): (usize, &super::experiment::Paper)| {
+        let points = paper.points.iter().map(|(x, y)| PlotPoint::at(*x, *y));
+        let (style, marks) = match paper.level {
+            None => (Style::Paper, points.collect()),
+            Some(level) => (Style::Level, ends().map(|x| PlotPoint::at(x, level)).collect()),
+        };
+        PlotLine { label: paper.label.clone(), style, index, marks }
+    };
+    here.enumerate().map(line).collect()
+}

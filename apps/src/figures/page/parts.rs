@@ -1,0 +1,218 @@
+//! The parts of a page.
+
+use maud::{Markup, html};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::figures::expect::{Status, Tally, Verdict};
+use crate::figures::experiment::{Axis, Experiment, Y};
+use crate::figures::plot::{Format, Plot};
+use crate::figures::report::{Figure, Manifest, Point};
+use crate::figures::scale::{digits, value_of_x};
+use crate::measure::Spread;
+
+/// What cannot stand in a link as it is.
+const IN_LINK: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>');
+
+/// A link that has the text inside.
+pub(super) fn data(kind: &str, text: &str) -> String {
+    format!("data:{kind};charset=utf-8,{}", utf8_percent_encode(text, IN_LINK))
+}
+
+/// The device, the machine, the build and the settings of a run.
+pub(super) fn manifest(manifest: &Manifest) -> Markup {
+    let cores = match manifest.topology.is_empty() {
+        true => manifest.cores.to_string(),
+        false => format!("{} ({})", manifest.cores, manifest.topology),
+    };
+    let quick = if manifest.quick { ", quick" } else { "" };
+    let rounds = format!("{} of {} ms each{quick}", manifest.rounds, manifest.round_ms);
+    let lines = [
+        ("Device", &manifest.device),
+        ("Processor", &manifest.processor),
+        ("Cores", &cores),
+        ("Rounds", &rounds),
+        ("Date", &manifest.date),
+        ("Build", &manifest.build),
+        ("Command", &manifest.command),
+    ];
+    html! {
+        dl {
+            @for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+/// How many expectations hold.
+pub(super) fn tally(tally: Tally) -> String {
+    let Tally { passed, failed, not_measured } = tally;
+    format!("Expectations: {passed} hold, {failed} do not, {not_measured} were not measured.")
+}
+
+pub(super) fn heading(name: &str, experiment: &Experiment) -> Markup {
+    html! {
+        h3 { a href=(format!("#{name}")) { (experiment.group) ": " (experiment.title) } }
+        p { (experiment.about) }
+    }
+}
+
+/// Why something is missing.
+pub(super) fn reasons(figure: &Figure, report: Option<&str>) -> Markup {
+    let prefix = report.map(|name| format!("{name}: ")).unwrap_or_default();
+    let series = figure.series.iter().filter_map(|s| Some((&s.case, s.skipped.as_ref()?)));
+    html! {
+        @match &figure.skipped {
+            Some(why) => p.reason { (prefix) "Not measured: " (why) },
+            None => @if !figure.has_points() { p.reason { (prefix) "Not measured." } }
+        }
+        @for (case, why) in series { p.reason { (prefix) (case) ": " (why) } }
+    }
+}
+
+/// Each chart for wide pages and for narrow ones.
+pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
+    html! {
+        @for (at, plot) in plots.iter().enumerate() {
+            figure {
+                @for format in [Format::Wide, Format::Narrow] {
+                    (plot.svg(format, &format!("{name}-{at}")))
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
+    let shown = |status| match status {
+        Status::Passed => ("passed", "✓", "holds"),
+        Status::Failed => ("failed", "✗", "does not hold"),
+        Status::NotMeasured => ("open", "–", "not measured"),
+    };
+    html! {
+        @if !verdicts.is_empty() {
+            ul.verdicts {
+                @for verdict in verdicts {
+                    @let (class, sign, word) = shown(verdict.status);
+                    li class=(class) {
+                        span.sign role="img" aria-label=(word) { (sign) } " "
+                        (verdict.expected)
+                        @if verdict.status == Status::NotMeasured { " (not measured)" }
+                        @else { "; found: " b { (verdict.found) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is run, for each case.
+pub(super) fn commands(experiment: &Experiment) -> Markup {
+    html! {
+        details {
+            summary { "Commands" }
+            p { "x is " (experiment.x.label()) "." }
+            dl.commands {
+                @for case in &experiment.cases {
+                    div {
+                        dt { (case.label) }
+                        dd { code { "rdma-conn " (case.run.text()) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A table of all values for each y.
+pub(super) fn values(figure: &Figure) -> Markup {
+    let experiment = &figure.experiment;
+    html! {
+        @for y in &experiment.y {
+            details {
+                summary { "Values: " (y.heading()) }
+                p { "Median (least to most)." }
+                (table(figure, |x, case| cell(figure.series(case)?.at(x)?, y)))
+            }
+        }
+    }
+}
+
+/// A table of ratios for each y.
+pub(super) fn ratios(a: &Figure, b: &Figure) -> Markup {
+    html! {
+        @for y in &a.experiment.y {
+            details {
+                summary { "Values: " (y.heading()) }
+                p { "A → B (B divided by A)." }
+                (table(a, |x, case| pair([a, b].map(|figure| median(figure, x, case, y)))))
+            }
+        }
+    }
+}
+
+fn median(figure: &Figure, x: u64, case: &str, y: &Y) -> Option<f64> {
+    let spread = figure.series(case)?.at(x)?.values.get(&y.key)?.spread()?;
+    Some(spread.median / y.divisor())
+}
+
+/// Both medians, and the second divided by the first; nothing where both are missing.
+fn pair([a, b]: [Option<f64>; 2]) -> Option<String> {
+    let shown = |value: Option<f64>| value.map_or("–".into(), digits);
+    let both = format!("{} → {}", shown(a), shown(b));
+    a.or(b)?;
+    let ratio = a.zip(b).map(|(a, b)| b / a).filter(|ratio| ratio.is_finite());
+    Some(ratio.map_or(both.clone(), |ratio| format!("{both} (×{})", digits(ratio))))
+}
+
+/// A row for each x, a column for each case.
+fn table(figure: &Figure, cell: impl Fn(u64, &str) -> Option<String>) -> Markup {
+    let experiment = &figure.experiment;
+    let mut xs: Vec<u64> = figure.points().map(|(_, point)| point.x).collect();
+    xs.sort_unstable();
+    xs.dedup();
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Table of values" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { (experiment.x.label()) }
+                        @for case in &experiment.cases { th scope="col" { (case.label) } }
+                    }
+                }
+                tbody {
+                    @for x in xs {
+                        tr {
+                            th scope="row" { (value_of_x(x, experiment.x.unit())) }
+                            @for case in &experiment.cases {
+                                td { (cell(x, &case.label).unwrap_or_else(|| "–".into())) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cell(point: &Point, y: &Y) -> Option<String> {
+    let Spread { median, min, max } = point.values.get(&y.key)?.spread()?;
+    let shown = |value: f64| digits(value / y.divisor());
+    Some(match min < max {
+        true => format!("{} ({} to {})", shown(median), shown(min), shown(max)),
+        false => shown(median),
+    })
+}
+
+/// Where the papers have their points.
+pub(super) fn sources(experiment: &Experiment) -> Markup {
+    html! {
+        @if !experiment.papers.is_empty() {
+            ul.sources {
+                @for paper in &experiment.papers {
+                    li { (paper.label) ": " (paper.source) }
+                }
+            }
+        }
+    }
+}

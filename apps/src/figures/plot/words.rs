@@ -1,0 +1,116 @@
+//! Texts of a chart, and how much room they take at most.
+
+use maud::{Markup, html};
+
+use super::element::px;
+
+/// The height of the font, in units of the drawing.
+pub(super) const FONT: f64 = 13.0;
+
+#[cfg(test)]
+/// The part of its font's height that a text takes above its base line, and below.
+const ABOVE: f64 = 0.8;
+#[cfg(test)]
+const BELOW: f64 = 0.25;
+
+/// Which end of a text is at its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::figures) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A text at a place.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::figures) struct Label {
+    pub(in crate::figures) x: f64,
+    /// Of its base line.
+    pub(in crate::figures) y: f64,
+    pub(in crate::figures) anchor: Anchor,
+    pub(in crate::figures) class: &'static str,
+    pub(in crate::figures) content: String,
+}
+
+impl Label {
+    pub(in crate::figures) fn left(&self) -> f64 {
+        let width = width(&self.content);
+        match self.anchor {
+            Anchor::Start => self.x,
+            Anchor::Middle => self.x - width / 2.0,
+            Anchor::End => self.x - width,
+        }
+    }
+
+    pub(in crate::figures) fn right(&self) -> f64 {
+        self.left() + width(&self.content)
+    }
+
+    #[cfg(test)]
+    pub(in crate::figures) fn top(&self) -> f64 {
+        self.y - ABOVE * FONT
+    }
+
+    #[cfg(test)]
+    pub(in crate::figures) fn bottom(&self) -> f64 {
+        self.y + BELOW * FONT
+    }
+
+    pub(super) fn element(&self) -> Markup {
+        let anchor = match self.anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        html! {
+            text class=(self.class) x=(px(self.x)) y=(px(self.y)) text-anchor=(anchor) {
+                (self.content)
+            }
+        }
+    }
+}
+
+/// How wide a text is at most.
+pub(super) fn width(text: &str) -> f64 {
+    text.chars().map(|c| em(c) * FONT).sum()
+}
+
+/// The widest of common fonts (DejaVu Sans, Verdana), in parts of the font's height.
+fn em(c: char) -> f64 {
+    match c {
+        'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | ' ' => 0.36,
+        'f' | 't' | 'r' | 'I' | '(' | ')' | '/' | '-' => 0.47,
+        'm' | 'w' | 'M' | 'W' | '%' | '@' => 1.05,
+        '0'..='9' | 'a'..='z' => 0.66,
+        'A'..='Z' => 0.8,
+        '+' | '=' | '<' | '>' => 0.85,
+        c if c.is_ascii() => 0.66,
+        'µ' | '·' | '×' | '…' => 1.0,
+        _ => 1.1,
+    }
+}
+
+/// As much of a text as fits into this width.
+pub(super) fn fitted(text: &str, most: f64) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    let mut room = most - width("…");
+    let fits = |c: &char| {
+        room -= em(*c) * FONT;
+        room >= 0.0
+    };
+    text.chars().take_while(fits).collect::<String>() + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_ends_in_dots_and_fits() {
+        assert_eq!(fitted("batched", 200.0), "batched");
+        let short = fitted(&"batched ".repeat(20), 100.0);
+        assert!(short.ends_with('…') && width(&short) <= 100.0, "{short}");
+    }
+}
