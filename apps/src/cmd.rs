@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod copy;
 pub(crate) mod devices;
+pub(crate) mod figures;
 pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;

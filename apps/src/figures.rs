@@ -1,5 +1,12 @@
-//! Figures: experiments, as files have them.
-#![allow(dead_code, reason = "the command that shows them follows")]
+//! Figures: experiments, their results, and pages that show them.
+//!
+//! 1. An [`experiment`] is a file: its axes, its cases, the points of the papers, and what is
+//!    expected. Those in `apps/figures/` are part of the command ([`builtin`]).
+//! 2. A run of experiments fills a [`report`], which is saved as JSON and as CSV.
+//! 3. [`expect`] compares a report with what is expected.
+//! 4. A [`page`] shows a report, or two beside each other, with a [`plot`] for each figure.
+//!
+//! **Nothing here opens a device or runs a command**: a report can be shown on another machine.
 
 pub(crate) mod builtin;
 mod chart;

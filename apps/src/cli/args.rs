@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{Bench, Common, Copy, Multicast, Pingpong, Pipe};
+use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -136,6 +136,21 @@ pub(crate) enum Command {
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
     )]
     Copy(Copy),
+    /// Show figures of experiments: write the page of a report, or of two beside each other
+    #[command(
+        after_help = "An experiment is a file that says what is run, over which values, and what is expected of the \
+        results. The command has those of the figures in the papers. To make one of your own, print \
+        one, change it, and name the file instead.\n\n\
+        A report is a folder with report.json, report.csv and index.html, a page that needs no other \
+        file.\n\n\
+        Examples:\n  \
+        rdma-conn figures --list\n  \
+        rdma-conn figures --print send-recv-latency-by-size > mine.toml\n  \
+        rdma-conn figures --list mine.toml    # checks it\n  \
+        rdma-conn figures --render REPORT --out DIR --check\n  \
+        rdma-conn figures --compare REPORT OTHER-REPORT --out DIR"
+    )]
+    Figures(Figures),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

@@ -76,7 +76,7 @@ fn leaders(error: &clap::Error) -> Option<String> {
 }
 
 /// What flags need: the flag that must be there as well.
-const NEEDS: [(&str, &str); 13] = [
+const NEEDS: [(&str, &str); 15] = [
     ("--transport", "--op"),
     ("--qps", "--op"),
     ("--peers", "--op"),
@@ -90,6 +90,8 @@ const NEEDS: [(&str, &str); 13] = [
     ("--transfer-thread", "--receiving-threads"),
     ("--max-ring", "--connect"),
     ("--into", "--listen"),
+    ("--render", "--out"),
+    ("--compare", "--out"),
 ];
 
 /// A flag that needs another one, which is not given.
@@ -180,16 +182,20 @@ mod tests {
             ("--srq-buffers", "64"),
             ("--max-ring", "1m"),
             ("--into", "here"),
+            ("--render", "here"),
+            ("--compare", "here there"),
         ];
         for (flag, needs) in NEEDS {
             let command = match flag {
                 "--max-ring" => "multicast",
                 "--into" => "copy",
+                "--render" | "--compare" => "figures",
                 "--srq" | "--mtu" => "pingpong",
                 _ => "bench",
             };
             let value = values.iter().find(|(named, _)| *named == flag).map(|(_, value)| *value);
-            let words: Vec<&str> = [command, flag].into_iter().chain(value).collect();
+            let values = value.iter().flat_map(|value| value.split(' '));
+            let words: Vec<&str> = [command, flag].into_iter().chain(values).collect();
             assert!(says(&words).starts_with(&format!("{flag} needs {needs}")), "{}", says(&words));
         }
     }

@@ -1,0 +1,208 @@
+//! `rdma-conn figures`: experiments, and the pages of what has come of them.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::cli::{Common, Figures};
+use crate::figures::builtin;
+use crate::figures::expect::Tally;
+use crate::figures::experiment::Experiment;
+use crate::figures::page;
+use crate::figures::report::{Report, replace};
+use crate::outcome::{Outcome, as_usage, say_all, usage};
+use crate::table::Table;
+
+/// An experiment, and its name.
+struct Named {
+    name: String,
+    text: String,
+    experiment: Experiment,
+}
+
+/// A line of `--list --json`.
+#[derive(Serialize)]
+struct Listed<'a> {
+    figure: &'a str,
+    group: &'a str,
+    title: &'a str,
+    about: &'a str,
+    cases: usize,
+    /// Runs of one round.
+    runs: usize,
+    runs_quick: usize,
+}
+
+/// A line of `--render` and `--compare` with `--json`.
+#[derive(Serialize)]
+struct Written {
+    page: String,
+    figures: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measured: Option<usize>,
+}
+
+pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
+    if let Some(flag) = common.given().into_iter().find(|flag| *flag != "--json") {
+        return Err(usage(format!("{flag}: this opens no device: leave {flag} out")));
+    }
+    if options.check && options.render.is_none() {
+        return Err(usage(
+            "--check needs --render REPORT: without results there is nothing to check",
+        ));
+    }
+    if let Some(report) = &options.render {
+        return render(common, options, report);
+    }
+    if let Some([a, b]) = options.compare.as_deref() {
+        return compare(common, options, a, b);
+    }
+    if options.out.is_some() {
+        return Err(usage("--out: nothing is written: leave it out"));
+    }
+    let experiments = experiments(&options.experiments)?;
+    match options.print {
+        true => print(&experiments),
+        false => list(common, &experiments),
+    }
+}
+
+/// The experiments that were asked for.
+fn experiments(asked: &[String]) -> Result<Vec<Named>> {
+    if asked.is_empty() {
+        return builtin::ALL.iter().map(of_command).collect();
+    }
+    asked.iter().map(|name| one(name)).collect()
+}
+
+fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
+    let (name, text) = (builtin.name.into(), builtin.text.into());
+    Ok(Named { name, text, experiment: builtin.experiment()? })
+}
+
+/// One of the command's, or a file.
+fn one(name: &str) -> Result<Named> {
+    if let Some(builtin) = builtin::named(name) {
+        return of_command(builtin);
+    }
+    let path = Path::new(name);
+    if path.extension().is_none_or(|ending| ending != "toml") {
+        return Err(usage(format!(
+            "{name}: no experiment: `rdma-conn figures --list` shows the names, and a file ends in .toml"
+        )));
+    }
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let (text, experiment) = Experiment::read(path).map_err(|e| as_usage(format!("{e:#}")))?;
+    Ok(Named { name: stem.unwrap_or_default(), text, experiment })
+}
+
+fn list(common: &Common, experiments: &[Named]) -> Outcome {
+    let mut table = Table::new(1, &["name", "cases", "runs of\na round", "quick"]);
+    for Named { name, experiment, .. } in experiments {
+        let runs = |quick| experiment.runs(quick).count();
+        let line = Listed {
+            figure: name,
+            group: &experiment.group,
+            title: &experiment.title,
+            about: &experiment.about,
+            cases: experiment.cases.len(),
+            runs: runs(false),
+            runs_quick: runs(true),
+        };
+        if common.json {
+            say!("{}", serde_json::to_string(&line)?);
+        }
+        let numbers = [line.cases, line.runs, line.runs_quick].map(|n| n.to_string());
+        table.add_row([name.clone()].into_iter().chain(numbers));
+    }
+    if !common.json {
+        say!("{table}");
+    }
+    Ok(())
+}
+
+fn print(experiments: &[Named]) -> Outcome {
+    let one = experiments.len() == 1;
+    for (at, Named { name, text, .. }) in experiments.iter().enumerate() {
+        let before = if at > 0 { "\n" } else { "" };
+        // A single one can be written to a file as it is.
+        let head = if one { String::new() } else { format!("{before}# {name}.toml\n") };
+        say_all(format!("{head}{text}").as_bytes());
+    }
+    Ok(())
+}
+
+fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
+    let report = read(report)?;
+    let folder = folder(options)?;
+    report.save(folder)?;
+    write(folder, &page::page(&report)?)?;
+    let tally = Tally::of(&report);
+    let written = Written {
+        page: folder.join(page::HTML).display().to_string(),
+        figures: report.figures.len(),
+        passed: Some(tally.passed),
+        failed: Some(tally.failed),
+        not_measured: Some(tally.not_measured),
+    };
+    print_result(common, &written)?;
+    match tally.failed {
+        failed @ 1.. if options.check => bail!(
+            "{failed} of {} expectations do not hold: the page shows which",
+            tally.passed + failed
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
+    let (a, b) = (read(a)?, read(b)?);
+    let folder = folder(options)?;
+    write(folder, &page::compare(&a, &b))?;
+    let both = a.figures.iter().filter(|figure| b.figure(&figure.name).is_some()).count();
+    let page = folder.join(page::HTML).display().to_string();
+    print_result(
+        common,
+        &Written { page, figures: both, passed: None, failed: None, not_measured: None },
+    )
+}
+
+fn print_result(common: &Common, written: &Written) -> Outcome {
+    match common.json {
+        true => say!("{}", serde_json::to_string(written)?),
+        false => say!("{}: {} figures", written.page, written.figures),
+    }
+    Ok(())
+}
+
+fn read(report: &Path) -> Result<Report> {
+    Report::read(report).map_err(|e| as_usage(format!("{e:#}")))
+}
+
+/// The folder to write to, which is made if it is not there.
+fn folder(options: &Figures) -> Result<&Path> {
+    let folder = options.out.as_deref().context("--out is missing")?;
+    let is_empty = match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(_) if !folder.exists() => true,
+        Err(e) => return Err(as_usage(format!("--out {}: {e}", folder.display()))),
+    };
+    if !is_empty && !options.force {
+        let folder = folder.display();
+        return Err(usage(format!(
+            "--out {folder}: it has files already: add --force, or choose another"
+        )));
+    }
+    fs::create_dir_all(folder).with_context(|| format!("--out {}", folder.display()))?;
+    Ok(folder)
+}
+
+fn write(folder: &Path, page: &str) -> Result<()> {
+    replace(&folder.join(page::HTML), page)
+}
