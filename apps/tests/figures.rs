@@ -118,6 +118,18 @@ fn an_experiment_is_copied_and_changed() {
     );
 }
 
+/// The example of the documentation is an experiment.
+#[test]
+fn the_documented_experiment_is_one() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/figures.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let (_, behind) = docs.split_once("```toml\n").unwrap();
+    let file = Scratch::new("documented.toml", 0);
+    fs::write(&file.0, behind.split_once("```").unwrap().0).unwrap();
+    let listed = said(&["--list", file.0.to_str().unwrap(), "--json"]);
+    assert!(listed.contains(r#""cases":2,"runs":11,"runs_quick":7"#), "{listed}");
+}
+
 #[test]
 fn a_report_becomes_a_page() {
     let (report, out) = (report("report", 1.2), Folder::new("rendered"));

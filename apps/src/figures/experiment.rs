@@ -32,7 +32,7 @@
 //! # level = 1.8                  # instead, where the text has no x
 //!
 //! [[expect]]
-//! ratio = { of = "batched", to = "sequential", x = 16, at_least = 2 }
+//! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2 }
 //!
 //! [[expect]]
 //! monotone = { case = "batched", direction = "rising", tolerance_percent = 15 }

@@ -64,6 +64,16 @@ fn an_experiment_is_what_its_file_says() {
     assert_eq!(cases[..4], ["window 32", "packed", "window 32", "packed"]);
 }
 
+/// The example in the documentation of the module is an experiment.
+#[test]
+fn the_documented_experiment_is_one() {
+    let lines = include_str!("../experiment.rs").lines().skip_while(|line| *line != "//! ```toml");
+    let lines = lines.skip(1).take_while(|line| *line != "//! ```");
+    let text: Vec<&str> = lines.map(|line| line.trim_start_matches("//!")).collect();
+    let experiment = parse(&text.join("\n")).unwrap();
+    assert_eq!(experiment.expects.len(), 3);
+}
+
 #[test]
 fn what_is_saved_is_read_again() {
     let experiment = parse(RIGHT).unwrap();
