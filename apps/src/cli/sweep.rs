@@ -4,12 +4,11 @@
 //!
 //! | range | values |
 //! |---|---|
-//! | `4..256` | after two numbers, on by their ratio (`1,4..256`: 1, 4, 16, 64, 256); otherwise by doubling |
+//! | `4..256` | continues by the ratio of the two numbers before `..` (`1,4..256`: 1, 4, 16, 64, 256); with one number, doubles |
 //! | `16..1M*4` | each is 4 times the one before |
 //! | `0..128+32` | each is 32 more than the one before |
 //!
-//! A range ends with the last value that is not above its end. The number that it starts with is the
-//! second of the two that a ratio is taken of: `16,64..1M` is 16, 64, 256 and so on.
+//! A range stops at the last value that does not exceed its end.
 
 use std::ops::Deref;
 
@@ -28,17 +27,17 @@ impl Deref for Sweep {
     }
 }
 
-/// What is wrong with a sweep, and where.
+/// A syntax error in a sweep, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: '{found}': {allowed}")]
 pub(crate) struct SweepError {
-    /// The character of the text at which it begins, counted from 1.
+    /// The position of the first wrong character, counted from 1.
     pub(crate) column: usize,
     pub(crate) found: String,
     pub(crate) allowed: String,
 }
 
-/// How a range goes on.
+/// The step of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Times(u64),
@@ -54,7 +53,7 @@ impl Step {
     }
 }
 
-/// A part of the text, and where it begins.
+/// A part of the text, and its position.
 #[derive(Debug, Clone, Copy)]
 struct Part<'a> {
     column: usize,
@@ -66,7 +65,7 @@ impl<'a> Part<'a> {
         SweepError { column: self.column, found: self.text.into(), allowed: allowed.into() }
     }
 
-    /// What is before and behind the first `sign`.
+    /// The parts before and after the first `sign`.
     fn split(self, sign: &str) -> Option<(Part<'a>, Part<'a>)> {
         let (before, behind) = self.text.split_once(sign)?;
         let column = self.column + before.chars().count() + sign.chars().count();
@@ -82,30 +81,30 @@ impl<'a> Part<'a> {
 
     fn number<N: Into<u64>>(
         self,
-        understood: impl Fn(&str) -> Result<N, String>,
+        number: impl Fn(&str) -> Result<N, String>,
     ) -> Result<u64, SweepError> {
         let part = self.trimmed();
-        understood(part.text).map(Into::into).map_err(|allowed| part.refused(allowed))
+        number(part.text).map(Into::into).map_err(|allowed| part.refused(allowed))
     }
 }
 
 impl Sweep {
-    /// The numbers of `text`, each of which `understood` reads: with unit suffixes, or within bounds.
-    /// What it says of a number that it refuses is what is allowed.
+    /// Parses `text`. `number` parses each single number: with unit suffixes, or within bounds; its
+    /// error says what is allowed.
     ///
     /// # Errors
-    /// A part is no number or range, or there are more than [`MOST_VALUES`] values.
+    /// A part is not a number or range, or there are more than [`MOST_VALUES`] values.
     pub(crate) fn parse<N: Into<u64>>(
         text: &str,
-        understood: impl Fn(&str) -> Result<N, String> + Copy,
+        number: impl Fn(&str) -> Result<N, String> + Copy,
     ) -> Result<Sweep, SweepError> {
         let mut values = Vec::new();
         let mut column = 1;
         for text in text.split(',') {
             let part = Part { column, text };
             match part.split("..") {
-                None => push(&mut values, part.number(understood)?, part)?,
-                Some((from, behind)) => range(&mut values, part, from, behind, understood)?,
+                None => push(&mut values, part.number(number)?, part)?,
+                Some((from, behind)) => range(&mut values, part, from, behind, number)?,
             }
             column += text.chars().count() + 1;
         }
@@ -119,12 +118,12 @@ fn range<N: Into<u64>>(
     part: Part<'_>,
     from: Part<'_>,
     behind: Part<'_>,
-    understood: impl Fn(&str) -> Result<N, String> + Copy,
+    number: impl Fn(&str) -> Result<N, String> + Copy,
 ) -> Result<(), SweepError> {
-    let (from, (end, step)) = (from.number(understood)?, ends(behind)?);
-    let end = end.number(understood)?;
+    let (from, (end, step)) = (from.number(number)?, ends(behind)?);
+    let end = end.number(number)?;
     if end < from {
-        return Err(part.refused("the end of a range is not below its start"));
+        return Err(part.refused("the end must not be below the start"));
     }
     let step = match (step, values.last()) {
         (Some(step), _) => step,
@@ -132,7 +131,7 @@ fn range<N: Into<u64>>(
         (None, None) => Step::Times(2),
     };
     if from == 0 && matches!(step, Step::Times(_)) {
-        return Err(part.refused(format!("0 does not grow by a factor: add a step, as 0..{end}+1")));
+        return Err(part.refused(format!("0 has no multiples: add a step, as 0..{end}+1")));
     }
     let mut next = Some(from);
     while let Some(value) = next.filter(|value| *value <= end) {
@@ -142,7 +141,7 @@ fn range<N: Into<u64>>(
     Ok(())
 }
 
-/// What is behind the two points of a range: its end, and how it goes on, if that is given.
+/// Splits the text after `..` into the end of the range and its step, if that is given.
 fn ends(behind: Part<'_>) -> Result<(Part<'_>, Option<Step>), SweepError> {
     let whole = |part: Part<'_>, least: u64, allowed: &str| {
         let part = part.trimmed();
@@ -150,23 +149,23 @@ fn ends(behind: Part<'_>) -> Result<(Part<'_>, Option<Step>), SweepError> {
         number.ok_or_else(|| part.refused(allowed))
     };
     if let Some((end, factor)) = behind.split("*") {
-        let factor = whole(factor, 2, "a factor is a whole number from 2")?;
+        let factor = whole(factor, 2, "a factor may be 2 or more")?;
         return Ok((end, Some(Step::Times(factor))));
     }
     if let Some((end, step)) = behind.split("+") {
-        let step = whole(step, 1, "a step is a whole number from 1")?;
+        let step = whole(step, 1, "a step may be 1 or more")?;
         return Ok((end, Some(Step::Plus(step))));
     }
     Ok((behind, None))
 }
 
-/// By what the numbers go on after these two.
+/// The factor from `before` to `from`.
 fn ratio(before: u64, from: u64, part: Part<'_>) -> Result<u64, SweepError> {
     let factor = (before > 0 && from.is_multiple_of(before)).then(|| from / before);
     factor.filter(|factor| *factor > 1).ok_or_else(|| {
         let text = part.text.trim();
         part.refused(format!(
-            "{from} is no multiple of the number before, {before}: add a factor or a step, as \
+            "{from} is not a multiple of the number before, {before}: add a factor or a step, as \
              {text}*2 or {text}+1"
         ))
     })
@@ -221,13 +220,13 @@ mod tests {
             ("µ,1", 1, "µ", "bytes"),
             ("1,µ..2", 3, "µ", "bytes"),
             ("1, 2..many", 7, "many", "bytes"),
-            ("8..4", 1, "8..4", "not below its start"),
+            ("8..4", 1, "8..4", "must not be below the start"),
             ("0..8", 1, "0..8", "as 0..8+1"),
             ("2,3..9", 3, "3..9", "as 3..9*2 or 3..9+1"),
-            ("4,4..9", 3, "4..9", "no multiple of the number before, 4"),
-            ("1..8*1", 6, "1", "a whole number from 2"),
-            ("1..8+0", 6, "0", "a whole number from 1"),
-            ("1..8+k", 6, "k", "a whole number from 1"),
+            ("4,4..9", 3, "4..9", "not a multiple of the number before, 4"),
+            ("1..8*1", 6, "1", "2 or more"),
+            ("1..8+0", 6, "0", "1 or more"),
+            ("1..8+k", 6, "k", "1 or more"),
             ("1..1000+1", 1, "1..1000+1", "up to 256 values"),
             ("1...4", 4, ".4", "bytes"),
         ] {

@@ -1,4 +1,4 @@
-//! `rdma-conn figures`: experiments, and the pages of what has come of them.
+//! `rdma-conn figures`: lists experiments, and renders reports.
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +73,7 @@ pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
     }
 }
 
-/// The experiments that were asked for.
+/// The experiments that the command line names.
 fn experiments(asked: &[String]) -> Result<Vec<Named>> {
     if asked.is_empty() {
         return builtin::ALL.iter().map(of_command).collect();
@@ -86,7 +86,7 @@ fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
     Ok(Named { name, text, experiment: builtin.experiment()? })
 }
 
-/// One of the command's, or a file.
+/// A built-in experiment, or a file.
 fn one(name: &str) -> Result<Named> {
     if let Some(builtin) = builtin::named(name) {
         return of_command(builtin);
@@ -131,7 +131,7 @@ fn print(experiments: &[Named]) -> Outcome {
     let one = experiments.len() == 1;
     for (at, Named { name, text, .. }) in experiments.iter().enumerate() {
         let before = if at > 0 { "\n" } else { "" };
-        // A single one can be written to a file as it is.
+        // The output for a single experiment is its file.
         let head = if one { String::new() } else { format!("{before}# {name}.toml\n") };
         say_all(format!("{head}{text}").as_bytes());
     }
@@ -185,7 +185,7 @@ fn read(report: &Path) -> Result<Report> {
     Report::read(report).map_err(|e| as_usage(format!("{e:#}")))
 }
 
-/// The folder to write to, which is made if it is not there.
+/// Creates the folder to write to.
 fn folder(options: &Figures) -> Result<&Path> {
     let folder = options.out.as_deref().context("--out is missing")?;
     let is_empty = match fs::read_dir(folder) {

@@ -1,18 +1,18 @@
-//! What is drawn of a figure: a chart for each of its y.
+//! Selects what the charts of a figure show: one chart for each y axis.
 
 use super::experiment::{Axis, Experiment, Y};
 use super::plot::{Plot, PlotAxis, PlotLine, PlotPoint, Style};
 use super::report::{Figure, Series};
 use super::scale::digits;
 
-/// Two reports beside each other: the name of each.
+/// The names of two compared reports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,
 }
 
-/// The charts of a figure, measured with so many cores.
+/// The charts of a figure that was measured with `cores` cores.
 pub(super) fn of_one(figure: &Figure, cores: u32) -> Vec<Plot> {
     let experiment = &figure.experiment;
     let lines = |y: &Y| {
@@ -65,7 +65,7 @@ fn lower(label: &str) -> String {
     }
 }
 
-/// From where to where each line goes, in words.
+/// The first and the last value of each line, for screen readers.
 fn described(y: &Y, lines: &[PlotLine]) -> String {
     let said = lines.iter().filter_map(|line| {
         let (first, last) = (line.marks.first()?, line.marks.last()?);
@@ -106,7 +106,7 @@ fn predicted<'a>(figure: &'a Figure, y: &'a Y) -> impl Iterator<Item = PlotLine>
         let model = figure.experiment.curves.iter().find(|known| known.label == curve.label);
         let case = model.and_then(|model| model.case.as_deref());
         let cases = &figure.experiment.cases;
-        // In the colour of the case that it predicts.
+        // A prediction has the colour of its case.
         let index =
             cases.iter().position(|known| Some(&*known.label) == case).unwrap_or(cases.len());
         let marks = curve.points.iter().map(|(x, y)| PlotPoint::at(*x, *y)).collect();

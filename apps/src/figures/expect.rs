@@ -1,4 +1,4 @@
-//! Whether results are as an experiment expects. Medians count.
+//! Evaluates the expectations of an experiment. They compare medians.
 
 use super::experiment::{Axis, Direction, Expect, Experiment, Monotone, Plateau, Ratio};
 use super::report::{Figure, Point, Report, Series};
@@ -9,11 +9,11 @@ use super::scale::{digits, value_of_x};
 pub(crate) enum Status {
     Passed,
     Failed,
-    /// Points that it is about are missing.
+    /// A point that the expectation compares is missing.
     NotMeasured,
 }
 
-/// An expectation, and what was found.
+/// An expectation, the value found, and whether it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) expected: String,
@@ -30,7 +30,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Of all figures of a report.
+    /// Evaluates all figures of a report.
     pub(crate) fn of(report: &Report) -> Tally {
         let quick = report.manifest.quick;
         let mut tally = Tally::default();
@@ -50,7 +50,7 @@ pub(crate) fn verdicts(figure: &Figure, quick: bool) -> Vec<Verdict> {
     figure.experiment.expects.iter().map(|expect| verdict(figure, expect, quick)).collect()
 }
 
-/// What was found, and whether it is as expected; nothing where points are missing.
+/// The value found, and whether the expectation holds; `None` if points are missing.
 type Found = Option<(String, bool)>;
 
 fn verdict(figure: &Figure, expect: &Expect, quick: bool) -> Verdict {
@@ -139,7 +139,7 @@ fn found_monotone(figure: &Figure, monotone: &Monotone, quick: bool) -> Found {
 fn found_plateau(figure: &Figure, plateau: &Plateau, quick: bool) -> Found {
     let key = key_of(figure, plateau.y.as_deref())?;
     let case = figure.experiment.cases.iter().find(|case| case.label == plateau.case)?;
-    // A quick run has fewer points: those count that lie where the last ones of a whole run do.
+    // A quick run has fewer points: compare those in the range of the last points of a full run.
     let xs = figure.experiment.xs(false).iter().filter(|x| case.covers(**x));
     let from = *xs.rev().nth(plateau.last.saturating_sub(1))?;
     let values = values_from(figure, &plateau.case, key, from, quick)?;
@@ -150,7 +150,7 @@ fn found_plateau(figure: &Figure, plateau: &Plateau, quick: bool) -> Found {
     Some((found, apart <= plateau.within_percent))
 }
 
-/// The medians of a case from an x on: two or more, and all that a run has.
+/// The medians of a case for x >= `from`; `None` unless there are two and none is missing.
 fn values_from(
     figure: &Figure,
     case: &str,

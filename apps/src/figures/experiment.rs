@@ -1,4 +1,4 @@
-//! An experiment: what a figure shows, as a file of TOML has it.
+//! An experiment: a TOML file that declares the axes, cases and expectations of a figure.
 //!
 //! ```toml
 //! group = "Send/Receive"
@@ -54,7 +54,7 @@ pub(crate) use parts::{
 
 use super::location;
 
-/// The most cases of an experiment: a plot has as many colours and markers.
+/// The most cases of an experiment: charts have this many colours and markers.
 pub(crate) const MOST_CASES: usize = 8;
 
 /// The longest file of an experiment that is read.
@@ -64,13 +64,13 @@ const MOST_FILE_BYTES: u64 = 1 << 20;
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Experiment {
-    /// The part of a page that it belongs to.
+    /// The section of a page.
     pub(crate) group: String,
     pub(crate) title: String,
     /// What it shows, in a sentence or two.
     pub(crate) about: String,
     pub(crate) x: X,
-    /// A plot for each.
+    /// One chart for each.
     pub(crate) y: Vec<Y>,
     #[serde(rename = "case")]
     pub(crate) cases: Vec<Case>,
@@ -83,7 +83,7 @@ pub(crate) struct Experiment {
     pub(crate) expects: Vec<Expect>,
 }
 
-/// What is wrong with a file of an experiment, and where.
+/// An error in an experiment file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}")]
 pub(crate) struct ExperimentError {
@@ -120,10 +120,10 @@ impl Experiment {
         }
     }
 
-    /// Reads the experiment of a file; the text of that, too.
+    /// Reads an experiment file. Returns its text, too.
     ///
     /// # Errors
-    /// It cannot be read, or it is no experiment.
+    /// The file cannot be read, or is not an experiment.
     pub(crate) fn read(path: &Path) -> anyhow::Result<(String, Experiment)> {
         let name = path.display().to_string();
         let text = super::text::read(path, MOST_FILE_BYTES)?;
@@ -131,7 +131,7 @@ impl Experiment {
         Ok((text, experiment))
     }
 
-    /// What is wrong with an experiment that was read from a report, if anything.
+    /// The first inconsistency of an experiment that was read from a report.
     pub(super) fn fault(&self) -> Option<String> {
         self.check().err().map(|fault| fault.what)
     }
@@ -152,7 +152,7 @@ impl Experiment {
         })
     }
 
-    /// The axis that shows `key`; without one, the first.
+    /// The y axis for `key`; without a key, the first.
     pub(crate) fn axis(&self, key: Option<&str>) -> Option<&Y> {
         self.y.iter().find(|y| key.is_none_or(|key| y.key == key))
     }

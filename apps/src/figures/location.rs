@@ -1,10 +1,10 @@
-//! Places in a file of an experiment.
+//! Positions in an experiment file.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// A step on the way to a value: the key of a table, or the number of an entry of a list.
+/// One element of a path to a value: a table key, or an array index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathStep {
     Key(&'static str),
@@ -32,7 +32,7 @@ pub(super) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// Where the value lies that `path` leads to, or the last one on the way that there is.
+/// The byte range of the value at `path`, or of the nearest ancestor that exists.
 pub(super) fn find(text: &str, path: &[PathStep]) -> Range<usize> {
     let Ok(table) = DeTable::parse(text) else { return 0..0 };
     let mut found = table.span();

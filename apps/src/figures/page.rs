@@ -1,4 +1,4 @@
-//! Reports as a page of HTML: one file, which loads nothing and runs no script.
+//! Renders reports as HTML: one self-contained file without scripts or external resources.
 
 mod parts;
 
@@ -14,10 +14,10 @@ pub(crate) const HTML: &str = "index.html";
 
 const STYLE: &str = include_str!("page/style.css");
 
-/// The page of a report.
+/// Renders a report.
 ///
 /// # Errors
-/// It cannot be written as JSON or CSV, which the page has inside.
+/// The report cannot be serialised as JSON or CSV, which the page embeds.
 pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
     let manifest = &report.manifest;
     let tally = Tally::of(report);
@@ -46,7 +46,7 @@ pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
     Ok(document(&format!("rdma-conn figures: {}", manifest.device), body))
 }
 
-/// The page of two reports.
+/// Renders two reports as one page.
 pub(crate) fn compare(a: &Report, b: &Report) -> String {
     let pairs: Vec<(&Figure, &Figure)> =
         a.figures.iter().filter_map(|figure| Some((figure, b.figure(&figure.name)?))).collect();
@@ -153,7 +153,7 @@ fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
     }
 }
 
-/// A figure of two reports.
+/// A figure of two reports: both in each chart, and their ratios.
 fn both(a: &Figure, b: &Figure, of_a: &Manifest, of_b: &Manifest) -> Markup {
     let experiment = &a.experiment;
     let names = Names { a: "A", b: "B" };

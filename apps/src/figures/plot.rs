@@ -1,15 +1,13 @@
-//! PlotLine charts as SVG, to be put into a page.
+//! Line charts as inline SVG.
 //!
-//! A page takes its colours from the reader's preference (light or dark), is read on a phone, and by a
-//! screen reader. So a chart has classes and no colours, a title, a description, a text for each
-//! point, and a layout that knows how much room each of its texts takes. The crates that draw charts
-//! write colours and font sizes into each element (`plotters`), or need a script in the page
-//! (`charming`). What is left is to place lines and texts, which is below; the elements are written by
-//! `maud`, which escapes texts.
+//! Charts need colours from CSS custom properties (light and dark), text that stays readable on a
+//! phone, and a title, a description and a label for each point for screen readers. `plotters` writes
+//! colours and font sizes as attributes of each element, does not measure text and emits no classes;
+//! `charming` needs a script in the page. This module therefore lays out lines and labels itself;
+//! `maud` writes and escapes the elements.
 //!
-//! The layout is made for a width: a page has a wide chart and a narrow one, and shows that which
-//! fits. **No text is cut off, none covers another one, whatever the font**: the widths of characters
-//! are those of the widest font that a system is likely to have.
+//! A page contains each chart in two formats, wide and narrow, and CSS shows the one that fits. **Labels
+//! stay inside the view box and do not overlap**: widths are estimated from the widest common fonts.
 
 mod element;
 mod marker;
@@ -25,7 +23,7 @@ use element::{error_bar, px, segment};
 use marker::shape;
 use words::{FONT, fitted, width};
 
-/// A chart, as it is to be drawn.
+/// The content of a chart.
 #[derive(Debug, Clone)]
 pub(super) struct Plot {
     pub(super) title: String,
@@ -33,7 +31,7 @@ pub(super) struct Plot {
     pub(super) description: String,
     pub(super) x: PlotAxis,
     pub(super) y: PlotAxis,
-    /// Values of x that are shown even where nothing was measured.
+    /// Values that the x axis includes even if they were not measured.
     pub(super) xs: Vec<f64>,
     pub(super) lines: Vec<PlotLine>,
     /// The x beyond which runs have more threads than cores.
@@ -53,26 +51,26 @@ pub(super) struct PlotAxis {
 pub(super) struct PlotLine {
     pub(super) label: String,
     pub(super) style: Style,
-    /// Which colour and marker it has.
+    /// Selects colour and marker.
     pub(super) index: usize,
     pub(super) marks: Vec<PlotPoint>,
 }
 
-/// What a line is of.
+/// The source of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Measured,
-    /// By the report that is compared.
+    /// The second of two reports: dotted, hollow markers.
     Other,
-    /// By a paper: hollow markers.
+    /// Points of a paper: hollow markers, no line.
     Paper,
-    /// By a paper, for every x.
+    /// A value of a paper that holds for every x.
     Level,
-    /// By a model: dashed.
+    /// The prediction of a model: dashed.
     Predicted,
 }
 
-/// A point of a line, and how far its samples lie apart.
+/// A point of a line: the median, and the range of its samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PlotPoint {
     pub(super) x: f64,
@@ -87,7 +85,7 @@ impl PlotPoint {
     }
 }
 
-/// Which width a chart is made for.
+/// The width that a chart is laid out for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Wide,
@@ -110,16 +108,16 @@ impl Format {
     }
 }
 
-/// Room around things.
+/// Space between elements.
 const GAP: f64 = 8.0;
 /// The height of a line of text.
 const ROW: f64 = 19.0;
-/// The part of an entry of the legend that is before its text.
+/// Width of the line sample before a legend label.
 const SAMPLE: f64 = 34.0;
 /// Half the width of a marker.
 const RADIUS: f64 = 3.6;
 
-/// A chart that was laid out.
+/// A chart after layout.
 pub(super) struct Drawing {
     pub(super) width: f64,
     pub(super) height: f64,
@@ -127,7 +125,7 @@ pub(super) struct Drawing {
     shapes: Vec<Markup>,
 }
 
-/// Where the axes are.
+/// The rectangle between the axes, and their ranges.
 struct PlotArea {
     left: f64,
     right: f64,
@@ -148,7 +146,7 @@ impl PlotArea {
 }
 
 impl Plot {
-    /// The chart as an element of a page; `id` is that of no other element.
+    /// The chart as an SVG element. `id` is unique in the page.
     pub(super) fn svg(&self, format: Format, id: &str) -> Markup {
         let id = format!("{id}-{}", format.class());
         let drawing = self.layout(format);
@@ -163,7 +161,7 @@ impl Plot {
         }
     }
 
-    /// Places everything.
+    /// Computes the positions of all elements.
     pub(super) fn layout(&self, format: Format) -> Drawing {
         let (width, height) = format.size();
         let marks = || self.lines.iter().flat_map(|line| &line.marks);
@@ -191,7 +189,7 @@ impl Plot {
         drawing
     }
 
-    /// As many ticks as the height has room for.
+    /// The densest ticks with room for their labels.
     fn y_ticks(&self, y: &AxisRange, height: f64) -> Vec<f64> {
         let fits = |ticks: &Vec<f64>| {
             let mut at: Vec<f64> = ticks.iter().filter_map(|tick| y.position(*tick)).collect();
@@ -209,7 +207,7 @@ impl Plot {
     }
 }
 
-/// The most ticks of which `fits` holds.
+/// The densest ticks for which `fits` holds.
 fn thinned(span: &AxisRange, fits: impl Fn(&Vec<f64>) -> bool) -> Vec<f64> {
     (0..32).map(|thinning| span.ticks(thinning)).find(fits).unwrap_or_default()
 }
@@ -219,7 +217,7 @@ impl Drawing {
         self.texts.push(Label { x, y, anchor, class, content });
     }
 
-    /// Shades what is beyond the cores.
+    /// Shades the range in which runs have more threads than cores.
     fn shade(&mut self, frame: &PlotArea, end: Option<f64>) {
         let Some(from) = end.and_then(|end| frame.x(end.max(f64::MIN_POSITIVE))) else { return };
         if from < frame.right - 0.5 {
@@ -262,7 +260,7 @@ impl Drawing {
         self.shapes.push(segment("axis", left, right));
         let heading = fitted(&plot.x.heading, self.width);
         let room = words::width(&heading) / 2.0;
-        // In the middle of the axis, as far as there is room.
+        // Centred below the axis, but inside the view box.
         let middle = f64::midpoint(frame.left, frame.right).clamp(room, self.width - room);
         self.text(middle, frame.bottom + 2.0 * ROW, Anchor::Middle, "heading", heading);
     }
@@ -299,7 +297,7 @@ impl Drawing {
         }
     }
 
-    /// Says what each line is, in rows; the height of the drawing follows.
+    /// Adds the legend in rows, and sets the height of the drawing.
     fn legend(&mut self, frame: &PlotArea, plot: &Plot, top: f64) {
         let (mut x, mut y) = (0.0, top + ROW - 6.0);
         let shaded = frame_has_shade(frame, plot.cores_end);
@@ -324,7 +322,7 @@ fn frame_has_shade(frame: &PlotArea, end: Option<f64>) -> bool {
     from.is_some_and(|from| from < frame.right - 0.5)
 }
 
-/// What a line looks like, or the shade.
+/// The legend sample of a line; without one, of the shading.
 fn sample(line: Option<&PlotLine>, x: f64, y: f64) -> Markup {
     let Some(line) = line else {
         return html! {

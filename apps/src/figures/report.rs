@@ -40,10 +40,10 @@ pub(crate) struct Manifest {
     pub(crate) processor: String,
     /// Cores that runs may use: points with more threads are shaded.
     pub(crate) cores: u32,
-    /// How the cores lie to each other, in words.
+    /// Sockets, caches and hyper-threads of these cores, in words.
     pub(crate) topology: String,
     pub(crate) build: String,
-    /// As RFC 3339 has it.
+    /// RFC 3339.
     pub(crate) date: String,
     pub(crate) quick: bool,
     pub(crate) rounds: u32,
@@ -78,13 +78,13 @@ pub(crate) struct Series {
     pub(crate) points: Vec<Point>,
 }
 
-/// What was measured at one x.
+/// The samples at one x.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Point {
     pub(crate) x: u64,
     /// The command line that measures it.
     pub(crate) command: String,
-    /// For each key of the experiment that results had.
+    /// By key of the result.
     pub(crate) values: BTreeMap<String, Samples>,
 }
 
@@ -118,7 +118,7 @@ impl Report {
         let report: Report = serde_json::from_str(text)?;
         for (at, figure) in report.figures.iter().enumerate() {
             if report.figures[..at].iter().any(|other| other.name == figure.name) {
-                bail!("figure {} is there twice", figure.name);
+                bail!("figure {} occurs twice", figure.name);
             }
             figure.check().with_context(|| format!("figure {}", figure.name))?;
         }
@@ -153,7 +153,7 @@ impl Report {
         Ok(String::from_utf8(lines.into_inner()?)?)
     }
 
-    /// Writes the JSON and the CSV into a folder. A reader finds the former ones, or these whole.
+    /// Writes JSON and CSV into a folder, each atomically.
     pub(crate) fn save(&self, folder: &Path) -> Result<()> {
         replace(&folder.join(JSON), &self.json()?)?;
         replace(&folder.join(CSV), &self.csv()?)
@@ -165,7 +165,7 @@ impl Report {
     }
 }
 
-/// Gives a file this text: all of it, or the file stays as it is.
+/// Writes a file atomically: readers see the old text or the new one.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
@@ -194,11 +194,11 @@ impl Figure {
         }
         let cases = self.experiment.cases.iter().map(|case| &case.label);
         if !cases.eq(self.series.iter().map(|series| &series.case)) {
-            bail!("its series are not those of the cases");
+            bail!("its series differ from the cases");
         }
         let rises = |points: &[Point]| points.windows(2).all(|pair| pair[0].x < pair[1].x);
         if !self.series.iter().all(|series| rises(&series.points)) {
-            bail!("points are in the order of x");
+            bail!("its points are not in the order of x");
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Scales of axes: where values lie, and where the ticks are.
+//! Axis scales: positions of values, and ticks.
 
 use super::experiment::Scale;
 use crate::measure::figures::size;
 
-/// The part of a scale that an axis shows. `low < high`, both finite, and above 0 where the scale is
+/// The range of an axis. `low < high`, both finite, and above 0 where the scale is
 /// logarithmic.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct AxisRange {
@@ -19,7 +19,7 @@ const STEPS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 const MOST_TICKS: usize = 64;
 
 impl AxisRange {
-    /// A span of these values, as they are: of an axis of chosen values.
+    /// The exact range of the values, for an x axis.
     pub(super) fn of(scale: Scale, values: impl Iterator<Item = f64>) -> AxisRange {
         match extremes(scale, values) {
             None => AxisRange { scale, low: 1.0, high: 2.0 },
@@ -32,8 +32,7 @@ impl AxisRange {
         }
     }
 
-    /// A span of these values that ends at round ones: of an axis of measured values. A linear one
-    /// begins at 0.
+    /// The range of the values, extended to round numbers, for a y axis. A linear range includes 0.
     pub(super) fn rounded(scale: Scale, values: impl Iterator<Item = f64>) -> AxisRange {
         let Some((low, high)) = extremes(scale, values) else {
             return AxisRange {
@@ -61,7 +60,7 @@ impl AxisRange {
         }
     }
 
-    /// How far along the axis a value is, from 0 to 1; nothing for one that has no place on it.
+    /// Position on the axis from 0 to 1; `None` for values that a logarithmic scale cannot show.
     pub(super) fn position(&self, value: f64) -> Option<f64> {
         if !has_place(self.scale, value) {
             return None;
@@ -73,14 +72,14 @@ impl AxisRange {
         at.is_finite().then_some(at.clamp(0.0, 1.0))
     }
 
-    /// Ticks at round values: as many as there may be at density 0, fewer at each next one.
+    /// Ticks at round values: the densest for `thinning` 0, fewer for larger ones.
     pub(super) fn ticks(&self, thinning: usize) -> Vec<f64> {
         let ticks = match self.scale {
             Scale::Linear => self.linear(thinning),
             Scale::Log2 => self.powers(2.0, thinning + 1),
             Scale::Log10 => self.decades(thinning),
         };
-        // Rounding must not lose a tick at the end.
+        // Rounding errors must not drop a tick at the end.
         let slack = 1e-9;
         let inside = |tick: &f64| {
             *tick >= self.low - slack * self.low.abs()
@@ -95,7 +94,7 @@ impl AxisRange {
             step = nice(step * 1.5);
         }
         let first = (self.low / step).ceil();
-        // 0 is not to become -0 or 1e-17.
+        // Rounding errors must not turn 0 into -0 or 1e-17.
         (0..=MOST_TICKS).map(|n| round_to((first + n as f64) * step, step)).collect()
     }
 
@@ -127,7 +126,7 @@ fn has_place(scale: Scale, value: f64) -> bool {
     value.is_finite() && (scale == Scale::Linear || value > 0.0)
 }
 
-/// The least and the most of the values that have a place on the scale.
+/// Minimum and maximum of the values that the scale can show.
 fn extremes(scale: Scale, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let shown = values.filter(|value| has_place(scale, *value));
     shown.fold(None, |known, value| match known {
@@ -159,7 +158,7 @@ fn round_to(value: f64, step: f64) -> f64 {
     if rounded.abs() < step / 2.0 { 0.0 } else { rounded }
 }
 
-/// A figure with three significant digits, without zeros behind them.
+/// Formats a number with three significant digits, without trailing zeros.
 pub(super) fn digits(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 || !value.is_finite() {
@@ -175,7 +174,7 @@ pub(super) fn digits(value: f64) -> String {
     trimmed(&text).to_owned()
 }
 
-/// Without zeros behind the point.
+/// Removes trailing zeros after the point.
 fn trimmed(figure: &str) -> &str {
     match figure.contains('.') {
         true => figure.trim_end_matches('0').trim_end_matches('.'),
@@ -183,7 +182,7 @@ fn trimmed(figure: &str) -> &str {
     }
 }
 
-/// A value of x: bytes with their binary unit.
+/// Formats a value of x: bytes with a binary unit.
 pub(super) fn value_of_x(x: u64, unit: &str) -> String {
     if unit == "B" { size(x) } else { x.to_string() }
 }
@@ -243,7 +242,7 @@ mod tests {
             rounded in any::<bool>(),
         ) {
             let make = if rounded { AxisRange::rounded } else { AxisRange::of };
-            // Of what an axis shows. A sum of the largest numbers has no place.
+            // The range of the largest finite numbers overflows: it is not supported.
             let values: Vec<f64> =
                 values.into_iter().filter(|value| (1e-300..1e300).contains(&value.abs())).collect();
             let span = make(scale, values.iter().copied());

@@ -1,4 +1,4 @@
-//! Files of text.
+//! Bounded reads of text files.
 
 use std::fs::File;
 use std::io::Read;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The text of a file of at most `most` bytes.
+/// Reads a text file of at most `most` bytes.
 ///
 /// # Errors
-/// It cannot be read, is longer, or is no text.
+/// The file cannot be read, is longer, or is not UTF-8.
 pub(super) fn read(path: &Path, most: u64) -> Result<String> {
     let mut text = String::new();
     let file = File::open(path).with_context(|| path.display().to_string())?;

@@ -1,10 +1,10 @@
-//! Units of results. The key of a result says what is counted; the unit on an axis is one of those
-//! that fit, so that a factor cannot be wrong.
+//! Units of results. The key of a result determines its quantity, and the quantity determines the units
+//! that an axis may have: an experiment contains no conversion factor.
 
-/// A unit: its name, and how many of the key's own unit it has.
+/// The name of a unit, and its size in the unit of the key.
 type Unit = (&'static str, f64);
 
-/// What the values of a key are.
+/// The physical quantity of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// Nanoseconds.
@@ -19,7 +19,7 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// What the JSON has under `key`.
+    /// The quantity of a key of the JSON.
     pub(crate) fn of(key: &str) -> Quantity {
         let base = key.strip_suffix("_min").or(key.strip_suffix("_max")).unwrap_or(key);
         match base {
@@ -46,10 +46,10 @@ impl Quantity {
     }
 }
 
-/// How many of the key's own unit `unit` has.
+/// The divisor that converts a value of `key` to `unit`.
 ///
 /// # Errors
-/// What it may be instead.
+/// The unit does not fit the key: the message lists those that do.
 pub(crate) fn divisor(key: &str, unit: &str) -> Result<f64, String> {
     let units = Quantity::of(key).units();
     if units.is_empty() {

@@ -1,11 +1,11 @@
-//! What the parts of an experiment ask of each other.
+//! Consistency checks between the parts of an experiment.
 
 use super::parts::{Expect, Scale};
 use super::{Experiment, MOST_CASES};
 use crate::figures::location::PathStep;
 use crate::figures::unit;
 
-/// What is wrong, and the way to it.
+/// An inconsistency, and the path to the value.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) path: Vec<PathStep>,
@@ -14,7 +14,7 @@ pub(super) struct Fault {
 
 type Checked = Result<(), Fault>;
 
-/// A [`Fault`] at the value that the steps lead to.
+/// A [`Fault`] at the value with this path.
 macro_rules! fault {
     ([$($step:expr),*], $($what:tt)+) => {
         Fault { path: vec![$(PathStep::from($step)),*], what: format!($($what)+) }
@@ -36,7 +36,7 @@ impl Experiment {
 
     fn check_axes(&self) -> Checked {
         if self.x.scale != Scale::Linear && self.x.values.contains(&0) {
-            return Err(fault!(["x", "values"], "0 has no place on a logarithmic scale"));
+            return Err(fault!(["x", "values"], "a logarithmic scale has no 0"));
         }
         if self
             .x
@@ -44,13 +44,13 @@ impl Experiment {
             .as_ref()
             .is_some_and(|few| self.x.scale != Scale::Linear && few.contains(&0))
         {
-            return Err(fault!(["x", "quick"], "0 has no place on a logarithmic scale"));
+            return Err(fault!(["x", "quick"], "a logarithmic scale has no 0"));
         }
         if !["", "B"].contains(&&*self.x.unit) {
             return Err(fault!(["x", "unit"], "the unit of x may be B, or be left out"));
         }
         if self.x.threads.is_some_and(|threads| threads.per_x == 0) {
-            return Err(fault!(["x", "threads"], "per_x is 1 or more"));
+            return Err(fault!(["x", "threads"], "per_x may be 1 or more"));
         }
         if self.y.is_empty() {
             return Err(fault!([], "there is no y: add [[y]] with key, label and unit"));
@@ -82,7 +82,7 @@ impl Experiment {
                 ));
             }
             if !self.x.values.iter().any(|x| case.covers(*x)) {
-                return Err(fault!(["case", at, "max_x"], "no value of x is as small"));
+                return Err(fault!(["case", at, "max_x"], "no value of x is that small"));
             }
         }
         Ok(())
@@ -92,7 +92,7 @@ impl Experiment {
         for (at, paper) in self.papers.iter().enumerate() {
             self.check_key(paper.y.as_deref(), |y| fault!(["paper", at, "y"], "{y}"))?;
             if paper.points.is_empty() == paper.level.is_none() {
-                return Err(fault!(["paper", at], "it has either points or a level"));
+                return Err(fault!(["paper", at], "give either points or a level"));
             }
             let finite = |value: &f64| value.is_finite();
             if !paper.points.iter().all(|(x, y)| finite(x) && finite(y)) {
@@ -119,12 +119,12 @@ impl Experiment {
                 self.check_case(Some(&ratio.of), |case| wrong("of", &case))?;
                 self.check_case(Some(&ratio.to), |case| wrong("to", &case))?;
                 if ratio.at_least.is_none() && ratio.at_most.is_none() {
-                    return Err(wrong("x", "a ratio has at_least, at_most, or both"));
+                    return Err(wrong("x", "a ratio needs at_least, at_most, or both"));
                 }
                 for (key, x) in [("x", Some(ratio.x)), ("to_x", ratio.to_x)] {
                     let is_run = |x: u64| self.xs(false).contains(&x) || self.xs(true).contains(&x);
                     if x.is_some_and(|x| !is_run(x.0)) {
-                        return Err(wrong(key, "it is one of the values of x"));
+                        return Err(wrong(key, "it must be one of the values of x"));
                     }
                 }
                 Ok(())
@@ -134,17 +134,17 @@ impl Experiment {
                 let tolerance = monotone.tolerance_percent;
                 match (0.0..=100.0).contains(&tolerance) {
                     true => Ok(()),
-                    false => Err(wrong("tolerance_percent", "a number from 0 to 100")),
+                    false => Err(wrong("tolerance_percent", "it may be 0 to 100")),
                 }
             }
             Expect::Plateau(plateau) => {
                 self.check_case(Some(&plateau.case), |case| wrong("case", &case))?;
                 if !(2..=self.x.values.len()).contains(&plateau.last) {
-                    return Err(wrong("last", "2 or more, and not more than x has values"));
+                    return Err(wrong("last", "it may be 2 to the number of values of x"));
                 }
                 match plateau.within_percent.is_finite() && plateau.within_percent >= 0.0 {
                     true => Ok(()),
-                    false => Err(wrong("within_percent", "a number from 0")),
+                    false => Err(wrong("within_percent", "it may be 0 or more")),
                 }
             }
         }

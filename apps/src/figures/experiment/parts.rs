@@ -1,4 +1,4 @@
-//! The parts of an experiment, as the file has them.
+//! The tables of an experiment file.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use crate::cli::sweep::Sweep;
 use crate::cli::values::byte_count;
 use crate::figures::unit;
 
-/// How values are laid out along an axis.
+/// The scale of an axis.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scale {
@@ -19,7 +19,7 @@ pub(crate) enum Scale {
     Log10,
 }
 
-/// What an axis says.
+/// The texts of an axis.
 pub(crate) trait Axis {
     fn label(&self) -> &str;
     fn unit(&self) -> &str;
@@ -33,20 +33,20 @@ pub(crate) trait Axis {
     }
 }
 
-/// Across: what is varied.
+/// The x axis: the value that varies.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct X {
     pub(crate) label: String,
-    /// `B` for bytes, which are shown as KiB and MiB; nothing for a number of something.
+    /// `B` for bytes, which charts show as KiB and MiB; empty for counts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) unit: String,
     pub(crate) scale: Scale,
     pub(crate) values: Values,
-    /// Fewer of them, for a quick run.
+    /// Fewer values, for a quick run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) quick: Option<Values>,
-    /// The threads of a run, where they depend on x.
+    /// The number of threads of a run, if it depends on x.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<Threads>,
 }
@@ -56,7 +56,7 @@ impl Axis for X {
         &self.label
     }
 
-    /// Each value of it has its unit.
+    /// Without the unit: each tick label has one.
     fn heading(&self) -> String {
         self.label.clone()
     }
@@ -76,14 +76,14 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// The largest x with a core for each thread. It may lie between two values, or below 1.
+    /// The largest x with a core for each thread: any number from 0.
     pub(crate) fn max_x(self, cores: u32) -> f64 {
         let cores = f64::from(cores.saturating_sub(self.fixed));
         cores / f64::from(self.per_x.max(1))
     }
 }
 
-/// Upwards: what is measured.
+/// A y axis: a key of the result.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Y {
@@ -96,7 +96,7 @@ pub(crate) struct Y {
 }
 
 impl Y {
-    /// What a value of the key is divided by for the unit of the axis.
+    /// The divisor that converts a value of the key to the unit of the axis.
     pub(crate) fn divisor(&self) -> f64 {
         unit::divisor(&self.key, &self.unit).unwrap_or(1.0)
     }
@@ -112,30 +112,30 @@ impl Axis for Y {
     }
 }
 
-/// A line of the figure: what is run at each x.
+/// A line of the figure: the command to run for each x.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) label: String,
     pub(crate) run: Template,
-    /// The largest x that it is run with.
+    /// The largest x of this case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_x: Option<Number>,
 }
 
 impl Case {
-    /// Whether it is run with this x.
+    /// Whether the case includes this x.
     pub(crate) fn covers(&self, x: u64) -> bool {
         self.max_x.is_none_or(|max| x <= max.0)
     }
 }
 
-/// What a paper has measured.
+/// Published values.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paper {
     pub(crate) label: String,
-    /// Where the paper has it.
+    /// Publication, section and figure.
     pub(crate) source: String,
     /// The key of the axis; may be left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ pub(crate) struct Paper {
     /// Pairs of x and y, in the units of the axes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) points: Vec<(f64, f64)>,
-    /// A y that holds for all x, or for one that the paper does not name.
+    /// A y for all x, or for an x that the paper does not state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) level: Option<f64>,
 }
@@ -155,7 +155,7 @@ pub(crate) struct ModelCurve {
     pub(crate) label: String,
     /// The name of the model. The run of the experiment computes its points.
     pub(crate) model: String,
-    /// The case that it predicts, if it is about one.
+    /// The case that it predicts, if it predicts one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) case: Option<String>,
     /// The key of the axis; may be left out where there is one.
@@ -163,7 +163,7 @@ pub(crate) struct ModelCurve {
     pub(crate) y: Option<String>,
 }
 
-/// What is expected of the results.
+/// An expectation about the results.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Expect {
@@ -173,7 +173,7 @@ pub(crate) enum Expect {
 }
 
 impl Expect {
-    /// The key that it is about; without one, that of the first axis.
+    /// The key that it compares; without one, that of the first axis.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
             Expect::Ratio(Ratio { y, .. })
@@ -190,7 +190,7 @@ pub(crate) struct Ratio {
     pub(crate) of: String,
     pub(crate) to: String,
     pub(crate) x: Number,
-    /// The x of the point that is divided by, where it is not the same.
+    /// The x of the divisor, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) to_x: Option<Number>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,7 +201,7 @@ pub(crate) struct Ratio {
     pub(crate) at_most: Option<f64>,
 }
 
-/// A case that goes one way, but for steps back of at most the tolerance.
+/// A case rises or falls. Steps back are allowed up to the tolerance.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Monotone {
@@ -213,7 +213,7 @@ pub(crate) struct Monotone {
     pub(crate) tolerance_percent: f64,
 }
 
-/// Which way.
+/// The direction of a monotone case.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
@@ -229,11 +229,11 @@ pub(crate) struct Plateau {
     pub(crate) last: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) y: Option<String>,
-    /// How far the highest lies above the lowest at most, in percent of the lowest.
+    /// The largest difference between highest and lowest, in percent of the lowest.
     pub(crate) within_percent: f64,
 }
 
-/// A list of numbers, as the flags take it, in rising order.
+/// A list of numbers in rising order, in the syntax of flags.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Values {
@@ -255,7 +255,7 @@ impl TryFrom<String> for Values {
     fn try_from(text: String) -> Result<Values, String> {
         let values = Sweep::parse(&text, byte_count).map_err(|e| e.to_string())?;
         match values.windows(2).find(|pair| pair[0] >= pair[1]) {
-            Some(pair) => Err(format!("{} behind {}: values rise", pair[1], pair[0])),
+            Some(pair) => Err(format!("{} follows {}: values must rise", pair[1], pair[0])),
             None => Ok(Values { text, values }),
         }
     }
@@ -267,7 +267,7 @@ impl From<Values> for String {
     }
 }
 
-/// A number, perhaps with a suffix, as a flag takes it: `64`, or `"64k"`.
+/// A number in the syntax of flags: `64`, or `"64k"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Number(pub(crate) u64);
 
@@ -331,7 +331,7 @@ const RESERVED: [&str; 13] = [
 pub(crate) struct Template(String);
 
 impl Template {
-    /// As the file has it.
+    /// The text of the file.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }
@@ -354,16 +354,14 @@ impl TryFrom<String> for Template {
         }
         let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
         if let Some(flag) = words.clone().map(name).find(|flag| RESERVED.contains(&&**flag)) {
-            return Err(format!(
-                "{flag} is the same for all runs, and no part of an experiment: leave it out"
-            ));
+            return Err(format!("{flag} is set for all runs, not by an experiment: leave it out"));
         }
         for word in words {
             substitute(word, 1)?;
         }
         match text.contains("{x") {
             true => Ok(Template(text)),
-            false => Err("a run has its x somewhere: {x}, or a multiple of it as {x*20}".into()),
+            false => Err("a run must contain {x}, or a multiple as {x*20}".into()),
         }
     }
 }
@@ -374,12 +372,12 @@ impl From<Template> for String {
     }
 }
 
-/// A word with x where it has `{x}` or `{x*N}`.
+/// Replaces `{x}` and `{x*N}` in a word.
 fn substitute(word: &str, x: u64) -> Result<String, String> {
     let mut done = String::new();
     let mut rest = word;
     while let Some((before, behind)) = rest.split_once('{') {
-        let (inside, after) = behind.split_once('}').ok_or("a '{' without a '}'")?;
+        let (inside, after) = behind.split_once('}').ok_or("a '{' needs a '}'")?;
         let factor = match inside.strip_prefix('x') {
             Some("") => Some(1),
             Some(times) => times.strip_prefix('*').and_then(|n| n.parse::<u64>().ok()),

@@ -10,10 +10,10 @@ use crate::figures::report::{Figure, Manifest, Point};
 use crate::figures::scale::{digits, value_of_x};
 use crate::measure::Spread;
 
-/// What cannot stand in a link as it is.
+/// Characters that a data URL must encode.
 const IN_LINK: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>');
 
-/// A link that has the text inside.
+/// A data URL of the text.
 pub(super) fn data(kind: &str, text: &str) -> String {
     format!("data:{kind};charset=utf-8,{}", utf8_percent_encode(text, IN_LINK))
 }
@@ -44,7 +44,7 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
     }
 }
 
-/// How many expectations hold.
+/// The number of expectations that hold, fail, or were not measured.
 pub(super) fn tally(tally: Tally) -> String {
     let Tally { passed, failed, not_measured } = tally;
     format!("Expectations: {passed} hold, {failed} do not, {not_measured} were not measured.")
@@ -57,7 +57,7 @@ pub(super) fn heading(name: &str, experiment: &Experiment) -> Markup {
     }
 }
 
-/// Why something is missing.
+/// The reasons for missing results.
 pub(super) fn reasons(figure: &Figure, report: Option<&str>) -> Markup {
     let prefix = report.map(|name| format!("{name}: ")).unwrap_or_default();
     let series = figure.series.iter().filter_map(|s| Some((&s.case, s.skipped.as_ref()?)));
@@ -70,7 +70,7 @@ pub(super) fn reasons(figure: &Figure, report: Option<&str>) -> Markup {
     }
 }
 
-/// Each chart for wide pages and for narrow ones.
+/// Each chart in both formats.
 pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
     html! {
         @for (at, plot) in plots.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
     }
 }
 
-/// What is run, for each case.
+/// The command of each case.
 pub(super) fn commands(experiment: &Experiment) -> Markup {
     html! {
         details {
@@ -156,7 +156,7 @@ fn median(figure: &Figure, x: u64, case: &str, y: &Y) -> Option<f64> {
     Some(spread.median / y.divisor())
 }
 
-/// Both medians, and the second divided by the first; nothing where both are missing.
+/// Both medians and their ratio; `None` if both are missing.
 fn pair([a, b]: [Option<f64>; 2]) -> Option<String> {
     let shown = |value: Option<f64>| value.map_or("–".into(), digits);
     let both = format!("{} → {}", shown(a), shown(b));
@@ -204,7 +204,7 @@ fn cell(point: &Point, y: &Y) -> Option<String> {
     })
 }
 
-/// Where the papers have their points.
+/// The sources of published values.
 pub(super) fn sources(experiment: &Experiment) -> Markup {
     html! {
         @if !experiment.papers.is_empty() {

@@ -1,4 +1,4 @@
-//! Markers: a shape for each line, so that lines differ without colours, too.
+//! Marker shapes: lines can be told apart without colours.
 
 use crate::figures::experiment::MOST_CASES;
 

@@ -1,4 +1,4 @@
-//! Texts of a chart, and how much room they take at most.
+//! Labels of a chart, and upper bounds of their widths.
 
 use maud::{Markup, html};
 
@@ -8,12 +8,12 @@ use super::element::px;
 pub(super) const FONT: f64 = 13.0;
 
 #[cfg(test)]
-/// The part of its font's height that a text takes above its base line, and below.
+/// Height above and below the base line, in em.
 const ABOVE: f64 = 0.8;
 #[cfg(test)]
 const BELOW: f64 = 0.25;
 
-/// Which end of a text is at its place.
+/// The part of a label that is at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::figures) enum Anchor {
     Start,
@@ -21,11 +21,11 @@ pub(in crate::figures) enum Anchor {
     End,
 }
 
-/// A text at a place.
+/// A label at a position.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::figures) struct Label {
     pub(in crate::figures) x: f64,
-    /// Of its base line.
+    /// Base line.
     pub(in crate::figures) y: f64,
     pub(in crate::figures) anchor: Anchor,
     pub(in crate::figures) class: &'static str,
@@ -70,12 +70,12 @@ impl Label {
     }
 }
 
-/// How wide a text is at most.
+/// An upper bound of the width of a text.
 pub(super) fn width(text: &str) -> f64 {
     text.chars().map(|c| em(c) * FONT).sum()
 }
 
-/// The widest of common fonts (DejaVu Sans, Verdana), in parts of the font's height.
+/// The width of a character in the widest common fonts (DejaVu Sans, Verdana), in em.
 fn em(c: char) -> f64 {
     match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | ' ' => 0.36,
@@ -90,7 +90,7 @@ fn em(c: char) -> f64 {
     }
 }
 
-/// As much of a text as fits into this width.
+/// Truncates a text to this width.
 pub(super) fn fitted(text: &str, most: f64) -> String {
     if width(text) <= most {
         return text.to_owned();

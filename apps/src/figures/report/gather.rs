@@ -1,4 +1,4 @@
-//! Filling a report, sample by sample.
+//! Adds samples to a report.
 #![cfg_attr(
     not(test),
     expect(dead_code, reason = "the command shows reports, and does not make one yet")
@@ -12,21 +12,21 @@ use super::{FORMAT, Figure, Manifest, Point, Report, Series};
 use crate::figures::experiment::{Experiment, Run};
 
 impl Report {
-    /// One without figures.
+    /// A report without figures.
     pub(crate) fn new(manifest: Manifest) -> Report {
         Report { format: FORMAT, manifest, figures: Vec::new() }
     }
 }
 
 impl Figure {
-    /// One without points.
+    /// A figure without points.
     pub(crate) fn new(name: &str, experiment: Experiment) -> Figure {
         let empty = |label: &str| Series { case: label.into(), skipped: None, points: Vec::new() };
         let series = experiment.cases.iter().map(|case| empty(&case.label)).collect();
         Figure { name: name.into(), experiment, skipped: None, series, predicted: Vec::new() }
     }
 
-    /// Adds what a run has printed: a sample for each key of the experiment that it has.
+    /// Adds a sample for each key of the experiment that the result of `run` contains.
     pub(crate) fn add(&mut self, run: &Run<'_>, result: &Map<String, Value>) {
         let keys: Vec<String> = self.experiment.y.iter().map(|y| y.key.clone()).collect();
         let Some(series) = self.series.iter_mut().find(|series| series.case == run.case) else {
@@ -53,13 +53,13 @@ impl Series {
 }
 
 impl Point {
-    /// Rounds that were measured for all of the experiment's keys that it has.
+    /// The number of complete rounds.
     pub(crate) fn rounds(&self) -> usize {
         self.values.values().map(|samples| samples.len()).min().unwrap_or(0)
     }
 }
 
-/// A run's words as a command line.
+/// The command line of a run.
 pub(crate) fn command_line(words: &[String]) -> String {
     format!("rdma-conn {}", words.join(" "))
 }

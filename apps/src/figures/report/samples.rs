@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::Spread;
 
-/// What each round has measured, in their order. The JSON has the median, the least and the most
-/// besides, which are computed when it is written.
+/// One value for each round, in order. The JSON also contains median, minimum and maximum, which are
+/// computed when it is written.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Default)]
 #[serde(from = "Saved", into = "Saved")]
 pub(crate) struct Samples(Vec<f64>);
@@ -55,7 +55,7 @@ impl Samples {
         self.0.push(value);
     }
 
-    /// Their median, and how far they lie apart; nothing without a sample.
+    /// Median, minimum and maximum; `None` without a sample.
     pub(crate) fn spread(&self) -> Option<Spread> {
         (!self.0.is_empty()).then(|| Spread::of(self.0.iter().copied()))
     }

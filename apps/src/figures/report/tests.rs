@@ -35,13 +35,13 @@ fn another_format_and_a_broken_report_are_refused() {
     assert!(says("{}").contains("format"));
     let other =
         json.replacen("\"series\":[{\"case\":\"default\"", "\"series\":[{\"case\":\"another\"", 1);
-    assert!(says(&other).contains("its series are not those of the cases"));
+    assert!(says(&other).contains("its series differ from the cases"));
     let mut twice = report.clone();
     twice.figures.push(twice.figures[0].clone());
-    assert!(says(&twice.json().unwrap()).contains("is there twice"));
+    assert!(says(&twice.json().unwrap()).contains("occurs twice"));
     let mut back = report;
     back.figures[0].series[0].points.reverse();
-    assert!(says(&back.json().unwrap()).contains("points are in the order of x"));
+    assert!(says(&back.json().unwrap()).contains("its points are not in the order of x"));
 }
 
 #[test]
