@@ -161,6 +161,12 @@ impl Plot {
         }
     }
 
+    /// Whether it has a measured point.
+    pub(super) fn has_results(&self) -> bool {
+        let measured = |line: &PlotLine| matches!(line.style, Style::Measured | Style::Other);
+        self.lines.iter().any(measured)
+    }
+
     /// Computes the positions of all elements.
     pub(super) fn layout(&self, format: Format) -> Drawing {
         let (width, height) = format.size();

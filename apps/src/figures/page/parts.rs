@@ -74,10 +74,14 @@ pub(super) fn reasons(figure: &Figure, report: Option<&str>) -> Markup {
 pub(super) fn charts(name: &str, plots: &[Plot]) -> Markup {
     html! {
         @for (at, plot) in plots.iter().enumerate() {
-            figure {
-                @for format in [Format::Wide, Format::Narrow] {
-                    (plot.svg(format, &format!("{name}-{at}")))
+            @if plot.has_results() {
+                figure {
+                    @for format in [Format::Wide, Format::Narrow] {
+                        (plot.svg(format, &format!("{name}-{at}")))
+                    }
                 }
+            } @else {
+                p.reason { "No run has reported a value: " (plot.y.heading) }
             }
         }
     }

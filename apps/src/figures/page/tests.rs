@@ -91,6 +91,22 @@ fn a_figure_that_was_left_out_says_why() {
     assert!(page.contains("too few READs"));
 }
 
+/// A connection may lack the key of an axis.
+#[test]
+fn an_axis_without_values_says_so() {
+    let mut report = sample::report(1.0);
+    let figure =
+        &mut report.figures.iter_mut().find(|figure| figure.experiment.y.len() > 1).unwrap();
+    let (name, key) = (figure.name.clone(), figure.experiment.y[1].key.clone());
+    let points = figure.series.iter_mut().flat_map(|series| &mut series.points);
+    points.for_each(|point| drop(point.values.remove(&key)));
+    let page = page(&report).unwrap();
+    let start = page.find(&format!("<article id=\"{name}\"")).unwrap();
+    let article = &page[start..start + page[start..].find("</article>").unwrap()];
+    assert_eq!(article.matches("<svg class=\"wide\"").count(), 1);
+    assert!(article.contains("No run has reported a value: "));
+}
+
 #[test]
 fn a_model_is_drawn_beside_what_was_measured() {
     let mut report = sample::report(1.0);
