@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Command::Pipe(options) => pipe::run(&args.common, options),
         Command::Multicast(options) => early(|| multicast::run(&args.common, options)),
         Command::Copy(options) => copy::run(&args.common, options),
-        Command::Figures(options) => cmd::figures::run(&args.common, options),
+        Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
         Command::Completions { shell } => completions(*shell, &args.common),
     })
 }

@@ -1,11 +1,15 @@
 //! The flags of `figures`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs};
 
+use super::Rounds;
+use super::common::seconds;
+
 #[derive(ClapArgs, Debug, Clone)]
-#[command(group = ArgGroup::new("what").required(true).args(["list", "print", "render", "compare"]))]
+#[command(group = ArgGroup::new("what").args(["list", "print", "render", "compare"]))]
 pub(crate) struct Figures {
     /// Experiments, by the names that --list shows, or files of your own (.toml) [default: all of
     /// the command's]
@@ -23,13 +27,40 @@ pub(crate) struct Figures {
     /// Write a page that shows two reports in one
     #[arg(long, num_args = 2, value_names = ["A", "B"], requires = "out")]
     pub(crate) compare: Option<Vec<PathBuf>>,
-    /// Folder to write to
+    /// Folder to write to: report.json, report.csv and the page, index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Measure 4 points of an axis, once, for 100 ms each: about two minutes for all experiments on
+    /// soft0
+    #[arg(long, conflicts_with_all = ["list", "print", "render", "compare"])]
+    pub(crate) quick: bool,
+    /// Rounds of each point, in turn with those of the figure's other points [default: 3; with
+    /// --quick 1]
+    #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare"], value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    pub(crate) rounds: Option<u32>,
+    /// How long a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
+    #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare"], value_parser = seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// Go on with the report of an interrupted command, in the same folder
+    #[arg(long, requires = "out", conflicts_with_all = ["force", "list", "print", "render", "compare"])]
+    pub(crate) resume: bool,
     /// Write into a folder that has files already; those of the same names are replaced
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     /// Evaluate what the experiments expect: exit status 1 if an expectation does not hold
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+impl Figures {
+    /// Rounds of each point.
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 1 } else { Rounds::DEFAULT })
+    }
+
+    /// How long a round takes, in milliseconds.
+    pub(crate) fn round_ms(&self) -> u64 {
+        let default = Duration::from_millis(if self.quick { 100 } else { 500 });
+        self.seconds.unwrap_or(default).as_millis().max(1) as u64
+    }
 }

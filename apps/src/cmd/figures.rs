@@ -1,4 +1,7 @@
-//! `rdma-conn figures`: lists experiments, and renders reports.
+//! `rdma-conn figures`: runs experiments, lists them, and renders reports.
+
+mod machine;
+mod measure;
 
 use std::fs;
 use std::path::Path;
@@ -49,13 +52,14 @@ struct Written {
 }
 
 pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
+    if !(options.list || options.print || options.render.is_some() || options.compare.is_some()) {
+        return measure(common, options);
+    }
     if let Some(flag) = common.given().into_iter().find(|flag| *flag != "--json") {
         return Err(usage(format!("{flag}: this opens no device: leave {flag} out")));
     }
     if options.check && options.render.is_none() {
-        return Err(usage(
-            "--check needs --render REPORT: without results there is nothing to check",
-        ));
+        return Err(usage("--check needs results: measure them, or add --render REPORT"));
     }
     if let Some(report) = &options.render {
         return render(common, options, report);
@@ -138,12 +142,37 @@ fn print(experiments: &[Named]) -> Outcome {
     Ok(())
 }
 
+/// Runs experiments, and writes their report.
+fn measure(common: &Common, options: &Figures) -> Outcome {
+    if options.out.is_none() {
+        return Err(usage("--out DIR is missing: the folder for the report and its page"));
+    }
+    let experiments = experiments(&options.experiments)?;
+    let begun = match (options.resume, options.out.as_deref()) {
+        (true, Some(folder)) => Some(measure::begun(folder)?),
+        _ => None,
+    };
+    let folder = folder(options)?;
+    let save = |report: &Report| {
+        report.save(folder)?;
+        write(folder, &page::page(report)?)
+    };
+    let (report, measured) = measure::measure(common, options, &experiments, begun, save)?;
+    let shown = show(common, options, folder, &report);
+    measured.and(shown)
+}
+
 fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
     let report = read(report)?;
     let folder = folder(options)?;
     report.save(folder)?;
     write(folder, &page::page(&report)?)?;
-    let tally = Tally::of(&report);
+    show(common, options, folder, &report)
+}
+
+/// Says where the page of a report is, and what came of the expectations.
+fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> Outcome {
+    let tally = Tally::of(report);
     let written = Written {
         page: folder.join(page::HTML).display().to_string(),
         figures: report.figures.len(),
@@ -193,10 +222,11 @@ fn folder(options: &Figures) -> Result<&Path> {
         Err(_) if !folder.exists() => true,
         Err(e) => return Err(as_usage(format!("--out {}: {e}", folder.display()))),
     };
-    if !is_empty && !options.force {
+    if !is_empty && !options.force && !options.resume {
         let folder = folder.display();
         return Err(usage(format!(
-            "--out {folder}: it has files already: add --force, or choose another"
+            "--out {folder}: it has files already: add --force (or --resume, to go on with a report \
+             that was interrupted), or choose another"
         )));
     }
     fs::create_dir_all(folder).with_context(|| format!("--out {}", folder.display()))?;

@@ -1,8 +1,4 @@
 //! Adds samples to a report.
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the command shows reports, and does not make one yet")
-)]
 
 use std::collections::BTreeMap;
 

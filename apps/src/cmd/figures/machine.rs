@@ -1,0 +1,49 @@
+//! What a report says of the machine.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::SystemTime;
+
+use crate::cli::Common;
+use crate::outcome::{Failure, as_usage};
+
+/// The name of the device that runs use: the one that was asked for, or the one that they would
+/// choose.
+pub(super) fn device(common: &Common) -> Result<String, Failure> {
+    let device = rdma_conn::device::open(common.device.as_deref()).map_err(as_usage)?;
+    Ok(device.name().to_owned())
+}
+
+/// Its name, as the kernel has it.
+pub(super) fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.map_or("unknown", |rest| rest.trim_start_matches([':', ' ', '\t'])).to_owned()
+}
+
+/// Processors that this process may run on.
+pub(super) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+/// How the processors lie to each other.
+pub(super) fn topology() -> String {
+    let of = |cpu: usize, what: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");
+        fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    };
+    let all: Vec<_> = (0..4096)
+        .map_while(|cpu| Some((of(cpu, "physical_package_id")?, of(cpu, "core_id")?)))
+        .collect();
+    let packages: BTreeSet<_> = all.iter().map(|(package, _)| package).collect();
+    let cores: BTreeSet<_> = all.iter().collect();
+    match all.len() {
+        0 => "unknown".into(),
+        n => format!("{n} processors: {} sockets, {} cores", packages.len(), cores.len()),
+    }
+}
+
+/// Now, as RFC 3339 has it.
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}

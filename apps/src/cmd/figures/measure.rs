@@ -1,0 +1,230 @@
+//! Runs experiments on a device, and keeps their report up to date: what is there when the command
+//! is interrupted is a report, and `--resume` goes on with it.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::bail;
+
+use super::{Named, machine};
+use crate::cli::{Common, Figures};
+use crate::figures::experiment::{Experiment, Run};
+use crate::figures::report::{Figure, Manifest, Report};
+use crate::outcome::{Failure, Outcome, printable, usage};
+use crate::run::{self, Ran};
+use crate::{progress, signals};
+
+/// Round trips of a `pingpong` for each millisecond of a round.
+const TRIPS_PER_MS: u64 = 5;
+
+/// How each run of a report is made.
+struct Plan<'a> {
+    common: &'a Common,
+    device: String,
+    quick: bool,
+    rounds: u32,
+    round_ms: u64,
+}
+
+/// What has come of the runs of a figure.
+#[derive(Default)]
+struct Progress {
+    /// Runs that are not tried again: the case and the x.
+    given_up: HashSet<(String, u64)>,
+    failed: usize,
+    interrupted: Option<Failure>,
+}
+
+/// Measures the experiments, as far as a report that is to be resumed has not: the report so far,
+/// and why it is not all.
+pub(super) fn measure(
+    common: &Common,
+    options: &Figures,
+    experiments: &[Named],
+    begun: Option<Report>,
+    mut save: impl FnMut(&Report) -> Outcome,
+) -> Result<(Report, Outcome), Failure> {
+    let device = machine::device(common)?;
+    let plan = Plan {
+        common,
+        device,
+        quick: options.quick,
+        rounds: options.rounds(),
+        round_ms: options.round_ms(),
+    };
+    let mut report = match begun {
+        None => Report::new(plan.manifest()),
+        Some(begun) => plan.resumed(begun)?,
+    };
+    let runs: usize =
+        experiments.iter().map(|named| named.experiment.runs(plan.quick).count()).sum();
+    let bar = progress::bar(runs as u64 * u64::from(plan.rounds), common.json);
+    let mut failed = 0;
+    for Named { name, experiment, .. } in experiments {
+        let figure = figure(&mut report, name, experiment)?;
+        let done = plan.figure(figure, &bar);
+        failed += done.failed;
+        save(&report)?;
+        if let Some(interrupted) = done.interrupted {
+            bar.finish_and_clear();
+            return Ok((report, Err(interrupted)));
+        }
+    }
+    bar.finish_and_clear();
+    let outcome = match failed {
+        0 => Ok(()),
+        failed => Err(anyhow::anyhow!("{failed} runs have failed: the page shows why")),
+    };
+    Ok((report, outcome))
+}
+
+/// The figure of this name, which a report that is resumed may have.
+fn figure<'r>(
+    report: &'r mut Report,
+    name: &str,
+    experiment: &Experiment,
+) -> Result<&'r mut Figure, Failure> {
+    let at = match report.figures.iter().position(|figure| figure.name == name) {
+        Some(at) if report.figures[at].experiment == *experiment => at,
+        Some(_) => {
+            bail!(usage(format!("--resume: the report has another experiment under {name}")))
+        }
+        None => {
+            report.figures.push(Figure::new(name, experiment.clone()));
+            report.figures.len() - 1
+        }
+    };
+    Ok(&mut report.figures[at])
+}
+
+impl Plan<'_> {
+    fn manifest(&self) -> Manifest {
+        let words: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
+        Manifest {
+            device: self.device.clone(),
+            processor: machine::processor(),
+            cores: machine::cores(),
+            topology: machine::topology(),
+            build: rdma_conn::build::summary(),
+            date: machine::now(),
+            quick: self.quick,
+            rounds: self.rounds,
+            round_ms: self.round_ms,
+            command: format!("rdma-conn {}", words.join(" ")),
+        }
+    }
+
+    /// A report that was begun the same way.
+    fn resumed(&self, begun: Report) -> Result<Report, Failure> {
+        let Manifest { device, quick, rounds, round_ms, build, .. } = &begun.manifest;
+        let same = (device, quick, round_ms) == (&self.device, &self.quick, &self.round_ms);
+        if !same || *rounds != self.rounds {
+            return Err(usage(format!(
+                "--resume: the report is of device {device}, {rounds} rounds of {round_ms} ms{}: give \
+                 the same flags, or another folder",
+                if *quick { ", --quick" } else { "" }
+            )));
+        }
+        if *build != rdma_conn::build::summary() {
+            remark!("the report was begun by another build: {build}");
+        }
+        Ok(begun)
+    }
+
+    /// Measures what is missing of a figure, round after round.
+    fn figure(&self, figure: &mut Figure, bar: &indicatif::ProgressBar) -> Progress {
+        let mut done = Progress::default();
+        let experiment = figure.experiment.clone();
+        // A resumed report tries again what could not be measured.
+        figure.skipped = None;
+        figure.series.iter_mut().for_each(|series| series.skipped = None);
+        'rounds: for round in 0..self.rounds as usize {
+            for run in experiment.runs(self.quick) {
+                bar.inc(1);
+                let key = (run.case.to_owned(), run.x);
+                let rounds = figure.series(run.case).and_then(|series| series.at(run.x));
+                let is_there = rounds.is_some_and(|point| point.rounds() > round);
+                if is_there || done.given_up.contains(&key) {
+                    continue;
+                }
+                bar.set_message(format!("{}: {}, {}", figure.name, run.case, run.x));
+                if let Err(interrupted) = self.run(figure, &run, &mut done) {
+                    done.interrupted = Some(interrupted);
+                    break 'rounds;
+                }
+            }
+        }
+        if !figure.has_points() {
+            figure.skipped = figure.series.iter().find_map(|series| series.skipped.clone());
+        }
+        done
+    }
+
+    /// One run; an error is that a signal has come.
+    fn run(&self, figure: &mut Figure, run: &Run<'_>, done: &mut Progress) -> Outcome {
+        let why = match run::once(&self.words(run)) {
+            Ok(Ran::Done(lines)) => match lines.first() {
+                Some(line) => {
+                    figure.add(run, line);
+                    return Ok(());
+                }
+                None => "it printed no result".into(),
+            },
+            Ok(Ran::Interrupted(_, interrupted)) => return Err(interrupted.into()),
+            Ok(Ran::Refused(why)) => why,
+            Ok(Ran::Failed(why)) => {
+                done.failed += 1;
+                format!("failed: {why}")
+            }
+            Err(e) => {
+                done.failed += 1;
+                format!("{e:#}")
+            }
+        };
+        if let Some(interrupted) = signals::interrupted() {
+            return Err(interrupted.into());
+        }
+        done.given_up.insert((run.case.into(), run.x));
+        let series = figure.series.iter_mut().find(|series| series.case == run.case);
+        if let Some(series) = series
+            && series.skipped.is_none()
+        {
+            series.skipped = Some(format!("at {}: {}", run.x, printable(&why)));
+        }
+        Ok(())
+    }
+
+    /// The words of a run: those of the experiment, the device, and how long it takes.
+    fn words(&self, run: &Run<'_>) -> Vec<String> {
+        let mut words = run.words.clone();
+        let has = |flag: &str| {
+            run.words.iter().any(|word| word == flag || word.starts_with(&format!("{flag}=")))
+        };
+        let mut add = |flag: &str, value: String, others: &[&str]| {
+            if !has(flag) && !others.iter().any(|other| has(other)) {
+                words.extend([flag.to_owned(), value]);
+            }
+        };
+        add("--device", self.device.clone(), &[]);
+        add("--rounds", "1".into(), &[]);
+        match run.words.first().map(String::as_str) {
+            Some("pingpong") => {
+                add("--iterations", (self.round_ms * TRIPS_PER_MS).to_string(), &[]);
+            }
+            _ => add("--seconds", format!("{}", self.round_ms as f64 / 1e3), &["--messages"]),
+        }
+        if let Some(index) = self.common.gid_index {
+            add("--gid-index", index.to_string(), &[]);
+        }
+        words
+    }
+}
+
+/// The folder of a report that was begun, if it is to go on.
+///
+/// # Errors
+/// It has none.
+pub(super) fn begun(folder: &Path) -> Result<Report, Failure> {
+    Report::read(folder).map_err(|e| usage(format!("--resume: {e:#}")))
+}
