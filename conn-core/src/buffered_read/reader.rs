@@ -136,6 +136,11 @@ pub struct Reader {
     is_prompt: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
+    /// The first look after the last READ of data found something new: the tail comes with the
+    /// next one, too.
+    goes_along: bool,
+    /// A READ of data was posted since the last look.
+    is_first_look: bool,
     sleep: Sleep,
     /// The READ of the tail on its way was posted behind a request to be woken.
     is_tail_behind_request: bool,
@@ -172,6 +177,8 @@ impl Reader {
             is_prompt: false,
             is_tail_wanted: false,
             is_tail_coming: false,
+            goes_along: true,
+            is_first_look: false,
             sleep: Sleep::new(),
             is_tail_behind_request: false,
             vain: 0,
@@ -199,7 +206,7 @@ impl Reader {
                 return Some(self.post(Kind::Words, Request::WakeUp(number)));
             }
             if let Some(read) = self.next_read() {
-                self.is_tail_wanted = true; // the tail comes along
+                self.bring_tail();
                 self.is_watched |= self.is_hungry;
                 return Some(self.post(Kind::Data, Request::Data(read)));
             }
@@ -221,6 +228,18 @@ impl Reader {
         let prefetch = self.config.prefetch && !self.is_prompt;
         let may = prefetch || self.is_hungry && self.fetch.on_their_way() == 0;
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
+    }
+
+    /// Data are about to be read: the tail comes with them, if the first look after the last
+    /// ones found something new. If it did not, the messages are one at a time, and that look is
+    /// spared, which the sender's device would answer while the program answers the message. It
+    /// counts as one in vain, so that the next message is not left to gather.
+    fn bring_tail(&mut self) {
+        self.is_first_look = true;
+        self.is_tail_wanted = self.goes_along;
+        if !self.goes_along {
+            self.vain = self.vain.max(1);
+        }
     }
 
     fn post(&mut self, kind: Kind, request: Request) -> Request {
@@ -340,6 +359,10 @@ impl Reader {
                 self.is_tail_coming = false;
                 let known = self.ring.tail(); // not the last one: it would not be asked for
                 let word = tail();
+                if core::mem::take(&mut self.is_first_look) {
+                    // One that is being written is new.
+                    self.goes_along = word.is_none_or(|word| word & !LAST != known);
+                }
                 // One that was being written is no look in vain.
                 self.is_tail_behind_request &= word.is_some();
                 self.on_tail(word.unwrap_or(known))

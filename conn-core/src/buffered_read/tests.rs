@@ -175,6 +175,62 @@ fn the_tail_comes_with_the_data() {
     assert_eq!(reader.next_request(), Some(Request::Data(Read { offset: 96, len: 64 })));
 }
 
+/// A message that comes alone takes two READs, the tail's and the data's, and is not left to
+/// gather. The tail comes with the data again once the first look after data has found something.
+#[test]
+fn the_tail_comes_alone_while_messages_come_one_at_a_time() {
+    use super::{Reader, ReaderConfig, Request};
+    use crate::ring::fetch::FetchConfig;
+    let fetch = FetchConfig { max_read_bytes: 64, reads: 2 };
+    let config = ReaderConfig {
+        head_threshold: 512,
+        fetch,
+        prefetch: true,
+        head_update_polls: 99,
+        gather: 64,
+    };
+    let geometry = crate::ring::Geometry::mirrored(1024, 64).unwrap();
+    let mut reader = Reader::new(geometry, config).unwrap();
+    let look = |reader: &mut Reader, tail| {
+        reader.look_again();
+        assert_eq!(reader.next_request(), Some(Request::Tail));
+        assert_eq!(reader.next_request(), None);
+        reader.on_completion(|| tail).unwrap();
+    };
+    // Reads a message; whether the tail comes with it.
+    let read = |reader: &mut Reader| {
+        reader.look_again();
+        assert!(!reader.is_gathering());
+        assert!(matches!(reader.next_request(), Some(Request::Data(_))));
+        let along = reader.next_request();
+        assert!(matches!(along, None | Some(Request::Tail)), "{along:?}");
+        reader.on_completion(|| unreachable!()).unwrap();
+        along.is_some()
+    };
+    look(&mut reader, Some(0));
+    look(&mut reader, Some(24));
+    assert!(read(&mut reader), "nothing is known of the sender yet");
+    reader.on_completion(|| Some(24)).unwrap();
+    for sent in 2..5 {
+        look(&mut reader, Some(24 * sent));
+        assert!(!read(&mut reader), "the look after the last message was in vain");
+        look(&mut reader, Some(24 * sent));
+    }
+    look(&mut reader, Some(120));
+    assert!(!read(&mut reader));
+    // The next message is there at the first look, and then at a look that came along.
+    look(&mut reader, Some(144));
+    assert!(read(&mut reader));
+    reader.on_completion(|| Some(144)).unwrap();
+    // A look that came along found nothing: the next one is spared.
+    look(&mut reader, Some(168));
+    assert!(!read(&mut reader));
+    // A tail that is being written is new.
+    look(&mut reader, None);
+    look(&mut reader, Some(192));
+    assert!(read(&mut reader));
+}
+
 /// Where what is asked for has landed at the first look, nothing is asked for ahead, until
 /// something has not.
 #[test]
