@@ -315,6 +315,9 @@ impl<R: Landing> Link<R> {
         if shares_processor() {
             return; // the sender does not run meanwhile
         }
+        if self.reader.on_their_way() > 0 {
+            return; // the next look is a poll, which holds nothing up
+        }
         if self.reader.is_gathering() || round > 0 && self.reader.vain_looks() > 0 {
             (0..PAUSES).for_each(|_| spin_loop());
         }
