@@ -21,7 +21,9 @@ use crate::arm::{Arm, Arming};
 use crate::clock;
 use crate::error::{CloseReason, ProtocolError, RecvError, close_reason};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step};
+use crate::wait::{
+    Deadline, Idle, SILENT, SILENT_DEVICE, Silence, SleepBackoff, Step, polls_in_a_row,
+};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -366,7 +368,7 @@ impl Receiver {
             if !self.links.iter().any(|link| link.is_reading(ticket)) {
                 return Err(ReadError::UnknownReading);
             }
-            let events = self.progress()?;
+            let events = self.watch()?;
             self.wait_a_little(&mut idle, events)?;
         }
     }
@@ -376,11 +378,27 @@ impl Receiver {
 impl Receiver {
     /// Takes what has completed and does what follows from it; how much there was.
     pub fn progress(&mut self) -> Result<usize, RecvError> {
+        self.progress_within(1)
+    }
+
+    /// As [`progress`](Self::progress), in a wait.
+    pub(super) fn watch(&mut self) -> Result<usize, RecvError> {
+        self.progress_within(polls_in_a_row())
+    }
+
+    /// Polls at most so many times, until something has completed.
+    fn progress_within(&mut self, polls: u32) -> Result<usize, RecvError> {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
         let mut batch = self.batch.take().unwrap_or_else(|| CompletionBatch::new(Self::POLL_BATCH));
-        let polled = self.cq.poll(&mut batch);
+        let mut polled = self.cq.poll(&mut batch);
+        for _ in 1..polls {
+            if !matches!(polled, Ok(0)) {
+                break;
+            }
+            polled = self.cq.poll(&mut batch);
+        }
         for completion in batch.drain() {
             self.completed(completion);
         }

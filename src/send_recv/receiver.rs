@@ -19,7 +19,9 @@ use crate::clock;
 use crate::error::{CloseReason, ProtocolError, RecvError};
 use crate::half::{RecvHalf, driven};
 use crate::peer::Peer;
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Silence, SleepBackoff, Step, WaitStrategy};
+use crate::wait::{
+    Deadline, Idle, POLL_SLEEP, SILENT, Silence, SleepBackoff, Step, WaitStrategy, polls_in_a_row,
+};
 
 /// What a receiver has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -173,7 +175,7 @@ impl driven::Receiver for Receiver {
                 done => return done,
             }
             match idle.step() {
-                Step::Again => {}
+                Step::Again => self.watch(),
                 Step::Sleep(time) => {
                     self.probe_silent_peers();
                     if let Some(message) = self.sleep(time)? {
@@ -459,6 +461,18 @@ impl Receiver {
             // The probe may have failed.
             let place = link.place();
             mark(&mut self.dirty, link, place);
+        }
+    }
+
+    /// Polls until something has come, a few times. What has come, or a failure, is taken by the
+    /// next try.
+    #[inline]
+    fn watch(&mut self) {
+        debug_assert!(self.batch.is_empty(), "a try has found nothing");
+        for _ in 0..polls_in_a_row() {
+            if self.poll() != Ok(0) {
+                return;
+            }
         }
     }
 

@@ -76,7 +76,7 @@ impl driven::Receiver for Receiver {
             return Err(failure);
         }
         while self.arrived.is_empty() {
-            let events = self.progress()?;
+            let events = self.watch()?;
             if events == 0
                 && let Some(end) = self.report()
             {
