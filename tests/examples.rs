@@ -66,10 +66,26 @@ examples! {
     grpc "../examples/grpc.rs"
     http "../examples/http.rs"
     request_reply "../examples/request_reply.rs"
+    round_trip "../examples/round_trip.rs"
 }
 
 const PROTOCOLS: [&str; 6] =
     ["send-recv", "buffered-read", "buffered-write", "direct-read", "direct-write", "shared-write"];
+
+/// Two messages: a SEND each; a request, a READ and an acknowledgement each; a READ of the tail and
+/// one of the data each. Credits are granted beside the path, for eight messages at a time.
+#[test]
+fn a_round_trip_takes_no_request_more_than_the_protocol_says() {
+    for (protocol, requests) in [("send-recv", 2.0), ("direct-read", 6.0), ("buffered-read", 4.0)] {
+        for bytes in ["16", "8192"] {
+            let counted = round_trip::run(&[protocol, bytes, "1000"]).unwrap();
+            let more = counted.on_the_path - requests;
+            assert!((0.0..0.1).contains(&more), "{protocol}, {bytes} bytes: {counted:?}");
+            let beside_it = if protocol == "send-recv" { 0.25 } else { counted.beside_it };
+            assert!((counted.beside_it - beside_it).abs() < 0.01, "{protocol}: {counted:?}");
+        }
+    }
+}
 
 #[test]
 fn event_loop_over_every_connection() {
