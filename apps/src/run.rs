@@ -38,6 +38,7 @@ pub(crate) fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
     // In a process group of its own: a terminal's signal comes by this process, and once.
     command.args(words).arg("--json").stdin(Stdio::null()).process_group(0);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    tracing::info!("a run has begun");
     signals::hand_on_to(Pid::from_raw(child.id() as i32));
     let said = said(&mut child);
     // No signal goes to a number that may be another process's.

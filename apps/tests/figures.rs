@@ -180,12 +180,130 @@ fn what_cannot_be_is_refused_with_status_2() {
         (&["--list", "none.toml"], "none.toml"),
         (&["--list", "--print"], "cannot be used with"),
         (&["--list", "--out", out.text()], "--out: nothing is written"),
-        (&["--list", "--check"], "--check needs --render"),
-        (&[], "--list"),
+        (&["--list", "--check"], "--check needs results"),
+        (&[], "--out DIR is missing"),
+        (&["--list", "--quick"], "cannot be used with"),
+        (&["--resume", "--out", out.text()], "--resume:"),
     ] {
         refused(args, 2, says);
     }
     assert!(!out.0.exists());
     // The device of the environment is given.
     assert_refused(&["figures", "--list"], 2, "--device: this opens no device");
+}
+
+/// An experiment of so many cases, each over these values.
+fn experiment(folder: &Folder, name: &str, values: &str, at_least: &str) -> String {
+    fs::create_dir_all(&folder.0).unwrap();
+    let text = format!(
+        r#"group = "Mine"
+title = "Rate by window"
+about = "A test."
+
+[x]
+label = "Unacknowledged messages"
+scale = "log2"
+values = "{values}"
+
+[[y]]
+key = "messages_per_s"
+label = "Messages per second"
+unit = "M msg/s"
+
+[[case]]
+label = "16 B"
+run = "bench --size 16 --unacked {{x}}"
+
+[[case]]
+label = "pingpong"
+run = "bench --protocol direct-read --size {{x}}"
+
+[[expect]]
+ratio = {{ of = "16 B", to = "16 B", x = 64, to_x = 1, at_least = {at_least} }}
+"#
+    );
+    let path = folder.0.join(format!("{name}.toml"));
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Measures on the device of the environment.
+fn measure(args: &[&str]) -> std::process::Output {
+    support::run(&[&["figures", "--seconds", "0.02", "--rounds", "2", "--json"], args].concat())
+}
+
+fn samples(folder: &Folder, figure: usize, case: usize) -> Vec<(u64, Vec<f64>)> {
+    let report: Value = serde_json::from_str(&folder.file("report.json")).unwrap();
+    let points = report["figures"][figure]["series"][case]["points"].as_array().unwrap().iter();
+    let samples = |point: &Value| {
+        let samples = point["values"]["messages_per_s"]["samples"].as_array().unwrap();
+        samples.iter().map(|sample| sample.as_f64().unwrap()).collect()
+    };
+    points.map(|point| (point["x"].as_u64().unwrap(), samples(point))).collect()
+}
+
+#[test]
+fn an_experiment_is_measured_and_a_report_goes_on() {
+    let (files, out) = (Folder::new("measured-files"), Folder::new("measured"));
+    let first = experiment(&files, "first", "1,64", "0.0001");
+    let output = measure(&[&first, "--out", out.text(), "--check"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let line: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    assert_eq!((&line["figures"], &line["passed"]), (&1.into(), &1.into()));
+    let measured = samples(&out, 0, 0);
+    assert_eq!(measured.iter().map(|(x, _)| *x).collect::<Vec<_>>(), [1, 64]);
+    assert!(measured.iter().all(|(_, rounds)| rounds.len() == 2 && rounds[0] > 0.0));
+    let page = out.file("index.html");
+    assert!(page.contains("Rate by window") && page.contains("<svg"), "{page}");
+    assert_eq!(out.file("report.csv").lines().count(), 1 + 2 * 2 * 2);
+
+    // A folder with a report is not written over, and goes on only the same way.
+    let again = measure(&[&first, "--out", out.text()]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    let other = measure(&[&first, "--out", out.text(), "--resume", "--quick"]);
+    assert_eq!(other.status.code(), Some(2), "{other:?}");
+    // What is there stays, and what is missing is measured.
+    let second = experiment(&files, "second", "1,64", "0.0001");
+    let resumed = measure(&[&first, &second, "--out", out.text(), "--resume"]);
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert_eq!(samples(&out, 0, 0), measured);
+    assert_eq!(samples(&out, 1, 0).len(), 2);
+    let changed = experiment(&files, "second", "1,2,64", "0.0001");
+    let resumed = measure(&[&changed, "--out", out.text(), "--resume"]);
+    assert!(text(&resumed.stderr).contains("another experiment under second"), "{resumed:?}");
+}
+
+#[test]
+fn an_expectation_of_what_was_measured_that_does_not_hold_is_status_1() {
+    let (files, out) = (Folder::new("turned-files"), Folder::new("turned"));
+    let turned = experiment(&files, "turned", "1,64", "1000000");
+    let output = measure(&[&turned, "--out", out.text(), "--check"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("1 of 1 expectations do not hold"), "{output:?}");
+}
+
+/// What cannot be done is said in the figure, and all else is measured.
+#[test]
+fn a_run_that_is_refused_is_left_out_with_the_reason() {
+    let (files, out) = (Folder::new("refused-files"), Folder::new("refused"));
+    let refused = experiment(&files, "refused", "1,64,1000000", "0.0001");
+    let output = measure(&[&refused, "--out", out.text()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(samples(&out, 0, 0).len(), 2);
+    let page = out.file("index.html");
+    assert!(page.contains("at 1000000: --unacked 1000000: it may be 1 to 16384"), "{page}");
+}
+
+#[test]
+fn a_figure_that_is_interrupted_leaves_a_report() {
+    let (files, out) = (Folder::new("interrupted-files"), Folder::new("interrupted"));
+    let long = experiment(&files, "long", "1,64", "0.0001");
+    let begin = ["figures", &long, "--seconds", "3600", "--out", out.text(), "-v"];
+    let mut running = support::processes::Running::command(&begin);
+    running.wait_for("a run has begun");
+    running.signal(rustix::process::Signal::INT);
+    let ended = running.ended();
+    assert_eq!(ended.status.code(), Some(130), "{ended:#?}");
+    assert_eq!(samples(&out, 0, 0), []);
+    assert!(out.file("index.html").contains("Rate by window"));
 }

@@ -136,14 +136,17 @@ pub(crate) enum Command {
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
     )]
     Copy(Copy),
-    /// Show figures of experiments: write the page of a report, or of two beside each other
+    /// Measure the figures of the papers on a device, and show them on one page
     #[command(
         after_help = "An experiment is a file that says what is run, over which values, and what is expected of the \
         results. The command has those of the figures in the papers. To make one of your own, print \
         one, change it, and name the file instead.\n\n\
         A report is a folder with report.json, report.csv and index.html, a page that needs no other \
-        file.\n\n\
+        file. It is written after each figure; Ctrl-C leaves what was measured, and --resume goes on \
+        with it. What a device cannot do is said in the figure, and the others go on.\n\n\
         Examples:\n  \
+        rdma-conn figures --quick --out DIR\n  \
+        rdma-conn figures connections-latency --device mlx5_0 --out DIR --check\n  \
         rdma-conn figures --list\n  \
         rdma-conn figures --print send-recv-latency-by-size > mine.toml\n  \
         rdma-conn figures --list mine.toml    # checks it\n  \

@@ -1,4 +1,4 @@
-//! Measurements over lists of numbers: each point is a [run](crate::run) of this command, and the
+//! Measurements over lists of numbers: each point is a run of this command (`run.rs`), and the
 //! rounds go over all points in turn, so that what disturbs the machine for a while disturbs no
 //! point alone.
 

@@ -19,6 +19,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
     ("rdma-conn", "simulation", "seeded faults of simulated devices"),
     ("rdma-conn-apps", "command", "what the command prints and refuses, on any device"),
+    ("rdma-conn-apps", "figures", "experiments and pages of what other tests measure there"),
     ("rdma-conn-apps", "sweep", "many measurements of the command, each of which others make"),
     ("rdma-conn-apps", "strangers", "refusals in the handshake, which goes over TCP"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),

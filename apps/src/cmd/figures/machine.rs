@@ -5,6 +5,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use crate::cli::Common;
+use crate::measure::figures::counted_as;
 use crate::outcome::{Failure, as_usage};
 
 /// The name of the device that runs use: the one that was asked for, or the one that they would
@@ -39,7 +40,11 @@ pub(super) fn topology() -> String {
     let cores: BTreeSet<_> = all.iter().collect();
     match all.len() {
         0 => "unknown".into(),
-        n => format!("{n} processors: {} sockets, {} cores", packages.len(), cores.len()),
+        n => {
+            let of = |n: usize, one, many| counted_as(n as u64, one, many);
+            let sockets = of(packages.len(), "socket", "sockets");
+            format!("{sockets}, {}, {n} threads", of(cores.len(), "core", "cores"))
+        }
     }
 }
 
