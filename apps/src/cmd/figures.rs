@@ -2,6 +2,7 @@
 
 mod machine;
 mod measure;
+mod named;
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +11,12 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::cli::{Common, Figures};
-use crate::figures::builtin;
 use crate::figures::expect::Tally;
-use crate::figures::experiment::Experiment;
 use crate::figures::page;
 use crate::figures::report::{Report, replace};
 use crate::outcome::{Outcome, as_usage, say_all, usage};
 use crate::table::Table;
-
-/// An experiment, and its name.
-struct Named {
-    name: String,
-    text: String,
-    experiment: Experiment,
-}
+use named::{Named, experiments};
 
 /// A line of `--list --json`.
 #[derive(Serialize)]
@@ -75,35 +68,6 @@ pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
         true => print(&experiments),
         false => list(common, &experiments),
     }
-}
-
-/// The experiments that the command line names.
-fn experiments(asked: &[String]) -> Result<Vec<Named>> {
-    if asked.is_empty() {
-        return builtin::ALL.iter().map(of_command).collect();
-    }
-    asked.iter().map(|name| one(name)).collect()
-}
-
-fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
-    let (name, text) = (builtin.name.into(), builtin.text.into());
-    Ok(Named { name, text, experiment: builtin.experiment()? })
-}
-
-/// A built-in experiment, or a file.
-fn one(name: &str) -> Result<Named> {
-    if let Some(builtin) = builtin::named(name) {
-        return of_command(builtin);
-    }
-    let path = Path::new(name);
-    if path.extension().is_none_or(|ending| ending != "toml") {
-        return Err(usage(format!(
-            "{name}: no experiment: `rdma-conn figures --list` shows the names, and a file ends in .toml"
-        )));
-    }
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let (text, experiment) = Experiment::read(path).map_err(|e| as_usage(format!("{e:#}")))?;
-    Ok(Named { name: stem.unwrap_or_default(), text, experiment })
 }
 
 fn list(common: &Common, experiments: &[Named]) -> Outcome {

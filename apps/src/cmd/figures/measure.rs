@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use super::{Named, machine};
+use super::machine;
+use super::named::Named;
 use crate::cli::{Common, Figures};
 use crate::figures::experiment::{Experiment, Run};
 use crate::figures::report::{Figure, Manifest, Report};
