@@ -1,0 +1,45 @@
+//! The experiments that a command line names: the command's own, and files.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::figures::builtin;
+use crate::figures::experiment::Experiment;
+use crate::outcome::{as_usage, usage};
+
+/// An experiment, and its name.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) text: String,
+    pub(super) experiment: Experiment,
+}
+
+/// The experiments that the command line names.
+pub(super) fn experiments(asked: &[String]) -> Result<Vec<Named>> {
+    if asked.is_empty() {
+        return builtin::ALL.iter().map(of_command).collect();
+    }
+    asked.iter().map(|name| one(name)).collect()
+}
+
+fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
+    let (name, text) = (builtin.name.into(), builtin.text.into());
+    Ok(Named { name, text, experiment: builtin.experiment()? })
+}
+
+/// A built-in experiment, or a file.
+fn one(name: &str) -> Result<Named> {
+    if let Some(builtin) = builtin::named(name) {
+        return of_command(builtin);
+    }
+    let path = Path::new(name);
+    if path.extension().is_none_or(|ending| ending != "toml") {
+        return Err(usage(format!(
+            "{name}: no experiment: `rdma-conn figures --list` shows the names, and a file ends in .toml"
+        )));
+    }
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let (text, experiment) = Experiment::read(path).map_err(|e| as_usage(format!("{e:#}")))?;
+    Ok(Named { name: stem.unwrap_or_default(), text, experiment })
+}
