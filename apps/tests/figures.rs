@@ -256,6 +256,7 @@ fn an_experiment_is_measured_and_a_report_goes_on() {
     let page = out.file("index.html");
     assert!(page.contains("Rate by window") && page.contains("<svg"), "{page}");
     assert_eq!(out.file("report.csv").lines().count(), 1 + 2 * 2 * 2);
+    assert!(out.file("charts/first.svg").starts_with("<svg"));
 
     // A folder with a report is not written over, and goes on only the same way.
     let again = measure(&[&first, "--out", out.text()]);

@@ -117,10 +117,7 @@ fn measure(common: &Common, options: &Figures) -> Outcome {
         _ => None,
     };
     let folder = folder(options)?;
-    let save = |report: &Report| {
-        report.save(folder)?;
-        write(folder, &page::page(report)?)
-    };
+    let save = |report: &Report| write_report(folder, report);
     let (report, measured) = measure::measure(common, options, &experiments, begun, save)?;
     let shown = show(common, options, folder, &report);
     measured.and(shown)
@@ -129,8 +126,7 @@ fn measure(common: &Common, options: &Figures) -> Outcome {
 fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {
     let report = read(report)?;
     let folder = folder(options)?;
-    report.save(folder)?;
-    write(folder, &page::page(&report)?)?;
+    write_report(folder, &report)?;
     show(common, options, folder, &report)
 }
 
@@ -199,4 +195,15 @@ fn folder(options: &Figures) -> Result<&Path> {
 
 fn write(folder: &Path, page: &str) -> Result<()> {
     replace(&folder.join(page::HTML), page)
+}
+
+/// Writes a report, its page, and its charts.
+fn write_report(folder: &Path, report: &Report) -> Result<()> {
+    report.save(folder)?;
+    let charts = folder.join(page::CHARTS);
+    fs::create_dir_all(&charts).with_context(|| charts.display().to_string())?;
+    for (name, chart) in page::charts(report) {
+        replace(&charts.join(name), &chart)?;
+    }
+    write(folder, &page::page(report)?)
 }

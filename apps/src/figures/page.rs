@@ -7,12 +7,33 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::chart::{Names, of_one, of_two};
 use super::expect::{Tally, verdicts};
 use super::experiment::Experiment;
+use super::plot;
 use super::report::{CSV, Figure, JSON, Manifest, Report};
 
 /// The name of the page in the folder of a report.
 pub(crate) const HTML: &str = "index.html";
 
 const STYLE: &str = include_str!("page/style.css");
+
+/// The folder of the charts, in the folder of a report.
+pub(crate) const CHARTS: &str = "charts";
+
+/// Each chart of a report as a file of SVG: its name, within a folder whatever the figure is called,
+/// and what it has.
+pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for figure in &report.figures {
+        let plots = of_one(figure, report.manifest.cores);
+        for (at, plot) in plots.iter().enumerate().filter(|(_, plot)| plot.has_results()) {
+            let number = if at > 0 { format!("-{}", at + 1) } else { String::new() };
+            let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+            let name: String =
+                figure.name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+            files.push((format!("{name}{number}.svg"), plot.file()));
+        }
+    }
+    files
+}
 
 /// Renders a report.
 ///
@@ -93,7 +114,7 @@ fn document(title: &str, body: Markup) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(plot::STYLE)) (PreEscaped(STYLE)) }
             }
             body { (body) }
         }

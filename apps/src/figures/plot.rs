@@ -13,7 +13,7 @@ mod element;
 mod marker;
 mod words;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 pub(super) use words::{Anchor, Label};
 
@@ -145,7 +145,27 @@ impl PlotArea {
     }
 }
 
+/// Colours, light and dark, and the looks of what a chart has.
+pub(super) const STYLE: &str = include_str!("plot/chart.css");
+
 impl Plot {
+    /// The chart as a file of its own: its colours are those of the reader's system, light or dark.
+    pub(super) fn file(&self) -> String {
+        let drawing = self.layout(Format::Wide);
+        let file = html! {
+            svg xmlns="http://www.w3.org/2000/svg" width=(drawing.width) height=(drawing.height)
+                viewBox=(format!("0 0 {} {}", drawing.width, drawing.height)) role="img"
+                font-size=(FONT) font-family="system-ui, sans-serif" {
+                title { (self.title) }
+                desc { (self.description) }
+                style { (PreEscaped(STYLE)) "svg{background:var(--back)}" }
+                @for shape in &drawing.shapes { (shape) }
+                @for text in &drawing.texts { (text.element()) }
+            }
+        };
+        file.into_string()
+    }
+
     /// The chart as an SVG element. `id` is unique in the page.
     pub(super) fn svg(&self, format: Format, id: &str) -> Markup {
         let id = format!("{id}-{}", format.class());

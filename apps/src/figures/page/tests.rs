@@ -62,6 +62,22 @@ fn a_page_has_every_figure_with_its_data() {
 }
 
 #[test]
+fn every_chart_is_a_file_within_a_folder() {
+    let mut report = sample::report(1.0);
+    report.figures[0].name = "../../evil name".into();
+    let files = charts(&report);
+    let all: usize = report.figures.iter().map(|figure| figure.experiment.y.len()).sum();
+    assert_eq!(files.len(), all);
+    assert_eq!(files[0].0, "------evil-name.svg");
+    for (name, chart) in files {
+        assert!(!name.contains('/'), "{name}");
+        assert!(chart.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{name}");
+        assert!(chart.contains("--c0:") && chart.contains("class=\"line c0\""), "{name}");
+        assert!(!chart.contains("NaN"), "{name}");
+    }
+}
+
+#[test]
 fn every_chart_is_readable() {
     let report = sample::report(1.0);
     let other = sample::report(3e-4);
