@@ -13,6 +13,7 @@ mod chart;
 pub(crate) mod expect;
 pub(crate) mod experiment;
 mod location;
+pub(crate) mod model;
 pub(crate) mod page;
 mod plot;
 pub(crate) mod report;

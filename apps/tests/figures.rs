@@ -308,3 +308,36 @@ fn a_figure_that_is_interrupted_leaves_a_report() {
     assert_eq!(samples(&out, 0, 0), []);
     assert!(out.file("index.html").contains("Rate by window"));
 }
+
+#[test]
+fn a_model_is_beside_the_papers_figures() {
+    let out = Folder::new("model");
+    let lines = said(&["--model", "connectx5", "--out", out.text(), "--json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &lines {
+        let number = |key: &str| line[key].as_f64().unwrap();
+        let error = (number("model") - number("paper")) / number("paper");
+        assert!((number("error") - error).abs() < 1e-9, "{line}");
+        assert_eq!(line["is_explained"], error.abs() <= 0.25, "{line}");
+    }
+    // 42 M messages/s where the paper has 14.
+    let batched = lines.iter().find(|line| line["figure"].as_str().unwrap().contains("batched"));
+    assert_eq!(batched.unwrap()["is_explained"], false);
+    let page = out.file("index.html");
+    assert!(page.contains("id=\"send-recv-rate-by-unacked\"") && page.contains("predicted"));
+    refused(&["--model", "telepathy"], 2, "connectx5");
+}
+
+#[test]
+fn an_experiment_may_ask_for_a_curve_of_a_model() {
+    let (files, out) = (Folder::new("curve-files"), Folder::new("curve"));
+    let path = experiment(&files, "curve", "1,64", "0.0001");
+    let curve = "\n[[curve]]\nlabel = \"LogGP\"\nmodel = \"connectx5\"\ncase = \"16 B\"\n";
+    let asking = fs::read_to_string(&path).unwrap() + curve;
+    fs::write(&path, &asking).unwrap();
+    let output = measure(&[&path, "--out", out.text()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(out.file("index.html").contains("LogGP"));
+    fs::write(&path, asking.replace("connectx5", "telepathy")).unwrap();
+    refused(&["--list", &path], 2, "there is no such model: connectx5");
+}

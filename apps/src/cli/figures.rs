@@ -9,7 +9,7 @@ use super::Rounds;
 use super::common::seconds;
 
 #[derive(ClapArgs, Debug, Clone)]
-#[command(group = ArgGroup::new("what").args(["list", "print", "render", "compare"]))]
+#[command(group = ArgGroup::new("what").args(["list", "print", "render", "compare", "model"]))]
 pub(crate) struct Figures {
     /// Experiments, by the names that --list shows, or files of your own (.toml) [default: all of
     /// the command's]
@@ -27,22 +27,26 @@ pub(crate) struct Figures {
     /// Write a page that shows two reports in one
     #[arg(long, num_args = 2, value_names = ["A", "B"], requires = "out")]
     pub(crate) compare: Option<Vec<PathBuf>>,
+    /// Measure nothing: print what the performance model of the thesis, with its parameters of this
+    /// device, makes of the papers' figures; with --out, also a page with the predicted curves
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(crate::figures::experiment::MODELS))]
+    pub(crate) model: Option<String>,
     /// Folder to write to: report.json, report.csv and the page, index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Measure 4 points of an axis, once, for 100 ms each: about two minutes for all experiments on
     /// soft0
-    #[arg(long, conflicts_with_all = ["list", "print", "render", "compare"])]
+    #[arg(long, conflicts_with_all = ["list", "print", "render", "compare", "model"])]
     pub(crate) quick: bool,
     /// Rounds of each point, in turn with those of the figure's other points [default: 3; with
     /// --quick 1]
-    #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare"], value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = clap::value_parser!(u32).range(1..=i64::from(Rounds::MOST)))]
     pub(crate) rounds: Option<u32>,
     /// How long a round of a point takes, in seconds [default: 0.5; with --quick 0.1]
-    #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare"], value_parser = seconds)]
+    #[arg(long, value_name = "S", conflicts_with_all = ["list", "print", "render", "compare", "model"], value_parser = seconds)]
     pub(crate) seconds: Option<Duration>,
     /// Go on with the report of an interrupted command, in the same folder
-    #[arg(long, requires = "out", conflicts_with_all = ["force", "list", "print", "render", "compare"])]
+    #[arg(long, requires = "out", conflicts_with_all = ["force", "list", "print", "render", "compare", "model"])]
     pub(crate) resume: bool,
     /// Write into a folder that has files already; those of the same names are replaced
     #[arg(long, requires = "out")]

@@ -12,8 +12,9 @@ use serde::Serialize;
 
 use crate::cli::{Common, Figures};
 use crate::figures::expect::Tally;
+use crate::figures::model::{self, Headline};
 use crate::figures::page;
-use crate::figures::report::{Report, replace};
+use crate::figures::report::{Figure, Manifest, Report, replace};
 use crate::outcome::{Outcome, as_usage, say_all, usage};
 use crate::table::Table;
 use named::{Named, experiments};
@@ -45,7 +46,8 @@ struct Written {
 }
 
 pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
-    if !(options.list || options.print || options.render.is_some() || options.compare.is_some()) {
+    let shows = options.list || options.print || options.model.is_some();
+    if !(shows || options.render.is_some() || options.compare.is_some()) {
         return measure(common, options);
     }
     if let Some(flag) = common.given().into_iter().find(|flag| *flag != "--json") {
@@ -56,6 +58,9 @@ pub(crate) fn run(common: &Common, options: &Figures) -> Outcome {
     }
     if let Some(report) = &options.render {
         return render(common, options, report);
+    }
+    if let Some(model) = &options.model {
+        return predict(common, options, model);
     }
     if let Some([a, b]) = options.compare.as_deref() {
         return compare(common, options, a, b);
@@ -121,6 +126,55 @@ fn measure(common: &Common, options: &Figures) -> Outcome {
     let (report, measured) = measure::measure(common, options, &experiments, begun, save)?;
     let shown = show(common, options, folder, &report);
     measured.and(shown)
+}
+
+/// A line of `--model --json`.
+#[derive(Serialize)]
+struct HeadlineLine<'a> {
+    figure: &'a str,
+    unit: &'a str,
+    paper: f64,
+    model: f64,
+    error: f64,
+    is_explained: bool,
+}
+
+/// Prints what a model makes of the papers' figures, and writes a page with its curves.
+fn predict(common: &Common, options: &Figures, name: &str) -> Outcome {
+    let model = model::named(name).ok_or_else(|| usage(format!("--model {name}: unknown")))?;
+    let experiments = experiments(&options.experiments)?;
+    let mut table = Table::new(1, &["", "paper", "model", "error", ""]);
+    for headline in model.headlines() {
+        let Headline { what, unit, paper, model } = headline;
+        let (error, is_explained) = (headline.error(), headline.is_explained());
+        let line = HeadlineLine { figure: what, unit, paper, model, error, is_explained };
+        if common.json {
+            say!("{}", serde_json::to_string(&line)?);
+        }
+        let explained = if is_explained { "" } else { "not explained" };
+        table.add_row([
+            format!("{what} ({unit})"),
+            format!("{paper:.2}"),
+            format!("{model:.2}"),
+            format!("{:+.0} %", error * 100.0),
+            explained.into(),
+        ]);
+    }
+    if !common.json {
+        say!("{table}");
+    }
+    let Some(_) = &options.out else { return Ok(()) };
+    let mut report =
+        Report::new(Manifest { device: format!("the model of {name}"), ..Manifest::default() });
+    for Named { name, experiment, .. } in experiments {
+        let mut figure = Figure::new(&name, experiment);
+        model.draw(&mut figure, false);
+        // The model is about Send/Receive; of the others there is nothing to show.
+        if figure.has_results() {
+            report.figures.push(figure);
+        }
+    }
+    write_report(folder(options)?, &report)
 }
 
 fn render(common: &Common, options: &Figures, report: &Path) -> Outcome {

@@ -104,7 +104,7 @@ fn predicted<'a>(figure: &'a Figure, y: &'a Y) -> impl Iterator<Item = PlotLine>
     let curves = figure.predicted.iter().filter(|curve| curve.y == y.key);
     curves.map(|curve| {
         let model = figure.experiment.curves.iter().find(|known| known.label == curve.label);
-        let case = model.and_then(|model| model.case.as_deref());
+        let case = curve.case.as_deref().or(model.and_then(|model| model.case.as_deref()));
         let cases = &figure.experiment.cases;
         // A prediction has the colour of its case.
         let index =

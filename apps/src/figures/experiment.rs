@@ -49,7 +49,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use parts::{
-    Axis, Case, Direction, Expect, ModelCurve, Monotone, Paper, Plateau, Ratio, Scale, X, Y,
+    Axis, Case, Direction, Expect, MODELS, ModelCurve, Monotone, Paper, Plateau, Ratio, Scale, X, Y,
 };
 
 use super::location;

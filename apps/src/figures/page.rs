@@ -161,11 +161,11 @@ fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
         article id=(figure.name) {
             (parts::heading(&figure.name, experiment))
             (parts::reasons(figure, None))
-            @if figure.has_points() {
+            @if figure.has_results() {
                 (parts::charts(&figure.name, &of_one(figure, manifest.cores)))
-                (parts::verdicts(&verdicts))
+                @if figure.has_points() { (parts::verdicts(&verdicts)) }
                 (parts::commands(experiment))
-                (parts::values(figure))
+                @if figure.has_points() { (parts::values(figure)) }
             } @else {
                 (parts::commands(experiment))
             }

@@ -181,10 +181,10 @@ impl Plot {
         }
     }
 
-    /// Whether it has a measured point.
+    /// Whether it has a point that was measured, or is predicted.
     pub(super) fn has_results(&self) -> bool {
-        let measured = |line: &PlotLine| matches!(line.style, Style::Measured | Style::Other);
-        self.lines.iter().any(measured)
+        let is_result = |style| matches!(style, Style::Measured | Style::Other | Style::Predicted);
+        self.lines.iter().any(|line| is_result(line.style))
     }
 
     /// Computes the positions of all elements.

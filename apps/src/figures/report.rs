@@ -92,6 +92,9 @@ pub(crate) struct Point {
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct Predicted {
     pub(crate) label: String,
+    /// The case that it predicts, if it predicts one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) case: Option<String>,
     /// The key of the axis.
     pub(crate) y: String,
     pub(crate) points: Vec<(f64, f64)>,
@@ -181,6 +184,11 @@ impl Figure {
     /// All points, each with its case.
     pub(crate) fn points(&self) -> impl Iterator<Item = (&Series, &Point)> {
         self.series.iter().flat_map(|series| series.points.iter().map(move |point| (series, point)))
+    }
+
+    /// Whether there is anything to show: points, or predictions.
+    pub(crate) fn has_results(&self) -> bool {
+        self.has_points() || self.predicted.iter().any(|curve| !curve.points.is_empty())
     }
 
     /// Whether anything was measured.

@@ -51,5 +51,5 @@ pub(super) fn report(factor: f64) -> Report {
 pub(super) fn predicted(figure: &Figure, label: &str) -> Predicted {
     let points = figure.experiment.xs(false).iter().map(|x| (*x as f64, 0.1 + *x as f64 / 1e3));
     let y = figure.experiment.y[0].key.clone();
-    Predicted { label: label.into(), y, points: points.collect() }
+    Predicted { label: label.into(), case: None, y, points: points.collect() }
 }

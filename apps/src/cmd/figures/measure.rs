@@ -10,6 +10,7 @@ use super::machine;
 use super::named::Named;
 use crate::cli::{Common, Figures};
 use crate::figures::experiment::{Experiment, Run};
+use crate::figures::model;
 use crate::figures::report::{Figure, Manifest, Report};
 use crate::outcome::{Failure, Outcome, printable, usage};
 use crate::run::{self, Ran};
@@ -95,7 +96,9 @@ fn figure<'r>(
             report.figures.len() - 1
         }
     };
-    Ok(&mut report.figures[at])
+    let figure = &mut report.figures[at];
+    model::add_curves(figure, report.manifest.quick);
+    Ok(figure)
 }
 
 impl Plan<'_> {

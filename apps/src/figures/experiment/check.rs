@@ -1,6 +1,6 @@
 //! Consistency checks between the parts of an experiment.
 
-use super::parts::{Expect, Scale};
+use super::parts::{Expect, MODELS, Scale};
 use super::{Experiment, MOST_CASES};
 use crate::figures::location::PathStep;
 use crate::figures::unit;
@@ -28,6 +28,10 @@ impl Experiment {
         self.check_papers()?;
         for (at, curve) in self.curves.iter().enumerate() {
             self.check_key(curve.y.as_deref(), |y| fault!(["curve", at, "y"], "{y}"))?;
+            if !MODELS.contains(&&*curve.model) {
+                let known = MODELS.join(", ");
+                return Err(fault!(["curve", at, "model"], "there is no such model: {known}"));
+            }
             let case = curve.case.as_deref();
             self.check_case(case, |c| fault!(["curve", at, "case"], "{c}"))?;
         }

@@ -148,12 +148,15 @@ pub(crate) struct Paper {
     pub(crate) level: Option<f64>,
 }
 
+/// The names of models.
+pub(crate) const MODELS: [&str; 1] = ["connectx5"];
+
 /// A curve that a model predicts.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelCurve {
     pub(crate) label: String,
-    /// The name of the model. The run of the experiment computes its points.
+    /// The name of the model (`connectx5`), which computes its points.
     pub(crate) model: String,
     /// The case that it predicts, if it predicts one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
