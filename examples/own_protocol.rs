@@ -36,7 +36,7 @@ use rdma_conn::verbs_safe::{
     Completion, CompletionBatch, CompletionQueue, CqConfig, QpControl, QueuePair, QueuePairConfig,
     RecvQueue, RecvSide, RemoteAccess, RemoteSpan, SendOp, SendQueue, random_psn,
 };
-use rdma_conn::wait::{Deadline, until};
+use rdma_conn::wait::{Deadline, Silence, until};
 use rdma_conn::{Arm, Common, FromPeer, Listener, Peer, Protocol, RecvHalf, Room, SendHalf};
 use rdma_conn::{connect, pair};
 
@@ -151,6 +151,7 @@ impl Protocol for StopAndWait {
             max_peers,
             next: VecDeque::new(),
             config: *config,
+            silence: Silence::default(),
         })
     }
 
@@ -263,6 +264,7 @@ impl NewSender for SenderDraft {
             has_credit: true,
             limit: config.message_bytes.min(peer.endpoint.max_message) as usize,
             common: config.common,
+            silence: Silence::default(),
         })
     }
 
@@ -392,6 +394,7 @@ pub(crate) struct Sender {
     has_credit: bool,
     limit: usize,
     common: Common,
+    silence: Silence,
 }
 
 impl Sender {
@@ -444,10 +447,10 @@ impl Sender {
             if done(sender) { Ok(Some(())) } else { progress.map(|()| None) }
         };
         let probe = |sender: &mut Sender| sender.line.probe();
-        match until(self, wait, keepalive, deadline, look, probe)? {
-            Some(()) => Ok(()),
-            None => Err(SendError::TimedOut { unflushed: 0 }),
-        }
+        let mut silence = self.silence;
+        let found = until(self, wait, keepalive, deadline, &mut silence, look, probe);
+        self.silence = silence;
+        found?.ok_or(SendError::TimedOut { unflushed: 0 })
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), SendError> {
@@ -592,6 +595,7 @@ pub(crate) struct Receiver {
     /// What is to be handed out: at most one message a peer, and how it ended.
     next: VecDeque<Result<Received, RecvError>>,
     config: Config,
+    silence: Silence,
 }
 
 /// A receiver's end of one connection.
@@ -708,21 +712,21 @@ impl RecvHalf for Receiver {
     }
 
     fn try_recv_each(&mut self, mut each: impl FnMut(Peer, &[u8])) -> Result<usize, RecvError> {
-        let mut count = 0;
-        loop {
-            match self.try_recv() {
-                Ok(message) => each(message.peer, &message),
-                Err(RecvError::Empty) => return Ok(count),
-                // An end is reported by the next call, if there was a message before it.
-                Err(end) if count == 0 => return Err(end),
-                Err(RecvError::Closed) => return Ok(count),
-                Err(end) => {
-                    self.next.push_front(Err(end));
-                    return Ok(count);
-                }
+        let first = self.try_recv()?;
+        each(first.peer, &first);
+        let mut count = 1;
+        // What is there now, and not what comes meanwhile: the call ends. The next call reports how
+        // a peer ended.
+        for _ in 0..self.next.len() {
+            if !matches!(self.next.front(), Some(Ok(_))) {
+                break;
             }
-            count += 1;
+            if let Some(Ok(message)) = self.hand_out() {
+                each(message.peer, &message);
+                count += 1;
+            }
         }
+        Ok(count)
     }
 
     fn arm(&mut self) -> Result<Arm<'_>, RecvError> {
@@ -748,7 +752,10 @@ impl driven::Receiver for Receiver {
             receiver.probe();
             Ok(())
         };
-        until(self, wait, keepalive, deadline, look, probe)?.ok_or(RecvError::TimedOut)
+        let mut silence = self.silence;
+        let found = until(self, wait, keepalive, deadline, &mut silence, look, probe);
+        self.silence = silence;
+        found?.ok_or(RecvError::TimedOut)
     }
 }
 
@@ -765,6 +772,7 @@ impl Drop for Receiver {
             Ok::<_, RecvError>(receiver.open_links().all(|link| link.line.is_quiet()).then_some(()))
         };
         // Whatever goes wrong now, the receiver ends.
-        let _ = until(self, wait, keepalive, Deadline::after(linger), told, |_| Ok(()));
+        let (deadline, mut silence) = (Deadline::after(linger), Silence::default());
+        let _ = until(self, wait, keepalive, deadline, &mut silence, told, |_| Ok(()));
     }
 }

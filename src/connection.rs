@@ -55,7 +55,7 @@ pub fn connect_over<P: Protocol, S: Stream>(
     config: &P::Config,
     application: &[u8],
 ) -> Result<Connection<P>, ConnectError> {
-    let mut receiver = P::receiver(device, config, 1, None)?;
+    let mut receiver = draft::receiver::<P>(device, config, 1, None)?;
     let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
     let sender = draft::initiate(stream, end.draft(true)?, application)?;
     Ok(Connection { sender: present(sender)?, receiver })
@@ -136,7 +136,7 @@ pub fn receiver<P: Protocol>(
     config: &P::Config,
     max_peers: u32,
 ) -> Result<P::Receiver, ConnectError> {
-    P::receiver(device, config, max_peers, None)
+    draft::receiver::<P>(device, config, max_peers, None)
 }
 
 /// As [`receiver`]; if `pool` is given, its completion queue has room for the completions of that
@@ -150,7 +150,7 @@ pub fn receiver_shared<'a, P: Protocol>(
     max_peers: u32,
     pool: impl Into<Option<&'a P::Pool>>,
 ) -> Result<P::Receiver, ConnectError> {
-    P::receiver(device, config, max_peers, pool.into())
+    draft::receiver::<P>(device, config, max_peers, pool.into())
 }
 
 /// Connects a new sender on `device` to a receiver of this process.

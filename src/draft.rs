@@ -32,6 +32,17 @@ struct Connected<'a, S: NewSender, L: NewLink> {
     link: Option<(L::Done, &'a mut L::Receiver)>,
 }
 
+/// A receiver without peers, of a configuration that is checked first.
+pub(crate) fn receiver<P: Protocol>(
+    device: &Device,
+    config: &P::Config,
+    max_peers: u32,
+    pool: Option<&P::Pool>,
+) -> Result<P::Receiver, ConnectError> {
+    P::validate(config)?;
+    P::receiver(device, config, max_peers, pool)
+}
+
 /// One end of a connection in the making.
 #[derive(Debug)]
 pub(crate) struct End<'a, P: Protocol> {

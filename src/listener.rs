@@ -164,7 +164,7 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         config: &P::Config,
     ) -> Result<Connection<P>, ConnectError> {
         self.request.require_both_ways()?;
-        let made = P::receiver(device, config, 1, None);
+        let made = draft::receiver::<P>(device, config, 1, None);
         let mut receiver = made.inspect_err(|e| self.request.tell(e.reason(), &e.to_string()))?;
         let end = End::<P> { device, config, receiver: Some(&mut receiver), pool: None };
         let ConnectRequest { stream, hello, .. } = &mut self.request;
@@ -181,7 +181,7 @@ impl<P: Protocol, S: Stream> Incoming<P, S> {
         device: &Device,
         config: &P::Config,
     ) -> Result<P::Receiver, ConnectError> {
-        let made = P::receiver(device, config, 1, None);
+        let made = draft::receiver::<P>(device, config, 1, None);
         let mut receiver = made.inspect_err(|e| self.request.tell(e.reason(), &e.to_string()))?;
         self.accept_into(&mut receiver, device, config)?;
         Ok(receiver)

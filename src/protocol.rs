@@ -70,8 +70,8 @@ pub trait Protocol: Served {
         config.as_ref().validate()
     }
 
-    /// A receiver without peers, for up to `max_peers` of them. The configuration is to be
-    /// [checked](Protocol::validate). If `pool` is given, its peers may use the pool's buffers.
+    /// A receiver without peers, for up to `max_peers` of them. The configuration was checked. If
+    /// `pool` is given, its peers may use the pool's buffers.
     ///
     /// # Errors
     /// [`ConnectError::Device`], [`ConnectError::Config`].

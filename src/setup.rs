@@ -51,7 +51,7 @@ pub trait HalfTerms: Copy {
 
 /// What an end says of its memory for one direction: always as many bytes.
 pub trait FixedTerms: Copy {
-    /// How many.
+    /// How many: those of both directions go with the user's data into 512 bytes.
     const BYTES: usize;
 
     /// Writes them to `out`, which has [`BYTES`](FixedTerms::BYTES).
@@ -73,7 +73,8 @@ impl<T: FixedTerms> HalfTerms for T {
     ) -> Result<usize, ConnectError> {
         let terms = [terms.to_acceptor, terms.to_initiator].into_iter().flatten();
         let bytes = terms.clone().count() * T::BYTES;
-        let (said, rest) = out.split_at_mut(bytes);
+        let split = out.split_at_mut_checked(bytes);
+        let (said, rest) = split.ok_or_else(|| unfit("its own terms have too many bytes"))?;
         let limit = rest.len();
         let too_long =
             || unfit(format!("{} bytes of application data; at most {limit}", user.len()));
@@ -229,7 +230,7 @@ pub struct PeerHalf<T> {
     pub options: Options,
 }
 
-/// The error of a peer that does not fit, with what is wrong; the peer is told so.
+/// The error of a peer that does not fit, with what is wrong; the peer gets the reason.
 #[must_use]
 pub fn unfit(why: impl std::fmt::Display) -> ConnectError {
     HandshakeError::Unfit(why.to_string()).into()

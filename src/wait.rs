@@ -87,14 +87,15 @@ impl Deadline {
     }
 }
 
-/// Waits for what only looking at it shows: calls `look` until it answers or fails, and `probe` after
-/// each `keepalive` in which it did not. Between two looks the thread does what `strategy` says, and
-/// sleeps for 200 µs at most. `None` when it is `deadline`. Both are handed `of`, what the wait is
-/// about.
+/// Waits for what only looking at it shows: calls `look` until it returns a result or fails, and
+/// `probe` after each `keepalive` without a result. Between two looks the thread does what `strategy`
+/// says, and sleeps for 200 µs at most. `None` once the deadline has passed. `look` and `probe` get
+/// `of`. A wait that times out leaves in `silence` how long nothing has come, and the next one goes on
+/// with it: a program that repeats short waits probes as well.
 ///
 /// ```
 /// use std::time::Duration;
-/// use rdma_conn::wait::{Deadline, WaitStrategy, until};
+/// use rdma_conn::wait::{Deadline, Silence, WaitStrategy, until};
 ///
 /// let deadline = Deadline::after(Duration::from_secs(10));
 /// let third = |looks: &mut u32| {
@@ -102,7 +103,9 @@ impl Deadline {
 ///     Ok::<_, std::io::Error>((*looks == 3).then_some("there"))
 /// };
 /// let second = Duration::from_secs(1);
-/// let found = until(&mut 0, WaitStrategy::Block, second, deadline, third, |_| Ok(()))?;
+/// let mut silence = Silence::default();
+/// let found =
+///     until(&mut 0, WaitStrategy::Block, second, deadline, &mut silence, third, |_| Ok(()))?;
 /// assert_eq!(found, Some("there"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -114,10 +117,11 @@ pub fn until<S: ?Sized, T, E>(
     strategy: WaitStrategy,
     keepalive: Duration,
     deadline: Deadline,
+    silence: &mut Silence,
     mut look: impl FnMut(&mut S) -> Result<Option<T>, E>,
     mut probe: impl FnMut(&mut S) -> Result<(), E>,
 ) -> Result<Option<T>, E> {
-    let mut idle = Idle::new(strategy, deadline, keepalive);
+    let mut idle = Idle::new(strategy, deadline, keepalive).resume(silence);
     loop {
         if let Some(found) = look(of)? {
             return Ok(Some(found));
@@ -126,7 +130,10 @@ pub fn until<S: ?Sized, T, E>(
             Step::Again => {}
             Step::Sleep(time) => clock::sleep(time.min(POLL_SLEEP)),
             Step::Probe => probe(of)?,
-            Step::TimedOut => return Ok(None),
+            Step::TimedOut => {
+                *silence = idle.silence();
+                return Ok(None);
+            }
         }
     }
 }
@@ -327,7 +334,7 @@ pub(crate) struct Idle {
 /// When a silent peer is to be probed, kept from a wait that timed out for the next
 /// one: a caller that repeats short waits learns of a dead peer as well.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Silence(Option<Deadline>);
+pub struct Silence(Option<Deadline>);
 
 impl Idle {
     /// Empty polls between two looks at the clock, at most.

@@ -40,6 +40,7 @@ over_every_protocol!(
     a_batch_posts_what_it_has_when_there_is_no_room,
     a_message_that_another_thread_frees_makes_room,
     calls_after_the_end_know_what_was_acknowledged,
+    messages_that_are_there_are_received_in_one_call,
     an_event_loop_of_ones_own_drives_both_halves,
     what_comes_while_a_sender_joins_wakes_an_event_loop,
     an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only,
@@ -70,6 +71,7 @@ over_every_protocol! {
     a_batch_posts_what_it_has_when_there_is_no_room
     a_message_that_another_thread_frees_makes_room
     calls_after_the_end_know_what_was_acknowledged
+    messages_that_are_there_are_received_in_one_call
     an_event_loop_of_ones_own_drives_both_halves
     what_comes_while_a_sender_joins_wakes_an_event_loop
     an_armed_half_is_readable_for_news_and_after_a_keepalive_interval_only
@@ -678,6 +680,36 @@ fn calls_after_the_end_know_what_was_acknowledged<P: Case>() {
 
 /// Waits as an event loop does for what the answer of `arm` says. A descriptor that is not readable
 /// in time is a lost wake-up.
+fn messages_that_are_there_are_received_in_one_call<P: Case>() {
+    let device = device();
+    let (mut left, mut right) = pair::<P>(&device, &device, &P::quiet()).unwrap();
+    assert_eq!(right.receiver.try_recv_each(|_, _| ()), Err(RecvError::Empty));
+    let mut next = 0;
+    for number in 0..50 {
+        left.sender.send(&content(0, number, 60)).unwrap();
+        while next <= number {
+            let received = right.receiver.try_recv_each(|peer, message| {
+                assert_eq!(peer, Peer(0));
+                assert_content(message, 0, next, 60);
+                next += 1;
+            });
+            assert!(matches!(received, Ok(1..) | Err(RecvError::Empty)), "{received:?}");
+        }
+        assert_eq!(right.receiver.try_recv_each(|_, _| ()), Err(RecvError::Empty));
+    }
+    std::thread::scope(|scope| {
+        // A Buffered Read sender waits until its end is read.
+        scope.spawn(|| left.sender.close().unwrap());
+        let ended = loop {
+            match right.receiver.try_recv_each(|_, message| panic!("{} bytes", message.len())) {
+                Err(RecvError::Empty) => {}
+                ended => break ended,
+            }
+        };
+        assert_eq!(ended, Err(RecvError::Closed));
+    });
+}
+
 fn wait_for(arm: Arm<'_>) {
     match arm {
         Arm::Ready => {}

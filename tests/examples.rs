@@ -76,13 +76,19 @@ const PROTOCOLS: [&str; 6] =
 /// one of the data each. Credits are granted beside the path, for eight messages at a time.
 #[test]
 fn a_round_trip_takes_no_request_more_than_the_protocol_says() {
-    for (protocol, requests) in [("send-recv", 2.0), ("direct-read", 6.0), ("buffered-read", 4.0)] {
+    // How many READs a Buffered Read receiver begins that find nothing is a matter of time.
+    for (protocol, requests, beside_it) in [
+        ("send-recv", 2.0, Some(0.25)),
+        ("direct-read", 6.0, Some(0.0)),
+        ("buffered-read", 4.0, None),
+    ] {
         for bytes in ["16", "8192"] {
             let counted = round_trip::run(&[protocol, bytes, "1000"]).unwrap();
             let more = counted.on_the_path - requests;
             assert!((0.0..0.1).contains(&more), "{protocol}, {bytes} bytes: {counted:?}");
-            let beside_it = if protocol == "send-recv" { 0.25 } else { counted.beside_it };
-            assert!((counted.beside_it - beside_it).abs() < 0.01, "{protocol}: {counted:?}");
+            if let Some(beside_it) = beside_it {
+                assert!((counted.beside_it - beside_it).abs() < 0.01, "{protocol}: {counted:?}");
+            }
         }
     }
 }

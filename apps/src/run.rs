@@ -33,11 +33,12 @@ pub(crate) enum Ran {
 /// # Errors
 /// The system cannot run it, or it printed what is no result.
 pub(crate) fn once<W: AsRef<OsStr>>(words: &[W]) -> Result<Ran> {
-    let program = std::env::current_exe().context("where this program is")?;
-    let mut command = Command::new(program);
+    // This build, also where another one has taken its place on disk.
+    let mut command = Command::new("/proc/self/exe");
     // In a process group of its own: a terminal's signal comes by this process, and once.
     command.args(words).arg("--json").stdin(Stdio::null()).process_group(0);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.context("cannot start a run")?;
     tracing::info!("a run has begun");
     signals::hand_on_to(Pid::from_raw(child.id() as i32));
     let said = said(&mut child);
@@ -64,7 +65,7 @@ fn said(child: &mut Child) -> Result<(String, String)> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let remarks = std::thread::spawn(move || {
         let mut all = String::new();
-        for line in BufReader::new(stderr.context("a stream of the run")?).lines() {
+        for line in BufReader::new(stderr.context("no standard error of the run")?).lines() {
             let line = line?;
             tracing::info!("a run: {line}");
             all = all + &line + "\n";
@@ -72,7 +73,7 @@ fn said(child: &mut Child) -> Result<(String, String)> {
         Ok::<_, anyhow::Error>(all)
     });
     let mut results = String::new();
-    stdout.context("a stream of the run")?.read_to_string(&mut results)?;
+    stdout.context("no standard output of the run")?.read_to_string(&mut results)?;
     let remarks = remarks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     Ok((results, remarks))
 }

@@ -98,11 +98,19 @@ pub(crate) fn hand_on_to(process: Option<Pid>) {
     }
 }
 
+/// Hands on the signal that has come. The other process ignores what this one ignores, so that it
+/// hears the same signals.
 fn hand_on() {
-    if let Some(process) = *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner) {
-        // It may have ended already: nothing has waited for it, so that the number is its own.
-        let _ = kill_process(process, Signal::INT);
-    }
+    let came = ALL.iter().find(|(signal, _)| *signal == CAME.load(Ordering::Relaxed));
+    let signal = came.and_then(|(signal, _)| Signal::from_named_raw(*signal));
+    send(signal.unwrap_or(Signal::TERM));
+}
+
+/// Sends a signal to the process whose work is this one's; whether there is one.
+fn send(signal: Signal) -> bool {
+    let process = *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner);
+    // It may have ended already: nothing has waited for it, so that the number is its own.
+    process.is_some_and(|process| kill_process(process, signal).is_ok())
 }
 
 /// A signal has asked for an end.
@@ -160,10 +168,15 @@ pub(crate) fn end_early() -> Result<()> {
         drop(now);
         hand_on();
         if std::mem::replace(&mut came, true) {
+            send(Signal::KILL);
             std::process::exit(interrupted.exit_status());
         }
         std::thread::spawn(move || {
             std::thread::sleep(GRACE);
+            // What this process waits for ends now, and then this process has its time to settle.
+            if send(Signal::KILL) {
+                std::thread::sleep(GRACE);
+            }
             let why = "what was under way has not ended in";
             let line = format_args!("rdma-conn: {interrupted}; {why} {GRACE:?}");
             outcome::exit(interrupted.exit_status(), line);

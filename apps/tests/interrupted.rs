@@ -55,6 +55,19 @@ fn a_list_that_is_interrupted_prints_what_is_measured() {
     assert_eq!(line["unacked"], 4);
 }
 
+/// A script runs jobs in its background with SIGINT ignored, and so does what they start.
+#[test]
+fn a_list_ends_at_a_signal_where_another_one_is_ignored() {
+    let mut command = std::process::Command::new("env");
+    command.args(["--default-signal=TERM,HUP", "--ignore-signal=INT"]);
+    command.args([env!("CARGO_BIN_EXE_rdma-conn"), "--device", &support::device(), "--json"]);
+    command.args(["bench", "--size", "16", "--unacked", "4,8", "--seconds", "86400", "-v"]);
+    let mut running = Running::new(&mut command);
+    running.wait_for(UNDER_WAY);
+    running.signal(Signal::TERM);
+    assert_interrupted(&running.ended(), 143, "interrupted by SIGTERM");
+}
+
 /// What is logged by the end that sends when there is something to be measured, or, of `bench`, by
 /// the one that receives.
 fn under_way(command: &[&str]) -> &'static str {

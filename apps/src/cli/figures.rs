@@ -34,7 +34,7 @@ pub(crate) struct Figures {
     /// Folder to write to: report.json, report.csv and the page, index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Measure 4 points of an axis, once, for 100 ms each: about two minutes for all experiments on
+    /// Measure 4 points of an axis, once, for 100 ms each: about a minute for all experiments on
     /// soft0
     #[arg(long, conflicts_with_all = ["list", "print", "render", "compare", "model"])]
     pub(crate) quick: bool,

@@ -3,7 +3,7 @@
 //!
 //! Every flag of `bench`, `pingpong` and `multicast` that has a number may have a list ([`Sweep`]
 //! has the syntax). Of several lists the last one varies fastest. A command line without a list, or
-//! with none but those that a flag has of its own (`--size 16,64`), is left as it is, unless it asks
+//! with none but those that the flag accepts itself (`--size 16,64`), is left as it is, unless it asks
 //! for a file of results.
 
 use std::any::TypeId;
@@ -33,7 +33,7 @@ pub(crate) struct Points {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Point {
     /// The numbers, in the order of the flags.
-    pub(crate) values: Vec<u64>,
+    pub(crate) values: Vec<String>,
     /// The whole command line, the name of the program included.
     pub(crate) words: Vec<OsString>,
 }
@@ -52,10 +52,10 @@ struct Listed {
     flag: String,
     at: usize,
     front: String,
-    values: Sweep,
+    values: Vec<String>,
 }
 
-/// The points of a command line, if it has lists that a flag has not of its own, or `--csv`.
+/// The points of a command line, if it has lists that the flag does not accept itself, or `--csv`.
 ///
 /// # Errors
 /// The flag, and what is wrong with its list.
@@ -74,8 +74,21 @@ pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>
         if !is_list || !begins || !is_number(arg) {
             continue;
         }
+        if flag == "--rounds" {
+            return Err("--rounds: it is the same for all measurements: give one number".into());
+        }
+        // Two sizes are one setting there.
+        if flag == "--size" && words.iter().any(|word| word == "--srq-classes") {
+            continue;
+        }
         is_swept |= arg.get_value_delimiter().is_none() || text.contains("..");
-        let values = Sweep::parse(text, byte_count).map_err(|e| refused(&flag, &e))?;
+        let values = match is_whole(arg) {
+            true => Sweep::parse(text, byte_count)
+                .map(|values| values.iter().map(u64::to_string).collect())
+                .map_err(|e| refused(&flag, &e))?,
+            // The flag itself refuses what is no number.
+            false => text.split(',').map(|number| number.trim().to_owned()).collect(),
+        };
         let front = words[at].to_string_lossy()[..front].to_owned();
         lists.push(Listed { flag, at, front, values });
     }
@@ -98,10 +111,10 @@ fn refused(flag: &str, error: &SweepError) -> String {
 fn point(words: &[OsString], lists: &[Listed], number: usize) -> Point {
     let (mut words, mut values, mut rest) = (words.to_vec(), Vec::new(), number);
     for list in lists.iter().rev() {
-        let value = list.values[rest % list.values.len()];
+        let value = &list.values[rest % list.values.len()];
         rest /= list.values.len();
         words[list.at] = format!("{}{value}", list.front).into();
-        values.push(value);
+        values.push(value.clone());
     }
     values.reverse();
     Point { values, words }
@@ -140,8 +153,15 @@ fn given<'a>(
     })
 }
 
-/// Whether a flag has a number, or a length of time in seconds.
+/// Whether a flag has a number.
 fn is_number(arg: &Arg) -> bool {
+    let of = arg.get_value_parser().type_id();
+    let parts = [TypeId::of::<f64>(), TypeId::of::<Duration>(), TypeId::of::<super::Rate>()];
+    is_whole(arg) || parts.iter().any(|number| of == *number)
+}
+
+/// Whether a flag has a whole number.
+fn is_whole(arg: &Arg) -> bool {
     let of = arg.get_value_parser().type_id();
     [
         TypeId::of::<u8>(),
@@ -149,9 +169,6 @@ fn is_number(arg: &Arg) -> bool {
         TypeId::of::<u32>(),
         TypeId::of::<u64>(),
         TypeId::of::<usize>(),
-        TypeId::of::<f64>(),
-        TypeId::of::<Duration>(),
-        TypeId::of::<super::Rate>(),
         TypeId::of::<crate::settings::Value>(),
     ]
     .iter()
@@ -216,6 +233,7 @@ mod tests {
             "p bench --input ../1,2..4",
             "p pipe --size 1..4",
             "p bench --unacked",
+            "p bench --op send --srq-classes --size 64,4096",
             "p --device 1..2 devices",
         ] {
             assert_eq!(points(line).unwrap(), None, "{line}");
@@ -223,9 +241,22 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_parts_have_no_ranges() {
+        let two = |flag: &str, values: [&str; 2]| {
+            let line = format!("p bench {flag} {},{}", values[0], values[1]);
+            let wanted = values.map(|value| format!("p bench {flag} {value}"));
+            assert_eq!(points(&line).unwrap().unwrap(), wanted, "{line}");
+        };
+        two("--seconds", ["0.5", "1"]);
+        two("--rate", ["1.5e6", "auto"]);
+    }
+
+    #[test]
     fn a_list_that_cannot_be_is_refused_with_its_flag_and_place() {
         let error = points("p bench --unacked 8..4").unwrap_err();
         assert!(error.starts_with("--unacked: column 1: '8..4'"), "{error}");
+        let error = points("p bench --rounds 1,3").unwrap_err();
+        assert!(error.starts_with("--rounds: it is the same"), "{error}");
         let error = points("p bench --unacked 1,x").unwrap_err();
         assert!(error.starts_with("--unacked: column 3: 'x'"), "{error}");
         let error = points("p bench --unacked 1..200+1 --batch 1..200+1").unwrap_err();

@@ -21,7 +21,7 @@ pub(crate) const CHARTS: &str = "charts";
 /// Each chart of a report as a file of SVG: its name, within a folder whatever the figure is called,
 /// and what it has.
 pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
-    let mut files = Vec::new();
+    let mut files: Vec<(String, String)> = Vec::new();
     for figure in &report.figures {
         let plots = of_one(figure, report.manifest.cores);
         for (at, plot) in plots.iter().enumerate().filter(|(_, plot)| plot.has_results()) {
@@ -29,7 +29,11 @@ pub(crate) fn charts(report: &Report) -> Vec<(String, String)> {
             let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
             let name: String =
                 figure.name.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
-            files.push((format!("{name}{number}.svg"), plot.file()));
+            let mut file = format!("{name}{number}.svg");
+            while files.iter().any(|(known, _)| *known == file) {
+                file.insert(0, '-');
+            }
+            files.push((file, plot.file()));
         }
     }
     files

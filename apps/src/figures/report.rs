@@ -84,6 +84,9 @@ pub(crate) struct Point {
     pub(crate) x: u64,
     /// The command line that measures it.
     pub(crate) command: String,
+    /// The rounds that were measured.
+    #[serde(default)]
+    pub(crate) rounds: u32,
     /// By key of the result.
     pub(crate) values: BTreeMap<String, Samples>,
 }

@@ -64,13 +64,17 @@ pub(super) fn measure(
     let mut failed = 0;
     for Named { name, experiment, .. } in experiments {
         let figure = figure(&mut report, name, experiment)?;
-        let done = plan.figure(figure, &bar);
-        failed += done.failed;
-        save(&report)?;
-        if let Some(interrupted) = done.interrupted {
-            bar.finish_and_clear();
-            return Ok((report, Err(interrupted)));
+        let at = figure;
+        let mut done = Progress::default();
+        for round in 0..plan.rounds as usize {
+            plan.round(&mut report.figures[at], round, &bar, &mut done);
+            save(&report)?;
+            if let Some(interrupted) = done.interrupted {
+                bar.finish_and_clear();
+                return Ok((report, Err(interrupted)));
+            }
         }
+        failed += done.failed;
     }
     bar.finish_and_clear();
     let outcome = match failed {
@@ -80,12 +84,8 @@ pub(super) fn measure(
     Ok((report, outcome))
 }
 
-/// The figure of this name, which a report that is resumed may have.
-fn figure<'r>(
-    report: &'r mut Report,
-    name: &str,
-    experiment: &Experiment,
-) -> Result<&'r mut Figure, Failure> {
+/// The place of the figure of this name, which a report that is resumed may have.
+fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<usize, Failure> {
     let at = match report.figures.iter().position(|figure| figure.name == name) {
         Some(at) if report.figures[at].experiment == *experiment => at,
         Some(_) => {
@@ -98,7 +98,10 @@ fn figure<'r>(
     };
     let figure = &mut report.figures[at];
     model::add_curves(figure, report.manifest.quick);
-    Ok(figure)
+    // What could not be measured is tried again.
+    figure.skipped = None;
+    figure.series.iter_mut().for_each(|series| series.skipped = None);
+    Ok(at)
 }
 
 impl Plan<'_> {
@@ -121,12 +124,12 @@ impl Plan<'_> {
 
     /// A report that was begun the same way.
     fn resumed(&self, begun: Report) -> Result<Report, Failure> {
-        let Manifest { device, quick, rounds, round_ms, build, .. } = &begun.manifest;
+        let Manifest { device, quick, rounds, round_ms, build, cores, .. } = &begun.manifest;
         let same = (device, quick, round_ms) == (&self.device, &self.quick, &self.round_ms);
-        if !same || *rounds != self.rounds {
+        if !same || *rounds != self.rounds || *cores != machine::cores() {
             return Err(usage(format!(
-                "--resume: the report is of device {device}, {rounds} rounds of {round_ms} ms{}: give \
-                 the same flags, or another folder",
+                "--resume: the report is of device {device}, {cores} cores, {rounds} rounds of \
+                 {round_ms} ms{}: give the same flags, or another folder",
                 if *quick { ", --quick" } else { "" }
             )));
         }
@@ -136,44 +139,46 @@ impl Plan<'_> {
         Ok(begun)
     }
 
-    /// Measures what is missing of a figure, round after round.
-    fn figure(&self, figure: &mut Figure, bar: &indicatif::ProgressBar) -> Progress {
-        let mut done = Progress::default();
+    /// Measures what is missing of a round of a figure.
+    fn round(
+        &self,
+        figure: &mut Figure,
+        round: usize,
+        bar: &indicatif::ProgressBar,
+        done: &mut Progress,
+    ) {
         let experiment = figure.experiment.clone();
-        // A resumed report tries again what could not be measured.
-        figure.skipped = None;
-        figure.series.iter_mut().for_each(|series| series.skipped = None);
-        'rounds: for round in 0..self.rounds as usize {
-            for run in experiment.runs(self.quick) {
-                bar.inc(1);
-                let key = (run.case.to_owned(), run.x);
-                let rounds = figure.series(run.case).and_then(|series| series.at(run.x));
-                let is_there = rounds.is_some_and(|point| point.rounds() > round);
-                if is_there || done.given_up.contains(&key) {
-                    continue;
-                }
-                bar.set_message(format!("{}: {}, {}", figure.name, run.case, run.x));
-                if let Err(interrupted) = self.run(figure, &run, &mut done) {
-                    done.interrupted = Some(interrupted);
-                    break 'rounds;
-                }
+        for run in experiment.runs(self.quick) {
+            bar.inc(1);
+            let key = (run.case.to_owned(), run.x);
+            let point = figure.series(run.case).and_then(|series| series.at(run.x));
+            let is_there = point.is_some_and(|point| point.rounds as usize > round);
+            if is_there || done.given_up.contains(&key) {
+                continue;
+            }
+            bar.set_message(format!("{}: {}, {}", figure.name, run.case, run.x));
+            if let Err(interrupted) = self.run(figure, &run, done) {
+                done.interrupted = Some(interrupted);
+                break;
             }
         }
         if !figure.has_points() {
             figure.skipped = figure.series.iter().find_map(|series| series.skipped.clone());
         }
-        done
     }
 
     /// One run; an error is that a signal has come.
     fn run(&self, figure: &mut Figure, run: &Run<'_>, done: &mut Progress) -> Outcome {
         let why = match run::once(&self.words(run)) {
-            Ok(Ran::Done(lines)) => match lines.first() {
-                Some(line) => {
+            Ok(Ran::Done(lines)) => match &*lines {
+                [line] => {
                     figure.add(run, line);
                     return Ok(());
                 }
-                None => "it printed no result".into(),
+                lines => {
+                    done.failed += 1;
+                    format!("a run has one result, and this has {}", lines.len())
+                }
             },
             Ok(Ran::Interrupted(_, interrupted)) => return Err(interrupted.into()),
             Ok(Ran::Refused(why)) => why,

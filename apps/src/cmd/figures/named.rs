@@ -20,7 +20,14 @@ pub(super) fn experiments(asked: &[String]) -> Result<Vec<Named>> {
     if asked.is_empty() {
         return builtin::ALL.iter().map(of_command).collect();
     }
-    asked.iter().map(|name| one(name)).collect()
+    let all: Vec<Named> = asked.iter().map(|name| one(name)).collect::<Result<_>>()?;
+    for (at, named) in all.iter().enumerate() {
+        if all[..at].iter().any(|other| other.name == named.name) {
+            let name = &named.name;
+            return Err(usage(format!("{name}: two experiments have this name: rename a file")));
+        }
+    }
+    Ok(all)
 }
 
 fn of_command(builtin: &builtin::Builtin) -> Result<Named> {

@@ -1,7 +1,7 @@
 //! The results of a point's rounds, as one.
 
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::Spread;
 use crate::measure::figures;
@@ -13,7 +13,7 @@ use crate::table::Table;
 #[derive(Debug, Clone)]
 pub(super) struct Merged {
     /// The numbers of the lists.
-    values: Vec<u64>,
+    values: Vec<String>,
     /// The results of each round; a run may have several.
     rounds: Vec<Vec<Line>>,
     /// Why it cannot be measured.
@@ -47,7 +47,7 @@ fn per_message(lines: &[&Line], key: &str) -> f64 {
 }
 
 impl Merged {
-    pub(super) fn new(values: &[u64]) -> Merged {
+    pub(super) fn new(values: &[String]) -> Merged {
         Merged { values: values.to_vec(), rounds: Vec::new(), refused: None }
     }
 
@@ -96,7 +96,8 @@ impl Merged {
         let named = |line: Line| {
             let mut all = Line::new();
             for (flag, value) in flags.iter().zip(&self.values) {
-                all.insert(name(flag), (*value).into());
+                let number = serde_json::from_str::<Number>(value).map(Value::Number);
+                all.insert(name(flag), number.unwrap_or_else(|_| value.clone().into()));
             }
             all.extend(line.into_iter().filter(|(key, _)| !flags.iter().any(|f| name(f) == *key)));
             all
@@ -111,7 +112,7 @@ impl Merged {
                 COLUMNS.iter().filter(|(key, _, _)| line.contains_key(*key)).collect();
             let heads = flags.iter().map(String::as_str).chain(there.iter().map(|c| c.1));
             let empty = Table::new(flags.len(), &heads.collect::<Vec<_>>());
-            let numbers = self.values.iter().map(u64::to_string);
+            let numbers = self.values.iter().cloned();
             let row = numbers.chain(there.iter().map(|column| cell(&line, column))).collect();
             results.add(&line, title(&line), empty, row)?;
         }
@@ -181,7 +182,7 @@ mod tests {
     }
 
     fn merged(rounds: &[&str]) -> Merged {
-        let mut merged = Merged::new(&[4]);
+        let mut merged = Merged::new(&["4".into()]);
         rounds.iter().for_each(|json| merged.add_round(vec![line(json)]));
         merged
     }

@@ -122,6 +122,11 @@ impl Experiment {
             Expect::Ratio(ratio) => {
                 self.check_case(Some(&ratio.of), |case| wrong("of", &case))?;
                 self.check_case(Some(&ratio.to), |case| wrong("to", &case))?;
+                for (key, bound) in [("at_least", ratio.at_least), ("at_most", ratio.at_most)] {
+                    if bound.is_some_and(|bound| !bound.is_finite()) {
+                        return Err(wrong(key, "a bound is a finite number"));
+                    }
+                }
                 if ratio.at_least.is_none() && ratio.at_most.is_none() {
                     return Err(wrong("x", "a ratio needs at_least, at_most, or both"));
                 }

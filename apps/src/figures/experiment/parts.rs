@@ -312,13 +312,14 @@ impl<'de> Deserialize<'de> for Number {
 const COMMANDS: [&str; 3] = ["bench", "pingpong", "multicast"];
 
 /// Flags that the run of an experiment sets.
-const RESERVED: [&str; 13] = [
+const RESERVED: [&str; 14] = [
     "--device",
     "--json",
     "--cpu",
     "--gid-index",
     "--verbose",
     "-v",
+    "--csv",
     "--rounds",
     "--seconds",
     "--messages",

@@ -29,6 +29,7 @@ impl Figure {
             return;
         };
         let point = series.point_mut(run.x, || command_line(&run.words));
+        point.rounds += 1;
         for key in keys {
             let value = result.get(&key).and_then(Value::as_f64);
             if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -42,16 +43,10 @@ impl Series {
     fn point_mut(&mut self, x: u64, command: impl FnOnce() -> String) -> &mut Point {
         let at = self.points.partition_point(|point| point.x < x);
         if self.points.get(at).is_none_or(|point| point.x != x) {
-            self.points.insert(at, Point { x, command: command(), values: BTreeMap::new() });
+            self.points
+                .insert(at, Point { x, command: command(), rounds: 0, values: BTreeMap::new() });
         }
         &mut self.points[at]
-    }
-}
-
-impl Point {
-    /// The number of complete rounds.
-    pub(crate) fn rounds(&self) -> usize {
-        self.values.values().map(|samples| samples.len()).min().unwrap_or(0)
     }
 }
 

@@ -49,7 +49,7 @@ fn samples_of_rounds_gather_at_their_point() {
     let figure = &sample::report(1.0).figures[0];
     let points = &figure.series("default").unwrap().points;
     assert_eq!(points.len(), figure.experiment.xs(false).len());
-    assert_eq!(points[0].rounds(), 3);
+    assert_eq!(points[0].rounds, 3);
     assert_eq!(points[0].command, "rdma-conn pingpong --protocol send-recv --size 16");
     let spread = points[0].values["latency_ns_p50"].spread().unwrap();
     assert!(spread.min < spread.median && spread.median < spread.max);
