@@ -81,11 +81,15 @@ pub(crate) fn of(words: &[OsString], program: &Command) -> Result<Option<Points>
         if flag == "--size" && words.iter().any(|word| word == "--srq-classes") {
             continue;
         }
-        is_swept |= arg.get_value_delimiter().is_none() || text.contains("..");
+        let accepts = arg.get_value_delimiter().is_some() && !text.contains("..");
+        is_swept |= !accepts;
         let values = match is_whole(arg) {
-            true => Sweep::parse(text, byte_count)
-                .map(|values| values.iter().map(u64::to_string).collect())
-                .map_err(|e| refused(&flag, &e))?,
+            true => match Sweep::parse(text, byte_count) {
+                Ok(values) => values.iter().map(u64::to_string).collect(),
+                // The flag itself says what is wrong with its own list.
+                Err(_) if accepts => continue,
+                Err(e) => return Err(refused(&flag, &e)),
+            },
             // The flag itself refuses what is no number.
             false => text.split(',').map(|number| number.trim().to_owned()).collect(),
         };
@@ -233,6 +237,7 @@ mod tests {
             "p bench --input ../1,2..4",
             "p pipe --size 1..4",
             "p bench --unacked",
+            "p bench --size 16,,32",
             "p bench --op send --srq-classes --size 64,4096",
             "p --device 1..2 devices",
         ] {
