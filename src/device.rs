@@ -10,6 +10,7 @@ use verbs_safe::{Context, PortAttr, ProtectionDomain};
 use verbs_sys::Table;
 
 mod counters;
+mod slowness;
 mod survey;
 
 pub use counters::{CounterError, Counters};
@@ -231,7 +232,9 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// Opens the device called `name`; without a name, the first card with an active
 /// port, else `soft0`. `soft0@5us`, with any number of us or ns, is a device like `soft0`
 /// within this process, where each request takes a round trip of that long
-/// ([`soft_rnic::distant`]): what depends on latency shows.
+/// ([`soft_rnic::distant`]): what depends on latency shows. `soft0@card=connectx5` takes a card's time
+/// ([`soft_rnic::card`]) times the least whole number with which nothing takes longer here; its name
+/// has that number, `soft0@card=connectx5,slow=8`, which may be given.
 ///
 /// ```
 /// let device = rdma_conn::device::open(Some("soft0"))?;
@@ -244,9 +247,35 @@ fn all() -> Vec<(Provider, verbs_safe::Device)> {
 /// # Errors
 /// [`OpenError::Unknown`] with the names that there are; [`OpenError::Device`].
 pub fn open(name: Option<&str>) -> Result<Device, OpenError> {
+    if let Some(card) = name.and_then(|name| name.strip_prefix(SOFT)?.strip_prefix("@card=")) {
+        return open_card(card);
+    }
     let distant = name.and_then(round_trip).map(soft_rnic::distant);
+    match distant.as_deref().or(name) {
+        Some(name) => open_listed(name),
+        None => open_first(&all()),
+    }
+}
+
+/// The soft device that takes the time of a card: `connectx5`, or `connectx5,slow=8`.
+fn open_card(card: &str) -> Result<Device, OpenError> {
+    let unknown = || OpenError::Unknown {
+        name: format!("{SOFT}@card={card}"),
+        known: vec![format!("{SOFT}@card=connectx5"), format!("{SOFT}@card=connectx5,slow=8")],
+    };
+    let listed = |card: &str, slow: f64| soft_rnic::card(card, slow).ok_or_else(unknown);
+    match card.split_once(",slow=") {
+        Some((card, slow)) => open_listed(&listed(card, slow.parse().map_err(|_| unknown())?)?),
+        None => {
+            let costs = soft_rnic::call_costs(card).ok_or_else(unknown)?;
+            let fast = open_listed(&listed(card, 1.0)?)?;
+            open_listed(&listed(card, fast.slowness(&costs)?)?)
+        }
+    }
+}
+
+fn open_listed(name: &str) -> Result<Device, OpenError> {
     let devices = all();
-    let Some(name) = distant.as_deref().or(name) else { return open_first(&devices) };
     let found = devices.iter().find(|(_, d)| d.name() == name);
     let (provider, device) = found.ok_or_else(|| OpenError::Unknown {
         name: name.to_owned(),

@@ -13,7 +13,8 @@ use crate::pinning::Cpus;
 #[derive(ClapArgs, Debug, Clone)]
 pub(crate) struct Common {
     /// Device to use; soft0@5us is like soft0, in one process, with a network's round trip of
-    /// 5 µs (or as many us or ns as you say) [default: the first active card, else soft0]
+    /// 5 µs (or as many us or ns as you say); soft0@card=connectx5 takes a card's time, as many times
+    /// slower as this machine needs [default: the first active card, else soft0]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Print one JSON object a line on standard output, and nothing else there

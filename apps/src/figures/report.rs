@@ -45,6 +45,10 @@ pub(crate) struct Manifest {
     pub(crate) build: String,
     /// RFC 3339.
     pub(crate) date: String,
+    /// How many times slower the device is than the card that it stands for: times in the report are
+    /// divided by it, and rates multiplied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) slow: Option<f64>,
     pub(crate) quick: bool,
     pub(crate) rounds: u32,
     pub(crate) round_ms: u64,

@@ -15,6 +15,7 @@ pub(super) fn manifest() -> Manifest {
         topology: "one socket".into(),
         build: "0.1.0 (commit 0123456789ab)".into(),
         date: "2026-01-02T03:04:05Z".into(),
+        slow: None,
         quick: false,
         rounds: 3,
         round_ms: 100,
@@ -32,7 +33,7 @@ pub(super) fn figure(name: &str, experiment: Experiment, factor: f64) -> Figure 
             let value = (run.x as f64).sqrt() * (case + 1) as f64 * apart * factor;
             let of = |y: &super::experiment::Y| (y.key.clone(), Value::from(value * y.divisor()));
             let result: Map<String, Value> = experiment.y.iter().map(of).collect();
-            figure.add(&run, &result);
+            figure.add(&run, &result, 1.0);
         }
     }
     figure

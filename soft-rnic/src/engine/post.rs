@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 use std::sync::Arc;
+use std::time::Instant;
 
 use verbs_sys::*;
 
@@ -20,6 +21,8 @@ use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{Op, Request, Wqe};
+use crate::schedule::distance::charge::{Charged, charge};
+use crate::schedule::distance::times::Distance;
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -207,10 +210,15 @@ unsafe fn post_queued(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
+    let card = qp.pd.context.device.card().map(|card| (card, Instant::now()));
+    let began = qp.pd.context.device.distance().map_or(0, Distance::now);
     let mut sq = qp.sq.lock();
+    let mut posted = 0;
     while !wr.is_null() {
+        posted += 1;
+        let at = card.map(|(card, _)| began + card.post(posted));
         // SAFETY: the caller's list.
-        if let Err(error) = unsafe { queue(&qp, &mut sq, &*wr) } {
+        if let Err(error) = unsafe { queue(&qp, &mut sq, &*wr, at) } {
             result = Err((error, wr));
             break;
         }
@@ -223,13 +231,18 @@ unsafe fn post_queued(
     }
     drop(sq);
     deferred.run();
+    if let Some((card, start)) = card {
+        charge(start, card.post(posted));
+    }
     // SAFETY: the caller's promise.
-    unsafe { posted(result, bad_wr) }
+    unsafe { self::posted(result, bad_wr) }
 }
 
+/// Queues a request, which at a distance leaves at `at`; without that, now.
+///
 /// # Safety
 /// The request is valid.
-unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
+unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Result<(), c_int> {
     if qp.state().refuses_sends() {
         return Err(errno::EINVAL);
     }
@@ -249,7 +262,8 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr) -> Result<(), c_int> {
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };
     if let Some(distance) = qp.pd.context.device.distance() {
-        crate::schedule::distance::posted(distance, qp, sq, &wqe);
+        let at = at.unwrap_or_else(|| distance.now());
+        crate::schedule::distance::posted(distance, qp, sq, &request, at);
     }
     Ok(())
 }
@@ -263,6 +277,8 @@ pub(crate) unsafe extern "C" fn post_recv(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
+    // SAFETY: the caller's list.
+    let _charged = unsafe { Charged::of(&qp.pd.context.device, wr) };
     let (result, state) = {
         let mut poster = qp.rq.poster.lock();
         let state = qp.state();

@@ -11,6 +11,7 @@ use crate::counters::Counters;
 use crate::fabric::process::directory::INDEX_BITS;
 use crate::objects::mr_table::MrTable;
 use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable};
+use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::Network;
 use crate::schedule::timer::Timer;
@@ -130,6 +131,12 @@ impl Device {
             Kind::Distant(distance) => Some(distance),
             _ => None,
         }
+    }
+
+    /// What its cards' operations cost.
+    #[cold]
+    pub(crate) fn card(&self) -> Option<&Card> {
+        self.distance()?.card.as_ref()
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -13,6 +13,7 @@ use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{AsyncEvent, Element, Pd, Srq, Taker};
+use crate::schedule::distance::charge::Charged;
 use crate::{errno, limits};
 
 impl Srq {
@@ -156,6 +157,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         if bad_wr.is_null() {
             return Err(errno::EINVAL);
         }
+        // SAFETY: the caller's list.
+        let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
         unsafe { srq.ring.post(&mut poster, wr, bad_wr) }

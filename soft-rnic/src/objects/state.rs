@@ -29,6 +29,7 @@ use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
 use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::SpanBuf;
+use crate::schedule::distance::card::Link;
 use crate::schedule::distance::times::{Distance, Times};
 use crate::schedule::network::faults::Network;
 use crate::schedule::timer::Timer;
@@ -138,6 +139,8 @@ pub(crate) struct Context {
     pub(crate) events: EventQueue<AsyncEvent>,
     /// Protection domains, completion queues and channels made from it.
     pub(crate) users: AtomicUsize,
+    /// Its card's, where operations cost something.
+    pub(crate) link: Link,
 }
 
 // SAFETY: the ABI's struct is written before it is shared; later only callers

@@ -17,6 +17,8 @@
 //! that is due arrive, or complete, in the order of these times. Where no thread polls, a
 //! deadline of the timer does the same, somewhat later.
 
+pub(crate) mod card;
+pub(crate) mod charge;
 pub(crate) mod times;
 
 use core::sync::atomic::Ordering;
@@ -32,8 +34,9 @@ use crate::objects::device::DEVICES;
 use crate::objects::pending::Outcome;
 use crate::objects::qp_state::State;
 use crate::objects::state::{Device, Kind, Qp, Sq};
-use crate::objects::wqe::Wqe;
-use crate::schedule::distance::times::Distance;
+use crate::objects::wqe::Request;
+use crate::schedule::distance::card::{Card, Link, transit};
+use crate::schedule::distance::times::{Distance, Transit};
 
 /// How much later than a poll the timer comes.
 const TIMER_NS: u64 = 50_000;
@@ -63,12 +66,35 @@ pub fn distant(round_trip: Duration) -> String {
         0 => format!("soft0@{}us", ns / 1000),
         _ => format!("soft0@{ns}ns"),
     };
-    let mut devices = DEVICES.lock();
-    if !devices.iter().any(|device| device.distance().is_some_and(|d| d.round_trip_ns == ns)) {
-        // Numbers far from those of simulations.
-        devices.push(Device::new(&name, 1 << 40 | ns, Kind::Distant(Distance::new(ns))));
-    }
+    list(&name, 1 << 40 | ns, || Distance::new(ns, None));
     name
+}
+
+/// The name of a device within one process which takes the time that a card takes, times `slow`, from 1
+/// to 1000: from now on it is listed. `None` where there is no such card, or it would be faster.
+///
+/// The one card is `connectx5`, with the parameters that "Know Your Memory" (Fischer, 2021) has fitted
+/// to measurements. A post, a poll that finds something and a post of receives return when a card's
+/// would; requests and their bytes keep the card of either end busy, which is that of an opened context.
+/// With `slow`, what takes longer here than on the card is in proportion to the rest again.
+///
+/// ```
+/// assert_eq!(soft_rnic::card("connectx5", 4.0).as_deref(), Some("soft0@card=connectx5,slow=4"));
+/// assert_eq!(soft_rnic::card("telepathy", 1.0), None);
+/// ```
+pub fn card(card: &str, slow: f64) -> Option<String> {
+    let costs = Card::named(card, slow).filter(|_| (1.0..=1000.0).contains(&slow))?;
+    let name = format!("soft0@card={card},slow={slow}");
+    list(&name, 2 << 40 | slow.to_bits() >> 24, || Distance::new(0, Some(costs)));
+    Some(name)
+}
+
+/// Lists a device of this name, unless it is listed. Numbers are far from those of simulations.
+fn list(name: &str, ordinal: u64, make: impl FnOnce() -> Distance) {
+    let mut devices = DEVICES.lock();
+    if !devices.iter().any(|device| device.name() == name) {
+        devices.push(Device::new(name, ordinal, Kind::Distant(make())));
+    }
 }
 
 impl Distance {
@@ -83,9 +109,22 @@ impl Distance {
 }
 
 /// A request was posted behind all others of a queue pair, whose send queue is locked.
-pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, wqe: &Wqe) {
-    let Sq { requester, transit_times, .. } = sq;
-    let times = transit_times.get_or_insert_default().post(distance, requester, wqe);
+pub(crate) fn posted(distance: &Distance, qp: &Qp, sq: &mut Sq, request: &Request<'_>, at: u64) {
+    qp.resolve_peer(sq);
+    let Sq { requester, transit_times, peer, .. } = sq;
+    let (half, wqe) = (distance.round_trip_ns / 2, request.wqe);
+    let transit = |leaves: u64| match &distance.card {
+        None => Transit { arrival: leaves + half, answer: leaves + distance.round_trip_ns },
+        Some(card) => {
+            // A datagram's way in is free: it may go to any queue pair.
+            let (near, free) = (&qp.pd.context.link, Link::default());
+            let far = peer.as_ref().map_or(&free, |peer| &peer.pd.context.link);
+            let is_read = wqe.op.is_response();
+            let (arrival, answer) = transit(card, (near, far), leaves, request.len(), is_read);
+            Transit { arrival, answer }
+        }
+    };
+    let times = transit_times.get_or_insert_default().post(at, requester, wqe, transit);
     distance.push(qp.num, times);
     distance.set_timer(&qp.pd.context.device);
 }

@@ -12,6 +12,7 @@ use crate::event::EventQueue;
 use crate::objects::in_arc::InArc;
 use crate::objects::srq;
 use crate::objects::state::{Context, Device};
+use crate::schedule::distance::card::Link;
 use crate::{errno, limits};
 
 use super::cq;
@@ -37,6 +38,7 @@ impl Context {
         abi.context.num_comp_vectors = 1;
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Ok(Arc::new(Context {
+            link: Link::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,

@@ -3,12 +3,14 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Instant;
 
 use verbs_sys::*;
 
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Armed, Channel, Context, Cq, Element};
+use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
 
 pub(crate) unsafe extern "C" fn create_cq(
@@ -86,13 +88,34 @@ pub(crate) unsafe extern "C" fn poll_cq(
         return -errno::EINVAL;
     };
     if !cq.is_prompt {
-        crate::schedule::sim::steps_before_poll(&cq.context.device);
-        crate::schedule::distance::look(&cq.context.device);
+        // SAFETY: as below.
+        return unsafe { poll_scheduled(&cq, num_entries, wc) };
     } else if !cq.has_entry() {
         crate::fabric::process::peer_processes::look_around(&cq.context.device);
     }
     // SAFETY: the caller's array has room for `num_entries`.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
+    if n == 0 && cq.dead.load(Ordering::Relaxed) {
+        return -errno::EINVAL;
+    }
+    n as c_int
+}
+
+/// [`poll_cq`] of a device that does something first.
+///
+/// # Safety
+/// `wc` has room for `num_entries`.
+#[cold]
+unsafe fn poll_scheduled(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    let device = &cq.context.device;
+    let card = device.card().map(|card| (card, Instant::now()));
+    crate::schedule::sim::steps_before_poll(device);
+    crate::schedule::distance::look(device);
+    // SAFETY: the caller's promise.
+    let n = unsafe { cq.poll(wc, num_entries as u32) };
+    if let Some((card, start)) = card {
+        charge(start, card.poll(n));
+    }
     if n == 0 && cq.dead.load(Ordering::Relaxed) {
         return -errno::EINVAL;
     }

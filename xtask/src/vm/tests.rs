@@ -17,6 +17,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("loom-tests", "repost", "a model: it has no device"),
     ("loom-tests", "park_flag", "a model: it has no device"),
     ("rdma-conn", "leaks", "counts what the process holds, under valgrind: no kernel there"),
+    ("rdma-conn", "card", "soft devices that take a card's time"),
     ("rdma-conn", "simulation", "seeded faults of simulated devices"),
     ("rdma-conn-apps", "command", "what the command prints and refuses, on any device"),
     ("rdma-conn-apps", "figures", "experiments and pages of what other tests measure there"),

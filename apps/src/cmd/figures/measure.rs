@@ -113,6 +113,7 @@ impl Plan<'_> {
             processor: machine::processor(),
             cores: machine::cores(),
             topology: machine::topology(),
+            slow: machine::slow(&self.device),
             build: rdma_conn::build::summary(),
             date: machine::now(),
             quick: self.quick,
@@ -172,7 +173,7 @@ impl Plan<'_> {
         let why = match run::once(&self.words(run)) {
             Ok(Ran::Done(lines)) => match &*lines {
                 [line] => {
-                    figure.add(run, line);
+                    figure.add(run, line, machine::slow(&self.device).unwrap_or(1.0));
                     return Ok(());
                 }
                 lines => {

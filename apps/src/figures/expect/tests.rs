@@ -34,7 +34,7 @@ fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
         let values = if run.case == "a" { a } else { b };
         if let Some(value) = values.get(at) {
             let result = [("messages_per_s".to_owned(), (*value).into())].into_iter().collect();
-            figure.add(&run, &result);
+            figure.add(&run, &result, 1.0);
         }
     }
     figure

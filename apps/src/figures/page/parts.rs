@@ -26,8 +26,12 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
     };
     let quick = if manifest.quick { ", quick" } else { "" };
     let rounds = format!("{} of {} ms each{quick}", manifest.rounds, manifest.round_ms);
+    let slow = manifest.slow.map_or(String::new(), |slow| {
+        format!("times are divided by {slow}, and rates multiplied: the device is that much slower than the card")
+    });
     let lines = [
         ("Device", &manifest.device),
+        ("Scale", &slow),
         ("Processor", &manifest.processor),
         ("Cores", &cores),
         ("Rounds", &rounds),

@@ -11,11 +11,14 @@ use verbs_sys::ibv_wc_status;
 use crate::lock::Lock;
 use crate::objects::pending::{Outcome, Pending, Requester};
 use crate::objects::wqe::Wqe;
+use crate::schedule::distance::card::Card;
 
 /// What a distant device has in addition.
 #[derive(Debug)]
 pub(crate) struct Distance {
     pub(crate) round_trip_ns: u64,
+    /// What its cards' operations cost; `None` if nothing.
+    pub(crate) card: Option<Card>,
     epoch: Instant,
     /// When something arrives or is answered, and of which queue pair.
     events: Mutex<BinaryHeap<Reverse<(u64, u32)>>>,
@@ -28,9 +31,10 @@ pub(crate) struct Distance {
 }
 
 impl Distance {
-    pub(crate) fn new(round_trip_ns: u64) -> Distance {
+    pub(crate) fn new(round_trip_ns: u64, card: Option<Card>) -> Distance {
         Distance {
             round_trip_ns,
+            card,
             epoch: Instant::now(),
             events: Mutex::default(),
             next: AtomicU64::new(u64::MAX),
@@ -86,25 +90,27 @@ pub(crate) struct Transit {
 }
 
 impl Times {
+    /// A request that is posted at `at`; `transit` has the times of one that leaves then.
     pub(crate) fn post(
         &mut self,
-        distance: &Distance,
+        at: u64,
         requester: &Requester,
         wqe: &Wqe,
+        transit: impl FnOnce(u64) -> Transit,
     ) -> Transit {
-        let transit = self.plan(distance.now(), distance.round_trip_ns, requester, wqe);
+        let transit = self.plan(at, requester, wqe, transit);
         self.times.push_back((wqe.position, transit));
         transit
     }
 
     pub(crate) fn plan(
         &mut self,
-        now: u64,
-        round_trip: u64,
+        at: u64,
         requester: &Requester,
         wqe: &Wqe,
+        transit: impl FnOnce(u64) -> Transit,
     ) -> Transit {
-        let mut leaves = self.left.max(now);
+        let mut leaves = self.left.max(at);
         if wqe.fence {
             leaves = leaves.max(self.answers.back().copied().unwrap_or(0));
         }
@@ -113,10 +119,13 @@ impl Times {
             while self.answers.len() >= most {
                 leaves = leaves.max(self.answers.pop_front().unwrap_or(0));
             }
-            self.answers.push_back(leaves + round_trip);
         }
         self.left = leaves;
-        Transit { arrival: leaves + round_trip / 2, answer: leaves + round_trip }
+        let transit = transit(leaves);
+        if wqe.op.is_response() {
+            self.answers.push_back(transit.answer);
+        }
+        transit
     }
 
     /// Forgets requests that have left the queue.
@@ -156,7 +165,8 @@ mod tests {
         let requester = Requester { max_rd_atomic: 2, ..Requester::default() };
         let mut times = Times::default();
         let mut plan = |now, op, fence| {
-            let Transit { arrival, answer } = times.plan(now, 100, &requester, &wqe(op, fence));
+            let transit = |leaves| Transit { arrival: leaves + 50, answer: leaves + 100 };
+            let Transit { arrival, answer } = times.plan(now, &requester, &wqe(op, fence), transit);
             (arrival, answer)
         };
         assert_eq!(plan(10, Op::Read, false), (60, 110));

@@ -1,0 +1,218 @@
+//! What a card's operations cost: a device at a distance that also charges for them.
+//!
+//! | | charged to | how |
+//! |---|---|---|
+//! | a doorbell and its requests, a poll and its completions, a list of receives | the caller | the call returns no earlier |
+//! | a request, its bytes out | the card of the requester, or, of a READ's data, of the responder | it is busy for so long |
+//! | its bytes in | the card at the other end | the same |
+//!
+//! Each opened context is a card, with a link out and a link in. Times are reserved when a request is
+//! posted: a poll that comes late delays no other request. The costs are the parameters of the thesis'
+//! model ("Know Your Memory", Fischer, 2021): `o_snd` is 0.119 µs a doorbell and 0.001 µs a request,
+//! which gives its 0.12 of single requests and 0.016 of lists of 8.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The costs of a card, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Card {
+    doorbell: f64,
+    request: f64,
+    poll: f64,
+    completion: f64,
+    receive_doorbell: f64,
+    receive: f64,
+    /// The card handles a message, at either end.
+    message: f64,
+    /// One way over the network.
+    latency: f64,
+    /// From the arrival of a message to that of its acknowledgement.
+    acknowledgement: f64,
+    /// A byte on the link.
+    byte: f64,
+}
+
+/// What the calls of a card cost their caller, in nanoseconds: each call, and each request, completion
+/// or receive of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CallCosts {
+    /// A list of send requests.
+    pub post: [f64; 2],
+    /// A poll that finds completions.
+    pub poll: [f64; 2],
+    /// A list of receives.
+    pub receive: [f64; 2],
+}
+
+/// What the calls of the card of this name cost; `None` where there is no such card.
+///
+/// ```
+/// assert_eq!(soft_rnic::call_costs("connectx5").unwrap().post, [119.0, 1.0]);
+/// ```
+#[must_use]
+pub fn call_costs(card: &str) -> Option<CallCosts> {
+    let Card { doorbell, request, poll, completion, receive_doorbell, receive, .. } =
+        Card::named(card, 1.0)?;
+    Some(CallCosts {
+        post: [doorbell, request],
+        poll: [poll, completion],
+        receive: [receive_doorbell, receive],
+    })
+}
+
+/// A ConnectX-5 with 100 Gbit/s, by the thesis' fit. Polls: 0.052 µs for one completion, 0.017 each
+/// for 32. Receives: 0.016 for one, 0.007 each for 8. An acknowledgement is there 3.4 µs after the
+/// post.
+const CONNECTX5: Card = Card {
+    doorbell: 119.0,
+    request: 1.0,
+    poll: 36.0,
+    completion: 16.0,
+    receive_doorbell: 10.3,
+    receive: 5.7,
+    message: 20.0,
+    latency: 1900.0,
+    acknowledgement: 1460.0,
+    byte: 0.084,
+};
+
+impl Card {
+    /// The card of this name, `connectx5`, with all costs so many times as large.
+    #[must_use]
+    pub(crate) fn named(name: &str, slow: f64) -> Option<Card> {
+        let Card { doorbell, request, poll, completion, receive_doorbell, .. } = CONNECTX5;
+        let Card { receive, message, latency, acknowledgement, byte, .. } = CONNECTX5;
+        (name == "connectx5").then_some(Card {
+            doorbell: slow * doorbell,
+            request: slow * request,
+            poll: slow * poll,
+            completion: slow * completion,
+            receive_doorbell: slow * receive_doorbell,
+            receive: slow * receive,
+            message: slow * message,
+            latency: slow * latency,
+            acknowledgement: slow * acknowledgement,
+            byte: slow * byte,
+        })
+    }
+
+    /// What a post of so many requests costs the caller.
+    pub(crate) fn post(&self, requests: u32) -> u64 {
+        (self.doorbell + f64::from(requests) * self.request) as u64
+    }
+
+    /// What a poll costs that has found so many completions: one that finds none takes the time
+    /// that it takes.
+    pub(crate) fn poll(&self, completions: u32) -> u64 {
+        if completions == 0 {
+            0
+        } else {
+            (self.poll + f64::from(completions) * self.completion) as u64
+        }
+    }
+
+    /// What a post of so many receives costs the caller.
+    pub(crate) fn receive(&self, receives: u32) -> u64 {
+        (self.receive_doorbell + f64::from(receives) * self.receive) as u64
+    }
+
+    /// How long a message of so many bytes keeps a card busy, in either direction.
+    fn busy(&self, bytes: u64) -> u64 {
+        (self.message + bytes.saturating_sub(1) as f64 * self.byte) as u64
+    }
+}
+
+/// When the links of a card are free, in the time of its device.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    out: AtomicU64,
+    back: AtomicU64,
+}
+
+/// Takes a link for `busy` from `at` on, or from when it is free: when it has carried that.
+fn take(free: &AtomicU64, at: u64, busy: u64) -> u64 {
+    let taken = |free: u64| Some(free.max(at) + busy);
+    // Relaxed: times, which order nothing else.
+    match free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken) {
+        Ok(free) | Err(free) => free.max(at) + busy,
+    }
+}
+
+/// A message of so many bytes leaves one card at `at`, and has come to the other: when.
+fn carried(card: &Card, (from, to): (&Link, &Link), at: u64, bytes: u64) -> u64 {
+    let busy = card.busy(bytes);
+    let sent = take(&from.out, at, busy);
+    // Its first byte is there while its last one is still sent.
+    take(&to.back, sent - busy + card.latency as u64, busy).max(sent + card.latency as u64)
+        + card.message as u64
+}
+
+/// When a request that leaves at `at` arrives at the other card, and when its answer is here.
+pub(crate) fn transit(
+    card: &Card,
+    (near, far): (&Link, &Link),
+    at: u64,
+    bytes: u64,
+    is_read: bool,
+) -> (u64, u64) {
+    match is_read {
+        true => {
+            let arrival = carried(card, (near, far), at, 0);
+            (arrival, carried(card, (far, near), arrival, bytes))
+        }
+        false => {
+            let arrival = carried(card, (near, far), at, bytes);
+            (arrival, arrival + card.acknowledgement as u64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of the thesis' table, in nanoseconds.
+    #[test]
+    fn costs_are_those_of_the_model() {
+        let card = Card::named("connectx5", 1.0).unwrap();
+        assert_eq!((card.post(1), card.post(8) / 8), (120, 15));
+        assert_eq!((card.poll(0), card.poll(1), card.poll(32) / 32), (0, 52, 17));
+        assert_eq!((card.receive(1), card.receive(8) / 8), (16, 6));
+        assert_eq!(Card::named("connectx5", 2.0).unwrap().post(1), 240);
+        assert_eq!(Card::named("telepathy", 1.0), None);
+    }
+
+    #[test]
+    fn a_message_alone_takes_latency_and_its_acknowledgement() {
+        let card = Card::named("connectx5", 1.0).unwrap();
+        let (near, far) = (Link::default(), Link::default());
+        // o_nic + L + o_nic; 3.4 µs from the post to the acknowledgement.
+        assert_eq!(transit(&card, (&near, &far), 1000, 1, false), (1000 + 1940, 1000 + 3400));
+    }
+
+    #[test]
+    fn messages_follow_each_other_as_fast_as_the_link_is() {
+        let card = Card::named("connectx5", 1.0).unwrap();
+        let (near, far) = (Link::default(), Link::default());
+        let arrivals: Vec<u64> =
+            (0..100).map(|_| transit(&card, (&near, &far), 0, 10_001, false).0).collect();
+        // 20 ns and 840 for the bytes.
+        assert!(arrivals.windows(2).all(|pair| pair[1] - pair[0] == 860), "{arrivals:?}");
+        // Two senders share the link of the receiver.
+        let (other, free) = (Link::default(), Link::default());
+        let first = transit(&card, (&near, &free), 1_000_000, 10_001, false).0;
+        let second = transit(&card, (&other, &free), 1_000_000, 10_001, false).0;
+        assert_eq!(second - first, 860);
+    }
+
+    #[test]
+    fn the_data_of_a_read_come_out_of_the_other_card() {
+        let card = Card::named("connectx5", 1.0).unwrap();
+        let (near, far) = (Link::default(), Link::default());
+        let (arrival, answer) = transit(&card, (&near, &far), 0, 10_001, true);
+        assert_eq!(arrival, 20 + 1900 + 20);
+        assert_eq!(answer, arrival + 860 + 1900 + 20);
+        // They delay no message of the requester's, which has its own way out.
+        assert_eq!(transit(&card, (&near, &far), 20, 1, false).0, 20 + 20 + 1900 + 20);
+    }
+}
