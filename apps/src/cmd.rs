@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod copy;
 pub(crate) mod devices;
 pub(crate) mod figures;

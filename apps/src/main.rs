@@ -69,6 +69,7 @@ fn main() -> ExitCode {
         Command::Pipe(options) => pipe::run(&args.common, options),
         Command::Multicast(options) => early(|| multicast::run(&args.common, options)),
         Command::Copy(options) => copy::run(&args.common, options),
+        Command::Calibrate => cmd::calibrate::run(&args.common),
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
         Command::Completions { shell } => completions(*shell, &args.common),
     })

@@ -341,3 +341,18 @@ fn an_experiment_may_ask_for_a_curve_of_a_model() {
     fs::write(&path, asking.replace("connectx5", "telepathy")).unwrap();
     refused(&["--list", &path], 2, "there is no such model: connectx5");
 }
+
+/// What they are is a matter of the machine; all of them are there, and a device that takes a card's
+/// time says how much slower it is.
+#[test]
+fn a_calibration_has_every_parameter_of_the_model() {
+    let line = support::one(&["calibrate"]);
+    for key in ["o_snd_ns", "o_snd_batched_ns", "o_rcv_ns", "o_post_ns", "o_post_batched_ns"] {
+        assert!(line[key].as_f64().unwrap() >= 0.0, "{line}");
+    }
+    assert!(line["gap_per_byte_ns"].is_number() && line["g_ns"].is_number(), "{line}");
+    let card = support::one(&["calibrate", "--device", "soft0@card=connectx5,slow=50"]);
+    assert_eq!(card["slow"], 50.0);
+    // A call never returns before its time: 0.12 us times 50.
+    assert!(card["o_snd_ns"].as_f64().unwrap() > 100.0, "{card}");
+}

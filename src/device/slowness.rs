@@ -92,11 +92,12 @@ impl Slowest {
         self.0.push(time.as_nanos() as f64 / (call + f64::from(list) * each));
     }
 
-    /// That of most of them: what the machine does meanwhile makes the rest slower.
+    /// That of most of them: what the machine does meanwhile makes the rest slower. At most what a
+    /// device may be told.
     fn factor(mut self) -> f64 {
         self.0.sort_by(f64::total_cmp);
         let most = self.0.len() * 9 / 10;
-        self.0.get(most).copied().unwrap_or(1.0).ceil().max(1.0)
+        self.0.get(most).copied().unwrap_or(1.0).ceil().clamp(1.0, 1000.0)
     }
 }
 

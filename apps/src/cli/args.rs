@@ -136,6 +136,16 @@ pub(crate) enum Command {
         rdma-conn copy --to node1:18600 --to node2:18600 shard-7"
     )]
     Copy(Copy),
+    /// Measure the parameters of the performance model: what the calls and the network of a device cost
+    #[command(
+        after_help = "The model is LogGP with the costs of processor and card apart; `figures --model` \
+        has what it predicts. On soft0@card=connectx5 the parameters are the card's, which the device \
+        was given.\n\n\
+        Examples:\n  \
+        rdma-conn calibrate\n  \
+        rdma-conn calibrate --device soft0@card=connectx5 --json"
+    )]
+    Calibrate,
     /// Measure the figures of the papers on a device, and show them on one page
     #[command(
         after_help = "An experiment is a file that says what is run, over which values, and what is expected of the \

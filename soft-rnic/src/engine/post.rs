@@ -210,8 +210,10 @@ unsafe fn post_queued(
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
-    let card = qp.pd.context.device.card().map(|card| (card, Instant::now()));
-    let began = qp.pd.context.device.distance().map_or(0, Distance::now);
+    let device = &qp.pd.context.device;
+    let card = if device.is_prompt() { None } else { device.card() };
+    let card = card.map(|card| (card, Instant::now()));
+    let began = card.and(device.distance()).map_or(0, Distance::now);
     let mut sq = qp.sq.lock();
     let mut posted = 0;
     while !wr.is_null() {
