@@ -86,7 +86,7 @@ impl Drop for Settles {
     }
 }
 
-/// A process whose work is this one's, for a signal that only this process gets.
+/// The run that this process waits for: it gets the signals that only this process has got.
 static HANDED_ON_TO: Mutex<Option<Pid>> = Mutex::new(None);
 
 /// From now on hands signals on to this process, which nothing has waited for yet; a signal that has
@@ -106,7 +106,7 @@ fn hand_on() {
     send(signal.unwrap_or(Signal::TERM));
 }
 
-/// Sends a signal to the process whose work is this one's; whether there is one.
+/// Sends a signal to the run that this process waits for. Returns whether there is one.
 fn send(signal: Signal) -> bool {
     let process = *HANDED_ON_TO.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended already: nothing has waited for it, so that the number is its own.

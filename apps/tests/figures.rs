@@ -59,7 +59,7 @@ impl Drop for Folder {
     }
 }
 
-/// A report of one figure whose rates rise with x by this factor at each value.
+/// A report of one figure. Its rates rise with x by this factor at each value.
 fn report(name: &str, factor: f64) -> Folder {
     let experiment: Value =
         toml::from_str(&said(&["--print", "send-recv-rate-by-poll-and-repost"])).unwrap();
