@@ -23,7 +23,7 @@ pub enum Arm<'a> {
     /// Call the half again now: something has come, or may have.
     Ready,
     /// Poll this descriptor for readability, and never read from it. Each half always returns the
-    /// same one. It also becomes readable after `keepalive`, so that a silent peer is probed. Arm
+    /// same one. It also becomes readable within `keepalive`, so that a silent peer is probed. Arm
     /// again after every other call on the half.
     Fd(BorrowedFd<'a>),
     /// No event exists: call again after this time, 200 µs (`poll` takes milliseconds and rounds that
@@ -48,6 +48,10 @@ pub(crate) struct Arming {
 struct Set {
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// When the timer runs out.
+    due: Option<Instant>,
+    /// The last time that it was started, or left alone.
+    started: Option<Instant>,
 }
 
 impl Arming {
@@ -83,7 +87,7 @@ impl Arming {
         other: Option<BorrowedFd<'_>>,
         within: Duration,
     ) -> io::Result<BorrowedFd<'_>> {
-        let set = match self.set.take() {
+        let mut set = match self.set.take() {
             Some(set) => set,
             None => Set::new(other)?,
         };
@@ -112,7 +116,7 @@ impl Set {
 
     fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Set> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let set = Set { epoll, timer: timer()? };
+        let set = Set { epoll, timer: timer()?, due: None, started: None };
         set.add(set.timer.as_fd())?;
         if let Some(fd) = other {
             set.add(fd)?;
@@ -124,9 +128,22 @@ impl Set {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
     }
 
-    /// Sets the timer anew, which also takes back that it is readable.
-    fn start(&self, within: Duration) -> io::Result<()> {
-        start(&self.timer, within.clamp(Self::SHORTEST, Self::DAY))
+    /// Sees to it that the timer runs out `within` a time, which may be earlier: to set it is a
+    /// system call, so it runs on while it is due before that. When it has run out, it is due a whole
+    /// time after the call before this one, since when nothing has come, maybe.
+    fn start(&mut self, within: Duration) -> io::Result<()> {
+        let (now, within) = (clock::now(), within.clamp(Self::SHORTEST, Self::DAY));
+        let runs_until = self.due.filter(|due| *due > now);
+        let due = match (runs_until, self.started) {
+            (None, Some(before)) if before + within > now => before + within,
+            _ => now + within,
+        };
+        self.started = Some(now);
+        if runs_until.is_none_or(|until| until > due) {
+            start(&self.timer, due - now)?;
+            self.due = Some(due);
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //! completion: a buffer was freed by another thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use conn_core::park_flag::ParkFlag;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -11,25 +12,54 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 pub(crate) struct Wakeup {
     park_flag: ParkFlag,
     fd: OwnedFd,
+    /// Whether an announcement was made and not taken back. Only the sleeper uses it.
+    announced: AtomicBool,
+    /// Wake-ups that were decided upon and not taken from the descriptor. Only the sleeper uses it.
+    owed: AtomicU64,
 }
 
 impl Wakeup {
     pub(crate) fn new() -> std::io::Result<Wakeup> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Wakeup { park_flag: ParkFlag::new(), fd })
+        let (announced, owed) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Wakeup { park_flag: ParkFlag::new(), fd, announced, owed })
     }
 
     /// Says that this thread is about to sleep. Look at the work once more after
-    /// it, and sleep only when there is none.
+    /// it, and sleep only when there is none. An earlier announcement was taken back.
     pub(crate) fn announce(&self) {
+        debug_assert!(!self.is_announced(), "announced twice");
+        self.announced.store(true, Ordering::Relaxed);
         self.park_flag.announce();
     }
 
-    /// Takes the announcement back, and forgets any wakeup.
+    /// Whether the announcement has not been taken back.
+    pub(crate) fn is_announced(&self) -> bool {
+        // Relaxed: only this thread sets it.
+        self.announced.load(Ordering::Relaxed)
+    }
+
+    /// Takes the announcement back, if there is one, and forgets any wakeup. Makes a system call only
+    /// if there was one.
+    #[inline]
     pub(crate) fn retract(&self) {
-        self.park_flag.retract();
-        // Empty (EAGAIN) is the usual case; the value says nothing that we need.
-        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        if self.is_announced() || self.owed.load(Ordering::Relaxed) > 0 {
+            self.take_back();
+        }
+    }
+
+    fn take_back(&self) {
+        // Relaxed: only this thread uses the count.
+        let mut owed = self.owed.load(Ordering::Relaxed);
+        // Not retracted: a waker was first.
+        owed +=
+            u64::from(self.announced.swap(false, Ordering::Relaxed) && !self.park_flag.retract());
+        let mut written = [0; 8];
+        // A waker may not have written yet (EAGAIN): it is owed until a later call.
+        if owed > 0 && rustix::io::read(&self.fd, &mut written).is_ok() {
+            owed = owed.saturating_sub(u64::from_ne_bytes(written));
+        }
+        self.owed.store(owed, Ordering::Relaxed);
     }
 
     /// Sleeps until a wakeup.
@@ -53,5 +83,43 @@ impl Wakeup {
 impl AsFd for Wakeup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_readable(wakeup: &Wakeup) -> bool {
+        let mut fds = [PollFd::new(&wakeup.fd, PollFlags::IN)];
+        poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    }
+
+    /// A waker that was chosen before the announcement was taken back, and writes after that, makes
+    /// the descriptor readable once.
+    #[test]
+    fn a_late_wakeup_is_taken_by_a_later_call() {
+        let wakeup = Wakeup::new().unwrap();
+        wakeup.announce();
+        assert!(wakeup.park_flag.should_wake());
+        wakeup.retract();
+        rustix::io::write(&wakeup.fd, &1u64.to_ne_bytes()).unwrap();
+        wakeup.announce();
+        assert!(is_readable(&wakeup));
+        wakeup.retract();
+        assert!(!is_readable(&wakeup), "it was taken");
+        assert_eq!(wakeup.owed.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn wakeups_are_forgotten_with_the_announcement() {
+        let wakeup = Wakeup::new().unwrap();
+        for wakes in [0, 1, 3] {
+            wakeup.announce();
+            (0..wakes).for_each(|_| wakeup.wake());
+            assert_eq!(is_readable(&wakeup), wakes > 0);
+            wakeup.retract();
+            assert!(!is_readable(&wakeup));
+        }
     }
 }

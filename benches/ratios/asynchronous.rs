@@ -1,11 +1,12 @@
 //! Halves on tokio, against the same halves on threads that wait by themselves, and against a
 //! Unix socket in the same runtime.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_conn::aio::{Connection, Receiver, Sender};
 use rdma_conn::device::{self, Device};
 use rdma_conn::error::RecvError;
+use rdma_conn::protocol::Served;
 use rdma_conn::{
     BufferedRead, BufferedWrite, DirectRead, DirectWrite, Protocol, RecvHalf, SendHalf, SendRecv,
     SharedWrite, Ticket, pair,
@@ -23,6 +24,11 @@ const IN_FLIGHT: usize = 64;
 const BYTES: usize = 64;
 /// Round trips of one measurement.
 const TRIPS: u64 = 5_000;
+/// Round trips of one measurement, each after a silence.
+const LONE_TRIPS: u64 = 200;
+const SILENCE: Duration = Duration::from_millis(1);
+/// Round trips before them: each buffer has been used once.
+const WARM_UP: u64 = 1_000;
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -43,7 +49,32 @@ struct Case {
     name: &'static str,
     tasks: fn(&Device) -> f64,
     threads: fn(&Device) -> f64,
-    trips: fn(&Device) -> f64,
+    trips: fn(&Device, Trips) -> f64,
+}
+
+/// Round trips, each after a silence in which both tasks have fallen asleep, or one after the other.
+#[derive(Clone, Copy)]
+struct Trips {
+    number: u64,
+    silence: Option<Duration>,
+}
+
+impl Trips {
+    /// When one begins, after its silence; nothing for those that warm up.
+    async fn begin(self, trip: u64) -> Option<Instant> {
+        if trip < WARM_UP {
+            return None;
+        }
+        if let Some(silence) = self.silence {
+            tokio::time::sleep(silence).await;
+        }
+        Some(Instant::now())
+    }
+
+    /// The mean in microseconds of all, which took `time`.
+    fn mean(self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e6 / self.number as f64
+    }
 }
 
 impl Case {
@@ -127,72 +158,87 @@ pub(crate) fn rates() {
     });
 }
 
-async fn echo<R, S>(mut receiver: Receiver<R>, mut sender: Sender<S>)
+async fn echo<R, S>(mut receiver: Receiver<R>, mut sender: Sender<S>, trips: Trips)
 where
     R: RecvHalf + 'static,
     S: SendHalf + 'static,
 {
-    for _ in 0..TRIPS {
+    for _ in 0..WARM_UP + trips.number {
         let message = receiver.recv().await.expect("a message");
         sender.send(&message).await.expect("sent");
     }
     let _ = receiver.recv().await;
 }
 
-/// Microseconds of a round trip between two tasks, each of which sleeps until it is woken.
-fn trips<P: Protocol>(device: &Device) -> f64 {
+/// Microseconds of a round trip between two tasks.
+fn trips<P: Protocol>(device: &Device, trips: Trips) -> f64 {
     let (a, b) = pair::<P>(device, device, &P::Config::default()).expect("a pair");
     let (a, b): (Connection<P>, Connection<P>) = (a.into(), b.into());
     runtime().block_on(async move {
-        let far = tokio::spawn(echo(b.receiver, b.sender));
+        let far = tokio::spawn(echo(b.receiver, b.sender, trips));
         let near = tokio::spawn(async move {
             let (mut sender, mut receiver) = (a.sender, a.receiver);
-            let begin = Instant::now();
-            for _ in 0..TRIPS {
+            let mut time = Duration::ZERO;
+            for trip in 0..WARM_UP + trips.number {
+                let begin = trips.begin(trip).await;
                 sender.send(&[7; BYTES]).await.expect("sent");
                 drop(receiver.recv().await.expect("an answer"));
+                time += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
             }
-            let time = begin.elapsed();
             drop((sender, receiver));
-            time
+            trips.mean(time)
         });
-        let time = near.await.expect("no panic");
+        let micros = near.await.expect("no panic");
         far.await.expect("no panic");
-        time.as_secs_f64() * 1e6 / TRIPS as f64
+        micros
     })
 }
 
 /// The same between two tasks with a Unix socket.
-fn socket_trips() -> f64 {
-    runtime().block_on(async {
+fn socket_trips(trips: Trips) -> f64 {
+    runtime().block_on(async move {
         let (mut near, mut far) = UnixStream::pair().expect("a socket");
         let echo = tokio::spawn(async move {
             let mut message = [0; BYTES];
-            for _ in 0..TRIPS {
+            for _ in 0..WARM_UP + trips.number {
                 far.read_exact(&mut message).await.expect("a message");
                 far.write_all(&message).await.expect("sent");
             }
         });
         let near = tokio::spawn(async move {
-            let (begin, mut message) = (Instant::now(), [7; BYTES]);
-            for _ in 0..TRIPS {
+            let (mut message, mut time) = ([7; BYTES], Duration::ZERO);
+            for trip in 0..WARM_UP + trips.number {
+                let begin = trips.begin(trip).await;
                 near.write_all(&message).await.expect("sent");
                 near.read_exact(&mut message).await.expect("an answer");
+                time += begin.map_or(Duration::ZERO, |begin| begin.elapsed());
             }
-            begin.elapsed()
+            trips.mean(time)
         });
-        let time = near.await.expect("no panic");
+        let micros = near.await.expect("no panic");
         echo.await.expect("no panic");
-        time.as_secs_f64() * 1e6 / TRIPS as f64
+        micros
     })
 }
 
 pub(crate) fn wakes() {
     println!(
-        "on tokio, two workers: a round trip of {BYTES} B between tasks that sleep, µs against a Unix socket"
+        "on tokio, two workers: round trips of {BYTES} B, one after the other, µs against a Unix socket"
     );
+    let target = Target::AtMost(1.5);
+    wakes_of(Trips { number: TRIPS, silence: None }, |_| target);
+    println!("the same, each after {SILENCE:?} of silence: both tasks have fallen asleep");
+    println!(
+        "(no event tells of a message of Buffered Read and Shared Write: they look now and then)"
+    );
+    let polls = [BufferedRead::NAME, SharedWrite::NAME];
+    let of = |name| if polls.contains(&name) { Target::None } else { target };
+    wakes_of(Trips { number: LONE_TRIPS, silence: Some(SILENCE) }, of);
+}
+
+fn wakes_of(trips: Trips, target: impl Fn(&str) -> Target) {
     each(&device::soft().expect("soft0 opens"), |device, case| {
-        let (ours, theirs) = in_turn(|| (case.trips)(device), socket_trips);
-        line(case.name, ours, theirs, "µs", Target::AtMost(1.5));
+        let (ours, theirs) = in_turn(|| (case.trips)(device, trips), || socket_trips(trips));
+        line(case.name, ours, theirs, "µs", target(case.name));
     });
 }

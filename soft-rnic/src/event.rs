@@ -36,6 +36,13 @@ struct State<T> {
     stale: usize,
 }
 
+impl<T> State<T> {
+    /// Whether all tokens have been read.
+    fn has_no_token(&self) -> bool {
+        self.queue.is_empty() && self.stale == 0
+    }
+}
+
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<EventQueue<T>, c_int> {
         let fd = eventfd(0, EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC)
@@ -87,6 +94,10 @@ impl<T> EventQueue<T> {
     /// `on_take` runs before another thread can remove the event's object.
     pub(crate) fn take(&self, on_take: impl FnOnce(&T)) -> Result<T, c_int> {
         loop {
+            // A read would say so, too, but is a system call.
+            if self.shown.is_some() && self.state.lock().has_no_token() {
+                return Err(errno::EAGAIN);
+            }
             let mut token = [0_u8; 8];
             rustix::io::read(&self.fd, &mut token).map_err(rustix::io::Errno::raw_os_error)?;
             let mut state = self.state.lock();

@@ -68,10 +68,11 @@ impl<R: RecvHalf + 'static> Receiver<R> {
         loop {
             match half.try_recv() {
                 Err(RecvError::Empty) => {}
-                found => {
+                Ok(message) => {
                     waiter.found();
-                    return Poll::Ready(found);
+                    return Poll::Ready(Ok(message));
                 }
+                Err(e) => return Poll::Ready(Err(e)),
             }
             ready!(waiter.poll(cx, || half.arm()))?;
         }

@@ -2,17 +2,22 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbs_safe::Readable;
 
 use crate::arm::{Arm, start, timer};
+use crate::clock;
 use crate::error::CloseReason;
 
 /// What a half waits by. Its descriptors are registered when they are first needed.
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
+    patience: Patience,
+    /// When it was armed since something was found.
+    armed_at: Option<Instant>,
     /// A copy of the half's own descriptor, which is always the same one.
     descriptor: Option<Readable>,
     /// For a half that no event tells of what it waits for. (The runtime's timers have a
@@ -27,9 +32,6 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Looks that find nothing before the half is armed, which takes system calls: meanwhile the
-    /// task lets others run, which may be its peer.
-    const LOOKS: u32 = 16;
     /// What a task may find before it lets others run.
     const STREAK: u32 = 64;
     /// The first sleep of a half that no event tells of what it waits for; each further one is
@@ -40,6 +42,9 @@ impl Waiter {
     pub(super) fn found(&mut self) {
         (self.looks, self.naps) = (0, 0);
         self.streak += 1;
+        if let Some(armed_at) = self.armed_at.take() {
+            self.patience.slept(clock::now().duration_since(armed_at));
+        }
     }
 
     /// Lets other tasks run after many calls that have found something at once.
@@ -53,17 +58,32 @@ impl Waiter {
         Poll::Pending
     }
 
+    /// As [`give_way`](Self::give_way), and the runtime looks what the system has for other tasks,
+    /// which is a system call. It does so rarely by itself while a task can run, and what this one
+    /// waits for may be on the way through such a task.
+    fn give_way_to_events<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
+        self.streak = 0;
+        // Pending: the runtime has taken the waker.
+        let _ = pin!(tokio::task::yield_now()).poll(cx);
+        Poll::Pending
+    }
+
     /// Nothing was found: ready when it is worth to look again.
     pub(super) fn poll<'h, E: From<CloseReason>>(
         &mut self,
         cx: &mut Context<'_>,
         arm: impl FnOnce() -> Result<Arm<'h>, E>,
     ) -> Poll<Result<(), E>> {
-        if self.looks < Self::LOOKS {
+        if self.looks < self.patience.looks {
             self.looks += 1;
-            return self.give_way(cx);
+            return if self.looks >= Patience::FIRST_EVENTS && self.looks.is_power_of_two() {
+                self.give_way_to_events(cx)
+            } else {
+                self.give_way(cx)
+            };
         }
         self.streak = 0;
+        self.armed_at.get_or_insert_with(clock::now);
         let woken = match arm()? {
             Arm::Ready => return self.give_way(cx),
             Arm::Fd(descriptor) => {
@@ -84,6 +104,41 @@ impl Waiter {
     }
 }
 
+/// Looks that find nothing before the half is armed, which takes system calls. Between two looks
+/// the task lets others run, which may be its peer.
+///
+/// A look takes some 0.1 µs, and a sleep several: a half whose sleeps are short looks for longer,
+/// until it sleeps no more. One with long sleeps soon looks for no longer than at first, as many
+/// of them on a thread would have no time for anything else.
+#[derive(Debug)]
+struct Patience {
+    looks: u32,
+}
+
+impl Patience {
+    const LEAST: u32 = 4;
+    /// The look behind which the runtime looks what the system has, as behind each that has twice the
+    /// number of the last such one.
+    const FIRST_EVENTS: u32 = 8;
+    const MOST: u32 = 512;
+    /// A sleep that more looks would have saved: they would take no longer.
+    const SHORT: Duration = Duration::from_micros(50);
+
+    fn slept(&mut self, time: Duration) {
+        self.looks = if time < Self::SHORT {
+            (2 * self.looks).min(Self::MOST)
+        } else {
+            (self.looks / 2).max(Self::LEAST)
+        };
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { looks: Self::LEAST }
+    }
+}
+
 /// A descriptor on the reactor of the runtime that runs the task.
 fn registered(
     slot: &mut Option<Readable>,
@@ -94,4 +149,22 @@ fn registered(
         None => Readable::new(new()?)?,
     };
     Ok(slot.insert(registered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_grow_while_sleeps_are_short_and_shrink_after_long_ones() {
+        let mut patience = Patience::default();
+        let mut after = |micros: &[u64]| {
+            micros.iter().for_each(|&time| patience.slept(Duration::from_micros(time)));
+            patience.looks
+        };
+        assert_eq!(after(&[10, 49]), 4 * Patience::LEAST);
+        assert_eq!(after(&[1; 20]), Patience::MOST);
+        assert_eq!(after(&[50]), Patience::MOST / 2);
+        assert_eq!(after(&[1_000; 20]), Patience::LEAST);
+    }
 }

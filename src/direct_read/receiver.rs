@@ -405,6 +405,8 @@ impl Receiver {
         self.batch = Some(batch);
         let polled = polled.map_err(|e| self.fail(CloseReason::Device(e.to_string())))?;
         if polled > 0 {
+            // An event loop is awake: what it frees makes no system call.
+            self.landing.retract();
             self.repost()?;
             self.probe_silent_peers_now_and_then();
             self.links.iter_mut().for_each(Link::work);

@@ -106,8 +106,9 @@ impl<S: SendHalf + 'static> AsyncWrite for ByteWriter<S> {
         let bytes = length(all, self.chunk);
         if bytes > 0 {
             let sent = self.end()?.poll_with(cx, |half| match half.try_reserve(bytes) {
-                Err(SendError::Full(_)) => None,
-                reserved => Some(reserved.and_then(|room| fill(room, all, bytes))),
+                Ok(room) => fill(room, all, bytes).map(Some),
+                Err(SendError::Full(_)) => Ok(None),
+                Err(e) => Err(e),
             });
             ready!(sent).map_err(write_error)?;
         }

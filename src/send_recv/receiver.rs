@@ -480,9 +480,15 @@ impl Receiver {
         if let Some(ended) = &self.ended {
             return Err(ended.clone().into());
         }
-        self.cq.poll(&mut self.batch).map_err(|e| {
-            self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone().into()
-        })
+        let polled = self
+            .cq
+            .poll(&mut self.batch)
+            .map_err(|e| self.ended.get_or_insert(CloseReason::Device(e.to_string())).clone())?;
+        if polled > 0 {
+            // An event loop is awake: what it frees makes no system call.
+            self.returns.wakeup().retract();
+        }
+        Ok(polled)
     }
 
     /// Why there is nothing: not yet, or never.
@@ -605,6 +611,10 @@ impl Receiver {
         match self.try_recv() {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
+        }
+        if !self.returns.wakeup().is_announced() {
+            // Something has come, if not a message: look again.
+            return Ok(None);
         }
         let time = match self.pools.iter().any(LoanClock::is_needed) {
             true => time.min(RECALL_AFTER),

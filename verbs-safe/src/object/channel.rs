@@ -114,6 +114,9 @@ impl CompletionChannel {
             if let Some(index) = armed.iter().position(|armed| armed.has_fired()) {
                 return Ok(Wakeup::Completion(index));
             }
+            if timeout == Some(Duration::ZERO) && extra.is_empty() {
+                return Ok(Wakeup::Timeout);
+            }
             let fds: Vec<_> = std::iter::once(own.as_fd()).chain(extra.iter().copied()).collect();
             match wait_readable(&fds, deadline)? {
                 None => return Ok(Wakeup::Timeout),
