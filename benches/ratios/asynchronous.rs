@@ -232,7 +232,7 @@ pub(crate) fn wakes() {
         "(no event tells of a message of Buffered Read and Shared Write: they look now and then)"
     );
     let polls = [BufferedRead::NAME, SharedWrite::NAME];
-    let of = |name| if polls.contains(&name) { Target::None } else { target };
+    let of = |name: &str| if polls.contains(&name) { Target::None } else { target };
     wakes_of(Trips { number: LONE_TRIPS, silence: Some(SILENCE) }, of);
 }
 

@@ -25,8 +25,6 @@ pub(super) struct Waiter {
     timer: Option<Readable>,
     /// Looks since something was found.
     looks: u32,
-    /// Sleeps since something was found that only a look could end.
-    naps: u32,
     /// What was found since the task has last let others run.
     streak: u32,
 }
@@ -34,13 +32,15 @@ pub(super) struct Waiter {
 impl Waiter {
     /// What a task may find before it lets others run.
     const STREAK: u32 = 64;
-    /// The first sleep of a half that no event tells of what it waits for; each further one is
-    /// twice as long, up to what its [`Arm::Poll`] says.
+    /// A half that no event tells of what it waits for sleeps for this part of the time that it has
+    /// waited, up to what its [`Arm::Poll`] says: it is late by no more than that.
+    const NAPS: u32 = 4;
+    /// The shortest such sleep.
     const FIRST_NAP: Duration = Duration::from_micros(5);
 
     /// Something was found.
     pub(super) fn found(&mut self) {
-        (self.looks, self.naps) = (0, 0);
+        self.looks = 0;
         self.streak += 1;
         if let Some(armed_at) = self.armed_at.take() {
             self.patience.slept(clock::now().duration_since(armed_at));
@@ -91,8 +91,9 @@ impl Waiter {
                 registered(&mut self.descriptor, new)
             }
             Arm::Poll(most) => {
-                let nap = Self::FIRST_NAP.saturating_mul(1 << self.naps.min(16));
-                self.naps = self.naps.saturating_add(1);
+                let waited =
+                    self.armed_at.map_or(Duration::ZERO, |at| clock::now().duration_since(at));
+                let nap = (waited / Self::NAPS).max(Self::FIRST_NAP);
                 registered(&mut self.timer, timer)
                     .and_then(|timer| start(timer, nap.min(most)).map(|()| timer))
             }
