@@ -31,6 +31,8 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("send-recv-rate-by-senders"),
     experiment!("send-recv-rate-by-senders-srq"),
     experiment!("send-recv-rate-by-size-srq"),
+    experiment!("send-recv-rnr-by-rate"),
+    experiment!("send-recv-processor-use-by-rate"),
     experiment!("send-recv-memory-by-senders"),
     experiment!("direct-read-latency-by-size"),
     experiment!("direct-read-bandwidth-by-size"),
@@ -42,8 +44,10 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("buffered-read-bandwidth-by-size"),
     experiment!("buffered-read-bandwidth-by-transfer-cap"),
     experiment!("buffered-read-rate-by-threads"),
+    experiment!("buffered-read-rate-by-threads-of-a-ring"),
     experiment!("buffered-read-rate-by-senders"),
     experiment!("buffered-read-bandwidth-by-reads-ahead"),
+    experiment!("buffered-read-paper-protocol"),
     experiment!("direct-write-latency-by-size"),
     experiment!("direct-write-bandwidth-by-size"),
     experiment!("direct-write-rate-by-buffers"),
@@ -66,8 +70,11 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("tutorial-rate-by-size"),
     experiment!("tutorial-optimisations"),
     experiment!("tutorial-rate-by-batch"),
+    experiment!("tutorial-detection-by-peers"),
     experiment!("multicast-rate-by-k"),
     experiment!("multicast-operations-by-members"),
+    experiment!("multicast-rate-by-burst"),
+    experiment!("multicast-latency-by-members"),
 ];
 
 /// The one of this name.

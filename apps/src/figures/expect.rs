@@ -1,7 +1,7 @@
 //! Evaluates the expectations of an experiment. They compare medians.
 
 use super::experiment::{Axis, Direction, Expect, Experiment, Monotone, Plateau, Ratio};
-use super::report::{Figure, Point, Report, Series};
+use super::report::{Figure, Manifest, Point, Report, Series};
 use super::scale::{digits, value_of_x};
 
 /// The result of an expectation.
@@ -11,6 +11,8 @@ pub(crate) enum Status {
     Failed,
     /// A point that the expectation compares is missing.
     NotMeasured,
+    /// It is about other devices.
+    Elsewhere,
 }
 
 /// An expectation, the value found, and whether it holds.
@@ -32,22 +34,31 @@ pub(crate) struct Tally {
 impl Tally {
     /// Evaluates all figures of a report.
     pub(crate) fn of(report: &Report) -> Tally {
-        let quick = report.manifest.quick;
+        let Manifest { device, quick, .. } = &report.manifest;
         let mut tally = Tally::default();
-        for verdict in report.figures.iter().flat_map(|figure| verdicts(figure, quick)) {
+        for verdict in report.figures.iter().flat_map(|figure| verdicts(figure, device, *quick)) {
             match verdict.status {
                 Status::Passed => tally.passed += 1,
                 Status::Failed => tally.failed += 1,
                 Status::NotMeasured => tally.not_measured += 1,
+                Status::Elsewhere => {}
             }
         }
         tally
     }
 }
 
-/// Evaluates the expectations, in the order of the file.
-pub(crate) fn verdicts(figure: &Figure, quick: bool) -> Vec<Verdict> {
-    figure.experiment.expects.iter().map(|expect| verdict(figure, expect, quick)).collect()
+/// Evaluates the expectations about this device, in the order of the file.
+pub(crate) fn verdicts(figure: &Figure, device: &str, quick: bool) -> Vec<Verdict> {
+    let of = |expect: &Expect| match expect.on() {
+        Some(on) if !device.starts_with(on) => Verdict {
+            expected: expected(&figure.experiment, expect),
+            found: format!("only on {on}"),
+            status: Status::Elsewhere,
+        },
+        _ => verdict(figure, expect, quick),
+    };
+    figure.experiment.expects.iter().map(of).collect()
 }
 
 /// The value found, and whether the expectation holds; `None` if points are missing.

@@ -31,7 +31,7 @@
 //! points = [[16, 1.8]]           # in the unit of the axis
 //! # level = 1.8                  # instead, where the text has no x
 //!
-//! [[expect]]
+//! [[expect]]                     # on = "soft0@card": only on devices whose name begins so
 //! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2 }
 //!
 //! [[expect]]

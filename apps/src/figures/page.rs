@@ -160,7 +160,7 @@ fn contents<'a>(figures: impl Iterator<Item = (&'a str, &'a Experiment)>) -> Mar
 /// A figure: charts, verdicts, commands, values and sources.
 fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
     let experiment = &figure.experiment;
-    let verdicts = verdicts(figure, manifest.quick);
+    let verdicts = verdicts(figure, &manifest.device, manifest.quick);
     html! {
         article id=(figure.name) {
             (parts::heading(&figure.name, experiment))

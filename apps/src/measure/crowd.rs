@@ -154,6 +154,7 @@ pub(crate) fn measure(
         whole: Some(Whole { messages: sent.count, work }),
         rnr_events: since.and_then(|since| since.rnr_events),
         registered_bytes: receiver.registered_bytes(),
+        receivers_busy: None,
         rounds: None,
     })
 }

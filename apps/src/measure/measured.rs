@@ -90,6 +90,8 @@ pub(crate) struct Measured {
     pub(crate) rnr_events: Option<u64>,
     /// Bytes registered for receiving.
     pub(crate) registered_bytes: u64,
+    /// Processor time of the threads that receive; `None` if another process has them.
+    pub(crate) receivers_busy: Option<Duration>,
     /// Messages a second, where there were several rounds; all else is of them together.
     pub(crate) rounds: Option<(u32, Spread)>,
 }
@@ -112,6 +114,12 @@ impl Measured {
     pub(crate) fn messages_per_s(&self) -> f64 {
         let own = || self.messages as f64 / self.elapsed.as_secs_f64();
         self.rounds.map_or_else(own, |(_, rates)| rates.median)
+    }
+
+    /// Processors that the threads which receive kept busy on average.
+    pub(crate) fn receiver_processor_use(&self) -> Option<f64> {
+        let busy = self.receivers_busy?.as_secs_f64();
+        Some(busy / self.elapsed.as_secs_f64()).filter(|busy| busy.is_finite())
     }
 
     /// What several rounds have come to.
@@ -137,6 +145,7 @@ impl Measured {
             whole: self.whole.zip(other.whole).map(whole),
             rnr_events: self.rnr_events.zip(other.rnr_events).map(|(a, b)| a + b),
             registered_bytes: self.registered_bytes.max(other.registered_bytes),
+            receivers_busy: self.receivers_busy.zip(other.receivers_busy).map(|(a, b)| a + b),
             rounds: None,
         }
     }

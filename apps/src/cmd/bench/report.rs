@@ -52,6 +52,8 @@ struct Line<'a> {
     mean_transfer_bytes: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rnr_events: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receiver_processor_use: Option<f64>,
     #[serde(skip_serializing_if = "is_zero")]
     registered_bytes: u64,
     #[serde(flatten)]
@@ -140,6 +142,7 @@ impl<'a> Case<'a> {
             rdma_ops_per_message: measured.whole.map(|whole| whole.operations_per_message()),
             mean_transfer_bytes: measured.whole.and_then(|whole| whole.work.mean_transfer_bytes()),
             rnr_events: measured.rnr_events,
+            receiver_processor_use: measured.receiver_processor_use(),
             registered_bytes: measured.registered_bytes,
             machine: Machine::here(),
             verified: load.verify,

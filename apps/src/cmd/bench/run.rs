@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::{CloseReason, ConnectError};
 use rdma_conn::verbs_safe::WcStatus;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::measure::{
     HAS_COME, Load, Measured, Pacer, Payload, Receivers, Shape, Whole, Work, since,
@@ -154,6 +155,7 @@ pub(crate) fn measure<K: Kind>(
         whole: both_here.then_some(Whole { messages, work: total.work }),
         rnr_events: since.and_then(|since| since.rnr_events),
         registered_bytes,
+        receivers_busy: total.busy,
         rounds: None,
     })
 }
@@ -220,6 +222,8 @@ struct Side {
     received: u64,
     sent: u64,
     work: Work,
+    /// Processor time, of a thread that receives.
+    busy: Option<Duration>,
 }
 
 impl Side {
@@ -239,6 +243,7 @@ impl Side {
                 received: a.received + b.received,
                 sent: a.sent + b.sent,
                 work: a.work + b.work,
+                busy: a.busy.into_iter().chain(b.busy).reduce(|a, b| a + b),
             })
         })
     }
@@ -302,7 +307,7 @@ fn send_all(
     }
     sender.wait_all()?;
     let end = Instant::now();
-    Ok(Side { start, end, received: 0, sent, work: sender.work() })
+    Ok(Side { start, end, received: 0, sent, work: sender.work(), busy: None })
 }
 
 /// Receives until all senders have closed, or a signal ends this end early.
@@ -312,7 +317,9 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
         group.into_iter().map(|inlet| Taker::new(inlet, load)).collect();
     together.barrier.wait();
     let start = Instant::now();
-    let mut side = Side { start, end: start, received: 0, sent: 0, work: Work::default() };
+    let (received, sent, work) = (0, 0, Work::default());
+    let mut side = Side { start, end: start, received, sent, work, busy: None };
+    let busy_before = processor_time();
     let mut vain = 0_u32;
     while !open.is_empty() {
         together.go_on()?;
@@ -331,7 +338,14 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
             std::hint::spin_loop()
         }
     }
+    side.busy = Some(processor_time().saturating_sub(busy_before));
     Ok(side)
+}
+
+/// Processor time of this thread so far.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// How long one receiver is waited for until the thread looks whether others have failed.
@@ -406,7 +420,7 @@ mod tests {
 
     fn side(sent: u64, received: u64) -> Side {
         let now = Instant::now();
-        Side { start: now, end: now, received, sent, work: Work::default() }
+        Side { start: now, end: now, received, sent, work: Work::default(), busy: None }
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn of(expect: &str, a: &[f64], b: &[f64]) -> Figure {
 }
 
 fn status(expect: &str, a: &[f64], b: &[f64]) -> Status {
-    let verdicts = verdicts(&of(expect, a, b), false);
+    let verdicts = verdicts(&of(expect, a, b), "soft0", false);
     assert_eq!(verdicts.len(), 1);
     verdicts[0].status
 }
@@ -110,18 +110,18 @@ fn a_quick_run_is_judged_by_its_own_points() {
     let expect = "monotone = { case = \"a\", direction = \"rising\" }";
     let mut figure = of(expect, &[1.0, 9.0, 9.0, 4.0], DOWN);
     figure.series[0].points.retain(|point| [1, 8].contains(&point.x));
-    assert_eq!(verdicts(&figure, true)[0].status, Status::Passed);
-    assert_eq!(verdicts(&figure, false)[0].status, Status::NotMeasured);
+    assert_eq!(verdicts(&figure, "soft0", true)[0].status, Status::Passed);
+    assert_eq!(verdicts(&figure, "soft0", false)[0].status, Status::NotMeasured);
 }
 
 #[test]
 fn a_verdict_says_what_was_expected_and_found() {
     let expect = "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 5 }";
-    let verdict = &verdicts(&of(expect, UP, DOWN), false)[0];
+    let verdict = &verdicts(&of(expect, UP, DOWN), "soft0", false)[0];
     assert_eq!(verdict.expected, "Rate: a divided by b, Batch 8: at least 5");
     assert_eq!(verdict.found, "4");
     let expect = "monotone = { case = \"a\", direction = \"rising\", tolerance_percent = 10 }";
-    let verdict = &verdicts(&of(expect, DOWN, UP), false)[0];
+    let verdict = &verdicts(&of(expect, DOWN, UP), "soft0", false)[0];
     assert_eq!(verdict.expected, "Rate: a rises, but for 10 %");
     assert_eq!(verdict.found, "75 % back");
 }
@@ -131,4 +131,21 @@ fn a_report_counts_its_verdicts() {
     let tally = Tally::of(&sample::report(1.0));
     assert!(tally.passed > 0, "{tally:?}");
     assert_eq!(tally.not_measured, 0, "a whole run has every point");
+}
+
+#[test]
+fn an_expectation_about_a_device_is_evaluated_on_no_other() {
+    let expect = "ratio = { of = \"a\", to = \"b\", x = 8, at_least = 5, on = \"soft0@card\" }";
+    let figure = of(expect, UP, DOWN);
+    let on = |device| verdicts(&figure, device, false)[0].clone();
+    assert_eq!(on("soft0@card=connectx5,slow=8").status, Status::Failed);
+    assert_eq!(
+        (on("soft0").status, &*on("soft0").found),
+        (Status::Elsewhere, "only on soft0@card")
+    );
+    let mut report = Report::new(Manifest { device: "soft0".into(), ..sample::manifest() });
+    report.figures.push(figure);
+    assert_eq!(Tally::of(&report), Tally::default());
+    report.manifest.device = "soft0@card=connectx5".into();
+    assert_eq!(Tally::of(&report), Tally { failed: 1, ..Tally::default() });
 }

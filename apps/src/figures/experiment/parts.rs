@@ -184,6 +184,15 @@ impl Expect {
             | Expect::Plateau(Plateau { y, .. }) => y.as_deref(),
         }
     }
+
+    /// With what the name of a device begins that it is about, if not about all devices.
+    pub(crate) fn on(&self) -> Option<&str> {
+        match self {
+            Expect::Ratio(Ratio { on, .. })
+            | Expect::Monotone(Monotone { on, .. })
+            | Expect::Plateau(Plateau { on, .. }) => on.as_deref(),
+        }
+    }
 }
 
 /// One point divided by another one: of two cases at one x, or of one case at two.
@@ -202,6 +211,9 @@ pub(crate) struct Ratio {
     pub(crate) at_least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_most: Option<f64>,
+    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) on: Option<String>,
 }
 
 /// A case rises or falls. Steps back are allowed up to the tolerance.
@@ -214,6 +226,9 @@ pub(crate) struct Monotone {
     pub(crate) y: Option<String>,
     #[serde(default)]
     pub(crate) tolerance_percent: f64,
+    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) on: Option<String>,
 }
 
 /// The direction of a monotone case.
@@ -234,6 +249,9 @@ pub(crate) struct Plateau {
     pub(crate) y: Option<String>,
     /// The largest difference between highest and lowest, in percent of the lowest.
     pub(crate) within_percent: f64,
+    /// The beginning of a device's name (`soft0@card`), if it is not about all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) on: Option<String>,
 }
 
 /// A list of numbers in rising order, in the syntax of flags.

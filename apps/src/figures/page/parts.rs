@@ -96,6 +96,7 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
         Status::Passed => ("passed", "✓", "holds"),
         Status::Failed => ("failed", "✗", "does not hold"),
         Status::NotMeasured => ("open", "–", "not measured"),
+        Status::Elsewhere => ("open", "–", "not of this device"),
     };
     html! {
         @if !verdicts.is_empty() {
@@ -105,8 +106,10 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
                     li class=(class) {
                         span.sign role="img" aria-label=(word) { (sign) } " "
                         (verdict.expected)
-                        @if verdict.status == Status::NotMeasured { " (not measured)" }
-                        @else { "; found: " b { (verdict.found) } }
+                        @match verdict.status {
+                            Status::NotMeasured | Status::Elsewhere => { " (" (verdict.found) ")" }
+                            _ => { "; found: " b { (verdict.found) } }
+                        }
                     }
                 }
             }
