@@ -14,6 +14,7 @@ use rdma_conn::verbs_safe::{
 use serde::Serialize;
 
 use crate::cli::Common;
+use crate::figures::model::Calibration;
 use crate::measure::Spread;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
@@ -29,28 +30,14 @@ const ROUNDS: u32 = 400;
 /// The PSN of either end: nothing of an earlier connection is under way.
 const PSN: u32 = 7;
 
-/// The parameters, in nanoseconds; of a device that takes a card's time more slowly, those of the card.
+/// What is printed.
 #[derive(Serialize, Debug)]
-struct Parameters {
-    device: String,
+struct Line<'a> {
+    device: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     slow: Option<f64>,
-    /// The processor posts a request: one, and one of a list of 8.
-    o_snd_ns: f64,
-    o_snd_batched_ns: f64,
-    /// The processor takes a completion: one, and one of 32.
-    o_rcv_ns: f64,
-    o_rcv_batched_ns: f64,
-    /// The processor posts a receive: one, and one of a list of 8.
-    o_post_ns: f64,
-    o_post_batched_ns: f64,
-    /// From a post of one byte to its completion, without the post and the poll.
-    g_ns: f64,
-    /// From a post of one byte to its arrival, without the post and the poll: the network and both
-    /// cards.
-    l_ns: f64,
-    /// A byte of long messages that follow each other.
-    gap_per_byte_ns: f64,
+    #[serde(flatten)]
+    parameters: Calibration,
 }
 
 pub(crate) fn run(common: &Common) -> Outcome {
@@ -61,12 +48,12 @@ pub(crate) fn run(common: &Common) -> Outcome {
     let slow = near.name().split_once(",slow=").and_then(|(_, slow)| slow.parse().ok());
     let parameters = measure(common, &near, &far, slow)?;
     if common.json {
-        say!("{}", serde_json::to_string(&parameters)?);
+        say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);
         return Ok(());
     }
     let mut table = Table::new(1, &["", "one, ns", "batched, ns"]);
-    let Parameters { o_snd_ns, o_snd_batched_ns, o_rcv_ns, o_rcv_batched_ns, .. } = parameters;
-    let Parameters { o_post_ns, o_post_batched_ns, g_ns, l_ns, gap_per_byte_ns, .. } = parameters;
+    let Calibration { o_snd_ns, o_snd_batched_ns, o_rcv_ns, o_rcv_batched_ns, .. } = parameters;
+    let Calibration { o_post_ns, o_post_batched_ns, g_ns, l_ns, gap_per_byte_ns, .. } = parameters;
     for (name, one, batched) in [
         ("o_snd: post a request", o_snd_ns, Some(o_snd_batched_ns)),
         ("o_rcv: take a completion", o_rcv_ns, Some(o_rcv_batched_ns)),
@@ -78,7 +65,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
         let shown = |ns: f64| format!("{ns:.1}");
         table.add_row([name.into(), shown(one), batched.map_or(String::new(), shown)]);
     }
-    say!("{}\n{table}", parameters.device);
+    say!("{}\n{table}", near.name());
     Ok(())
 }
 
@@ -179,7 +166,7 @@ fn nanoseconds(start: Instant) -> f64 {
 }
 
 /// Measures all, in turn: each round has a sample of each.
-fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> Result<Parameters> {
+fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> Result<Calibration> {
     let (mut here, mut there) = (End::new(near)?, End::new(far)?);
     here.connect(&there.here)?;
     there.connect(&here.here)?;
@@ -226,9 +213,7 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
     let slower = slow.unwrap_or(1.0);
     let [one, list, take, take_all, post, post_list, gap, arrival, long] =
         samples.map(|samples| Spread::of(samples).median / slower);
-    Ok(Parameters {
-        device: near.name().to_owned(),
-        slow,
+    Ok(Calibration {
         o_snd_ns: one,
         o_snd_batched_ns: list,
         o_rcv_ns: take,

@@ -11,8 +11,11 @@
 //! from a post to its acknowledgement. A prediction says what the parameters imply, and no more: where
 //! a measurement differs, the model does not explain it.
 
+use serde::{Deserialize, Serialize};
+
 use super::experiment::{Experiment, MODELS, Run};
 use super::report::{Figure, Predicted};
+use crate::measure::Spread;
 
 /// The parameters of a device, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +34,28 @@ pub(crate) struct Parameters {
     g_fix: f64,
     /// A byte.
     byte: f64,
+}
+
+/// The parameters of a device as `calibrate` measures them, in nanoseconds; of a device that takes a
+/// card's time more slowly, those of the card.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Calibration {
+    /// The processor posts a request: one, and one of a list of 8.
+    pub(crate) o_snd_ns: f64,
+    pub(crate) o_snd_batched_ns: f64,
+    /// The processor takes a completion: one, and one of 32.
+    pub(crate) o_rcv_ns: f64,
+    pub(crate) o_rcv_batched_ns: f64,
+    /// The processor posts a receive: one, and one of a list of 8.
+    pub(crate) o_post_ns: f64,
+    pub(crate) o_post_batched_ns: f64,
+    /// From a post of one byte to its completion, without the post and the poll.
+    pub(crate) g_ns: f64,
+    /// From a post of one byte to its arrival, without the post and the poll: the network and both
+    /// cards.
+    pub(crate) l_ns: f64,
+    /// A byte of long messages that follow each other.
+    pub(crate) gap_per_byte_ns: f64,
 }
 
 /// The parameters of a device, of requests that are posted one by one and in lists.
@@ -67,8 +92,38 @@ pub(crate) fn named(name: &str) -> Option<Model> {
     (name == MODELS[0]).then_some(CONNECTX5)
 }
 
-/// Adds the curves that the experiment of a figure asks for.
-pub(crate) fn add_curves(figure: &mut Figure, quick: bool) {
+/// What a curve differs by from what was measured, as parts of that.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct CurveError {
+    pub(crate) median: f64,
+    pub(crate) largest: f64,
+    /// Where the largest one is.
+    pub(crate) at: u64,
+}
+
+impl CurveError {
+    /// That of a curve which predicts a case; nothing without points to compare.
+    pub(crate) fn of(figure: &Figure, curve: &Predicted) -> Option<CurveError> {
+        let series = figure.series(curve.case.as_deref()?)?;
+        let divisor = figure.experiment.axis(Some(&curve.y))?.divisor();
+        let errors: Vec<(f64, u64)> = curve
+            .points
+            .iter()
+            .filter_map(|(x, predicted)| {
+                let at = *x as u64;
+                let measured = series.at(at)?.values.get(&curve.y)?.spread()?.median / divisor;
+                Some(((predicted / measured - 1.0).abs(), at)).filter(|(e, _)| e.is_finite())
+            })
+            .collect();
+        let (largest, at) = errors.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let median = Spread::of(errors.iter().map(|(error, _)| *error)).median;
+        Some(CurveError { median, largest, at })
+    }
+}
+
+/// Adds the curves that the experiment of a figure asks for, and those of its device, if that was
+/// calibrated.
+pub(crate) fn add_curves(figure: &mut Figure, quick: bool, device: Option<&Calibration>) {
     let experiment = figure.experiment.clone();
     figure.predicted.clear();
     for asked in &experiment.curves {
@@ -81,6 +136,9 @@ pub(crate) fn add_curves(figure: &mut Figure, quick: bool) {
         let points = model.curve(&experiment, case, &y.key, y.divisor(), quick);
         let (label, case) = (asked.label.clone(), Some(case.clone()));
         figure.predicted.push(Predicted { label, case, y: y.key.clone(), points });
+    }
+    if let Some(calibration) = device {
+        Model::of(calibration).draw(figure, quick);
     }
 }
 
@@ -131,6 +189,28 @@ impl Traffic {
 }
 
 impl Model {
+    /// The network and both cards are one parameter: what limits a card is not known.
+    fn of(calibration: &Calibration) -> Model {
+        let Calibration { o_snd_ns, o_rcv_ns, o_post_ns, g_ns, l_ns, gap_per_byte_ns, .. } =
+            *calibration;
+        let single = Parameters {
+            o_snd: o_snd_ns / 1e3,
+            o_rcv: o_rcv_ns / 1e3,
+            o_post: o_post_ns / 1e3,
+            o_nic: 0.0,
+            latency: l_ns / 1e3,
+            g_fix: g_ns / 1e3,
+            byte: gap_per_byte_ns / 1e3,
+        };
+        let batched = Parameters {
+            o_snd: calibration.o_snd_batched_ns / 1e3,
+            o_rcv: calibration.o_rcv_batched_ns / 1e3,
+            o_post: calibration.o_post_batched_ns / 1e3,
+            ..single
+        };
+        Model { single, batched }
+    }
+
     /// Half a round trip, in microseconds.
     fn latency(&self, bytes: f64) -> f64 {
         let Parameters { o_snd, o_rcv, o_nic, latency, .. } = self.single;
@@ -288,6 +368,44 @@ mod tests {
 
     fn traffic(line: &str) -> Option<Traffic> {
         Traffic::of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_calibrated_device_has_curves_and_their_errors() {
+        let calibration = Calibration {
+            o_snd_ns: 120.0,
+            o_snd_batched_ns: 16.0,
+            o_rcv_ns: 52.0,
+            o_rcv_batched_ns: 17.0,
+            o_post_ns: 16.0,
+            o_post_batched_ns: 7.0,
+            g_ns: 3400.0,
+            l_ns: 1940.0,
+            gap_per_byte_ns: 0.2,
+        };
+        let experiment = builtin::named("send-recv-latency-by-size").unwrap().experiment().unwrap();
+        let mut figure = Figure::new("f", experiment.clone());
+        add_curves(&mut figure, false, Some(&calibration));
+        let curve = |figure: &Figure| {
+            let ours = figure.predicted.iter().find(|curve| curve.label.starts_with("model: "));
+            ours.unwrap().clone()
+        };
+        // 120 + 1940 + 52, and 15 bytes of 0.2.
+        let (x, at_16) = curve(&figure).points[0];
+        assert_eq!(x, 16.0);
+        assert!((at_16 - 2.115).abs() < 1e-9, "{at_16}");
+        assert_eq!(CurveError::of(&figure, &curve(&figure)), None, "nothing was measured");
+        let case = curve(&figure).case.unwrap();
+        for (run, factor) in experiment.runs(false).filter(|run| run.case == case).zip([0.5, 1.0]) {
+            let points = curve(&figure).points;
+            let at = points.iter().find(|(x, _)| *x == run.x as f64).unwrap().1;
+            let ns = at * factor * 1e3;
+            let result = [("latency_ns_p50".to_owned(), ns.into())].into_iter().collect();
+            figure.add(&run, &result, 1.0);
+        }
+        let error = CurveError::of(&figure, &curve(&figure)).unwrap();
+        assert!((error.largest - 1.0).abs() < 1e-6 && error.at == 16, "{error:?}");
+        assert!((error.median - 0.5).abs() < 1e-6, "{error:?}");
     }
 
     /// Worked out by hand from the table of parameters.

@@ -167,7 +167,7 @@ fn shown(figure: &Figure, manifest: &Manifest) -> Markup {
             (parts::reasons(figure, None))
             @if figure.has_results() {
                 (parts::charts(&figure.name, &of_one(figure, manifest.cores)))
-                @if figure.has_points() { (parts::verdicts(&verdicts)) }
+                @if figure.has_points() { (parts::verdicts(&verdicts)) (parts::model_errors(figure)) }
                 (parts::commands(experiment))
                 @if figure.has_points() { (parts::values(figure)) }
             } @else {

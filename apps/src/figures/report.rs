@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use samples::Samples;
 
 use super::experiment::Experiment;
+use super::model::Calibration;
 
 /// The layout of the JSON. A reader refuses any other.
 pub(crate) const FORMAT: u32 = 1;
@@ -49,6 +50,9 @@ pub(crate) struct Manifest {
     /// divided by it, and rates multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) slow: Option<f64>,
+    /// The parameters of the performance model, measured before the figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) calibration: Option<Calibration>,
     pub(crate) quick: bool,
     pub(crate) rounds: u32,
     pub(crate) round_ms: u64,

@@ -16,6 +16,7 @@ pub(super) fn manifest() -> Manifest {
         build: "0.1.0 (commit 0123456789ab)".into(),
         date: "2026-01-02T03:04:05Z".into(),
         slow: None,
+        calibration: None,
         quick: false,
         rounds: 3,
         round_ms: 100,

@@ -10,7 +10,7 @@ use super::machine;
 use super::named::Named;
 use crate::cli::{Common, Figures};
 use crate::figures::experiment::{Experiment, Run};
-use crate::figures::model;
+use crate::figures::model::{self, Calibration};
 use crate::figures::report::{Figure, Manifest, Report};
 use crate::outcome::{Failure, Outcome, printable, usage};
 use crate::run::{self, Ran};
@@ -55,7 +55,10 @@ pub(super) fn measure(
         round_ms: options.round_ms(),
     };
     let mut report = match begun {
-        None => Report::new(plan.manifest()),
+        None => {
+            let calibration = plan.calibration()?;
+            Report::new(Manifest { calibration, ..plan.manifest() })
+        }
         Some(begun) => plan.resumed(begun)?,
     };
     let runs: usize =
@@ -97,7 +100,7 @@ fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<us
         }
     };
     let figure = &mut report.figures[at];
-    model::add_curves(figure, report.manifest.quick);
+    model::add_curves(figure, report.manifest.quick, report.manifest.calibration.as_ref());
     // What could not be measured is tried again.
     figure.skipped = None;
     figure.series.iter_mut().for_each(|series| series.skipped = None);
@@ -114,6 +117,7 @@ impl Plan<'_> {
             cores: machine::cores(),
             topology: machine::topology(),
             slow: machine::slow(&self.device),
+            calibration: None,
             build: rdma_conn::build::summary(),
             date: machine::now(),
             quick: self.quick,
@@ -121,6 +125,26 @@ impl Plan<'_> {
             round_ms: self.round_ms,
             command: format!("rdma-conn {}", words.join(" ")),
         }
+    }
+
+    /// The parameters of the device, if they can be measured.
+    fn calibration(&self) -> Result<Option<Calibration>, Failure> {
+        let words = ["calibrate", "--device", &self.device];
+        let why = match run::once(&words) {
+            Ok(Ran::Done(lines)) => {
+                let line = lines.into_iter().next().map(serde_json::Value::Object);
+                let parameters = serde_json::from_value(line.unwrap_or_default());
+                match parameters {
+                    Ok(parameters) => return Ok(Some(parameters)),
+                    Err(e) => e.to_string(),
+                }
+            }
+            Ok(Ran::Interrupted(_, interrupted)) => return Err(interrupted.into()),
+            Ok(Ran::Refused(why) | Ran::Failed(why)) => why,
+            Err(e) => format!("{e:#}"),
+        };
+        remark!("no curves of the model: the device was not calibrated: {}", printable(&why));
+        Ok(None)
     }
 
     /// A report that was begun the same way.

@@ -5,6 +5,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::figures::expect::{Status, Tally, Verdict};
 use crate::figures::experiment::{Axis, Experiment, Y};
+use crate::figures::model::{Calibration, CurveError};
 use crate::figures::plot::{Format, Plot};
 use crate::figures::report::{Figure, Manifest, Point};
 use crate::figures::scale::{digits, value_of_x};
@@ -29,9 +30,11 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
     let slow = manifest.slow.map_or(String::new(), |slow| {
         format!("times are divided by {slow}, and rates multiplied: the device is that much slower than the card")
     });
+    let model = manifest.calibration.as_ref().map_or(String::new(), parameters);
     let lines = [
         ("Device", &manifest.device),
         ("Scale", &slow),
+        ("Model", &model),
         ("Processor", &manifest.processor),
         ("Cores", &cores),
         ("Rounds", &rounds),
@@ -46,6 +49,20 @@ pub(super) fn manifest(manifest: &Manifest) -> Markup {
             }
         }
     }
+}
+
+/// The parameters of the model, of one request and of one in a list.
+fn parameters(of: &Calibration) -> String {
+    let two = |name, one, listed| format!("{name} {} ({} in lists)", digits(one), digits(listed));
+    format!(
+        "{}, {}, {}, g {}, L {} ns, G {} ns/B",
+        two("o_snd", of.o_snd_ns, of.o_snd_batched_ns),
+        two("o_rcv", of.o_rcv_ns, of.o_rcv_batched_ns),
+        two("o_post", of.o_post_ns, of.o_post_batched_ns),
+        digits(of.g_ns),
+        digits(of.l_ns),
+        digits(of.gap_per_byte_ns),
+    )
 }
 
 /// The number of expectations that hold, fail, or were not measured.
@@ -112,6 +129,37 @@ pub(super) fn verdicts(verdicts: &[Verdict]) -> Markup {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// How far the curves of models are from what was measured.
+pub(super) fn model_errors(figure: &Figure) -> Markup {
+    let errors: Vec<_> = figure
+        .predicted
+        .iter()
+        .filter_map(|curve| Some((curve, CurveError::of(figure, curve)?)))
+        .collect();
+    let percent = |part: f64| format!("{} %", digits(100.0 * part));
+    html! {
+        @if !errors.is_empty() {
+            details {
+                summary { "Errors of the model" }
+                div.scroll tabindex="0" role="region" aria-label="Errors of the model" { table {
+                    thead { tr { th { "curve" } th { "of" } th { "median" } th { "largest" } th { "at" } } }
+                    tbody {
+                        @for (curve, error) in errors {
+                            tr {
+                                td { (curve.label) }
+                                td { (figure.experiment.axis(Some(&curve.y)).map_or("", |y| y.label())) }
+                                td { (percent(error.median)) }
+                                td { (percent(error.largest)) }
+                                td { (value_of_x(error.at, figure.experiment.x.unit())) }
+                            }
+                        }
+                    }
+                } }
             }
         }
     }
