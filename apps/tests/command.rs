@@ -136,6 +136,8 @@ fn what_cannot_be_is_refused_in_one_line_with_status_2() {
         (&["bench", "--threads", "0", "--size", "16"], "threads"),
         (&["bench", "--senders", "100000", "--size", "16"], "senders"),
         (&["bench", "--single-receiver", "--size", "16"], "--senders"),
+        (&["bench", "--single-sender", "--size", "16"], "--threads"),
+        (&["bench", "--single-sender", "--threads", "2", "--listen", "[::1]:0"], "--single-sender"),
         (&["bench", "--srq", "magic", "--size", "16"], "magic"),
         (&["bench", "--srq-buffers", "100", "--size", "16"], "--srq"),
         (&["bench", "--srq", "--srq-buffers", "4294967295", "--size", "16"], "too many"),
@@ -267,6 +269,7 @@ fn bench_prints_one_object_in_every_mode() {
         (&["--senders", "4"], 4, &[("senders", Is(4)), ("threads", Is(1))]),
         (&["--senders", "4", "--single-receiver"], 4, &[("single_receiver", Holds(true))]),
         (&["--threads", "2"], 2, &[("threads", Is(2))]),
+        (&["--threads", "4", "--single-sender"], 4, &[("single_sender", Holds(true))]),
         (&["--srq"], 1, &[("srq", Says("combining"))]),
         (&["--srq", "lock", "--senders", "2"], 2, &[("srq", Says("lock"))]),
         (

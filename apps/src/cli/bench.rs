@@ -31,6 +31,10 @@ pub(crate) struct Bench {
     /// --senders N over Shared Write, with one ring for all
     #[arg(long)]
     pub(crate) single_receiver: bool,
+    /// One thread sends over all connections of --threads in turn, each with a receiving thread: one to
+    /// many
+    #[arg(long, requires = "threads", conflicts_with_all = ["listen", "connect", "rate", "input", "sending_threads", "receiving_threads"])]
+    pub(crate) single_sender: bool,
     /// One shared receive queue for all senders, and how buffers get back into it
     /// [default: each sender has a queue of its own; of --srq alone: combining]
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "combining", value_enum)]

@@ -56,7 +56,7 @@ fn allowed(rule: &str) -> String {
 }
 
 /// Flags of `bench` that need both ends in one process, whichever end this would be.
-const WITHIN_PROCESS: [&str; 2] = ["--sending-threads", "--receiving-threads"];
+const WITHIN_PROCESS: [&str; 3] = ["--sending-threads", "--receiving-threads", "--single-sender"];
 
 /// A flag of a joining member of a group that is its leader's.
 fn leaders(error: &clap::Error) -> Option<String> {
@@ -76,7 +76,8 @@ fn leaders(error: &clap::Error) -> Option<String> {
 }
 
 /// What flags need: the flag that must be there as well.
-const NEEDS: [(&str, &str); 15] = [
+const NEEDS: [(&str, &str); 16] = [
+    ("--single-sender", "--threads"),
     ("--transport", "--op"),
     ("--qps", "--op"),
     ("--peers", "--op"),

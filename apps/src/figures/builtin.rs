@@ -40,6 +40,7 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("direct-read-rate-by-reads"),
     experiment!("direct-read-rate-by-threads"),
     experiment!("direct-read-rate-by-senders"),
+    experiment!("direct-read-rate-by-receivers"),
     experiment!("buffered-read-latency-by-size"),
     experiment!("buffered-read-bandwidth-by-size"),
     experiment!("buffered-read-bandwidth-by-transfer-cap"),

@@ -100,6 +100,8 @@ pub(crate) struct Load {
     pub(crate) verify: bool,
     /// Messages per second of each sender.
     pub(crate) rate: Option<f64>,
+    /// One thread sends over all connections in turn.
+    pub(crate) in_turn: bool,
 }
 
 /// When a sender is done.
@@ -116,7 +118,7 @@ impl Load {
             Some(Rate::PerSecond(rate)) => Some(rate),
             Some(Rate::Auto) | None => None,
         };
-        Load { size, end, verify: !options.no_verify, rate }
+        Load { size, end, verify: !options.no_verify, rate, in_turn: options.single_sender }
     }
 
     /// What of it is in a round.
@@ -232,7 +234,7 @@ mod tests {
     #[test]
     fn slow_senders_end_in_time_too() {
         let end = EndOfLoad::After(Duration::ZERO);
-        let load = |size, rate| Load { size, end, verify: true, rate };
+        let load = |size, rate| Load { size, end, verify: true, rate, in_turn: false };
         // However little a message costs, or however long it takes: it is over.
         for load in [load(16, Some(1.0)), load(1 << 30, None), load(8192, None)] {
             let goes_on = |n: &u64| end.goes_on(*n, Instant::now(), load.stride());

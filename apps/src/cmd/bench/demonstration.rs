@@ -73,7 +73,7 @@ fn with_preset(options: &Bench, preset: Preset) -> Bench {
 }
 
 fn load(size: u32, verify: bool) -> Load {
-    Load { size, end: EndOfLoad::After(EACH), verify, rate: None }
+    Load { size, end: EndOfLoad::After(EACH), verify, rate: None, in_turn: false }
 }
 
 fn measure(common: &Common, options: &Bench, device: &Device, load: &Load) -> Result<Measured> {

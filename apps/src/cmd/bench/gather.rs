@@ -179,7 +179,7 @@ impl<K: Kind> Party<K> {
     /// Messages and payloads as the connecting ends send them.
     pub(super) fn load(&self) -> Load {
         let Traffic { size, verify, rate, .. } = self.session.traffic;
-        Load { size, end: EndOfLoad::Messages(0), verify, rate }
+        Load { size, end: EndOfLoad::Messages(0), verify, rate, in_turn: false }
     }
 
     /// How many senders are there.

@@ -40,6 +40,8 @@ struct Line<'a> {
     threads: u32,
     senders: u32,
     single_receiver: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    single_sender: bool,
     /// `off`, or how buffers get back.
     srq: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +138,7 @@ impl<'a> Case<'a> {
             threads: if many_to_one { 1 } else { shape.senders },
             senders: shape.senders,
             single_receiver: shape.receiving == Receivers::SingleReceiver,
+            single_sender: load.in_turn,
             srq: shape.srq.map_or("off", |s| s.name()),
             rate_per_sender: load.rate,
             rates: Rates::new(measured.messages, rounds, rates, load.size),
@@ -155,6 +158,7 @@ impl Line<'_> {
         let many = match (self.senders, self.single_receiver) {
             (1, _) => String::new(),
             (n, true) => format!(", {n} senders to one queue"),
+            (n, false) if self.single_sender => format!(", one thread to {n} receivers"),
             (n, false) => {
                 let threads = u64::from(self.threads);
                 let threads = counted_as(threads, "receiving thread", "receiving threads");

@@ -111,6 +111,11 @@ pub(crate) fn measure<K: Kind>(
     let registered_bytes = sides.registered_bytes();
     let Sides { senders, receivers, pool } = sides;
     let both_here = !senders.is_empty() && !receivers.is_empty();
+    // By thread.
+    let senders: Vec<Vec<Outlet<K>>> = match load.in_turn {
+        true => vec![senders],
+        false => senders.into_iter().map(|sender| vec![sender]).collect(),
+    };
     let together = &Together {
         barrier: Barrier::new(senders.len() + receivers.len() + 1),
         has_failed: AtomicBool::new(false),
@@ -119,10 +124,10 @@ pub(crate) fn measure<K: Kind>(
     let before = device.counters().ok();
     let totals = std::thread::scope(|scope| {
         let sends = senders.len();
-        let send = |(number, outlet)| {
+        let send = |(number, outlets)| {
             scope.spawn(move || {
                 pinning::pin_thread(number);
-                together.watch(send(outlet, load, together))
+                together.watch(send(outlets, load, together))
             })
         };
         let receive = |(number, group)| {
@@ -265,49 +270,54 @@ fn is_consequence(failure: &anyhow::Error) -> bool {
     failure.is::<GivenUp>() || sender_ended(failure).is_some_and(CloseReason::is_close)
 }
 
-fn send<K: Kind>(outlet: Outlet<K>, load: &Load, together: &Together) -> Result<Side> {
-    let Outlet { mut sender, stream } = outlet;
-    let sent = send_all(&mut sender, stream, load, together);
+fn send<K: Kind>(outlets: Vec<Outlet<K>>, load: &Load, together: &Together) -> Result<Side> {
+    let mut senders: Vec<(K::SendEnd, Payload)> = outlets
+        .into_iter()
+        .map(|Outlet { sender, stream }| (sender, Payload::new(load.size as usize, stream)))
+        .collect();
+    let sent = send_all(&mut senders, load, together);
     // An error of sending comes first: closing then fails as a consequence.
-    let closed = sender.close();
+    let closed = senders.into_iter().try_for_each(|(sender, _)| sender.close());
     let side = sent?;
     closed?;
     Ok(side)
 }
 
-/// Sends until the load is done, and waits until all has arrived.
-fn send_all(
-    sender: &mut impl Sending,
-    stream: u64,
+/// Sends over each of the connections in turn.
+fn send_all<S: Sending>(
+    senders: &mut [(S, Payload)],
     load: &Load,
     together: &Together,
 ) -> Result<Side> {
-    let mut payload = Payload::new(load.size as usize, stream);
     if load.verify {
-        payload.prepare();
+        senders.iter_mut().for_each(|(_, payload)| payload.prepare());
     }
     let plain = vec![0x5a; load.size as usize];
     together.barrier.wait();
     let start = Instant::now();
     let mut pacer = Pacer::new(load.rate, start);
-    let mut sent = 0;
+    let mut turns = 0;
     let stride = load.stride();
-    while load.end.goes_on(sent, start, stride) {
+    while load.end.goes_on(turns, start, stride) {
         together.go_on()?;
         pacer.wait();
-        if load.verify {
-            sender.send_with(load.size as usize, |room| payload.fill(room))?;
-        } else {
-            sender.send_again(&plain)?;
+        for (sender, payload) in &mut *senders {
+            if load.verify {
+                sender.send_with(load.size as usize, |room| payload.fill(room))?;
+            } else {
+                sender.send_again(&plain)?;
+            }
+            if load.rate.is_some() {
+                sender.flush()?;
+            }
         }
-        if load.rate.is_some() {
-            sender.flush()?;
-        }
-        sent += 1;
+        turns += 1;
     }
-    sender.wait_all()?;
+    senders.iter_mut().try_for_each(|(sender, _)| sender.wait_all())?;
     let end = Instant::now();
-    Ok(Side { start, end, received: 0, sent, work: sender.work(), busy: None })
+    let work = senders.iter().fold(Work::default(), |all, (sender, _)| all + sender.work());
+    let sent = turns * senders.len() as u64;
+    Ok(Side { start, end, received: 0, sent, work, busy: None })
 }
 
 /// Receives until all senders have closed, or a signal ends this end early.

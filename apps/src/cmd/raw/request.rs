@@ -92,13 +92,14 @@ pub(super) fn bench_request<'a>(
     let foreign = options.threads > 1
         || options.senders > 1
         || options.single_receiver
+        || options.single_sender
         || options.rate.is_some()
         || options.input.is_some()
         || options.srq_buffers.is_some();
     if foreign {
         return Err(usage(
-            "--threads, --senders, --single-receiver, --rate, --input and --srq-buffers are about \
-             connections: with --op there are --qps and --recv-depth",
+            "--threads, --senders, --single-receiver, --single-sender, --rate, --input and \
+             --srq-buffers are about connections: with --op there are --qps and --recv-depth",
         ));
     }
     Ok(Request {
