@@ -1,8 +1,12 @@
 //! Connections as futures, on the reactor of a tokio runtime (feature `tokio`).
 //!
 //! The halves are those of the [`Protocol`](crate::Protocol), driven by what their [`arm`](crate::SendHalf::arm)
-//! answers: no thread polls, and nothing runs beside the program's runtime. Every future is
-//! cancel-safe: what it has not returned, it has not done. A program without tokio builds the same
+//! answers. A half that finds nothing looks a few times more, while other tasks run, and then waits for
+//! its descriptor or its timer on the reactor: the runtime needs its I/O driver (`enable_all`), and
+//! nothing runs beside it. `send`, `recv`, `wait_acked`, `wait_all`, `flush` and `Listener::next` are
+//! cancel-safe: what they have not returned, they have not done. Dropping the future of `close` drops
+//! the half; a dropped `connect` or `accept` ends on its thread for blocking work, and closes what it
+//! has connected. A program without tokio builds the same
 //! from `arm` (`examples/event_loop.rs` does so with mio).
 //!
 //! ```
@@ -10,8 +14,8 @@
 //! use rdma_conn::SendRecv;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-//! # runtime.block_on(async {
+//! let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! runtime.block_on(async {
 //! let device = rdma_conn::device::soft()?;
 //! let listener = Listener::<SendRecv>::bind("127.0.0.1:0")?;
 //! let (address, config) = (listener.local_addr(), Default::default());
@@ -21,11 +25,11 @@
 //! );
 //! let (mut client, mut server) = (client?, server?);
 //! let ticket = client.sender.send(b"hello").await?;
-//! client.sender.wait_acked(ticket).await?;
 //! assert_eq!(&*server.receiver.recv().await?, b"hello");
+//! client.sender.wait_acked(ticket).await?;
 //! client.sender.close().await?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })
+//! })
 //! # }
 //! ```
 

@@ -7,8 +7,8 @@
 //! let device = rdma_conn::device::soft()?; // `device::open` takes a card if there is one
 //! let (mut left, mut right) = pair::<SendRecv>(&device, &device, &Default::default())?;
 //! let ticket = left.sender.send(b"hello")?; // accepted, and on its way
-//! left.sender.wait_acked(ticket)?; // it lies in the receiver's memory
 //! assert_eq!(&*right.receiver.recv()?, b"hello"); // dropping the message frees its buffer
+//! left.sender.wait_acked(ticket)?; // it has arrived
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -229,7 +229,7 @@ pub(crate) fn wakes() {
     wakes_of(Trips { number: TRIPS, silence: None }, |_| target);
     println!("the same, each after {SILENCE:?} of silence: both tasks have fallen asleep");
     println!(
-        "(no event tells of a message of Buffered Read and Shared Write: they look now and then)"
+        "(no event tells of a message of Shared Write; Buffered Read may miss its wake-up)"
     );
     let polls = [BufferedRead::NAME, SharedWrite::NAME];
     let of = |name: &str| if polls.contains(&name) { Target::None } else { target };

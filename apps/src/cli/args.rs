@@ -156,7 +156,7 @@ pub(crate) enum Command {
         with it. What a device cannot do is said in the figure, and the others go on.\n\n\
         Examples:\n  \
         rdma-conn figures --quick --out DIR\n  \
-        rdma-conn figures connections-latency --device mlx5_0 --out DIR --check\n  \
+        rdma-conn figures send-recv-rate-by-unacked --device mlx5_0 --out DIR --check\n  \
         rdma-conn figures --list\n  \
         rdma-conn figures --print send-recv-latency-by-size > mine.toml\n  \
         rdma-conn figures --list mine.toml    # checks it\n  \

@@ -31,8 +31,8 @@
 //! points = [[16, 1.8]]           # in the unit of the axis
 //! # level = 1.8                  # instead, where the text has no x
 //!
-//! [[expect]]                     # on = "soft0@card": only on devices whose name begins so
-//! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2 }
+//! [[expect]]                     # on: only on devices whose name begins so; may be left out
+//! ratio = { of = "batched", to = "batched", x = 64, to_x = 16, at_least = 2, on = "soft0" }
 //!
 //! [[expect]]
 //! monotone = { case = "batched", direction = "rising", tolerance_percent = 15 }
