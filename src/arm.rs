@@ -50,8 +50,8 @@ struct Set {
     timer: OwnedFd,
     /// When the timer runs out.
     due: Option<Instant>,
-    /// The last time that it was started, or left alone.
-    started: Option<Instant>,
+    /// When it was last left alone, since it was set.
+    left_at: Option<Instant>,
 }
 
 impl Arming {
@@ -116,7 +116,7 @@ impl Set {
 
     fn new(other: Option<BorrowedFd<'_>>) -> io::Result<Set> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let set = Set { epoll, timer: timer()?, due: None, started: None };
+        let set = Set { epoll, timer: timer()?, due: None, left_at: None };
         set.add(set.timer.as_fd())?;
         if let Some(fd) = other {
             set.add(fd)?;
@@ -130,19 +130,20 @@ impl Set {
 
     /// Sees to it that the timer runs out `within` a time, which may be earlier: to set it is a
     /// system call, so it runs on while it is due before that. When it has run out, it is due a whole
-    /// time after the call before this one, since when nothing has come, maybe.
+    /// time after the last call that left it alone, since when nothing has come, maybe.
     fn start(&mut self, within: Duration) -> io::Result<()> {
         let (now, within) = (clock::now(), within.clamp(Self::SHORTEST, Self::DAY));
         let runs_until = self.due.filter(|due| *due > now);
-        let due = match (runs_until, self.started) {
+        let due = match (runs_until, self.left_at) {
             (None, Some(before)) if before + within > now => before + within,
             _ => now + within,
         };
-        self.started = Some(now);
-        if runs_until.is_none_or(|until| until > due) {
-            start(&self.timer, due - now)?;
-            self.due = Some(due);
+        if runs_until.is_some_and(|until| until <= due) {
+            self.left_at = Some(now);
+            return Ok(());
         }
+        start(&self.timer, due - now)?;
+        (self.due, self.left_at) = (Some(due), None);
         Ok(())
     }
 }

@@ -26,9 +26,10 @@ impl Wakeup {
     }
 
     /// Says that this thread is about to sleep. Look at the work once more after
-    /// it, and sleep only when there is none. An earlier announcement was taken back.
+    /// it, and sleep only when there is none. An earlier announcement that still stands, as of
+    /// an event loop that goes on with a call that waits, is taken back first.
     pub(crate) fn announce(&self) {
-        debug_assert!(!self.is_announced(), "announced twice");
+        self.retract();
         self.announced.store(true, Ordering::Relaxed);
         self.park_flag.announce();
     }
@@ -109,6 +110,20 @@ mod tests {
         wakeup.retract();
         assert!(!is_readable(&wakeup), "it was taken");
         assert_eq!(wakeup.owed.load(Ordering::Relaxed), 0);
+    }
+
+    /// An event loop arms a half, and then calls what waits.
+    #[test]
+    fn a_wakeup_of_an_announcement_that_still_stands_is_not_left_behind() {
+        let wakeup = Wakeup::new().unwrap();
+        wakeup.announce();
+        wakeup.wake();
+        wakeup.announce();
+        assert!(!is_readable(&wakeup), "the first one's wake-up was taken");
+        wakeup.wake();
+        assert!(is_readable(&wakeup));
+        wakeup.retract();
+        assert!(!is_readable(&wakeup));
     }
 
     #[test]

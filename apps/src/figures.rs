@@ -9,6 +9,7 @@
 //! **Nothing here opens a device or runs a command**: a report can be shown on another machine.
 
 pub(crate) mod builtin;
+pub(crate) mod calibration;
 mod chart;
 pub(crate) mod expect;
 pub(crate) mod experiment;

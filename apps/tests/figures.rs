@@ -338,6 +338,13 @@ fn an_experiment_may_ask_for_a_curve_of_a_model() {
     let output = measure(&[&path, "--out", out.text()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(out.file("index.html").contains("LogGP"));
+    // Beside it is the curve of the device itself, and how far each is from what was measured.
+    let report: Value = serde_json::from_str(&out.file("report.json")).unwrap();
+    assert!(report["manifest"]["calibration"]["o_snd_ns"].as_f64().unwrap() > 0.0);
+    let labels = report["figures"][0]["predicted"].as_array().unwrap().iter();
+    let labels: Vec<&str> = labels.map(|curve| curve["label"].as_str().unwrap()).collect();
+    assert!(labels.contains(&"LogGP") && labels.contains(&"model: 16 B"), "{labels:?}");
+    assert!(out.file("index.html").contains("Errors of the model"));
     fs::write(&path, asking.replace("connectx5", "telepathy")).unwrap();
     refused(&["--list", &path], 2, "there is no such model: connectx5");
 }

@@ -228,9 +228,7 @@ pub(crate) fn wakes() {
     let target = Target::AtMost(1.5);
     wakes_of(Trips { number: TRIPS, silence: None }, |_| target);
     println!("the same, each after {SILENCE:?} of silence: both tasks have fallen asleep");
-    println!(
-        "(no event tells of a message of Shared Write; Buffered Read may miss its wake-up)"
-    );
+    println!("(no event tells of a message of Shared Write; Buffered Read may miss its wake-up)");
     let polls = [BufferedRead::NAME, SharedWrite::NAME];
     let of = |name: &str| if polls.contains(&name) { Target::None } else { target };
     wakes_of(Trips { number: LONE_TRIPS, silence: Some(SILENCE) }, of);

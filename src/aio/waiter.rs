@@ -25,6 +25,8 @@ pub(super) struct Waiter {
     timer: Option<Readable>,
     /// Looks since something was found.
     looks: u32,
+    /// When the first few of them had been made.
+    looks_since: Option<Instant>,
     /// What was found since the task has last let others run.
     streak: u32,
 }
@@ -52,6 +54,18 @@ impl Waiter {
         if self.streak < Self::STREAK { Poll::Ready(()) } else { self.give_way(cx) }
     }
 
+    /// Whether the looks have taken longer than a short sleep. It reads the clock at few of them.
+    fn looks_took_long(&mut self) -> bool {
+        if self.looks < Patience::FIRST_EVENTS || !self.looks.is_power_of_two() {
+            return false;
+        }
+        let now = clock::now();
+        if self.looks == Patience::FIRST_EVENTS {
+            self.looks_since = Some(now);
+        }
+        self.looks_since.is_some_and(|since| now.duration_since(since) >= Patience::SHORT)
+    }
+
     fn give_way<T>(&mut self, cx: &Context<'_>) -> Poll<T> {
         self.streak = 0;
         cx.waker().wake_by_ref();
@@ -74,7 +88,7 @@ impl Waiter {
         cx: &mut Context<'_>,
         arm: impl FnOnce() -> Result<Arm<'h>, E>,
     ) -> Poll<Result<(), E>> {
-        if self.looks < self.patience.looks {
+        if self.looks < self.patience.looks && !self.looks_took_long() {
             self.looks += 1;
             return if self.looks >= Patience::FIRST_EVENTS && self.looks.is_power_of_two() {
                 self.give_way_to_events(cx)
@@ -108,7 +122,8 @@ impl Waiter {
 /// Looks that find nothing before the half is armed, which takes system calls. Between two looks
 /// the task lets others run, which may be its peer.
 ///
-/// A look takes some 0.1 µs, and a sleep several: a half whose sleeps are short looks for longer,
+/// A look takes some 0.1 µs (one that also flushes or drains several, so time bounds them, too), and a
+/// sleep several: a half whose sleeps are short looks for longer,
 /// until it sleeps no more. One with long sleeps soon looks for no longer than at first, as many
 /// of them on a thread would have no time for anything else.
 #[derive(Debug)]

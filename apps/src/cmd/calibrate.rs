@@ -14,7 +14,7 @@ use rdma_conn::verbs_safe::{
 use serde::Serialize;
 
 use crate::cli::Common;
-use crate::figures::model::Calibration;
+use crate::figures::calibration::Calibration;
 use crate::measure::Spread;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
@@ -210,6 +210,8 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let [.., take_all, _, _, _, _, _] = &samples;
+    anyhow::ensure!(!take_all.is_empty(), "the device never had {POLLED} completions at a time");
     let slower = slow.unwrap_or(1.0);
     let [one, list, take, take_all, post, post_list, gap, arrival, long] =
         samples.map(|samples| Spread::of(samples).median / slower);
@@ -220,8 +222,9 @@ fn measure(common: &Common, near: &Device, far: &Device, slow: Option<f64>) -> R
         o_rcv_batched_ns: take_all,
         o_post_ns: post,
         o_post_batched_ns: post_list,
-        g_ns: gap - one - take,
-        l_ns: arrival - one - take,
+        // Of a device that does its work in the post, nothing may be left.
+        g_ns: (gap - one - take).max(0.0),
+        l_ns: (arrival - one - take).max(0.0),
         gap_per_byte_ns: long,
     })
 }

@@ -11,8 +11,7 @@
 //! from a post to its acknowledgement. A prediction says what the parameters imply, and no more: where
 //! a measurement differs, the model does not explain it.
 
-use serde::{Deserialize, Serialize};
-
+use super::calibration::Calibration;
 use super::experiment::{Experiment, MODELS, Run};
 use super::report::{Figure, Predicted};
 use crate::measure::Spread;
@@ -34,28 +33,6 @@ pub(crate) struct Parameters {
     g_fix: f64,
     /// A byte.
     byte: f64,
-}
-
-/// The parameters of a device as `calibrate` measures them, in nanoseconds; of a device that takes a
-/// card's time more slowly, those of the card.
-#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Calibration {
-    /// The processor posts a request: one, and one of a list of 8.
-    pub(crate) o_snd_ns: f64,
-    pub(crate) o_snd_batched_ns: f64,
-    /// The processor takes a completion: one, and one of 32.
-    pub(crate) o_rcv_ns: f64,
-    pub(crate) o_rcv_batched_ns: f64,
-    /// The processor posts a receive: one, and one of a list of 8.
-    pub(crate) o_post_ns: f64,
-    pub(crate) o_post_batched_ns: f64,
-    /// From a post of one byte to its completion, without the post and the poll.
-    pub(crate) g_ns: f64,
-    /// From a post of one byte to its arrival, without the post and the poll: the network and both
-    /// cards.
-    pub(crate) l_ns: f64,
-    /// A byte of long messages that follow each other.
-    pub(crate) gap_per_byte_ns: f64,
 }
 
 /// The parameters of a device, of requests that are posted one by one and in lists.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use samples::Samples;
 
+use super::calibration::Calibration;
 use super::experiment::Experiment;
-use super::model::Calibration;
 
 /// The layout of the JSON. A reader refuses any other.
 pub(crate) const FORMAT: u32 = 1;

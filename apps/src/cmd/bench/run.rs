@@ -160,7 +160,7 @@ pub(crate) fn measure<K: Kind>(
         whole: both_here.then_some(Whole { messages, work: total.work }),
         rnr_events: since.and_then(|since| since.rnr_events),
         registered_bytes,
-        receivers_busy: total.busy,
+        receivers_busy: total.busy.map(|busy| (total.end - total.start).mul_f64(busy)),
         rounds: None,
     })
 }
@@ -227,8 +227,8 @@ struct Side {
     received: u64,
     sent: u64,
     work: Work,
-    /// Processor time, of a thread that receives.
-    busy: Option<Duration>,
+    /// The part of its time that a thread which receives kept its processor busy; of several, the sum.
+    busy: Option<f64>,
 }
 
 impl Side {
@@ -348,7 +348,8 @@ fn receive<K: Kind>(group: Vec<Inlet<K>>, load: &Load, together: &Together) -> R
             std::hint::spin_loop()
         }
     }
-    side.busy = Some(processor_time().saturating_sub(busy_before));
+    let busy = processor_time().saturating_sub(busy_before);
+    side.busy = Some(busy.as_secs_f64() / start.elapsed().as_secs_f64().max(1e-9));
     Ok(side)
 }
 

@@ -9,8 +9,9 @@ use anyhow::bail;
 use super::machine;
 use super::named::Named;
 use crate::cli::{Common, Figures};
+use crate::figures::calibration::Calibration;
 use crate::figures::experiment::{Experiment, Run};
-use crate::figures::model::{self, Calibration};
+use crate::figures::model;
 use crate::figures::report::{Figure, Manifest, Report};
 use crate::outcome::{Failure, Outcome, printable, usage};
 use crate::run::{self, Ran};
@@ -56,7 +57,7 @@ pub(super) fn measure(
     };
     let mut report = match begun {
         None => {
-            let calibration = plan.calibration()?;
+            let calibration = plan.calibration();
             Report::new(Manifest { calibration, ..plan.manifest() })
         }
         Some(begun) => plan.resumed(begun)?,
@@ -128,23 +129,24 @@ impl Plan<'_> {
     }
 
     /// The parameters of the device, if they can be measured.
-    fn calibration(&self) -> Result<Option<Calibration>, Failure> {
+    fn calibration(&self) -> Option<Calibration> {
         let words = ["calibrate", "--device", &self.device];
         let why = match run::once(&words) {
             Ok(Ran::Done(lines)) => {
                 let line = lines.into_iter().next().map(serde_json::Value::Object);
                 let parameters = serde_json::from_value(line.unwrap_or_default());
                 match parameters {
-                    Ok(parameters) => return Ok(Some(parameters)),
+                    Ok(parameters) => return Some(parameters),
                     Err(e) => e.to_string(),
                 }
             }
-            Ok(Ran::Interrupted(_, interrupted)) => return Err(interrupted.into()),
+            // The first run ends for that as well.
+            Ok(Ran::Interrupted(..)) => return None,
             Ok(Ran::Refused(why) | Ran::Failed(why)) => why,
             Err(e) => format!("{e:#}"),
         };
         remark!("no curves of the model: the device was not calibrated: {}", printable(&why));
-        Ok(None)
+        None
     }
 
     /// A report that was begun the same way.
@@ -194,6 +196,9 @@ impl Plan<'_> {
 
     /// One run; an error is that a signal has come.
     fn run(&self, figure: &mut Figure, run: &Run<'_>, done: &mut Progress) -> Outcome {
+        if let Some(interrupted) = signals::interrupted() {
+            return Err(interrupted.into());
+        }
         let why = match run::once(&self.words(run)) {
             Ok(Ran::Done(lines)) => match &*lines {
                 [line] => {

@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use crate::figures::calibration::Calibration;
 use crate::figures::expect::{Status, Tally, Verdict};
 use crate::figures::experiment::{Axis, Experiment, Y};
-use crate::figures::model::{Calibration, CurveError};
+use crate::figures::model::CurveError;
 use crate::figures::plot::{Format, Plot};
 use crate::figures::report::{Figure, Manifest, Point};
 use crate::figures::scale::{digits, value_of_x};
