@@ -104,8 +104,8 @@ mod tests {
         wakeup.announce();
         assert!(wakeup.park_flag.should_wake());
         wakeup.retract();
-        rustix::io::write(&wakeup.fd, &1u64.to_ne_bytes()).unwrap();
         wakeup.announce();
+        rustix::io::write(&wakeup.fd, &1u64.to_ne_bytes()).unwrap();
         assert!(is_readable(&wakeup));
         wakeup.retract();
         assert!(!is_readable(&wakeup), "it was taken");
