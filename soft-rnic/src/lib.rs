@@ -24,6 +24,27 @@
 //! posts only queue, and a seed decides what happens when; on a [`distant`] device each
 //! request arrives, and is answered, as much later as a round trip takes.
 //!
+//! # Newer interfaces
+//!
+//! They are found as rdma-core's headers find them, in the `verbs_context` around a context
+//! (`abi_compat` is all ones), so that the headers' inline functions work:
+//!
+//! | interface | here |
+//! |---|---|
+//! | `ibv_create_cq_ex` | all fields of an `ibv_wc`, and both times; VLANs, flow tags and tag matching are `EOPNOTSUPP` |
+//! | times of completions | taken when completions become visible, on queues that ask for them: nanoseconds of the monotonic clock (`hca_core_clock` is 10^6 kHz), which `ibv_query_rt_values_ex` gives in `tv_nsec` |
+//! | `IGNORE_OVERRUN`, `SINGLE_THREADED` | completions without room are dropped, and the queue lives; changes nothing |
+//! | `ibv_modify_cq` | `EOPNOTSUPP`: events are not moderated |
+//! | `ibv_create_qp_ex` with `SEND_OPS_FLAGS` | every function of an `ibv_qp_ex` is there; those of operations that the queue pair was not created for make the batch fail, with `EOPNOTSUPP` |
+//! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
+//! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues, each with a number |
+//! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators are `EOPNOTSUPP` |
+//! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
+//!
+//! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd`
+//! is a sealed file of memory that says `device process number`, for programs that duplicate it;
+//! nothing goes through it. The vendor is `0x02005a`, a locally administered number.
+//!
 //! # Between processes
 //!
 //! The number of a queue pair says which process it is in; `ibv_modify_qp` to RTR finds
@@ -113,8 +134,8 @@
 //!
 //! # Locks
 //!
-//! Send queue, then the receiving side of the peer, then its receive ring, then
-//! completion queues, then a shared receive ring's taking side, then events; never
+//! A batch of the newer send interface, then the send queue, then the receiving side of the
+//! peer, then its receive ring, then completion queues, then a shared receive ring's taking side, then events; never
 //! two of a kind. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
 //! once for every send queue that could still be using it. A list takes each lock once.
@@ -173,6 +194,7 @@ compile_error!(
      assembly, of which there is none for this processor yet (see `copy.rs`)"
 );
 
+mod clock;
 mod copy;
 mod counters;
 mod deferred_work;
@@ -197,4 +219,5 @@ pub use schedule::network::faults::NetworkFaults;
 pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
 pub use schedule::sim::state::Faults;
+pub use verbs::qp_ex::qp_to_qp_ex;
 pub use verbs::table;

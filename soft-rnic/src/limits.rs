@@ -34,6 +34,9 @@ pub(crate) const PORT: u8 = 1;
 pub(crate) const PKEY: u16 = 0xffff;
 /// Node GUID: locally administered, and the number of the device in its kind.
 pub(crate) const GUID_BASE: u64 = 0x0200_5aff_fe00_0000;
+/// The first three bytes of the GUID, as with any vendor: locally administered, so that it is
+/// nobody's. Programs take 0 for a device that they cannot tell.
+const VENDOR_ID: u32 = (GUID_BASE >> 40) as u32;
 
 /// A limit as the structs of the ABI want it; all of them fit.
 const fn int(limit: usize) -> core::ffi::c_int {
@@ -56,7 +59,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         sys_image_guid: guid.to_be(),
         max_mr_size: u64::MAX,
         page_size_cap: 0xffff_f000,
-        vendor_id: 0,
+        vendor_id: VENDOR_ID,
         vendor_part_id: 0,
         hw_ver: 0,
         max_qp: int(MAX_QP),

@@ -61,6 +61,17 @@ impl<T> Lock<T> {
         (!self.held.swap(true, Ordering::Acquire)).then(|| Guard { lock: self })
     }
 
+    /// Goes on with a lock whose guard was forgotten, so that it stayed held across calls of the
+    /// program; `None` if it is not held.
+    ///
+    /// # Safety
+    /// The calling thread is the one that took it, and no guard of it is left.
+    #[inline]
+    pub(crate) unsafe fn resume(&self) -> Option<Guard<'_, T>> {
+        // Relaxed: if the caller took it, it has seen what the previous holder wrote.
+        self.held.load(Ordering::Relaxed).then_some(Guard { lock: self })
+    }
+
     /// Waits for the lock and takes it, unless its holder is known to keep it for long.
     pub(crate) fn lock_unless(&self, is_kept: impl Fn() -> bool) -> Option<Guard<'_, T>> {
         let mut spins = 0;

@@ -3,17 +3,22 @@
 
 pub(crate) mod address;
 pub(crate) mod ah;
+pub(crate) mod batch;
 pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod in_arc;
+pub(crate) mod keys;
 pub(crate) mod memory;
 pub(crate) mod mr;
 pub(crate) mod mr_table;
+pub(crate) mod null_memory;
+pub(crate) mod null_mr;
 pub(crate) mod pending;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
 pub(crate) mod recv_ring;
+pub(crate) mod rereg;
 pub(crate) mod span;
 pub(crate) mod srq;
 pub(crate) mod state;

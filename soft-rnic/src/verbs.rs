@@ -4,11 +4,14 @@ mod asynchronous;
 mod channel;
 mod context;
 mod cq;
+mod cq_ex;
+mod domain;
 pub(crate) mod modify_qp;
+pub(crate) mod qp_ex;
 
 use verbs_sys::{Table, Verbs};
 
-use crate::objects::{ah, device, mr, qp, srq};
+use crate::objects::{ah, device, mr, qp, rereg, srq};
 
 static VERBS: Verbs = Verbs {
     get_device_list: device::get_device_list,
@@ -22,7 +25,7 @@ static VERBS: Verbs = Verbs {
     query_gid: context::query_gid,
     query_pkey: context::query_pkey,
     alloc_pd: mr::alloc_pd,
-    dealloc_pd: mr::dealloc_pd,
+    dealloc_pd: domain::dealloc_pd,
     reg_mr: mr::reg_mr,
     dereg_mr: mr::dereg_mr,
     create_comp_channel: channel::create_comp_channel,
@@ -47,6 +50,7 @@ static VERBS: Verbs = Verbs {
     reg_mr_iova2: Some(mr::reg_mr_iova2),
     query_gid_ex: Some(context::query_gid_ex),
     query_qp_data_in_order: Some(modify_qp::query_qp_data_in_order),
+    rereg_mr: Some(rereg::rereg_mr),
 };
 
 /// The verbs of the software device: `soft0`, and every simulation that is alive.

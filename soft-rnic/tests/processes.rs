@@ -37,6 +37,7 @@ fn the_other_process() {
         Some("without barriers") => be_without_barriers(),
         Some("aside") => be_asked_aside(),
         Some("unready") => be_unready(),
+        Some("reregistering") => be_reregistering(),
         Some("refused before") => be_refused(true),
         Some("refused after") => be_refused(false),
         Some("refused receiver") => be_refused_as_receiver(),
@@ -55,6 +56,53 @@ fn be_passive() {
         let at: usize = line.parse().unwrap();
         say(&format!("{} {}", end.shared.bytes[at], end.heap[at]));
     }
+    end.close();
+}
+
+/// Registers its shareable memory's region again, with other memory, when it is told to.
+fn be_reregistering() {
+    let end = End::new(RC);
+    join_as_other(&end, patient());
+    let other = Shareable::new(BYTES);
+    assert_eq!(hear().as_deref(), Some("now"));
+    let rereg = end.net.v.rereg_mr.unwrap();
+    let what = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0 as i32;
+    let to = &mut *other.bytes;
+    let null = core::ptr::null_mut();
+    // SAFETY: the memory stays as long as the process.
+    let code = unsafe { rereg(end.mr[SHARED], what, null, to.as_mut_ptr().cast(), BYTES, 0) };
+    assert_eq!(code, 0);
+    say(&format!("{}", to.as_ptr() as u64));
+    while hear().is_some() {
+        say(&format!("{} {}", end.shared.bytes[0], other.bytes[0]));
+    }
+    end.close();
+}
+
+#[test]
+fn a_region_that_is_registered_again_is_reached_by_its_old_key() {
+    if !is_softs_own("keys stay") {
+        return;
+    }
+    let mut other = start("reregistering");
+    let mut end = End::new(RC);
+    let far = join(&end, &mut other, patient());
+    let local = end.local(HEAP, 0, 8);
+    let (old, key) = far.memory[SHARED];
+    let status = |end: &End, at| {
+        end.post_rdma(W::IBV_WR_RDMA_WRITE, local, (at, key));
+        end.net.poll(end.cq, 1)[0].status
+    };
+    end.heap[0] = 1;
+    assert_eq!(status(&end, old), "SUCCESS");
+    other.say("now");
+    let new: u64 = other.hear().parse().unwrap();
+    end.heap[0] = 2;
+    assert_eq!(status(&end, new), "SUCCESS");
+    other.say("look");
+    assert_eq!(other.hear(), "1 2");
+    assert_eq!(status(&end, old), "REM_ACCESS");
+    drop(other);
     end.close();
 }
 

@@ -118,6 +118,8 @@ table! {
         query_gid_ex = "_ibv_query_gid_ex": fn(context: *mut ibv_context, port_num: u32, index: u32, entry: *mut ibv_gid_entry, flags: u32, entry_size: usize) -> c_int;
         /// 1 where the device delivers the bytes of one operation in order (rdma-core 39).
         query_qp_data_in_order = "ibv_query_qp_data_in_order": fn(qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32) -> c_int;
+        /// Changes what a region covers, its domain or its access; 0, or an [`ibv_rereg_mr_err_code`].
+        rereg_mr = "ibv_rereg_mr": fn(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int;
     }
 }
 

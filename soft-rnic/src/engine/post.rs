@@ -1,6 +1,7 @@
 //! Posting: the data path's entry.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,16 +34,10 @@ pub(crate) unsafe extern "C" fn post_send(
     let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
         return errno::EINVAL;
     };
-    let device = &qp.pd.context.device;
-    let is_queued = match qp.transport {
-        Transport::Rc => false,
-        Transport::Uc => device.network.is_faulty(),
-        Transport::Ud => true,
-    };
     // SAFETY: the caller's list.
     unsafe {
-        if is_queued || !device.is_prompt() {
-            return post_queued(qp, wr, bad_wr);
+        if is_queued(&qp) {
+            return post_queued(qp, None, wr, bad_wr);
         }
         let sq = qp.object().sq.lock();
         match sq.remote.is_some() {
@@ -50,6 +45,68 @@ pub(crate) unsafe extern "C" fn post_send(
             false => post_loopback(qp, sq, wr, bad_wr),
         }
     }
+}
+
+/// Whether requests are queued before any is executed.
+#[inline(always)]
+fn is_queued(qp: &Qp) -> bool {
+    let device = &qp.pd.context.device;
+    let is_unlike = match qp.transport {
+        Transport::Rc => false,
+        Transport::Uc => device.network.is_faulty(),
+        Transport::Ud => true,
+    };
+    is_unlike || !device.is_prompt()
+}
+
+/// Posts all requests of a list, or, with the reason, none.
+///
+/// # Safety
+/// `wr` heads a list of valid requests.
+pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Result<(), c_int> {
+    if wr.is_null() {
+        return Ok(());
+    }
+    let sq = qp.object().sq.lock();
+    // SAFETY: the caller's promise.
+    unsafe { takes_all(&qp, &sq.requester, wr) }?;
+    let is_queued = is_queued(&qp);
+    let mut bad = core::ptr::null_mut();
+    // The queue is held from the check on, so that what it takes now it takes then.
+    // SAFETY: as above.
+    let error = unsafe {
+        match sq.remote.is_some() {
+            _ if is_queued => post_queued(qp, Some(sq), wr, &mut bad),
+            true => post_remote(qp, sq, wr, &mut bad),
+            false => post_loopback(qp, sq, wr, &mut bad),
+        }
+    };
+    if error == 0 { Ok(()) } else { Err(error) }
+}
+
+/// Whether the send queue takes each request of a list, and has room for all.
+///
+/// # Safety
+/// As [`post_whole`].
+unsafe fn takes_all(qp: &Qp, requester: &Requester, mut wr: *mut ibv_send_wr) -> Result<(), c_int> {
+    if qp.state().refuses_sends() {
+        return Err(errno::EINVAL);
+    }
+    // Relaxed: a count that guards no memory, and only grows.
+    let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
+    let mut room = qp.cap.max_send_wr.saturating_sub(used);
+    // SAFETY: requests of the caller's list.
+    while let Some(current) = unsafe { wr.as_ref() } {
+        room = room.checked_sub(1).ok_or(errno::ENOMEM)?;
+        // SAFETY: as above.
+        let (op, ..) = unsafe { admit(qp, requester, current) }?;
+        if qp.transport == Transport::Ud && op == Op::Send {
+            // SAFETY: a datagram's address handle is the caller's.
+            unsafe { Address::new(current) }?;
+        }
+        wr = current.next;
+    }
+    Ok(())
 }
 
 /// The request that was not posted, and why.
@@ -198,14 +255,15 @@ unsafe fn post_over<'a>(
 }
 
 /// Posts the requests of a list to an unreliable queue pair, or one of another schedule, and
-/// then executes those that can be. It costs a copy of each request more than
+/// then executes those that can be. `held` is the send queue, if the caller has it. It costs a copy of each request more than
 /// [`post_loopback`], and lets each have a destination, and a fate, of its own.
 ///
 /// # Safety
 /// As [`post_loopback`]; requests of datagrams have handles of ours.
 #[inline(never)]
-unsafe fn post_queued(
-    qp: InArc<'_, Qp>,
+unsafe fn post_queued<'a>(
+    qp: InArc<'a, Qp>,
+    held: Option<Guard<'a, Sq>>,
     mut wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
 ) -> c_int {
@@ -214,7 +272,7 @@ unsafe fn post_queued(
     let card = if device.is_prompt() { None } else { device.card() };
     let card = card.map(|card| (card, Instant::now()));
     let began = card.and(device.distance()).map_or(0, Distance::now);
-    let mut sq = qp.sq.lock();
+    let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
     let mut posted = 0;
     while !wr.is_null() {
         posted += 1;

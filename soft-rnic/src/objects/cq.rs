@@ -45,10 +45,10 @@ use verbs_sys::*;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::errno;
 use crate::event::Acks;
-use crate::lock::{Guard, Padded};
+use crate::lock::{Guard, Lock, Padded};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{
-    Armed, AsyncEvent, Channel, Context, Cq, Element, Producer, Qp, Ring, Slot,
+    Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack, Slot,
 };
 
 pub(crate) use filling::Filling;
@@ -126,28 +126,33 @@ impl Cq {
         channel: Option<Arc<Channel>>,
         len: u32,
         user: *mut c_void,
+        extended: Option<Extended>,
     ) -> Cq {
+        let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
+        let armed = Armed::none(has_times);
         // SAFETY: zero is a valid value of every field.
-        let mut abi: ibv_cq = unsafe { core::mem::zeroed() };
+        let mut abi: ibv_cq_ex = unsafe { core::mem::zeroed() };
         abi.context = context.as_abi();
         abi.channel = channel.as_ref().map_or(core::ptr::null_mut(), Channel::as_abi);
         abi.cq_context = user;
         abi.cqe = len as c_int;
         Cq {
             abi: UnsafeCell::new(abi),
-            is_prompt: context.device.is_prompt(),
+            slack: Slack::default(),
+            is_plain: context.device.is_prompt() && !has_times,
             context,
             channel,
             ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
             retired: Mutex::default(),
             dead: AtomicBool::new(false),
-            producer: Padded::default(),
+            producer: Padded(Lock::new(Producer { armed, ..Producer::default() })),
             consumer: Padded::default(),
             head: Padded::default(),
             users: AtomicUsize::new(0),
             qps: Mutex::default(),
             channel_acks: Acks::default(),
             async_acks: Acks::default(),
+            extended,
         }
     }
 
@@ -251,30 +256,72 @@ impl Cq {
         if producer.published == producer.tail {
             return;
         }
+        // One look for all that is rare: a queue of neither kind takes no instruction more.
+        if producer.armed != Armed::No {
+            return self.publish_watched(producer);
+        }
+        self.make_visible(producer);
+        producer.notable = false;
+    }
+
+    /// [`publish`](Self::publish), where completions get a time or an event is waited for.
+    #[cold]
+    #[inline(never)]
+    fn publish_watched(self: &Arc<Cq>, producer: &mut Producer) {
+        if self.has_times() {
+            self.stamp(producer);
+        }
+        self.make_visible(producer);
+        self.notify(producer);
+        producer.notable = false;
+    }
+
+    #[inline(always)]
+    fn make_visible(&self, producer: &mut Producer) {
         let oldest = self.ring().slot(producer.published);
         // Release: the entries are complete, and so are the data they announce.
         oldest.sequence.store(producer.published.wrapping_add(1), Ordering::Release);
         producer.published = producer.tail;
-        if producer.armed != Armed::No {
-            self.notify(producer);
+    }
+
+    /// Whether completions get a time.
+    pub(crate) fn has_times(&self) -> bool {
+        self.extended.as_ref().is_some_and(|extended| extended.has_times)
+    }
+
+    /// Gives what is about to become visible its time.
+    fn stamp(&self, producer: &Producer) {
+        let (ring, now) = (self.ring(), crate::clock::now());
+        let mut index = producer.published;
+        while index != producer.tail {
+            // SAFETY: consumers do not get here before the oldest has its number, and the
+            // producers' lock is held.
+            unsafe { (*ring.slot(index).wc.get())[5] = now };
+            index = index.wrapping_add(1);
         }
-        producer.notable = false;
     }
 
     /// Fires the event that was armed, if what was published is what it waits for.
-    #[cold]
     fn notify(self: &Arc<Cq>, producer: &mut Producer) {
-        if producer.armed == Armed::Any || producer.notable {
-            producer.armed = Armed::No;
+        let fires = match producer.armed {
+            Armed::Any => true,
+            Armed::Solicited => producer.notable,
+            Armed::No | Armed::Timed => false,
+        };
+        if fires {
+            producer.armed = Armed::none(self.has_times());
             if let Some(channel) = &self.channel {
                 channel.events.push(Arc::clone(self));
             }
         }
     }
 
-    /// The queue dies: nothing is appended any more.
+    /// The queue dies: nothing is appended any more. One that ignores it only lacks a completion.
     #[cold]
     fn overrun(self: &Arc<Cq>, producer: &mut Producer, deferred: &mut DeferredWork) {
+        if self.extended.as_ref().is_some_and(|extended| extended.ignores_overrun) {
+            return;
+        }
         producer.overrun = true;
         // Relaxed: a poll that misses it finds out the next time.
         self.dead.store(true, Ordering::Relaxed);

@@ -2,58 +2,71 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
-    CHUNK, LOCAL_WRITE, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
+    LOCAL_WRITE, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
 use crate::objects::state::{Context, Pd, PeerProcesses};
 use crate::{errno, limits};
 
-const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 /// A hint about pages; nothing depends on it here.
 const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 
 /// What is to be registered.
-struct Region {
-    pd: u32,
-    addr: u64,
-    iova: u64,
-    length: u64,
-    access: u32,
+#[derive(Clone, Copy)]
+pub(crate) struct Region {
+    pub(crate) pd: u32,
+    pub(crate) addr: u64,
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
 }
 
 impl MrTable {
     /// Takes a slot and fills it; the key is valid from then on.
     fn insert(&self, region: &Region, peers: Option<&PeerProcesses>) -> Result<u32, c_int> {
+        self.insert_for(region.pd, region, peers)
+    }
+
+    /// [`insert`](Self::insert) of a null region, whose domain is `owner`.
+    pub(crate) fn insert_for(
+        &self,
+        owner: u32,
+        region: &Region,
+        peers: Option<&PeerProcesses>,
+    ) -> Result<u32, c_int> {
         let mut free = self.free.lock();
-        let index = match free.freed.pop_front() {
-            Some(index) => index,
-            None if (free.never_used as usize) < limits::MAX_MR => {
-                free.never_used += 1;
-                free.never_used - 1
-            }
-            None => return Err(errno::ENOMEM),
-        };
-        let chunk = self.chunks[index as usize / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
-        let slot = &chunk[index as usize % CHUNK];
+        let (key, slot) = self.take(&mut free)?;
+        slot.owner.store(owner, Ordering::Relaxed);
+        self.fill(key, slot, region, peers);
+        Ok(key)
+    }
+
+    /// Fills a slot without a key, which is valid from then on. The table's lock is held.
+    pub(crate) fn fill(
+        &self,
+        key: u32,
+        slot: &Slot,
+        region: &Region,
+        peers: Option<&PeerProcesses>,
+    ) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
         slot.length.store(region.length, Ordering::Relaxed);
         slot.delta.store(region.addr.wrapping_sub(region.iova), Ordering::Relaxed);
-        let key = self.draw(&mut free, index);
         // Release: a thread that sees the key sees the fields.
         slot.key.store(key, Ordering::Release);
         if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
             peers.publish_region(key, &slot.published());
         }
-        Ok(key)
     }
 
     /// Tells other processes of all regions, and from now on of every new one.
@@ -64,7 +77,7 @@ impl MrTable {
             return;
         }
         for index in 0..free.never_used {
-            let Some(slot) = self.slot(index) else { return };
+            let Some(slot) = self.slot_at(index) else { return };
             let key = slot.key.load(Ordering::Acquire);
             if key != 0 {
                 peers.publish_region(key, &slot.published());
@@ -73,13 +86,12 @@ impl MrTable {
     }
 
     /// Makes a key invalid. The slot stays taken until [`release`](Self::release).
-    fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) {
+    pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) {
         let _free = self.free.lock();
         if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
             peers.withdraw_region(key);
         }
         if let Some(slot) = self.slot(key) {
-            slot.previous.store(key, Ordering::Relaxed);
             // Release: pairs with the locks that `quiesce` takes afterwards.
             slot.key.store(0, Ordering::Release);
         }
@@ -88,9 +100,9 @@ impl MrTable {
 
 /// A memory region.
 #[repr(C)]
-struct Mr {
-    abi: ibv_mr,
-    pd: Arc<Pd>,
+pub(crate) struct Mr {
+    pub(crate) abi: ibv_mr,
+    pub(crate) pd: Arc<Pd>,
 }
 
 impl Pd {
@@ -181,7 +193,12 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
 /// for bits that do not go together, `EOPNOTSUPP` for on-demand paging of anything but
 /// memory that READs land in, `EFAULT` for addresses without memory.
-fn validate(addr: *mut c_void, length: usize, iova: u64, access: u32) -> Result<u32, c_int> {
+pub(crate) fn validate(
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> Result<u32, c_int> {
     const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
     const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED | HUGETLB | ON_DEMAND;
     let access = access & !ACCESS_OPTIONAL_RANGE;
@@ -197,7 +214,30 @@ fn validate(addr: *mut c_void, length: usize, iova: u64, access: u32) -> Result<
     if length == 0 || end.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(errno::EINVAL);
     }
-    is_mapped(addr, length).then_some(access).ok_or(errno::EFAULT)
+    let is_written = access & (LOCAL_WRITE | ON_DEMAND) == LOCAL_WRITE;
+    let is_there = is_mapped(addr, length) && !(is_written && is_read_only(addr, length));
+    is_there.then_some(access).ok_or(errno::EFAULT)
+}
+
+/// Whether memory that the device is to write cannot be written, going by the mappings of its
+/// first and its last page: a card that pins pages to write to them refuses others. (Which of all
+/// mappings may be written only their list says, which is read too slowly; before Linux 5.14 none
+/// says.) Like pinning, it gives both pages memory.
+fn is_read_only(addr: *mut c_void, length: usize) -> bool {
+    static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
+        let mut own = 0_u8;
+        populate((&raw mut own).cast()).is_ok()
+    });
+    let is_refused = |at| populate(at) == Err(Errno::INVAL);
+    *CAN_ASK && (is_refused(addr) || is_refused(addr.wrapping_byte_add(length - 1)))
+}
+
+/// Has the kernel bring the page of an address, to be written.
+fn populate(at: *mut c_void) -> Result<(), Errno> {
+    let page = rustix::param::page_size();
+    let from = at.wrapping_byte_sub(at.addr() % page);
+    // SAFETY: the page is faulted in, as an access would; what it holds stays as it is.
+    unsafe { rustix::mm::madvise(from, page, rustix::mm::Advice::LinuxPopulateWrite) }
 }
 
 /// Whether every page has memory behind it. A card finds out when it pins them;

@@ -1,9 +1,8 @@
 //! Memory regions by key.
 //!
-//! A key is the index of a table slot (18 bits) and a variable part (14 bits)
-//! drawn from a keyed hash whose key is the process's own: a key that is no
-//! longer valid, or was made up, meets another variable part. Slots are reused in
-//! the order in which they were freed, as late as possible.
+//! A key names a slot of the table (`objects::keys`): one that is no longer valid, or was made up,
+//! meets another key there, or none. Slots are reused in the order in which they were freed, as
+//! late as possible.
 //!
 //! Checks take no lock. They happen during an execution, that is, under the lock
 //! of some send queue: deregistration first makes the key invalid and then waits
@@ -13,24 +12,27 @@
 //!
 //! [`Device::quiesce`]: crate::objects::state::Device::quiesce
 
+use core::ffi::c_int;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use verbs_sys::*;
 
 use crate::fabric::process::directory::PublishedRegion;
-use crate::limits;
+use crate::objects::keys::Places;
+use crate::objects::null_memory;
 use crate::objects::span::{Hold, Span};
-
-pub(crate) const INDEX_BITS: u32 = limits::MAX_MR.trailing_zeros();
+use crate::{errno, limits};
 
 pub(crate) const CHUNK: usize = 1_024;
 
 pub(crate) const CHUNKS: usize = limits::MAX_MR / CHUNK;
+
+/// A freed slot is used again when there are so many, or no other one is left.
+const RESTING: usize = CHUNK;
 
 /// Access bits with a meaning here; `LOCAL_WRITE` and the three remote ones.
 pub(crate) const LOCAL_WRITE: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -45,6 +47,10 @@ pub(crate) const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC
 /// for this flag.
 pub(crate) const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
+/// A null region. Its `pd` is 0, which is no domain's, so that it is only looked at where no other
+/// region was found.
+pub(crate) const NULL: u32 = 1 << 31;
+
 /// One registration, as the data path sees it. `key` 0 is "nothing here".
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -57,8 +63,10 @@ pub(crate) struct Slot {
     pub(crate) length: AtomicU64,
     /// What is added to such an address to get one of this process.
     pub(crate) delta: AtomicU64,
-    /// The key that was valid before `key`.
-    pub(crate) previous: AtomicU32,
+    /// The domain of a null region.
+    pub(crate) owner: AtomicU32,
+    /// How many keys it has had.
+    generation: AtomicU32,
 }
 
 impl Slot {
@@ -68,7 +76,11 @@ impl Slot {
         PublishedRegion {
             version: 0,
             pd: self.pd.load(Ordering::Relaxed),
-            access: self.access.load(Ordering::Relaxed),
+            // None of a null region's: it is only read, in place of the sender.
+            access: match self.access.load(Ordering::Relaxed) {
+                access if access & NULL != 0 => 0,
+                access => access,
+            },
             iova,
             length: self.length.load(Ordering::Relaxed),
             addr: iova.wrapping_add(self.delta.load(Ordering::Relaxed)),
@@ -141,14 +153,13 @@ pub(crate) struct MrTable {
     pub(crate) free: Mutex<FreeSlots>,
     /// Regions are published to other processes; only changed under the lock of `free`.
     pub(crate) is_published: AtomicBool,
-    random: RandomState,
+    pub(crate) keys: Places,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct FreeSlots {
-    pub(crate) freed: VecDeque<u32>,
+    freed: VecDeque<u32>,
     pub(crate) never_used: u32,
-    drawn: u64,
 }
 
 impl Default for MrTable {
@@ -157,16 +168,42 @@ impl Default for MrTable {
             chunks: [const { OnceLock::new() }; CHUNKS],
             free: Mutex::default(),
             is_published: AtomicBool::new(false),
-            random: RandomState::new(),
+            keys: Places::default(),
         }
     }
 }
 
 impl MrTable {
-    #[inline]
+    /// The slot that a key is of, if it is valid.
     pub(crate) fn slot(&self, key: u32) -> Option<&Slot> {
-        let index = key as usize & (limits::MAX_MR - 1);
+        self.slot_at(self.keys.index(key))
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot_at(&self, index: u32) -> Option<&Slot> {
+        let index = index as usize & (limits::MAX_MR - 1);
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
+    }
+
+    /// Takes a slot; a new key of it is not valid until it is put there.
+    pub(crate) fn take(&self, free: &mut FreeSlots) -> Result<(u32, &Slot), c_int> {
+        let index = free.take().ok_or(errno::ENOMEM)?;
+        let chunk = self.chunks[index as usize / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| Slot::default()).collect());
+        let slot = &chunk[index as usize % CHUNK];
+        Ok((self.draw(index, slot), slot))
+    }
+
+    /// The next key of a slot. The table's lock is held.
+    pub(crate) fn draw(&self, index: u32, slot: &Slot) -> u32 {
+        loop {
+            let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
+            slot.generation.store(generation, Ordering::Relaxed);
+            let key = self.keys.key(index, generation);
+            if key != 0 {
+                return key;
+            }
+        }
     }
 
     /// Where `addr .. addr + len` of the region with this key is in this process, if the
@@ -181,7 +218,51 @@ impl MrTable {
         len: u64,
         access: u32,
     ) -> Option<Span<'m>> {
-        self.view(hold, key, pd, access)?.at(addr, len)
+        let index = self.keys.known(key);
+        match index.and_then(|index| self.view_at(hold, index, key, pd, access)) {
+            Some(view) => view.at(addr, len),
+            None => self.check_rare(hold, key, pd, addr, len, access),
+        }
+    }
+
+    /// [`check`](Self::check) of a key that may not be among the latest, or be a null region's.
+    /// One call for both, at the end: in the midst of the other it has that keep its registers on
+    /// the stack.
+    #[cold]
+    #[inline(never)]
+    fn check_rare<'m>(
+        &self,
+        hold: Hold<'m>,
+        key: u32,
+        pd: u32,
+        addr: u64,
+        len: u64,
+        access: u32,
+    ) -> Option<Span<'m>> {
+        match self.view(hold, key, pd, access) {
+            Some(view) => view.at(addr, len),
+            None => self.null(hold, key, pd, len, access),
+        }
+    }
+
+    /// A piece of a null region with this key, if it is in the domain.
+    fn null<'m>(
+        &self,
+        _hold: Hold<'m>,
+        key: u32,
+        pd: u32,
+        len: u64,
+        access: u32,
+    ) -> Option<Span<'m>> {
+        let slot = self.slot(key)?;
+        // Acquire: as in `view`.
+        let is_valid = key != 0 && slot.key.load(Ordering::Acquire) == key;
+        let is_null = slot.access.load(Ordering::Relaxed) & NULL != 0;
+        let ours = slot.owner.load(Ordering::Relaxed) == pd;
+        if !is_valid || !is_null || !ours || access & !LOCAL_WRITE != 0 {
+            return None;
+        }
+        null_memory::piece(len, access == LOCAL_WRITE)
     }
 
     /// The region with this key, if it is in the domain and has all of `access`. A region
@@ -189,12 +270,24 @@ impl MrTable {
     #[inline]
     pub(crate) fn view<'m>(
         &self,
-        _hold: Hold<'m>,
+        hold: Hold<'m>,
         key: u32,
         pd: u32,
         access: u32,
     ) -> Option<View<'m>> {
-        let slot = self.slot(key)?;
+        self.view_at(hold, self.keys.index(key), key, pd, access)
+    }
+
+    #[inline(always)]
+    fn view_at<'m>(
+        &self,
+        _hold: Hold<'m>,
+        index: u32,
+        key: u32,
+        pd: u32,
+        access: u32,
+    ) -> Option<View<'m>> {
+        let slot = self.slot_at(index)?;
         // Acquire: the other fields were written before the key. They do not
         // change while we hold a send queue (see the module).
         if slot.key.load(Ordering::Acquire) != key || key == 0 {
@@ -212,21 +305,60 @@ impl MrTable {
         })
     }
 
-    /// A key for the slot: not 0, and not the one it had before.
-    pub(crate) fn draw(&self, free: &mut FreeSlots, index: u32) -> u32 {
-        loop {
-            free.drawn += 1;
-            let variable = self.random.hash_one(free.drawn) as u32;
-            let key = variable << INDEX_BITS | index;
-            let previous = self.slot(index).map_or(0, |s| s.previous.load(Ordering::Relaxed));
-            if key != 0 && key != previous {
-                return key;
-            }
-        }
-    }
-
     /// Frees the slot of an invalid key, once no thread looks at it any more.
     pub(crate) fn release(&self, key: u32) {
-        self.free.lock().freed.push_back(key & (limits::MAX_MR as u32 - 1));
+        self.free.lock().freed.push_back(self.keys.index(key));
+    }
+}
+
+impl FreeSlots {
+    fn take(&mut self) -> Option<u32> {
+        if self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_MR {
+            self.never_used += 1;
+            return Some(self.never_used - 1);
+        }
+        self.freed.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_rest_and_their_old_keys_are_refused() {
+        let mrs = MrTable::default();
+        let mut old = Vec::new();
+        for _ in 0..3 * RESTING {
+            let (key, slot) = mrs.take(&mut mrs.free.lock()).unwrap();
+            slot.key.store(key, Ordering::Relaxed);
+            assert!(core::ptr::eq(mrs.slot(key).unwrap(), slot));
+            slot.key.store(0, Ordering::Relaxed);
+            mrs.release(key);
+            old.push(key);
+        }
+        let index = |nth: usize| mrs.keys.index(old[nth]);
+        assert!((1..RESTING).all(|nth| index(nth) != index(0)), "it has rested");
+        assert_eq!(index(RESTING), index(0));
+        let all: std::collections::HashSet<_> = old.iter().collect();
+        assert_eq!(all.len(), old.len(), "each key is new");
+        let (key, slot) = mrs.take(&mut mrs.free.lock()).unwrap();
+        slot.key.store(key, Ordering::Relaxed);
+        slot.pd.store(1, Ordering::Relaxed);
+        // SAFETY: nothing is accessed.
+        let room = unsafe { crate::objects::span::SpanBuf::new() };
+        assert!(mrs.view(room.hold(), key, 1, 0).is_some());
+        assert!(old.iter().all(|key| mrs.view(room.hold(), *key, 1, 0).is_none()));
+        let tags = (1..256).map(|other| key ^ other);
+        assert!(tags.into_iter().all(|key| mrs.view(room.hold(), key, 1, 0).is_none()));
+    }
+
+    #[test]
+    fn the_table_can_be_filled() {
+        let mut free = FreeSlots::default();
+        let all: Vec<u32> = core::iter::from_fn(|| free.take()).collect();
+        assert_eq!(all.len(), limits::MAX_MR);
+        free.freed.push_back(7);
+        assert_eq!((free.take(), free.take()), (Some(7), None));
     }
 }

@@ -11,13 +11,14 @@ use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::event::Acks;
 use crate::lock::{Lock, Padded};
+use crate::objects::batch::Batch;
 use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester, Wait};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{
-    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Sq, Srq,
+    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq,
 };
 use crate::{errno, limits};
 
@@ -55,7 +56,7 @@ impl Qp {
         self.state.store(state as u8, Ordering::Release);
         self.publish_state();
         // SAFETY: both locks are held; callers only read it.
-        unsafe { (*self.abi.get()).state = state.abi() };
+        unsafe { (*self.abi.get()).qp_base.state = state.abi() };
     }
 
     /// Enters the error state from one in which a queue pair works. False if it is
@@ -243,13 +244,19 @@ pub(crate) unsafe extern "C" fn create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe {
-        Pd::from_abi(pd).and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?))
+        Pd::from_abi(pd).and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?, None))
     })
 }
 
+/// Creates a queue pair; one with the newer send interface for the operations `ops`.
+///
 /// # Safety
 /// The pointers of `attr` are NULL or live objects of ours.
-unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp, c_int> {
+pub(crate) unsafe fn create(
+    pd: &Arc<Pd>,
+    attr: &mut ibv_qp_init_attr,
+    ops: Option<u64>,
+) -> Result<*mut ibv_qp, c_int> {
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     // SAFETY: the caller's promise.
     let (send_cq, recv_cq, srq) = unsafe {
@@ -265,7 +272,7 @@ unsafe fn create(pd: &Arc<Pd>, attr: &mut ibv_qp_init_attr) -> Result<*mut ibv_q
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
-    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq };
+    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops };
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
@@ -285,6 +292,7 @@ struct Parts {
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
+    ops: Option<u64>,
 }
 
 /// Capabilities for a request: queues are powers of two, lists have at least one
@@ -311,9 +319,10 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq } = parts;
+        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops } = parts;
         // SAFETY: zero is a valid value of every field of both.
-        let (mut abi, attr): (ibv_qp, ibv_qp_attr) = unsafe { core::mem::zeroed() };
+        let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
+        let abi = &mut ex.qp_base;
         abi.context = pd.context.as_abi();
         abi.qp_context = user;
         abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
@@ -336,7 +345,8 @@ impl Qp {
             attr,
         };
         Qp {
-            abi: UnsafeCell::new(abi),
+            abi: UnsafeCell::new(ex),
+            slack: Slack::default(),
             num,
             transport,
             sig_all,
@@ -353,6 +363,7 @@ impl Qp {
             blocking: crate::fabric::process::serving::Blocking::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
+            batch: ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use verbs_sys::*;
@@ -12,7 +12,7 @@ use crate::lock::Padded;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::recv_ring::RecvRing;
-use crate::objects::state::{AsyncEvent, Element, Pd, Srq, Taker};
+use crate::objects::state::{AsyncEvent, Context, Element, Pd, Srq, Taker};
 use crate::schedule::distance::charge::Charged;
 use crate::{errno, limits};
 
@@ -60,31 +60,80 @@ pub(crate) unsafe extern "C" fn create_srq(
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
-        let granted = ibv_srq_attr {
-            max_wr: attr.attr.max_wr.max(1).next_power_of_two(),
-            max_sge: attr.attr.max_sge.max(1),
-            srq_limit: 0,
-        };
-        if attr.attr.max_wr > limits::MAX_SRQ_WR || granted.max_sge > limits::MAX_SGE {
+        create(&pd, attr.srq_context, &mut attr.attr)
+    }))
+}
+
+/// Creates a queue, and says what it has.
+fn create(
+    pd: &Arc<Pd>,
+    user: *mut core::ffi::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, c_int> {
+    let granted = ibv_srq_attr {
+        max_wr: attr.max_wr.max(1).next_power_of_two(),
+        max_sge: attr.max_sge.max(1),
+        srq_limit: 0,
+    };
+    if attr.max_wr > limits::MAX_SRQ_WR || granted.max_sge > limits::MAX_SGE {
+        return Err(errno::EINVAL);
+    }
+    admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
+    pd.users.fetch_add(1, Ordering::Relaxed);
+    let srq = Arc::new(new(Arc::clone(pd), &granted, user));
+    *attr = granted;
+    Ok(Arc::into_raw(srq).cast_mut().cast())
+}
+
+/// Creates a basic queue; the other types are `EOPNOTSUPP`.
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    use ibv_srq_init_attr_mask as Mask;
+    const PD: u32 = Mask::IBV_SRQ_INIT_ATTR_PD.0;
+    const TYPE: u32 = Mask::IBV_SRQ_INIT_ATTR_TYPE.0;
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
+        let is_basic = attr.comp_mask & TYPE == 0 || attr.srq_type == ibv_srq_type::IBV_SRQT_BASIC;
+        if attr.comp_mask & !(PD | TYPE) != 0 || !is_basic {
+            return Err(errno::EOPNOTSUPP);
+        }
+        let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
+        // SAFETY: as above.
+        let pd = unsafe { Pd::from_abi(pd) }?;
+        if !Arc::ptr_eq(&pd.context, &context) {
             return Err(errno::EINVAL);
         }
-        admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
-        pd.users.fetch_add(1, Ordering::Relaxed);
-        let srq = Arc::new(new(pd.keep(), &granted, attr.srq_context));
-        attr.attr = granted;
-        Ok(Arc::into_raw(srq).cast_mut().cast())
+        create(&pd, attr.srq_context, &mut attr.attr)
+    }))
+}
+
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, num: *mut u32) -> c_int {
+    // SAFETY: NULL, or a queue of ours and the caller's place.
+    errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
+        // SAFETY: as above.
+        *unsafe { num.as_mut() }.ok_or(errno::EINVAL)? = srq.num;
+        Ok(())
     }))
 }
 
 fn new(pd: Arc<Pd>, attr: &ibv_srq_attr, user: *mut core::ffi::c_void) -> Srq {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    // 24 bits, as the numbers of queue pairs. Relaxed: a number that guards no memory.
+    let num = (NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff).max(1);
     // SAFETY: zero is a valid value of every field.
     let mut abi: ibv_srq = unsafe { core::mem::zeroed() };
     abi.context = pd.context.as_abi();
     abi.srq_context = user;
     abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
+    abi.handle = num;
     Srq {
         abi: UnsafeCell::new(abi),
         pd,
+        num,
         ring: RecvRing::new(attr.max_wr, attr.max_sge),
         taker: Padded::default(),
         users: AtomicUsize::new(0),

@@ -5,8 +5,10 @@
 //! in the module of its name.
 
 use core::cell::UnsafeCell;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -24,6 +26,7 @@ use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
 use crate::fabric::process::side::Side;
 use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
+use crate::objects::batch::Batch;
 use crate::objects::mr_table::MrTable;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
@@ -139,8 +142,12 @@ pub(crate) struct Context {
     pub(crate) events: EventQueue<AsyncEvent>,
     /// Protection domains, completion queues and channels made from it.
     pub(crate) users: AtomicUsize,
+    /// Its parent domains, by their addresses.
+    pub(crate) parents: Mutex<HashMap<usize, Parent>>,
     /// Its card's, where operations cost something.
     pub(crate) link: Link,
+    /// What `cmd_fd` is: open as long as the context.
+    pub(crate) _command: OwnedFd,
 }
 
 // SAFETY: the ABI's struct is written before it is shared; later only callers
@@ -167,6 +174,27 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
+/// What a parent domain stands for.
+pub(crate) struct Parent {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) td: Option<Arc<Td>>,
+}
+
+/// A thread domain.
+#[repr(C)]
+pub(crate) struct Td {
+    pub(crate) abi: ibv_td,
+    pub(crate) context: Arc<Context>,
+    /// Parent domains that name it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Td {}
+
+// SAFETY: as above.
+unsafe impl Sync for Td {}
+
 /// A completion channel: events of the queues that were created with it.
 #[repr(C)]
 pub(crate) struct Channel {
@@ -182,6 +210,24 @@ unsafe impl Send for Channel {}
 
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
+
+/// Zeroes behind the ABI's structs that later versions of the library extend: a program may know
+/// fields that this device does not. The device's own fields begin behind them, at a cache line:
+/// no hot field shares one with what the program reads and writes in the struct.
+pub(crate) type Slack = [u64; 12];
+
+const _: () = {
+    assert!(size_of::<ibv_cq_ex>() == 288 && size_of::<ibv_qp_ex>() == 352);
+    assert!(size_of::<Slack>() >= 64);
+    assert!(offset_of!(Cq, abi) == 0 && offset_of!(Cq, slack) == size_of::<ibv_cq_ex>());
+    assert!(offset_of!(Qp, abi) == 0 && offset_of!(Qp, slack) == size_of::<ibv_qp_ex>());
+    assert!(offset_of!(Cq, context) == 384 && offset_of!(Qp, num) == 448);
+    // One line has all that a post reads first.
+    assert!(offset_of!(Qp, srq) + size_of::<Option<Arc<Srq>>>() <= 448 + 64);
+    // `ibv_cq` and `ibv_qp` are the beginnings of the extended structs.
+    assert!(offset_of!(ibv_cq_ex, comp_mask) == size_of::<ibv_cq>());
+    assert!(offset_of!(ibv_qp_ex, qp_base) == 0);
+};
 
 /// A slot of the ring: the six words of an `ibv_wc`, then what the poll needs.
 #[repr(C, align(64))]
@@ -220,21 +266,35 @@ pub(crate) struct Producer {
 pub(crate) enum Armed {
     #[default]
     No,
+    /// For nothing, but completions get a time when they become visible.
+    Timed,
     Solicited,
     Any,
 }
 
-/// A completion queue.
+impl Armed {
+    /// Of a queue on which nothing is waited for.
+    pub(crate) fn none(has_times: bool) -> Armed {
+        if has_times { Armed::Timed } else { Armed::No }
+    }
+}
+
+/// A completion queue. Its struct is the extended one, of which `ibv_cq` is the beginning, whether
+/// a program asked for that or not: queues of both kinds are polled by the same functions.
 #[repr(C)]
 pub(crate) struct Cq {
-    pub(crate) abi: UnsafeCell<ibv_cq>,
+    pub(crate) abi: UnsafeCell<ibv_cq_ex>,
+    pub(crate) slack: Slack,
+    /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
     pub(crate) channel: Option<Arc<Channel>>,
     pub(crate) ring: AtomicPtr<Ring>,
     /// Rings that a resize replaced: a poll without the lock may still look.
     #[allow(clippy::vec_box, reason = "their addresses are in use")]
     pub(crate) retired: Mutex<Vec<Box<Ring>>>,
-    pub(crate) is_prompt: bool,
+    /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
+    /// device is prompt, and completions have no times.
+    pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
     pub(crate) producer: Padded<Lock<Producer>>,
     pub(crate) consumer: Padded<Lock<()>>,
@@ -244,6 +304,20 @@ pub(crate) struct Cq {
     pub(crate) qps: Mutex<Vec<Weak<Qp>>>,
     pub(crate) channel_acks: Acks,
     pub(crate) async_acks: Acks,
+    /// Of a queue that was created as an extended one.
+    pub(crate) extended: Option<Extended>,
+}
+
+/// What an extended completion queue has in addition.
+pub(crate) struct Extended {
+    /// The words of the completion that is looked at. A thread keeps the lock while it polls.
+    pub(crate) entry: Lock<[u64; 6]>,
+    /// The last word of a completion is its time, in place of what RoCE has no use for.
+    pub(crate) has_times: bool,
+    /// Completions for which there is no room are dropped.
+    pub(crate) ignores_overrun: bool,
+    /// The parent domain that it was created in.
+    pub(crate) domain: Option<Arc<Pd>>,
 }
 
 // SAFETY: the slots are guarded as `objects::cq` says; the ABI's struct is written
@@ -259,6 +333,8 @@ unsafe impl Sync for Cq {}
 pub(crate) struct Srq {
     pub(crate) abi: UnsafeCell<ibv_srq>,
     pub(crate) pd: Arc<Pd>,
+    /// Names it, as `ibv_get_srq_num` gives it; never 0, never reused soon.
+    pub(crate) num: u32,
     pub(crate) ring: RecvRing,
     pub(crate) taker: Padded<Lock<Taker>>,
     /// Queue pairs that use it.
@@ -282,9 +358,12 @@ unsafe impl Sync for Srq {}
 
 /// A queue pair. It lives as long as anything holds a reference, its peer for instance;
 /// its state says whether it was destroyed.
+/// As in [`Cq`], the struct is the extended one.
 #[repr(C)]
 pub(crate) struct Qp {
-    pub(crate) abi: UnsafeCell<ibv_qp>,
+    pub(crate) abi: UnsafeCell<ibv_qp_ex>,
+    pub(crate) slack: Slack,
+    /// From here on a cache line of what posts read.
     pub(crate) num: u32,
     pub(crate) transport: Transport,
     pub(crate) sig_all: bool,
@@ -306,6 +385,9 @@ pub(crate) struct Qp {
     pub(crate) blocking: crate::fabric::process::serving::Blocking,
     pub(crate) sq: Padded<Lock<Sq>>,
     pub(crate) responder: Padded<Lock<Responder>>,
+    /// Of a queue pair with the newer send interface. A thread keeps the lock while it puts a
+    /// batch together; it comes before the send queue's.
+    pub(crate) batch: Option<Box<Lock<Batch>>>,
 }
 
 // SAFETY: the ABI's struct is written before it is shared, its `state` later only

@@ -2,20 +2,24 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::engine::post;
 use crate::event::EventQueue;
 use crate::objects::in_arc::InArc;
-use crate::objects::srq;
 use crate::objects::state::{Context, Device};
+use crate::objects::{null_mr, srq};
 use crate::schedule::distance::card::Link;
 use crate::{errno, limits};
 
-use super::cq;
+use super::{cq, cq_ex, domain, qp_ex};
 
 impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
@@ -25,6 +29,16 @@ impl Context {
         let mut abi: verbs_context = unsafe { core::mem::zeroed() };
         abi.query_port = Some(query_port_ex);
         abi.query_device_ex = Some(query_device_ex);
+        abi.create_cq_ex = Some(cq_ex::create_cq_ex);
+        abi.create_qp_ex = Some(qp_ex::create_qp_ex);
+        abi.create_srq_ex = Some(srq::create_srq_ex);
+        abi.get_srq_num = Some(srq::get_srq_num);
+        abi.alloc_td = Some(domain::alloc_td);
+        abi.dealloc_td = Some(domain::dealloc_td);
+        abi.alloc_parent_domain = Some(domain::alloc_parent_domain);
+        abi.modify_cq = Some(cq_ex::modify_cq);
+        abi.query_rt_values = Some(cq_ex::query_rt_values);
+        abi.alloc_null_mr = Some(null_mr::alloc_null_mr);
         abi.sz = size_of::<verbs_context>();
         abi.context.device = device.as_abi();
         abi.context.ops.poll_cq = Some(cq::poll_cq);
@@ -32,19 +46,39 @@ impl Context {
         abi.context.ops.post_send = Some(post::post_send);
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
-        // Nothing of this device goes through the kernel.
-        abi.context.cmd_fd = -1;
+        let command = command_file(device.name()).map_err(Errno::raw_os_error)?;
+        abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.raw_fd();
         abi.context.num_comp_vectors = 1;
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Ok(Arc::new(Context {
             link: Link::default(),
+            parents: Mutex::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,
             users: AtomicUsize::new(0),
+            _command: command,
         }))
     }
+}
+
+/// What a context has as its command descriptor. Nothing goes through it; programs duplicate it,
+/// and hand it on. It is a file of memory that nobody can change, and says which context it is of:
+/// the device, the process, and how many were opened before.
+fn command_file(device: &str) -> Result<OwnedFd, Errno> {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: a number that guards no memory.
+    let n = OPENED.fetch_add(1, Ordering::Relaxed);
+    let file = memfd_create(device, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let text = format!("{device} {} {n}\n", std::process::id());
+    // A file of memory takes all of so few bytes.
+    rustix::io::write(&file, text.as_bytes())?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    Ok(file)
 }
 
 pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
@@ -60,16 +94,13 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     }))
 }
 
+/// Succeeds although objects remain, as with rdma-core: each holds the context, whose operations
+/// and descriptors they need, and which goes with the last of them.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: NULL, or a context that the caller gives back.
-    errno::code(unsafe { Context::from_abi(context) }.and_then(|context| {
-        // Acquire: sees what the last destroyed object did.
-        if context.users.load(Ordering::Acquire) != 0 {
-            return Err(errno::EBUSY);
-        }
+    errno::code(unsafe { Context::from_abi(context) }.map(|context| {
         // SAFETY: takes back the reference of `open_device`.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };
-        Ok(())
     }))
 }
 
@@ -103,6 +134,8 @@ unsafe extern "C" fn query_device_ex(
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     full.orig_attr = limits::device_attr(context.device.guid);
     full.phys_port_cnt_ex = 1;
+    full.completion_timestamp_mask = u64::MAX;
+    full.hca_core_clock = crate::clock::KHZ;
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };
     0

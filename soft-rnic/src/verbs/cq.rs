@@ -9,7 +9,7 @@ use verbs_sys::*;
 
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Armed, Channel, Context, Cq, Element};
+use crate::objects::state::{Armed, Channel, Context, Cq, Element, Extended};
 use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
 
@@ -21,23 +21,42 @@ pub(crate) unsafe extern "C" fn create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     // SAFETY: NULL, or objects of ours.
-    let objects =
-        unsafe { Context::from_abi(context).and_then(|c| Ok((c, Channel::from_abi(channel)?))) };
-    errno::pointer(objects.and_then(|(context, channel)| {
-        let len = ring_len(cqe)?;
-        let foreign = channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, &context));
-        if comp_vector != 0 || foreign {
-            return Err(errno::EINVAL);
-        }
-        admit(&context.device.population.cqs, limits::MAX_CQ)?;
-        context.users.fetch_add(1, Ordering::Relaxed);
-        let channel = channel.as_ref().map(InArc::keep);
-        if let Some(channel) = &channel {
-            channel.users.fetch_add(1, Ordering::Relaxed);
-        }
-        let cq = Arc::new(Cq::new(context.keep(), channel, len, cq_context));
-        Ok(Arc::into_raw(cq).cast_mut().cast())
-    }))
+    errno::pointer(unsafe {
+        Context::from_abi(context)
+            .and_then(|context| create(&context, cqe, (cq_context, channel), comp_vector, None))
+    })
+}
+
+/// Creates a completion queue of at least `cqe` entries; `user` is the caller's own pointer, and
+/// the channel or NULL.
+///
+/// # Safety
+/// The channel is NULL or a live one of ours.
+pub(super) unsafe fn create(
+    context: &Arc<Context>,
+    cqe: c_int,
+    user: (*mut c_void, *mut ibv_comp_channel),
+    comp_vector: c_int,
+    extended: Option<Extended>,
+) -> Result<*mut ibv_cq, c_int> {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { Channel::from_abi(user.1) }?;
+    let len = ring_len(cqe)?;
+    let foreign = channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, context));
+    if comp_vector != 0 || foreign {
+        return Err(errno::EINVAL);
+    }
+    admit(&context.device.population.cqs, limits::MAX_CQ)?;
+    context.users.fetch_add(1, Ordering::Relaxed);
+    let channel = channel.as_ref().map(InArc::keep);
+    if let Some(channel) = &channel {
+        channel.users.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(domain) = extended.as_ref().and_then(|extended| extended.domain.as_ref()) {
+        domain.users.fetch_add(1, Ordering::Relaxed);
+    }
+    let cq = Arc::new(Cq::new(Arc::clone(context), channel, len, user.0, extended));
+    Ok(Arc::into_raw(cq).cast_mut().cast())
 }
 
 /// Slots for `cqe` entries.
@@ -68,6 +87,9 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         object.context.events.remove(|e| matches!(&e.element, Element::Cq(cq) if is_this(cq)));
         object.async_acks.wait();
         object.context.device.population.cqs.fetch_sub(1, Ordering::Relaxed);
+        if let Some(domain) = object.extended.as_ref().and_then(|own| own.domain.as_ref()) {
+            domain.users.fetch_sub(1, Ordering::Release);
+        }
         object.context.users.fetch_sub(1, Ordering::Release);
         // SAFETY: takes back the reference of `create_cq`.
         unsafe { Arc::decrement_strong_count(cq.cast::<Cq>()) };
@@ -87,9 +109,9 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let Ok(cq) = (unsafe { Cq::from_abi(cq) }) else {
         return -errno::EINVAL;
     };
-    if !cq.is_prompt {
+    if !cq.is_plain {
         // SAFETY: as below.
-        return unsafe { poll_scheduled(&cq, num_entries, wc) };
+        return unsafe { poll_other(&cq, num_entries, wc) };
     } else if !cq.has_entry() {
         crate::fabric::process::peer_processes::look_around(&cq.context.device);
     }
@@ -101,16 +123,40 @@ pub(crate) unsafe extern "C" fn poll_cq(
     n as c_int
 }
 
-/// [`poll_cq`] of a device that does something first.
+/// [`poll_cq`] of a device that does something first, or of completions with times: an `ibv_wc`
+/// has no place for those.
 ///
 /// # Safety
 /// `wc` has room for `num_entries`.
 #[cold]
-unsafe fn poll_scheduled(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    let n = unsafe { take(cq, num_entries, wc) };
+    if cq.has_times() {
+        for i in 0..n.max(0) as usize {
+            // SAFETY: one of the completions that were written.
+            unsafe { wc.add(i).cast::<u64>().add(5).write_unaligned(0) };
+        }
+    }
+    n
+}
+
+/// Takes completions as they are in the queue, with their times; does before what the device has
+/// to do before a poll.
+///
+/// # Safety
+/// As [`poll_other`].
+#[cold]
+pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let device = &cq.context.device;
-    let card = device.card().map(|card| (card, Instant::now()));
-    crate::schedule::sim::steps_before_poll(device);
-    crate::schedule::distance::look(device);
+    let card = if device.is_prompt() { None } else { device.card() };
+    let card = card.map(|card| (card, Instant::now()));
+    if !device.is_prompt() {
+        crate::schedule::sim::steps_before_poll(device);
+        crate::schedule::distance::look(device);
+    } else if !cq.has_entry() {
+        crate::fabric::process::peer_processes::look_around(device);
+    }
     // SAFETY: the caller's promise.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
     if let Some((card, start)) = card {
@@ -129,7 +175,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         // An arming for any completion is not weakened by a later one.
         if solicited_only == 0 {
             producer.armed = Armed::Any;
-        } else if producer.armed == Armed::No {
+        } else if producer.armed != Armed::Any {
             producer.armed = Armed::Solicited;
         }
         drop(producer);

@@ -21,7 +21,6 @@ use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::objects::address::is_route;
-use crate::objects::mr_table::{REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Responder, Sq};
 use crate::{errno, limits};
@@ -107,11 +106,10 @@ fn attributes_of_rc(from: State, to: State) -> Option<(u32, u32)> {
 /// Whether the values of the attributes in `mask` are ones that the device knows.
 fn are_valid(attr: &ibv_qp_attr, mask: u32) -> bool {
     let has = |bit: u32| mask & bit != 0;
-    const ACCESS_BITS: u32 =
-        ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    // Any access flags: the kernel takes them as they are, and so do the drivers, which look at
+    // the three remote ones.
     let bad = (has(PKEY) && attr.pkey_index != 0)
         || (has(PORT) && attr.port_num != limits::PORT)
-        || (has(ACCESS) && attr.qp_access_flags & !ACCESS_BITS != 0)
         || (has(AV) && !is_route(&attr.ah_attr))
         || (has(MTU) && !(1..=5).contains(&attr.path_mtu.0))
         || (has(DEST_QPN) && attr.dest_qp_num > 0x00ff_ffff)
@@ -311,7 +309,7 @@ impl Qp {
         let responder = self.responder.lock();
         let state = self.state().abi();
         // SAFETY: both locks are held. An error may have come asynchronously.
-        unsafe { (*self.abi.get()).state = state };
+        unsafe { (*self.abi.get()).qp_base.state = state };
         ibv_qp_attr {
             qp_state: state,
             cur_qp_state: state,

@@ -56,6 +56,21 @@ pub fn is_rxe() -> bool {
     provider().1.starts_with("rxe")
 }
 
+/// The operations of a context that came after `ibv_context`, as rdma-core's headers find them.
+pub fn later(ctx: *mut ibv_context) -> &'static verbs_context {
+    // SAFETY: the context is open; the ABI embeds such a one in a `verbs_context`.
+    unsafe {
+        assert_eq!((*ctx).abi_compat, VERBS_ABI_IS_EXTENDED);
+        let later = ctx.byte_sub(core::mem::offset_of!(verbs_context, context));
+        assert!((*later.cast::<verbs_context>()).sz >= size_of::<verbs_context>());
+        &*later.cast::<verbs_context>()
+    }
+}
+
+pub fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
 /// An open device with a protection domain.
 pub struct Net {
     pub v: Table,

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::fs::FileType;
 use verbs_sys::{Table, ibv_context, ibv_device_attr_ex, ibv_pd, ibv_port_attr};
 
 use crate::attr::{DeviceAttr, PortAttr};
@@ -83,10 +84,15 @@ impl Context {
         Ok(Context { inner })
     }
 
-    /// Whether the device is one of the kernel's, and what it registers goes through there.
+    /// Whether the device is one of the kernel's, and what it registers goes through there: its
+    /// commands go to a character device. (The software device's descriptor is a file.)
     pub(crate) fn is_kernels(&self) -> bool {
         // SAFETY: the context is open; its descriptor does not change.
-        unsafe { (*self.inner.raw.as_ptr()).cmd_fd >= 0 }
+        let fd = unsafe { (*self.inner.raw.as_ptr()).cmd_fd };
+        // SAFETY: open as long as the context, which `self` keeps.
+        let stat = (fd >= 0).then(|| rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }));
+        stat.and_then(Result::ok)
+            .is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_char_device())
     }
 
     /// The device's name.

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits;
 use crate::lock::Padded;
+use crate::objects::keys::PublishedKeys;
 use crate::objects::qp_state::State;
 
 use super::barrier::light;
@@ -20,7 +21,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Which process a queue pair's number belongs to.
 #[inline]
@@ -36,6 +37,8 @@ pub(crate) struct Directory {
     pub(crate) version: AtomicU32,
     /// It executes the barriers of others, where it needs them (see `barrier`).
     pub(crate) has_barriers: AtomicU32,
+    /// The secrets of its keys.
+    pub(crate) keys: PublishedKeys,
     /// Not 0: a process that puts something into a ring for this one rings its doorbell.
     pub(crate) armed: Padded<AtomicU32>,
     /// Queue pairs were never in a place from this one on.
@@ -134,7 +137,7 @@ impl Directory {
 
     #[inline]
     fn region(&self, key: u32) -> &RegionEntry {
-        &self.regions[key as usize % limits::MAX_MR]
+        &self.regions[self.keys.index(key) as usize % limits::MAX_MR]
     }
 
     /// Fills the place of a key, which is empty; the key is valid from then on.
@@ -164,9 +167,14 @@ impl Directory {
     }
 
     /// The version of a registration, if the key is valid.
-    #[inline]
     pub(crate) fn version(&self, key: u32) -> Option<u32> {
-        let entry = self.region(key);
+        self.version_at(self.keys.index(key), key)
+    }
+
+    /// [`version`](Self::version) of a key whose index is known.
+    #[inline]
+    pub(crate) fn version_at(&self, index: u32, key: u32) -> Option<u32> {
+        let entry = &self.regions[index as usize % limits::MAX_MR];
         // Acquire: the rest was written before the key.
         let valid = key != 0 && entry.key.load(Ordering::Acquire) == key;
         valid.then(|| entry.version.load(Ordering::Relaxed))

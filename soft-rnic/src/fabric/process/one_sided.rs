@@ -157,8 +157,9 @@ impl Remote {
         access: u32,
         len: u64,
     ) -> Option<(&Region<Arc<Window>>, u64)> {
-        let version = pair.theirs.version(wqe.rkey)?;
-        let region = self.regions.get(pair, wqe.rkey, version)?;
+        let index = self.regions.index(pair, wqe.rkey);
+        let version = pair.theirs.version_at(index, wqe.rkey)?;
+        let region = self.regions.get(pair, (index, wqe.rkey), version)?;
         let allowed = region.published.access & access == access;
         let same_domain = region.published.pd == entry.pd.load(Ordering::Relaxed);
         if !allowed || !same_domain {

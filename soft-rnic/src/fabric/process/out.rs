@@ -5,6 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 use verbs_sys::ibv_sge;
 
 use crate::lock::Guard;
+use crate::objects::null_memory::is_zeroes;
 use crate::objects::span::{Copying, Span, copy_spans};
 
 use super::pair::Pair;
@@ -93,7 +94,13 @@ impl<'a> Out<'a> {
             return self.put(request);
         }
         if let Some(sges) = sges.filter(|_| u64::from(len) > COPIED) {
-            let list: Vec<ibv_sge> = sges.iter().copied().filter(|sge| sge.length > 0).collect();
+            // A null region has any address here, and begins at 0 for others.
+            let named = |(sge, span): (&ibv_sge, &Span<'_>)| match is_zeroes(span) {
+                true => ibv_sge { addr: 0, ..*sge },
+                false => *sge,
+            };
+            let pieces = sges.iter().filter(|sge| sge.length > 0).zip(local);
+            let list: Vec<ibv_sge> = pieces.map(named).collect();
             request.body[1] = list.len() as u64;
             return self.put_list(request, &list);
         }

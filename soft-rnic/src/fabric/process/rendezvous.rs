@@ -24,6 +24,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, Resource, geteuid, getrlimit, pidfd_open};
 
+use crate::objects::keys::Keys;
+
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
 use super::memory;
@@ -172,6 +174,7 @@ impl Here {
         let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
         let has_barriers = u32::from(super::barrier::is_asymmetric());
         directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
+        directory.keys.publish(&Keys::of_process());
         directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
         directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
         let identity = anywhere;

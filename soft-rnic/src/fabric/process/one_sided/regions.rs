@@ -10,6 +10,8 @@ use super::super::region::Window;
 #[derive(Debug)]
 pub(crate) struct Region<W> {
     key: u32,
+    /// The index of its key.
+    index: u32,
     pub(crate) published: PublishedRegion,
     pub(crate) window: Option<W>,
 }
@@ -28,7 +30,7 @@ impl Region<Weak<Window>> {
             Some(window) => Some(window.upgrade()?),
             None => None,
         };
-        Some(Region { key: self.key, published: self.published, window })
+        Some(Region { key: self.key, index: self.index, published: self.published, window })
     }
 }
 
@@ -43,12 +45,22 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// The region of a key in this version, if the peer has it.
+    /// The index of a key.
+    #[inline]
+    pub(crate) fn index(&self, pair: &Pair, key: u32) -> u32 {
+        match &self.at_hand {
+            [Some(first), _] if first.key == key => first.index,
+            [_, Some(second)] if second.key == key => second.index,
+            _ => pair.theirs.keys.index(key),
+        }
+    }
+
+    /// The region of a key, which has this index, in this version, if the peer has it.
     #[inline]
     pub(crate) fn get(
         &mut self,
         pair: &Pair,
-        key: u32,
+        (index, key): (u32, u32),
         version: u32,
     ) -> Option<&Region<Arc<Window>>> {
         let is_it = |place: &Option<Region<_>>| {
@@ -57,17 +69,17 @@ impl Regions {
         let at = match &self.at_hand {
             [first, _] if is_it(first) => 0,
             [_, second] if is_it(second) => 1,
-            _ => self.recall(pair, key, version)?,
+            _ => self.recall(pair, (index, key), version)?,
         };
         self.at_hand[at].as_ref()
     }
 
     /// Brings a region to hand; where it is.
     #[inline(never)]
-    fn recall(&mut self, pair: &Pair, key: u32, version: u32) -> Option<usize> {
-        let region = match self.known.get(key, version).and_then(Region::recalled) {
+    fn recall(&mut self, pair: &Pair, (index, key): (u32, u32), version: u32) -> Option<usize> {
+        let region = match self.known.get(index, key, version).and_then(Region::recalled) {
             Some(region) => region,
-            None => self.look_up(pair, key).filter(|region| region.is(key, version))?,
+            None => self.look_up(pair, index, key).filter(|region| region.is(key, version))?,
         };
         self.at_hand.rotate_right(1);
         self.at_hand[0] = Some(region);
@@ -76,14 +88,15 @@ impl Regions {
 
     /// Looks a region up that is not known, or was unmapped in favour of others since.
     #[cold]
-    fn look_up(&mut self, pair: &Pair, key: u32) -> Option<Region<Arc<Window>>> {
+    fn look_up(&mut self, pair: &Pair, index: u32, key: u32) -> Option<Region<Arc<Window>>> {
         let published = pair.theirs.find(key)?;
         let window = pair.window(key, &published);
-        let known = Region { key, published, window: window.as_ref().map(Arc::downgrade) };
+        let weak = window.as_ref().map(Arc::downgrade);
+        let known = Region { key, index, published, window: weak };
         let is_valid =
             |other: &Region<_>| pair.theirs.version(other.key) == Some(other.published.version);
         self.known.put(known, is_valid);
-        Some(Region { key, published, window })
+        Some(Region { key, index, published, window })
     }
 
     /// Forgets them all.
@@ -92,7 +105,7 @@ impl Regions {
     }
 }
 
-/// Regions each in the place that its key has. There are as many places as that takes, up to a
+/// Regions each in the place that its index has. There are as many places as that takes, up to a
 /// limit.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Vec<Option<Region<Weak<Window>>>>);
@@ -102,8 +115,8 @@ impl Known {
     const MOST: usize = 64;
 
     /// The region of a key, if it is known in this version.
-    fn get(&self, key: u32, version: u32) -> Option<&Region<Weak<Window>>> {
-        let at = key as usize & self.0.len().wrapping_sub(1);
+    fn get(&self, index: u32, key: u32, version: u32) -> Option<&Region<Weak<Window>>> {
+        let at = index as usize & self.0.len().wrapping_sub(1);
         self.0.get(at)?.as_ref().filter(|region| region.is(key, version))
     }
 
@@ -118,7 +131,7 @@ impl Known {
             self.0.resize_with(Self::FIRST, || None);
         }
         loop {
-            let at = region.key as usize & (self.0.len() - 1);
+            let at = region.index as usize & (self.0.len() - 1);
             let other = self.0[at].as_ref().filter(|other| other.key != region.key);
             if self.0.len() == Self::MOST || !other.is_some_and(&is_valid) {
                 self.0[at] = Some(region);
@@ -134,7 +147,7 @@ impl Known {
         let regions = std::mem::take(&mut self.0);
         self.0.resize_with(more, || None);
         for region in regions.into_iter().flatten() {
-            let at = region.key as usize & (more - 1);
+            let at = region.index as usize & (more - 1);
             self.0[at] = Some(region);
         }
     }
@@ -144,7 +157,8 @@ impl Known {
 impl Regions {
     /// Whether a region is found, and mapped.
     pub(crate) fn is_mapped(&mut self, pair: &Pair, key: u32, version: u32) -> bool {
-        self.get(pair, key, version).is_some_and(|region| region.window.is_some())
+        let index = self.index(pair, key);
+        self.get(pair, (index, key), version).is_some_and(|region| region.window.is_some())
     }
 }
 
@@ -152,27 +166,36 @@ impl Regions {
 mod tests {
     use super::*;
 
+    /// Its index is that part of its key.
     fn region(key: u32, version: u32) -> Region<Weak<Window>> {
         Region {
             key,
+            index: index(key),
             published: PublishedRegion { version, ..PublishedRegion::default() },
             window: None,
         }
     }
 
+    fn index(key: u32) -> u32 {
+        key & 0x3_ffff
+    }
+
     #[test]
     fn regions_in_turn_are_all_known_up_to_the_limit() {
         let mut regions = Known::default();
-        assert!(regions.get(0, 0).is_none());
+        assert!(regions.get(index(0), 0, 0).is_none());
         let most = Known::MOST as u32;
         // As keys are: an index below a part that varies.
         let keys: Vec<u32> = (0..most).map(|index| index | (index * 7919) << 18).collect();
         keys.iter().for_each(|key| regions.put(region(*key, 1), |_| true));
-        assert!(keys.iter().all(|key| regions.get(*key, 1).is_some()));
-        assert!(keys.iter().all(|key| regions.get(*key, 2).is_none()), "another registration");
+        assert!(keys.iter().all(|key| regions.get(index(*key), *key, 1).is_some()));
+        assert!(
+            keys.iter().all(|key| regions.get(index(*key), *key, 2).is_none()),
+            "another registration"
+        );
         regions.put(region(keys[0] + most, 1), |_| true);
-        assert!(regions.get(keys[0], 1).is_none(), "it has given its place");
-        assert!(keys[1..].iter().all(|key| regions.get(*key, 1).is_some()));
+        assert!(regions.get(index(keys[0]), keys[0], 1).is_none(), "it has given its place");
+        assert!(keys[1..].iter().all(|key| regions.get(index(*key), *key, 1).is_some()));
         assert_eq!(regions.0.len(), Known::MOST);
     }
 
@@ -181,10 +204,12 @@ mod tests {
         let mut regions = Known::default();
         for key in 0..1000 {
             regions.put(region(key, 1), |_| false);
-            assert!(regions.get(key, 1).is_some());
+            assert!(regions.get(index(key), key, 1).is_some());
         }
         regions.put(region(999, 2), |_| true);
-        assert!(regions.get(999, 1).is_none() && regions.get(999, 2).is_some());
+        assert!(
+            regions.get(index(999), 999, 1).is_none() && regions.get(index(999), 999, 2).is_some()
+        );
         assert_eq!(regions.0.len(), Known::FIRST);
     }
 }

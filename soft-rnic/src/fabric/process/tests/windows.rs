@@ -32,6 +32,11 @@ pub(super) fn whole(file: &OwnedFd) -> PublishedRegion {
     PublishedRegion { length, file: Some(in_file), ..PublishedRegion::default() }
 }
 
+/// A key of the peer's region with this number: its directory has no secrets.
+fn key(nth: u32) -> u32 {
+    nth << 14 | 1
+}
+
 /// The peer registers the whole of a file, and has it mapped.
 fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<Window> {
     peer.directory.publish(key, &whole(file));
@@ -42,12 +47,12 @@ fn mapped(peer: &Wild, key: u32, file: &OwnedFd) -> Weak<Window> {
 #[test]
 fn long_memory_that_is_registered_no_more_is_soon_given_back() {
     let peer = Wild::new();
-    let registered = |key| mapped(&peer, key, &memory(256 << 20));
+    let registered = |nth| mapped(&peer, key(nth), &memory(256 << 20));
     let stays = registered(1);
     let gone: Vec<_> = (2..20)
-        .map(|key| {
-            let window = registered(key);
-            peer.directory.withdraw(key);
+        .map(|nth| {
+            let window = registered(nth);
+            peer.directory.withdraw(key(nth));
             window
         })
         .collect();
@@ -77,7 +82,7 @@ fn a_key_that_is_registered_again_between_two_pieces_unmaps_neither() {
     peer.receive_from(&qp);
     let file = memory(PIECE.into());
     let published = whole(&file);
-    let keys = [1, 2, 1];
+    let keys = [1, 2, 1].map(key);
     let piece = |key| ibv_sge { addr: 0, length: PIECE, lkey: key };
     keys.iter().for_each(|key| peer.directory.publish(*key, &published));
     // SAFETY: the list is shorter than the ring of data.
@@ -122,12 +127,13 @@ fn a_peer_with_more_regions_than_there_are_mappings_has_each_of_them_mapped_in_t
     let peer = Wild::new();
     let file = memory(4096);
     let published = whole(&file);
-    let mapped = |key| {
+    let mapped = |nth| {
+        let key = key(nth);
         peer.directory.publish(key, &published);
         let published = peer.pair.theirs.find(key).unwrap();
         peer.pair.window(key, &published).is_some()
     };
-    let failed = (1..=66_000).find(|key| !mapped(*key));
+    let failed = (1..=66_000).find(|nth| !mapped(*nth));
     assert_eq!(failed, None);
     assert_eq!(peer.pair.windows(), WINDOWS_PER_PEER);
     assert!(mapped(1), "it was unmapped, and is mapped again");
@@ -137,12 +143,12 @@ fn a_peer_with_more_regions_than_there_are_mappings_has_each_of_them_mapped_in_t
 fn the_least_recently_used_region_is_unmapped_first() {
     let peer = Wild::new();
     let file = memory(4096);
-    let stays = mapped(&peer, 1, &file);
-    let goes = mapped(&peer, 2, &file);
-    let published = peer.pair.theirs.find(1).unwrap();
-    for key in 3..WINDOWS_PER_PEER as u32 + 2 {
-        mapped(&peer, key, &file);
-        peer.pair.window(1, &published).unwrap();
+    let stays = mapped(&peer, key(1), &file);
+    let goes = mapped(&peer, key(2), &file);
+    let published = peer.pair.theirs.find(key(1)).unwrap();
+    for nth in 3..WINDOWS_PER_PEER as u32 + 2 {
+        mapped(&peer, key(nth), &file);
+        peer.pair.window(key(1), &published).unwrap();
     }
     assert_eq!((stays.strong_count(), goes.strong_count()), (1, 0));
 }
@@ -153,31 +159,31 @@ fn a_region_that_was_unmapped_in_favour_of_others_is_found_again() {
     let peer = Wild::new();
     let file = memory(4096);
     let mut regions = Regions::default();
-    let window = mapped(&peer, 1, &file);
-    let version = peer.pair.theirs.version(1).unwrap();
-    assert!(regions.is_mapped(&peer.pair, 1, version));
+    let window = mapped(&peer, key(1), &file);
+    let version = peer.pair.theirs.version(key(1)).unwrap();
+    assert!(regions.is_mapped(&peer.pair, key(1), version));
     // Two others are at hand.
-    for key in [2, 3] {
+    for key in [2, 3].map(key) {
         mapped(&peer, key, &file);
         let version = peer.pair.theirs.version(key).unwrap();
         assert!(regions.is_mapped(&peer.pair, key, version));
     }
     peer.pair.forget_windows();
     assert_eq!(window.strong_count(), 0);
-    assert!(regions.is_mapped(&peer.pair, 1, version));
+    assert!(regions.is_mapped(&peer.pair, key(1), version));
 }
 
 #[test]
 fn regions_of_more_bytes_than_a_peer_may_have_mapped_are_unmapped_in_turn() {
     let peer = Wild::new();
     let file = memory(6 << 40);
-    let windows: Vec<_> = (1..=4).map(|key| mapped(&peer, key, &file)).collect();
+    let windows: Vec<_> = (1..=4).map(|nth| mapped(&peer, key(nth), &file)).collect();
     let kept: Vec<_> = windows.iter().map(|window| window.strong_count()).collect();
     assert_eq!(kept, [0, 0, 1, 1]);
     // Longer than all that it may have: it is attached to.
     let file = memory(17 << 40);
-    peer.directory.publish(5, &whole(&file));
-    let published = peer.pair.theirs.find(5).unwrap();
-    assert!(peer.pair.window(5, &published).is_none());
+    peer.directory.publish(key(5), &whole(&file));
+    let published = peer.pair.theirs.find(key(5)).unwrap();
+    assert!(peer.pair.window(key(5), &published).is_none());
     assert_eq!(peer.pair.windows(), 2, "nothing was unmapped for it");
 }

@@ -1,0 +1,288 @@
+//! Keys of memory: which slot of a table one names, and that no other one can be inferred.
+//!
+//! ```text
+//!   31                             8 7      0
+//!   | permuted (index, generation)   |  tag  |
+//! ```
+//!
+//! The upper 24 bits are those of the index of a slot (18 bits) and of its generation (6 bits),
+//! under a secret permutation: keys of neighbours, and the next key of a slot, have nothing in
+//! common with one that a peer was told. The tag of a window of type 2 is the consumer's; of all
+//! else it is drawn along, so that a guess that is blind hits one of `n` regions with a
+//! probability of `n / 2^32`, and takes its queue pair to the error state if it does not.
+//!
+//! **Old keys.** A slot that is used again has another generation, and a plain region's tag
+//! differs in 256 rounds of generations: its key comes back when its slot has been used another
+//! 2^14 times, that of a window (whose tag the consumer chooses) after 64 times. A freed slot
+//! waits behind 1,024 others as long as the table is not full, so that 2^24 and 2^16 others are
+//! made before.
+//!
+//! **Strength.** The permutation is a balanced Feistel network of six rounds over two halves of
+//! 12 bits; the round function multiplies the half, with a secret added, by another secret, and
+//! folds the product (as wyhash does). Secrets are 768 bits of the process, drawn from
+//! the system's random source by a hash. (With four rounds, the differences of neighbours still
+//! repeat more often than by chance.) It hides what a peer must not infer from the few keys that it is told; it is no
+//! cipher that withstands whoever collects thousands of keys of one process. That one could as
+//! well read the directory, in which all processes of the user find keys and secrets: what is
+//! guarded against is a peer that goes through the device. Keys used to show the index, and hid
+//! 14 bits.
+//!
+//! **Cost.** The inverse takes six multiplications one after the other, and some 45 instructions.
+//! So it is taken once: a table has the indices of the latest keys ([`Places`]), where a look
+//! finds the key and its index in one word, which is true for ever, as the permutation does not
+//! change. Only keys that others have displaced there are inverted.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+
+use crate::limits;
+
+/// Bits of a key that a consumer may choose, where it may choose any.
+pub(crate) const TAG_BITS: u32 = 8;
+pub(crate) const TAG: u32 = (1 << TAG_BITS) - 1;
+const HALF_BITS: u32 = 12;
+const HALF: u32 = (1 << HALF_BITS) - 1;
+const GENERATION_BITS: u32 = 2 * HALF_BITS - limits::MAX_MR.trailing_zeros();
+const GENERATION: u32 = (1 << GENERATION_BITS) - 1;
+const ROUNDS: usize = 6;
+
+const _: () = assert!(limits::MAX_MR.is_power_of_two() && GENERATION_BITS == 6);
+
+/// Two secrets for each round.
+pub(crate) type Secrets = [u64; 2 * ROUNDS];
+
+/// Makes keys of slots, and finds the slots of keys.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Keys(Secrets);
+
+impl Keys {
+    /// Those of this process.
+    pub(crate) fn of_process() -> Keys {
+        static KEYS: OnceLock<Keys> = OnceLock::new();
+        *KEYS.get_or_init(|| {
+            let random = RandomState::new();
+            Keys(core::array::from_fn(|i| random.hash_one(i)))
+        })
+    }
+
+    /// The key of a slot in a generation; 0 is none.
+    pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
+        let plain = index << GENERATION_BITS | generation & GENERATION;
+        // Differs in each round of generations, and is not told by the permuted part.
+        let tag = fold(plain, !self.0[0], self.0[1]) ^ generation >> GENERATION_BITS;
+        self.permute(plain) << TAG_BITS | tag & TAG
+    }
+
+    /// The index of the slot that a key is of, if it is valid; always one of the table.
+    pub(crate) fn index(&self, key: u32) -> u32 {
+        invert(key >> TAG_BITS, |i| self.0[i]) >> GENERATION_BITS
+    }
+
+    fn permute(&self, plain: u32) -> u32 {
+        let (mut left, mut right) = (plain >> HALF_BITS, plain & HALF);
+        for [added, factor] in self.0.as_chunks::<2>().0 {
+            (left, right) = (right, left ^ fold(right, *added, *factor));
+        }
+        left << HALF_BITS | right
+    }
+}
+
+/// Undoes the permutation with these secrets.
+fn invert(permuted: u32, secret: impl Fn(usize) -> u64) -> u32 {
+    let (mut left, mut right) = (permuted >> HALF_BITS, permuted & HALF);
+    for round in (0..ROUNDS).rev() {
+        let folded = fold(left, secret(2 * round), secret(2 * round + 1));
+        (left, right) = (right ^ folded, left);
+    }
+    left << HALF_BITS | right
+}
+
+/// Half of the bits, which depend on those of the other half and on two secrets.
+#[inline(always)]
+fn fold(half: u32, added: u64, factor: u64) -> u32 {
+    let product = u128::from(u64::from(half).wrapping_add(added)) * u128::from(factor);
+    let folded = product as u64 ^ (product >> 64) as u64;
+    (folded >> (64 - HALF_BITS)) as u32
+}
+
+/// The indices of the latest keys. Lookups write nothing, so that the lines stay in all caches.
+pub(crate) struct Places {
+    keys: Keys,
+    /// A key, and below it its index.
+    latest: [AtomicU64; PLACES],
+}
+
+const PLACES: usize = 2_048;
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { keys: Keys::of_process(), latest: [const { AtomicU64::new(0) }; PLACES] }
+    }
+}
+
+impl Places {
+    #[inline(always)]
+    fn place(&self, key: u32) -> &AtomicU64 {
+        &self.latest[(key >> TAG_BITS) as usize % PLACES]
+    }
+
+    /// [`Keys::key`], which is going to be looked up.
+    pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
+        let key = self.keys.key(index, generation);
+        // Relaxed: one word, which is true whenever it is read.
+        self.place(key).store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
+        key
+    }
+
+    /// [`Keys::index`], if the key is among the latest ones.
+    #[inline(always)]
+    pub(crate) fn known(&self, key: u32) -> Option<u32> {
+        let known = self.place(key).load(Ordering::Relaxed);
+        ((known >> 32) as u32 == key).then_some(known as u32)
+    }
+
+    /// [`Keys::index`].
+    #[inline(always)]
+    pub(crate) fn index(&self, key: u32) -> u32 {
+        self.known(key).unwrap_or_else(|| self.invert(key))
+    }
+
+    #[inline(never)]
+    fn invert(&self, key: u32) -> u32 {
+        self.keys.index(key)
+    }
+}
+
+/// The secrets of a process, where others can read them; any values are some.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct PublishedKeys([AtomicU64; 2 * ROUNDS]);
+
+impl PublishedKeys {
+    /// Publishes them, before the first key.
+    pub(crate) fn publish(&self, keys: &Keys) {
+        for (to, from) in self.0.iter().zip(keys.0) {
+            // Relaxed: others look at them after what says that they are there.
+            to.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// [`Keys::index`].
+    pub(crate) fn index(&self, key: u32) -> u32 {
+        // Relaxed: written once, before the process could be met.
+        invert(key >> TAG_BITS, |i| self.0[i].load(Ordering::Relaxed)) >> GENERATION_BITS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    const ALL: usize = 1 << (2 * HALF_BITS);
+
+    fn drawn(random: &mut Random) -> Keys {
+        Keys(core::array::from_fn(|_| random.next()))
+    }
+
+    #[test]
+    fn the_permutation_is_one() {
+        let keys = drawn(&mut Random::new(1));
+        let mut seen = vec![false; ALL];
+        for plain in 0..ALL as u32 {
+            let permuted = keys.permute(plain);
+            assert!(!core::mem::replace(&mut seen[permuted as usize], true), "{plain:#x}");
+            assert_eq!(invert(permuted, |i| keys.0[i]), plain);
+        }
+    }
+
+    #[test]
+    fn a_key_leads_to_its_slot_whatever_its_tag_is() {
+        let mut random = Random::new(2);
+        for _ in 0..100 {
+            let keys = drawn(&mut random);
+            let published = PublishedKeys(core::array::from_fn(|_| AtomicU64::new(0)));
+            published.publish(&keys);
+            for _ in 0..1_000 {
+                let index = random.below(limits::MAX_MR as u64) as u32;
+                let key = keys.key(index, random.next() as u32);
+                for tag in [0, 1, key & TAG, TAG] {
+                    let key = key & !TAG | tag;
+                    assert_eq!((keys.index(key), published.index(key)), (index, index));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_others_have_displaced_is_found_all_the_same() {
+        let places = Places::default();
+        let keys: Vec<u32> = (0..4 * PLACES as u32).map(|index| places.key(index, 1)).collect();
+        let displaced = keys.iter().enumerate().filter(|(index, key)| {
+            let known = places.place(**key).load(Ordering::Relaxed);
+            assert_eq!(places.index(**key), *index as u32);
+            known != u64::from(**key) << 32 | *index as u64
+        });
+        assert!(displaced.count() >= 3 * PLACES, "there are as many places");
+        assert_eq!(places.index(keys[1] ^ 1), 1, "another tag");
+    }
+
+    #[test]
+    fn a_slot_has_another_key_for_as_long_as_is_promised() {
+        let keys = Keys::of_process();
+        for index in [0, 1, limits::MAX_MR as u32 - 1] {
+            let of = |generation| keys.key(index, generation);
+            let whole: std::collections::HashSet<u32> = (0..1 << 14).map(of).collect();
+            assert_eq!(whole.len(), 1 << 14);
+            let parts: std::collections::HashSet<u32> =
+                (0..64).map(|g| of(g) >> TAG_BITS).collect();
+            assert_eq!(parts.len(), 64);
+        }
+    }
+
+    /// What a pair of neighbours, or two keys of a slot, have in common says nothing: each
+    /// difference of them occurs about as often as by chance.
+    #[test]
+    fn neighbours_do_not_tell_each_other() {
+        let mut random = Random::new(3);
+        for (step, name) in [((1, 0), "slots"), ((0, 1), "generations")] {
+            let mut differences = std::collections::HashMap::new();
+            let mut equal_bits = 0;
+            for _ in 0..1 << 14 {
+                let keys = drawn(&mut random);
+                let (index, generation) = (random.below(1 << 17) as u32, random.below(63) as u32);
+                let (a, b) =
+                    (keys.key(index, generation), keys.key(index + step.0, generation + step.1));
+                *differences.entry((a ^ b) >> TAG_BITS).or_insert(0_u32) += 1;
+                equal_bits += (!(a ^ b)).count_ones();
+            }
+            // Of 2^14 draws of 2^24, none comes more than a few times.
+            let most = differences.values().max().copied().unwrap_or_default();
+            assert!(most <= 4, "{name}: a difference comes {most} times");
+            let share = f64::from(equal_bits) / f64::from(32 << 14);
+            assert!((0.49..0.51).contains(&share), "{name}: {share} of the bits are equal");
+        }
+    }
+
+    /// Nor does the difference of a pair tell that of another one: in either half there are as
+    /// many as 4,096 draws of 4,096 give, 2,589 on average.
+    #[test]
+    fn pairs_of_neighbours_do_not_tell_of_other_pairs() {
+        let mut random = Random::new(4);
+        for (fixed, varies) in [(HALF_BITS, 0), (0, HALF_BITS)] {
+            let keys = drawn(&mut random);
+            let at = random.below(u64::from(HALF)) as u32;
+            let mut seen = [const { std::collections::BTreeSet::new() }; 2];
+            for other in 0..=HALF {
+                let of = |at: u32| keys.permute(at << fixed | other << varies);
+                let difference = of(at) ^ of(at + 1);
+                seen[0].insert(difference >> HALF_BITS);
+                seen[1].insert(difference & HALF);
+            }
+            let counts = seen.map(|seen| seen.len());
+            assert!(counts.iter().all(|n| (2_450..2_750).contains(n)), "{counts:?}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Thread domains and parent domains.
+//!
+//! A parent domain is a protection domain that is another one to every check: it has the same
+//! number, so that its queue pairs reach regions of the other, and the other way round. What is
+//! made in it may name a thread domain, which promises that one thread at a time uses these
+//! objects. The device relies on no such promise: its locks cost one exchange where no other
+//! thread wants them.
+//!
+//! A program's own allocators are refused with `EOPNOTSUPP`: queues of this device can outlive
+//! the call that destroys them, for as long as another thread is inside, and their memory would be
+//! given back when the program no longer expects it.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::objects::device::admit;
+use crate::objects::in_arc::InArc;
+use crate::objects::mr;
+use crate::objects::state::{Context, Parent, Pd, Td};
+use crate::{errno, limits};
+
+/// Meant for allocators; accepted, as there are none.
+const PD_CONTEXT: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
+
+impl Td {
+    /// The object behind a caller's pointer; none for NULL.
+    ///
+    /// # Safety
+    /// `td` is NULL or a live thread domain of ours.
+    unsafe fn from_abi<'a>(td: *mut ibv_td) -> Option<InArc<'a, Td>> {
+        // SAFETY: the caller's promise; every one lives in an Arc.
+        unsafe { InArc::new(td.cast::<Td>()) }
+    }
+}
+
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    // SAFETY: NULL, or a context of ours and the caller's attributes.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        if unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?.comp_mask != 0 {
+            return Err(errno::EOPNOTSUPP);
+        }
+        let context = context.keep();
+        let abi = ibv_td { context: context.as_abi() };
+        let td = Arc::new(Td { abi, context, users: AtomicUsize::new(0) });
+        Ok(Arc::into_raw(td).cast_mut().cast())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: NULL, or a thread domain that the caller gives back.
+    let Some(object) = (unsafe { Td::from_abi(td) }) else { return errno::EINVAL };
+    if object.users.load(Ordering::Acquire) != 0 {
+        return errno::EBUSY;
+    }
+    // SAFETY: takes back the reference of `alloc_td`.
+    unsafe { Arc::decrement_strong_count(td.cast::<Td>()) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        if attr.comp_mask & !PD_CONTEXT != 0 {
+            return Err(errno::EOPNOTSUPP);
+        }
+        // SAFETY: as above.
+        let (pd, td) = unsafe { (Pd::from_abi(attr.pd)?, Td::from_abi(attr.td)) };
+        let is_foreign = td.as_ref().is_some_and(|td| !Arc::ptr_eq(&td.context, &context));
+        if is_foreign || !Arc::ptr_eq(&pd.context, &context) {
+            return Err(errno::EINVAL);
+        }
+        parent(&context, pd.keep(), td.as_ref().map(InArc::keep))
+    }))
+}
+
+fn parent(context: &Arc<Context>, pd: Arc<Pd>, td: Option<Arc<Td>>) -> Result<*mut ibv_pd, c_int> {
+    admit(&context.device.population.pds, limits::MAX_PD)?;
+    let abi = ibv_pd { context: context.as_abi(), handle: pd.id };
+    let users = AtomicUsize::new(0);
+    let parent = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
+    pd.users.fetch_add(1, Ordering::Relaxed);
+    if let Some(td) = &td {
+        td.users.fetch_add(1, Ordering::Relaxed);
+    }
+    let abi = Arc::into_raw(parent).cast_mut().cast::<ibv_pd>();
+    context.parents.lock().insert(abi.addr(), Parent { pd, td });
+    Ok(abi)
+}
+
+/// The parent domain behind a caller's pointer.
+///
+/// # Safety
+/// `pd` is NULL or a live domain of ours.
+pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Result<Arc<Pd>, c_int> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Pd::from_abi(pd) }?;
+    let is_parent = context.parents.lock().contains_key(&pd.addr());
+    is_parent.then(|| object.keep()).ok_or(errno::EINVAL)
+}
+
+/// Gives back a domain of either kind.
+pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: NULL, or a domain that the caller gives back.
+    let Ok(object) = (unsafe { Pd::from_abi(pd) }) else { return errno::EINVAL };
+    let context = Arc::clone(&object.context);
+    let mut parents = context.parents.lock();
+    if !parents.contains_key(&pd.addr()) {
+        drop(parents);
+        // SAFETY: as above.
+        return unsafe { mr::dealloc_pd(pd) };
+    }
+    // Acquire: sees what the last destroyed object did.
+    if object.users.load(Ordering::Acquire) != 0 {
+        return errno::EBUSY;
+    }
+    let parent = parents.remove(&pd.addr());
+    drop(parents);
+    context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+    if let Some(Parent { pd, td }) = parent {
+        pd.users.fetch_sub(1, Ordering::Release);
+        td.inspect(|td| _ = td.users.fetch_sub(1, Ordering::Release));
+    }
+    // SAFETY: takes back the reference of `alloc_parent_domain`.
+    unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
+    0
+}

@@ -1,0 +1,81 @@
+//! Queue pairs with the newer send interface.
+
+use core::ffi::c_int;
+
+use verbs_sys::*;
+
+use crate::engine::new_send;
+use crate::errno;
+use crate::objects::qp;
+use crate::objects::qp_state::Transport;
+use crate::objects::state::{Context, Pd, Qp};
+use std::sync::Arc;
+
+const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
+const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+
+/// Creates a queue pair; `EOPNOTSUPP` for attributes and operations that the device, or the
+/// transport, does not have.
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe {
+        attr.as_mut().ok_or(errno::EINVAL).and_then(|attr| create(context, attr))
+    })
+}
+
+/// # Safety
+/// The pointers are NULL or live objects of ours.
+unsafe fn create(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, c_int> {
+    if attr.comp_mask & !(PD | SEND_OPS) != 0 {
+        return Err(errno::EOPNOTSUPP);
+    }
+    let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
+    // SAFETY: the caller's promise.
+    let (context, pd) = unsafe { (Context::from_abi(context)?, Pd::from_abi(pd)?) };
+    if !Arc::ptr_eq(&pd.context, &context) {
+        return Err(errno::EINVAL);
+    }
+    let ops = (attr.comp_mask & SEND_OPS != 0).then_some(attr.send_ops_flags);
+    let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    if ops.is_some_and(|ops| ops & !new_send::operations(transport) != 0) {
+        return Err(errno::EOPNOTSUPP);
+    }
+    let mut plain = ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    // SAFETY: the caller's promise.
+    let qp = unsafe { qp::create(&pd, &mut plain, ops) }?;
+    if ops.is_some() {
+        // SAFETY: no one else knows the queue pair yet.
+        new_send::fill(unsafe { &mut *qp.cast() });
+    }
+    attr.cap = plain.cap;
+    Ok(qp)
+}
+
+/// `ibv_qp_to_qp_ex`: the queue pair, if it was created for the newer send interface
+/// (`IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`), or else NULL. All other newer verbs are found in the
+/// `verbs_context`; this one is a function of the library.
+///
+/// # Safety
+/// `qp` is NULL or a live queue pair of this crate's.
+#[must_use]
+pub unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: the caller's promise.
+    match unsafe { Qp::from_abi(qp) } {
+        Ok(object) if object.batch.is_some() => qp.cast(),
+        _ => core::ptr::null_mut(),
+    }
+}
