@@ -9,4 +9,5 @@ pub(crate) mod multicast;
 pub(crate) mod pingpong;
 pub(crate) mod pipe;
 pub(crate) mod raw;
+pub(crate) mod soft;
 pub(crate) mod sweep;

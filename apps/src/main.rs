@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         Command::Copy(options) => copy::run(&args.common, options),
         Command::Calibrate => cmd::calibrate::run(&args.common),
         Command::Figures(options) => early(|| cmd::figures::run(&args.common, options)),
+        Command::Soft(options) => cmd::soft::run(&args.common, options),
         Command::Completions { shell } => completions(*shell, &args.common),
     })
 }

@@ -23,6 +23,7 @@ const CRATES: &[(&str, &str)] = &[
     ("verbs-sys", "verbs-sys/src/lib.rs"),
     ("verbs-safe", "verbs-safe/src/lib.rs"),
     ("soft-rnic", "soft-rnic/src/lib.rs"),
+    ("soft-rnic-abi", "soft-rnic/abi/src/lib.rs"),
     ("loom-tests", "loom-tests/src/lib.rs"),
     ("xtask", "xtask/src/main.rs"),
 ];

@@ -5,6 +5,7 @@ mod bindings;
 mod check;
 mod circles;
 mod conformance;
+mod programs;
 mod soak;
 mod vm;
 
@@ -40,6 +41,9 @@ enum Chore {
         #[arg(long)]
         rxe0: bool,
     },
+    /// Run verbs programs that are not written for it on soft0, through `rdma-conn soft`
+    /// (Debian: ibverbs-utils, perftest, python3-pyverbs)
+    Programs,
     /// Run the seeded tests with many schedules of faults, in release; a failure
     /// prints its seed
     Soak {
@@ -68,6 +72,7 @@ fn run(chore: Chore) -> Result<ExitCode> {
         Chore::Check => check::run()?,
         Chore::Circles => circles::run()?,
         Chore::Conformance { rxe0 } => conformance::run(rxe0)?,
+        Chore::Programs => programs::run()?,
         Chore::Soak { schedules, seed } => soak::run(schedules, seed)?,
         Chore::Vm(args) => return vm::run(args),
     }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe};
+use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe, Soft};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -164,6 +164,23 @@ pub(crate) enum Command {
         rdma-conn figures --compare REPORT OTHER-REPORT --out DIR"
     )]
     Figures(Figures),
+    /// Run a program that uses libibverbs on the software device soft0, unmodified
+    #[command(
+        after_help = "The program finds soft0 in place of the kernel's devices: a library that has the \
+        symbols of libibverbs.so.1 is preloaded (LD_PRELOAD), and programs that it starts get it, too. \
+        Its processes reach each other, and rdma-conn on soft0, if they are of one user. Name GID 0 where \
+        a program asks for one. Out of reach is what opens /dev/infiniband itself: librdmacm \
+        (perftest's -R), UCX. Static and setuid programs are refused.\n\n\
+        The library is librdma_conn_soft.so beside rdma-conn, or the file that RDMA_CONN_SOFT_LIB names; \
+        `cargo build --release --package soft-rnic-abi` builds it. Exit status: the program's.\n\n\
+        Examples:\n  \
+        rdma-conn soft -- ibv_devinfo -v\n  \
+        rdma-conn soft -- ibv_rc_pingpong -g 0 &\n  \
+        rdma-conn soft -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
+        rdma-conn soft -- ib_write_bw -F &\n  \
+        rdma-conn soft -- ib_write_bw -F 127.0.0.1"
+    )]
+    Soft(Soft),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

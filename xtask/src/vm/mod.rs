@@ -7,7 +7,7 @@
 //! guest, and `compare` runs perftest and rdma-conn side by side in it.
 
 mod cache;
-mod compare;
+pub(crate) mod compare;
 mod guest;
 mod inside;
 mod machine;

@@ -23,9 +23,9 @@ pub(super) struct Setting<'a> {
 
 /// One command in its two roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pair {
-    pub(super) listener: Vec<String>,
-    pub(super) connector: Vec<String>,
+pub(crate) struct Pair {
+    pub(crate) listener: Vec<String>,
+    pub(crate) connector: Vec<String>,
 }
 
 fn words(line: &str) -> Vec<String> {

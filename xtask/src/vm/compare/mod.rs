@@ -6,8 +6,8 @@
 //! there, by this same program.
 
 mod cases;
-mod commands;
-mod pair;
+pub(crate) mod commands;
+pub(crate) mod pair;
 mod perftest;
 mod report;
 mod runner;

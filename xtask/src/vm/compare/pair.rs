@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// # Errors
 /// An end that failed or took too long, with the last that it printed. No process is
 /// left.
-pub(super) fn run(pair: &Pair, port: u16) -> Result<String> {
+pub(crate) fn run(pair: &Pair, port: u16) -> Result<String> {
     let deadline = Instant::now() + LIMIT;
     let mut listener = End::start(&pair.listener)?;
     listener.wait_until_it_listens(port, deadline)?;

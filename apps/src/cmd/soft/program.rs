@@ -1,0 +1,143 @@
+//! Which file a command is, and whether the dynamic linker would preload a library into it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use object::Endianness;
+use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+
+use crate::outcome::{Failure, usage};
+
+/// The file that a shell would run: in the folders of PATH, unless the name has a slash.
+pub(super) fn find(name: &OsStr, folders: Option<&OsStr>) -> Result<PathBuf, Failure> {
+    let shown = name.to_string_lossy();
+    let missing = || usage(format!("{shown}: no such program: name one that can be run"));
+    if name.as_bytes().contains(&b'/') {
+        let path = PathBuf::from(name);
+        return if is_executable(&path) { Ok(path) } else { Err(missing()) };
+    }
+    std::env::split_paths(folders.unwrap_or_default())
+        .map(|folder| folder.join(name))
+        .find(|path| is_executable(path))
+        .ok_or_else(missing)
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Scripts that name scripts: the kernel goes no further, either.
+const SCRIPTS: u32 = 5;
+
+/// Fails, with the reason, if nothing would be preloaded into the program.
+pub(super) fn check(path: &Path) -> Result<(), Failure> {
+    let mut path = path.to_owned();
+    for _ in 0..SCRIPTS {
+        check_mode(&path)?;
+        let start = start(&path)?;
+        match interpreter(&start) {
+            Some(interpreter) => path = interpreter,
+            None => return check_elf(&path, &start),
+        }
+    }
+    Err(refused(&path, "it is a script of a script of a script: name the last interpreter"))
+}
+
+fn refused(path: &Path, why: &str) -> Failure {
+    usage(format!("{}: {why}", path.display()))
+}
+
+/// Programs that run with others' rights take no library of the user's.
+fn check_mode(path: &Path) -> Result<(), Failure> {
+    const SET_ID: u32 = 0o6000;
+    let meta = path.metadata().map_err(|e| refused(path, &e.to_string()))?;
+    if meta.mode() & SET_ID != 0 {
+        return Err(refused(
+            path,
+            "it is setuid or setgid, and the dynamic linker preloads nothing into it: run a copy \
+             of the file without these bits",
+        ));
+    }
+    Ok(())
+}
+
+/// The first part of the file: program headers follow the file's header in what linkers make.
+fn start(path: &Path) -> Result<Vec<u8>, Failure> {
+    const BYTES: u64 = 64 << 10;
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BYTES).read_to_end(&mut start));
+    // The kernel runs what cannot be read; what it is then stays open.
+    read.map_err(|e| refused(path, &format!("it cannot be examined: {e}")))?;
+    Ok(start)
+}
+
+/// Of a script, the program in its first line.
+fn interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|w| !w.is_empty());
+    Some(Path::new(OsStr::from_bytes(words.next()?)).to_owned())
+}
+
+fn check_elf(path: &Path, start: &[u8]) -> Result<(), Failure> {
+    let not_ours = || refused(path, "it is no program for x86-64: the library is");
+    let header = FileHeader64::<Endianness>::parse(start).map_err(|_| not_ours())?;
+    let endian = header.endian().map_err(|_| not_ours())?;
+    if header.e_machine(endian) != EM_X86_64 {
+        return Err(not_ours());
+    }
+    let headers = header.program_headers(endian, start).map_err(|_| not_ours())?;
+    let has = |kind| headers.iter().any(|header| header.p_type(endian) == kind);
+    if !has(PT_INTERP) || !has(PT_DYNAMIC) {
+        return Err(refused(
+            path,
+            "it is linked statically, so that nothing can be preloaded: link it with \
+             libibverbs.so.1",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interpreter_is_the_first_word() {
+        let of = |text: &str| interpreter(text.as_bytes());
+        assert_eq!(of("#!/bin/sh\necho"), Some("/bin/sh".into()));
+        assert_eq!(of("#! /usr/bin/env python3\n"), Some("/usr/bin/env".into()));
+        assert_eq!(of("#!\n"), None);
+        assert_eq!(of("\x7fELF"), None);
+    }
+
+    #[test]
+    fn what_is_no_program_says_so() {
+        let why = |bytes: &[u8]| check_elf(Path::new("p"), bytes).unwrap_err().to_string();
+        assert!(why(b"\x7fELF").contains("no program for x86-64"));
+        assert!(why(b"echo").contains("no program for x86-64"));
+        let mut cut = start(Path::new("/proc/self/exe")).unwrap();
+        cut.truncate(70);
+        assert!(why(&cut).contains("no program for x86-64"));
+    }
+
+    /// Each program header of this test is taken for another one.
+    #[test]
+    fn a_program_without_a_dynamic_linker_is_static() {
+        let mut bytes = start(Path::new("/proc/self/exe")).unwrap();
+        check_elf(Path::new("p"), &bytes).unwrap();
+        let (offset, size, n) = (64, 56, usize::from(bytes[56]));
+        for i in 0..n {
+            let kind = &mut bytes[offset + i * size..][..4];
+            if kind == PT_INTERP.0.to_le_bytes() {
+                kind.fill(0);
+            }
+        }
+        let why = check_elf(Path::new("p"), &bytes).unwrap_err().to_string();
+        assert!(why.contains("statically"), "{why}");
+    }
+}

@@ -1,0 +1,104 @@
+//! `rdma-conn soft`: which programs it runs, and which it refuses.
+
+#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
+mod library;
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::{Scratch, text};
+
+/// A program to copy with the bits of setuid: no shell.
+const HARMLESS: &str = "/bin/true";
+
+fn soft(words: &[&str]) -> Output {
+    command().args(words).output().unwrap()
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    command.env("RDMA_CONN_SOFT_LIB", library::library()).arg("soft");
+    command
+}
+
+/// A file that can be run.
+fn file(name: &str, content: &[u8], mode: u32) -> Scratch {
+    let file = Scratch::new(name, 0);
+    std::fs::write(&file.0, content).unwrap();
+    std::fs::set_permissions(&file.0, std::fs::Permissions::from_mode(mode)).unwrap();
+    file
+}
+
+#[track_caller]
+fn assert_refused(output: &Output, status: i32, says: &str) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.starts_with("rdma-conn: ") && error.contains(says), "{error}");
+}
+
+/// The command is itself a program that opens libibverbs.so.1.
+#[test]
+fn a_program_finds_soft0_behind_libibverbs() {
+    let output = soft(&["--", env!("CARGO_BIN_EXE_rdma-conn"), "devices"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("soft0 (rdma-core)"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    assert_eq!(soft(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(soft(&["sh", "-c", "exit 0"]).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_preloaded_already_stays_behind_the_library() {
+    // Of a file that is not there the dynamic linker says so, and goes on.
+    let words = ["sh", "-c", "echo $LD_PRELOAD"];
+    let output = command().env("LD_PRELOAD", "/other.so").args(words).output().unwrap();
+    let expected = format!("{}:/other.so\n", library::library().display());
+    assert_eq!(text(&output.stdout), expected);
+}
+
+#[test]
+fn a_script_runs_if_its_interpreter_can() {
+    let script = file("soft-script", b"#!/bin/sh\necho \"$LD_PRELOAD\"\n", 0o755);
+    let output = soft(&[script.0.to_str().unwrap()]);
+    assert_eq!(text(&output.stdout).trim(), library::library().to_str().unwrap());
+    let set_id = file("soft-interpreter", &std::fs::read(HARMLESS).unwrap(), 0o4755);
+    let line = format!("#!{}\n", set_id.0.display());
+    let script = file("soft-script-of-it", line.as_bytes(), 0o755);
+    assert_refused(&soft(&[script.0.to_str().unwrap()]), 2, "setuid");
+}
+
+#[test]
+fn programs_that_nothing_is_preloaded_into_are_refused() {
+    let harmless = std::fs::read(HARMLESS).unwrap();
+    for mode in [0o4755, 0o2755] {
+        let program = file(&format!("soft-{mode:o}"), &harmless, mode);
+        assert_refused(&soft(&[program.0.to_str().unwrap()]), 2, "setuid or setgid");
+    }
+    let program = file("soft-text", b"no program", 0o755);
+    assert_refused(&soft(&[program.0.to_str().unwrap()]), 2, "no program for x86-64");
+    assert_refused(&soft(&["soft-is-nowhere"]), 2, "no such program");
+}
+
+#[test]
+fn a_missing_library_names_the_command_that_builds_it() {
+    let output = command().env("RDMA_CONN_SOFT_LIB", "/nowhere.so").arg("true").output().unwrap();
+    assert_refused(&output, 1, "cargo build --release --package soft-rnic-abi");
+}
+
+#[test]
+fn the_library_may_have_no_path_that_the_dynamic_linker_would_split() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft folder");
+    std::fs::create_dir_all(&folder).unwrap();
+    let copy = folder.join("library.so");
+    std::fs::copy(library::library(), &copy).unwrap();
+    let output = command().env("RDMA_CONN_SOFT_LIB", &copy).arg("true").output().unwrap();
+    assert_refused(&output, 1, "a space or a colon");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,111 @@
+//! What the device does: each function is that of `soft_rnic`'s table.
+//!
+//! A function that the table gains is added to `forward!`, and takes the place of `unsupported` in
+//! `exports`.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use verbs_sys::*;
+
+/// Functions that call the table's of the same name, with the same arguments.
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty)?;)*) => { $(
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+            // SAFETY: the table's function has the contract of this one.
+            unsafe { (soft_rnic::table().$name)($($arg),*) }
+        }
+    )* };
+}
+
+forward! {
+    get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
+    free_device_list(list: *mut *mut ibv_device);
+    get_device_name(device: *mut ibv_device) -> *const c_char;
+    get_device_guid(device: *mut ibv_device) -> __be64;
+    open_device(device: *mut ibv_device) -> *mut ibv_context;
+    close_device(context: *mut ibv_context) -> c_int;
+    get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    ack_async_event(event: *mut ibv_async_event);
+    query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int;
+    // Writes 48 bytes: callers of the symbol may know that shorter struct. The others come through
+    // the context's own operation.
+    query_port(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int;
+    query_gid(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int;
+    query_pkey(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut __be16) -> c_int;
+    alloc_pd(context: *mut ibv_context) -> *mut ibv_pd;
+    dealloc_pd(pd: *mut ibv_pd) -> c_int;
+    reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr;
+    dereg_mr(mr: *mut ibv_mr) -> c_int;
+    create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
+    destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
+    create_cq(
+        context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel, comp_vector: c_int
+    ) -> *mut ibv_cq;
+    resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
+    destroy_cq(cq: *mut ibv_cq) -> c_int;
+    get_cq_event(
+        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
+    ) -> c_int;
+    ack_cq_events(cq: *mut ibv_cq, nevents: u32);
+    create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int;
+    query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
+    destroy_srq(srq: *mut ibv_srq) -> c_int;
+    create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    query_qp(
+        qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int, init: *mut ibv_qp_init_attr
+    ) -> c_int;
+    modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    destroy_qp(qp: *mut ibv_qp) -> c_int;
+    create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+    destroy_ah(ah: *mut ibv_ah) -> c_int;
+}
+
+/// Functions that not every provider has. `soft_rnic` has these.
+macro_rules! forward_optional {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, else $without:expr;)*) => { $(
+        pub(crate) unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            match soft_rnic::table().$name {
+                // SAFETY: the table's function has the contract of this one.
+                Some(function) => unsafe { function($($arg),*) },
+                None => $without,
+            }
+        }
+    )* };
+}
+
+forward_optional! {
+    reg_mr_iova2(
+        pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: u32
+    ) -> *mut ibv_mr, else super::unsupported::object().cast();
+    query_gid_ex(
+        context: *mut ibv_context, port_num: u32, index: u32, entry: *mut ibv_gid_entry,
+        flags: u32, entry_size: usize
+    ) -> c_int, else libc::EOPNOTSUPP;
+    query_qp_data_in_order(
+        qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32
+    ) -> c_int, else 0;
+    rereg_mr(
+        mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize,
+        access: c_int
+    ) -> c_int, else super::unsupported::code();
+}
+
+pub(crate) use soft_rnic::qp_to_qp_ex;
+
+pub(crate) unsafe extern "C" fn reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the same function, with one argument of another type.
+    unsafe { reg_mr_iova2(pd, addr, length, iova, access as u32) }
+}
+
+/// The kernel's number of the device: it does not know this one.
+pub(crate) unsafe extern "C" fn get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
+}

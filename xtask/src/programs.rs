@@ -1,0 +1,144 @@
+//! Verbs programs that are not written for it, on soft0: Debian's, unmodified.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::vm::compare::commands::Pair;
+use crate::vm::compare::pair;
+
+/// A program and the Debian package that has it.
+const NEEDED: &[(&str, &str)] = &[
+    ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
+    ("/usr/bin/ib_send_bw", "perftest"),
+    ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+];
+
+/// Programs that end by themselves, and what they print.
+const ALONE: &[(&str, &[&str])] = &[
+    ("ibv_devices", &["soft0", "02005afffe000000"]),
+    ("ibv_devinfo -v", &["hca_id:\tsoft0", "PORT_ACTIVE (4)", "::ffff:127.0.0.1, RoCE v2"]),
+];
+
+/// Domains, queues and regions of pyverbs, which links with the providers' libraries, too.
+const PYTHON: &str = "
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.mr import MR
+from pyverbs.cq import CQ
+import pyverbs.enums as e
+context = Context(name='soft0')
+with PD(context) as pd, CQ(context, 16) as cq:
+    with MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE) as mr:
+        print('key', mr.lkey != 0, 'GID', context.query_gid(1, 0))
+";
+const PYTHON_PRINTS: &str = "key True GID 0000:0000:0000:0000:0000:ffff:7f00:0001";
+
+/// Two processes each, and what the one that connects prints.
+const PAIRS: &[(&str, &str)] = &[
+    ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -e", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -N", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -t", "1000 iters in"),
+    ("ibv_uc_pingpong -g 0", "1000 iters in"),
+    ("ibv_ud_pingpong -g 0", "1000 iters in"),
+    ("ibv_srq_pingpong -g 0", "iters in"),
+    ("ib_send_bw -F -n 1000", "65536      1000"),
+    ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000"),
+    ("ib_send_lat -F -n 1000 -e", "2       1000"),
+    ("ib_send_lat -F -n 1000 -c UD", "2       1000"),
+    ("ib_send_bw -F -n 1000 -c UC", "65536      1000"),
+    ("ib_write_bw -F -n 1000", "65536      1000"),
+    ("ib_write_lat -F -n 1000 -I 64", "2       1000"),
+    ("ib_read_bw -F -n 1000", "65536      1000"),
+    ("ib_read_lat -F -n 1000", "2       1000"),
+    ("ib_atomic_bw -F -n 200", "8          200"),
+    ("ib_atomic_lat -F -n 200", "8       200"),
+];
+
+pub(crate) fn run() -> Result<()> {
+    for (file, package) in NEEDED {
+        ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
+    }
+    let built = build()?;
+    for (line, expected) in ALONE {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = output(&soft(&built, &words), &[])?;
+        for text in *expected {
+            ensure!(output.contains(text), "{line} printed no {text:?}:\n{output}");
+        }
+        println!("{line}");
+    }
+    let output = output(&soft(&built, &["/usr/bin/python3", "-c", PYTHON]), &[])?;
+    ensure!(output.trim() == PYTHON_PRINTS, "pyverbs printed: {output}");
+    println!("pyverbs");
+    as_the_library(&built)?;
+    for (line, expected) in PAIRS {
+        between_two(&built, line, expected).with_context(|| (*line).to_owned())?;
+        println!("{line}");
+    }
+    println!("programs: all ran on soft0, {} of them in two processes", PAIRS.len());
+    Ok(())
+}
+
+/// Builds the command and the library; the folder that has both.
+fn build() -> Result<PathBuf> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "rdma-conn-apps", "--package", "soft-rnic-abi"]);
+    ensure!(cargo.status().context("starting cargo")?.success(), "the build failed");
+    // This program lies in the same folder.
+    let here = std::env::current_exe()?;
+    Ok(here.parent().context("this program lies in no folder")?.to_owned())
+}
+
+/// The words that run a program on soft0.
+fn soft(built: &Path, program: &[&str]) -> Vec<String> {
+    let command = built.join("rdma-conn").display().to_string();
+    [&command, "soft", "--"].iter().chain(program).map(|word| (*word).to_owned()).collect()
+}
+
+/// What a program prints that succeeds.
+fn output(words: &[String], environment: &[(&str, &Path)]) -> Result<String> {
+    let mut command = Command::new(&words[0]);
+    let output = command.args(&words[1..]).envs(environment.iter().copied()).output();
+    let output = output.with_context(|| format!("starting {}", words[0]))?;
+    if !output.status.success() {
+        bail!(
+            "{}: {}: {}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Found by its name in a folder of LD_LIBRARY_PATH, not preloaded.
+fn as_the_library(built: &Path) -> Result<()> {
+    let folder = built.join("soft-library-path");
+    std::fs::create_dir_all(&folder)?;
+    let link = folder.join("libibverbs.so.1");
+    let _ = std::fs::remove_file(&link); // of an earlier run
+    std::os::unix::fs::symlink(built.join("librdma_conn_soft.so"), &link)?;
+    let output = output(&["ibv_devices".to_owned()], &[("LD_LIBRARY_PATH", &folder)])?;
+    ensure!(output.contains("soft0"), "with LD_LIBRARY_PATH, ibv_devices printed: {output}");
+    println!("ibv_devices, with LD_LIBRARY_PATH");
+    Ok(())
+}
+
+/// The port may be another program's until the listener has it, which then fails and says so.
+fn between_two(built: &Path, line: &str, expected: &str) -> Result<()> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let number = port.to_string();
+    let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
+    let listener = soft(built, &words);
+    let mut connector = listener.clone();
+    connector.push("127.0.0.1".to_owned());
+    let printed = pair::run(&Pair { listener, connector }, port)?;
+    // Columns are aligned by spaces.
+    let text = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(text(&printed).contains(&text(expected)), "it printed no {expected:?}:\n{printed}");
+    Ok(())
+}
