@@ -18,6 +18,7 @@ pub(crate) mod model;
 pub(crate) mod page;
 mod plot;
 pub(crate) mod report;
+mod requirements;
 mod scale;
 mod text;
 pub(crate) mod unit;

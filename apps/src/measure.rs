@@ -11,7 +11,7 @@ pub(crate) mod rounds;
 pub(crate) mod verify;
 
 pub(crate) use crowd::Crowd;
-pub(crate) use latency::Latency;
+pub(crate) use latency::{Latency, planned_ns};
 pub(crate) use load::{EndOfLoad, Load, Pacer, Receivers, Shape};
 pub(crate) use measured::{Described, HAS_COME, MEASURES, Machine, Measured, Whole, Work, since};
 pub(crate) use quantiles::Quantiles;

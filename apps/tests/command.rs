@@ -436,6 +436,52 @@ fn rounds_share_a_run_and_show_how_far_they_lie_apart() {
 }
 
 #[test]
+fn several_senders_that_send_for_a_time_say_how_fair_their_receiver_is() {
+    for protocol in ["send-recv", "direct-read"] {
+        let many = [
+            "bench",
+            "--protocol",
+            protocol,
+            "--senders",
+            "3",
+            "--single-receiver",
+            "--size",
+            "64",
+        ];
+        let line = one(&[&many[..], &["--seconds", "0.06"]].concat());
+        let fairness = line["sender_fairness"].as_f64().unwrap_or_else(|| panic!("{line}"));
+        assert!((0.0..=1.0).contains(&fairness), "{line}");
+        let line = one(&[&many[..], &["--messages", "300"]].concat());
+        assert!(line.get("sender_fairness").is_none(), "each has as many to send: {line}");
+    }
+    let line = one(&["bench", "--size", "64", "--seconds", "0.06"]);
+    assert!(line.get("sender_fairness").is_none(), "{line}");
+}
+
+/// The device delivers nothing sooner than its network does: p50 is never below the plan.
+#[test]
+fn a_device_at_a_distance_has_a_plan_beside_the_median() {
+    let hops = [
+        ("send-recv", Some(1)),
+        ("buffered-write", Some(1)),
+        ("direct-write", Some(1)),
+        ("shared-write", Some(1)),
+        ("direct-read", Some(3)),
+        ("buffered-read", None),
+    ];
+    for (protocol, hops) in hops {
+        let run = ["--device", "soft0@2000us", "pingpong", "--protocol", protocol];
+        let line =
+            one(&[&run[..], &["--size", "16", "--iterations", "10", "--rounds", "1"]].concat());
+        let planned = line.get("latency_ns_planned").map(|ns| ns.as_u64().unwrap());
+        assert_eq!(planned, hops.map(|hops| hops * 1_000_000), "{line}");
+        assert!(line["latency_ns_p50"].as_u64() >= planned, "{line}");
+    }
+    let line = one(&["pingpong", "--size", "16", "--iterations", "10"]);
+    assert!(line.get("latency_ns_planned").is_none(), "soft0 takes no time: {line}");
+}
+
+#[test]
 fn threads_run_on_the_processors_that_are_listed() {
     let line = one(&["bench", "--size", "16", "--messages", "3000", "--cpu", "0"]);
     assert_eq!((&line["cpu"], &line["messages"]), (&"0".into(), &3000.into()));

@@ -83,3 +83,25 @@ fn lists_that_cannot_be_measured_are_refused() {
     );
     assert_refused(&["bench", "--unacked", "4,8", "--input", "x"], 2, "--input");
 }
+
+/// Lists that the flag accepts itself are measured in one process.
+#[test]
+fn the_rounds_of_a_list_go_over_all_its_numbers_in_turn() {
+    let size = ["16 B", "512 B"];
+    let group = ["2 members, every:1", "3 members, every:1"];
+    for (args, labels) in [
+        (&["bench", "--size", "16,512", "--messages", "300"][..], size),
+        (&["bench", "--op", "write", "--size", "16,512", "--messages", "300"], size),
+        (&["pingpong", "--size", "16,512", "--iterations", "30"], size),
+        (&["pingpong", "--op", "send", "--size", "16,512", "--iterations", "30"], size),
+        (&["multicast", "--members", "2,3", "--messages", "100"], group),
+    ] {
+        let output = run(&[args, &["--rounds", "3", "--json", "-v"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let log = text(&output.stderr);
+        let begun = log.lines().filter_map(|line| Some(line.split_once(": round ")?.1));
+        let wanted = (1..=3).flat_map(|round| labels.map(|label| format!("{round}: {label}")));
+        assert_eq!(begun.collect::<Vec<_>>(), wanted.collect::<Vec<_>>(), "{args:?}: {log}");
+        assert_eq!(text(&output.stdout).lines().count(), 2, "{args:?}");
+    }
+}

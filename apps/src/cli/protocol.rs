@@ -62,6 +62,20 @@ impl Protocol {
         }
     }
 
+    /// How often a message of an idle connection crosses the network, one crossing after the other,
+    /// until the receiver has it (docs/protocols/README.md, "Hops"). `None` where it depends on when
+    /// the receiver looks.
+    pub(crate) fn hops(self) -> Option<u32> {
+        match self {
+            Protocol::SendRecv
+            | Protocol::BufferedWrite
+            | Protocol::DirectWrite
+            | Protocol::SharedWrite => Some(1),
+            Protocol::DirectRead => Some(3),
+            Protocol::BufferedRead => None,
+        }
+    }
+
     /// Whether all senders to one receiver share one ring.
     pub(crate) fn shares_a_ring(self) -> bool {
         self == Protocol::SharedWrite

@@ -11,8 +11,12 @@ mod report;
 mod rounds;
 mod run;
 
+use std::net::SocketAddr;
+
 use crate::measure::figures::{self, TakenAt};
+use crate::measure::rounds::in_turn;
 use crate::measure::{Crowd, Load, Measured, Shape};
+use anyhow::Result;
 use rdma_conn::device::Device;
 use rdma_conn::send_recv::SharedConfig;
 
@@ -21,7 +25,7 @@ use crate::outcome::{Outcome, usage};
 use crate::protocol::{Kind, With};
 use crate::{progress, session, signals};
 use report::Report;
-use rounds::{SoFar, config, in_rounds, sizes};
+use rounds::{config, sizes};
 
 pub(crate) fn run(common: &Common, options: &Bench) -> Outcome {
     crate::measure::rounds::check(options.rounds.rounds, "--messages", options.messages)?;
@@ -50,41 +54,29 @@ impl With for Task<'_> {
     fn with<K: Kind>(self) -> Outcome {
         let Task { common, options, device } = self;
         check::<K>(common, options, device)?;
-        match (options.ends.listen, &options.input) {
-            (Some(address), _) => listen::listen::<K>(common, options, device, address),
-            (None, Some(file)) => input::run::<K>(common, options, device, file),
-            (None, None) => self.measure::<K>(),
+        match (options.ends.listen, &options.input, options.ends.connect) {
+            (Some(address), _, _) => listen::listen::<K>(common, options, device, address),
+            (None, Some(file), _) => input::run::<K>(common, options, device, file),
+            (None, None, Some(address)) => self.lead_each::<K>(address),
+            (None, None, None) => self.measure_in_turn::<K>(),
         }
     }
 }
 
 impl Task<'_> {
-    /// All sizes, one after the other.
-    fn measure<K: Kind>(&self) -> Outcome {
+    /// One size after the other, with the listener at `address`.
+    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
         let Task { common, options, device } = *self;
-        let taken = options.ends.connect.map_or(TakenAt::Both, |_| TakenAt::Sender);
-        let mut report = Report::new(common.json, taken);
+        let mut report = Report::new(common.json, TakenAt::Sender);
         let sizes: Vec<_> = (0..).zip(sizes(options)).collect();
         let (run, of) = (session::run_number(), sizes.len() as u32);
-        let label = |(_, size): &(u32, u32)| format!("{size} B");
-        let ran = progress::each(common.json, sizes, label, |(at, size), bar| {
+        let label = |(_, size): &(u32, u32)| label(*size);
+        let ran = progress::each(common.json, sizes, label, |(at, size), _| {
             let config = config::<K>(common, options, size);
-            let mut load = Load::new(options, size);
-            let (measured, ended) = match options.ends.connect {
-                Some(address) => {
-                    let part = session::Part { run, at, of };
-                    connect::connect::<K>(options, device, &config, &load, part, address)
-                }
-                None if options.rate == Some(Rate::Auto) => {
-                    let measured = self.measure_at_found_rate::<K>(&config, &mut load);
-                    if let Some(rate) = load.rate.filter(|_| !common.json) {
-                        bar.suspend(|| remark!("{size} B: {}", found_rate(rate)));
-                    }
-                    measured
-                }
-                None => self.measure_within_process::<K>(&config, &load, &report),
-            };
-            signals::settles();
+            let load = Load::new(options, size);
+            let part = session::Part { run, at, of };
+            let (measured, ended) =
+                connect::connect::<K>(options, device, &config, &load, part, address);
             let case = report::Case::new::<K>(device, options, &config, &load);
             measured.iter().try_for_each(|measured| report.add(case.clone(), measured))?;
             Ok(ended)
@@ -93,48 +85,86 @@ impl Task<'_> {
         ran
     }
 
-    /// With both ends in this process: a signal prints the rounds that are whole, or a part of the
-    /// first one, if any message has arrived.
-    fn measure_within_process<K: Kind>(
-        &self,
-        config: &K::Settings,
-        load: &Load,
-        report: &Report,
-    ) -> SoFar {
-        let Task { options, device, .. } = *self;
-        let case = report::Case::new::<K>(device, options, config, load);
-        let mut whole: Vec<Measured> = Vec::new();
-        in_rounds(options, load, |load| {
-            match Measured::of_rounds(&whole) {
-                Ok(measured) => signals::exits_with(report.with(case.clone(), &measured)?),
-                Err(_) => signals::exits_before_first_message(report.results.text()),
+    /// All sizes in turn, with both ends in this process. A signal prints the rounds that are whole;
+    /// of a size that has none, a part of the first one, if any message has arrived.
+    fn measure_in_turn<K: Kind>(&self) -> Outcome {
+        let Task { common, options, .. } = *self;
+        let sized = |size| (config::<K>(common, options, size), Load::new(options, size));
+        let mut cases: Vec<(K::Settings, Load)> = sizes(options).into_iter().map(sized).collect();
+        let labels: Vec<String> = cases.iter().map(|(_, load)| label(load.size)).collect();
+        let rounds = cases.iter().map(|(_, load)| load.end.rounds(options.rounds.asked()));
+        let rounds = rounds.min().unwrap_or(0);
+        let (done, ended) = in_turn(common.json, &labels, rounds, |at, round, done| {
+            let so_far = self.text::<K>(&cases, done)?;
+            match done[at].is_empty() {
+                true => signals::exits_before_first_message(so_far),
+                false => signals::exits_with(so_far),
             }
-            let measured = match Crowd::asked(options) {
-                Some(crowd) => K::crowd(device, config, crowd, load),
-                None => run::within_process::<K>(device, config, Shape::new(options), load),
-            }?;
-            whole.push(measured);
+            let (config, load) = &mut cases[at];
+            let measured = self.measure_round::<K>(config, load, round, rounds)?;
             tracing::info!("a round is over");
             Ok(measured)
-        })
+        });
+        signals::settles();
+        if options.rate == Some(Rate::Auto) && !common.json {
+            for (label, rate) in labels.iter().zip(&cases).filter_map(|(l, c)| Some((l, c.1.rate?)))
+            {
+                remark!("{label}: {}", found_rate(rate));
+            }
+        }
+        let text = self.text::<K>(&cases, &done)?;
+        if !text.is_empty() {
+            say!("{text}");
+        }
+        ended.map_or(Ok(()), Err)
     }
 
-    /// At the highest rate without RNR events, which the load then has.
-    fn measure_at_found_rate<K: Kind>(&self, config: &K::Settings, load: &mut Load) -> SoFar {
-        let shape = Shape::new(self.options);
-        let found = match rate::find::<K>(self.device, config, shape, load) {
-            Ok(found) => found,
-            Err(e) => return (None, Some(e)),
-        };
-        let mut lowest = found;
-        let measured = in_rounds(self.options, load, |load| {
-            let (rate, measured) = rate::measure::<K>(self.device, config, shape, load, lowest)?;
-            lowest = lowest.min(rate);
-            Ok(measured)
+    /// The results of all sizes that have any, as they are printed.
+    fn text<K: Kind>(
+        &self,
+        cases: &[(K::Settings, Load)],
+        done: &[Vec<Measured>],
+    ) -> Result<String> {
+        let with_results = cases.iter().zip(done).filter(|(_, done)| !done.is_empty());
+        let results = with_results.map(|((config, load), done)| {
+            let case = report::Case::new::<K>(self.device, self.options, config, load);
+            Ok((case, Measured::of_rounds(done)?))
         });
-        load.rate = Some(lowest);
-        measured
+        report::text(self.common.json, &results.collect::<Result<Vec<_>>>()?)
     }
+
+    /// One round of a size. Of `--rate auto`, the first one finds the rate, which the load then has;
+    /// and the least one of all rounds at last.
+    fn measure_round<K: Kind>(
+        &self,
+        config: &K::Settings,
+        load: &mut Load,
+        round: u32,
+        rounds: u32,
+    ) -> Result<Measured> {
+        let Task { options, device, .. } = *self;
+        let shape = Shape::new(options);
+        if options.rate == Some(Rate::Auto) {
+            signals::settles();
+            let rate = match load.rate {
+                Some(rate) => rate,
+                None => rate::find::<K>(device, config, shape, load)?,
+            };
+            let part = load.of_round(round, rounds);
+            let (rate, measured) = rate::measure::<K>(device, config, shape, &part, rate)?;
+            load.rate = Some(load.rate.map_or(rate, |least| least.min(rate)));
+            return Ok(measured);
+        }
+        let load = load.of_round(round, rounds);
+        match Crowd::asked(options) {
+            Some(crowd) => K::crowd(device, config, crowd, &load),
+            None => run::within_process::<K>(device, config, shape, &load),
+        }
+    }
+}
+
+fn label(size: u32) -> String {
+    format!("{size} B")
 }
 
 /// What `--rate auto` has come to.

@@ -14,7 +14,7 @@ use rdma_conn::verbs_safe::{
 use serde::Serialize;
 
 use crate::cli::Common;
-use crate::figures::calibration::Calibration;
+use crate::figures::calibration::{self, Calibration};
 use crate::measure::Spread;
 use crate::outcome::{Outcome, as_usage};
 use crate::progress;
@@ -45,7 +45,7 @@ pub(crate) fn run(common: &Common) -> Outcome {
     let near = open()?;
     // The same device, where its name says more than what was asked for.
     let far = rdma_conn::device::open(Some(near.name())).map_err(as_usage)?;
-    let slow = near.name().split_once(",slow=").and_then(|(_, slow)| slow.parse().ok());
+    let slow = calibration::slow(near.name());
     let parameters = measure(common, &near, &far, slow)?;
     if common.json {
         say!("{}", serde_json::to_string(&Line { device: near.name(), slow, parameters })?);

@@ -16,7 +16,7 @@ use crate::cli::{Common, Multicast, Rounds};
 use crate::measure::rounds;
 use crate::outcome::{Failure, Outcome, usage};
 use crate::results::Results;
-use crate::{progress, session};
+use crate::session;
 use traffic::Traffic;
 
 pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
@@ -45,18 +45,16 @@ pub(crate) fn run(common: &Common, options: &Multicast) -> Outcome {
     }
     let traffic = Traffic::of(options);
     let label = |config: &Config| format!("{} members, {}", config.members, config.policy);
-    let ran = progress::each(common.json, configs, label, |config, _| {
-        let rounds = traffic.rounds(options.rounds.unwrap_or(Rounds::DEFAULT));
-        let (done, ended) = rounds::each(rounds, |round| {
-            within::measure(&device, &traffic.of_round(round, rounds), &config)
-        });
-        if rounds::count(&done, ended.as_ref()) {
-            report::add(&mut results, &device, &traffic, &config, &done)?;
-        }
-        Ok(ended)
+    let labels: Vec<String> = configs.iter().map(label).collect();
+    let rounds = traffic.rounds(options.rounds.unwrap_or(Rounds::DEFAULT));
+    let (done, ended) = rounds::in_turn(common.json, &labels, rounds, |at, round, _| {
+        within::measure(&device, &traffic.of_round(round, rounds), &configs[at])
     });
+    for (config, done) in configs.iter().zip(&done).filter(|(_, done)| !done.is_empty()) {
+        report::add(&mut results, &device, &traffic, config, done)?;
+    }
     results.finish();
-    ran
+    ended.map_or(Ok(()), Err)
 }
 
 /// A group that cannot be, by the flags that it comes from.

@@ -4,6 +4,8 @@ mod ends;
 mod report;
 mod trips;
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use rdma_conn::device::Device;
 
@@ -13,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::protocol::{self, Kind, Purpose, With};
 use crate::results::Results;
 use crate::{pinning, progress, session};
-use trips::{Measured, follow, hang_up, hang_up_first, in_rounds, lead, line};
+use trips::{Measured, follow, hang_up, hang_up_first, lead, line, rounds_of_size};
 
 pub(crate) fn run(common: &Common, options: &Pingpong) -> Outcome {
     rounds::check(options.rounds.rounds, "--iterations", options.iterations)?;
@@ -48,27 +50,54 @@ impl With for Task<'_> {
         if let Some(address) = options.ends.listen {
             return ends::listen::<K>(common, options, device, address);
         }
+        match options.ends.connect {
+            Some(address) => self.lead_each::<K>(address),
+            None => self.measure_in_turn::<K>(),
+        }
+    }
+}
+
+impl Task<'_> {
+    /// One size after the other, with the listener at `address`.
+    fn lead_each<K: Kind>(&self, address: SocketAddr) -> Outcome {
+        let Task { common, options, device } = *self;
         let mut results = Results::new(common.json);
         let sizes: Vec<_> = (0..).zip(options.sizes()).collect();
         let (run, of) = (session::run_number(), sizes.len() as u32);
-        let label = |(_, size): &(u32, u32)| format!("{size} B");
+        let label = |(_, size): &(u32, u32)| label(*size);
         let ran = progress::each(common.json, sizes, label, |(at, size), _| {
             let config = config::<K>(common, options, size);
-            let (line, ended) = match options.ends.connect {
-                None => in_rounds(options, |trips| {
-                    within_process::<K>(options, trips, device, &config, size)
-                }),
-                Some(address) => {
-                    let part = session::Part { run, at, of };
-                    ends::connect::<K>(options, device, &config, size, part, address)
-                }
-            };
+            let part = session::Part { run, at, of };
+            let (line, ended) = ends::connect::<K>(options, device, &config, size, part, address);
             line.iter().try_for_each(|line| report::add(&mut results, line))?;
             Ok(ended)
         });
         results.finish();
         ran
     }
+
+    /// All sizes in turn, with both ends in this process.
+    fn measure_in_turn<K: Kind>(&self) -> Outcome {
+        let Task { common, options, device } = *self;
+        let sizes = options.sizes();
+        let labels: Vec<String> = sizes.iter().copied().map(label).collect();
+        let rounds = rounds_of_size(options);
+        let (done, ended) = rounds::in_turn(common.json, &labels, rounds, |at, round, _| {
+            let trips = rounds::share(options.trips(), round, rounds);
+            let config = config::<K>(common, options, sizes[at]);
+            within_process::<K>(options, trips, device, &config, sizes[at])
+        });
+        let mut results = Results::new(common.json);
+        for lines in done.into_iter().filter(|lines| !lines.is_empty()) {
+            report::add(&mut results, &Latency::of_rounds(lines)?)?;
+        }
+        results.finish();
+        ended.map_or(Ok(()), Err)
+    }
+}
+
+fn label(size: u32) -> String {
+    format!("{size} B")
 }
 
 fn config<K: Kind>(common: &Common, options: &Pingpong, size: u32) -> K::Settings {

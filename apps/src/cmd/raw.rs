@@ -48,6 +48,10 @@ pub(crate) fn bench(common: &Common, options: &Bench, op: Op) -> Outcome {
     bench_request(common, options, op)?.run()
 }
 
+fn label(plan: &Plan) -> String {
+    format!("{} B", plan.largest())
+}
+
 impl Request<'_> {
     fn run(&self) -> Outcome {
         let device = session::open_device(self.common, self.ends)?;
@@ -58,21 +62,34 @@ impl Request<'_> {
             spin: self.connection.wait == Wait::Spin,
         };
         let plans = self.plans(&device)?;
-        match self.ends.listen {
-            Some(address) => self.listen(local, address),
-            None => self.lead(local, plans),
+        match (self.ends.listen, self.ends.connect) {
+            (Some(address), _) => self.listen(local, address),
+            (None, Some(address)) => self.lead(local, plans, address),
+            (None, None) => self.measure_in_turn(local, &plans),
         }
     }
 
-    /// The leading end: one measurement after the other.
-    fn lead(&self, local: Local<'_>, plans: Vec<Plan>) -> Outcome {
+    /// Both ends, in one process: all measurements in turn.
+    fn measure_in_turn(&self, local: Local<'_>, plans: &[Plan]) -> Outcome {
+        let labels: Vec<String> = plans.iter().map(label).collect();
+        let json = self.common.json;
+        let (done, ended) = rounds::in_turn(json, &labels, self.rounds, |at, round, _| {
+            let plan = self.of_round(&plans[at], round);
+            within_process(local, &plan, self.until.of_round(round, self.rounds))
+        });
+        let mut report = Report::new(json, self.task, self.ends);
+        for rounds in done.into_iter().filter(|rounds| !rounds.is_empty()) {
+            report.add_rounds(rounds)?;
+        }
+        report.finish();
+        ended.map_or(Ok(()), Err)
+    }
+
+    /// The leading end: one measurement after the other, with the listener at `address`.
+    fn lead(&self, local: Local<'_>, plans: Vec<Plan>, address: SocketAddr) -> Outcome {
         let mut report = Report::new(self.common.json, self.task, self.ends);
-        let label = |plan: &Plan| format!("{} B", plan.largest());
         let ran = progress::each(self.common.json, plans, label, |plan, _| {
-            let round = |round| {
-                let (at, of) = (plan.at * self.rounds + round, plan.of * self.rounds);
-                self.lead_once(local, &Plan { at, of, ..plan.clone() }, round)
-            };
+            let round = |round| self.lead_once(local, &self.of_round(&plan, round), round, address);
             let (rounds, ended) = rounds::each(self.rounds, round);
             if rounds::count(&rounds, ended.as_ref()) {
                 report.add_rounds(rounds)?;
@@ -83,17 +100,24 @@ impl Request<'_> {
         ran
     }
 
+    /// The plan of one round, which both ends count.
+    fn of_round(&self, plan: &Plan, round: u32) -> Plan {
+        let (at, of) = (plan.at * self.rounds + round, plan.of * self.rounds);
+        Plan { at, of, ..plan.clone() }
+    }
+
     /// Leads one round.
-    fn lead_once(&self, local: Local<'_>, plan: &Plan, round: u32) -> Result<Vec<Line>> {
+    fn lead_once(
+        &self,
+        local: Local<'_>,
+        plan: &Plan,
+        round: u32,
+        address: SocketAddr,
+    ) -> Result<Vec<Line>> {
         let until = self.until.of_round(round, self.rounds);
-        match self.ends.connect {
-            Some(address) => {
-                let stream = session::dial(address)?;
-                let led = lead(local, plan, &mut RawChannel::new(stream)?, until);
-                led.map_err(|e| self.explain(e, address))
-            }
-            None => within_process(local, plan, until),
-        }
+        let stream = session::dial(address)?;
+        let led = lead(local, plan, &mut RawChannel::new(stream)?, until);
+        led.map_err(|e| self.explain(e, address))
     }
 
     /// The following end of another process: one measurement after the other, until the

@@ -67,6 +67,7 @@ pub(crate) const ALL: &[Builtin] = &[
     experiment!("buffered-write-rate-by-senders"),
     experiment!("connections-latency"),
     experiment!("connections-bandwidth"),
+    experiment!("connections-by-senders"),
     experiment!("tutorial-rate-by-concurrency"),
     experiment!("tutorial-rate-by-size"),
     experiment!("tutorial-optimisations"),

@@ -23,3 +23,19 @@ pub(crate) struct Calibration {
     /// A byte of long messages that follow each other.
     pub(crate) gap_per_byte_ns: f64,
 }
+
+/// How many times slower a device is than the card that it stands for, by its name.
+pub(crate) fn slow(device: &str) -> Option<f64> {
+    device.split_once(",slow=")?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slow;
+
+    #[test]
+    fn a_device_that_stands_for_a_card_says_how_much_slower_it_is() {
+        assert_eq!(slow("soft0@card=connectx5,slow=8"), Some(8.0));
+        assert_eq!([slow("soft0@card=connectx5"), slow("soft0@card=x,slow=y")], [None, None]);
+    }
+}

@@ -1,7 +1,7 @@
 //! Evaluates the expectations of an experiment. They compare medians.
 
 use super::experiment::{Axis, Direction, Expect, Experiment, Monotone, Plateau, Ratio};
-use super::report::{Figure, Manifest, Point, Report, Series};
+use super::report::{Figure, Manifest, Report, Series};
 use super::scale::{digits, value_of_x};
 
 /// The result of an expectation.
@@ -116,7 +116,7 @@ fn expected(experiment: &Experiment, expect: &Expect) -> String {
 
 fn found_ratio(figure: &Figure, ratio: &Ratio) -> Found {
     let key = key_of(figure, ratio.y.as_deref())?;
-    let at = |case: &str, x: u64| median(figure.series(case)?.at(x)?, key);
+    let at = |case: &str, x: u64| figure.series(case)?.at(x)?.median(key);
     let of = at(&ratio.of, ratio.x.0)?;
     let to = at(&ratio.to, ratio.to_x.unwrap_or(ratio.x).0)?;
     let found = of / to;
@@ -172,13 +172,8 @@ fn values_from(
     let series: &Series = figure.series(case)?;
     let known = figure.experiment.cases.iter().find(|known| known.label == case)?;
     let xs = figure.experiment.xs(quick).iter().filter(|x| **x >= from && known.covers(**x));
-    let values =
-        xs.map(|x| Some((*x, median(series.at(*x)?, key)?))).collect::<Option<Vec<_>>>()?;
+    let values = xs.map(|x| Some((*x, series.at(*x)?.median(key)?))).collect::<Option<Vec<_>>>()?;
     (values.len() > 1).then_some(values)
-}
-
-fn median(point: &Point, key: &str) -> Option<f64> {
-    point.values.get(key)?.spread().map(|spread| spread.median)
 }
 
 fn key_of<'a>(figure: &'a Figure, key: Option<&str>) -> Option<&'a str> {

@@ -88,7 +88,7 @@ impl CurveError {
             .iter()
             .filter_map(|(x, predicted)| {
                 let at = *x as u64;
-                let measured = series.at(at)?.values.get(&curve.y)?.spread()?.median / divisor;
+                let measured = series.at(at)?.median(&curve.y)? / divisor;
                 Some(((predicted / measured - 1.0).abs(), at)).filter(|(e, _)| e.is_finite())
             })
             .collect();

@@ -1,6 +1,7 @@
 //! Renders reports as HTML: one self-contained file without scripts or external resources.
 
 mod parts;
+mod requirements;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -56,6 +57,8 @@ pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
                 a download=(JSON) href=(parts::data("application/json", &json)) { "All of it as JSON" }
                 " · "
                 a download=(CSV) href=(parts::data("text/csv", &csv)) { "Samples as CSV" }
+                " · "
+                a href=(format!("#{}", requirements::ID)) { "What the thesis asks" }
             }
         }
         (contents(report.figures.iter().map(|figure| (&*figure.name, &figure.experiment))))
@@ -66,6 +69,7 @@ pub(crate) fn page(report: &Report) -> anyhow::Result<String> {
                     @for figure in figures { (shown(figure, manifest)) }
                 }
             }
+            (requirements::requirements(report)?)
         }
     };
     Ok(document(&format!("rdma-conn figures: {}", manifest.device), body))

@@ -223,6 +223,13 @@ impl Figure {
     }
 }
 
+impl Point {
+    /// The median of the samples of a key.
+    pub(crate) fn median(&self, key: &str) -> Option<f64> {
+        Some(self.values.get(key)?.spread()?.median)
+    }
+}
+
 impl Series {
     /// What was measured at `x`.
     pub(crate) fn at(&self, x: u64) -> Option<&Point> {

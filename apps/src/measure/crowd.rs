@@ -155,6 +155,7 @@ pub(crate) fn measure(
         rnr_events: since.and_then(|since| since.rnr_events),
         registered_bytes: receiver.registered_bytes(),
         receivers_busy: None,
+        fairness: None,
         rounds: None,
     })
 }

@@ -16,6 +16,9 @@ pub(crate) struct Latency {
     pub(crate) rounds: u32,
     #[serde(flatten)]
     pub(crate) latency: Quantiles,
+    /// What the device's network alone takes, where the device keeps the time of one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) latency_ns_planned: Option<u64>,
     pub(crate) rdma_ops_per_message: f64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) mean_transfer_bytes: Option<f64>,
@@ -53,9 +56,28 @@ impl Latency {
     }
 }
 
+/// What a message that crosses the network so many times, one after the other, waits for at least, on
+/// a device at a distance (`soft0@5us`: a round trip of 5 µs). On others nothing is planned.
+pub(crate) fn planned_ns(device: &str, hops: Option<u32>) -> Option<u64> {
+    let round_trip = device.strip_prefix("soft0@")?;
+    let number = |unit: &str| round_trip.strip_suffix(unit)?.parse::<u64>().ok();
+    let ns = number("us").map(|us| 1000 * us).or_else(|| number("ns"))?;
+    Some(ns * u64::from(hops?) / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_at_a_distance_has_a_plan() {
+        assert_eq!(planned_ns("soft0@5us", Some(1)), Some(2500));
+        assert_eq!(planned_ns("soft0@1500ns", Some(3)), Some(2250));
+        for (device, hops) in [("soft0@5us", None), ("soft0", Some(1)), ("mlx5_0", Some(1))] {
+            assert_eq!(planned_ns(device, hops), None, "{device}");
+        }
+        assert_eq!(planned_ns("soft0@card=connectx5,slow=8", Some(1)), None);
+    }
 
     #[test]
     fn what_the_other_end_reads_is_what_was_written() {
@@ -68,6 +90,7 @@ mod tests {
             messages: 2,
             rounds: 1,
             latency: Quantiles::of(&hdrhistogram::Histogram::new(3).unwrap()),
+            latency_ns_planned: None,
             rdma_ops_per_message: 1.0,
             mean_transfer_bytes: None,
             rnr_events: Some(0),

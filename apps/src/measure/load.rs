@@ -126,6 +126,15 @@ impl Load {
         Load { end: self.end.of_round(round, rounds), ..*self }
     }
 
+    /// What the one of several senders that sent fewest has sent, as a part of what the one sent that
+    /// sent most. Where each has a number of messages to send, they say nothing.
+    pub(crate) fn fairness(&self, sent: impl Iterator<Item = u64>) -> Option<f64> {
+        let all: Vec<u64> = sent.collect();
+        let (fewest, most) = (all.iter().min()?, all.iter().max()?);
+        let says = matches!(self.end, EndOfLoad::After(_)) && all.len() > 1 && *most > 0;
+        says.then(|| *fewest as f64 / *most as f64)
+    }
+
     /// Messages between two looks at the clock, a power of two: so many that looking costs
     /// nothing, and so few that they take no time. A sender that is paced looks at it anyway.
     pub(crate) fn stride(&self) -> u64 {
@@ -229,6 +238,21 @@ mod tests {
         let end = EndOfLoad::After(Duration::from_secs(3));
         assert_eq!(end.of_round(2, 3), EndOfLoad::After(Duration::from_secs(1)));
         assert_eq!(EndOfLoad::Messages(2).rounds(3), 2);
+    }
+
+    #[test]
+    fn fairness_is_of_several_senders_that_send_for_a_time() {
+        let of = |end, sent: &[u64]| {
+            let load = Load { size: 16, end, verify: true, rate: None, in_turn: false };
+            load.fairness(sent.iter().copied())
+        };
+        let time = EndOfLoad::After(Duration::from_secs(1));
+        assert_eq!(of(time, &[40, 100, 80]), Some(0.4));
+        assert_eq!(of(time, &[0, 100]), Some(0.0));
+        for nothing in [of(time, &[]), of(time, &[5]), of(time, &[0, 0])] {
+            assert_eq!(nothing, None);
+        }
+        assert_eq!(of(EndOfLoad::Messages(100), &[100, 100]), None);
     }
 
     #[test]

@@ -92,6 +92,9 @@ pub(crate) struct Measured {
     pub(crate) registered_bytes: u64,
     /// Processor time of the threads that receive; `None` if another process has them.
     pub(crate) receivers_busy: Option<Duration>,
+    /// Where senders sent for a time: messages of the one that sent fewest, as a part of those of the
+    /// one that sent most; of several rounds, the least.
+    pub(crate) fairness: Option<f64>,
     /// Messages a second, where there were several rounds; all else is of them together.
     pub(crate) rounds: Option<(u32, Spread)>,
 }
@@ -146,6 +149,7 @@ impl Measured {
             rnr_events: self.rnr_events.zip(other.rnr_events).map(|(a, b)| a + b),
             registered_bytes: self.registered_bytes.max(other.registered_bytes),
             receivers_busy: self.receivers_busy.zip(other.receivers_busy).map(|(a, b)| a + b),
+            fairness: self.fairness.zip(other.fairness).map(|(a, b)| a.min(b)),
             rounds: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::outcome::{Failure, usage};
-use crate::signals;
+use crate::{progress, signals};
 
 /// A figure of several rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,6 +56,49 @@ pub(crate) fn each<T>(
         }
     }
     (done, None)
+}
+
+/// Measures cases in rounds, each of which goes over all cases in turn, so that what disturbs the
+/// machine for a while disturbs no case alone. A bar shows the case's label. `one` gets the number of
+/// the case and of the round, and what all cases have brought before.
+///
+/// Returns what each case has brought, and why that is not all. Of a round that a signal has cut short
+/// a part is kept only where its case has nothing else; a case that has failed has no result.
+pub(crate) fn in_turn<T>(
+    json: bool,
+    cases: &[String],
+    rounds: u32,
+    mut one: impl FnMut(usize, u32, &[Vec<T>]) -> Result<T, Failure>,
+) -> (Vec<Vec<T>>, Option<Failure>) {
+    let bar = progress::bar(cases.len() as u64 * u64::from(rounds), json);
+    let mut done: Vec<Vec<T>> = cases.iter().map(|_| Vec::new()).collect();
+    let mut ended = None;
+    'rounds: for round in 0..rounds {
+        for (at, label) in cases.iter().enumerate() {
+            bar.set_message(label.clone());
+            tracing::info!("round {}: {label}", round + 1);
+            match (one(at, round, &done), signals::interrupted()) {
+                (Ok(whole), None) => done[at].push(whole),
+                (Ok(part), Some(interrupted)) => {
+                    if done[at].is_empty() {
+                        done[at].push(part);
+                    }
+                    ended = Some(interrupted.into());
+                    break 'rounds;
+                }
+                (Err(e), _) => {
+                    if !signals::is_interruption(&e) {
+                        done[at].clear();
+                    }
+                    ended = Some(e);
+                    break 'rounds;
+                }
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    (done, ended)
 }
 
 /// Whether rounds that were measured before a failure are a result.
@@ -117,6 +160,30 @@ mod tests {
         assert_eq!(of(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(of(&[7.0]), Spread { median: 7.0, min: 7.0, max: 7.0 });
         assert_eq!(Spread::of_whole([5, 2, 9]), (5, 2, 9));
+    }
+
+    #[test]
+    fn a_round_goes_over_all_cases_before_the_next_one() {
+        let cases = ["a", "b", "c"].map(String::from);
+        let mut order = Vec::new();
+        let (done, ended) = in_turn(true, &cases, 2, |at, round, _| {
+            order.push((round, at));
+            Ok((round, at))
+        });
+        assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        assert_eq!(done, [0, 1, 2].map(|at| vec![(0, at), (1, at)]));
+        assert!(ended.is_none());
+    }
+
+    #[test]
+    fn a_case_that_fails_leaves_the_results_of_the_others() {
+        let cases = ["a", "b", "c"].map(String::from);
+        let (done, ended) = in_turn(true, &cases, 3, |at, round, _| match (at, round) {
+            (1, 1) => Err(anyhow::anyhow!("broken")),
+            _ => Ok(round),
+        });
+        assert_eq!(done, [vec![0, 1], vec![], vec![0]]);
+        assert_eq!(ended.unwrap().to_string(), "broken");
     }
 
     #[test]

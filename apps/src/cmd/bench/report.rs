@@ -56,6 +56,8 @@ struct Line<'a> {
     rnr_events: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receiver_processor_use: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sender_fairness: Option<f64>,
     #[serde(skip_serializing_if = "is_zero")]
     registered_bytes: u64,
     #[serde(flatten)]
@@ -69,16 +71,14 @@ fn is_zero(n: &u64) -> bool {
 
 /// Gathers results, and prints them: a table for each of the settings that there were. They may
 /// depend on the size.
-#[derive(Clone)]
 pub(crate) struct Report {
-    json: bool,
     taken: TakenAt,
     pub(crate) results: Results,
 }
 
 impl Report {
     pub(crate) fn new(json: bool, taken: TakenAt) -> Report {
-        Report { json, taken, results: Results::new(json) }
+        Report { taken, results: Results::new(json) }
     }
 
     pub(crate) fn add(&mut self, case: Case<'_>, measured: &Measured) -> Result<()> {
@@ -88,16 +88,19 @@ impl Report {
         let row = line.rates.row(line.size_bytes, ops, rnr_events, line.registered_bytes);
         self.results.add(&line, line.title(&settings), rates_table(self.taken), row)
     }
+}
 
-    /// What would be to be printed with one more result.
-    pub(crate) fn with(&self, case: Case<'_>, measured: &Measured) -> Result<String> {
-        if self.json {
-            return Ok(serde_json::to_string(&case.line(measured))?);
-        }
-        let mut more = self.clone();
-        more.add(case, measured)?;
-        Ok(more.results.text())
+/// All results with both ends in this process, as they are printed.
+pub(crate) fn text(json: bool, results: &[(Case<'_>, Measured)]) -> Result<String> {
+    if json {
+        let line = |(case, measured): &(Case<'_>, Measured)| {
+            serde_json::to_string(&case.clone().line(measured))
+        };
+        return Ok(results.iter().map(line).collect::<Result<Vec<_>, _>>()?.join("\n"));
     }
+    let mut report = Report::new(json, TakenAt::Both);
+    results.iter().try_for_each(|(case, measured)| report.add(case.clone(), measured))?;
+    Ok(report.results.text())
 }
 
 impl<'a> Case<'a> {
@@ -146,6 +149,7 @@ impl<'a> Case<'a> {
             mean_transfer_bytes: measured.whole.and_then(|whole| whole.work.mean_transfer_bytes()),
             rnr_events: measured.rnr_events,
             receiver_processor_use: measured.receiver_processor_use(),
+            sender_fairness: measured.fairness,
             registered_bytes: measured.registered_bytes,
             machine: Machine::here(),
             verified: load.verify,

@@ -122,8 +122,8 @@ pub(crate) fn measure<K: Kind>(
         has_senders: !senders.is_empty(),
     };
     let before = device.counters().ok();
+    let sends = senders.len();
     let totals = std::thread::scope(|scope| {
-        let sends = senders.len();
         let send = |(number, outlets)| {
             scope.spawn(move || {
                 pinning::pin_thread(number);
@@ -151,6 +151,9 @@ pub(crate) fn measure<K: Kind>(
     for e in totals.iter().filter_map(|side| side.as_ref().err()) {
         tracing::info!(error = %e, "a thread failed");
     }
+    let senders = totals.iter().filter_map(|side| Some(side.as_ref().ok()?.sent));
+    // The threads that receive come last.
+    let fairness = load.fairness(senders.take(sends));
     let total = Side::sum(totals).map_err(advise)?;
     let messages = total.delivered(both_here)?;
     Ok(Measured {
@@ -161,6 +164,7 @@ pub(crate) fn measure<K: Kind>(
         rnr_events: since.and_then(|since| since.rnr_events),
         registered_bytes,
         receivers_busy: total.busy.map(|busy| (total.end - total.start).mul_f64(busy)),
+        fairness,
         rounds: None,
     })
 }

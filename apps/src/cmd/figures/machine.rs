@@ -15,11 +15,6 @@ pub(super) fn device(common: &Common) -> Result<String, Failure> {
     Ok(device.name().to_owned())
 }
 
-/// How many times slower a device is than the card that it stands for, by its name.
-pub(super) fn slow(device: &str) -> Option<f64> {
-    device.split_once(",slow=")?.1.parse().ok()
-}
-
 /// The name of the processor, as the kernel has it.
 pub(super) fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -9,7 +9,7 @@ use anyhow::bail;
 use super::machine;
 use super::named::Named;
 use crate::cli::{Common, Figures};
-use crate::figures::calibration::Calibration;
+use crate::figures::calibration::{self, Calibration};
 use crate::figures::experiment::{Experiment, Run};
 use crate::figures::model;
 use crate::figures::report::{Figure, Manifest, Report};
@@ -117,7 +117,7 @@ impl Plan<'_> {
             processor: machine::processor(),
             cores: machine::cores(),
             topology: machine::topology(),
-            slow: machine::slow(&self.device),
+            slow: calibration::slow(&self.device),
             calibration: None,
             build: rdma_conn::build::summary(),
             date: machine::now(),
@@ -202,7 +202,7 @@ impl Plan<'_> {
         let why = match run::once(&self.words(run)) {
             Ok(Ran::Done(lines)) => match &*lines {
                 [line] => {
-                    figure.add(run, line, machine::slow(&self.device).unwrap_or(1.0));
+                    figure.add(run, line, calibration::slow(&self.device).unwrap_or(1.0));
                     return Ok(());
                 }
                 lines => {

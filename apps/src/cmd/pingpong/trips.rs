@@ -8,7 +8,7 @@ use rdma_conn::device::{Counters, Device};
 
 use crate::cli::Pingpong;
 use crate::measure::{
-    HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, rounds, since,
+    HAS_COME, Latency, MEASURES, Machine, Payload, Quantiles, Work, planned_ns, rounds, since,
 };
 use crate::outcome::Failure;
 use crate::protocol::{Duplex, Kind, Receiving, Sending, Taken};
@@ -175,6 +175,7 @@ pub(super) fn line<K: Kind>(
         messages: 2 * h.len(),
         rounds: 1,
         latency: Quantiles::of(h),
+        latency_ns_planned: planned_ns(device.name(), K::WHICH.hops()),
         rdma_ops_per_message: work.operations as f64 / all as f64,
         mean_transfer_bytes: work.mean_transfer_bytes(),
         rnr_events,

@@ -149,3 +149,30 @@ fn an_expectation_about_a_device_is_evaluated_on_no_other() {
     report.manifest.device = "soft0@card=connectx5".into();
     assert_eq!(Tally::of(&report), Tally { failed: 1, ..Tally::default() });
 }
+
+/// What inlining saves is a card's fetch: the figure expects that where there is one.
+#[test]
+fn inlining_is_expected_to_gain_on_a_card_and_on_no_other_device() {
+    let name = "send-recv-latency-by-inline-size";
+    let experiment = crate::figures::builtin::named(name).unwrap().experiment().unwrap();
+    // By x: nanoseconds of messages that are fetched, and of inline ones.
+    let status = |device: &str, fetched: fn(u64) -> f64, inline: fn(u64) -> f64| {
+        let mut figure = Figure::new(name, experiment.clone());
+        for run in experiment.runs(false) {
+            let value = if run.case == "inline" { inline(run.x) } else { fetched(run.x) };
+            let result = [("latency_ns_p50".to_owned(), value.into())].into_iter().collect();
+            figure.add(&run, &result, 1.0);
+        }
+        verdicts(&figure, device, false).iter().map(|v| v.status).collect::<Vec<_>>()
+    };
+    use Status::{Elsewhere, Failed, Passed};
+    let (slow, fast) = (|_| 2300.0, |_| 2100.0);
+    assert_eq!(status("mlx5_0", slow, fast), [Passed, Elsewhere]);
+    assert_eq!(status("mlx5_0", fast, slow), [Failed, Elsewhere]);
+    let card = "soft0@card=connectx5,slow=8";
+    assert_eq!(status(card, fast, fast), [Elsewhere, Passed]);
+    assert_eq!(status(card, fast, |x| 10.0 * x as f64), [Elsewhere, Failed]);
+    assert_eq!(status(card, fast, |x| 1e5 / x as f64), [Elsewhere, Failed]);
+    // There, a run of some milliseconds may share its processor, or not.
+    assert_eq!(status("soft0", fast, |x| 1e5 / x as f64), [Elsewhere, Elsewhere]);
+}

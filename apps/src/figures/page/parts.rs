@@ -212,8 +212,7 @@ pub(super) fn ratios(a: &Figure, b: &Figure) -> Markup {
 }
 
 fn median(figure: &Figure, x: u64, case: &str, y: &Y) -> Option<f64> {
-    let spread = figure.series(case)?.at(x)?.values.get(&y.key)?.spread()?;
-    Some(spread.median / y.divisor())
+    Some(figure.series(case)?.at(x)?.median(&y.key)? / y.divisor())
 }
 
 /// Both medians and their ratio; `None` if both are missing.

@@ -62,6 +62,35 @@ fn a_page_has_every_figure_with_its_data() {
 }
 
 #[test]
+fn a_page_has_what_the_thesis_asks_with_the_measured_values() {
+    let mut report = sample::report(1.0);
+    let of_page = |report: &Report| {
+        let page = page(report).unwrap();
+        assert_alone(&page);
+        assert_linked(&page);
+        let start = page.find("<section id=\"requirements\"").unwrap();
+        page[start..start + page[start..].find("</section>").unwrap()].to_owned()
+    };
+    let table = of_page(&report);
+    for name in ["Zero copy", "Variable size", "Passive side", "Interrupts", "Sharing"] {
+        assert!(table.contains(name), "{name}");
+    }
+    for name in ["Non-blocking", "Fairness", "Memory by N", "Shared Write", "Direct Read"] {
+        assert!(table.contains(name), "{name}");
+    }
+    assert!(table.contains("up to <code>message_bytes</code>"));
+    // Processor use, fairness and memory by N, as this report has them.
+    for figure in ["send-recv-processor-use-by-rate", "connections-by-senders"] {
+        assert!(table.contains(&format!("href=\"#{figure}\"")), "{figure}");
+    }
+    assert!(table.contains("shared receive queue <b>2.97 (Senders 2), 8.4 (Senders 16)</b>"));
+    // The requirements stand without a measurement; its values do not.
+    report.figures.retain(|figure| figure.name == "multicast-rate-by-k");
+    let table = of_page(&report);
+    assert!(table.contains("Memory by N") && !table.contains("<b>"), "{table}");
+}
+
+#[test]
 fn every_chart_is_a_file_within_a_folder() {
     let mut report = sample::report(1.0);
     report.figures[0].name = "../../evil name".into();
