@@ -306,7 +306,8 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
         let events = self.progress()?;
         match idle.after(events) {
             Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time, what),
+            Step::Sleep(time) if what == For::Word => self.sleep(idle.word_sleep(time)),
+            Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
                 tracing::debug!(qp = self.sending().posting.qp_num(), "{SILENT}");
                 self.sending_mut().probe()
@@ -320,13 +321,12 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
 
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look and
     /// the sleep rings the channel; a word rings nothing, so that waiting for one polls.
-    fn sleep(&mut self, time: Duration, what: For) -> Result<(), SendError> {
+    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
         let armed = self.sending().cq.arm(false).map_err(|e| self.fail_device(&e))?;
         // Each completion counts: it may be what the caller waits for, and rings only once.
         if self.progress_of_all()? > 0 {
             return Ok(());
         }
-        let time = if what == For::Word { time.min(POLL_SLEEP) } else { time };
         let Some(channel) = &self.sending().channel else { return Ok(()) };
         let slept = channel.wait(&armed, Some(time)).map(drop);
         slept.map_err(|e| self.fail_device(&e))

@@ -366,6 +366,15 @@ impl Idle {
         self
     }
 
+    /// How long to sleep for a word of memory, no longer than `most`: the longer nothing has come,
+    /// the longer, since the word is late by no more than a quarter of the wait. Of many threads
+    /// that wait, few are awake at a time.
+    pub(crate) fn word_sleep(&self, most: Duration) -> Duration {
+        let waited =
+            self.since.zip(self.until).map_or(Duration::ZERO, |(since, until)| until - since);
+        (waited / 4).clamp(POLL_SLEEP, SleepBackoff::LONGEST).min(most)
+    }
+
     /// The state to keep for the next wait when this one times out.
     pub(crate) fn silence(&self) -> Silence {
         Silence(self.probe)
@@ -402,7 +411,9 @@ impl Idle {
     pub(crate) fn step(&mut self) -> Step {
         self.learn(false);
         self.polls += 1;
-        let sleeps_at_once = self.strategy.spin_time() == Some(Duration::ZERO);
+        // A wait that has slept polls once for each sleep: where many threads wait, their polls
+        // would take the processor from the one that they wait for.
+        let sleeps_at_once = self.slept || self.strategy.spin_time() == Some(Duration::ZERO);
         if !sleeps_at_once && self.polls < POLLS_PER_YIELD.get() {
             spin_loop();
             return Step::Again;
@@ -605,5 +616,30 @@ mod tests {
         assert_eq!(idle.look(start), Step::Again);
         assert_eq!(idle.look(start + TICK), Step::Again);
         assert_eq!(idle.look(start + 2 * TICK), Step::Sleep(8 * TICK));
+    }
+    #[test]
+    fn a_wait_that_has_slept_polls_once_for_each_sleep() {
+        let mut idle = idle(WaitStrategy::SpinThenBlock(TICK), None);
+        let sleeps = |step| matches!(step, Step::Sleep(_));
+        assert_eq!(idle.look(Instant::now() - 2 * TICK), Step::Again);
+        assert!(sleeps(idle.look(Instant::now())));
+        assert!((0..3).all(|_| sleeps(idle.step())));
+        // What it finds may be followed by more: it polls again.
+        assert_eq!(idle.after(1), Step::Again);
+        assert_eq!(idle.step(), Step::Again);
+    }
+
+    #[test]
+    fn a_sleep_for_a_word_is_a_quarter_of_the_wait_within_limits() {
+        let mut idle = Idle::new(WaitStrategy::Block, Deadline::NEVER, Duration::MAX);
+        let start = Instant::now();
+        let mut after = |waited| {
+            idle.look(start + waited);
+            idle.word_sleep(Duration::from_secs(1))
+        };
+        assert_eq!(after(Duration::ZERO), POLL_SLEEP);
+        assert_eq!(after(2 * TICK), TICK / 2);
+        assert_eq!(after(100 * TICK), SleepBackoff::LONGEST);
+        assert_eq!(idle.word_sleep(TICK / 3), TICK / 3, "never past the deadline");
     }
 }

@@ -6,7 +6,7 @@ use super::{Sender, Ticket};
 use crate::error::{CloseReason, Full, SendError};
 use crate::half::driven::Sender as _;
 use crate::half::{SendHalf, driven};
-use crate::wait::{Deadline, Idle, POLL_SLEEP, SILENT, Step};
+use crate::wait::{Deadline, Idle, SILENT, Step};
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,8 @@ impl Sender {
         let events = self.progress()?;
         match idle.after(events) {
             Step::Again => Ok(()),
-            Step::Sleep(time) => self.sleep(time, what),
+            Step::Sleep(time) if what == For::Word => self.sleep(idle.word_sleep(time)),
+            Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
                 tracing::debug!(qp = self.qp_num(), "{SILENT}");
                 self.probe()
@@ -148,7 +149,7 @@ impl Sender {
 
     /// Arms the queue, looks once more, and sleeps. A completion that comes between the look
     /// and the sleep rings the channel; a word rings nothing, so that waiting for one polls.
-    fn sleep(&mut self, time: Duration, what: For) -> Result<(), SendError> {
+    fn sleep(&mut self, time: Duration) -> Result<(), SendError> {
         let armed = match self.cq.arm(false) {
             Ok(armed) => armed,
             Err(e) => return Err(self.fail_device(&e)),
@@ -156,7 +157,6 @@ impl Sender {
         if self.progress()? > 0 {
             return Ok(());
         }
-        let time = if what == For::Word { time.min(POLL_SLEEP) } else { time };
         let Some(channel) = &self.channel else { return Ok(()) };
         match channel.wait(&armed, Some(time)) {
             Ok(_) => Ok(()),
