@@ -5,8 +5,8 @@
 //! objects that come out of it are the ABI's own structs, and the data path goes
 //! through `context->ops`. One device, `soft0`, is always listed: one port, active,
 //! Ethernet, MTU 4096, GID 0 = RoCE v2 for 127.0.0.1. Its queue pairs are reliable
-//! connections, unreliable ones, and datagrams, within the process and between those of
-//! the same user.
+//! connections, extended ones (XRC), unreliable ones, and datagrams, within the process and
+//! between those of the same user.
 //!
 //! A program uses it in this order:
 //!
@@ -37,7 +37,8 @@
 //! | `ibv_modify_cq` | `EOPNOTSUPP`: events are not moderated |
 //! | `ibv_create_qp_ex` with `SEND_OPS_FLAGS` | every function of an `ibv_qp_ex` is there; those of operations that the queue pair was not created for make the batch fail, with `EOPNOTSUPP` |
 //! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
-//! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues, each with a number |
+//! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues and those of XRC, each with a number; tag matching is `EOPNOTSUPP` |
+//! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | see [XRC](#xrc) |
 //! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators are `EOPNOTSUPP` |
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
 //!
@@ -132,11 +133,37 @@
 //! Within a process no message is lost or reordered, unless [`set_network_faults`] or
 //! [`Faults::network`] asks for it, with a seed (`schedule::network`).
 //!
+//! # XRC
+//!
+//! Each request of an extended reliable connection names a shared receive queue at the other end,
+//! by its number: a message takes its receive request there and completes at that queue's
+//! completion queue, with the receiving queue pair's number; and the memory that any request names
+//! is in that queue's protection domain, because the queue pair has none. All operations of a
+//! reliable connection are there. A number that is no queue's, or one of another XRC domain, is
+//! refused with `REM_INV_REQ`, for each operation, and takes the receiving queue pair to ERR
+//! (`QP_REQ_ERR`).
+//!
+//! A domain is the device's: the contexts of a process that open the same file get the same one.
+//! **Processes do not share domains.** The memory of a queue is registered with the device of its
+//! process, which receives for that process only; so another process that opens the same file gets
+//! a domain of its own, and `ibv_open_qp` of a queue pair that is in another process is
+//! `EOPNOTSUPP`. Connections go between processes as any other. On a file without a domain,
+//! `ibv_open_xrcd` is `EAGAIN` without `O_CREAT`, and on one with a domain `EINVAL` with `O_EXCL`,
+//! as in the kernel.
+//!
+//! A receiving queue pair is known by handles, of `ibv_create_qp_ex` and of `ibv_open_qp`. Each has
+//! its state and gets its events, and it goes with the last of them. A domain that a handle or a
+//! queue was made with is `EBUSY`. A receive queue can be destroyed at any time; what has come is
+//! left in its completion queue, also when the queue pair that took it is gone. If that completion
+//! queue overruns, the queue pairs that receive there go to ERR (`QP_FATAL`). `LAST_WQE_REACHED` is
+//! not raised: a queue pair takes from all queues of its domain. Attributes of a transition that
+//! only the other end has are ignored, as in the kernel.
+//!
 //! # Locks
 //!
 //! A batch of the newer send interface, then the send queue, then the receiving side of the
-//! peer, then its receive ring, then completion queues, then a shared receive ring's taking side, then events; never
-//! two of a kind. The send queue's is held during the copy, and is what makes
+//! peer, then its receive ring, then completion queues, then a shared receive ring's taking side, then
+//! the handles of an XRC queue pair, then events; never two of a kind. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
 //! once for every send queue that could still be using it. A list takes each lock once.
 //!

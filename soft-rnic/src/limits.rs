@@ -19,6 +19,9 @@ pub(crate) const MAX_CQE: u32 = 4_194_304;
 pub(crate) const MAX_MR: usize = 1 << 18;
 pub(crate) const MAX_PD: usize = 65_536;
 pub(crate) const MAX_SRQ: usize = 65_536;
+/// XRC receive queues, which are published to other processes.
+pub(crate) const MAX_XRC_SRQ: usize = 1 << 14;
+pub(crate) const MAX_XRCD: usize = 65_536;
 pub(crate) const MAX_AH: usize = 65_536;
 pub(crate) const MAX_SRQ_WR: u32 = 32_768;
 /// Reads and atomics that a queue pair may have under way, either way.
@@ -52,7 +55,8 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
     let flags = ibv_device_cap_flags::IBV_DEVICE_SYS_IMAGE_GUID
         | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN
         | ibv_device_cap_flags::IBV_DEVICE_BAD_QKEY_CNTR
-        | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD;
+        | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD
+        | ibv_device_cap_flags::IBV_DEVICE_XRC;
     ibv_device_attr {
         fw_ver,
         node_guid: guid.to_be(),

@@ -22,4 +22,6 @@ pub(crate) mod rereg;
 pub(crate) mod span;
 pub(crate) mod srq;
 pub(crate) mod state;
+pub(crate) mod target;
 pub(crate) mod wqe;
+pub(crate) mod xrc;

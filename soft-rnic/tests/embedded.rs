@@ -70,8 +70,7 @@ fn writes_into_callers_structs_are_bounded_by_their_size() {
 fn other_transports_are_not_there() {
     let net = Net::on(soft_rnic::table(), "soft0");
     let cq = net.cq(16);
-    for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_XRC_SEND, ibv_qp_type(99)]
-    {
+    for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(99)] {
         let mut attr = net.init_attr(cq);
         attr.qp_type = qp_type;
         // SAFETY: the attributes' objects are alive.

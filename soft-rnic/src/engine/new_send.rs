@@ -33,9 +33,10 @@ pub(crate) fn operations(transport: Transport) -> u64 {
         | Ops::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | Ops::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     let all = match transport {
-        Transport::Rc => sends | writes | responses,
+        Transport::Rc | Transport::XrcSend => sends | writes | responses,
         Transport::Uc => sends | writes,
         Transport::Ud => sends,
+        Transport::XrcRecv => return 0,
     };
     all.0.into()
 }
@@ -60,7 +61,7 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_bind_mw = Some(wr_bind_mw);
     qp.wr_local_inv = Some(with_key);
     qp.wr_send_inv = Some(with_key);
-    qp.wr_set_xrc_srqn = Some(with_key);
+    qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     qp.wr_send_tso = Some(wr_send_tso);
     qp.wr_atomic_write = Some(wr_atomic_write);
 }
@@ -174,6 +175,15 @@ unsafe extern "C" fn wr_set_ud_addr(
 ) {
     let set = |qp: &Qp, batch: &mut Batch| match qp.transport {
         Transport::Ud => batch.set_address(Ud { ah, remote_qpn, remote_qkey }),
+        _ => batch.fail(errno::EINVAL),
+    };
+    // SAFETY: NULL, or a queue pair of ours.
+    unsafe { change(qp, set) };
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    let set = |qp: &Qp, batch: &mut Batch| match qp.transport {
+        Transport::XrcSend => batch.set_srq(remote_srqn),
         _ => batch.fail(errno::EINVAL),
     };
     // SAFETY: NULL, or a queue pair of ours.

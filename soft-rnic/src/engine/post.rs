@@ -14,7 +14,7 @@ use crate::engine::responder::Session;
 use crate::errno;
 use crate::fabric::link::{Link, Step};
 use crate::fabric::loopback::fast_path;
-use crate::fabric::process::remote::tx_fast_path;
+use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;
 use crate::objects::address::Address;
 use crate::objects::in_arc::InArc;
@@ -54,7 +54,7 @@ fn is_queued(qp: &Qp) -> bool {
     let is_unlike = match qp.transport {
         Transport::Rc => false,
         Transport::Uc => device.network.is_faulty(),
-        Transport::Ud => true,
+        Transport::Ud | Transport::XrcSend | Transport::XrcRecv => true,
     };
     is_unlike || !device.is_prompt()
 }
@@ -179,7 +179,7 @@ unsafe fn post_remote(
     let Some(remote) = remote.as_deref_mut().filter(|_| !wr.is_null()) else { return 0 };
     let mut execution = Execution::new();
     let mut parts = SqParts { requester, counters, scratch };
-    let result = remote.hold(&qp, |link| {
+    let result = remote.hold(&qp, |link: &mut RemoteLink<'_, false>| {
         // SAFETY: as above.
         unsafe { post_over(&qp, link, &mut parts, pending, &mut execution, wr) }
     });
@@ -313,6 +313,9 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         // SAFETY: as above.
         (Transport::Ud, Op::Send) => Some(unsafe { Address::new(wr) }?),
         (Transport::Ud, _) => Some(Address::default()),
+        // SAFETY: an integer, whichever member was written.
+        (Transport::XrcSend, _) => Some(Address::of_srq(unsafe { wr.qp_type.xrc.remote_srqn })),
+        (Transport::XrcRecv, _) => return Err(errno::EINVAL),
         _ => None,
     };
     sq.requester.posted = sq.requester.posted.wrapping_add(1);

@@ -232,6 +232,7 @@ impl Qp {
     ) {
         match self.transport {
             Transport::Rc | Transport::Uc => self.run_connected(sq, deferred, only_one),
+            Transport::XrcSend | Transport::XrcRecv => self.run_xrc(sq, deferred, only_one),
             Transport::Ud => self.run_datagrams(sq, deferred, only_one),
         }
     }
@@ -243,8 +244,17 @@ impl Qp {
         only_one: bool,
     ) {
         match sq.remote.is_some() {
-            true => process::remote::run(self, sq, deferred, only_one),
+            true => process::remote::run::<false>(self, sq, deferred, only_one),
             false => loopback::run(self, sq, deferred, only_one),
+        }
+        self.check_drained(sq);
+    }
+
+    /// [`run_connected`](Self::run_connected) over XRC.
+    fn run_xrc(self: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+        match sq.remote.is_some() {
+            true => process::remote::run::<true>(self, sq, deferred, only_one),
+            false => loopback::xrc::run(self, sq, deferred, only_one),
         }
         self.check_drained(sq);
     }

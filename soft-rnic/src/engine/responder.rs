@@ -20,6 +20,7 @@ mod delivery;
 mod finish;
 pub(crate) mod place;
 pub(crate) mod run;
+mod xrc;
 
 use std::sync::Arc;
 
@@ -54,19 +55,37 @@ impl<'a> Session<'a> {
     }
 
     /// Judges a message whose data have still to be brought, at some cost: what to reply if
-    /// it is refused, whatever they are. If it is not, nothing has changed.
+    /// it is refused, whatever they are. If it is not, nothing has changed. `srqn` is of one over
+    /// XRC.
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,
         message: &Message<'_>,
+        srqn: Option<u32>,
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
     ) -> Option<Reply> {
         let mut delivery = self.delivery(message, room, writer, deferred);
         delivery.is_unread = true;
+        if let Some(srqn) = srqn {
+            return delivery.judge_xrc(srqn);
+        }
         let refusal = delivery.begin(message.wqe.op).err()?;
         Some(delivery.reject(refusal))
+    }
+
+    /// Carries one request over XRC out, which names this shared receive queue.
+    #[cold]
+    pub(crate) fn deliver_xrc(
+        &mut self,
+        message: &Message<'_>,
+        srqn: u32,
+        room: &mut SpanBuf,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+    ) -> Reply {
+        self.delivery(message, room, writer, deferred).carry_out_xrc(srqn)
     }
 
     /// Carries one request out.

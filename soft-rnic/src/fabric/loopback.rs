@@ -2,6 +2,7 @@
 //! request ends when it is sent.
 
 pub(crate) mod fast_path;
+pub(crate) mod xrc;
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
 use crate::fabric::link::{Link, Step};
 use crate::objects::pending::{Outcome, Reply, Requester};
-use crate::objects::qp_state::State;
+use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Qp, Scratch, Sq};
 use crate::objects::wqe::Request;
 
@@ -26,7 +27,7 @@ impl<'a> Link<'a> for Option<Session<'a>> {
         execution: &mut Execution<'a>,
     ) -> Step {
         let SqParts { requester, scratch, .. } = parts;
-        Step::Ended(qp.execute(requester, self, execution, scratch, request))
+        Step::Ended(qp.execute::<false>(requester, self, execution, scratch, request))
     }
 
     fn advance_lossy(
@@ -38,7 +39,7 @@ impl<'a> Link<'a> for Option<Session<'a>> {
         arrives: bool,
     ) -> Outcome {
         let session = if arrives { self } else { &mut None };
-        qp.execute(parts.requester, session, execution, parts.scratch, request)
+        qp.execute::<false>(parts.requester, session, execution, parts.scratch, request)
     }
 }
 
@@ -61,13 +62,30 @@ impl Qp {
             let qps = &self.pd.context.device.qps;
             let found = sq.requester.reaches_us.then(|| qps.get(sq.requester.dest_qpn)).flatten();
             // Packets of another transport than a queue pair's are dropped.
-            sq.peer = found.filter(|peer| peer.transport == self.transport);
+            sq.peer = found.filter(|peer| peer.transport == self.transport.far_end());
         }
     }
 
-    /// Executes one work request.
+    /// [`execute`](Self::execute), whatever the transport.
+    pub(crate) fn execute_any<'a>(
+        &self,
+        requester: &mut Requester,
+        session: &mut Option<Session<'a>>,
+        execution: &mut Execution<'a>,
+        scratch: &mut Scratch,
+        request: &Request<'_>,
+    ) -> Outcome {
+        match self.transport {
+            Transport::XrcSend => {
+                self.execute::<true>(requester, session, execution, scratch, request)
+            }
+            _ => self.execute::<false>(requester, session, execution, scratch, request),
+        }
+    }
+
+    /// Executes one work request; `XRC` says whether it is over XRC.
     #[inline(always)]
-    pub(crate) fn execute<'a>(
+    pub(crate) fn execute<'a, const XRC: bool>(
         &self,
         requester: &mut Requester,
         session: &mut Option<Session<'a>>,
@@ -94,7 +112,11 @@ impl Qp {
                     on_demand: local.on_demand,
                     to: None,
                 };
-                session.deliver(&message, remote, &mut execution.writer, &mut execution.deferred)
+                let Execution { writer, deferred } = execution;
+                match XRC {
+                    true => session.deliver_xrc(&message, request.srqn(), remote, writer, deferred),
+                    false => session.deliver(&message, remote, writer, deferred),
+                }
             }
         };
         requester.started = true;

@@ -1,4 +1,4 @@
-//! Addresses of datagrams.
+//! Addresses: of datagrams, and what requests over XRC name.
 
 use verbs_sys::*;
 
@@ -13,7 +13,7 @@ const OWN_QKEY: u32 = 1 << 31;
 pub(crate) struct Address {
     /// Of the port.
     pub(crate) gid: [u8; 16],
-    /// Of the queue pair there.
+    /// Of the queue pair there; over XRC, of the shared receive queue.
     pub(crate) qpn: u32,
     /// As the request has it.
     pub(crate) qkey: u32,
@@ -28,6 +28,11 @@ impl Address {
     /// by itself.
     pub(crate) fn here(qpn: u32, traffic_class: u8, hop_limit: u8) -> Address {
         Address { gid: limits::GID, qpn, traffic_class, hop_limit, ..Address::default() }
+    }
+
+    /// The shared receive queue that a request over XRC names.
+    pub(crate) fn of_srq(srqn: u32) -> Address {
+        Address { qpn: srqn, ..Address::default() }
     }
 
     /// Whether both lead to the same queue pair.

@@ -90,6 +90,13 @@ impl Batch {
         }
     }
 
+    /// The shared receive queue that the last request names.
+    pub(crate) fn set_srq(&mut self, remote_srqn: u32) {
+        if let Some(built) = self.last() {
+            built.wr.qp_type.xrc.remote_srqn = remote_srqn;
+        }
+    }
+
     /// The data of the last request, at most `most` pieces.
     pub(crate) fn set_list(&mut self, list: &[ibv_sge], most: u32) {
         let first = self.sges.len();

@@ -10,7 +10,7 @@ use verbs_sys::*;
 use crate::counters::Counters;
 use crate::fabric::process::directory::INDEX_BITS;
 use crate::objects::mr_table::MrTable;
-use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable};
+use crate::objects::state::{Device, Kind, PeerProcesses, Population, Qp, QpTable, XrcTable};
 use crate::schedule::distance::card::Card;
 use crate::schedule::distance::times::Distance;
 use crate::schedule::network::faults::Network;
@@ -98,6 +98,7 @@ impl Device {
             guid: limits::GUID_BASE + ordinal,
             qps: QpTable::default(),
             mrs: MrTable::default(),
+            xrc: XrcTable::default(),
             timer: Timer::default(),
             population: Population::default(),
             network: Network::default(),

@@ -18,7 +18,7 @@ pub(crate) struct Pending {
     lens: Vec<u32>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
-    /// Of datagrams only.
+    /// Of datagrams, and of requests over XRC.
     to: Vec<Address>,
     max_sge: usize,
     max_inline: usize,
@@ -36,7 +36,7 @@ impl Pending {
             lens: vec![0; n],
             sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; n * max_sge],
             inline: zeroes(n * max_inline)?,
-            to: vec![Address::default(); if transport == Transport::Ud { n } else { 0 }],
+            to: vec![Address::default(); if transport.is_addressed() { n } else { 0 }],
             max_sge,
             max_inline,
             head: 0,

@@ -18,7 +18,7 @@ use crate::objects::pending::{Pending, Requester, Wait};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{
-    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq,
+    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq, Target,
 };
 use crate::{errno, limits};
 
@@ -92,6 +92,9 @@ impl Qp {
 
     /// An asynchronous event of this queue pair.
     pub(crate) fn raise(self: &Arc<Qp>, event_type: ibv_event_type) {
+        if let Some(target) = &self.target {
+            return target.raise(event_type);
+        }
         let element = Element::Qp(Arc::clone(self));
         self.pd.context.events.push(AsyncEvent { element, event_type });
     }
@@ -258,41 +261,60 @@ pub(crate) unsafe fn create(
     ops: Option<u64>,
 ) -> Result<*mut ibv_qp, c_int> {
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
+    if transport == Transport::XrcRecv {
+        // It is in an XRC domain, and in no other.
+        return Err(errno::EINVAL);
+    }
+    let only_sends = transport == Transport::XrcSend;
     // SAFETY: the caller's promise.
     let (send_cq, recv_cq, srq) = unsafe {
-        let srq = Srq::from_abi(attr.srq).ok().as_ref().map(InArc::keep);
-        (Cq::from_abi(attr.send_cq)?.keep(), Cq::from_abi(attr.recv_cq)?.keep(), srq)
+        let send_cq = Cq::from_abi(attr.send_cq)?.keep();
+        match only_sends {
+            true => (Arc::clone(&send_cq), send_cq, None),
+            false => {
+                let srq = Srq::from_abi(attr.srq).ok().as_ref().map(InArc::keep);
+                (send_cq, Cq::from_abi(attr.recv_cq)?.keep(), srq)
+            }
+        }
     };
     let same = |other: &Arc<crate::objects::state::Context>| Arc::ptr_eq(&pd.context, other);
     let all_same = same(&send_cq.context) && same(&recv_cq.context);
-    if !all_same || srq.as_ref().is_some_and(|srq| !same(&srq.pd.context)) {
+    if !all_same || srq.as_ref().is_some_and(|srq| srq.xrc.is_some() || !same(&srq.pd.context)) {
         return Err(errno::EINVAL);
     }
-    let cap = grant(&attr.cap, srq.is_some())?;
+    let cap = grant(&attr.cap, only_sends || srq.is_some())?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
-    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops };
-    let device = Arc::clone(&parts.pd.context.device);
-    let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
-    let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, attr.qp_context)))?;
-    qp.publish_qp();
-    qp.attach();
+    let target = None;
+    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops, target };
+    let qp = enter(parts, attr.qp_context)?;
     attr.cap = qp.cap;
     Ok(Arc::into_raw(qp).cast_mut().cast())
 }
 
+/// Makes a queue pair that messages reach.
+pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, c_int> {
+    let device = Arc::clone(&parts.pd.context.device);
+    let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
+    let qp = device.qps.insert(base, |num| Arc::new(Qp::new(parts, num, user)))?;
+    qp.publish_qp();
+    qp.attach();
+    Ok(qp)
+}
+
 /// What a queue pair is made from.
-struct Parts {
-    transport: Transport,
-    cap: ibv_qp_cap,
-    sig_all: bool,
-    pending: Pending,
-    pd: Arc<Pd>,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
-    srq: Option<Arc<Srq>>,
-    ops: Option<u64>,
+pub(crate) struct Parts {
+    pub(crate) transport: Transport,
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) sig_all: bool,
+    pub(crate) pending: Pending,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) ops: Option<u64>,
+    pub(crate) target: Option<Box<Target>>,
 }
 
 /// Capabilities for a request: queues are powers of two, lists have at least one
@@ -318,16 +340,23 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 }
 
 impl Qp {
-    fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops } = parts;
+    pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
+        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops, target } =
+            parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         let abi = &mut ex.qp_base;
         abi.context = pd.context.as_abi();
         abi.qp_context = user;
-        abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
-        abi.send_cq = send_cq.as_abi();
-        abi.recv_cq = recv_cq.as_abi();
+        // What stands for an object that the program does not know is not shown.
+        if transport != Transport::XrcRecv {
+            abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
+            abi.send_cq = send_cq.as_abi();
+        }
+        let is_xrc = matches!(transport, Transport::XrcSend | Transport::XrcRecv);
+        if !is_xrc {
+            abi.recv_cq = recv_cq.as_abi();
+        }
         abi.srq = srq.as_ref().map_or(core::ptr::null_mut(), Srq::as_abi);
         abi.handle = num;
         abi.qp_num = num;
@@ -355,7 +384,8 @@ impl Qp {
             send_cq,
             recv_cq,
             srq,
-            rq: RecvRing::new(cap.max_recv_wr.max(1), cap.max_recv_sge),
+            // Nothing can be posted to a queue of an end of XRC.
+            rq: RecvRing::new(if is_xrc { 0 } else { cap.max_recv_wr.max(1) }, cap.max_recv_sge),
             state: AtomicU8::new(State::Reset as u8),
             last_wqe_said: AtomicBool::new(false),
             async_acks: Acks::default(),
@@ -364,6 +394,7 @@ impl Qp {
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
             batch: ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
+            target,
         }
     }
 
@@ -377,7 +408,7 @@ impl Qp {
         }
     }
 
-    fn detach(&self) {
+    pub(crate) fn detach(&self) {
         self.send_cq.detach(self);
         self.recv_cq.detach(self);
         if let Some(srq) = &self.srq {
@@ -393,28 +424,43 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         Ok(object) => object.keep(),
         Err(error) => return error,
     };
-    let device = &object.pd.context.device;
-    let counters = {
-        // Both locks: no execution of ours, and none of the peer's, is under way;
-        // later ones see the state.
-        let mut sq = object.sq.lock();
-        let mut responder = object.responder.lock();
-        object.set_state(State::Destroyed);
-        // A process that does not leave within seconds is stopped; it cannot be waited for.
-        let _ = object.clear(&mut sq, &mut responder);
-        core::mem::take(&mut sq.counters)
-    };
-    *device.retired.lock() += counters;
-    device.qps.remove(object.num);
-    if let Some(peers) = &device.peers {
-        peers.forget(object.num);
+    if object.target.is_some() {
+        object.close();
+    } else {
+        object.leave();
     }
     let is_this = |other: &Arc<Qp>| Arc::ptr_eq(other, &object);
     let events = &object.pd.context.events;
     events.remove(|e| matches!(&e.element, Element::Qp(qp) if is_this(qp)));
     object.async_acks.wait();
-    object.detach();
+    match &object.target {
+        // Its domain can be closed now.
+        Some(target) => _ = target.xrcd.users.fetch_sub(1, Ordering::Release),
+        None => object.detach(),
+    }
     // SAFETY: takes back the reference of `create_qp`.
     unsafe { Arc::decrement_strong_count(qp.cast::<Qp>()) };
     0
+}
+
+impl Qp {
+    /// No message reaches it any more.
+    pub(crate) fn leave(self: &Arc<Qp>) {
+        let device = &self.pd.context.device;
+        let counters = {
+            // Both locks: no execution of ours, and none of the peer's, is under way;
+            // later ones see the state.
+            let mut sq = self.sq.lock();
+            let mut responder = self.responder.lock();
+            self.set_state(State::Destroyed);
+            // A process that does not leave within seconds is stopped; it cannot be waited for.
+            let _ = self.clear(&mut sq, &mut responder);
+            core::mem::take(&mut sq.counters)
+        };
+        *device.retired.lock() += counters;
+        device.qps.remove(self.num);
+        if let Some(peers) = &device.peers {
+            peers.forget(self.num);
+        }
+    }
 }

@@ -7,6 +7,11 @@ use verbs_sys::*;
 pub(crate) enum Transport {
     /// Reliable connection: what is sent is acknowledged, or repeated.
     Rc,
+    /// The sending end of an extended reliable connection: each request names a shared receive
+    /// queue at the other end.
+    XrcSend,
+    /// Its receiving end.
+    XrcRecv,
     /// Unreliable connection: one peer, and nothing comes back.
     Uc,
     /// Unreliable datagrams: each request names its destination.
@@ -19,6 +24,8 @@ impl Transport {
             ibv_qp_type::IBV_QPT_RC => Transport::Rc,
             ibv_qp_type::IBV_QPT_UC => Transport::Uc,
             ibv_qp_type::IBV_QPT_UD => Transport::Ud,
+            ibv_qp_type::IBV_QPT_XRC_SEND => Transport::XrcSend,
+            ibv_qp_type::IBV_QPT_XRC_RECV => Transport::XrcRecv,
             _ => return None,
         })
     }
@@ -28,13 +35,29 @@ impl Transport {
             Transport::Rc => ibv_qp_type::IBV_QPT_RC,
             Transport::Uc => ibv_qp_type::IBV_QPT_UC,
             Transport::Ud => ibv_qp_type::IBV_QPT_UD,
+            Transport::XrcSend => ibv_qp_type::IBV_QPT_XRC_SEND,
+            Transport::XrcRecv => ibv_qp_type::IBV_QPT_XRC_RECV,
         }
+    }
+
+    /// The transport at the other end.
+    pub(crate) fn far_end(self) -> Transport {
+        match self {
+            Transport::XrcSend => Transport::XrcRecv,
+            Transport::XrcRecv => Transport::XrcSend,
+            same => same,
+        }
+    }
+
+    /// Whether each request says where it goes: to a queue pair, or to a shared receive queue.
+    pub(crate) fn is_addressed(self) -> bool {
+        matches!(self, Transport::Ud | Transport::XrcSend)
     }
 
     /// Whether a requester learns what became of a message.
     #[inline]
     pub(crate) fn is_reliable(self) -> bool {
-        self == Transport::Rc
+        matches!(self, Transport::Rc | Transport::XrcSend | Transport::XrcRecv)
     }
 }
 

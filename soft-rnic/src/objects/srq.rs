@@ -12,7 +12,7 @@ use crate::lock::Padded;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::recv_ring::RecvRing;
-use crate::objects::state::{AsyncEvent, Context, Element, Pd, Srq, Taker};
+use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, Taker, XrcSrq, Xrcd};
 use crate::schedule::distance::charge::Charged;
 use crate::{errno, limits};
 
@@ -29,6 +29,17 @@ impl Srq {
 
     pub(crate) fn as_abi(self: &Arc<Srq>) -> *mut ibv_srq {
         Arc::as_ptr(self).cast_mut().cast()
+    }
+
+    /// No message takes anything from an XRC receive queue any more.
+    fn withdraw(&self) {
+        let device = &self.pd.context.device;
+        if let Some(peers) = &device.peers {
+            peers.withdraw_srq(self.num);
+        }
+        device.xrc.remove(self.num);
+        // Messages that have found it are over then.
+        device.quiesce();
     }
 
     /// How many requests can be taken before the limit event has to fire.
@@ -70,6 +81,16 @@ fn create(
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
+    let granted = grant(attr)?;
+    admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
+    pd.users.fetch_add(1, Ordering::Relaxed);
+    let srq = Arc::new(new(Arc::clone(pd), &granted, user, next_num(), None));
+    *attr = granted;
+    Ok(Arc::into_raw(srq).cast_mut().cast())
+}
+
+/// What a queue has for what was asked for.
+fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, c_int> {
     let granted = ibv_srq_attr {
         max_wr: attr.max_wr.max(1).next_power_of_two(),
         max_sge: attr.max_sge.max(1),
@@ -78,14 +99,32 @@ fn create(
     if attr.max_wr > limits::MAX_SRQ_WR || granted.max_sge > limits::MAX_SGE {
         return Err(errno::EINVAL);
     }
-    admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
-    pd.users.fetch_add(1, Ordering::Relaxed);
-    let srq = Arc::new(new(Arc::clone(pd), &granted, user));
+    Ok(granted)
+}
+
+/// Creates an XRC receive queue. Others can name it from now on.
+fn create_xrc(
+    pd: &Arc<Pd>,
+    xrc: XrcSrq,
+    user: *mut core::ffi::c_void,
+    attr: &mut ibv_srq_attr,
+) -> Result<*mut ibv_srq, c_int> {
+    let granted = grant(attr)?;
+    let device = &pd.context.device;
+    let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
+    let make = |num| Arc::new(new(Arc::clone(pd), &granted, user, num, Some(xrc)));
+    let srq = device.xrc.insert(next_num, make)?;
+    for users in [&pd.users, &xrcd.users, &cq.users] {
+        users.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(peers) = &device.peers {
+        peers.publish_srq(srq.num, xrcd.domain.id, pd.id);
+    }
     *attr = granted;
     Ok(Arc::into_raw(srq).cast_mut().cast())
 }
 
-/// Creates a basic queue; the other types are `EOPNOTSUPP`.
+/// Creates a basic queue, or one of an XRC domain; the other types are `EOPNOTSUPP`.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
@@ -93,13 +132,23 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     use ibv_srq_init_attr_mask as Mask;
     const PD: u32 = Mask::IBV_SRQ_INIT_ATTR_PD.0;
     const TYPE: u32 = Mask::IBV_SRQ_INIT_ATTR_TYPE.0;
+    const XRC: u32 = Mask::IBV_SRQ_INIT_ATTR_XRCD.0 | Mask::IBV_SRQ_INIT_ATTR_CQ.0;
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
-        let is_basic = attr.comp_mask & TYPE == 0 || attr.srq_type == ibv_srq_type::IBV_SRQT_BASIC;
-        if attr.comp_mask & !(PD | TYPE) != 0 || !is_basic {
+        let has_type = attr.comp_mask & TYPE != 0;
+        let has = match attr.srq_type {
+            ibv_srq_type::IBV_SRQT_BASIC => 0,
+            _ if !has_type => 0,
+            ibv_srq_type::IBV_SRQT_XRC => XRC,
+            _ => return Err(errno::EOPNOTSUPP),
+        };
+        if attr.comp_mask & !(PD | TYPE | has) != 0 {
             return Err(errno::EOPNOTSUPP);
+        }
+        if attr.comp_mask & has != has {
+            return Err(errno::EINVAL);
         }
         let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
         // SAFETY: as above.
@@ -107,7 +156,17 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if !Arc::ptr_eq(&pd.context, &context) {
             return Err(errno::EINVAL);
         }
-        create(&pd, attr.srq_context, &mut attr.attr)
+        if has == 0 {
+            return create(&pd, attr.srq_context, &mut attr.attr);
+        }
+        // SAFETY: as above.
+        let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::from_abi(attr.cq)?) };
+        let same = |other: &Arc<Context>| Arc::ptr_eq(other, &context);
+        if !same(xrcd.context()) || !same(&cq.context) {
+            return Err(errno::EINVAL);
+        }
+        let xrc = XrcSrq { xrcd: xrcd.keep(), cq: cq.keep() };
+        create_xrc(&pd, xrc, attr.srq_context, &mut attr.attr)
     }))
 }
 
@@ -120,10 +179,20 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, num: *mut u32) ->
     }))
 }
 
-fn new(pd: Arc<Pd>, attr: &ibv_srq_attr, user: *mut core::ffi::c_void) -> Srq {
+/// The number of the next queue: 24 bits, as the numbers of queue pairs.
+fn next_num() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    // 24 bits, as the numbers of queue pairs. Relaxed: a number that guards no memory.
-    let num = (NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff).max(1);
+    // Relaxed: a number that guards no memory.
+    (NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff).max(1)
+}
+
+fn new(
+    pd: Arc<Pd>,
+    attr: &ibv_srq_attr,
+    user: *mut core::ffi::c_void,
+    num: u32,
+    xrc: Option<XrcSrq>,
+) -> Srq {
     // SAFETY: zero is a valid value of every field.
     let mut abi: ibv_srq = unsafe { core::mem::zeroed() };
     abi.context = pd.context.as_abi();
@@ -138,6 +207,7 @@ fn new(pd: Arc<Pd>, attr: &ibv_srq_attr, user: *mut core::ffi::c_void) -> Srq {
         taker: Padded::default(),
         users: AtomicUsize::new(0),
         acks: Acks::default(),
+        xrc,
     }
 }
 
@@ -183,12 +253,21 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         if object.users.load(Ordering::Acquire) != 0 {
             return Err(errno::EBUSY);
         }
+        if object.xrc.is_some() {
+            object.withdraw();
+        }
         let this: *const Srq = &raw const **object;
         let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
         let context = &object.pd.context;
         context.events.remove(|e| matches!(&e.element, Element::Srq(srq) if is_this(srq)));
         object.acks.wait();
-        context.device.population.srqs.fetch_sub(1, Ordering::Relaxed);
+        match &object.xrc {
+            None => _ = context.device.population.srqs.fetch_sub(1, Ordering::Relaxed),
+            Some(xrc) => {
+                xrc.cq.users.fetch_sub(1, Ordering::Release);
+                xrc.xrcd.users.fetch_sub(1, Ordering::Release);
+            }
+        }
         object.pd.users.fetch_sub(1, Ordering::Release);
         // SAFETY: takes back the reference of `create_srq`.
         unsafe { Arc::decrement_strong_count(srq.cast::<Srq>()) };

@@ -47,6 +47,7 @@ pub(crate) struct Device {
     pub(crate) guid: u64,
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
+    pub(crate) xrc: XrcTable,
     pub(crate) timer: Timer,
     pub(crate) population: Population,
     pub(crate) network: Network,
@@ -86,6 +87,7 @@ pub(crate) struct Population {
     pub(crate) cqs: AtomicUsize,
     pub(crate) srqs: AtomicUsize,
     pub(crate) ahs: AtomicUsize,
+    pub(crate) xrcds: AtomicUsize,
 }
 
 /// Queue pairs by number.
@@ -94,6 +96,42 @@ pub(crate) struct QpTable {
     pub(crate) by_number: RwLock<BTreeMap<u32, Arc<Qp>>>,
     pub(crate) next: AtomicU32,
 }
+
+/// What XRC shares between the contexts of a device.
+#[derive(Default)]
+pub(crate) struct XrcTable {
+    /// Domains that a file names, by its filesystem and inode.
+    pub(crate) by_file: Mutex<HashMap<(u64, u64), Weak<XrcDomain>>>,
+    /// Receive queues, by their numbers' places.
+    pub(crate) srqs: RwLock<HashMap<u32, Arc<Srq>>>,
+}
+
+/// An XRC domain, which one handle or several stand for.
+pub(crate) struct XrcDomain {
+    /// Never 0, never reused soon.
+    pub(crate) id: u32,
+    /// The file that names it: its inode is no other file's meanwhile.
+    pub(crate) _file: Option<OwnedFd>,
+}
+
+/// What a program knows an XRC domain by.
+#[repr(C)]
+pub(crate) struct Xrcd {
+    pub(crate) abi: ibv_xrcd,
+    pub(crate) domain: Arc<XrcDomain>,
+    /// Receiving queue pairs have neither a protection domain nor a completion queue of the
+    /// program's: these stand for them.
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) cq: Arc<Cq>,
+    /// Receive queues, and handles of queue pairs, made with it.
+    pub(crate) users: AtomicUsize,
+}
+
+// SAFETY: the ABI's struct is only read once it is shared.
+unsafe impl Send for Xrcd {}
+
+// SAFETY: as above.
+unsafe impl Sync for Xrcd {}
 
 /// What `soft0` knows of other processes.
 #[derive(Debug, Default)]
@@ -340,6 +378,15 @@ pub(crate) struct Srq {
     /// Queue pairs that use it.
     pub(crate) users: AtomicUsize,
     pub(crate) acks: Acks,
+    /// Of an XRC receive queue.
+    pub(crate) xrc: Option<XrcSrq>,
+}
+
+/// What an XRC receive queue has in addition.
+pub(crate) struct XrcSrq {
+    pub(crate) xrcd: Arc<Xrcd>,
+    /// Where its requests complete, whichever queue pair they were taken by.
+    pub(crate) cq: Arc<Cq>,
 }
 
 /// What the queue pairs that take requests share.
@@ -388,6 +435,19 @@ pub(crate) struct Qp {
     /// Of a queue pair with the newer send interface. A thread keeps the lock while it puts a
     /// batch together; it comes before the send queue's.
     pub(crate) batch: Option<Box<Lock<Batch>>>,
+    /// Of an XRC receive queue pair.
+    pub(crate) target: Option<Box<Target>>,
+}
+
+/// What an XRC receive queue pair has in addition. Programs know it by handles, each an object
+/// that no message reaches.
+pub(crate) struct Target {
+    /// What it was made with, or opened with.
+    pub(crate) xrcd: Arc<Xrcd>,
+    /// Of a handle: the queue pair.
+    pub(crate) opened: Option<Arc<Qp>>,
+    /// Of the queue pair: its handles. It goes with the last of them.
+    pub(crate) handles: Mutex<Vec<Arc<Qp>>>,
 }
 
 // SAFETY: the ABI's struct is written before it is shared, its `state` later only

@@ -170,7 +170,7 @@ pub(crate) struct Request<'a> {
     /// processor waits until all stores before it are done, those to another's rings, too.
     pub(crate) wqe: &'a Wqe,
     pub(crate) sges: &'a [ibv_sge],
-    /// Where a datagram goes; connected queue pairs know that.
+    /// Where a datagram goes, or the shared receive queue that a request over XRC names.
     pub(crate) to: Option<&'a Address>,
 }
 
@@ -178,6 +178,11 @@ impl Request<'_> {
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         len_of(self.sges)
+    }
+
+    /// The shared receive queue that a request over XRC names.
+    pub(crate) fn srqn(&self) -> u32 {
+        self.to.map_or(0, |to| to.qpn)
     }
 }
 

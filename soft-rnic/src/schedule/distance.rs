@@ -231,7 +231,7 @@ impl Qp {
             // What is left of them is the oldest one's.
             requester.rnr_left = requester.rnr_retry;
         }
-        let outcome = self.execute(requester, &mut session, &mut execution, scratch, &request);
+        let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
         let is_over = !matches!(outcome, Outcome::Blocked(..));
         if let (Outcome::Failed(status), Some(times)) = (outcome, transit_times) {
             times.refused = Some((request.wqe.position, status));

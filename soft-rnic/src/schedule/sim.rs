@@ -191,7 +191,7 @@ impl Qp {
         let Some(request) = pending.nth(n) else { return false };
         let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
-        let outcome = self.execute(requester, &mut session, &mut execution, scratch, &request);
+        let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
         (requester.started, requester.rnr_left) = before;
         deferred.append(execution.finish());
         if outcome == Outcome::Done {

@@ -15,7 +15,7 @@ use crate::engine::post;
 use crate::event::EventQueue;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device};
-use crate::objects::{null_mr, srq};
+use crate::objects::{null_mr, srq, target, xrc};
 use crate::schedule::distance::card::Link;
 use crate::{errno, limits};
 
@@ -33,6 +33,9 @@ impl Context {
         abi.create_qp_ex = Some(qp_ex::create_qp_ex);
         abi.create_srq_ex = Some(srq::create_srq_ex);
         abi.get_srq_num = Some(srq::get_srq_num);
+        abi.open_xrcd = Some(xrc::open_xrcd);
+        abi.close_xrcd = Some(xrc::close_xrcd);
+        abi.open_qp = Some(target::open_qp);
         abi.alloc_td = Some(domain::alloc_td);
         abi.dealloc_td = Some(domain::dealloc_td);
         abi.alloc_parent_domain = Some(domain::alloc_parent_domain);

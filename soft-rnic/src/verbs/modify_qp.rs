@@ -52,6 +52,7 @@ fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)
     let (required, optional) = attributes_of_rc(from, to)?;
     let of = |mask: u32| match transport {
         Transport::Rc => mask,
+        Transport::XrcSend | Transport::XrcRecv => mask & !ignored(transport),
         // Nothing comes back that could be waited for, repeated or counted.
         Transport::Uc => {
             let of_responses = TIMEOUT | RETRY | RNR_RETRY | RD_ATOMIC | DEST_RD_ATOMIC | RNR_TIMER;
@@ -66,6 +67,16 @@ fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)
     // Only a reliable connection can change its port while it is drained.
     let moves = from == State::Sqd && !transport.is_reliable();
     Some((of(required), of(optional) & if moves { !PORT } else { !0 }))
+}
+
+/// Attributes that are ignored, as the kernel does: programs give both ends of XRC those of a
+/// reliable connection. One end sends, and answers nothing; the other one sends nothing.
+fn ignored(transport: Transport) -> u32 {
+    match transport {
+        Transport::XrcSend => DEST_RD_ATOMIC | RNR_TIMER,
+        Transport::XrcRecv => RETRY | RNR_RETRY | RD_ATOMIC,
+        _ => 0,
+    }
 }
 
 /// [`attributes`] of a reliable connection, which has most of them.
@@ -134,8 +145,12 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let result = unsafe { Qp::from_abi(qp) }.and_then(|qp| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
-        qp.meet_for(attr, mask as u32)?;
-        qp.modify(attr, mask as u32, &mut deferred)
+        let real = qp.real();
+        let mask = mask as u32 & !ignored(real.transport);
+        real.meet_for(attr, mask)?;
+        real.modify(attr, mask, &mut deferred)?;
+        qp.show_state();
+        Ok(())
     });
     deferred.run();
     errno::code(result)
@@ -289,7 +304,8 @@ pub(crate) unsafe extern "C" fn query_qp(
     };
     // SAFETY: the caller's places; the ABI's struct of a live queue pair.
     unsafe {
-        attr.write(object.query());
+        attr.write(object.real().query());
+        object.show_state();
         init.write(ibv_qp_init_attr {
             qp_context: (*qp).qp_context,
             send_cq: (*qp).send_cq,
@@ -338,7 +354,7 @@ mod tests {
 
     #[test]
     fn only_the_working_states_fail() {
-        for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        for transport in [Transport::Rc, Transport::Uc, Transport::Ud, Transport::XrcSend] {
             assert_eq!(attributes(transport, State::Reset, State::Err), None);
             assert_eq!(attributes(transport, State::Destroyed, State::Init), None);
         }

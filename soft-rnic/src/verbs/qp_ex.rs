@@ -6,11 +6,12 @@ use verbs_sys::*;
 
 use crate::engine::new_send;
 use crate::errno;
-use crate::objects::qp;
 use crate::objects::qp_state::Transport;
-use crate::objects::state::{Context, Pd, Qp};
+use crate::objects::state::{Context, Pd, Qp, Xrcd};
+use crate::objects::{qp, target};
 use std::sync::Arc;
 
+const XRCD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
 const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
 
@@ -32,6 +33,10 @@ unsafe fn create(
     context: *mut ibv_context,
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, c_int> {
+    if attr.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV {
+        // SAFETY: the caller's promise.
+        return unsafe { create_target(context, attr) };
+    }
     if attr.comp_mask & !(PD | SEND_OPS) != 0 {
         return Err(errno::EOPNOTSUPP);
     }
@@ -62,6 +67,31 @@ unsafe fn create(
         new_send::fill(unsafe { &mut *qp.cast() });
     }
     attr.cap = plain.cap;
+    Ok(qp)
+}
+
+/// Creates an XRC receive queue pair, which is in an XRC domain instead of a protection domain
+/// (one is ignored, as are queues and their depths), and posts nothing.
+///
+/// # Safety
+/// As [`create`].
+unsafe fn create_target(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, c_int> {
+    if attr.comp_mask & !(PD | XRCD) != 0 {
+        return Err(errno::EOPNOTSUPP);
+    }
+    if attr.comp_mask & XRCD == 0 {
+        return Err(errno::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (context, xrcd) = unsafe { (Context::from_abi(context)?, Xrcd::from_abi(attr.xrcd)?) };
+    if !Arc::ptr_eq(xrcd.context(), &context) {
+        return Err(errno::EINVAL);
+    }
+    let qp = target::create(&xrcd, attr.qp_context)?;
+    attr.cap = ibv_qp_cap::default();
     Ok(qp)
 }
 

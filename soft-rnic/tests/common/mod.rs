@@ -7,6 +7,7 @@
 pub mod tally;
 
 pub mod other;
+pub mod xrc;
 
 use core::ffi::{CStr, c_int};
 use core::ptr::null_mut;
@@ -242,6 +243,14 @@ impl Net {
         if kind == ibv_qp_type::IBV_QPT_UC {
             rtr.1 = without(rtr.1, M::IBV_QP_MAX_DEST_RD_ATOMIC | M::IBV_QP_MIN_RNR_TIMER);
             rts.1 = M::IBV_QP_STATE | M::IBV_QP_SQ_PSN;
+        }
+        if kind == ibv_qp_type::IBV_QPT_XRC_SEND {
+            rtr.1 = without(rtr.1, M::IBV_QP_MAX_DEST_RD_ATOMIC | M::IBV_QP_MIN_RNR_TIMER);
+        }
+        if kind == ibv_qp_type::IBV_QPT_XRC_RECV {
+            let of_requests =
+                M::IBV_QP_RETRY_CNT | M::IBV_QP_RNR_RETRY | M::IBV_QP_MAX_QP_RD_ATOMIC;
+            rts.1 = without(rts.1, of_requests);
         }
         if kind == ibv_qp_type::IBV_QPT_UD {
             init.1 = without(init.1, M::IBV_QP_ACCESS_FLAGS) | M::IBV_QP_QKEY;

@@ -26,6 +26,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn-apps", "strangers", "refusals in the handshake, which goes over TCP"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
+    ("soft-rnic", "xrc", "XRC, which Linux's rxe does not have"),
     ("soft-rnic", "network", "the faulty network between soft0's queue pairs"),
     ("soft-rnic", "simulation", "seeded faults of simulated devices"),
     ("soft-rnic-abi", "installed", "soft0 behind the library's symbols"),

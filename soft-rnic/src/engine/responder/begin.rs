@@ -53,13 +53,13 @@ impl<'d> Delivery<'d, '_> {
         if takes_receive && !self.is_receive_ready() {
             return Err(Refusal::NotReady);
         }
-        let target = self.target(op)?;
+        let target = self.target(op, self.peer.pd.id)?;
         let wr_id = if takes_receive { Some(self.take_receive(false)?) } else { None };
         Ok(Begun { wr_id, target })
     }
 
     #[inline(always)]
-    fn is_expected(&self) -> bool {
+    pub(super) fn is_expected(&self) -> bool {
         let message = self.message;
         match message.to {
             None => expects(self.peer, self.responder, message.from_qpn, message.psn),
@@ -94,7 +94,7 @@ impl<'d> Delivery<'d, '_> {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
                 let request = front.ok_or(Refusal::NotReady)?;
-                let (wr_id, fits) = self.fit(&request, with_data);
+                let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
                 if self.takes(fits)? {
                     peer.rq.pop(&mut self.responder.consumer);
                 }
@@ -103,7 +103,7 @@ impl<'d> Delivery<'d, '_> {
             Some(srq) => {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
-                let (wr_id, fits) = self.fit(&request, with_data);
+                let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
                 if self.takes(fits)? {
                     srq.ring.pop(&mut taker.consumer);
                     srq.check_limit(&mut taker);
@@ -117,7 +117,7 @@ impl<'d> Delivery<'d, '_> {
     /// too long leaves it to a shorter one, and is dropped itself (class D of the
     /// specification's responder errors).
     #[inline(always)]
-    fn takes(&self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
+    pub(super) fn takes(&self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
         match fits {
             Ok(()) => Ok(!self.is_unread),
             Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
@@ -125,9 +125,14 @@ impl<'d> Delivery<'d, '_> {
         }
     }
 
-    /// Whether the message fits into a receive request's buffers.
+    /// Whether the message fits into a receive request's buffers, which are in this domain.
     #[inline(always)]
-    fn fit(&mut self, request: &RecvRequest<'_>, with_data: bool) -> (u64, Result<(), Unfit>) {
+    pub(super) fn fit(
+        &mut self,
+        request: &RecvRequest<'_>,
+        pd: u32,
+        with_data: bool,
+    ) -> (u64, Result<(), Unfit>) {
         let (wr_id, len) = (request.wr_id(), self.len());
         if !with_data {
             return (wr_id, Ok(()));
@@ -135,13 +140,12 @@ impl<'d> Delivery<'d, '_> {
         if len > request.room() {
             return (wr_id, Err(TOO_LONG));
         }
-        let pd = &self.peer.pd;
-        let mrs = &pd.context.device.mrs;
+        let mrs = &self.peer.pd.context.device.mrs;
         let checked = if request.num_sge() == 1 {
-            resolve_one(mrs, pd.id, request.sge(0), len, LOCAL_WRITE, &mut self.room)
+            resolve_one(mrs, pd, request.sge(0), len, LOCAL_WRITE, &mut self.room)
         } else {
             let list = (0..request.num_sge()).map(|i| request.sge(i));
-            resolve(mrs, pd.id, list, len, LOCAL_WRITE, &mut self.room)
+            resolve(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)
         };
         (wr_id, checked.ok_or(NOT_OURS))
     }
@@ -152,9 +156,10 @@ impl<'d> Delivery<'d, '_> {
         self.message.len + if self.message.to.is_some() { u64::from(GRH_LEN) } else { 0 }
     }
 
-    /// The memory that the request names, if it may be accessed so. No key is needed for none.
+    /// The memory that the request names, if this domain may access it so. No key is needed for
+    /// none.
     #[inline(always)]
-    fn target(&self, op: Op) -> Result<Option<Span<'d>>, Refusal> {
+    pub(super) fn target(&self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         if !permits(self.responder.access, dest_rd_atomic, op, wqe.remote_addr) {
@@ -164,9 +169,9 @@ impl<'d> Delivery<'d, '_> {
         if len == 0 {
             return Ok(None);
         }
-        let (pd, hold) = (&self.peer.pd, self.room.hold());
-        let (mrs, access) = (&pd.context.device.mrs, op.remote_access());
-        let found = mrs.check(hold, wqe.rkey, pd.id, wqe.remote_addr, len, access);
+        let hold = self.room.hold();
+        let (mrs, access) = (&self.peer.pd.context.device.mrs, op.remote_access());
+        let found = mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access);
         let target = found.ok_or(Refusal::Access)?;
         if op.is_atomic() && !target.ptr().addr().is_multiple_of(8) {
             return Err(Refusal::Invalid);

@@ -54,7 +54,7 @@ impl Delivery<'_, '_> {
     /// The responder cannot go on: it enters the error state, and the requester's
     /// completion has `status`. The event, if any, tells the responder why; where
     /// a receive request completed in error, that says it.
-    fn refuse(&mut self, status: ibv_wc_status, event: Option<ibv_event_type>) -> Reply {
+    pub(super) fn refuse(&mut self, status: ibv_wc_status, event: Option<ibv_event_type>) -> Reply {
         self.writer.release();
         if self.peer.enter_error() {
             if let Some(event) = event {
@@ -68,6 +68,13 @@ impl Delivery<'_, '_> {
     /// Completes a receive request.
     #[inline(always)]
     fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
+        let completion = self.received(wr_id, status);
+        self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
+    }
+
+    /// The completion of a receive request.
+    #[inline(always)]
+    pub(super) fn received(&self, wr_id: u64, status: ibv_wc_status) -> Completion {
         let wqe = self.message.wqe;
         let opcode = match wqe.op {
             Op::Write => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,
@@ -75,7 +82,7 @@ impl Delivery<'_, '_> {
         };
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
         let has_grh = self.message.to.is_some() && status == ibv_wc_status::IBV_WC_SUCCESS;
-        let completion = Completion {
+        Completion {
             wr_id,
             status,
             opcode,
@@ -86,7 +93,6 @@ impl Delivery<'_, '_> {
             qp_num: self.peer.num,
             src_qp: self.message.from_qpn,
             solicited: wqe.solicited,
-        };
-        self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
+        }
     }
 }

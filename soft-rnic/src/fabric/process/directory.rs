@@ -21,7 +21,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Which process a queue pair's number belongs to.
 #[inline]
@@ -44,6 +44,7 @@ pub(crate) struct Directory {
     /// Queue pairs were never in a place from this one on.
     used: Padded<AtomicU32>,
     qps: [QpEntry; QPS],
+    srqs: [SrqEntry; limits::MAX_XRC_SRQ],
     regions: [RegionEntry; limits::MAX_MR],
 }
 
@@ -57,6 +58,7 @@ pub(crate) struct QpEntry {
     pub(crate) state: AtomicU32,
     /// Changes whenever it is connected anew.
     pub(crate) generation: AtomicU32,
+    /// That of the queue pairs that it hears.
     pub(crate) transport: AtomicU32,
     pub(crate) dest_qpn: AtomicU32,
     /// The PSN that it expected when it was connected.
@@ -64,8 +66,19 @@ pub(crate) struct QpEntry {
     pub(crate) access: AtomicU32,
     pub(crate) dest_rd_atomic: AtomicU32,
     pub(crate) pd: AtomicU32,
+    /// Of an XRC receive queue pair: its XRC domain.
+    pub(crate) xrcd: AtomicU32,
     /// Odd while this queue pair's process is inside another one's memory for it.
     inside: Padded<AtomicU32>,
+}
+
+/// An XRC receive queue. `number` 0 is "nothing here".
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct SrqEntry {
+    number: AtomicU32,
+    xrcd: AtomicU32,
+    pd: AtomicU32,
 }
 
 /// A memory region. `key` 0 is "nothing here".
@@ -127,6 +140,33 @@ impl Directory {
     #[inline]
     pub(crate) fn qp(&self, qpn: u32) -> &QpEntry {
         &self.qps[qpn as usize % QPS]
+    }
+
+    fn srq(&self, srqn: u32) -> &SrqEntry {
+        &self.srqs[srqn as usize % limits::MAX_XRC_SRQ]
+    }
+
+    /// Fills the place of an XRC receive queue, which is empty.
+    pub(crate) fn publish_srq(&self, srqn: u32, xrcd: u32, pd: u32) {
+        let entry = self.srq(srqn);
+        entry.xrcd.store(xrcd, Ordering::Relaxed);
+        entry.pd.store(pd, Ordering::Relaxed);
+        // Release: a reader that sees the number sees the rest.
+        entry.number.store(srqn, Ordering::Release);
+    }
+
+    pub(crate) fn withdraw_srq(&self, srqn: u32) {
+        self.srq(srqn).number.store(0, Ordering::SeqCst);
+    }
+
+    /// The protection domain of an XRC receive queue, if it is in this XRC domain.
+    pub(crate) fn pd_of_srq(&self, srqn: u32, xrcd: u32) -> Option<u32> {
+        let entry = self.srq(srqn);
+        // Acquire: the rest was written before the number, and is another queue's only if that
+        // has changed.
+        let is_it = || srqn != 0 && entry.number.load(Ordering::Acquire) == srqn;
+        let found = (is_it(), entry.xrcd.load(Ordering::Acquire), entry.pd.load(Ordering::Acquire));
+        (found.0 && found.1 == xrcd && is_it()).then_some(found.2)
     }
 
     /// Makes a place known to those that look through all.

@@ -402,7 +402,7 @@ impl Side {
         deferred: &mut DeferredWork,
     ) -> Option<(Reply, u64)> {
         let transport = session.peer.transport;
-        if (transport == Transport::Ud) != (request.what == What::Datagram) {
+        if !hears(transport, request) {
             return Some((Reply::Silence, 0));
         }
         let reliable = transport.is_reliable();
@@ -434,7 +434,8 @@ impl Side {
         };
         // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
         if reading.is_some()
-            && let Some(reply) = session.judge_unread(&message, room, writer, deferred)
+            && let Some(reply) =
+                session.judge_unread(&message, request.srqn(), room, writer, deferred)
         {
             return Some((reply, 0));
         }
@@ -451,7 +452,10 @@ impl Side {
             local.push(Span::of_words(&mut value));
         }
         let message = Message { local: local.as_slice(), ..message };
-        let reply = session.deliver(&message, room, writer, deferred);
+        let reply = match request.srqn() {
+            None => session.deliver(&message, room, writer, deferred),
+            Some(srqn) => session.deliver_xrc(&message, srqn, room, writer, deferred),
+        };
         let verdict = match reply {
             Reply::Done if request.flags & JUDGE != 0 && !is_atomic => Reply::Again,
             verdict => verdict,
@@ -489,6 +493,17 @@ impl Side {
             self.held = None;
             self.said = true;
         }
+    }
+}
+
+/// Whether a queue pair of this transport hears such requests.
+#[inline]
+fn hears(transport: Transport, request: &Request) -> bool {
+    match transport {
+        Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
+        Transport::Rc | Transport::Uc => request.what != What::Datagram && request.srqn().is_none(),
+        Transport::XrcRecv => request.what != What::Datagram && request.srqn().is_some(),
+        Transport::XrcSend => false,
     }
 }
 

@@ -22,7 +22,6 @@ use crate::objects::span::Spans;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Op, Wqe};
 
-use super::directory::QpEntry;
 use super::memory::{Way, attach, note_refusal};
 use super::one_sided::regions::Region;
 use super::out::Out;
@@ -43,7 +42,7 @@ pub(super) enum Access {
 
 impl Qp {
     /// Carries an operation on the peer's memory out, if it is permitted.
-    pub(super) fn one_sided(
+    pub(super) fn one_sided<const XRC: bool>(
         &self,
         requester: &mut Requester,
         local: &Spans<'_>,
@@ -72,12 +71,16 @@ impl Qp {
         if !permits(rights, reads, op, request.wqe.remote_addr) {
             return Access::Judge;
         }
+        let found = match XRC {
+            false => Some(entry.pd.load(Ordering::Relaxed)),
+            true => pair.theirs.pd_of_srq(request.srqn(), entry.xrcd.load(Ordering::Relaxed)),
+        };
+        let Some(pd) = found else { return Access::Judge };
         let len = request.len();
         if len == 0 {
             return Access::Done;
         }
-        let Some((region, offset)) =
-            remote.region(pair, entry, request.wqe, op.remote_access(), len)
+        let Some((region, offset)) = remote.region(pair, pd, request.wqe, op.remote_access(), len)
         else {
             return Access::Judge;
         };
@@ -152,7 +155,7 @@ impl Remote {
     fn region(
         &mut self,
         pair: &Pair,
-        entry: &QpEntry,
+        pd: u32,
         wqe: &Wqe,
         access: u32,
         len: u64,
@@ -161,8 +164,7 @@ impl Remote {
         let version = pair.theirs.version_at(index, wqe.rkey)?;
         let region = self.regions.get(pair, (index, wqe.rkey), version)?;
         let allowed = region.published.access & access == access;
-        let same_domain = region.published.pd == entry.pd.load(Ordering::Relaxed);
-        if !allowed || !same_domain {
+        if !allowed || region.published.pd != pd {
             return None;
         }
         region.published.offset(wqe.remote_addr, len).map(|offset| (region, offset))

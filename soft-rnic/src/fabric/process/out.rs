@@ -93,7 +93,18 @@ impl<'a> Out<'a> {
             unsafe { copy_spans(&[body], local, Copying::Owned) };
             return self.put(request);
         }
-        if let Some(sges) = sges.filter(|_| u64::from(len) > COPIED) {
+        self.put_apart(request, local, sges)
+    }
+
+    /// [`put_message`](Self::put_message) of data that do not go with the request.
+    #[inline(always)]
+    pub(super) fn put_apart(
+        &mut self,
+        request: &mut Request,
+        local: &[Span<'_>],
+        sges: Option<&[ibv_sge]>,
+    ) -> bool {
+        if let Some(sges) = sges.filter(|_| u64::from(request.len) > COPIED) {
             // A null region has any address here, and begins at 0 for others.
             let named = |(sge, span): (&ibv_sge, &Span<'_>)| match is_zeroes(span) {
                 true => ibv_sge { addr: 0, ..*sge },

@@ -120,6 +120,19 @@ impl PeerProcesses {
         }
     }
 
+    /// Publishes an XRC receive queue.
+    pub(crate) fn publish_srq(&self, srqn: u32, xrcd: u32, pd: u32) {
+        if let Ok(here) = self.here() {
+            here.directory.publish_srq(srqn, xrcd, pd);
+        }
+    }
+
+    pub(crate) fn withdraw_srq(&self, srqn: u32) {
+        if let Some(here) = self.claimed() {
+            here.directory.withdraw_srq(srqn);
+        }
+    }
+
     /// Waits until every process that was inside this one's memory before the call has left;
     /// `EBUSY` if one stays.
     pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
@@ -301,8 +314,10 @@ impl Qp {
     /// Publishes a new queue pair.
     pub(crate) fn publish_qp(&self) {
         let Some(entry) = self.entry() else { return };
-        entry.transport.store(self.transport as u32, Ordering::Relaxed);
+        entry.transport.store(self.transport.far_end() as u32, Ordering::Relaxed);
         entry.pd.store(self.pd.id, Ordering::Relaxed);
+        let xrcd = self.target.as_ref().map_or(0, |target| target.xrcd.domain.id);
+        entry.xrcd.store(xrcd, Ordering::Relaxed);
         if let Some(peers) = &self.pd.context.device.peers {
             peers.use_entry(self.num);
         }

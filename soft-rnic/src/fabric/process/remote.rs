@@ -88,8 +88,8 @@ impl Remote {
     }
 }
 
-/// The hold on a peer in another process.
-pub(crate) struct RemoteLink<'l> {
+/// The hold on a peer in another process; `XRC` says whether requests go over XRC.
+pub(crate) struct RemoteLink<'l, const XRC: bool> {
     pub(super) remote: &'l mut Remote,
     pub(super) out: Option<Out<'l>>,
 }
@@ -97,7 +97,11 @@ pub(crate) struct RemoteLink<'l> {
 impl Remote {
     /// Takes the hold on the peer for a list.
     #[inline(always)]
-    pub(crate) fn hold<R>(&mut self, qp: &Qp, act: impl FnOnce(&mut RemoteLink<'_>) -> R) -> R {
+    pub(crate) fn hold<const XRC: bool, R>(
+        &mut self,
+        qp: &Qp,
+        act: impl FnOnce(&mut RemoteLink<'_, XRC>) -> R,
+    ) -> R {
         self.look_up(qp);
         // Lent, not shared: its count of owners lies where all threads of the process look.
         let pair = self.pair.take();
@@ -109,7 +113,7 @@ impl Remote {
     }
 }
 
-impl<'a> Link<'a> for RemoteLink<'_> {
+impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
     fn sent(&self) -> u32 {
         self.remote.sent
     }
@@ -141,17 +145,17 @@ impl<'a> Link<'a> for RemoteLink<'_> {
         }
         let RemoteLink { remote, out: Some(out) } = self else { return Step::Later };
         if request.wqe.takes_receive() {
-            return qp.send(requester, local.as_slice(), remote, out, request);
+            return qp.send::<XRC>(requester, local.as_slice(), remote, out, request);
         }
         if remote.sent > 0 {
             return Step::Later;
         }
-        match qp.one_sided(requester, &local, remote, out, execution, request) {
+        match qp.one_sided::<XRC>(requester, &local, remote, out, execution, request) {
             Access::Done => {
                 remote.bound = remote.generation;
                 Step::Ended(qp.judge(requester, Reply::Done, len))
             }
-            Access::Judge => qp.refer(requester, remote, out, request),
+            Access::Judge => qp.refer::<XRC>(requester, remote, out, request),
             Access::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
                 Step::Later
@@ -194,7 +198,8 @@ impl<'a> Link<'a> for RemoteLink<'_> {
                 }
             }
             _ if request.wqe.takes_receive() => Reply::Silence,
-            _ => match qp.one_sided(requester, &local, self.remote, out, execution, request) {
+            _ => match qp.one_sided::<XRC>(requester, &local, self.remote, out, execution, request)
+            {
                 Access::Done => Reply::Done,
                 // Lost, as it may be: the network is one that loses.
                 Access::Judge | Access::Later => Reply::Silence,
@@ -215,7 +220,7 @@ impl<'a> Link<'a> for RemoteLink<'_> {
     }
 }
 
-impl RemoteLink<'_> {
+impl<const XRC: bool> RemoteLink<'_, XRC> {
     /// An end that comes only when nothing before it waits for a reply.
     #[cold]
     fn ended(&self, outcome: Outcome) -> Step {
@@ -248,12 +253,17 @@ impl RemoteLink<'_> {
 }
 
 /// Sends and executes what is pending, as far as it goes. The send queue's lock is held.
-pub(crate) fn run(qp: &Arc<Qp>, sq: &mut Sq, deferred: &mut DeferredWork, only_one: bool) {
+pub(crate) fn run<const XRC: bool>(
+    qp: &Arc<Qp>,
+    sq: &mut Sq,
+    deferred: &mut DeferredWork,
+    only_one: bool,
+) {
     let Sq { requester, pending, remote, counters, scratch, .. } = sq;
     let Some(remote) = remote.as_deref_mut() else { return };
     let mut execution = Execution::new();
     let mut parts = SqParts { requester, counters, scratch };
-    remote.hold(qp, |link| {
+    remote.hold(qp, |link: &mut RemoteLink<'_, XRC>| {
         qp.run_over(link, &mut parts, pending, &mut execution, only_one);
     });
     deferred.append(execution.finish());
@@ -315,7 +325,7 @@ impl Qp {
         generation != 0
     }
 
-    fn send(
+    fn send<const XRC: bool>(
         &self,
         requester: &mut Requester,
         local: &[Span<'_>],
@@ -335,7 +345,14 @@ impl Qp {
         // Inline data lie in the queue, which the peer cannot read: they are copied, however
         // many they are.
         let regions = (!request.wqe.inline).then_some(request.sges);
-        if !out.put_message(&mut sent, local, regions) {
+        let is_put = match XRC {
+            false => out.put_message(&mut sent, local, regions),
+            true => {
+                sent.name_srq(request.srqn());
+                out.put_apart(&mut sent, local, regions)
+            }
+        };
+        if !is_put {
             return Step::Later;
         }
         requester.started = true;
@@ -347,7 +364,7 @@ impl Qp {
 
     /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry
     /// out an atomic that cannot be carried out here.
-    fn refer(
+    fn refer<const XRC: bool>(
         &self,
         requester: &Requester,
         remote: &Remote,
@@ -359,7 +376,10 @@ impl Qp {
         let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
         let len = request.len() as u32;
         let to = requester.dest_qpn;
-        let sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
+        if XRC {
+            sent.name_srq(request.srqn());
+        }
         if out.put(&sent) { Step::Sent } else { Step::Later }
     }
 
@@ -456,7 +476,7 @@ impl Qp {
         deferred.append(execution.finish());
         // Mostly all was sent.
         if goes_on || guard.draining {
-            self.run_connected(guard, deferred, false);
+            self.run_queue(guard, deferred, false);
         }
     }
 

@@ -130,6 +130,9 @@ pub(crate) const SOLICITED: u8 = 2;
 pub(crate) const WANTS_REPLY: u8 = 4;
 /// It is only to be judged whether it is permitted: the sender could not.
 pub(crate) const JUDGE: u8 = 8;
+/// It goes over XRC: the last word of the body has the number of a shared receive queue, in front
+/// of the key. Data never lie in the body.
+pub(crate) const XRC: u8 = 16;
 /// Beside the length of the second of two messages.
 const SECOND_SOLICITED: u32 = 1 << 31;
 
@@ -213,6 +216,18 @@ impl Request {
         self.body = [words[4], words[5], words[6], words[7]];
         self.part = Part::Whole;
         if self.location == PayloadLocation::Halves { self.split() } else { Ok(()) }
+    }
+
+    /// Says that it goes over XRC, to this shared receive queue.
+    pub(crate) fn name_srq(&mut self, srqn: u32) {
+        self.flags |= XRC;
+        self.body[3] = pair(halves(self.body[3]).0, srqn);
+    }
+
+    /// The shared receive queue that it names, if it goes over XRC.
+    #[inline]
+    pub(crate) fn srqn(&self) -> Option<u32> {
+        (self.flags & XRC != 0).then(|| halves(self.body[3]).1)
     }
 
     /// Takes another message into the entry of this one, which is as short: its length, and

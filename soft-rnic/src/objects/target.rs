@@ -1,0 +1,164 @@
+//! XRC receive queue pairs, and the handles that programs know them by.
+//!
+//! One is in an XRC domain, and whoever has opened the domain can open it, too: each gets a handle
+//! with a context of its own, all handles get its events, and it goes with the last of them.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbs_sys::*;
+
+use crate::errno;
+use crate::fabric::process::directory::slot_of;
+use crate::objects::pending::Pending;
+use crate::objects::qp::{Parts, enter};
+use crate::objects::qp_state::Transport;
+use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
+
+use ibv_qp_open_attr_mask as Mask;
+const NEEDED: u32 =
+    Mask::IBV_QP_OPEN_ATTR_NUM.0 | Mask::IBV_QP_OPEN_ATTR_XRCD.0 | Mask::IBV_QP_OPEN_ATTR_TYPE.0;
+const CONTEXT: u32 = Mask::IBV_QP_OPEN_ATTR_CONTEXT.0;
+
+/// It posts nothing of its own.
+const NO_QUEUES: ibv_qp_cap = ibv_qp_cap {
+    max_send_wr: 0,
+    max_recv_wr: 0,
+    max_send_sge: 0,
+    max_recv_sge: 0,
+    max_inline_data: 0,
+};
+
+/// What a queue pair, or a handle, is made from.
+fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
+    let transport = Transport::XrcRecv;
+    // A ring has one place at least.
+    let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
+    Ok(Parts {
+        transport,
+        cap: NO_QUEUES,
+        sig_all: false,
+        pending: Pending::new(&room, transport).ok_or(errno::ENOMEM)?,
+        pd: Arc::clone(&xrcd.pd),
+        send_cq: Arc::clone(&xrcd.cq),
+        recv_cq: Arc::clone(&xrcd.cq),
+        srq: None,
+        ops: None,
+        target: Some(Box::new(Target {
+            xrcd: Arc::clone(xrcd),
+            opened,
+            handles: Mutex::default(),
+        })),
+    })
+}
+
+/// Creates a queue pair in a domain, and its first handle.
+pub(crate) fn create(xrcd: &Arc<Xrcd>, user: *mut c_void) -> Result<*mut ibv_qp, c_int> {
+    let qp = enter(parts(xrcd, None)?, user)?;
+    let handle = new_handle(xrcd, &qp, user).inspect_err(|_| {
+        qp.leave();
+        qp.detach();
+    })?;
+    if let Some(target) = &qp.target {
+        target.handles.lock().push(Arc::clone(&handle));
+    }
+    Ok(Arc::into_raw(handle).cast_mut().cast())
+}
+
+fn new_handle(xrcd: &Arc<Xrcd>, qp: &Arc<Qp>, user: *mut c_void) -> Result<Arc<Qp>, c_int> {
+    let handle = Arc::new(Qp::new(parts(xrcd, Some(Arc::clone(qp)))?, qp.num, user));
+    xrcd.users.fetch_add(1, Ordering::Relaxed);
+    Ok(handle)
+}
+
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        if attr.comp_mask & !(NEEDED | CONTEXT) != 0 {
+            return Err(errno::EOPNOTSUPP);
+        }
+        let is_target = attr.qp_type == ibv_qp_type::IBV_QPT_XRC_RECV;
+        if attr.comp_mask & NEEDED != NEEDED || !is_target {
+            return Err(errno::EINVAL);
+        }
+        // SAFETY: as above.
+        let xrcd = unsafe { Xrcd::from_abi(attr.xrcd) }?;
+        if !Arc::ptr_eq(xrcd.context(), &context) {
+            return Err(errno::EINVAL);
+        }
+        let has_user = attr.comp_mask & CONTEXT != 0;
+        let user = if has_user { attr.qp_context } else { core::ptr::null_mut() };
+        open(&xrcd, attr.qp_num, user)
+    }))
+}
+
+fn open(xrcd: &Arc<Xrcd>, num: u32, user: *mut c_void) -> Result<*mut ibv_qp, c_int> {
+    let device = &xrcd.context().device;
+    let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
+    let Some(qp) = device.qps.get(num) else {
+        // What another process has made is in that process.
+        let is_elsewhere = num <= 0x00ff_ffff && slot_of(num) != slot_of(base);
+        return Err(if is_elsewhere { errno::EOPNOTSUPP } else { errno::EINVAL });
+    };
+    let is_same = |target: &&Target| Arc::ptr_eq(&target.xrcd.domain, &xrcd.domain);
+    let target = qp.target.as_deref().filter(is_same).ok_or(errno::EINVAL)?;
+    let mut handles = target.handles.lock();
+    // It goes with its last handle.
+    if handles.is_empty() {
+        return Err(errno::EINVAL);
+    }
+    let handle = new_handle(xrcd, &qp, user)?;
+    handles.push(Arc::clone(&handle));
+    drop(handles);
+    handle.show_state();
+    Ok(Arc::into_raw(handle).cast_mut().cast())
+}
+
+impl Target {
+    /// An asynchronous event of the queue pair, which each handle gets.
+    pub(crate) fn raise(&self, event_type: ibv_event_type) {
+        for handle in &*self.handles.lock() {
+            let element = Element::Qp(Arc::clone(handle));
+            handle.pd.context.events.push(AsyncEvent { element, event_type });
+        }
+    }
+}
+
+impl Qp {
+    /// What a handle stands for; any other queue pair is its own.
+    pub(crate) fn real(self: &Arc<Qp>) -> &Arc<Qp> {
+        self.target.as_ref().and_then(|target| target.opened.as_ref()).unwrap_or(self)
+    }
+
+    /// Shows the queue pair's state in a handle's struct.
+    pub(crate) fn show_state(self: &Arc<Qp>) {
+        let real = self.real();
+        if Arc::ptr_eq(real, self) {
+            return;
+        }
+        let _shown = self.sq.lock();
+        // SAFETY: only here, under the lock; callers only read it.
+        unsafe { (*self.abi.get()).qp_base.state = real.state().abi() };
+    }
+
+    /// Lets a handle go, and with the last one the queue pair.
+    pub(crate) fn close(self: &Arc<Qp>) {
+        let real = self.real();
+        let Some(target) = &real.target else { return };
+        let mut handles = target.handles.lock();
+        handles.retain(|handle| !Arc::ptr_eq(handle, self));
+        let is_last = handles.is_empty();
+        drop(handles);
+        if is_last {
+            real.leave();
+            real.detach();
+        }
+    }
+}

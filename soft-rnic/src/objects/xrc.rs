@@ -1,0 +1,158 @@
+//! XRC domains, and the table of XRC receive queues.
+//!
+//! A domain belongs to the device: every context of the process that opens the same file gets the
+//! same one. Another process gets another one, as its memory is not this device's: see the
+//! documentation of the crate.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::collections::hash_map::Entry;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::io::Errno;
+use verbs_sys::*;
+
+use crate::objects::device::admit;
+use crate::objects::in_arc::InArc;
+use crate::objects::state::{Context, Cq, Pd, Srq, XrcDomain, XrcTable, Xrcd};
+use crate::{errno, limits};
+
+const FD: u32 = ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0;
+const OFLAGS: u32 = ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_OFLAGS.0;
+
+impl Xrcd {
+    /// The object behind a caller's pointer.
+    ///
+    /// # Safety
+    /// `xrcd` is NULL or a live XRC domain of ours.
+    pub(crate) unsafe fn from_abi<'a>(xrcd: *mut ibv_xrcd) -> Result<InArc<'a, Xrcd>, c_int> {
+        // SAFETY: the caller's promise; every one lives in an Arc.
+        unsafe { InArc::new(xrcd.cast::<Xrcd>()) }.ok_or(errno::EINVAL)
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.pd.context
+    }
+
+    fn new(context: &Arc<Context>, domain: Arc<XrcDomain>) -> Xrcd {
+        let context = Arc::clone(context);
+        let abi = ibv_xrcd { context: context.as_abi() };
+        let pd_abi = ibv_pd { context: context.as_abi(), handle: 0 };
+        let cq = Arc::new(Cq::new(Arc::clone(&context), None, 1, core::ptr::null_mut(), None));
+        // No region is in domain 0.
+        let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: AtomicUsize::new(0) });
+        Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) }
+    }
+}
+
+impl XrcDomain {
+    fn new(file: Option<OwnedFd>) -> Arc<XrcDomain> {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // Relaxed: a number that guards no memory.
+        let id = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
+        Arc::new(XrcDomain { id, _file: file })
+    }
+}
+
+impl XrcTable {
+    /// The domain that a descriptor's file names; the errors are the kernel's.
+    fn domain_of(&self, fd: c_int, flags: c_int) -> Result<Arc<XrcDomain>, c_int> {
+        let file = keep_inode(fd)?;
+        let stat = fstat(&file).map_err(Errno::raw_os_error)?;
+        let mut by_file = self.by_file.lock();
+        by_file.retain(|_, domain| domain.strong_count() > 0);
+        let place = by_file.entry((stat.st_dev, stat.st_ino));
+        if let Entry::Occupied(known) = &place
+            && let Some(domain) = known.get().upgrade()
+        {
+            let is_new = flags & libc::O_EXCL != 0;
+            return if is_new { Err(errno::EINVAL) } else { Ok(domain) };
+        }
+        if flags & libc::O_CREAT == 0 {
+            return Err(errno::EAGAIN);
+        }
+        let domain = XrcDomain::new(Some(file));
+        place.insert_entry(Arc::downgrade(&domain));
+        Ok(domain)
+    }
+
+    /// The XRC receive queue with a number.
+    pub(crate) fn find(&self, srqn: u32) -> Option<Arc<Srq>> {
+        let place = srqn % limits::MAX_XRC_SRQ as u32;
+        self.srqs.read().get(&place).filter(|srq| srq.num == srqn).cloned()
+    }
+
+    /// Gives a queue the next number whose place is free.
+    pub(crate) fn insert(
+        &self,
+        next: impl Fn() -> u32,
+        make: impl FnOnce(u32) -> Arc<Srq>,
+    ) -> Result<Arc<Srq>, c_int> {
+        let mut srqs = self.srqs.write();
+        if srqs.len() >= limits::MAX_XRC_SRQ {
+            return Err(errno::ENOMEM);
+        }
+        loop {
+            let num = next();
+            if let Entry::Vacant(place) = srqs.entry(num % limits::MAX_XRC_SRQ as u32) {
+                return Ok(Arc::clone(place.insert(make(num))));
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, srqn: u32) {
+        self.srqs.write().remove(&(srqn % limits::MAX_XRC_SRQ as u32));
+    }
+}
+
+/// A descriptor that keeps the inode of the program's. (A copy of that would release the program's
+/// locks on the file when it is closed.)
+fn keep_inode(fd: c_int) -> Result<OwnedFd, c_int> {
+    let path = format!("/proc/self/fd/{fd}");
+    open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT => libc::EBADF,
+        error => error.raw_os_error(),
+    })
+}
+
+pub(crate) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    // SAFETY: NULL, or a context of ours and the caller's attributes.
+    errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        if attr.comp_mask & !(FD | OFLAGS) != 0 {
+            return Err(errno::EOPNOTSUPP);
+        }
+        if attr.comp_mask != FD | OFLAGS {
+            return Err(errno::EINVAL);
+        }
+        let device = &context.device;
+        let domain = match attr.fd {
+            -1 => XrcDomain::new(None),
+            fd if fd < 0 => return Err(libc::EBADF),
+            fd => device.xrc.domain_of(fd, attr.oflags)?,
+        };
+        admit(&device.population.xrcds, limits::MAX_XRCD)?;
+        Ok(Arc::into_raw(Arc::new(Xrcd::new(&context, domain))).cast_mut().cast())
+    }))
+}
+
+/// The domain itself goes with the last of its handles.
+pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: NULL, or a domain that the caller gives back.
+    errno::code(unsafe { Xrcd::from_abi(xrcd) }.and_then(|object| {
+        // Acquire: sees what the last destroyed object did.
+        if object.users.load(Ordering::Acquire) != 0 {
+            return Err(errno::EBUSY);
+        }
+        object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: takes back the reference of `open_xrcd`.
+        unsafe { Arc::decrement_strong_count(xrcd.cast::<Xrcd>()) };
+        Ok(())
+    }))
+}
