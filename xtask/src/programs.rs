@@ -45,6 +45,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("ibv_uc_pingpong -g 0", "1000 iters in"),
     ("ibv_ud_pingpong -g 0", "1000 iters in"),
     ("ibv_srq_pingpong -g 0", "iters in"),
+    ("ibv_xsrq_pingpong -g 0", "success"),
     ("ib_send_bw -F -n 1000", "65536      1000"),
     ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000"),
     ("ib_send_lat -F -n 1000 -e", "2       1000"),
@@ -56,6 +57,16 @@ const PAIRS: &[(&str, &str)] = &[
     ("ib_read_lat -F -n 1000", "2       1000"),
     ("ib_atomic_bw -F -n 200", "8          200"),
     ("ib_atomic_lat -F -n 200", "8       200"),
+    ("ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
+    ("ib_send_bw -F -n 1000 -c XRC -b -q 4 --use_old_post_send", "65536      4000"),
+    ("ib_send_lat -F -n 1000 -c XRC", "2       1000"),
+    ("ib_send_lat -F -n 1000 -c XRC --use_old_post_send", "2       1000"),
+    ("ib_write_bw -F -n 1000 -c XRC", "65536      1000"),
+    ("ib_write_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
+    ("ib_read_bw -F -n 1000 -c XRC", "65536      1000"),
+    ("ib_read_bw -F -n 1000 -c XRC --use_old_post_send", "65536      1000"),
+    ("ib_atomic_bw -F -n 200 -c XRC", "8          200"),
+    ("ib_atomic_bw -F -n 200 -c XRC --use_old_post_send", "8          200"),
 ];
 
 pub(crate) fn run() -> Result<()> {
