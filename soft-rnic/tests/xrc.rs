@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::other::{Other, hear, role, say};
 use common::xrc::*;
 use common::*;
+use soft_rnic::{Faults, Simulation};
 use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
@@ -19,11 +20,6 @@ const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
-/// Long enough for a machine that is busy, and it repeats for ever.
-fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, access: RW, ..Config::default() }
-}
-
 #[test]
 fn the_device_says_that_it_has_it() {
     let net = Net::new();
@@ -32,48 +28,6 @@ fn the_device_says_that_it_has_it() {
     assert_eq!(unsafe { (net.v.query_device)(net.ctx, &mut attr) }, 0);
     assert_ne!(attr.device_cap_flags & ibv_device_cap_flags::IBV_DEVICE_XRC.0, 0);
     net.close();
-}
-
-/// All operations at the other end, whose first memory is known; `at` reads its bytes.
-fn operate(a: &mut Xrc, far: FarXrc, mut at: impl FnMut(usize) -> u8) {
-    let to = (far.addr, far.rkey);
-    a.heap[..8].copy_from_slice(&41_u64.to_ne_bytes());
-    a.rdma(W::IBV_WR_RDMA_WRITE, far.srq, 8, to);
-    assert_eq!((a.status(), at(0)), ("SUCCESS", 41));
-    a.rdma(W::IBV_WR_ATOMIC_FETCH_AND_ADD, far.srq, 8, to);
-    assert_eq!((a.status(), a.heap[0], at(0)), ("SUCCESS", 41, 46));
-    a.rdma(W::IBV_WR_RDMA_READ, far.srq, 8, to);
-    assert_eq!((a.status(), a.heap[0]), ("SUCCESS", 46));
-}
-
-/// Sends of all sizes, and a write with immediate; the other end has posted four receives.
-fn send_all(a: &mut Xrc, far: FarXrc) {
-    (a.heap[0], a.shared.bytes[0]) = (1, 2);
-    a.send(far.srq, 1, 16);
-    assert_eq!(a.status(), "SUCCESS");
-    a.send(far.srq, 1, 2000);
-    assert_eq!(a.status(), "SUCCESS");
-    a.send(far.srq, 0, 100_000);
-    assert_eq!(a.status(), "SUCCESS");
-    a.rdma(W::IBV_WR_RDMA_WRITE_WITH_IMM, far.srq, 8, (far.addr + 512, far.rkey));
-    assert_eq!(a.status(), "SUCCESS");
-}
-
-/// What [`send_all`] has brought.
-fn check_received(b: &Xrc, far: FarXrc) {
-    let recv = b.near().recv;
-    let all = b.net.poll(b.cq[1], 4);
-    let lens: Vec<_> = all.iter().map(|wc| (wc.id, wc.len, wc.imm)).collect();
-    assert_eq!(lens, [(0, 16, None), (1, 2000, None), (2, 100_000, None), (3, 8, Some(77))]);
-    assert!(all.iter().all(|wc| (wc.status, wc.qp, wc.src_qp) == ("SUCCESS", recv, far.send)));
-    let first = |at: usize| b.shared.bytes[at << 17];
-    assert_eq!([first(1), first(2), first(3), b.shared.bytes[512]], [1, 1, 2, 1]);
-}
-
-fn post_four(b: &Xrc) {
-    for id in 0..4 {
-        b.post_recv(id, (id as usize + 1) << 17, 1 << 17);
-    }
 }
 
 #[test]
@@ -520,6 +474,52 @@ fn the_limit_of_a_queue_raises_its_event() {
     b.close();
 }
 
+/// What a simulated schedule does with messages, writes and reads, as completions tell.
+fn simulate(seed: u64) -> Vec<(u64, &'static str)> {
+    let faults =
+        Faults { delay: 0.2, rnr: 0.2, lost_response: 0.2, late_read: 0.3, ..Faults::default() };
+    let simulation = Simulation::new(seed, faults);
+    let on = || Xrc::on(Net::on(soft_rnic::table(), simulation.name()));
+    let (mut a, b) = (on(), on());
+    let config = Config { retry_cnt: 7, ..patient() };
+    a.connect(b.near(), config);
+    b.connect(a.near(), config);
+    let near = b.near();
+    for id in 0..16 {
+        b.post_recv(id, 64 * id as usize, 64);
+        a.heap[0] = id as u8;
+        let op = [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE_WITH_IMM][id as usize % 2];
+        a.rdma(op, near.srq, 8, (near.addr + 1024, near.rkey));
+        let mut sges = [sge(a.mr[1], 64, 8)];
+        let mut read = send_wr(100 + id, W::IBV_WR_RDMA_READ, &mut sges, SIGNALED);
+        let (remote_addr, rkey) = (near.addr, near.rkey);
+        read.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+        a.post(near.srq, &mut read);
+    }
+    let mut seen = Vec::new();
+    while simulation.step() {
+        seen.extend(a.net.poll_now(a.cq[0]).iter().map(|wc| (wc.id, wc.status)));
+        seen.extend(b.net.poll_now(b.cq[1]).iter().map(|wc| (1000 + wc.id, wc.status)));
+    }
+    seen.extend(a.net.poll_now(a.cq[0]).iter().map(|wc| (wc.id, wc.status)));
+    seen.extend(b.net.poll_now(b.cq[1]).iter().map(|wc| (1000 + wc.id, wc.status)));
+    a.close();
+    b.close();
+    seen
+}
+
+#[test]
+fn faults_of_a_simulation_lose_nothing_and_repeat_nothing() {
+    for seed in 0..50 {
+        let seen = simulate(seed);
+        assert!(seen.iter().all(|(_, status)| *status == "SUCCESS"), "{seed}: {seen:?}");
+        let received: Vec<_> = seen.iter().filter(|(id, _)| *id >= 1000).map(|s| s.0).collect();
+        assert_eq!(received, (1000..1016).collect::<Vec<_>>(), "{seed}");
+        assert_eq!(seen.len(), 48, "{seed}: {seen:?}");
+        assert_eq!(seen, simulate(seed), "the same seed");
+    }
+}
+
 #[test]
 fn the_other_process() {
     match role().as_deref() {
@@ -593,4 +593,24 @@ fn another_process_refuses_what_names_no_queue_there() {
         drop(other);
         a.close();
     }
+}
+
+#[test]
+fn what_is_on_its_way_to_a_process_that_dies_fails() {
+    if !crosses_processes() {
+        return;
+    }
+    let mut other = Other::start("the_other_process", "target");
+    let a = Xrc::new();
+    let far = join(&a, &mut other, patient());
+    // The receives are for four.
+    for _ in 0..4 {
+        a.send(far.srq, 1, 8);
+        assert_eq!(a.status(), "SUCCESS");
+    }
+    a.send(far.srq, 0, 100_000);
+    other.signal(libc::SIGKILL);
+    assert_eq!(a.status(), "RETRY_EXC");
+    other.wait();
+    a.close();
 }

@@ -264,3 +264,50 @@ fn parse(said: &str) -> FarXrc {
     let [send, recv, srq, rkey] = [all[0], all[1], all[2], all[4]].map(|n| n as u32);
     FarXrc { send, recv, srq, addr: all[3], rkey }
 }
+
+/// Long enough for a machine that is busy, and it repeats for ever.
+pub fn patient() -> Config {
+    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, access: RW, ..Config::default() }
+}
+
+/// All operations at the other end, whose first memory is known; `at` reads its bytes.
+pub fn operate(a: &mut Xrc, far: FarXrc, mut at: impl FnMut(usize) -> u8) {
+    let to = (far.addr, far.rkey);
+    a.heap[..8].copy_from_slice(&41_u64.to_ne_bytes());
+    a.rdma(ibv_wr_opcode::IBV_WR_RDMA_WRITE, far.srq, 8, to);
+    assert_eq!((a.status(), at(0)), ("SUCCESS", 41));
+    a.rdma(ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, far.srq, 8, to);
+    assert_eq!((a.status(), a.heap[0], at(0)), ("SUCCESS", 41, 46));
+    a.rdma(ibv_wr_opcode::IBV_WR_RDMA_READ, far.srq, 8, to);
+    assert_eq!((a.status(), a.heap[0]), ("SUCCESS", 46));
+}
+
+/// Sends of all sizes, and a write with immediate; the other end has posted four receives.
+pub fn send_all(a: &mut Xrc, far: FarXrc) {
+    (a.heap[0], a.shared.bytes[0]) = (1, 2);
+    a.send(far.srq, 1, 16);
+    assert_eq!(a.status(), "SUCCESS");
+    a.send(far.srq, 1, 2000);
+    assert_eq!(a.status(), "SUCCESS");
+    a.send(far.srq, 0, 100_000);
+    assert_eq!(a.status(), "SUCCESS");
+    a.rdma(ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, far.srq, 8, (far.addr + 512, far.rkey));
+    assert_eq!(a.status(), "SUCCESS");
+}
+
+/// What [`send_all`] has brought.
+pub fn check_received(b: &Xrc, far: FarXrc) {
+    let recv = b.near().recv;
+    let all = b.net.poll(b.cq[1], 4);
+    let lens: Vec<_> = all.iter().map(|wc| (wc.id, wc.len, wc.imm)).collect();
+    assert_eq!(lens, [(0, 16, None), (1, 2000, None), (2, 100_000, None), (3, 8, Some(77))]);
+    assert!(all.iter().all(|wc| (wc.status, wc.qp, wc.src_qp) == ("SUCCESS", recv, far.send)));
+    let first = |at: usize| b.shared.bytes[at << 17];
+    assert_eq!([first(1), first(2), first(3), b.shared.bytes[512]], [1, 1, 2, 1]);
+}
+
+pub fn post_four(b: &Xrc) {
+    for id in 0..4 {
+        b.post_recv(id, (id as usize + 1) << 17, 1 << 17);
+    }
+}
