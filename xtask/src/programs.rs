@@ -36,6 +36,34 @@ with PD(context) as pd, CQ(context, 16) as cq:
 ";
 const PYTHON_PRINTS: &str = "key True GID 0000:0000:0000:0000:0000:ffff:7f00:0001";
 
+/// An XRC domain that a file names, with a receive queue and both kinds of queue pairs.
+const PYTHON_XRC: &str = "
+import os, sys
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.cq import CQ
+from pyverbs.xrcd import XRCD, XRCDInitAttr
+from pyverbs.srq import SRQ, SrqInitAttrEx
+from pyverbs.qp import QP, QPInitAttrEx, QPCap
+import pyverbs.enums as e
+context = Context(name='soft0')
+pd, cq = PD(context), CQ(context, 16)
+named = e.IBV_XRCD_INIT_ATTR_FD | e.IBV_XRCD_INIT_ATTR_OFLAGS
+with open(sys.executable) as file:
+    xrcd = XRCD(context, XRCDInitAttr(named, os.O_CREAT, file.fileno()))
+attr = SrqInitAttrEx(max_wr=4)
+attr.comp_mask = e.IBV_SRQ_INIT_ATTR_TYPE | e.IBV_SRQ_INIT_ATTR_PD
+attr.comp_mask |= e.IBV_SRQ_INIT_ATTR_CQ | e.IBV_SRQ_INIT_ATTR_XRCD
+attr.srq_type, attr.xrcd, attr.cq, attr.pd = e.IBV_SRQT_XRC, xrcd, cq, pd
+srq = SRQ(context, attr)
+in_domain, in_pd = e.IBV_QP_INIT_ATTR_XRCD, e.IBV_QP_INIT_ATTR_PD
+recv = QP(context, QPInitAttrEx(qp_type=e.IBV_QPT_XRC_RECV, comp_mask=in_domain, xrcd=xrcd))
+cap = QPCap(max_recv_wr=0, max_recv_sge=0)
+send = QP(context, QPInitAttrEx(qp_type=e.IBV_QPT_XRC_SEND, comp_mask=in_pd, pd=pd, scq=cq, cap=cap))
+print('queue', srq.get_srq_num() != 0, 'queue pairs', recv.qp_num != send.qp_num)
+";
+const PYTHON_XRC_PRINTS: &str = "queue True queue pairs True";
+
 /// Two processes each, and what the one that connects prints.
 const PAIRS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
@@ -82,8 +110,10 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{line}");
     }
-    let output = output(&soft(&built, &["/usr/bin/python3", "-c", PYTHON]), &[])?;
-    ensure!(output.trim() == PYTHON_PRINTS, "pyverbs printed: {output}");
+    for (script, prints) in [(PYTHON, PYTHON_PRINTS), (PYTHON_XRC, PYTHON_XRC_PRINTS)] {
+        let output = output(&soft(&built, &["/usr/bin/python3", "-c", script]), &[])?;
+        ensure!(output.trim() == prints, "pyverbs printed: {output}");
+    }
     println!("pyverbs");
     as_the_library(&built)?;
     for (line, expected) in PAIRS {
