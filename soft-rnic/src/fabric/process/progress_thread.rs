@@ -20,6 +20,7 @@ pub(crate) mod state;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -38,6 +39,11 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 4_000_000 };
 const LOOKS: u32 = 2;
 /// What a program that is woken by the doorbell is given to take what came.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// How long the progress thread looks on when nothing comes behind what it has taken: about what
+/// the next wake-up would take.
+const LINGER: Duration = Duration::from_micros(50);
+/// How long it takes what comes before it looks after everything else.
+const LONGEST: Duration = Duration::from_millis(4);
 /// Polls without a completion after which a program is believed to go on polling.
 const POLLS: u32 = 256;
 
@@ -97,17 +103,29 @@ impl PeerProcesses {
     }
 
     /// From now on a process that puts something into a ring wakes this one.
-    pub(super) fn arm(&self) {
-        let Some(here) = self.claimed() else { return };
-        self.progress_thread.polls.store(0, Ordering::Relaxed);
+    /// Returns the number of this arming.
+    pub(super) fn arm(&self) -> u32 {
         let number =
             self.progress_thread.armings.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let Some(here) = self.claimed() else { return number };
+        self.progress_thread.polls.store(0, Ordering::Relaxed);
         // Either the sender of a message sees that we are armed, or we see the message.
         // (Another thread that has just armed looks for us, too.)
         let knew = has_failed();
-        if here.directory.armed.swap(number, Ordering::Relaxed) == 0 && !heavy() && !knew {
+        // Release and Acquire: a thread that arms sees that the one before it waits.
+        if here.directory.armed.swap(number, Ordering::AcqRel) == 0 && !heavy() && !knew {
             // Or neither: then the progress thread looks from time to time, and has to know that.
             self.wake_progress_thread();
+        }
+        number
+    }
+
+    /// Takes back an arming of the progress thread, which goes on looking; not that of a thread
+    /// that waits, which relies on it.
+    fn disarm(&self, number: u32) {
+        if let (Some(here), false) = (self.claimed(), self.is_waited()) {
+            let (none, relaxed) = (0, Ordering::Relaxed);
+            let _ = here.directory.armed.compare_exchange(number, none, relaxed, relaxed);
         }
     }
 
@@ -119,7 +137,7 @@ impl PeerProcesses {
             self.progress_thread.is_watched.load(Ordering::Relaxed) || self.progress_thread.wakes()
         };
         if waited && hears() {
-            std::thread::sleep(core::time::Duration::from_nanos(MOMENT.tv_nsec as u64));
+            std::thread::sleep(Duration::from_nanos(MOMENT.tv_nsec as u64));
         }
         // Read before the doorbell is answered: a thread that has answered it itself and armed
         // again is asleep, and relies on its arming.
@@ -353,11 +371,32 @@ fn wait_for(device: &Arc<Device>, peers: &PeerProcesses, missed: &mut u32) -> Op
     if *missed < LOOKS {
         return Some(LOOK);
     }
-    peers.arm();
+    let arming = peers.arm();
     if take(device, peers) {
+        peers.disarm(arming);
+        take_more(device, peers);
         return Some(Timespec { tv_sec: 0, tv_nsec: 0 });
     }
     (has_pending || has_failed()).then_some(LOOK)
+}
+
+/// Takes what comes behind what was taken: a peer that waits for each answer need not wake this
+/// thread for each request.
+fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
+    let began = Instant::now();
+    let mut quiet_since = began;
+    while quiet_since.elapsed() < LINGER && !peers.progress_thread.polled.load(Ordering::Relaxed) {
+        if take(device, peers) {
+            quiet_since = Instant::now();
+            // A peer that never stops keeps it from nothing else: others may have died.
+            if quiet_since.duration_since(began) >= LONGEST {
+                return;
+            }
+        } else {
+            // On a shared processor, what comes is another thread's work.
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// Takes what has come, instead of the program; whether there was anything.
