@@ -24,15 +24,16 @@ use rustix::io::Errno;
 impl DeferredFetch {
     /// Whether the message is there.
     pub(super) fn run(&mut self) -> bool {
-        let DeferredFetch { pair, request, pieces, bytes, len, .. } = self;
+        let DeferredFetch { pair, request, list, bytes, len, .. } = self;
         if !pair.attaches() || !make_room(bytes, *len) {
             return false;
         }
         let Some(_inside) = read_there(pair, request) else { return false };
         let mut rest = bytes.as_mut_slice();
-        for &(from, len) in pieces.iter() {
-            let Some(to) = rest.split_off_mut(..len) else { return false };
-            let to = [Span::of(to)];
+        for sge in list.iter() {
+            let Some(from) = address(pair, sge) else { return false };
+            let Some(to) = rest.split_off_mut(..sge.length as usize) else { return false };
+            let (to, len) = ([Span::of(to)], sge.length as usize);
             // SAFETY: the bytes are ours.
             match unsafe { attach(pair.pid, Way::From, &to, from, len) } {
                 Ok(()) => {}
@@ -55,21 +56,26 @@ impl DeferredFetch {
     }
 }
 
+/// Where a piece is, in its process, if that has it registered. It stays so while the process is
+/// said to be read there.
+fn address(pair: &Pair, sge: &ibv_sge) -> Option<u64> {
+    let published = pair.theirs.find(sge.lkey)?;
+    let at = published.offset(sge.addr, sge.length.into())?;
+    Some(published.addr.wrapping_add(at))
+}
+
 impl Side {
     /// Wants a message of `len` bytes in these pieces to be fetched. False if it cannot be.
     pub(super) fn want(&mut self, request: &Request, list: &[ibv_sge], len: usize) -> bool {
         if self.pair.has_gone() {
             return false;
         }
-        let piece = |sge: &ibv_sge| {
-            let published = self.pair.theirs.find(sge.lkey)?;
-            let at = published.offset(sge.addr, sge.length.into())?;
-            Some((published.addr.wrapping_add(at), sge.length as usize))
-        };
-        let Some(pieces) = list.iter().map(piece).collect() else { return false };
+        if list.iter().any(|sge| address(&self.pair, sge).is_none()) {
+            return false;
+        }
         let (pair, index) = (Arc::clone(&self.pair), self.requests);
-        let fetch =
-            DeferredFetch { pair, request: *request, index, pieces, len, bytes: Vec::new() };
+        let (list, bytes) = (list.to_vec(), Vec::new());
+        let fetch = DeferredFetch { pair, request: *request, index, list, len, bytes };
         self.fetch = FetchState::Wanted(Box::new(fetch));
         true
     }

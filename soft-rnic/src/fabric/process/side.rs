@@ -42,8 +42,9 @@ pub(crate) struct DeferredFetch {
     pub(crate) request: Request,
     /// The request's place in the ring.
     pub(crate) index: u32,
-    /// Where the pieces are, there, and how long.
-    pub(crate) pieces: Vec<(u64, usize)>,
+    /// The pieces, in the sender's regions. Where these are is looked up when it is fetched: until
+    /// then the sender may give them back, and use their memory for something else.
+    pub(crate) list: Vec<ibv_sge>,
     /// Of the message.
     pub(crate) len: usize,
     /// Where it goes: room is made when it is fetched.

@@ -200,6 +200,26 @@ fn memory_that_a_peer_reads_a_message_in_is_not_given_back() {
     assert!(is_free());
 }
 
+/// Its sender may have given the region back while the fetch waited for a thread, and use the
+/// memory for something else.
+#[test]
+fn a_region_that_is_given_back_before_its_fetch_runs_is_not_read() {
+    for gives_back in [false, true] {
+        let mut peer = Wild::of(slot(74), rustix::process::getpid());
+        let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(74)));
+        peer.receive_from(&qp);
+        let sge = piece_of(&peer, vec![7_u8; 1 << 16].leak());
+        ask(&mut peer, &qp, &[sge], 1 << 16);
+        run(&mut peer);
+        let mut fetch = peer.progress.next_fetch(|_| true).unwrap();
+        if gives_back {
+            peer.directory.withdraw(sge.lkey);
+        }
+        assert_eq!(fetch.run(), !gives_back);
+        crate::objects::device::default_device().bury(&peer.pair);
+    }
+}
+
 #[test]
 fn processes_that_always_have_something_to_be_fetched_have_turns() {
     let bytes = vec![7_u8; 1 << 16].leak();
