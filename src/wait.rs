@@ -619,7 +619,8 @@ mod tests {
     }
     #[test]
     fn a_wait_that_has_slept_polls_once_for_each_sleep() {
-        let mut idle = idle(WaitStrategy::SpinThenBlock(TICK), None);
+        let spin = WaitStrategy::SpinThenBlock(TICK);
+        let mut idle = Idle::new(spin, Deadline::NEVER, Duration::MAX);
         let sleeps = |step| matches!(step, Step::Sleep(_));
         assert_eq!(idle.look(Instant::now() - 2 * TICK), Step::Again);
         assert!(sleeps(idle.look(Instant::now())));

@@ -90,6 +90,20 @@ impl Receiver {
         }
     }
 
+    /// Looks at every tail that is polled, before a sleep which no tail ends.
+    pub(super) fn poll_all_tails(&mut self) {
+        for at in 0..self.polled.len() {
+            let place = self.polled[at];
+            let Some(link) = self.links.get_mut(place as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            if look(link, place, &mut self.ready) && link.empty_looks >= Self::COLD_AFTER {
+                link.empty_looks = 0;
+                self.hot.push(place);
+            }
+        }
+    }
+
     #[cold]
     fn cool(&mut self) {
         let links = &self.links;

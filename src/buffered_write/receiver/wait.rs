@@ -66,6 +66,7 @@ impl Receiver {
             |e: &dyn std::fmt::Display| RecvError::Ended(CloseReason::Device(e.to_string()));
         let armed = self.cq.arm(false).map_err(|e| device(&e))?;
         self.polls |= Self::LOOK_NOW;
+        self.poll_all_tails();
         match try_recv(self) {
             Err(RecvError::Empty) => {}
             done => return done.map(Some),
