@@ -19,8 +19,8 @@
 //!
 //! **Strength.** The permutation is a balanced Feistel network of six rounds over two halves of
 //! 12 bits; the round function multiplies the half, with a secret added, by another secret, and
-//! folds the product (as wyhash does). Secrets are 768 bits of the process, drawn from
-//! the system's random source by a hash. (With four rounds, the differences of neighbours still
+//! folds the product. Secrets are 768 bits of the process, drawn from
+//! the system's random source by a hash; the tags have a hash and a table of their own. (With four rounds, the differences of neighbours still
 //! repeat more often than by chance.) It hides what a peer must not infer from the few keys that it is told; it is no
 //! cipher that withstands whoever collects thousands of keys of one process. That one could as
 //! well read the directory, in which all processes of the user find keys and secrets: what is
@@ -34,7 +34,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::limits;
 
@@ -70,9 +70,7 @@ impl Keys {
     /// The key of a slot in a generation; 0 is none.
     pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
         let plain = index << GENERATION_BITS | generation & GENERATION;
-        // Differs in each round of generations, and is not told by the permuted part.
-        let tag = fold(plain, !self.0[0], self.0[1]) ^ generation >> GENERATION_BITS;
-        self.permute(plain) << TAG_BITS | tag & TAG
+        self.permute(plain) << TAG_BITS | Tags::of_process().tag(plain, generation)
     }
 
     /// The index of the slot that a key is of, if it is valid; always one of the table.
@@ -89,6 +87,35 @@ impl Keys {
     }
 }
 
+/// Tags, which are never inverted.
+struct Tags {
+    random: RandomState,
+    /// A permutation of all tags.
+    table: [u8; 1 << TAG_BITS],
+}
+
+impl Tags {
+    /// Those of this process.
+    fn of_process() -> &'static Tags {
+        static TAGS: LazyLock<Tags> = LazyLock::new(|| {
+            let random = RandomState::new();
+            let mut table = core::array::from_fn(|i| i as u8);
+            table.sort_by_cached_key(|tag| random.hash_one(tag));
+            Tags { random, table }
+        });
+        &TAGS
+    }
+
+    /// The tag of a slot in a generation: another one in each round of generations.
+    fn tag(&self, plain: u32, generation: u32) -> u32 {
+        let round = generation >> GENERATION_BITS;
+        let [first, step, mask, ..] = self.random.hash_one(plain).to_ne_bytes();
+        // Odd: it comes to each place of the table before it repeats one.
+        let at = first.wrapping_add((round as u8).wrapping_mul(step | 1));
+        (self.table[at as usize] ^ mask).into()
+    }
+}
+
 /// Undoes the permutation with these secrets.
 fn invert(permuted: u32, secret: impl Fn(usize) -> u64) -> u32 {
     let (mut left, mut right) = (permuted >> HALF_BITS, permuted & HALF);
@@ -102,7 +129,11 @@ fn invert(permuted: u32, secret: impl Fn(usize) -> u64) -> u32 {
 /// Half of the bits, which depend on those of the other half and on two secrets.
 #[inline(always)]
 fn fold(half: u32, added: u64, factor: u64) -> u32 {
-    let product = u128::from(u64::from(half).wrapping_add(added)) * u128::from(factor);
+    /// Spreads a half over all bits, so that both words of the product vary with it: 2^64 by the
+    /// golden ratio, which is odd.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let spread = u64::from(half).wrapping_mul(SPREAD).wrapping_add(added);
+    let product = u128::from(spread) * u128::from(factor);
     let folded = product as u64 ^ (product >> 64) as u64;
     (folded >> (64 - HALF_BITS)) as u32
 }
@@ -263,6 +294,27 @@ mod tests {
             assert!(most <= 4, "{name}: a difference comes {most} times");
             let share = f64::from(equal_bits) / f64::from(32 << 14);
             assert!((0.49..0.51).contains(&share), "{name}: {share} of the bits are equal");
+        }
+    }
+
+    /// Nor do the tags of some keys of a process tell those of others: no difference of neighbours,
+    /// in slots, in generations or in rounds of them, comes much more often than by chance.
+    #[test]
+    fn tags_do_not_tell_each_other() {
+        let keys = Keys::of_process();
+        for (slots, generations) in [(1, 0), (0, 1), (0, 1 << GENERATION_BITS)] {
+            let mut counts = [[0_u32; 1 << TAG_BITS]; 2];
+            for i in 0..1 << 12 {
+                let (index, generation) = (i % 97, i / 97 * 64 + i % 64);
+                let tag = |index, generation| keys.key(index, generation) & TAG;
+                let a = tag(index, generation);
+                let b = tag(index + slots, generation + generations);
+                counts[0][(a ^ b) as usize] += 1;
+                counts[1][(b.wrapping_sub(a) & TAG) as usize] += 1;
+            }
+            // 16 on average.
+            let most = counts.iter().flatten().max();
+            assert!(most.is_some_and(|most| *most < 48), "{slots} {generations}: {most:?}");
         }
     }
 
