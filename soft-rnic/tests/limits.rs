@@ -44,8 +44,11 @@ fn what_exceeds_a_limit_is_refused() {
             assert_eq!(errno(), EINVAL);
         }
         let mut attr: ibv_srq_init_attr = core::mem::zeroed();
-        attr.attr.max_wr = limit.max_srq_wr as u32 + 1;
-        assert!((net.v.create_srq)(net.pd, &mut attr).is_null());
+        for max_wr in [limit.max_srq_wr as u32 + 1, u32::MAX] {
+            attr.attr.max_wr = max_wr;
+            assert!((net.v.create_srq)(net.pd, &mut attr).is_null());
+            assert_eq!(errno(), EINVAL);
+        }
     }
     net.destroy_cq(cq);
     net.close();

@@ -110,7 +110,8 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
 }
 
 /// `ibv_resolve_eth_l2_from_gid`: the Ethernet address behind a GID. The device's port is on the
-/// loopback interface, whose address is zero, and reaches nothing but itself.
+/// loopback interface, whose address is zero, and reaches nothing but itself. Errors are negative,
+/// and `vid` may be NULL, as in rdma-core.
 pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
     context: *mut ibv_context,
     attr: *mut ibv_ah_attr,
@@ -119,17 +120,19 @@ pub(crate) unsafe extern "C" fn resolve_eth_l2_from_gid(
 ) -> c_int {
     const NO_VLAN: u16 = 0xffff;
     // SAFETY: the caller's address.
-    let (Some(attr), false) = (unsafe { attr.as_ref() }, eth_mac.is_null() || vid.is_null()) else {
-        return libc::EINVAL;
+    let (Some(attr), false) = (unsafe { attr.as_ref() }, eth_mac.is_null()) else {
+        return -libc::EINVAL;
     };
     // SAFETY: the caller's context, and room for the address and the number; the members of the
     // union are bytes.
     unsafe {
         if gids::find(context, attr.port_num, attr.grh.dgid.raw).is_err() {
-            return libc::EHOSTUNREACH;
+            return -libc::EHOSTUNREACH;
         }
         eth_mac.write_bytes(0, ETHERNET_LL_SIZE as usize);
-        *vid = NO_VLAN;
+        if let Some(vid) = vid.as_mut() {
+            *vid = NO_VLAN;
+        }
     }
     0
 }

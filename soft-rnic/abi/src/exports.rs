@@ -104,7 +104,7 @@ export! {
         "ibv_import_mr" => unsupported::object;
         "ibv_import_pd" => unsupported::object;
         "ibv_query_ece" => unsupported::code;
-        "ibv_set_ece" => unsupported::set_ece;
+        "ibv_set_ece" => unsupported::code;
         "ibv_unimport_mr" => unsupported::nothing;
         "ibv_unimport_pd" => unsupported::nothing;
     }

@@ -5,8 +5,6 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use verbs_sys::{ibv_ece, ibv_qp};
-
 /// Stands for functions that return an errno.
 pub(crate) extern "C" fn code() -> c_int {
     super::set_errno(libc::EOPNOTSUPP);
@@ -26,15 +24,6 @@ pub(crate) extern "C" fn object() -> *mut c_void {
 
 /// Stands for functions that return nothing.
 pub(crate) extern "C" fn nothing() {}
-
-/// A vendor of 0 asks for no enhancement: that is granted, as by rdma-core.
-pub(crate) unsafe extern "C" fn set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's struct.
-    match unsafe { ece.as_ref() } {
-        Some(ece) if ece.vendor_id == 0 => 0,
-        _ => code(),
-    }
-}
 
 /// Attributes of a command to the kernel, of which none is added to what the caller counts.
 pub(crate) extern "C" fn ioctl_final_num_attrs(attrs: c_uint, _link: *mut c_void) -> c_uint {

@@ -130,6 +130,9 @@ fn what_is_not_offered_says_so() {
     unsafe {
         let attach = library.get::<Code>("ibv_attach_mcast").unwrap();
         assert_eq!(attach(null(), null(), 0), libc::EOPNOTSUPP);
+        // Whatever the vendor is: 0 as well.
+        let ece = library.get::<Code>("ibv_set_ece").unwrap();
+        assert_eq!(ece(null(), [0_u32; 3].as_mut_ptr().cast(), 0), libc::EOPNOTSUPP);
         let poll = library.get::<Code>("ibv_cmd_poll_cq").unwrap();
         assert_eq!((poll(null(), null(), 0), errno()), (-1, Some(libc::EOPNOTSUPP)));
         let import = library.get::<Object>("ibv_import_pd").unwrap();

@@ -238,7 +238,7 @@ impl Cq {
             // Acquire: consumers have read the slots before that.
             producer.head_seen = self.head.load(Ordering::Acquire);
             if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
-                return self.overrun(producer, deferred);
+                return self.overrun(producer, owner, deferred);
             }
         }
         // Errors wake an arming for solicited completions only, too.
@@ -316,10 +316,21 @@ impl Cq {
         }
     }
 
-    /// The queue dies: nothing is appended any more. One that ignores it only lacks a completion.
+    /// The queue dies: nothing is appended any more. One that ignores it only lacks a completion,
+    /// whose place in the send queue is free: no poll will say so.
     #[cold]
-    fn overrun(self: &Arc<Cq>, producer: &mut Producer, deferred: &mut DeferredWork) {
+    fn overrun(
+        self: &Arc<Cq>,
+        producer: &mut Producer,
+        owner: Option<(&Qp, u32)>,
+        deferred: &mut DeferredWork,
+    ) {
         if self.extended.as_ref().is_some_and(|extended| extended.ignores_overrun) {
+            if let Some((qp, position)) = owner {
+                // Relaxed: a count that guards no memory. A poll of an older completion takes it
+                // back, until a younger one is polled.
+                qp.freed.store(position, Ordering::Relaxed);
+            }
             return;
         }
         producer.overrun = true;

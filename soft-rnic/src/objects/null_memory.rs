@@ -8,6 +8,7 @@
 use core::ffi::c_int;
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -29,11 +30,18 @@ pub(crate) struct NullMemory {
     sink: usize,
 }
 
-static MEMORY: OnceLock<Result<NullMemory, Errno>> = OnceLock::new();
+static MEMORY: OnceLock<NullMemory> = OnceLock::new();
 
 impl NullMemory {
+    /// Maps it, unless it is mapped: what fails now may succeed the next time.
     pub(crate) fn get() -> Result<&'static NullMemory, c_int> {
-        MEMORY.get_or_init(NullMemory::map).as_ref().map_err(|_| errno::ENOMEM)
+        static MAPS: Mutex<()> = Mutex::new(());
+        let _maps = MAPS.lock();
+        if MEMORY.get().is_none() {
+            let memory = NullMemory::map().map_err(|_| errno::ENOMEM)?;
+            let _ = MEMORY.set(memory); // the lock is held: it is empty
+        }
+        MEMORY.get().ok_or(errno::ENOMEM)
     }
 
     fn map() -> Result<NullMemory, Errno> {
@@ -69,7 +77,7 @@ fn sink_file() -> Result<std::os::fd::OwnedFd, Errno> {
 /// `len` bytes of a null region, if a message may have as many: those to be read, or to be
 /// written.
 pub(crate) fn piece(len: u64, is_written: bool) -> Option<Span<'static>> {
-    let memory = MEMORY.get()?.as_ref().ok()?;
+    let memory = MEMORY.get()?;
     let at = if is_written { memory.sink } else { memory.zeroes };
     let ptr = core::ptr::with_exposed_provenance_mut(at);
     // SAFETY: the mappings are as long, and stay. Any thread may write to the sink meanwhile.
@@ -78,6 +86,5 @@ pub(crate) fn piece(len: u64, is_written: bool) -> Option<Span<'static>> {
 
 /// Whether a piece is one of a null region that is read.
 pub(crate) fn is_zeroes(span: &Span<'_>) -> bool {
-    let memory = MEMORY.get().and_then(|memory| memory.as_ref().ok());
-    memory.is_some_and(|memory| memory.zeroes == span.ptr().addr())
+    MEMORY.get().is_some_and(|memory| memory.zeroes == span.ptr().addr())
 }

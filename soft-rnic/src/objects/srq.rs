@@ -91,15 +91,14 @@ fn create(
 
 /// What a queue has for what was asked for.
 fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, c_int> {
-    let granted = ibv_srq_attr {
+    if attr.max_wr > limits::MAX_SRQ_WR || attr.max_sge > limits::MAX_SGE {
+        return Err(errno::EINVAL);
+    }
+    Ok(ibv_srq_attr {
         max_wr: attr.max_wr.max(1).next_power_of_two(),
         max_sge: attr.max_sge.max(1),
         srq_limit: 0,
-    };
-    if attr.max_wr > limits::MAX_SRQ_WR || granted.max_sge > limits::MAX_SGE {
-        return Err(errno::EINVAL);
-    }
-    Ok(granted)
+    })
 }
 
 /// Creates an XRC receive queue. Others can name it from now on.

@@ -63,7 +63,8 @@ unsafe fn create(
     // SAFETY: the caller's promise.
     let qp = unsafe { qp::create(&pd, &mut plain, ops) }?;
     if ops.is_some() {
-        // SAFETY: no one else knows the queue pair yet.
+        // SAFETY: the device reads and writes the struct's `state` only, at transitions, which are
+        // the program's calls; and the program has not been told of it yet.
         new_send::fill(unsafe { &mut *qp.cast() });
     }
     attr.cap = plain.cap;
