@@ -303,9 +303,14 @@ pub(crate) trait Driving: std::fmt::Debug + Sized {
 
     /// Nothing can be done now: spins, sleeps, probes, or says that time is up.
     fn wait_a_little(&mut self, idle: &mut Idle, what: For) -> Result<(), SendError> {
+        let marks = self.sending().marks.len();
         let events = self.progress()?;
+        // What has completed may be what the caller waits for, whether it counts as an event or
+        // not: nothing else may come that would end a sleep.
+        let has_completed = self.sending().marks.len() < marks;
         match idle.after(events) {
             Step::Again => Ok(()),
+            Step::Sleep(_) if has_completed => Ok(()),
             Step::Sleep(time) if what == For::Word => self.sleep(idle.word_sleep(time)),
             Step::Sleep(time) => self.sleep(time),
             Step::Probe => {
