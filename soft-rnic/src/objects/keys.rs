@@ -40,7 +40,6 @@ use crate::limits;
 
 /// Bits of a key that a consumer may choose, where it may choose any.
 pub(crate) const TAG_BITS: u32 = 8;
-pub(crate) const TAG: u32 = (1 << TAG_BITS) - 1;
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
 const GENERATION_BITS: u32 = 2 * HALF_BITS - limits::MAX_MR.trailing_zeros();
@@ -213,6 +212,7 @@ mod tests {
     use crate::random::Random;
 
     const ALL: usize = 1 << (2 * HALF_BITS);
+    const TAG: u32 = (1 << TAG_BITS) - 1;
 
     fn drawn(random: &mut Random) -> Keys {
         Keys(core::array::from_fn(|_| random.next()))
