@@ -9,8 +9,11 @@ use crate::error::{CloseReason, RecvError};
 
 /// Looking for more.
 impl Receiver {
-    /// Looks for completions where only tails are polled: every so many polls.
+    /// Looks after the links where only tails are polled: every so many polls.
     const POLLS_PER_LOOK: u32 = 64;
+    /// Looks for completions where only tails are polled: every so many polls. What has arrived at a
+    /// device in software is executed there when somebody polls it.
+    const POLLS_PER_QUEUE_LOOK: u32 = 16;
     /// A count of polls after which the next one looks.
     pub(super) const LOOK_NOW: u32 = Self::POLLS_PER_LOOK - 1;
     /// Links that are looked at in one poll though they were silent for long.
@@ -24,7 +27,8 @@ impl Receiver {
         if looks {
             self.look_after();
         }
-        if looks || self.polled.len() < self.open_links as usize {
+        let looks_at_queue = self.polls.is_multiple_of(Self::POLLS_PER_QUEUE_LOOK);
+        if looks_at_queue || self.polled.len() < self.open_links as usize {
             self.poll_completions()?;
         }
         if !self.polled.is_empty() {
