@@ -116,6 +116,8 @@ fn an_experiment_is_copied_and_changed() {
         2,
         "mine.toml:21:1: unknown field `lable`, expected one of `label`, `run`, `max_x`",
     );
+    fs::write(&file.0, printed.replace("--size", "--sise")).unwrap();
+    refused(&["--list", path], 2, "x = 16: unexpected argument '--sise' found");
 }
 
 /// The example of the documentation is an experiment.
@@ -153,7 +155,7 @@ fn a_report_becomes_a_page() {
 fn an_expectation_that_does_not_hold_is_status_1() {
     let (report, out) = (report("falling", 0.5), Folder::new("checked"));
     let check = ["--render", report.text(), "--out", out.text(), "--check"];
-    refused(&check, 1, "1 of 1 expectations do not hold");
+    refused(&check, 1, "1 of 1 expectations do not hold: mine: Messages per second: ");
     assert!(out.file("index.html").contains("class=\"failed\""), "the page is there all the same");
     said(&["--render", report.text(), "--out", out.text(), "--force"]);
 }
@@ -173,17 +175,17 @@ fn what_cannot_be_is_refused_with_status_2() {
     fs::write(broken.0.join("report.json"), "{}").unwrap();
     for (args, says) in [
         (&["--render", "nowhere"][..], "--out"),
-        (&["--render", "nowhere", "--out", out.text()], "nowhere"),
+        (&["--render", "nowhere", "--out", out.text()], "nowhere: no report is there"),
         (&["--render", broken.text(), "--out", out.text()], "no report of figures"),
         (&["--compare", "one", "--out", out.text()], "--compare"),
         (&["--list", "telepathy"], "telepathy: no experiment: `rdma-conn figures --list`"),
-        (&["--list", "none.toml"], "none.toml"),
+        (&["--list", "none.toml"], "none.toml: no such file: `rdma-conn figures --print NAME"),
         (&["--list", "--print"], "cannot be used with"),
         (&["--list", "--out", out.text()], "--out: nothing is written"),
         (&["--list", "--check"], "--check needs results"),
         (&[], "--out DIR is missing"),
         (&["--list", "--quick"], "cannot be used with"),
-        (&["--resume", "--out", out.text()], "--resume:"),
+        (&["--resume", "--out", out.text()], "has no report: leave --resume out to begin one"),
     ] {
         refused(args, 2, says);
     }
@@ -281,6 +283,24 @@ fn an_expectation_of_what_was_measured_that_does_not_hold_is_status_1() {
     let output = measure(&[&turned, "--out", out.text(), "--check"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("1 of 1 expectations do not hold"), "{output:?}");
+}
+
+/// A key that no result has, and points of which none was measured, are no success.
+#[test]
+fn what_is_not_there_is_status_1() {
+    let (files, out) = (Folder::new("absent-files"), Folder::new("absent"));
+    let path = experiment(&files, "absent", "1,64", "0.0001");
+    let text_of = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text_of.replace("key = \"messages_per_s\"", "key = \"messages_per_sec\""))
+        .unwrap();
+    let output = measure(&[&path, "--out", out.text()]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("absent: no result has the key messages_per_sec"));
+    let none = text_of.replace("--unacked {x}", "--unacked 100000{x}");
+    fs::write(&path, none).unwrap();
+    let output = measure(&[&path, "--out", out.text(), "--force", "--check"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("nothing that the experiments expect was measured"));
 }
 
 /// What cannot be done is said in the figure, and all else is measured.

@@ -152,7 +152,7 @@ pub(crate) enum Command {
         results. The command has those of the figures in the papers. To make one of your own, print \
         one, change it, and name the file instead.\n\n\
         A report is a folder with report.json, report.csv and index.html, a page that needs no other \
-        file. It is written after each figure; Ctrl-C leaves what was measured, and --resume goes on \
+        file. It is written after each round of a figure; Ctrl-C leaves what was measured, and --resume goes on \
         with it. What a device cannot do is said in the figure, and the others go on.\n\n\
         Examples:\n  \
         rdma-conn figures --quick --out DIR\n  \

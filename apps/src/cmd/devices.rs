@@ -61,9 +61,14 @@ struct Gid {
 
 pub(crate) fn run(common: &Common) -> Outcome {
     // One at a distance is there when it is asked for.
-    let _ = common.device.as_deref().map(|name| device::open(Some(name)));
+    let opened = common.device.as_deref().and_then(|name| device::open(Some(name)).ok());
     let survey = survey();
-    let shown = |d: &&Found| common.device.as_ref().is_none_or(|name| *name == d.name);
+    let shown = |d: &&Found| {
+        let is_asked = |name: &String| *name == d.name;
+        // A card's name gets how much slower it is.
+        let is_opened = || opened.as_ref().is_some_and(|opened| opened.name() == d.name);
+        common.device.as_ref().is_none_or(is_asked) || is_opened()
+    };
     let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();
     if let (Some(name), true) = (&common.device, devices.is_empty()) {
         if let Some(why) = bad_distance(name) {

@@ -15,6 +15,7 @@ use crate::figures::expect::Tally;
 use crate::figures::model::{self, Headline};
 use crate::figures::page;
 use crate::figures::report::{Figure, Manifest, Report, replace};
+use crate::measure::figures::counted_as;
 use crate::outcome::{Outcome, as_usage, say_all, usage};
 use crate::table::Table;
 use named::{Named, experiments};
@@ -195,12 +196,21 @@ fn show(common: &Common, options: &Figures, folder: &Path, report: &Report) -> O
         not_measured: Some(tally.not_measured),
     };
     print_result(common, &written)?;
-    match tally.failed {
-        failed @ 1.. if options.check => bail!(
-            "{failed} of {} expectations do not hold: the page shows which",
-            tally.passed + failed
+    let Tally { passed, failed, not_measured, .. } = tally;
+    if !options.check {
+        return Ok(());
+    }
+    match failed {
+        0 if passed == 0 && not_measured > 0 => bail!(
+            "--check: nothing that the experiments expect was measured: the page shows what is missing"
         ),
-        _ => Ok(()),
+        0 => Ok(()),
+        _ => bail!(
+            "{failed} of {} expectations do not hold: {}{}",
+            passed + failed,
+            tally.misses.join("; "),
+            if failed > tally.misses.len() { "; the page shows all" } else { "" }
+        ),
     }
 }
 
@@ -219,7 +229,10 @@ fn compare(common: &Common, options: &Figures, a: &Path, b: &Path) -> Outcome {
 fn print_result(common: &Common, written: &Written) -> Outcome {
     match common.json {
         true => say!("{}", serde_json::to_string(written)?),
-        false => say!("{}: {} figures", written.page, written.figures),
+        false => {
+            let figures = counted_as(written.figures as u64, "figure", "figures");
+            say!("{}: {figures}", written.page);
+        }
     }
     Ok(())
 }
@@ -238,9 +251,15 @@ fn folder(options: &Figures) -> Result<&Path> {
     };
     if !is_empty && !options.force && !options.resume {
         let folder = folder.display();
+        let measures =
+            options.render.is_none() && options.compare.is_none() && options.model.is_none();
+        let resume = if measures {
+            " (or --resume, to go on with a report that was interrupted)"
+        } else {
+            ""
+        };
         return Err(usage(format!(
-            "--out {folder}: it has files already: add --force (or --resume, to go on with a report \
-             that was interrupted), or choose another"
+            "--out {folder}: it has files already: add --force{resume}, or choose another"
         )));
     }
     fs::create_dir_all(folder).with_context(|| format!("--out {}", folder.display()))?;

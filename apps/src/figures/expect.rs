@@ -23,12 +23,17 @@ pub(crate) struct Verdict {
     pub(crate) status: Status,
 }
 
+/// How many that do not hold are named in words.
+const MOST_MISSES: usize = 4;
+
 /// Numbers of expectations by status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) not_measured: usize,
+    /// The first of those that do not hold, in words.
+    pub(crate) misses: Vec<String>,
 }
 
 impl Tally {
@@ -36,10 +41,19 @@ impl Tally {
     pub(crate) fn of(report: &Report) -> Tally {
         let Manifest { device, quick, .. } = &report.manifest;
         let mut tally = Tally::default();
-        for verdict in report.figures.iter().flat_map(|figure| verdicts(figure, device, *quick)) {
+        let all = report.figures.iter().flat_map(|figure| {
+            verdicts(figure, device, *quick).into_iter().map(|verdict| (&figure.name, verdict))
+        });
+        for (figure, verdict) in all {
             match verdict.status {
                 Status::Passed => tally.passed += 1,
-                Status::Failed => tally.failed += 1,
+                Status::Failed => {
+                    tally.failed += 1;
+                    if tally.misses.len() < MOST_MISSES {
+                        let Verdict { expected, found, .. } = verdict;
+                        tally.misses.push(format!("{figure}: {expected}; found {found}"));
+                    }
+                }
                 Status::NotMeasured => tally.not_measured += 1,
                 Status::Elsewhere => {}
             }

@@ -115,9 +115,14 @@ impl Report {
     /// Reads a report: its JSON, or the folder that has it.
     pub(crate) fn read(path: &Path) -> Result<Report> {
         let file = if path.is_dir() { path.join(JSON) } else { path.to_owned() };
+        if !file.exists() {
+            bail!("{}: no report is there: name a folder that has {JSON}", path.display());
+        }
         let text = super::text::read(&file, MOST_BYTES)?;
         let report = Report::from_json(&text);
-        report.with_context(|| format!("{}: no report of figures", file.display()))
+        report.with_context(|| {
+            format!("{}: no report of figures that this version reads", file.display())
+        })
     }
 
     fn from_json(text: &str) -> Result<Report> {

@@ -60,6 +60,9 @@ pub(crate) fn open_device(common: &Common, ends: &Ends) -> Result<Device> {
 /// What is wrong with a device's name that begins as that of one at a distance does.
 pub(crate) fn bad_distance(name: &str) -> Option<String> {
     let given = name.strip_prefix(device::SOFT)?.strip_prefix('@')?;
+    if given.starts_with("card=") {
+        return None;
+    }
     let digits = given.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = &given[digits.len()..];
     let per = match unit {

@@ -12,7 +12,8 @@ use crate::cli::{Common, Figures};
 use crate::figures::calibration::{self, Calibration};
 use crate::figures::experiment::{Experiment, Run};
 use crate::figures::model;
-use crate::figures::report::{Figure, Manifest, Report};
+use crate::figures::report::{Figure, JSON, Manifest, Report};
+use crate::measure::figures::counted_as;
 use crate::outcome::{Failure, Outcome, printable, usage};
 use crate::run::{self, Ran};
 use crate::{progress, signals};
@@ -47,7 +48,11 @@ pub(super) fn measure(
     begun: Option<Report>,
     mut save: impl FnMut(&Report) -> Outcome,
 ) -> Result<(Report, Outcome), Failure> {
-    let device = machine::device(common)?;
+    let device = match begun.as_ref().map(|begun| &begun.manifest.device) {
+        // How much slower it is was measured when the report was begun.
+        Some(begun) if is_card(begun, common.device.as_deref()) => begun.clone(),
+        _ => machine::device(common)?,
+    };
     let plan = Plan {
         common,
         device,
@@ -65,7 +70,7 @@ pub(super) fn measure(
     let runs: usize =
         experiments.iter().map(|named| named.experiment.runs(plan.quick).count()).sum();
     let bar = progress::bar(runs as u64 * u64::from(plan.rounds), common.json);
-    let mut failed = 0;
+    let (mut failed, mut unknown) = (0, None);
     for Named { name, experiment, .. } in experiments {
         let figure = figure(&mut report, name, experiment)?;
         let at = figure;
@@ -75,17 +80,34 @@ pub(super) fn measure(
             save(&report)?;
             if let Some(interrupted) = done.interrupted {
                 bar.finish_and_clear();
+                let all = bar.length().unwrap_or_default();
+                remark!(
+                    "{} of {all} runs are measured: the same command line with --resume goes on",
+                    bar.position().saturating_sub(1) // one was not
+                );
                 return Ok((report, Err(interrupted)));
             }
         }
         failed += done.failed;
+        unknown = unknown.or_else(|| report.figures[at].key_without_values());
     }
     bar.finish_and_clear();
-    let outcome = match failed {
-        0 => Ok(()),
-        failed => Err(anyhow::anyhow!("{failed} runs have failed: the page shows why")),
+    let outcome = match (failed, unknown) {
+        (0, None) => Ok(()),
+        (0, Some((figure, key))) => Err(anyhow::anyhow!(
+            "{figure}: no result has the key {key}: see one with `rdma-conn bench --json`"
+        )),
+        (failed, _) => {
+            let runs = counted_as(failed as u64, "run has", "runs have");
+            Err(anyhow::anyhow!("{runs} failed: the page shows why"))
+        }
     };
     Ok((report, outcome))
+}
+
+/// Whether a report's device is the card that was asked for, without how much slower it is.
+fn is_card(begun: &str, asked: Option<&str>) -> bool {
+    asked.and_then(|asked| begun.strip_prefix(asked)).is_some_and(|rest| rest.starts_with(",slow="))
 }
 
 /// The place of the figure of this name, which a report that is resumed may have.
@@ -93,7 +115,10 @@ fn figure(report: &mut Report, name: &str, experiment: &Experiment) -> Result<us
     let at = match report.figures.iter().position(|figure| figure.name == name) {
         Some(at) if report.figures[at].experiment == *experiment => at,
         Some(_) => {
-            bail!(usage(format!("--resume: the report has another experiment under {name}")))
+            bail!(usage(format!(
+                "--resume: the report has another experiment under {name}: choose another folder, or \
+                 measure anew with --force"
+            )))
         }
         None => {
             report.figures.push(Figure::new(name, experiment.clone()));
@@ -155,8 +180,9 @@ impl Plan<'_> {
         let same = (device, quick, round_ms) == (&self.device, &self.quick, &self.round_ms);
         if !same || *rounds != self.rounds || *cores != machine::cores() {
             return Err(usage(format!(
-                "--resume: the report is of device {device}, {cores} cores, {rounds} rounds of \
+                "--resume: the report is of device {device}, {cores} cores, {} of \
                  {round_ms} ms{}: give the same flags, or another folder",
+                counted_as((*rounds).into(), "round", "rounds"),
                 if *quick { ", --quick" } else { "" }
             )));
         }
@@ -265,5 +291,26 @@ impl Plan<'_> {
 /// # Errors
 /// It has none.
 pub(super) fn begun(folder: &Path) -> Result<Report, Failure> {
+    if !folder.join(JSON).exists() {
+        let folder = folder.display();
+        return Err(usage(format!(
+            "--resume: {folder} has no report: leave --resume out to begin one"
+        )));
+    }
     Report::read(folder).map_err(|e| usage(format!("--resume: {e:#}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_card;
+
+    #[test]
+    fn a_report_of_a_card_goes_on_as_slowly_as_it_was_begun() {
+        let begun = "soft0@card=connectx5,slow=12";
+        assert!(is_card(begun, Some("soft0@card=connectx5")));
+        for other in ["soft0@card=connect", "soft0@card=connectx5,slow=1", "soft0", begun] {
+            assert!(!is_card(begun, Some(other)), "{other}");
+        }
+        assert!(!is_card(begun, None) && !is_card("soft0", Some("soft0")));
+    }
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use clap::Parser;
 
+use crate::cli::Args;
 use crate::figures::builtin;
 use crate::figures::experiment::Experiment;
 use crate::outcome::{as_usage, usage};
@@ -30,6 +32,20 @@ pub(super) fn experiments(asked: &[String]) -> Result<Vec<Named>> {
     Ok(all)
 }
 
+/// Whether the command takes the words of all runs. (What its flags mean together, each run says
+/// itself.)
+fn check_runs(name: &str, experiment: &Experiment) -> Result<()> {
+    for run in experiment.runs(false).chain(experiment.runs(true)) {
+        let words = ["rdma-conn"].into_iter().chain(run.words.iter().map(String::as_str));
+        if let Err(e) = Args::try_parse_from(words) {
+            let e = e.to_string();
+            let why = e.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            return Err(usage(format!("{name}: case {}, x = {}: {why}", run.case, run.x)));
+        }
+    }
+    Ok(())
+}
+
 fn of_command(builtin: &builtin::Builtin) -> Result<Named> {
     let (name, text) = (builtin.name.into(), builtin.text.into());
     Ok(Named { name, text, experiment: builtin.experiment()? })
@@ -47,6 +63,12 @@ fn one(name: &str) -> Result<Named> {
         )));
     }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    if !path.exists() {
+        return Err(usage(format!(
+            "{name}: no such file: `rdma-conn figures --print NAME > {name}` begins one"
+        )));
+    }
     let (text, experiment) = Experiment::read(path).map_err(|e| as_usage(format!("{e:#}")))?;
+    check_runs(name, &experiment)?;
     Ok(Named { name: stem.unwrap_or_default(), text, experiment })
 }

@@ -68,7 +68,7 @@ fn parameters(of: &Calibration) -> String {
 
 /// The number of expectations that hold, fail, or were not measured.
 pub(super) fn tally(tally: Tally) -> String {
-    let Tally { passed, failed, not_measured } = tally;
+    let Tally { passed, failed, not_measured, .. } = tally;
     format!("Expectations: {passed} hold, {failed} do not, {not_measured} were not measured.")
 }
 

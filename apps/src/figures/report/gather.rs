@@ -46,6 +46,16 @@ impl Figure {
     }
 }
 
+impl Figure {
+    /// A key of which no result has a value, though there are results, and the figure's name.
+    pub(crate) fn key_without_values(&self) -> Option<(String, String)> {
+        let has = |key: &str| self.points().any(|(_, point)| point.values.contains_key(key));
+        let key =
+            self.experiment.y.iter().find(|y| self.points().next().is_some() && !has(&y.key))?;
+        Some((self.name.clone(), key.key.clone()))
+    }
+}
+
 impl Series {
     fn point_mut(&mut self, x: u64, command: impl FnOnce() -> String) -> &mut Point {
         let at = self.points.partition_point(|point| point.x < x);
