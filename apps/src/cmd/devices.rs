@@ -63,11 +63,11 @@ pub(crate) fn run(common: &Common) -> Outcome {
     // One at a distance is there when it is asked for.
     let opened = common.device.as_deref().and_then(|name| device::open(Some(name)).ok());
     let survey = survey();
+    // How much slower a card's device is, its own name says.
+    let is_card = |name: &str| name.contains("@card=");
+    let card = opened.as_ref().map(device::Device::name).filter(|name| is_card(name));
     let shown = |d: &&Found| {
-        let is_asked = |name: &String| *name == d.name;
-        // A card's name gets how much slower it is.
-        let is_opened = || opened.as_ref().is_some_and(|opened| opened.name() == d.name);
-        common.device.as_ref().is_none_or(is_asked) || is_opened()
+        common.device.as_ref().is_none_or(|name| *name == d.name) || card == Some(&*d.name)
     };
     let devices: Vec<&Found> = survey.devices.iter().filter(shown).collect();
     if let (Some(name), true) = (&common.device, devices.is_empty()) {
