@@ -24,6 +24,10 @@ pub(crate) const MAX_XRC_SRQ: usize = 1 << 14;
 pub(crate) const MAX_XRCD: usize = 65_536;
 pub(crate) const MAX_AH: usize = 65_536;
 pub(crate) const MAX_SRQ_WR: u32 = 32_768;
+/// Device memory of a process, in bytes, all pieces together.
+pub(crate) const MAX_DM: usize = 1 << 20;
+/// Its largest alignment: a page.
+pub(crate) const MAX_DM_LOG_ALIGN: u32 = 12;
 /// Reads and atomics that a queue pair may have under way, either way.
 pub(crate) const MAX_RD_ATOMIC: u8 = 128;
 /// Longest message of a connected queue pair, in bytes: 1 GiB.

@@ -7,6 +7,8 @@ pub(crate) mod batch;
 pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod device;
+pub(crate) mod device_memory;
+pub(crate) mod dm;
 pub(crate) mod in_arc;
 pub(crate) mod keys;
 pub(crate) mod memory;

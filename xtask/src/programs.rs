@@ -70,6 +70,7 @@ const PAIRS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -e", "1000 iters in"),
     ("ibv_rc_pingpong -g 0 -N", "1000 iters in"),
     ("ibv_rc_pingpong -g 0 -t", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -j", "1000 iters in"),
     ("ibv_uc_pingpong -g 0", "1000 iters in"),
     ("ibv_ud_pingpong -g 0", "1000 iters in"),
     ("ibv_srq_pingpong -g 0", "iters in"),

@@ -40,9 +40,16 @@ impl Kind {
 
 /// Counts one more, unless there are `limit` already.
 pub(crate) fn admit(count: &AtomicUsize, limit: usize) -> Result<(), c_int> {
+    admit_many(count, 1, limit)
+}
+
+/// Counts `more`, unless there are more than `limit` then.
+pub(crate) fn admit_many(count: &AtomicUsize, more: usize, limit: usize) -> Result<(), c_int> {
     // Relaxed: the count guards no memory.
     count
-        .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+        .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            n.checked_add(more).filter(|n| *n <= limit)
+        })
         .map(drop)
         .map_err(|_| errno::ENOMEM)
 }

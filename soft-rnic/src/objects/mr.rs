@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::device::admit;
+use crate::objects::device_memory::Dm;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
@@ -18,6 +19,9 @@ use crate::{errno, limits};
 pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 /// A hint about pages; nothing depends on it here.
 const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
+const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+/// Access bits that a region may have.
+const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED | HUGETLB | ON_DEMAND;
 
 /// What is to be registered.
 #[derive(Clone, Copy)]
@@ -103,6 +107,8 @@ impl MrTable {
 pub(crate) struct Mr {
     pub(crate) abi: ibv_mr,
     pub(crate) pd: Arc<Pd>,
+    /// The device memory that it is of.
+    pub(crate) memory: Option<Arc<Dm>>,
 }
 
 impl Pd {
@@ -173,21 +179,41 @@ pub(crate) unsafe extern "C" fn reg_mr_iova2(
             length: length as u64,
             access,
         };
-        let device = &pd.context.device;
-        let key = device.mrs.insert(&region, device.peers.as_ref())?;
-        pd.users.fetch_add(1, Ordering::Relaxed);
-        let pd = pd.keep();
-        let abi = ibv_mr {
-            context: pd.context.as_abi(),
-            pd: Arc::as_ptr(&pd).cast_mut().cast(),
-            addr,
-            length,
-            handle: key,
-            lkey: key,
-            rkey: key,
-        };
-        Ok(Box::into_raw(Box::new(Mr { abi, pd })).cast())
+        register(&pd, &region, addr, None)
     }))
+}
+
+/// Makes the object of a region, which callers know as one at `addr`.
+pub(crate) fn register(
+    pd: &InArc<'_, Pd>,
+    region: &Region,
+    addr: *mut c_void,
+    memory: Option<Arc<Dm>>,
+) -> Result<*mut ibv_mr, c_int> {
+    let device = &pd.context.device;
+    let key = device.mrs.insert(region, device.peers.as_ref())?;
+    pd.users.fetch_add(1, Ordering::Relaxed);
+    let pd = pd.keep();
+    let abi = ibv_mr {
+        context: pd.context.as_abi(),
+        pd: Arc::as_ptr(&pd).cast_mut().cast(),
+        addr,
+        length: region.length as usize,
+        handle: key,
+        lkey: key,
+        rkey: key,
+    };
+    Ok(Box::into_raw(Box::new(Mr { abi, pd, memory })).cast())
+}
+
+/// The access bits that count: `EINVAL` for those that do not go together.
+pub(crate) fn permitted(access: u32) -> Result<u32, c_int> {
+    let access = access & !ACCESS_OPTIONAL_RANGE;
+    let remote_writes = access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
+    if access & !KNOWN != 0 || (remote_writes && access & LOCAL_WRITE == 0) {
+        return Err(errno::EINVAL);
+    }
+    Ok(access)
 }
 
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
@@ -199,17 +225,11 @@ pub(crate) fn validate(
     iova: u64,
     access: u32,
 ) -> Result<u32, c_int> {
-    const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
-    const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED | HUGETLB | ON_DEMAND;
-    let access = access & !ACCESS_OPTIONAL_RANGE;
     let is_for_reads = access & (LOCAL_WRITE | REMOTE) == LOCAL_WRITE;
     if access & ON_DEMAND != 0 && !(is_for_reads && crate::objects::memory::can_land()) {
         return Err(errno::EOPNOTSUPP);
     }
-    let remote_writes = access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
-    if access & !KNOWN != 0 || (remote_writes && access & LOCAL_WRITE == 0) {
-        return Err(errno::EINVAL);
-    }
+    let access = permitted(access)?;
     let end = (addr as u64).checked_add(length as u64);
     if length == 0 || end.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(errno::EINVAL);
@@ -268,7 +288,10 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     }
     device.mrs.release(object.abi.lkey);
     object.pd.users.fetch_sub(1, Ordering::Release);
-    // SAFETY: it was made by `reg_mr_iova2`, and no thread uses it any more.
+    if let Some(memory) = &object.memory {
+        memory.regions.fetch_sub(1, Ordering::Release);
+    }
+    // SAFETY: it was made by `register`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
 }

@@ -33,6 +33,6 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
             lkey: key,
             rkey: 0,
         };
-        Ok(Box::into_raw(Box::new(Mr { abi, pd })).cast())
+        Ok(Box::into_raw(Box::new(Mr { abi, pd, memory: None })).cast())
     }))
 }

@@ -83,7 +83,7 @@ unsafe fn rereg(
         // It has failed before.
         return Err(Failed::Command(errno::EINVAL));
     }
-    if slot.access.load(Ordering::Relaxed) & NULL != 0 {
+    if object.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
         return Err(Failed::Input(errno::EINVAL));
     }
     let before = slot.published();

@@ -88,6 +88,8 @@ pub(crate) struct Population {
     pub(crate) srqs: AtomicUsize,
     pub(crate) ahs: AtomicUsize,
     pub(crate) xrcds: AtomicUsize,
+    /// Bytes of device memory.
+    pub(crate) dm_bytes: AtomicUsize,
 }
 
 /// Queue pairs by number.

@@ -15,7 +15,7 @@ use crate::engine::post;
 use crate::event::EventQueue;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device};
-use crate::objects::{null_mr, srq, target, xrc};
+use crate::objects::{dm, null_mr, srq, target, xrc};
 use crate::schedule::distance::card::Link;
 use crate::{errno, limits};
 
@@ -42,6 +42,9 @@ impl Context {
         abi.modify_cq = Some(cq_ex::modify_cq);
         abi.query_rt_values = Some(cq_ex::query_rt_values);
         abi.alloc_null_mr = Some(null_mr::alloc_null_mr);
+        abi.alloc_dm = Some(dm::alloc_dm);
+        abi.free_dm = Some(dm::free_dm);
+        abi.reg_dm_mr = Some(dm::reg_dm_mr);
         abi.sz = size_of::<verbs_context>();
         abi.context.device = device.as_abi();
         abi.context.ops.poll_cq = Some(cq::poll_cq);
@@ -139,6 +142,7 @@ unsafe extern "C" fn query_device_ex(
     full.phys_port_cnt_ex = 1;
     full.completion_timestamp_mask = u64::MAX;
     full.hca_core_clock = crate::clock::KHZ;
+    full.max_dm_size = limits::MAX_DM as u64;
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };
     0
