@@ -102,3 +102,25 @@ fn the_library_may_have_no_path_that_the_dynamic_linker_would_split() {
     assert_refused(&output, 1, "a space or a colon");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// The table of what the device offers names tests that are there.
+#[test]
+fn the_documented_tests_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let docs = std::fs::read_to_string(root.join("docs/soft-device.md")).unwrap();
+    let (_, table) = docs.split_once("## What it offers").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let mut named = 0;
+    for row in rows {
+        let tests = row.split('|').nth(3).unwrap();
+        let files: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!files.is_empty(), "no test: {row}");
+        for file in files {
+            let folder = if file.contains('/') { "" } else { "soft-rnic/tests" };
+            assert!(root.join(folder).join(file).is_file(), "{file} is missing: {row}");
+            named += 1;
+        }
+    }
+    assert!(named > 15, "{named}");
+}
