@@ -199,3 +199,49 @@ pub unsafe fn ibv_query_gid_ex(
         .query_gid_ex
         .map(|f| unsafe { f(ctx, port_num, index, entry, 0, size_of::<ibv_gid_entry>()) })
 }
+
+/// Allocates a memory window, which is bound to nothing yet; NULL with `errno` if it cannot.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
+    // SAFETY: the caller keeps `pd` alive, so its context is too.
+    unsafe {
+        match (*(*pd).context).ops.alloc_mw {
+            Some(f) => f(pd, kind),
+            None => core::ptr::null_mut(),
+        }
+    }
+}
+
+/// Frees a memory window; a binding ends.
+///
+/// # Safety
+/// `mw` was made by [`ibv_alloc_mw`], and is not used afterwards.
+pub unsafe fn ibv_dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { op!((*mw).context, dealloc_mw(mw)) }
+}
+
+/// Posts a request to bind a window of type 1, which has its new key when this returns 0. (Those of
+/// type 2 are bound by [`ibv_post_send`].)
+///
+/// # Safety
+/// All are alive; the memory stays registered while the window is bound.
+pub unsafe fn ibv_bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    const EINVAL: c_int = 22;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*mw).type_ != ibv_mw_type::IBV_MW_TYPE_1 {
+            return EINVAL;
+        }
+        op!((*mw).context, bind_mw(qp, mw, bind))
+    }
+}
+
+/// The next key of a window of type 2: the low 8 bits are the program's.
+#[must_use]
+pub fn ibv_inc_rkey(rkey: u32) -> u32 {
+    const TAG: u32 = 0xff;
+    rkey & !TAG | rkey.wrapping_add(1) & TAG
+}
