@@ -159,11 +159,33 @@
 //! not raised: a queue pair takes from all queues of its domain. Attributes of a transition that
 //! only the other end has are ignored, as in the kernel.
 //!
+//! # Memory windows
+//!
+//! Type 1 is bound by `ibv_bind_mw`, and type 2 by a request (`IBV_WR_BIND_MW`, `ibv_wr_bind_mw`) to
+//! the queue pair that it is posted to: only what its peer sends to that one may use the window, or
+//! invalidate it (type 2B). Windows are bound by queue pairs of reliable and of unreliable
+//! connections, and invalidated by messages of reliable ones only (`IBV_WR_SEND_WITH_INV`, with
+//! `IBV_WC_WITH_INV` and `invalidated_rkey` at the receiver). Over XRC, windows of type 1 can be
+//! used. `max_mw` windows exist at a time.
+//!
+//! The rules are those of rxe. The region has `IBV_ACCESS_MW_BIND`, `IBV_ACCESS_LOCAL_WRITE` if the
+//! window is to be written, and is not zero-based; windows of type 2 may be. Queue pair, window and
+//! region are of one domain. A bound window of type 2 has to be invalidated first; one of type 1 is
+//! bound to something else at once, and has a key then that tells nothing of the one before. What is
+//! refused completes with `MW_BIND`, or `LOC_QP_OP` for an invalidation. While windows are bound to a
+//! region it is `EBUSY` (`ibv_dereg_mr`, `ibv_rereg_mr`); `ibv_dealloc_mw` ends a binding, and so
+//! does the reset, or the end, of the queue pair. The low 8 bits of the `rkey` of a request become
+//! those of a key of type 2, and the rest of it is not looked at. `ibv_mw.rkey` stays as it is then,
+//! as with other devices.
+//!
+//! Requests take effect in their order. One that ends a binding completes when nothing goes on under
+//! the old key any more: it waits as `ibv_dereg_mr` does, and fails where that is `EBUSY`.
+//!
 //! # Locks
 //!
 //! A batch of the newer send interface, then the send queue, then the receiving side of the
 //! peer, then its receive ring, then completion queues, then a shared receive ring's taking side, then
-//! the handles of an XRC queue pair, then events; never two of a kind. The send queue's is held during the copy, and is what makes
+//! the handles of an XRC queue pair, then events, then the table of keys; never two of a kind. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
 //! once for every send queue that could still be using it. A list takes each lock once.
 //!
@@ -194,7 +216,9 @@
 //! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
 //! | multicast groups | not offered | cards have them |
 //! | on-demand paging | of memory that READs land in and peers do not reach: the kernel writes to it, so that what has gone from under a mapping of a file is `LOC_PROT` and not SIGBUS; any other use of it, or a list of both kinds, is `LOC_PROT`; not reported as a capability | cards have it for more |
-//! | memory windows, resizing a shared queue | not offered | cards have them |
+//! | key to be invalidated here that is none of a window bound to the queue pair | `LOC_QP_OP` | rxe: a window of type 2 that is not bound is invalidated again |
+//! | the same, in a message | `REM_ACCESS`, `REM_INV_REQ` there | rxe: acknowledged, `REM_INV_REQ` there |
+//! | resizing a shared queue | not offered | cards have it |
 //!
 //! Beside the statuses rxe differs in these (its provider in rdma-core 44, Linux 6.1);
 //! the tests assert what it does:

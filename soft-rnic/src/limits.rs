@@ -16,7 +16,10 @@ pub(crate) const MAX_SGE: u32 = 32;
 pub(crate) const MAX_INLINE: u32 = 32 << 10;
 pub(crate) const MAX_CQ: usize = 65_536;
 pub(crate) const MAX_CQE: u32 = 4_194_304;
+/// Keys at a time: those of regions, and of memory windows.
 pub(crate) const MAX_MR: usize = 1 << 18;
+/// Of the keys above; so many less are reported for regions.
+pub(crate) const MAX_MW: usize = 1 << 16;
 pub(crate) const MAX_PD: usize = 65_536;
 pub(crate) const MAX_SRQ: usize = 65_536;
 /// XRC receive queues, which are published to other processes.
@@ -60,6 +63,8 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         | ibv_device_cap_flags::IBV_DEVICE_RC_RNR_NAK_GEN
         | ibv_device_cap_flags::IBV_DEVICE_BAD_QKEY_CNTR
         | ibv_device_cap_flags::IBV_DEVICE_CURR_QP_STATE_MOD
+        | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW
+        | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | ibv_device_cap_flags::IBV_DEVICE_XRC;
     ibv_device_attr {
         fw_ver,
@@ -77,7 +82,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         max_sge_rd: int(MAX_SGE as usize),
         max_cq: int(MAX_CQ),
         max_cqe: int(MAX_CQE as usize),
-        max_mr: int(MAX_MR),
+        max_mr: int(MAX_MR - MAX_MW),
         max_pd: int(MAX_PD),
         max_qp_rd_atom: int(MAX_RD_ATOMIC as usize),
         max_ee_rd_atom: 0,
@@ -88,7 +93,7 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         atomic_cap: ibv_atomic_cap::IBV_ATOMIC_GLOB,
         max_ee: 0,
         max_rdd: 0,
-        max_mw: 0,
+        max_mw: int(MAX_MW),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: 0,

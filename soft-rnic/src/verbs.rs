@@ -1,6 +1,7 @@
 //! The table: which function is which verb.
 
 mod asynchronous;
+mod bind_mw;
 mod channel;
 mod context;
 mod cq;

@@ -4,6 +4,7 @@ mod common;
 
 use core::ffi::c_void;
 
+use common::mw::*;
 use common::*;
 use verbs_sys::ibv_qp_create_send_ops_flags as Ops;
 use verbs_sys::*;
@@ -14,8 +15,9 @@ const EOPNOTSUPP: i32 = 95;
 
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
 const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
-/// All that a reliable connection has.
+/// All that a reliable connection has, but for what is about windows.
 const ALL: u64 = 0x7f;
+const WINDOWS: u64 = 0x380;
 
 fn attr(net: &Net, cq: *mut ibv_cq, ops: u64) -> ibv_qp_init_attr_ex {
     let plain = net.init_attr(cq);
@@ -254,6 +256,51 @@ fn a_batch_for_which_there_is_no_room_is_not_posted() {
     p.close();
 }
 
+/// The requester of the pair has the window.
+#[test]
+fn windows_are_bound_and_invalidated() {
+    if !is_softs_own("the newer send interface") {
+        return;
+    }
+    let p = pair(ibv_qp_type::IBV_QPT_RC, WINDOWS);
+    let (qp, mut bytes) = (p.qp[0], vec![0_u8; 64]);
+    let mr = p.net.mr(&mut bytes, BINDABLE);
+    let mw = alloc(p.net.pd, TYPE_2);
+    let [a, b] = [1, 2].map(|tag| key_of(mw) & !0xff | tag);
+    let info = piece(mr, 0, 64, WRITE);
+    assert_eq!(post_recv(p.qp[1], 7, &mut []), 0);
+    assert_eq!(post_recv(p.qp[0], 8, &mut []), 0);
+    wr!(qp, wr_start);
+    set(qp, 1, SIGNALED);
+    wr!(qp, wr_bind_mw, mw, a, &info);
+    set(qp, 2, SIGNALED);
+    wr!(qp, wr_local_inv, a);
+    set(qp, 3, SIGNALED);
+    wr!(qp, wr_bind_mw, mw, b, &info);
+    assert_eq!(wr!(qp, wr_complete), 0);
+    let done: Vec<_> = p.net.poll(p.cq[0], 3).iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(done, [(1, "SUCCESS"), (2, "SUCCESS"), (3, "SUCCESS")]);
+    let mut sges = [sge(p.mr[1], 0, 8)];
+    let mut write = send_wr(4, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+    let remote_addr = bytes.as_ptr() as u64;
+    write.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey: b };
+    assert_eq!(p.status(1, &mut write), "SUCCESS");
+    assert_eq!(p.status(1, &mut inv_wr(5, ibv_wr_opcode::IBV_WR_SEND_WITH_INV, b)), "SUCCESS");
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].id, 8);
+    p.net.dereg(mr);
+    // The other end has none of its keys.
+    wr!(qp, wr_start);
+    set(qp, 6, SIGNALED);
+    wr!(qp, wr_send_inv, b);
+    assert_eq!(wr!(qp, wr_complete), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "REM_ACCESS");
+    wr!(qp, wr_start);
+    wr!(qp, wr_bind_mw, mw, a, core::ptr::null());
+    assert_eq!(wr!(qp, wr_complete), EINVAL);
+    dealloc(mw);
+    p.close();
+}
+
 #[test]
 fn a_queue_pair_is_created_for_operations_that_its_transport_has() {
     if !is_softs_own("the newer send interface") {
@@ -262,8 +309,8 @@ fn a_queue_pair_is_created_for_operations_that_its_transport_has() {
     let net = Net::new();
     let cq = net.cq(16);
     let cases = [
-        (ibv_qp_type::IBV_QPT_RC, ALL),
-        (ibv_qp_type::IBV_QPT_UC, 0xf),
+        (ibv_qp_type::IBV_QPT_RC, ALL | WINDOWS),
+        (ibv_qp_type::IBV_QPT_UC, 0x18f),
         (ibv_qp_type::IBV_QPT_UD, 0xc),
     ];
     for (qp_type, has) in cases {

@@ -99,6 +99,24 @@ fn optional_access_bits_are_ignored() {
     }
 }
 
+/// Programs call them by functions of the headers, through the context.
+#[test]
+fn memory_windows_of_both_types_are_made() {
+    type AllocPd = unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd;
+    let library = open();
+    let context = context(&library);
+    // SAFETY: the symbol has this type; each window is freed once.
+    unsafe {
+        let pd = library.get::<AllocPd>("ibv_alloc_pd").unwrap()(context);
+        for kind in [ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2] {
+            let mw = ibv_alloc_mw(pd, kind);
+            assert!(!mw.is_null());
+            assert_eq!(((*mw).type_, (*mw).pd, (*mw).context), (kind, pd, context));
+            assert_eq!(ibv_dealloc_mw(mw), 0);
+        }
+    }
+}
+
 #[test]
 fn the_table_of_gids_is_bounded_by_what_the_caller_has() {
     type Table =

@@ -7,13 +7,17 @@ use verbs_sys::*;
 
 use crate::errno;
 use crate::objects::mr_table::Held;
+use crate::objects::mw::takes_mw;
 use crate::objects::pending::Requester;
 use crate::objects::span::Span;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, len_of};
 
-/// Checks that the send queue can take a request; its operation, whether it has an immediate,
-/// and its list. (The request itself is made where it stays: it would be copied as a result.)
+/// What is checked of a request: its operation, whether it has an immediate, and its list.
+type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), c_int>;
+
+/// Checks that the send queue can take a request; one about memory windows is `EINVAL`. (The request
+/// itself is made where it stays: it would be copied as a result.)
 ///
 /// # Safety
 /// `wr` is valid.
@@ -22,8 +26,42 @@ pub(crate) unsafe fn admit<'a>(
     qp: &Qp,
     requester: &Requester,
     wr: &'a ibv_send_wr,
-) -> Result<(Op, bool, &'a [ibv_sge]), c_int> {
-    let (op, has_imm) = Op::of(wr.opcode).ok_or(errno::EINVAL)?;
+) -> Admitted<'a> {
+    let op = Op::of(wr.opcode).ok_or(errno::EINVAL)?;
+    // SAFETY: the caller's promise.
+    unsafe { admit_as(op, qp, requester, wr) }
+}
+
+/// [`admit`] of a request that may be about memory windows.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn admit_any<'a>(
+    qp: &Qp,
+    requester: &Requester,
+    wr: &'a ibv_send_wr,
+) -> Admitted<'a> {
+    let Some(op) = Op::of_mws(wr.opcode) else {
+        // SAFETY: the caller's promise.
+        return unsafe { admit(qp, requester, wr) };
+    };
+    // SAFETY: as above.
+    match unsafe { takes_mw(qp.transport, wr) } {
+        // SAFETY: as above.
+        true => unsafe { admit_as(op, qp, requester, wr) },
+        false => Err(errno::EINVAL),
+    }
+}
+
+/// # Safety
+/// As [`admit`].
+#[inline(always)]
+unsafe fn admit_as<'a>(
+    (op, has_imm): (Op, bool),
+    qp: &Qp,
+    requester: &Requester,
+    wr: &'a ibv_send_wr,
+) -> Admitted<'a> {
     let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
     let n = wr.num_sge as u32;
     let is_list = n <= qp.cap.max_send_sge && (n == 0 || !wr.sg_list.is_null());

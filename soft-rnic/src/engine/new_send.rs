@@ -24,6 +24,7 @@ type Ops = ibv_qp_create_send_ops_flags;
 type Ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3;
 type Atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2;
 type Rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1;
+type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 
 /// Operations that queue pairs of a transport can be created for.
 pub(crate) fn operations(transport: Transport) -> u64 {
@@ -32,9 +33,11 @@ pub(crate) fn operations(transport: Transport) -> u64 {
     let responses = Ops::IBV_QP_EX_WITH_RDMA_READ
         | Ops::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | Ops::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    let binds = Ops::IBV_QP_EX_WITH_BIND_MW | Ops::IBV_QP_EX_WITH_LOCAL_INV;
     let all = match transport {
-        Transport::Rc | Transport::XrcSend => sends | writes | responses,
-        Transport::Uc => sends | writes,
+        Transport::Rc => sends | writes | responses | binds | Ops::IBV_QP_EX_WITH_SEND_WITH_INV,
+        Transport::XrcSend => sends | writes | responses,
+        Transport::Uc => sends | writes | binds,
         Transport::Ud => sends,
         Transport::XrcRecv => return 0,
     };
@@ -59,8 +62,8 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     qp.wr_bind_mw = Some(wr_bind_mw);
-    qp.wr_local_inv = Some(with_key);
-    qp.wr_send_inv = Some(with_key);
+    qp.wr_local_inv = Some(wr_local_inv);
+    qp.wr_send_inv = Some(wr_send_inv);
     qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     qp.wr_send_tso = Some(wr_send_tso);
     qp.wr_atomic_write = Some(wr_atomic_write);
@@ -165,6 +168,10 @@ requests! {
     wr_atomic_fetch_add(rkey: u32, remote_addr: u64, compare_add: u64) =
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_FETCH_AND_ADD,
         |wr| wr.wr.atomic = Atomic { remote_addr, compare_add, swap: 0, rkey };
+    wr_local_inv(key: u32) = IBV_QP_EX_WITH_LOCAL_INV, IBV_WR_LOCAL_INV,
+        |wr| wr.__bindgen_anon_1.invalidate_rkey = key;
+    wr_send_inv(key: u32) = IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_SEND_WITH_INV,
+        |wr| wr.__bindgen_anon_1.invalidate_rkey = key;
 }
 
 unsafe extern "C" fn wr_set_ud_addr(
@@ -252,19 +259,23 @@ unsafe fn unsupported(qp: *mut ibv_qp_ex) {
     unsafe { change(qp, |_, batch| batch.fail(errno::EOPNOTSUPP)) };
 }
 
-unsafe extern "C" fn with_key(qp: *mut ibv_qp_ex, _key: u32) {
-    // SAFETY: NULL, or a queue pair of ours.
-    unsafe { unsupported(qp) };
-}
-
 unsafe extern "C" fn wr_bind_mw(
     qp: *mut ibv_qp_ex,
-    _mw: *mut ibv_mw,
-    _rkey: u32,
-    _info: *const ibv_mw_bind_info,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
 ) {
+    // SAFETY: NULL, or the caller's.
+    let info = unsafe { info.as_ref() };
+    let bind_mw = Bind { mw, rkey, bind_info: info.copied().unwrap_or_default() };
+    let (op, opcode) = (Ops::IBV_QP_EX_WITH_BIND_MW, ibv_wr_opcode::IBV_WR_BIND_MW);
     // SAFETY: NULL, or a queue pair of ours.
-    unsafe { unsupported(qp) };
+    unsafe {
+        add(qp, op, opcode, |wr| wr.__bindgen_anon_2.bind_mw = bind_mw);
+        if info.is_none() {
+            change(qp, |_, batch| batch.fail(errno::EINVAL));
+        }
+    }
 }
 
 unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _len: u16, _mss: u16) {

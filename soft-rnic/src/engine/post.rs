@@ -8,7 +8,7 @@ use std::time::Instant;
 use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
-use crate::engine::admit::admit;
+use crate::engine::admit::{admit, admit_any};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::Session;
 use crate::errno;
@@ -69,8 +69,8 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     }
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
-    unsafe { takes_all(&qp, &sq.requester, wr) }?;
-    let is_queued = is_queued(&qp);
+    let has_mws = unsafe { takes_all(&qp, &sq.requester, wr) }?;
+    let is_queued = has_mws || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.
@@ -84,29 +84,36 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     if error == 0 { Ok(()) } else { Err(error) }
 }
 
-/// Whether the send queue takes each request of a list, and has room for all.
+/// Whether a list has requests about memory windows, if the send queue takes each request of it, and
+/// has room for all.
 ///
 /// # Safety
 /// As [`post_whole`].
-unsafe fn takes_all(qp: &Qp, requester: &Requester, mut wr: *mut ibv_send_wr) -> Result<(), c_int> {
+unsafe fn takes_all(
+    qp: &Qp,
+    requester: &Requester,
+    mut wr: *mut ibv_send_wr,
+) -> Result<bool, c_int> {
     if qp.state().refuses_sends() {
         return Err(errno::EINVAL);
     }
     // Relaxed: a count that guards no memory, and only grows.
     let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
     let mut room = qp.cap.max_send_wr.saturating_sub(used);
+    let mut has_mws = false;
     // SAFETY: requests of the caller's list.
     while let Some(current) = unsafe { wr.as_ref() } {
         room = room.checked_sub(1).ok_or(errno::ENOMEM)?;
         // SAFETY: as above.
-        let (op, ..) = unsafe { admit(qp, requester, current) }?;
+        let (op, ..) = unsafe { admit_any(qp, requester, current) }?;
+        has_mws |= Op::of_mws(current.opcode).is_some();
         if qp.transport == Transport::Ud && op == Op::Send {
             // SAFETY: a datagram's address handle is the caller's.
             unsafe { Address::new(current) }?;
         }
         wr = current.next;
     }
-    Ok(())
+    Ok(has_mws)
 }
 
 /// The request that was not posted, and why.
@@ -126,6 +133,44 @@ unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> c_int {
         },
         |()| 0,
     )
+}
+
+/// [`posted`] of a list that was executed while it was posted. Requests about memory windows are not
+/// executed so, and stand where one was refused: they are queued, and those behind them. (So the
+/// posts of all others do not look for them.)
+///
+/// # Safety
+/// As [`post_loopback`].
+#[inline(always)]
+unsafe fn posted_or_queued(
+    qp: InArc<'_, Qp>,
+    result: Posted,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    match result {
+        Ok(()) => 0,
+        // SAFETY: the caller's promise.
+        Err((error, bad)) => unsafe { queue_or_refuse(qp, (error, bad), bad_wr) },
+    }
+}
+
+/// # Safety
+/// As [`post_loopback`].
+#[cold]
+#[inline(never)]
+unsafe fn queue_or_refuse(
+    qp: InArc<'_, Qp>,
+    (error, bad): (c_int, *mut ibv_send_wr),
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise: it is a request of its list.
+    unsafe {
+        if error == errno::EINVAL && Op::of_mws((*bad).opcode).is_some() {
+            return post_queued(qp, None, bad, bad_wr);
+        }
+        bad_wr.write(bad);
+    }
+    error
 }
 
 /// Posts the requests of a list to a peer in this process, and executes them at once.
@@ -159,7 +204,7 @@ unsafe fn post_loopback(
     drop(sq);
     deferred.run();
     // SAFETY: the caller's promise.
-    unsafe { posted(result, bad_wr) }
+    unsafe { posted_or_queued(qp, result, bad_wr) }
 }
 
 /// Posts the requests of a list to a peer in another process.
@@ -187,7 +232,7 @@ unsafe fn post_remote(
     drop(sq);
     deferred.run();
     // SAFETY: the caller's promise.
-    unsafe { posted(result, bad_wr) }
+    unsafe { posted_or_queued(qp, result, bad_wr) }
 }
 
 /// Whether a request that is posted now is the next to be sent.
@@ -307,7 +352,7 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         return Err(errno::EINVAL);
     }
     // SAFETY: the caller's promise.
-    let (op, has_imm, sges) = unsafe { admit(qp, &sq.requester, wr) }?;
+    let (op, has_imm, sges) = unsafe { admit_any(qp, &sq.requester, wr) }?;
     // Other operations have no address there; they fail when they are executed.
     let to = match (qp.transport, op) {
         // SAFETY: as above.
@@ -320,7 +365,11 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     };
     sq.requester.posted = sq.requester.posted.wrapping_add(1);
     // SAFETY: as above.
-    let wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
+    let mut wqe = unsafe { Wqe::new(wr, (op, has_imm), qp.sig_all, sq.requester.posted) };
+    if Op::of_mws(wr.opcode).is_some() {
+        // SAFETY: as above.
+        unsafe { wqe.take_mw(wr) };
+    }
     let request = Request { wqe: &wqe, sges, to: to.as_ref() };
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };

@@ -303,6 +303,13 @@ impl Qp {
         request: &Request<'_>,
         execution: &mut Execution<'a>,
     ) -> Step {
+        if request.wqe.op.is_local() {
+            // It completes in its turn, and no network has a part in it.
+            return match link.sent() {
+                0 => Step::Ended(self.execute_local(parts.requester, execution, request.wqe)),
+                _ => Step::Later,
+            };
+        }
         let device = &self.pd.context.device;
         let is_faulty = match self.transport.is_reliable() {
             true => device.sim().is_some(),

@@ -107,6 +107,8 @@ impl<'a> Session<'a> {
             Op::Write => delivery.carry_out(Op::Write),
             Op::Read => delivery.carry_out(Op::Read),
             op @ (Op::CompareSwap | Op::FetchAdd) => delivery.carry_out(op),
+            // They go to no peer.
+            Op::BindMw | Op::LocalInv => Reply::Silence,
         }
     }
 
@@ -130,6 +132,9 @@ impl Delivery<'_, '_> {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
+        if op == Op::Send && self.message.wqe.invalidates {
+            self.invalidate();
+        }
         match self.place(op, &begun) {
             Ok(()) => self.finish(&begun),
             Err(status) => Reply::Refused(status),

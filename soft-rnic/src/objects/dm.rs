@@ -8,7 +8,7 @@ use verbs_sys::*;
 
 use crate::objects::device_memory::Dm;
 use crate::objects::mr::{Region, ZERO_BASED, permitted, register};
-use crate::objects::mr_table::ON_DEMAND;
+use crate::objects::mr_table::{MW_BIND, ON_DEMAND};
 use crate::objects::state::{Context, Pd};
 use crate::{errno, limits};
 
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         let access = permitted(access)?;
         let at = dm.at(dm_offset, length).filter(|_| length != 0).ok_or(errno::EINVAL)?;
         let ours = Arc::ptr_eq(&pd.context.device, &dm.context.device);
-        if access & (ZERO_BASED | ON_DEMAND) != ZERO_BASED || !ours {
+        if access & (ZERO_BASED | ON_DEMAND | MW_BIND) != ZERO_BASED || !ours {
             return Err(errno::EINVAL);
         }
         let region = Region { pd: pd.id, addr: at as u64, iova: 0, length: length as u64, access };

@@ -40,6 +40,8 @@ use crate::limits;
 
 /// Bits of a key that a consumer may choose, where it may choose any.
 pub(crate) const TAG_BITS: u32 = 8;
+/// Those bits.
+pub(crate) const TAG: u32 = (1 << TAG_BITS) - 1;
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
 const GENERATION_BITS: u32 = 2 * HALF_BITS - limits::MAX_MR.trailing_zeros();
@@ -161,9 +163,14 @@ impl Places {
     /// [`Keys::key`], which is going to be looked up.
     pub(crate) fn key(&self, index: u32, generation: u32) -> u32 {
         let key = self.keys.key(index, generation);
+        self.note(key, index);
+        key
+    }
+
+    /// A key of this index is going to be looked up: one with another tag.
+    pub(crate) fn note(&self, key: u32, index: u32) {
         // Relaxed: one word, which is true whenever it is read.
         self.place(key).store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
-        key
     }
 
     /// [`Keys::index`], if the key is among the latest ones.
@@ -212,8 +219,6 @@ mod tests {
     use crate::random::Random;
 
     const ALL: usize = 1 << (2 * HALF_BITS);
-    const TAG: u32 = (1 << TAG_BITS) - 1;
-
     fn drawn(random: &mut Random) -> Keys {
         Keys(core::array::from_fn(|_| random.next()))
     }

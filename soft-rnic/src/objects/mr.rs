@@ -11,7 +11,7 @@ use crate::objects::device::admit;
 use crate::objects::device_memory::Dm;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
-    LOCAL_WRITE, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
+    LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
 use crate::objects::state::{Context, Pd, PeerProcesses};
 use crate::{errno, limits};
@@ -21,7 +21,7 @@ pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 const HUGETLB: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0;
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 /// Access bits that a region may have.
-const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED | HUGETLB | ON_DEMAND;
+const KNOWN: u32 = LOCAL_WRITE | REMOTE | MW_BIND | ZERO_BASED | HUGETLB | ON_DEMAND;
 
 /// What is to be registered.
 #[derive(Clone, Copy)]
@@ -66,11 +66,7 @@ impl MrTable {
         slot.iova.store(region.iova, Ordering::Relaxed);
         slot.length.store(region.length, Ordering::Relaxed);
         slot.delta.store(region.addr.wrapping_sub(region.iova), Ordering::Relaxed);
-        // Release: a thread that sees the key sees the fields.
-        slot.key.store(key, Ordering::Release);
-        if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
-            peers.publish_region(key, &slot.published());
-        }
+        self.put(key, slot, peers);
     }
 
     /// Tells other processes of all regions, and from now on of every new one.
@@ -89,15 +85,34 @@ impl MrTable {
         }
     }
 
-    /// Makes a key invalid. The slot stays taken until [`release`](Self::release).
-    pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) {
-        let _free = self.free.lock();
+    /// Makes the key of a region invalid; `EBUSY`, and nothing has changed, if memory windows are
+    /// bound to it. The slot stays taken until [`release`](Self::release).
+    pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) -> Result<(), c_int> {
+        let free = self.free.lock();
+        if free.mws.are_bound_to(self.keys.index(key)) {
+            return Err(errno::EBUSY);
+        }
+        self.withdraw(key, peers);
+        Ok(())
+    }
+
+    /// Makes a key invalid. The table's lock is held.
+    pub(crate) fn withdraw(&self, key: u32, peers: Option<&PeerProcesses>) {
         if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
             peers.withdraw_region(key);
         }
         if let Some(slot) = self.slot(key) {
             // Release: pairs with the locks that `quiesce` takes afterwards.
             slot.key.store(0, Ordering::Release);
+        }
+    }
+
+    /// Makes a key valid, whose slot is filled in. The table's lock is held.
+    pub(crate) fn put(&self, key: u32, slot: &Slot, peers: Option<&PeerProcesses>) {
+        // Release: a thread that sees the key sees the fields.
+        slot.key.store(key, Ordering::Release);
+        if let Some(peers) = peers.filter(|_| self.is_published.load(Ordering::Relaxed)) {
+            peers.publish_region(key, &slot.published());
         }
     }
 }
@@ -225,7 +240,7 @@ pub(crate) fn validate(
     iova: u64,
     access: u32,
 ) -> Result<u32, c_int> {
-    let is_for_reads = access & (LOCAL_WRITE | REMOTE) == LOCAL_WRITE;
+    let is_for_reads = access & (LOCAL_WRITE | REMOTE | MW_BIND) == LOCAL_WRITE;
     if access & ON_DEMAND != 0 && !(is_for_reads && crate::objects::memory::can_land()) {
         return Err(errno::EOPNOTSUPP);
     }
@@ -280,7 +295,9 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     let object = unsafe { &*mr.cast::<Mr>() };
     let device = &object.pd.context.device;
     let peers = device.peers.as_ref();
-    device.mrs.invalidate(object.abi.lkey, peers);
+    if let Err(error) = device.mrs.invalidate(object.abi.lkey, peers) {
+        return error;
+    }
     device.quiesce();
     // A process that was stopped in the middle of an access keeps the memory.
     if let Some(Err(error)) = peers.map(PeerProcesses::wait_outside) {

@@ -21,8 +21,9 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use verbs_sys::*;
 
-use crate::fabric::process::directory::PublishedRegion;
+use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
 use crate::objects::keys::Places;
+use crate::objects::mws::Mws;
 use crate::objects::null_memory;
 use crate::objects::span::{Hold, Span};
 use crate::{errno, limits};
@@ -47,6 +48,15 @@ pub(crate) const REMOTE_ATOMIC: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC
 /// for this flag.
 pub(crate) const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 
+/// Memory windows may be bound to the region: then peers may access it, whatever else it permits.
+pub(crate) const MW_BIND: u32 = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+
+/// A region that peers may access has one of these.
+const SHARED: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+
+/// A memory window. As of a null region, its `pd` is 0, and only peers name it.
+pub(crate) const MW: u32 = 1 << 30;
+
 /// A null region. Its `pd` is 0, which is no domain's, so that it is only looked at where no other
 /// region was found.
 pub(crate) const NULL: u32 = 1 << 31;
@@ -63,28 +73,37 @@ pub(crate) struct Slot {
     pub(crate) length: AtomicU64,
     /// What is added to such an address to get one of this process.
     pub(crate) delta: AtomicU64,
-    /// The domain of a null region.
+    /// The domain of a null region, or of a memory window.
     pub(crate) owner: AtomicU32,
+    /// Of a memory window: the only queue pair whose peer may name it, or 0 for all in the domain;
+    /// and the key of its region.
+    pub(crate) qpn: AtomicU32,
+    pub(crate) region: AtomicU32,
     /// How many keys it has had.
     generation: AtomicU32,
 }
 
+const _: () = assert!(size_of::<Slot>() == 64);
+
 impl Slot {
     /// The region, as it is published to other processes.
     pub(crate) fn published(&self) -> PublishedRegion {
-        let iova = self.iova.load(Ordering::Relaxed);
+        let (iova, access) =
+            (self.iova.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));
         PublishedRegion {
             version: 0,
             pd: self.pd.load(Ordering::Relaxed),
             // None of a null region's: it is only read, in place of the sender.
-            access: match self.access.load(Ordering::Relaxed) {
-                access if access & NULL != 0 => 0,
-                access => access,
-            },
+            access: if access & NULL != 0 { 0 } else { access & !MW },
             iova,
             length: self.length.load(Ordering::Relaxed),
             addr: iova.wrapping_add(self.delta.load(Ordering::Relaxed)),
             file: None,
+            mw: (access & MW != 0).then(|| PublishedMw {
+                pd: self.owner.load(Ordering::Relaxed),
+                qpn: self.qpn.load(Ordering::Relaxed),
+                region: self.region.load(Ordering::Relaxed),
+            }),
         }
     }
 }
@@ -160,6 +179,7 @@ pub(crate) struct MrTable {
 pub(crate) struct FreeSlots {
     freed: VecDeque<u32>,
     pub(crate) never_used: u32,
+    pub(crate) mws: Mws,
 }
 
 impl Default for MrTable {
@@ -300,18 +320,54 @@ impl MrTable {
             iova: slot.iova.load(Ordering::Relaxed),
             length: slot.length.load(Ordering::Relaxed),
             delta: slot.delta.load(Ordering::Relaxed),
-            is_shared: has & (REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC) != 0,
+            is_shared: has & SHARED != 0,
             held: PhantomData,
         })
     }
 
+    /// Where `addr .. addr + len` of the memory window with this key is in this process, if `qpn`
+    /// of this domain may name it, and it has all of `access` and covers them. No other check
+    /// finds it.
+    #[cold]
+    pub(crate) fn check_mw<'m>(
+        &self,
+        _hold: Hold<'m>,
+        key: u32,
+        (pd, qpn): (u32, u32),
+        (addr, len): (u64, u64),
+        access: u32,
+    ) -> Option<Span<'m>> {
+        let slot = self.slot(key)?;
+        // Acquire: as in `view`.
+        if key == 0 || slot.key.load(Ordering::Acquire) != key {
+            return None;
+        }
+        let access = access | MW;
+        let allowed = slot.access.load(Ordering::Relaxed) & access == access;
+        let bound_to = slot.qpn.load(Ordering::Relaxed);
+        let ours = slot.owner.load(Ordering::Relaxed) == pd && (bound_to == 0 || bound_to == qpn);
+        let view = View {
+            iova: slot.iova.load(Ordering::Relaxed),
+            length: slot.length.load(Ordering::Relaxed),
+            delta: slot.delta.load(Ordering::Relaxed),
+            is_shared: true,
+            held: PhantomData,
+        };
+        if allowed && ours { view.at(addr, len) } else { None }
+    }
+
     /// Frees the slot of an invalid key, once no thread looks at it any more.
     pub(crate) fn release(&self, key: u32) {
-        self.free.lock().freed.push_back(self.keys.index(key));
+        self.free.lock().give_back(self.keys.index(key));
     }
 }
 
 impl FreeSlots {
+    /// As [`release`](MrTable::release).
+    pub(crate) fn give_back(&mut self, index: u32) {
+        self.freed.push_back(index);
+    }
+
     fn take(&mut self) -> Option<u32> {
         if self.freed.len() < RESTING && (self.never_used as usize) < limits::MAX_MR {
             self.never_used += 1;

@@ -179,6 +179,8 @@ pub(crate) enum Wait {
     Meeting,
     /// The ring to that process is full.
     Room,
+    /// Accesses by the key of a window, whose binding has ended, have to be over first.
+    Settling,
 }
 
 /// What came back.
@@ -224,6 +226,10 @@ pub(crate) struct Requester {
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.
     pub(crate) done: bool,
+    /// What the head has ended of a window's binding: so many endings are to be settled.
+    pub(crate) ended: Option<u64>,
+    /// They could not be settled.
+    pub(crate) is_unsettled: bool,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
     /// Of a message of an unreliable transport, while the ring that it is to go into is full.
@@ -235,6 +241,11 @@ impl Requester {
     #[inline]
     pub(crate) fn advance_psn(&mut self, packets: u32) {
         self.psn = self.psn.wrapping_add(packets) & 0x00ff_ffff;
+    }
+
+    /// No request waits for the end of a binding.
+    pub(crate) fn forget_mws(&mut self) {
+        (self.ended, self.is_unsettled) = (None, false);
     }
 
     /// The head is another request now.

@@ -169,6 +169,7 @@ impl Qp {
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
+        sq.requester.forget_mws();
         deferred.append(execution.finish());
     }
 
@@ -227,6 +228,8 @@ impl Qp {
     /// process is inside this one's memory, and does not leave.
     pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
         let parted = sq.part(self);
+        let device = &self.pd.context.device;
+        device.mrs.end_all_bound(self.num, device.peers.as_ref());
         sq.pending.clear();
         sq.transit_times = None;
         sq.requester = Requester::default();

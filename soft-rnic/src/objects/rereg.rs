@@ -108,7 +108,7 @@ unsafe fn rereg(
     };
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
-    device.mrs.invalidate(key, peers);
+    device.mrs.invalidate(key, peers).map_err(Failed::Input)?;
     device.quiesce();
     peers.map_or(Ok(()), PeerProcesses::wait_outside).map_err(Failed::Command)?;
     {

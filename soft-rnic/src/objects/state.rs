@@ -90,6 +90,7 @@ pub(crate) struct Population {
     pub(crate) xrcds: AtomicUsize,
     /// Bytes of device memory.
     pub(crate) dm_bytes: AtomicUsize,
+    pub(crate) mws: AtomicUsize,
 }
 
 /// Queue pairs by number.

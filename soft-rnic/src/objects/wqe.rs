@@ -14,9 +14,24 @@ pub(crate) enum Op {
     Read,
     CompareSwap,
     FetchAdd,
+    /// Binds a memory window; like the next, it is carried out by this queue pair itself.
+    BindMw,
+    /// Ends the binding of a memory window.
+    LocalInv,
 }
 
 impl Op {
+    /// [`of`](Self::of) for what is about memory windows; a SEND has a key to be invalidated in the
+    /// place of an immediate.
+    pub(crate) fn of_mws(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+        Some(match opcode {
+            ibv_wr_opcode::IBV_WR_SEND_WITH_INV => (Op::Send, true),
+            ibv_wr_opcode::IBV_WR_BIND_MW => (Op::BindMw, false),
+            ibv_wr_opcode::IBV_WR_LOCAL_INV => (Op::LocalInv, false),
+            _ => return None,
+        })
+    }
+
     /// The operation of a work request's opcode, and whether it has an immediate.
     #[inline]
     pub(crate) fn of(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
@@ -39,6 +54,8 @@ impl Op {
             Op::Read => ibv_wc_opcode::IBV_WC_RDMA_READ,
             Op::CompareSwap => ibv_wc_opcode::IBV_WC_COMP_SWAP,
             Op::FetchAdd => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+            Op::BindMw => ibv_wc_opcode::IBV_WC_BIND_MW,
+            Op::LocalInv => ibv_wc_opcode::IBV_WC_LOCAL_INV,
         }
     }
 
@@ -50,11 +67,17 @@ impl Op {
     #[inline(always)]
     pub(crate) fn remote_access(self) -> u32 {
         match self {
-            Op::Send => 0,
+            Op::Send | Op::BindMw | Op::LocalInv => 0,
             Op::Write => REMOTE_WRITE,
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
         }
+    }
+
+    /// Whether nothing of it goes to the peer.
+    #[inline(always)]
+    pub(crate) fn is_local(self) -> bool {
+        matches!(self, Op::BindMw | Op::LocalInv)
     }
 
     /// Reads and atomics bring data back.
@@ -71,7 +94,8 @@ pub(crate) struct Wqe {
     pub(crate) compare_add: u64,
     pub(crate) swap: u64,
     pub(crate) rkey: u32,
-    /// In network order, as the caller gave it; `None` for the plain operations.
+    /// In network order, as the caller gave it; `None` for the plain operations. A key, if the
+    /// request invalidates one.
     pub(crate) imm: Option<u32>,
     /// The send queue's position after this request.
     pub(crate) position: u32,
@@ -85,6 +109,10 @@ pub(crate) struct Wqe {
     /// It is done already: in a simulation it has overtaken reads; at a distance its answer
     /// is on its way.
     pub(crate) ahead: bool,
+    /// Of a SEND: it invalidates the key in `imm` at the receiver.
+    pub(crate) invalidates: bool,
+    /// Of a bind: what the window permits.
+    pub(crate) access: u8,
 }
 
 impl Wqe {
@@ -118,6 +146,8 @@ impl Wqe {
             inline: flag(ibv_send_flags::IBV_SEND_INLINE),
             fence: flag(ibv_send_flags::IBV_SEND_FENCE),
             ahead: false,
+            invalidates: false,
+            access: 0,
         }
     }
 
@@ -140,6 +170,8 @@ impl Wqe {
             inline: flag(ibv_send_flags::IBV_SEND_INLINE),
             fence: flag(ibv_send_flags::IBV_SEND_FENCE),
             ahead: false,
+            invalidates: false,
+            access: 0,
         }
     }
 

@@ -231,7 +231,10 @@ impl Qp {
             // What is left of them is the oldest one's.
             requester.rnr_left = requester.rnr_retry;
         }
-        let outcome = self.execute_any(requester, &mut session, &mut execution, scratch, &request);
+        let outcome = match request.wqe.op.is_local() {
+            true => self.execute_local(requester, &mut execution, request.wqe),
+            false => self.execute_any(requester, &mut session, &mut execution, scratch, &request),
+        };
         let is_over = !matches!(outcome, Outcome::Blocked(..));
         if let (Outcome::Failed(status), Some(times)) = (outcome, transit_times) {
             times.refused = Some((request.wqe.position, status));
@@ -260,7 +263,8 @@ impl Qp {
         let may_run = self.state() == State::Rts || self.state() == State::Sqd && started;
         let wqe = sq.pending.nth(n)?.wqe;
         let is_response = |m| sq.pending.nth(m).is_some_and(|r| r.wqe.op.is_response());
-        let is_held = wqe.fence && (0..n).any(is_response);
+        // What is carried out here waits for all before it.
+        let is_held = wqe.fence && (0..n).any(is_response) || wqe.op.is_local() && n > 0;
         let may_run = may_run && !is_held && times.refused.is_none();
         let may_run = may_run && sq.requester.waits.is_none();
         may_run.then_some((n, times.nth(n)?.arrival))

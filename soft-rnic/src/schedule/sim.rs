@@ -210,6 +210,8 @@ fn overtaker(pending: &Pending, reads: u32) -> Option<u32> {
         match wqe {
             _ if wqe.ahead => {}
             _ if wqe.op == Op::Read && overtaken < reads => overtaken += 1,
+            // The key that one invalidates may be that of the READs.
+            _ if wqe.op.is_local() || wqe.invalidates => return None,
             _ if wqe.op.is_response() || wqe.fence || overtaken == 0 => return None,
             _ => return Some(n),
         }

@@ -15,11 +15,11 @@ use crate::engine::post;
 use crate::event::EventQueue;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device};
-use crate::objects::{dm, null_mr, srq, target, xrc};
+use crate::objects::{dm, mw, null_mr, srq, target, xrc};
 use crate::schedule::distance::card::Link;
 use crate::{errno, limits};
 
-use super::{cq, cq_ex, domain, qp_ex};
+use super::{bind_mw, cq, cq_ex, domain, qp_ex};
 
 impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
@@ -47,6 +47,9 @@ impl Context {
         abi.reg_dm_mr = Some(dm::reg_dm_mr);
         abi.sz = size_of::<verbs_context>();
         abi.context.device = device.as_abi();
+        abi.context.ops.alloc_mw = Some(mw::alloc_mw);
+        abi.context.ops.bind_mw = Some(bind_mw::bind_mw);
+        abi.context.ops.dealloc_mw = Some(mw::dealloc_mw);
         abi.context.ops.poll_cq = Some(cq::poll_cq);
         abi.context.ops.req_notify_cq = Some(cq::req_notify_cq);
         abi.context.ops.post_send = Some(post::post_send);

@@ -18,6 +18,9 @@ use crate::objects::wqe::Op;
 
 const TOO_LONG: Unfit = (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
 const NOT_OURS: Unfit = (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+/// The key to be invalidated is not that of a window which is bound to this queue pair.
+const NOT_BOUND: Unfit =
+    (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
 
 /// Whether a queue pair takes a request of a connection, from this queue pair with this PSN.
 #[inline]
@@ -27,6 +30,12 @@ pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32)
     let this_one =
         (responder.dest_qpn == from_qpn && responder.psn == psn) || peer.transport == Transport::Uc;
     peer.state().receives() && this_one && responder.peer_is_here
+}
+
+/// Whether an atomic can be carried out there.
+#[inline(always)]
+fn is_aligned(target: &Span<'_>) -> bool {
+    target.ptr().addr().is_multiple_of(8)
 }
 
 /// Whether a queue pair with these rights, and room for so many responses, permits an
@@ -147,7 +156,16 @@ impl<'d> Delivery<'d, '_> {
             let list = (0..request.num_sge()).map(|i| request.sge(i));
             resolve(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)
         };
-        (wr_id, checked.ok_or(NOT_OURS))
+        let fits = checked.ok_or(NOT_OURS);
+        let fits = if self.message.wqe.invalidates { self.fit_to_invalidate(fits) } else { fits };
+        (wr_id, fits)
+    }
+
+    #[cold]
+    fn fit_to_invalidate(&self, fits: Result<(), Unfit>) -> Result<(), Unfit> {
+        let key = self.message.wqe.imm.unwrap_or(0);
+        let is_bound = self.peer.pd.context.device.mrs.is_bound_to(key, self.peer.num);
+        fits.and(if is_bound { Ok(()) } else { Err(NOT_BOUND) })
     }
 
     /// Bytes that the message takes up: a datagram's header, too.
@@ -171,12 +189,25 @@ impl<'d> Delivery<'d, '_> {
         }
         let hold = self.room.hold();
         let (mrs, access) = (&self.peer.pd.context.device.mrs, op.remote_access());
-        let found = mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access);
-        let target = found.ok_or(Refusal::Access)?;
-        if op.is_atomic() && !target.ptr().addr().is_multiple_of(8) {
-            return Err(Refusal::Invalid);
+        match mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access) {
+            None => self.target_by_mw(op, pd, len),
+            Some(target) if op.is_atomic() && !is_aligned(&target) => Err(Refusal::Invalid),
+            Some(target) => Ok(Some(target)),
         }
-        Ok(Some(target))
+    }
+
+    /// [`target`](Self::target) of a key that is no region's: it may be that of a memory window.
+    #[cold]
+    #[inline(never)]
+    fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
+        let (wqe, hold) = (self.message.wqe, self.room.hold());
+        let (who, what) = ((pd, self.peer.num), (wqe.remote_addr, len));
+        let mrs = &self.peer.pd.context.device.mrs;
+        let found = mrs.check_mw(hold, wqe.rkey, who, what, op.remote_access());
+        match found.ok_or(Refusal::Access)? {
+            target if op.is_atomic() && !is_aligned(&target) => Err(Refusal::Invalid),
+            target => Ok(Some(target)),
+        }
     }
 }
 

@@ -25,6 +25,17 @@ impl Delivery<'_, '_> {
         Reply::Done
     }
 
+    /// Ends the binding of the window whose key the request names. Nothing goes on under it: only
+    /// the requester may use it, in the order of its requests, and all that it does in this
+    /// process holds this end's lock.
+    #[cold]
+    pub(super) fn invalidate(&self) {
+        let device = &self.peer.pd.context.device;
+        let key = self.message.wqe.imm.unwrap_or(0);
+        // Otherwise this end has invalidated it itself since the check.
+        let _ = device.mrs.end_bound(key, self.peer.num, device.peers.as_ref());
+    }
+
     /// The request may not go on.
     #[cold]
     pub(super) fn reject(&mut self, refusal: Refusal) -> Reply {
@@ -81,6 +92,10 @@ impl Delivery<'_, '_> {
             _ => ibv_wc_opcode::IBV_WC_RECV,
         };
         let flag = |is: bool, flag: ibv_wc_flags| if is { flag.0 } else { 0 };
+        let with = match wqe.invalidates {
+            false => ibv_wc_flags::IBV_WC_WITH_IMM,
+            true => ibv_wc_flags::IBV_WC_WITH_INV,
+        };
         let has_grh = self.message.to.is_some() && status == ibv_wc_status::IBV_WC_SUCCESS;
         Completion {
             wr_id,
@@ -88,8 +103,7 @@ impl Delivery<'_, '_> {
             opcode,
             byte_len: self.len() as u32,
             imm: wqe.imm.unwrap_or(0),
-            flags: flag(wqe.imm.is_some(), ibv_wc_flags::IBV_WC_WITH_IMM)
-                | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
+            flags: flag(wqe.imm.is_some(), with) | flag(has_grh, ibv_wc_flags::IBV_WC_GRH),
             qp_num: self.peer.num,
             src_qp: self.message.from_qpn,
             solicited: wqe.solicited,

@@ -32,6 +32,7 @@ pub(crate) unsafe fn access(
             Op::Read if on_demand => return land(local, there),
             Op::Read => copy_spans(local, &[there], Copying::Shared),
             Op::Write | Op::Send => copy_spans(&[there], local, Copying::Shared),
+            Op::BindMw | Op::LocalInv => {}
             Op::CompareSwap | Op::FetchAdd => {
                 let word = AtomicU64::from_ptr(there.ptr().cast());
                 let mut old = exchange(word, wqe);

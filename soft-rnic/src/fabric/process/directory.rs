@@ -21,7 +21,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 
 /// Which process a queue pair's number belongs to.
 #[inline]
@@ -102,9 +102,13 @@ pub(crate) struct RegionEntry {
     offset: AtomicU64,
     split: AtomicU64,
     second: AtomicU64,
+    /// Of a memory window: its domain (0 is "none"), queue pair and region.
+    mw_pd: AtomicU32,
+    mw_qpn: AtomicU32,
+    mw_region: AtomicU32,
 }
 
-/// A memory region as it is published.
+/// A memory region, or a memory window, as it is published.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PublishedRegion {
     pub(crate) version: u32,
@@ -114,6 +118,18 @@ pub(crate) struct PublishedRegion {
     pub(crate) length: u64,
     pub(crate) addr: u64,
     pub(crate) file: Option<InFile>,
+    pub(crate) mw: Option<PublishedMw>,
+}
+
+/// What a memory window has in addition. Its `pd` as a region is 0, and it is in no file: its region
+/// is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PublishedMw {
+    pub(crate) pd: u32,
+    /// The queue pair whose peer alone may name it; 0 for all of the domain.
+    pub(crate) qpn: u32,
+    /// The key of the region that it is bound to.
+    pub(crate) region: u32,
 }
 
 /// Where in a memory file a region lies.
@@ -196,6 +212,11 @@ impl Directory {
             entry.split.store(file.split, Ordering::Relaxed);
             entry.second.store(file.second, Ordering::Relaxed);
         }
+        entry.mw_pd.store(published.mw.map_or(0, |mw| mw.pd), Ordering::Relaxed);
+        if let Some(mw) = published.mw {
+            entry.mw_qpn.store(mw.qpn, Ordering::Relaxed);
+            entry.mw_region.store(mw.region, Ordering::Relaxed);
+        }
         // Release: a reader that sees the key sees the rest.
         entry.key.store(key, Ordering::Release);
     }
@@ -231,6 +252,12 @@ impl Directory {
             split: entry.split.load(Ordering::Relaxed),
             second: entry.second.load(Ordering::Relaxed),
         });
+        let mw_pd = entry.mw_pd.load(Ordering::Relaxed);
+        let mw = (mw_pd != 0).then(|| PublishedMw {
+            pd: mw_pd,
+            qpn: entry.mw_qpn.load(Ordering::Relaxed),
+            region: entry.mw_region.load(Ordering::Relaxed),
+        });
         Some(PublishedRegion {
             version,
             pd: entry.pd.load(Ordering::Relaxed),
@@ -239,6 +266,7 @@ impl Directory {
             length: entry.length.load(Ordering::Relaxed),
             addr: entry.addr.load(Ordering::Relaxed),
             file,
+            mw,
         })
     }
 

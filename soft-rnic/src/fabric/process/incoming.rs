@@ -29,8 +29,8 @@ use super::directory::slot_of;
 use super::gather::Gathered;
 use super::pair::Pair;
 use super::ring::{
-    Broken, HAS_IMM, JUDGE, PayloadLocation, REPLIES, REQUESTS, Replies, ReplyEntry, Request,
-    SOLICITED, WANTS_REPLY, What, is_reply_at, is_request_at, read_request, reply_at,
+    Broken, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, REPLIES, REQUESTS, Replies, ReplyEntry,
+    Request, SOLICITED, WANTS_REPLY, What, XRC, is_reply_at, is_request_at, read_request, reply_at,
 };
 use super::serving::Serving;
 use super::side::{FetchState, Scratch, Side, carries_data, read_there};
@@ -501,8 +501,11 @@ impl Side {
 fn hears(transport: Transport, request: &Request) -> bool {
     match transport {
         Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
-        Transport::Rc | Transport::Uc => request.what != What::Datagram && request.srqn().is_none(),
-        Transport::XrcRecv => request.what != What::Datagram && request.srqn().is_some(),
+        Transport::Rc => request.what != What::Datagram && request.srqn().is_none(),
+        Transport::Uc => request.what != What::Datagram && request.flags & (XRC | INVALIDATES) == 0,
+        Transport::XrcRecv => {
+            request.what != What::Datagram && request.flags & (XRC | INVALIDATES) == XRC
+        }
         Transport::XrcSend => false,
     }
 }
@@ -546,6 +549,8 @@ fn wqe(request: &Request) -> Wqe {
         inline: false,
         fence: false,
         ahead: false,
+        invalidates: request.what == What::Send && request.flags & INVALIDATES != 0,
+        access: 0,
     }
 }
 

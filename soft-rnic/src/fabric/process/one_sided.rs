@@ -22,6 +22,7 @@ use crate::objects::span::Spans;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{self, Op, Wqe};
 
+use super::directory::PublishedRegion;
 use super::memory::{Way, attach, note_refusal};
 use super::one_sided::regions::Region;
 use super::out::Out;
@@ -80,10 +81,9 @@ impl Qp {
         if len == 0 {
             return Access::Done;
         }
-        let Some((region, offset)) = remote.region(pair, pd, request.wqe, op.remote_access(), len)
-        else {
-            return Access::Judge;
-        };
+        let who = (pd, to);
+        let found = remote.region(pair, who, request.wqe, op.remote_access(), len);
+        let Some((region, offset)) = found else { return Access::Judge };
         if len >= LONG as u64 {
             // Others may complete, and arm, while we copy.
             execution.writer.release();
@@ -150,23 +150,52 @@ impl Qp {
 }
 
 impl Remote {
-    /// The region that a request names and the offset in it, if it may be accessed so.
+    /// The region that a request names and the offset in it, if `qpn` of this domain lets its peer
+    /// access it so.
     #[inline(always)]
     fn region(
         &mut self,
         pair: &Pair,
-        pd: u32,
+        (pd, qpn): (u32, u32),
         wqe: &Wqe,
         access: u32,
         len: u64,
     ) -> Option<(&Region<Arc<Window>>, u64)> {
         let index = self.regions.index(pair, wqe.rkey);
         let version = pair.theirs.version_at(index, wqe.rkey)?;
-        let region = self.regions.get(pair, (index, wqe.rkey), version)?;
-        let allowed = region.published.access & access == access;
-        if !allowed || region.published.pd != pd {
+        let at = self.regions.find(pair, (index, wqe.rkey), version)?;
+        let published = &self.regions.at(at)?.published;
+        let allowed = published.access & access == access;
+        if !allowed || published.pd != pd {
+            let published = *published;
+            return self.region_of_mw(pair, &published, (pd, qpn), wqe, access, len);
+        }
+        let region = self.regions.at(at)?;
+        region.published.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+    }
+
+    /// [`region`](Self::region) of what may be a memory window.
+    #[cold]
+    fn region_of_mw(
+        &mut self,
+        pair: &Pair,
+        window: &PublishedRegion,
+        (pd, qpn): (u32, u32),
+        wqe: &Wqe,
+        access: u32,
+        len: u64,
+    ) -> Option<(&Region<Arc<Window>>, u64)> {
+        let mw = window.mw?;
+        let is_ours = mw.pd == pd && (mw.qpn == 0 || mw.qpn == qpn);
+        if window.access & access != access || !is_ours {
             return None;
         }
-        region.published.offset(wqe.remote_addr, len).map(|offset| (region, offset))
+        let addr = window.addr.wrapping_add(window.offset(wqe.remote_addr, len)?);
+        let index = self.regions.index(pair, mw.region);
+        let version = pair.theirs.version_at(index, mw.region)?;
+        let region = self.regions.get(pair, (index, mw.region), version)?;
+        let offset = addr.wrapping_sub(region.published.addr);
+        let length = region.published.length;
+        (offset <= length && len <= length - offset).then_some((region, offset))
     }
 }

@@ -103,7 +103,8 @@ impl PeerProcesses {
     /// Publishes a region, now that there is a process to read it.
     pub(crate) fn publish_region(&self, key: u32, region: &PublishedRegion) {
         if let Some(here) = self.claimed() {
-            let file = self.files.find(region.addr, region.length);
+            let is_region = region.mw.is_none();
+            let file = is_region.then(|| self.files.find(region.addr, region.length)).flatten();
             here.directory.publish(key, &PublishedRegion { file, ..*region });
         }
     }

@@ -39,7 +39,8 @@ use super::out::{COPIED, Out};
 use super::pair::Pair;
 use super::remote::state::Remote;
 use super::ring::{
-    DATA, HAS_IMM, JUDGE, PayloadLocation, ReplyEntry, Request, SOLICITED, WANTS_REPLY, What,
+    DATA, HAS_IMM, INVALIDATES, JUDGE, PayloadLocation, ReplyEntry, Request, SOLICITED,
+    WANTS_REPLY, What,
 };
 
 impl Remote {
@@ -386,7 +387,8 @@ impl Qp {
     #[inline(always)]
     fn request(&self, remote: &Remote, request: &wqe::Request<'_>, to: u32, flags: u8) -> Request {
         let what = match request.wqe.op {
-            Op::Send => What::Send,
+            // Those two go to no peer.
+            Op::Send | Op::BindMw | Op::LocalInv => What::Send,
             Op::Write => What::Write,
             Op::Read => What::Read,
             Op::CompareSwap => What::CompareSwap,
@@ -537,7 +539,9 @@ impl Qp {
 
 fn flags_of(request: &wqe::Request<'_>) -> u8 {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-    flag(request.wqe.imm.is_some(), HAS_IMM) | flag(request.wqe.solicited, SOLICITED)
+    flag(request.wqe.imm.is_some(), HAS_IMM)
+        | flag(request.wqe.solicited, SOLICITED)
+        | flag(request.wqe.invalidates, INVALIDATES)
 }
 
 impl Remote {

@@ -133,6 +133,8 @@ pub(crate) const JUDGE: u8 = 8;
 /// It goes over XRC: the last word of the body has the number of a shared receive queue, in front
 /// of the key. Data never lie in the body.
 pub(crate) const XRC: u8 = 16;
+/// Of a SEND with an immediate: that is a key which it invalidates.
+pub(crate) const INVALIDATES: u8 = 32;
 /// Beside the length of the second of two messages.
 const SECOND_SOLICITED: u32 = 1 << 31;
 

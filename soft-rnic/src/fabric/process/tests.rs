@@ -28,6 +28,7 @@ mod blocking;
 mod copies;
 mod halves;
 mod long;
+mod mws;
 mod peer_not_found;
 mod reading;
 mod room;
@@ -217,6 +218,11 @@ impl Wild {
                 offset: pick(random, &edges),
                 split: pick(random, &edges),
                 second: pick(random, &edges),
+            }),
+            mw: (random.below(2) == 0).then(|| directory::PublishedMw {
+                pd: random.below(2) as u32,
+                qpn: pick(random, &[0, to[0].into()]) as u32,
+                region: pick(random, &edges) as u32,
             }),
         };
         self.directory.publish(pick(random, &edges) as u32, &published);

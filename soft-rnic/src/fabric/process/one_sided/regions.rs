@@ -63,14 +63,31 @@ impl Regions {
         (index, key): (u32, u32),
         version: u32,
     ) -> Option<&Region<Arc<Window>>> {
+        let at = self.find(pair, (index, key), version)?;
+        self.at(at)
+    }
+
+    /// [`get`](Self::get): which of those at hand it is.
+    #[inline(always)]
+    pub(crate) fn find(
+        &mut self,
+        pair: &Pair,
+        (index, key): (u32, u32),
+        version: u32,
+    ) -> Option<usize> {
         let is_it = |place: &Option<Region<_>>| {
             place.as_ref().is_some_and(|region| region.is(key, version))
         };
-        let at = match &self.at_hand {
-            [first, _] if is_it(first) => 0,
-            [_, second] if is_it(second) => 1,
-            _ => self.recall(pair, (index, key), version)?,
-        };
+        match &self.at_hand {
+            [first, _] if is_it(first) => Some(0),
+            [_, second] if is_it(second) => Some(1),
+            _ => self.recall(pair, (index, key), version),
+        }
+    }
+
+    /// One of those at hand.
+    #[inline(always)]
+    pub(crate) fn at(&self, at: usize) -> Option<&Region<Arc<Window>>> {
         self.at_hand[at].as_ref()
     }
 

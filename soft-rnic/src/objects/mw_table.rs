@@ -1,0 +1,228 @@
+//! Memory windows by key: binding them to regions, and ending that.
+//!
+//! A window has a slot of the table of regions, and a key of it that is valid while it is bound.
+//! Everything here happens under the table's lock, which no other one is taken under.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+
+use crate::errno;
+use crate::objects::keys::TAG;
+use crate::objects::mr::ZERO_BASED;
+use crate::objects::mr_table::{
+    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
+    Slot,
+};
+use crate::objects::mws::Binding;
+use crate::objects::state::{Device, PeerProcesses};
+
+const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+
+/// A request to bind a window.
+pub(crate) struct Bind {
+    /// Which window.
+    pub(crate) id: u64,
+    /// Its key from now on, which leads to its slot.
+    pub(crate) key: u32,
+    /// The key of a region, or 0 for none.
+    pub(crate) lkey: u32,
+    pub(crate) addr: u64,
+    /// 0: the window is not bound any more.
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+}
+
+/// A queue pair that asks, and its domain.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) qpn: u32,
+    pub(crate) pd: u32,
+}
+
+/// A request about a window that cannot be carried out; nothing has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// A new window.
+pub(crate) struct NewMw {
+    pub(crate) id: u64,
+    pub(crate) index: u32,
+    pub(crate) key: u32,
+}
+
+impl MrTable {
+    /// Takes a slot for a window, which is free.
+    pub(crate) fn add_mw(&self, pd: u32, is_type_2: bool) -> Result<NewMw, c_int> {
+        let mut free = self.free.lock();
+        let (key, slot) = self.take(&mut free)?;
+        let index = self.keys.index(key);
+        let key = if has_tags(key) { key } else { self.draw_mw(index, slot) };
+        Ok(NewMw { id: free.mws.add(index, pd, is_type_2), index, key })
+    }
+
+    /// Another key of a window.
+    pub(crate) fn new_mw_key(&self, index: u32) -> Option<u32> {
+        let _free = self.free.lock();
+        Some(self.draw_mw(index, self.slot_at(index)?))
+    }
+
+    fn draw_mw(&self, index: u32, slot: &Slot) -> u32 {
+        loop {
+            let key = self.draw(index, slot);
+            if has_tags(key) {
+                return key;
+            }
+        }
+    }
+
+    /// Binds a window; where a number is returned, it can be bound when that many endings are
+    /// settled.
+    pub(crate) fn bind(
+        &self,
+        bind: &Bind,
+        asker: Asker,
+        peers: Option<&PeerProcesses>,
+    ) -> Result<Option<u64>, Refused> {
+        let mut free = self.free.lock();
+        let index = self.keys.index(bind.key);
+        let state = free.mws.get(index).filter(|it| it.id == bind.id && it.pd == asker.pd);
+        let is_type_2 = state.ok_or(Refused)?.is_type_2;
+        let unbinds = bind.length == 0;
+        let is_bound = free.mws.binding(index).is_some();
+        let is_refused = match is_type_2 {
+            true => unbinds || is_bound,
+            false => bind.access & ZERO_BASED != 0,
+        };
+        if is_refused {
+            return Err(Refused);
+        }
+        let delta = if unbinds { 0 } else { self.region_of(bind, asker.pd).ok_or(Refused)? };
+        self.end_mw(&mut free, index, peers);
+        if let Some(ended) = free.mws.unsettled(index) {
+            return Ok(Some(ended));
+        }
+        if unbinds {
+            return Ok(None);
+        }
+        let qpn = if is_type_2 { asker.qpn } else { 0 };
+        let slot = self.slot_at(index).ok_or(Refused)?;
+        slot.fill_mw(bind, Asker { qpn, ..asker }, delta);
+        self.keys.note(bind.key, index);
+        self.put(bind.key, slot, peers);
+        let region = self.keys.index(bind.lkey);
+        free.mws.bind(index, Binding { key: bind.key, region, qpn });
+        Ok(None)
+    }
+
+    /// What is added to addresses of a region, if a window may be bound to it so.
+    fn region_of(&self, bind: &Bind, pd: u32) -> Option<u64> {
+        const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED;
+        let slot = self.slot(bind.lkey)?;
+        let load = |field: &core::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
+        let has = load(&slot.access);
+        let is_region = bind.lkey != 0 && load(&slot.key) == bind.lkey && has & (MW | NULL) == 0;
+        let writes = bind.access & (REMOTE_WRITE | REMOTE_ATOMIC) != 0;
+        let permits = has & MW_BIND != 0 && has & ZERO_BASED == 0;
+        let permits = permits && (!writes || has & LOCAL_WRITE != 0);
+        let offset = bind.addr.wrapping_sub(slot.iova.load(Ordering::Relaxed));
+        let length = slot.length.load(Ordering::Relaxed);
+        let is_inside = offset <= length && bind.length <= length - offset;
+        let is_ours = load(&slot.pd) == pd && bind.access & !KNOWN == 0;
+        (is_region && is_ours && permits && is_inside).then(|| slot.delta.load(Ordering::Relaxed))
+    }
+
+    /// Whether a window of type 2 with this key is bound to a queue pair.
+    pub(crate) fn is_bound_to(&self, key: u32, qpn: u32) -> bool {
+        self.index_of_bound(&self.free.lock(), key, qpn).is_some()
+    }
+
+    fn index_of_bound(&self, free: &FreeSlots, key: u32, qpn: u32) -> Option<u32> {
+        let index = self.keys.index(key);
+        let binding = free.mws.binding(index)?;
+        (qpn != 0 && binding.qpn == qpn && binding.key == key).then_some(index)
+    }
+
+    /// Ends the binding of a window of type 2 with this key to a queue pair; how many endings are
+    /// to be settled until nothing goes on under the key any more.
+    pub(crate) fn end_bound(
+        &self,
+        key: u32,
+        qpn: u32,
+        peers: Option<&PeerProcesses>,
+    ) -> Result<u64, Refused> {
+        let mut free = self.free.lock();
+        let index = self.index_of_bound(&free, key, qpn).ok_or(Refused)?;
+        self.end_mw(&mut free, index, peers);
+        Ok(free.mws.ended())
+    }
+
+    /// Whether nothing goes on any more under the keys of so many endings.
+    pub(crate) fn is_settled(&self, ended: u64) -> bool {
+        self.free.lock().mws.is_settled(ended)
+    }
+
+    /// Ends the bindings of all windows to a queue pair, which no message reaches any more.
+    pub(crate) fn end_all_bound(&self, qpn: u32, peers: Option<&PeerProcesses>) {
+        let mut free = self.free.lock();
+        while let Some(index) = free.mws.any_of_qp(qpn) {
+            self.end_mw(&mut free, index, peers);
+        }
+    }
+
+    /// Ends the binding of a window, if it has one; whether it is not free yet.
+    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> bool {
+        let mut free = self.free.lock();
+        self.end_mw(&mut free, index, peers);
+        free.mws.unsettled(index).is_some()
+    }
+
+    fn end_mw(&self, free: &mut FreeSlots, index: u32, peers: Option<&PeerProcesses>) {
+        if let Some(binding) = free.mws.end(index) {
+            self.withdraw(binding.key, peers);
+        }
+    }
+
+    /// Gives the slot of a free window back; `EBUSY` if it was bound again.
+    pub(crate) fn remove_mw(&self, index: u32) -> Result<(), c_int> {
+        let mut free = self.free.lock();
+        if free.mws.unsettled(index).is_some() || !free.mws.remove(index) {
+            return Err(errno::EBUSY);
+        }
+        free.give_back(index);
+        Ok(())
+    }
+}
+
+/// Whether a key with these upper bits is one, whatever its tag: 0 is none.
+fn has_tags(key: u32) -> bool {
+    key & !TAG != 0
+}
+
+impl Slot {
+    /// Fills the slot of a free window.
+    fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64) {
+        let iova = if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr };
+        let addr = bind.addr.wrapping_add(delta);
+        self.pd.store(0, Ordering::Relaxed);
+        self.owner.store(asker.pd, Ordering::Relaxed);
+        self.qpn.store(asker.qpn, Ordering::Relaxed);
+        self.region.store(bind.lkey, Ordering::Relaxed);
+        self.access.store(bind.access & REMOTE | MW, Ordering::Relaxed);
+        self.iova.store(iova, Ordering::Relaxed);
+        self.length.store(bind.length, Ordering::Relaxed);
+        self.delta.store(addr.wrapping_sub(iova), Ordering::Relaxed);
+    }
+}
+
+impl Device {
+    /// Waits until nothing goes on under the keys of windows whose bindings have ended; `EBUSY` if
+    /// a process stays in the memory.
+    pub(crate) fn settle(&self) -> Result<(), c_int> {
+        let ended = self.mrs.free.lock().mws.ended();
+        // As for deregistration.
+        self.quiesce();
+        self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)?;
+        self.mrs.free.lock().mws.settle(ended);
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! `ibv_bind_mw`: posts a request to bind a window of type 1, whose key is drawn anew.
+
+use core::ffi::c_int;
+
+use verbs_sys::*;
+
+use crate::engine::post;
+use crate::errno;
+use crate::objects::mr::ZERO_BASED;
+use crate::objects::mw::Mw;
+use crate::objects::state::Pd;
+
+type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
+
+/// The window has its new key when this returns; it is valid when the request is done, and the old
+/// one until then.
+pub(crate) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { post_bind(qp, mw, bind) })
+}
+
+/// # Safety
+/// The pointers are NULL or live objects of ours, and of the caller.
+unsafe fn post_bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let (object, bind) = unsafe { (Mw::from_abi(mw)?, bind.as_ref().ok_or(errno::EINVAL)?) };
+    let bind_info = bind.bind_info;
+    // SAFETY: as above.
+    unsafe { check(object, &bind_info) }?;
+    let rkey = object.new_key().ok_or(errno::EINVAL)?;
+    // SAFETY: zero is a valid value of every field.
+    let mut wr: ibv_send_wr = unsafe { core::mem::zeroed() };
+    (wr.wr_id, wr.send_flags) = (bind.wr_id, bind.send_flags);
+    wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
+    wr.__bindgen_anon_2.bind_mw = Bind { mw, rkey, bind_info };
+    // SAFETY: the caller's promise; the request is this one.
+    match unsafe { post::post_send(qp, &mut wr, &mut core::ptr::null_mut()) } {
+        0 => object.set_key(rkey),
+        error => return Err(error),
+    }
+    Ok(())
+}
+
+/// What rxe's library checks before anything is posted.
+///
+/// # Safety
+/// The region is NULL or one of ours.
+unsafe fn check(mw: &Mw, info: &ibv_mw_bind_info) -> Result<(), c_int> {
+    if mw.is_type_2 || info.mw_access_flags & ZERO_BASED != 0 {
+        return Err(errno::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let Some(mr) = (unsafe { info.mr.as_ref() }) else {
+        return if info.addr == 0 && info.length == 0 { Ok(()) } else { Err(errno::EINVAL) };
+    };
+    // SAFETY: the domain of a live region.
+    let pd = unsafe { Pd::from_abi(mr.pd) }?;
+    if pd.id == mw.pd.id { Ok(()) } else { Err(errno::EPERM) }
+}
