@@ -64,6 +64,64 @@ print('queue', srq.get_srq_num() != 0, 'queue pairs', recv.qp_num != send.qp_num
 ";
 const PYTHON_XRC_PRINTS: &str = "queue True queue pairs True";
 
+/// Memory windows of both types, bound, written through and invalidated, here and by a message.
+const PYTHON_MW: &str = "
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from pyverbs.cq import CQ
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.wr import SGE, RecvWR, SendWR
+import pyverbs.enums as e
+context = Context(name='soft0')
+pd, cq = PD(context), CQ(context, 16)
+init = QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap())
+owner, user = QP(pd, init), QP(pd, init)
+for qp, to in (owner, user), (user, owner):
+    attr = QPAttr(port_num=1)
+    attr.dest_qp_num, attr.qp_access_flags = to.qp_num, e.IBV_ACCESS_REMOTE_WRITE
+    route = GlobalRoute(dgid=context.query_gid(1, 0), sgid_index=0)
+    attr.ah_attr = AHAttr(port_num=1, is_global=1, gr=route)
+    qp.to_rts(attr)
+mr = MR(pd, 64, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_MW_BIND)
+src = MR(pd, 64, e.IBV_ACCESS_LOCAL_WRITE)
+info = MWBindInfo(mr, mr.buf, 64, e.IBV_ACCESS_REMOTE_WRITE)
+def done():
+    while True:
+        n, wcs = cq.poll()
+        if n:
+            return wcs[0]
+def post(qp, **wr):
+    qp.post_send(SendWR(**wr))
+    return done().status
+def write(key, text):
+    src.write(text, len(text))
+    wr = SendWR(opcode=e.IBV_WR_RDMA_WRITE, num_sge=1, sg=[SGE(src.buf, len(text), src.lkey)])
+    wr.set_wr_rdma(key, mr.buf)
+    user.post_send(wr)
+    return done().status, mr.read(len(text), 0).decode()
+with MW(pd, e.IBV_MW_TYPE_1) as one, MW(pd, e.IBV_MW_TYPE_2) as two:
+    owner.bind_mw(one, MWBind(info, e.IBV_SEND_SIGNALED))
+    print('type 1', done().status, *write(one.rkey, 'first'))
+    bind = SendWR(opcode=e.IBV_WR_BIND_MW)
+    bind.set_bind_wr(two, info)
+    owner.post_send(bind)
+    print('type 2', done().status, *write(bind.rkey, 'other'))
+    print('invalidated', post(owner, opcode=e.IBV_WR_LOCAL_INV, imm_data=bind.rkey))
+    owner.post_send(bind)
+    print('bound', done().status, *write(bind.rkey, 'again'))
+    owner.post_recv(RecvWR(num_sge=1, sg=[SGE(src.buf, 64, src.lkey)]))
+    user.post_send(SendWR(opcode=e.IBV_WR_SEND_WITH_INV, imm_data=bind.rkey))
+    flags = [done().wc_flags & e.IBV_WC_WITH_INV for _ in range(2)]
+    print('by a message', sorted(flags), *write(bind.rkey, 'never'))
+";
+const PYTHON_MW_PRINTS: &str = "type 1 0 0 first
+type 2 0 0 other
+invalidated 0
+bound 0 0 again
+by a message [0, 8] 10 again";
+
 /// Two processes each, and what the one that connects prints.
 const PAIRS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
@@ -111,7 +169,12 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{line}");
     }
-    for (script, prints) in [(PYTHON, PYTHON_PRINTS), (PYTHON_XRC, PYTHON_XRC_PRINTS)] {
+    let scripts = [
+        (PYTHON, PYTHON_PRINTS),
+        (PYTHON_XRC, PYTHON_XRC_PRINTS),
+        (PYTHON_MW, PYTHON_MW_PRINTS),
+    ];
+    for (script, prints) in scripts {
         let output = output(&soft(&built, &["/usr/bin/python3", "-c", script]), &[])?;
         ensure!(output.trim() == prints, "pyverbs printed: {output}");
     }
