@@ -209,6 +209,21 @@ fn an_old_key_of_a_window_of_type_1_is_refused_and_no_key_of_it_is_invalidated()
     p.close();
 }
 
+#[test]
+fn no_queue_pair_of_another_domain_uses_a_window_of_type_1() {
+    if is_left_out() {
+        return;
+    }
+    let (p, other) = (Pair::bindable(), Pair::new());
+    let mw = alloc(p.net.pd, TYPE_1);
+    assert_eq!(bind_1(&p, 1, mw, piece(p.mr[1], 0, 64, WRITE)), "SUCCESS");
+    assert_eq!(other.write(p.addr(1), key_of(mw)), "REM_ACCESS");
+    assert_eq!(p.write(p.addr(1), key_of(mw)), "SUCCESS");
+    dealloc(mw);
+    other.close();
+    p.close();
+}
+
 /// A second pair in the domain of the first, whose ends share its completion queues.
 fn second(p: &Pair) -> [*mut ibv_qp; 2] {
     let qp = [p.net.qp(p.cq[0]), p.net.qp(p.cq[1])];
@@ -475,7 +490,8 @@ fn what_a_region_does_not_permit_no_window_does() {
         let mr = p.net.mr(&mut bytes, region);
         let mw = alloc(p.net.pd, TYPE_2);
         let mut to = piece(mr, 0, length, access);
-        to.addr = to.addr.wrapping_add(offset);
+        // As requests name it.
+        to.addr = if region & ZERO_BASED != 0 { 0 } else { to.addr.wrapping_add(offset) };
         let case = format!("{region:#x} {access:#x} {offset} {length}");
         assert_eq!(p.bind(mw, key_of(mw), to), "MW_BIND", "{case}");
         assert!(p.net.reaches(p.qp[1], ibv_qp_state::IBV_QPS_ERR));
@@ -582,14 +598,26 @@ fn a_queued_binding_of_a_window_that_is_gone_fails() {
     if is_left_out() {
         return;
     }
-    let p = Pair::bindable();
+    // A device of its own, whose slots no other test takes.
+    let name = soft_rnic::distant(std::time::Duration::from_nanos(2_777));
+    let config = Config::default();
+    let p = Pair::with(Net::on(soft_rnic::table(), &name), config, config).with_bindable();
     let mw = alloc(p.net.pd, TYPE_2);
     let key = key_of(mw);
+    // SAFETY: the windows are alive.
+    let place = |mw: *mut ibv_mw| unsafe { (*mw).handle };
+    let first = place(mw);
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_SQD), 0);
     assert_eq!(post_send(p.qp[1], &mut bind_wr(1, mw, key, piece(p.mr[1], 0, 64, WRITE))), 0);
     dealloc(mw);
-    // Another one, perhaps in its place.
-    let other = alloc(p.net.pd, TYPE_2);
+    // Another one in its place, which comes back when others have been used.
+    let other = loop {
+        let other = alloc(p.net.pd, TYPE_2);
+        if place(other) == first {
+            break other;
+        }
+        dealloc(other);
+    };
     assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RTS), 0);
     assert_eq!(p.net.poll(p.cq[1], 1)[0].status, "MW_BIND");
     dealloc(other);

@@ -169,11 +169,8 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{line}");
     }
-    let scripts = [
-        (PYTHON, PYTHON_PRINTS),
-        (PYTHON_XRC, PYTHON_XRC_PRINTS),
-        (PYTHON_MW, PYTHON_MW_PRINTS),
-    ];
+    let scripts =
+        [(PYTHON, PYTHON_PRINTS), (PYTHON_XRC, PYTHON_XRC_PRINTS), (PYTHON_MW, PYTHON_MW_PRINTS)];
     for (script, prints) in scripts {
         let output = output(&soft(&built, &["/usr/bin/python3", "-c", script]), &[])?;
         ensure!(output.trim() == prints, "pyverbs printed: {output}");

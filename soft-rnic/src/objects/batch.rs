@@ -40,8 +40,8 @@ enum Data {
     },
 }
 
-// SAFETY: the pointers are of the program's address handles, or are set by `link` and not
-// followed after its caller.
+// SAFETY: the pointers are of the program's address handles, windows and regions, or are set by
+// `link` and not followed after its caller.
 unsafe impl Send for Batch {}
 
 impl Batch {
