@@ -384,6 +384,31 @@ fn requests_take_effect_in_the_order_of_their_list() {
 }
 
 #[test]
+fn what_is_behind_a_message_that_is_not_received_waits() {
+    if is_left_out() {
+        return;
+    }
+    let config = Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() };
+    let p = Pair::with(Net::new(), config, config).with_bindable();
+    let (mw, key) = bound(&p, piece(p.mr[1], 0, 64, WRITE));
+    let mut send = send_wr(1, W::IBV_WR_SEND, &mut [], SIGNALED);
+    send.sg_list = core::ptr::null_mut();
+    let mut list = [send, inv_wr(2, W::IBV_WR_LOCAL_INV, key), bind_wr(3, mw, key, nothing())];
+    list[2].__bindgen_anon_2.bind_mw.bind_info = piece(p.mr[1], 64, 64, WRITE);
+    assert_eq!(post_list(p.qp[1], &mut list), 0);
+    assert_eq!(p.write(p.addr(1), key), "SUCCESS");
+    assert_eq!(p.net.poll_now(p.cq[1]), []);
+    assert_eq!(post_recv(p.qp[0], 7, &mut []), 0);
+    let done: Vec<_> = p.net.poll(p.cq[1], 3).iter().map(|wc| (wc.id, wc.status)).collect();
+    assert_eq!(done, [(1, "SUCCESS"), (2, "SUCCESS"), (3, "SUCCESS")]);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].id, 7);
+    assert_eq!(p.write(p.addr(1) + 64, key), "SUCCESS");
+    assert_eq!(p.write(p.addr(1), key), "REM_ACCESS");
+    dealloc(mw);
+    p.close();
+}
+
+#[test]
 fn a_request_that_fails_flushes_those_behind_it() {
     if is_left_out() {
         return;

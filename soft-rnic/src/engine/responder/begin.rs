@@ -156,16 +156,19 @@ impl<'d> Delivery<'d, '_> {
             let list = (0..request.num_sge()).map(|i| request.sge(i));
             resolve(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)
         };
-        let fits = checked.ok_or(NOT_OURS);
-        let fits = if self.message.wqe.invalidates { self.fit_to_invalidate(fits) } else { fits };
-        (wr_id, fits)
+        if self.message.wqe.invalidates {
+            return (wr_id, self.fit_to_invalidate(checked));
+        }
+        (wr_id, checked.ok_or(NOT_OURS))
     }
 
     #[cold]
-    fn fit_to_invalidate(&self, fits: Result<(), Unfit>) -> Result<(), Unfit> {
+    #[inline(never)]
+    fn fit_to_invalidate(&self, checked: Option<()>) -> Result<(), Unfit> {
         let key = self.message.wqe.imm.unwrap_or(0);
         let is_bound = self.peer.pd.context.device.mrs.is_bound_to(key, self.peer.num);
-        fits.and(if is_bound { Ok(()) } else { Err(NOT_BOUND) })
+        checked.ok_or(NOT_OURS)?;
+        if is_bound { Ok(()) } else { Err(NOT_BOUND) }
     }
 
     /// Bytes that the message takes up: a datagram's header, too.

@@ -29,6 +29,7 @@ impl Delivery<'_, '_> {
     /// the requester may use it, in the order of its requests, and all that it does in this
     /// process holds this end's lock.
     #[cold]
+    #[inline(never)]
     pub(super) fn invalidate(&self) {
         let device = &self.peer.pd.context.device;
         let key = self.message.wqe.imm.unwrap_or(0);
