@@ -24,7 +24,8 @@ pub struct Counters {
     pub retries: u64,
     /// Messages of unreliable transports that no queue pair received: no receive
     /// request was posted or it was too short, the key was wrong, the destination did
-    /// not exist, or they were lost on purpose. Messages that reached another process
+    /// not exist, or they were lost on purpose. One to a multicast group is dropped if no
+    /// member received it. Messages that reached another process
     /// are not counted here: that process counts them in its `missed`.
     pub dropped: u64,
     /// Messages of unreliable transports that other processes have sent to this one, and

@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod datagram;
 pub(crate) mod execution;
 pub(crate) mod local_ops;
+pub(crate) mod multicast;
 pub(crate) mod new_send;
 pub(crate) mod post;
 pub(crate) mod requester;

@@ -40,6 +40,7 @@
 //! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues and those of XRC, each with a number; tag matching is `EOPNOTSUPP` |
 //! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | see [XRC](#xrc) |
 //! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators are `EOPNOTSUPP` |
+//! | `create_flags` | `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB` of datagram queue pairs; others are `EOPNOTSUPP` |
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
 //!
 //! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd`
@@ -133,6 +134,20 @@
 //! Within a process no message is lost or reordered, unless [`set_network_faults`] or
 //! [`Faults::network`] asks for it, with a seed (`schedule::network`).
 //!
+//! # Multicast groups
+//!
+//! `ibv_attach_mcast` makes a datagram queue pair a member of the group of a GID: an IPv6 address
+//! for multicast, or an IPv4 one that is mapped. A datagram to that GID and to queue pair 0xffffff
+//! is copied to each member, which judges it as any other datagram: members without a receive
+//! request, or with another Q_Key, drop it, and the sender does not learn it. The sender's own
+//! queue pair gets a copy, too, if it is a member, and was not created with
+//! `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`. The header in front of the data names the group; it is one
+//! of IPv6 if the group's address is.
+//!
+//! A group's members are queue pairs of one process. One that is attached is `EBUSY`, in any state. Groups, members of a group, and
+//! attachments of a queue pair are limited (`ENOMEM`). A faulty network loses, delays and repeats a
+//! message for all members alike.
+//!
 //! # XRC
 //!
 //! Each request of an extended reliable connection names a shared receive queue at the other end,
@@ -214,7 +229,8 @@
 //! | datagram longer than the MTU | `LOC_LEN` (as cards) | rxe, and the specification: completes, and nothing is sent |
 //! | Q_Key with the top bit set | the sending queue pair's own | rxe: sent as it is |
 //! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
-//! | multicast groups | not offered | cards have them |
+//! | LID of a multicast group | names one of the attachments of a queue pair, which is a member as long as it has one | rxe: a member until the first one is ended |
+//! | more attachments than a queue pair may have | `ENOMEM` | rxe has no such limit |
 //! | on-demand paging | of memory that READs land in and peers do not reach: the kernel writes to it, so that what has gone from under a mapping of a file is `LOC_PROT` and not SIGBUS; any other use of it, or a list of both kinds, is `LOC_PROT`; not reported as a capability | cards have it for more |
 //! | key to be invalidated here that is none of a window bound to the queue pair | `LOC_QP_OP` | rxe: a window of type 2 that is not bound is invalidated again |
 //! | the same, in a message | `REM_ACCESS`, `REM_INV_REQ` there | rxe: acknowledged, `REM_INV_REQ` there |

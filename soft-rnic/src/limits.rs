@@ -26,6 +26,15 @@ pub(crate) const MAX_SRQ: usize = 65_536;
 pub(crate) const MAX_XRC_SRQ: usize = 1 << 14;
 pub(crate) const MAX_XRCD: usize = 65_536;
 pub(crate) const MAX_AH: usize = 65_536;
+/// Multicast groups, as many as rxe has.
+pub(crate) const MAX_MCAST_GRP: usize = 8_192;
+/// Queue pairs of one group, which each message to it is copied to: as many as ConnectX takes.
+pub(crate) const MAX_MCAST_QP_ATTACH: usize = 240;
+/// Attachments of one queue pair.
+pub(crate) const MAX_ATTACH_PER_QP: usize = 1_024;
+/// Attachments of all queue pairs.
+pub(crate) const MAX_TOTAL_MCAST_QP_ATTACH: usize = MAX_MCAST_GRP * MAX_MCAST_QP_ATTACH;
+const _: () = assert!(MAX_TOTAL_MCAST_QP_ATTACH <= MAX_QP * MAX_ATTACH_PER_QP);
 pub(crate) const MAX_SRQ_WR: u32 = 32_768;
 /// Device memory of a process, in bytes, all pieces together.
 pub(crate) const MAX_DM: usize = 1 << 20;
@@ -96,9 +105,9 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
         max_mw: int(MAX_MW),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
-        max_mcast_grp: 0,
-        max_mcast_qp_attach: 0,
-        max_total_mcast_qp_attach: 0,
+        max_mcast_grp: int(MAX_MCAST_GRP),
+        max_mcast_qp_attach: int(MAX_MCAST_QP_ATTACH),
+        max_total_mcast_qp_attach: int(MAX_TOTAL_MCAST_QP_ATTACH),
         max_ah: int(MAX_AH),
         max_fmr: 0,
         max_map_per_fmr: 0,

@@ -17,6 +17,7 @@ pub(crate) mod mr_table;
 pub(crate) mod mw;
 pub(crate) mod mw_table;
 pub(crate) mod mws;
+pub(crate) mod multicast;
 pub(crate) mod null_memory;
 pub(crate) mod null_mr;
 pub(crate) mod pending;

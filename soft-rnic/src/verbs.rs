@@ -8,6 +8,7 @@ mod cq;
 mod cq_ex;
 mod domain;
 pub(crate) mod modify_qp;
+mod multicast;
 pub(crate) mod qp_ex;
 
 use verbs_sys::{Table, Verbs};
@@ -46,6 +47,8 @@ static VERBS: Verbs = Verbs {
     destroy_qp: qp::destroy_qp,
     create_ah: ah::create_ah,
     destroy_ah: ah::destroy_ah,
+    attach_mcast: multicast::attach_mcast,
+    detach_mcast: multicast::detach_mcast,
     get_async_event: asynchronous::get_async_event,
     ack_async_event: asynchronous::ack_async_event,
     reg_mr_iova2: Some(mr::reg_mr_iova2),

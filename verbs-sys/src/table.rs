@@ -106,6 +106,10 @@ table! {
         create_ah = "ibv_create_ah": fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
         /// Destroys an address handle.
         destroy_ah = "ibv_destroy_ah": fn(ah: *mut ibv_ah) -> c_int;
+        /// Attaches a datagram queue pair to a multicast group.
+        attach_mcast = "ibv_attach_mcast": fn(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+        /// Ends what `attach_mcast` began; a queue pair that is attached cannot be destroyed.
+        detach_mcast = "ibv_detach_mcast": fn(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
         /// Blocks for the next asynchronous event (`EAGAIN` on a non-blocking descriptor).
         get_async_event = "ibv_get_async_event": fn(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
         /// Acknowledges one, so that its object can be destroyed.

@@ -2,8 +2,8 @@
 //!
 //! A datagram queue pair has no peer: each request brings its address, and what
 //! the address leads to is looked up when the request is executed. It leads to a
-//! queue pair of this device, or nowhere; the datagram then is dropped, and the
-//! request completes all the same.
+//! queue pair of this device, to the members of a multicast group, or nowhere; the
+//! datagram then is dropped, and the request completes all the same.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts};
+use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
 use crate::limits;
 use crate::objects::address::Address;
@@ -45,7 +46,11 @@ impl Qp {
         let Some(first) = pending.front().and_then(|request| request.to.copied()) else {
             return false;
         };
-        let mut session = self.find(peer, &first).map(Session::open);
+        let group = first.is_group().then(|| self.pd.context.device.members(&first.gid));
+        let mut receivers = match &group {
+            Some(members) => Receivers::Group(members),
+            None => Receivers::One(self.find(peer, &first).map(Session::open)),
+        };
         let mut execution = Execution::new();
         let mut parts = SqParts { requester, counters, scratch };
         let mut goes_on = true;
@@ -61,8 +66,8 @@ impl Qp {
             }
             let to = (*to, to.qkey(attr.qkey));
             let outcome = self.send_unreliably(&mut parts, &request, Some(to), |parts, arrives| {
-                let session = arrives.then_some(&mut session);
-                self.execute_datagram(parts, session, &mut execution, &request, &to)
+                let receivers = arrives.then_some(&mut receivers);
+                self.execute_datagram(parts, receivers, &mut execution, &request, &to)
             });
             goes_on = self.settle(&mut parts, &mut execution, request.wqe, request.len(), outcome);
             if goes_on {
@@ -77,11 +82,11 @@ impl Qp {
     }
 
     /// Executes one request: it is sent, or fails here. The receiver's outcome is not
-    /// reported. Without a `session` the message is lost on its way.
+    /// reported. Without `receivers` the message is lost on its way.
     fn execute_datagram<'a>(
         self: &Arc<Qp>,
         parts: &mut SqParts<'_>,
-        session: Option<&mut Option<Session<'a>>>,
+        receivers: Option<&mut Receivers<'a>>,
         execution: &mut Execution<'a>,
         request: &Request<'_>,
         to: &(Address, u32),
@@ -94,7 +99,7 @@ impl Qp {
             Err(status) => return Outcome::Failed(status),
         };
         let local = local.as_slice();
-        if self.is_foreign(&to.0) && session.is_some() {
+        if self.is_foreign(&to.0) && receivers.is_some() {
             return self.send_remote_ud(requester, local, execution, request, &to.0, to.1);
         }
         let message = Message {
@@ -109,9 +114,9 @@ impl Qp {
         };
         requester.advance_psn(1);
         let Execution { writer, deferred } = execution;
-        let reply = match session {
-            None | Some(None) => Reply::Silence,
-            Some(Some(session)) => session.deliver(&message, room, writer, deferred),
+        let reply = match receivers {
+            None => Reply::Silence,
+            Some(receivers) => receivers.deliver(&message, room, writer, deferred),
         };
         if reply == Reply::Done { Outcome::Done } else { Outcome::Dropped }
     }

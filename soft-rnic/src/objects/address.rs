@@ -1,8 +1,23 @@
 //! Addresses: of datagrams, and what requests over XRC name.
 
+use std::net::Ipv6Addr;
+
 use verbs_sys::*;
 
 use crate::limits;
+
+/// The address of a port, or of a multicast group.
+pub(crate) type Gid = [u8; 16];
+
+/// The number of the queue pair that a message to a multicast group names.
+pub(crate) const MULTICAST_QPN: u32 = 0x00ff_ffff;
+
+/// Whether a GID is a multicast group's: an IPv6 address for multicast, or an IPv4 one that is
+/// mapped.
+pub(crate) fn is_multicast(gid: &Gid) -> bool {
+    let address = Ipv6Addr::from(*gid);
+    address.is_multicast() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_multicast())
+}
 
 /// Set in the Q_Key of a request, it asks for the sending queue pair's own one.
 const OWN_QKEY: u32 = 1 << 31;
@@ -11,8 +26,8 @@ const OWN_QKEY: u32 = 1 << 31;
 /// It is copied at the post; the handle may go then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Address {
-    /// Of the port.
-    pub(crate) gid: [u8; 16],
+    /// Of the port, or of a multicast group.
+    pub(crate) gid: Gid,
     /// Of the queue pair there; over XRC, of the shared receive queue.
     pub(crate) qpn: u32,
     /// As the request has it.
@@ -39,6 +54,12 @@ impl Address {
     #[inline]
     pub(crate) fn is_same_peer(&self, other: &Address) -> bool {
         self.qpn == other.qpn && self.gid == other.gid
+    }
+
+    /// Whether it is a multicast group's: all queue pairs that are attached to it get a copy.
+    #[inline]
+    pub(crate) fn is_group(&self) -> bool {
+        self.qpn == MULTICAST_QPN && is_multicast(&self.gid)
     }
 
     /// The key that the datagram carries, sent by a queue pair that has `own`.

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use verbs_sys::*;
 
 use crate::counters::Counters;
@@ -106,6 +106,7 @@ impl Device {
             qps: QpTable::default(),
             mrs: MrTable::default(),
             xrc: XrcTable::default(),
+            groups: RwLock::default(),
             timer: Timer::default(),
             population: Population::default(),
             network: Network::default(),

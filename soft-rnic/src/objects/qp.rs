@@ -250,18 +250,27 @@ pub(crate) unsafe extern "C" fn create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe {
-        Pd::from_abi(pd).and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?, None))
+        Pd::from_abi(pd)
+            .and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?, Extras::default()))
     })
 }
 
-/// Creates a queue pair; one with the newer send interface for the operations `ops`.
+/// What only `ibv_create_qp_ex` asks for.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Extras {
+    /// The newer send interface, for these operations.
+    pub(crate) ops: Option<u64>,
+    pub(crate) blocks_own_multicast: bool,
+}
+
+/// Creates a queue pair.
 ///
 /// # Safety
 /// The pointers of `attr` are NULL or live objects of ours.
 pub(crate) unsafe fn create(
     pd: &Arc<Pd>,
     attr: &mut ibv_qp_init_attr,
-    ops: Option<u64>,
+    extras: Extras,
 ) -> Result<*mut ibv_qp, c_int> {
     let transport = Transport::from_abi(attr.qp_type).ok_or(errno::EOPNOTSUPP)?;
     if transport == Transport::XrcRecv {
@@ -290,7 +299,8 @@ pub(crate) unsafe fn create(
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
     let target = None;
-    let parts = Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops, target };
+    let parts =
+        Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target };
     let qp = enter(parts, attr.qp_context)?;
     attr.cap = qp.cap;
     Ok(Arc::into_raw(qp).cast_mut().cast())
@@ -316,7 +326,7 @@ pub(crate) struct Parts {
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
-    pub(crate) ops: Option<u64>,
+    pub(crate) extras: Extras,
     pub(crate) target: Option<Box<Target>>,
 }
 
@@ -344,7 +354,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, ops, target } =
+        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target } =
             parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
@@ -396,8 +406,9 @@ impl Qp {
             blocking: crate::fabric::process::serving::Blocking::default(),
             sq: Padded(Lock::new(sq)),
             responder: Padded::default(),
-            batch: ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
+            batch: extras.ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
             target,
+            blocks_own_multicast: extras.blocks_own_multicast,
         }
     }
 
@@ -427,6 +438,9 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         Ok(object) => object.keep(),
         Err(error) => return error,
     };
+    if object.is_attached() {
+        return errno::EBUSY;
+    }
     if object.target.is_some() {
         object.close();
     } else {
@@ -462,6 +476,7 @@ impl Qp {
         };
         *device.retired.lock() += counters;
         device.qps.remove(self.num);
+        self.leave_groups();
         if let Some(peers) = &device.peers {
             peers.forget(self.num);
         }

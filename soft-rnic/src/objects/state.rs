@@ -26,6 +26,7 @@ use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
 use crate::fabric::process::side::Side;
 use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
+use crate::objects::address::Gid;
 use crate::objects::batch::Batch;
 use crate::objects::mr_table::MrTable;
 use crate::objects::pending::{Pending, Requester};
@@ -48,6 +49,7 @@ pub(crate) struct Device {
     pub(crate) qps: QpTable,
     pub(crate) mrs: MrTable,
     pub(crate) xrc: XrcTable,
+    pub(crate) groups: RwLock<Groups>,
     pub(crate) timer: Timer,
     pub(crate) population: Population,
     pub(crate) network: Network,
@@ -107,6 +109,15 @@ pub(crate) struct XrcTable {
     pub(crate) by_file: Mutex<HashMap<(u64, u64), Weak<XrcDomain>>>,
     /// Receive queues, by their numbers' places.
     pub(crate) srqs: RwLock<HashMap<u32, Arc<Srq>>>,
+}
+
+/// Multicast groups.
+#[derive(Default)]
+pub(crate) struct Groups {
+    /// Queue pairs by the group's GID. A group exists as long as it has one.
+    pub(crate) members: HashMap<Gid, Arc<[Arc<Qp>]>>,
+    /// What a queue pair is attached to, by its number: the GID and the LID of the call.
+    pub(crate) attached: HashMap<u32, Vec<(Gid, u16)>>,
 }
 
 /// An XRC domain, which one handle or several stand for.
@@ -440,6 +451,8 @@ pub(crate) struct Qp {
     pub(crate) batch: Option<Box<Lock<Batch>>>,
     /// Of an XRC receive queue pair.
     pub(crate) target: Option<Box<Target>>,
+    /// It does not get what it sends to a multicast group that it is attached to.
+    pub(crate) blocks_own_multicast: bool,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object

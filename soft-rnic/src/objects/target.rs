@@ -13,7 +13,7 @@ use verbs_sys::*;
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
 use crate::objects::pending::Pending;
-use crate::objects::qp::{Parts, enter};
+use crate::objects::qp::{Extras, Parts, enter};
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
 
@@ -45,7 +45,7 @@ fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
         send_cq: Arc::clone(&xrcd.cq),
         recv_cq: Arc::clone(&xrcd.cq),
         srq: None,
-        ops: None,
+        extras: Extras::default(),
         target: Some(Box::new(Target {
             xrcd: Arc::clone(xrcd),
             opened,

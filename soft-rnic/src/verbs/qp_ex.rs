@@ -6,6 +6,7 @@ use verbs_sys::*;
 
 use crate::engine::new_send;
 use crate::errno;
+use crate::objects::qp::Extras;
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Context, Pd, Qp, Xrcd};
 use crate::objects::{qp, target};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 
 const XRCD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
+const FLAGS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
+const BLOCK_OWN: u32 = ibv_qp_create_flags::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.0;
 const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
 
 /// Creates a queue pair; `EOPNOTSUPP` for attributes and operations that the device, or the
@@ -37,7 +40,7 @@ unsafe fn create(
         // SAFETY: the caller's promise.
         return unsafe { create_target(context, attr) };
     }
-    if attr.comp_mask & !(PD | SEND_OPS) != 0 {
+    if attr.comp_mask & !(PD | SEND_OPS | FLAGS) != 0 {
         return Err(errno::EOPNOTSUPP);
     }
     let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
@@ -51,6 +54,8 @@ unsafe fn create(
     if ops.is_some_and(|ops| ops & !new_send::operations(transport) != 0) {
         return Err(errno::EOPNOTSUPP);
     }
+    let flags = if attr.comp_mask & FLAGS != 0 { attr.create_flags } else { 0 };
+    let blocks_own_multicast = blocks_own_multicast(transport, flags)?;
     let mut plain = ibv_qp_init_attr {
         qp_context: attr.qp_context,
         send_cq: attr.send_cq,
@@ -61,7 +66,7 @@ unsafe fn create(
         sq_sig_all: attr.sq_sig_all,
     };
     // SAFETY: the caller's promise.
-    let qp = unsafe { qp::create(&pd, &mut plain, ops) }?;
+    let qp = unsafe { qp::create(&pd, &mut plain, Extras { ops, blocks_own_multicast }) }?;
     if ops.is_some() {
         // SAFETY: the device reads and writes the struct's `state` only, at transitions, which are
         // the program's calls; and the program has not been told of it yet.
@@ -69,6 +74,17 @@ unsafe fn create(
     }
     attr.cap = plain.cap;
     Ok(qp)
+}
+
+/// Whether a queue pair with these flags does not get its own multicast messages; the errors are
+/// the kernel's.
+fn blocks_own_multicast(transport: Transport, flags: u32) -> Result<bool, c_int> {
+    match flags {
+        0 => Ok(false),
+        _ if transport != Transport::Ud => Err(errno::EINVAL),
+        BLOCK_OWN => Ok(true),
+        _ => Err(errno::EOPNOTSUPP),
+    }
 }
 
 /// Creates an XRC receive queue pair, which is in an XRC domain instead of a protection domain

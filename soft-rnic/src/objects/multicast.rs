@@ -1,0 +1,116 @@
+//! Multicast groups: which queue pairs are attached to which.
+//!
+//! As in the kernel, what is attached is a queue pair to a GID and a LID, and each pair of these
+//! once. RoCE has no LIDs: messages name a group by its GID alone, and a queue pair is a member as
+//! long as it is attached with any LID.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use crate::objects::address::{Gid, is_multicast};
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::state::{Device, Groups, Qp};
+use crate::{errno, limits};
+
+impl Groups {
+    /// Attaches a queue pair; nothing changes if it is attached already.
+    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
+        let attached = self.attached.get(&qp.num).map_or(&[][..], Vec::as_slice);
+        if attached.contains(&(gid, lid)) {
+            return Ok(());
+        }
+        if attached.len() >= limits::MAX_ATTACH_PER_QP {
+            return Err(errno::ENOMEM);
+        }
+        if !attached.iter().any(|(known, _)| *known == gid) {
+            self.join(qp, gid)?;
+        }
+        self.attached.entry(qp.num).or_default().push((gid, lid));
+        Ok(())
+    }
+
+    /// Makes a queue pair a member, which it is not.
+    fn join(&mut self, qp: &Arc<Qp>, gid: Gid) -> Result<(), c_int> {
+        let members = self.members.get(&gid).map_or(&[][..], |members| &members[..]);
+        let is_new = members.is_empty();
+        if members.len() >= limits::MAX_MCAST_QP_ATTACH
+            || (is_new && self.members.len() >= limits::MAX_MCAST_GRP)
+        {
+            return Err(errno::ENOMEM);
+        }
+        let members = members.iter().chain([qp]).cloned().collect();
+        self.members.insert(gid, members);
+        Ok(())
+    }
+
+    /// Ends an attachment; `EINVAL` if there is none.
+    fn detach(&mut self, qpn: u32, gid: Gid, lid: u16) -> Result<(), c_int> {
+        let attached = self.attached.get_mut(&qpn).ok_or(errno::EINVAL)?;
+        let at = attached.iter().position(|known| *known == (gid, lid)).ok_or(errno::EINVAL)?;
+        attached.swap_remove(at);
+        let stays = attached.iter().any(|(known, _)| *known == gid);
+        if attached.is_empty() {
+            self.attached.remove(&qpn);
+        }
+        if !stays {
+            self.leave(qpn, gid);
+        }
+        Ok(())
+    }
+
+    /// A member is none any more.
+    fn leave(&mut self, qpn: u32, gid: Gid) {
+        let Some(members) = self.members.get_mut(&gid) else { return };
+        *members = members.iter().filter(|member| member.num != qpn).cloned().collect();
+        if members.is_empty() {
+            self.members.remove(&gid);
+        }
+    }
+
+    /// Ends all attachments of a queue pair.
+    fn forget(&mut self, qpn: u32) {
+        for (gid, _) in self.attached.remove(&qpn).unwrap_or_default() {
+            self.leave(qpn, gid);
+        }
+    }
+}
+
+impl Device {
+    /// The members of a group, as they are now.
+    pub(crate) fn members(&self, gid: &Gid) -> Arc<[Arc<Qp>]> {
+        self.groups.read().members.get(gid).cloned().unwrap_or_default()
+    }
+}
+
+impl Qp {
+    /// Attaches it to a multicast group. The errors are the kernel's, in the order of its checks.
+    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
+        if !is_multicast(&gid) || self.transport != Transport::Ud {
+            return Err(errno::EINVAL);
+        }
+        let mut groups = self.pd.context.device.groups.write();
+        // One that is going to be destroyed forgets its attachments under the same lock, and later.
+        if self.state() == State::Destroyed {
+            return Err(errno::EINVAL);
+        }
+        groups.attach(self, gid, lid)
+    }
+
+    /// Ends an attachment.
+    pub(crate) fn detach_from_group(&self, gid: Gid, lid: u16) -> Result<(), c_int> {
+        self.pd.context.device.groups.write().detach(self.num, gid, lid)
+    }
+
+    /// Whether it is attached to any group.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.transport == Transport::Ud
+            && self.pd.context.device.groups.read().attached.contains_key(&self.num)
+    }
+
+    /// It is destroyed.
+    pub(crate) fn leave_groups(&self) {
+        if self.transport == Transport::Ud {
+            self.pd.context.device.groups.write().forget(self.num);
+        }
+    }
+}

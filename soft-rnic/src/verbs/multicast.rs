@@ -1,0 +1,40 @@
+//! The verbs of multicast groups.
+
+use core::ffi::c_int;
+
+use verbs_sys::*;
+
+use crate::errno;
+use crate::objects::address::Gid;
+use crate::objects::in_arc::InArc;
+use crate::objects::state::Qp;
+
+/// What both verbs are given.
+///
+/// # Safety
+/// The pointers are NULL, or a live queue pair of ours and a GID of the caller's.
+unsafe fn arguments<'a>(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+) -> Result<(InArc<'a, Qp>, Gid), c_int> {
+    // SAFETY: the caller's promise; bytes, whichever member was written.
+    unsafe { Ok((Qp::from_abi(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
+}
+
+pub(crate) unsafe extern "C" fn attach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    lid: u16,
+) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| qp.attach_to_group(gid, lid)))
+}
+
+pub(crate) unsafe extern "C" fn detach_mcast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    lid: u16,
+) -> c_int {
+    // SAFETY: NULL, or objects of ours and of the caller.
+    errno::code(unsafe { arguments(qp, gid) }.and_then(|(qp, gid)| qp.detach_from_group(gid, lid)))
+}
