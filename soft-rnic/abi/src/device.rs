@@ -60,6 +60,8 @@ forward! {
     destroy_qp(qp: *mut ibv_qp) -> c_int;
     create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
     destroy_ah(ah: *mut ibv_ah) -> c_int;
+    attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
 }
 
 /// Functions that not every provider has. `soft_rnic` has these.

@@ -39,7 +39,7 @@ export! {
         "ibv_ack_async_event" => device::ack_async_event;
         "ibv_ack_cq_events" => device::ack_cq_events;
         "ibv_alloc_pd" => device::alloc_pd;
-        "ibv_attach_mcast" => unsupported::code;
+        "ibv_attach_mcast" => device::attach_mcast;
         "ibv_close_device" => device::close_device;
         "ibv_copy_ah_attr_from_kern" => kernel_structs::copy_ah_attr_from_kern;
         "ibv_create_ah" => device::create_ah;
@@ -53,7 +53,7 @@ export! {
         "ibv_destroy_cq" => device::destroy_cq;
         "ibv_destroy_qp" => device::destroy_qp;
         "ibv_destroy_srq" => device::destroy_srq;
-        "ibv_detach_mcast" => unsupported::code;
+        "ibv_detach_mcast" => device::detach_mcast;
         "ibv_dofork_range" => fork::range;
         "ibv_dontfork_range" => fork::range;
         "ibv_event_type_str" => names::event_type_str;

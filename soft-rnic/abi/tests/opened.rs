@@ -146,7 +146,8 @@ fn what_is_not_offered_says_so() {
     let errno = || std::io::Error::last_os_error().raw_os_error();
     // SAFETY: the functions look at none of their arguments.
     unsafe {
-        let attach = library.get::<Code>("ibv_attach_mcast").unwrap();
+        // The functions of providers: those of programs are forwarded.
+        let attach = library.get::<Code>("ibv_cmd_attach_mcast").unwrap();
         assert_eq!(attach(null(), null(), 0), libc::EOPNOTSUPP);
         // Whatever the vendor is: 0 as well.
         let ece = library.get::<Code>("ibv_set_ece").unwrap();
@@ -157,6 +158,46 @@ fn what_is_not_offered_says_so() {
         *libc::__errno_location() = 0;
         assert!(import(null(), 0).is_null());
         assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    }
+}
+
+/// A datagram queue pair joins a group, and what it does twice, or too early, has the kernel's
+/// errors.
+#[test]
+fn a_multicast_group_is_the_devices() {
+    type AllocPd = unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd;
+    type CreateCq = unsafe extern "C" fn(
+        *mut ibv_context,
+        c_int,
+        *mut c_void,
+        *mut ibv_comp_channel,
+        c_int,
+    ) -> *mut ibv_cq;
+    type CreateQp = unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    type DestroyQp = unsafe extern "C" fn(*mut ibv_qp) -> c_int;
+    type Multicast = unsafe extern "C" fn(*mut ibv_qp, *const ibv_gid, u16) -> c_int;
+    let library = open();
+    let context = context(&library);
+    let null = core::ptr::null_mut();
+    // SAFETY: the symbols have these types; zero is a valid value of every field.
+    unsafe {
+        let pd = library.get::<AllocPd>("ibv_alloc_pd").unwrap()(context);
+        let create_cq = library.get::<CreateCq>("ibv_create_cq").unwrap();
+        let cq = create_cq(context, 16, null, core::ptr::null_mut(), 0);
+        let mut attr: ibv_qp_init_attr = core::mem::zeroed();
+        (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, ibv_qp_type::IBV_QPT_UD);
+        let qp = library.get::<CreateQp>("ibv_create_qp").unwrap()(pd, &mut attr);
+        assert!(!qp.is_null());
+        let attach = library.get::<Multicast>("ibv_attach_mcast").unwrap();
+        let detach = library.get::<Multicast>("ibv_detach_mcast").unwrap();
+        let destroy = library.get::<DestroyQp>("ibv_destroy_qp").unwrap();
+        let mut group = ibv_gid { raw: [0; 16] };
+        assert_eq!(attach(qp, &group, 0), libc::EINVAL);
+        group.raw[0] = 0xff;
+        assert_eq!(detach(qp, &group, 0), libc::EINVAL);
+        assert_eq!((attach(qp, &group, 0), attach(qp, &group, 0)), (0, 0));
+        assert_eq!(destroy(qp), libc::EBUSY);
+        assert_eq!((detach(qp, &group, 0), destroy(qp)), (0, 0));
     }
 }
 
