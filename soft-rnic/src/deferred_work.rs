@@ -23,6 +23,9 @@ pub(crate) enum WorkItem {
     /// Wait until accesses by keys of windows are over, and go on with a send queue that waits for
     /// this ending of a binding.
     Settle(Arc<Qp>, u64),
+    /// Meet the processes that may have members of the multicast group that a queue pair has
+    /// something for.
+    MeetMembers(Arc<Qp>),
 }
 
 /// The next item. What may wait for another process's memory is the last.
@@ -84,6 +87,7 @@ impl DeferredWork {
                 WorkItem::Attach(qp, pid) => qp.resume_attached(pid, &mut self),
                 WorkItem::Meet(qp, slot) => qp.go_and_meet(slot, &mut self),
                 WorkItem::Settle(qp, ended) => qp.settle_mws(ended, &mut self),
+                WorkItem::MeetMembers(qp) => qp.go_and_meet_members(&mut self),
                 WorkItem::KillUsers(cq) => {
                     let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();
                     for qp in users {

@@ -144,9 +144,14 @@
 //! `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`. The header in front of the data names the group; it is one
 //! of IPv6 if the group's address is.
 //!
-//! A group's members are queue pairs of one process. One that is attached is `EBUSY`, in any state. Groups, members of a group, and
+//! A queue pair that is attached is `EBUSY`, in any state. Groups, members of a group, and
 //! attachments of a queue pair are limited (`ENOMEM`). A faulty network loses, delays and repeats a
 //! message for all members alike.
+//!
+//! On `soft0`, members may be in any process of the user. A process takes part from its first
+//! attachment, or its first message to a group, on: it then meets all others that take part, and
+//! waits up to a second for their answers. A message goes into the ring to each process that may
+//! have members, and waits for room there as other datagrams do.
 //!
 //! # XRC
 //!

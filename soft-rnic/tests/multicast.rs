@@ -5,118 +5,11 @@ mod common;
 use core::ffi::c_int;
 use core::ptr::{null, null_mut};
 
+use common::multicast::*;
 use common::*;
 use libc::EINVAL;
 use soft_rnic::{Faults, NetworkFaults, Simulation};
 use verbs_sys::*;
-
-const UD: ibv_qp_type = ibv_qp_type::IBV_QPT_UD;
-const GROUP_QPN: u32 = 0x00ff_ffff;
-const GRH: usize = 40;
-/// Bytes of a receive request of a member.
-const SLOT: usize = 128;
-
-/// The group of an IPv4 address, one for each test: groups are the device's.
-fn group(n: u8) -> ibv_gid {
-    ibv_gid { raw: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, n] }
-}
-
-/// The group of an IPv6 address.
-fn group_v6(n: u16) -> ibv_gid {
-    let [high, low] = n.to_be_bytes();
-    ibv_gid { raw: [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, high, low] }
-}
-
-fn raw(gid: &ibv_gid) -> [u8; 16] {
-    // SAFETY: bytes, whichever member was written.
-    unsafe { gid.raw }
-}
-
-fn attach(net: &Net, qp: *mut ibv_qp, gid: ibv_gid, lid: u16) -> c_int {
-    // SAFETY: the queue pair is alive.
-    unsafe { (net.v.attach_mcast)(qp, &gid, lid) }
-}
-
-fn detach(net: &Net, qp: *mut ibv_qp, gid: ibv_gid, lid: u16) -> c_int {
-    // SAFETY: as above.
-    unsafe { (net.v.detach_mcast)(qp, &gid, lid) }
-}
-
-/// An address handle of a group.
-fn ah(net: &Net, gid: ibv_gid) -> *mut ibv_ah {
-    let mut attr = net.ah_attr();
-    attr.grh.dgid = gid;
-    attr.grh.traffic_class = 0x5a;
-    net.ah_in(net.pd, attr)
-}
-
-/// A datagram queue pair with a completion queue and memory of its own.
-struct Member {
-    qp: *mut ibv_qp,
-    cq: *mut ibv_cq,
-    mr: *mut ibv_mr,
-    buf: Vec<u8>,
-}
-
-impl Member {
-    fn new(net: &Net) -> Member {
-        Member::with(net, QKEY)
-    }
-
-    fn with(net: &Net, qkey: u32) -> Member {
-        let cq = net.cq(256);
-        Member::of(net, net.qp_of(UD, cq), cq, qkey)
-    }
-
-    fn of(net: &Net, qp: *mut ibv_qp, cq: *mut ibv_cq, qkey: u32) -> Member {
-        net.connect(qp, 0, Config { qkey, ..Config::default() });
-        let mut buf = vec![0; 64 * SLOT];
-        let mr = net.mr(&mut buf, RW);
-        Member { qp, cq, mr, buf }
-    }
-
-    fn num(&self) -> u32 {
-        // SAFETY: the queue pair is alive.
-        unsafe { (*self.qp).qp_num }
-    }
-
-    /// Posts receive requests, each of which knows its place by its number.
-    fn post_recvs(&self, n: u64) {
-        for id in 0..n {
-            let mut sges = [sge(self.mr, id as usize * SLOT, SLOT as u32)];
-            assert_eq!(post_recv(self.qp, id, &mut sges), 0);
-        }
-    }
-
-    /// Posts a message to a group.
-    fn post(&self, ah: *mut ibv_ah, len: u32, imm: Option<u32>) {
-        self.post_to(ah, GROUP_QPN, len, imm);
-    }
-
-    fn post_to(&self, ah: *mut ibv_ah, qpn: u32, len: u32, imm: Option<u32>) {
-        let mut sges = [sge(self.mr, 63 * SLOT, len)];
-        let mut wr = datagram_wr(7, &mut sges, SIGNALED, (ah, qpn, QKEY));
-        if let Some(imm) = imm {
-            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-            wr.__bindgen_anon_1.imm_data = imm.to_be();
-        }
-        assert_eq!(post_send(self.qp, &mut wr), 0);
-    }
-
-    /// Sends a message to a group. It has arrived where it arrives when this returns, because the
-    /// completion comes last.
-    fn send(&self, net: &Net, ah: *mut ibv_ah, len: u32, imm: Option<u32>) {
-        self.post(ah, len, imm);
-        let done = net.poll(self.cq, 1)[0];
-        assert_eq!((done.id, done.status, done.opcode), (7, "SUCCESS", "SEND"));
-    }
-
-    fn close(self, net: &Net) {
-        net.destroy_qp(self.qp);
-        net.destroy_cq(self.cq);
-        net.dereg(self.mr);
-    }
-}
 
 fn is_left_out() -> bool {
     !is_softs_own("the port of another device may not let multicast messages come back")
@@ -147,7 +40,7 @@ fn every_member_gets_a_copy_behind_a_header_that_names_the_group() {
         let header = &member.buf[20..GRH];
         assert_eq!((header[0], header[1], header[9]), (0x45, 0x5a, 17), "IPv4 with UDP");
         assert_eq!(&header[12..16], &raw(&net.gid)[12..], "from");
-        assert_eq!(&header[16..], [239, 1, 1, 1], "to");
+        assert_eq!(&header[16..], &raw(&group(1))[12..], "to");
     }
     assert!(net.poll_now(stranger.cq).is_empty() && net.poll_now(apart.cq).is_empty());
     assert_eq!(detach(&net, apart.qp, other, 0), 0);
@@ -441,10 +334,9 @@ fn the_verbs_judge_as_the_kernel_does() {
         }
     }
     let mut mapped = raw(&group(8));
-    mapped[12] = 240;
+    (mapped[12], mapped[9]) = (240, 0);
     let v4 = ibv_gid { raw: mapped };
-    mapped[9] = 1;
-    mapped[12] = 239;
+    (mapped[12], mapped[9]) = (239, 1);
     for gid in [net.gid, v4, ibv_gid { raw: mapped }, ibv_gid { raw: [0; 16] }] {
         assert_eq!(attach(&net, member.qp, gid, 0), EINVAL, "{:?} is no group", raw(&gid));
     }

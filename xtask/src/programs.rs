@@ -122,7 +122,8 @@ invalidated 0
 bound 0 0 again
 by a message [0, 8] 10 again";
 
-/// Two processes each, and what the one that connects prints.
+/// Two processes each, and what the one that connects prints. A multicast group is named by the
+/// port, so that it is no other run's.
 const PAIRS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -c", "1000 iters in"),
     ("ibv_rc_pingpong -g 0 -e", "1000 iters in"),
@@ -137,6 +138,10 @@ const PAIRS: &[(&str, &str)] = &[
     ("ib_send_bw -F -n 1000 -b -q 4 -l 8", "65536      4000"),
     ("ib_send_lat -F -n 1000 -e", "2       1000"),
     ("ib_send_lat -F -n 1000 -c UD", "2       1000"),
+    (
+        "ib_send_bw -F -n 1000 -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:{port}",
+        "4096       1000",
+    ),
     ("ib_send_bw -F -n 1000 -c UC", "65536      1000"),
     ("ib_write_bw -F -n 1000", "65536      1000"),
     ("ib_write_lat -F -n 1000 -I 64", "2       1000"),
@@ -234,6 +239,8 @@ fn as_the_library(built: &Path) -> Result<()> {
 fn between_two(built: &Path, line: &str, expected: &str) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let number = port.to_string();
+    let [high, low] = port.to_be_bytes();
+    let line = line.replace("{port}", &format!("{high}:{low}"));
     let words: Vec<&str> = line.split(' ').chain(["-p", &number]).collect();
     let listener = soft(built, &words);
     let mut connector = listener.clone();

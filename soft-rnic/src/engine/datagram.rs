@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::deferred_work::DeferredWork;
+use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
 use crate::limits;
 use crate::objects::address::Address;
-use crate::objects::pending::{Outcome, Reply, Requester};
+use crate::objects::pending::{Outcome, Reply, Requester, Wait};
 use crate::objects::qp_state::State;
 use crate::objects::span::{SpanBuf, Spans};
 use crate::objects::state::{Qp, Scratch, Sq};
@@ -102,6 +102,11 @@ impl Qp {
         if self.is_foreign(&to.0) && receivers.is_some() {
             return self.send_remote_ud(requester, local, execution, request, &to.0, to.1);
         }
+        let is_group = to.0.is_group();
+        if is_group && !self.has_met_members(requester) {
+            execution.deferred.push(WorkItem::MeetMembers(Arc::clone(self)));
+            return Outcome::Blocked(Wait::Meeting, None);
+        }
         let message = Message {
             wqe: request.wqe,
             from_qpn: self.num,
@@ -112,13 +117,21 @@ impl Qp {
             on_demand: false,
             to: Some(to),
         };
-        requester.advance_psn(1);
-        let Execution { writer, deferred } = execution;
-        let reply = match receivers {
-            None => Reply::Silence,
-            Some(receivers) => receivers.deliver(&message, room, writer, deferred),
+        let outcome = match receivers {
+            None => Outcome::Dropped,
+            Some(Receivers::Group(members)) => {
+                self.send_to_group(requester, members, &message, room, execution)
+            }
+            Some(Receivers::One(session)) => {
+                let Execution { writer, deferred } = execution;
+                let reply = session.as_mut().map(|s| s.deliver(&message, room, writer, deferred));
+                if reply == Some(Reply::Done) { Outcome::Done } else { Outcome::Dropped }
+            }
         };
-        if reply == Reply::Done { Outcome::Done } else { Outcome::Dropped }
+        if !matches!(outcome, Outcome::Blocked(..)) {
+            requester.advance_psn(1);
+        }
+        outcome
     }
 
     /// Whether a request can be sent: a send, to an address of our domain, of at

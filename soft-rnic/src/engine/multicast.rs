@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use crate::deferred_work::DeferredWork;
+use crate::engine::execution::Execution;
 use crate::engine::responder::{Message, Session};
+use crate::objects::address::Gid;
 use crate::objects::cq::CqWriter;
-use crate::objects::pending::Reply;
+use crate::objects::pending::{FanOut, Outcome, Reply, Requester};
 use crate::objects::span::SpanBuf;
 use crate::objects::state::Qp;
 
@@ -17,26 +19,51 @@ pub(crate) enum Receivers<'a> {
     Group(&'a [Arc<Qp>]),
 }
 
-impl<'a> Receivers<'a> {
-    /// Delivers a datagram: `Done` if a queue pair has received it.
-    #[inline]
-    pub(crate) fn deliver(
-        &mut self,
+impl Qp {
+    /// Sends a datagram to the members of a group: those of this process, then those of others. It
+    /// is tried again where it has to wait for room.
+    pub(crate) fn send_to_group<'a>(
+        &self,
+        requester: &mut Requester,
+        members: &'a [Arc<Qp>],
         message: &Message<'_>,
         room: &mut SpanBuf,
-        writer: &mut CqWriter<'a>,
+        execution: &mut Execution<'a>,
+    ) -> Outcome {
+        let Execution { writer, deferred } = execution;
+        let fan_out = requester.fan_out.take().unwrap_or_else(|| {
+            let reply = match self.is_apart() {
+                true => Reply::Silence,
+                false => deliver_to_all(members, message, room, writer, deferred),
+            };
+            FanOut { slot: 0, is_received: reply == Reply::Done }
+        });
+        // What was completed can be seen while it is copied to others.
+        writer.release();
+        self.send_to_processes(requester, fan_out, message)
+    }
+
+    /// Delivers a datagram to a group that was under way; whether a queue pair has received it, or
+    /// another process's ring has taken it.
+    pub(crate) fn arrive_at_group(
+        &self,
+        message: &Message<'_>,
+        gid: &Gid,
+        room: &mut SpanBuf,
         deferred: &mut DeferredWork,
-    ) -> Reply {
-        match self {
-            Receivers::One(None) => Reply::Silence,
-            Receivers::One(Some(session)) => session.deliver(message, room, writer, deferred),
-            Receivers::Group(members) => deliver_to_all(members, message, room, writer, deferred),
-        }
+    ) -> bool {
+        let device = &self.pd.context.device;
+        let members = if self.is_apart() { Arc::default() } else { device.members(gid) };
+        let mut execution = Execution::new();
+        let Execution { writer, deferred: entailed } = &mut execution;
+        let reply = deliver_to_all(&members, message, room, writer, entailed);
+        deferred.append(execution.finish());
+        self.post_to_processes(message) || reply == Reply::Done
     }
 }
 
-/// Delivers a datagram to each member of a group that receives it.
-fn deliver_to_all<'a>(
+/// Delivers a datagram to each member of a group: `Done` if one has received it.
+pub(crate) fn deliver_to_all<'a>(
     members: &'a [Arc<Qp>],
     message: &Message<'_>,
     room: &mut SpanBuf,

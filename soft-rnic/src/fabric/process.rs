@@ -76,6 +76,7 @@ pub(crate) mod incoming;
 pub(crate) mod mapped;
 pub(crate) mod maps;
 pub(crate) mod memory;
+pub(crate) mod multicast;
 pub(crate) mod one_sided;
 pub(crate) mod out;
 pub(crate) mod outside;

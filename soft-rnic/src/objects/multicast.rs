@@ -7,17 +7,18 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use crate::fabric::process::directory::GroupBit;
 use crate::objects::address::{Gid, is_multicast};
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Groups, Qp};
 use crate::{errno, limits};
 
 impl Groups {
-    /// Attaches a queue pair; nothing changes if it is attached already.
-    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
+    /// Attaches a queue pair; false, and nothing changes, if it is attached already.
+    fn attach(&mut self, qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, c_int> {
         let attached = self.attached.get(&qp.num).map_or(&[][..], Vec::as_slice);
         if attached.contains(&(gid, lid)) {
-            return Ok(());
+            return Ok(false);
         }
         if attached.len() >= limits::MAX_ATTACH_PER_QP {
             return Err(errno::ENOMEM);
@@ -26,7 +27,7 @@ impl Groups {
             self.join(qp, gid)?;
         }
         self.attached.entry(qp.num).or_default().push((gid, lid));
-        Ok(())
+        Ok(true)
     }
 
     /// Makes a queue pair a member, which it is not.
@@ -67,11 +68,12 @@ impl Groups {
         }
     }
 
-    /// Ends all attachments of a queue pair.
-    fn forget(&mut self, qpn: u32) {
-        for (gid, _) in self.attached.remove(&qpn).unwrap_or_default() {
-            self.leave(qpn, gid);
-        }
+    /// Ends all attachments of a queue pair, which was in these groups.
+    fn forget(&mut self, qpn: u32) -> Vec<Gid> {
+        let attached = self.attached.remove(&qpn).unwrap_or_default();
+        let groups: Vec<Gid> = attached.into_iter().map(|(gid, _)| gid).collect();
+        groups.iter().for_each(|gid| self.leave(qpn, *gid));
+        groups
     }
 }
 
@@ -80,25 +82,42 @@ impl Device {
     pub(crate) fn members(&self, gid: &Gid) -> Arc<[Arc<Qp>]> {
         self.groups.read().members.get(gid).cloned().unwrap_or_default()
     }
+
+    /// Tells other processes whether there are members here of a group, or of one that the filter
+    /// cannot tell from it.
+    fn publish_group(&self, groups: &Groups, gid: &Gid) {
+        let Some(peers) = &self.peers else { return };
+        let bit = GroupBit::of(gid);
+        let is_there = groups.members.contains_key(gid)
+            || groups.members.keys().any(|other| GroupBit::of(other) == bit);
+        peers.publish_group(bit, is_there);
+    }
 }
 
 impl Qp {
-    /// Attaches it to a multicast group. The errors are the kernel's, in the order of its checks.
-    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
+    /// Attaches it to a multicast group; false if it is. The errors are the kernel's.
+    pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, c_int> {
         if !is_multicast(&gid) || self.transport != Transport::Ud {
             return Err(errno::EINVAL);
         }
-        let mut groups = self.pd.context.device.groups.write();
+        let device = &self.pd.context.device;
+        let mut groups = device.groups.write();
         // One that is going to be destroyed forgets its attachments under the same lock, and later.
         if self.state() == State::Destroyed {
             return Err(errno::EINVAL);
         }
-        groups.attach(self, gid, lid)
+        let is_new = groups.attach(self, gid, lid)?;
+        device.publish_group(&groups, &gid);
+        Ok(is_new)
     }
 
     /// Ends an attachment.
     pub(crate) fn detach_from_group(&self, gid: Gid, lid: u16) -> Result<(), c_int> {
-        self.pd.context.device.groups.write().detach(self.num, gid, lid)
+        let device = &self.pd.context.device;
+        let mut groups = device.groups.write();
+        groups.detach(self.num, gid, lid)?;
+        device.publish_group(&groups, &gid);
+        Ok(())
     }
 
     /// Whether it is attached to any group.
@@ -110,7 +129,11 @@ impl Qp {
     /// It is destroyed.
     pub(crate) fn leave_groups(&self) {
         if self.transport == Transport::Ud {
-            self.pd.context.device.groups.write().forget(self.num);
+            let device = &self.pd.context.device;
+            let mut groups = device.groups.write();
+            for gid in groups.forget(self.num) {
+                device.publish_group(&groups, &gid);
+            }
         }
     }
 }

@@ -232,6 +232,8 @@ pub(crate) struct Requester {
     pub(crate) is_unsettled: bool,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
+    /// Of a message to a multicast group, while it waits for room in a ring.
+    pub(crate) fan_out: Option<FanOut>,
     /// Of a message of an unreliable transport, while the ring that it is to go into is full.
     pub(crate) backpressure: Backpressure,
 }
@@ -255,7 +257,17 @@ impl Requester {
         self.rnr_left = self.rnr_retry;
         self.started = false;
         self.done = false;
+        self.fan_out = None;
     }
+}
+
+/// How far a message to a multicast group has come.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct FanOut {
+    /// Members of this process, and of those in lower slots, have their copies.
+    pub(crate) slot: u32,
+    /// A queue pair has received it, or a process has.
+    pub(crate) is_received: bool,
 }
 
 /// How an execution ended.

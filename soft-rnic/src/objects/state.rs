@@ -18,6 +18,7 @@ use verbs_sys::*;
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::fabric::process::backoff::Backoff;
+use crate::fabric::process::multicast::state::Participation;
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::progress_thread::state::ProgressThread;
 use crate::fabric::process::region::Files;
@@ -161,6 +162,7 @@ pub(crate) struct PeerProcesses {
     pub(crate) files: Files,
     pub(crate) backoff: Mutex<Backoff>,
     pub(crate) progress_thread: ProgressThread,
+    pub(crate) participation: Participation,
     pub(crate) workers: Arc<Workers>,
 }
 

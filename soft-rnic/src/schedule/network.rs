@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
-use crate::engine::multicast::Receivers;
 use crate::engine::responder::{Message, Session};
 use crate::objects::address::Address;
 use crate::objects::pending::{Outcome, Reply};
@@ -182,15 +181,6 @@ impl Qp {
             let payload = [Span::of(&mut late.payload)];
             return self.arrive_remote(sq, &late.wqe, &payload);
         }
-        let to = late.to.as_ref().map(|(to, _)| to);
-        let group = to.filter(|to| to.is_group());
-        let group = group.map(|to| self.pd.context.device.members(&to.gid));
-        let peer = if group.is_none() { self.resolve(sq, to).cloned() } else { None };
-        let mut receivers = match &group {
-            Some(members) => Receivers::Group(members),
-            None => Receivers::One(peer.as_ref().map(Session::open)),
-        };
-        let mut execution = Execution::new();
         let len = late.payload.len();
         let payload = [Span::of(&mut late.payload)];
         let message = Message {
@@ -203,8 +193,17 @@ impl Qp {
             on_demand: false,
             to: late.to.as_ref(),
         };
+        if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {
+            return self.arrive_at_group(&message, &to.gid, &mut sq.scratch.remote, deferred);
+        }
+        let Some(peer) = self.resolve(sq, late.to.as_ref().map(|(to, _)| to)) else {
+            return false;
+        };
+        let peer = Arc::clone(peer);
+        let mut execution = Execution::new();
+        let mut session = Session::open(&peer);
         let Execution { writer, deferred: entailed } = &mut execution;
-        let reply = receivers.deliver(&message, &mut sq.scratch.remote, writer, entailed);
+        let reply = session.deliver(&message, &mut sq.scratch.remote, writer, entailed);
         deferred.append(execution.finish());
         reply == Reply::Done
     }

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::limits;
 use crate::lock::Padded;
+use crate::objects::address::Gid;
 use crate::objects::keys::PublishedKeys;
 use crate::objects::qp_state::State;
 
@@ -21,7 +22,29 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
+
+/// Words of the filter of multicast groups.
+const GROUP_WORDS: usize = 64;
+
+/// The bit that stands for a multicast group, and for some others, in the filter of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupBit(pub(super) u32);
+
+impl GroupBit {
+    pub(crate) fn of(gid: &Gid) -> GroupBit {
+        // Groups differ in their last bytes mostly. The multiplier is of Knuth's hash: the upper bits
+        // depend on all.
+        let folded = u128::from_be_bytes(*gid);
+        let folded = (folded >> 64) as u64 ^ folded as u64;
+        let mixed = (folded ^ folded >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        GroupBit((mixed >> (64 - 12)) as u32 % (64 * GROUP_WORDS as u32))
+    }
+
+    fn place(self) -> (usize, u64) {
+        (self.0 as usize / 64, 1 << (self.0 % 64))
+    }
+}
 
 /// Which process a queue pair's number belongs to.
 #[inline]
@@ -43,6 +66,8 @@ pub(crate) struct Directory {
     pub(crate) armed: Padded<AtomicU32>,
     /// Queue pairs were never in a place from this one on.
     used: Padded<AtomicU32>,
+    /// The filter of the multicast groups that it has members of.
+    groups: Padded<[AtomicU64; GROUP_WORDS]>,
     qps: [QpEntry; QPS],
     srqs: [SrqEntry; limits::MAX_XRC_SRQ],
     regions: [RegionEntry; limits::MAX_MR],
@@ -189,6 +214,21 @@ impl Directory {
     pub(crate) fn use_qp(&self, qpn: u32) {
         let index = qpn % QPS as u32;
         self.used.fetch_max(index + 1, Ordering::Release);
+    }
+
+    /// Puts a group into the filter, or takes it out. One thread at a time.
+    pub(crate) fn publish_group(&self, bit: GroupBit, is_there: bool) {
+        let (word, mask) = bit.place();
+        let word = &self.groups[word];
+        let others = word.load(Ordering::Relaxed) & !mask;
+        // Relaxed: a sender that was told of the member has seen what it was told of.
+        word.store(if is_there { others | mask } else { others }, Ordering::Relaxed);
+    }
+
+    /// Whether the process may have members of a group.
+    pub(crate) fn has_group(&self, bit: GroupBit) -> bool {
+        let (word, mask) = bit.place();
+        self.groups[word].load(Ordering::Relaxed) & mask != 0
     }
 
     #[inline]

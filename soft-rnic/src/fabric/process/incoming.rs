@@ -5,6 +5,7 @@
 //! goes on with its own. Requests are executed as if they came from a queue pair of this
 //! process: their data are where the sender has put them, or in its regions.
 
+mod multicast;
 mod progress;
 mod rx_fast_path;
 
@@ -338,6 +339,10 @@ impl Side {
     ) -> Result<bool, Broken> {
         let to = request.to;
         let device = kept.device;
+        if request.what == What::Multicast {
+            self.take_multicast(request, device, scratch, deferred);
+            return self.next(request);
+        }
         let mut session = kept.find(to).map(Session::open);
         let mut writer = CqWriter::default();
         let (mut left, mut is_there) = (READ_STEP, true);
@@ -501,10 +506,10 @@ impl Side {
 fn hears(transport: Transport, request: &Request) -> bool {
     match transport {
         Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
-        Transport::Rc => request.what != What::Datagram && request.srqn().is_none(),
-        Transport::Uc => request.what != What::Datagram && request.flags & (XRC | INVALIDATES) == 0,
+        Transport::Rc => !request.is_datagram() && request.srqn().is_none(),
+        Transport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
         Transport::XrcRecv => {
-            request.what != What::Datagram && request.flags & (XRC | INVALIDATES) == XRC
+            !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC
         }
         Transport::XrcSend => false,
     }
@@ -514,7 +519,7 @@ fn hears(transport: Transport, request: &Request) -> bool {
 #[cold]
 fn is_missed(request: &Request, session: Option<&Session<'_>>) -> bool {
     let unreliable = session.is_some_and(|session| !session.peer.transport.is_reliable());
-    request.what == What::Datagram || (unreliable && carries_data(request))
+    request.is_datagram() || (unreliable && carries_data(request))
 }
 
 /// Whether the data of a request are still where the sender's program has them.
@@ -526,7 +531,7 @@ fn is_elsewhere(request: &Request) -> bool {
 /// What a request asks for, as a send queue's request.
 fn wqe(request: &Request) -> Wqe {
     let op = match request.what {
-        What::Send | What::Datagram => Op::Send,
+        What::Send | What::Datagram | What::Multicast => Op::Send,
         What::Write => Op::Write,
         What::Read => Op::Read,
         What::CompareSwap => Op::CompareSwap,

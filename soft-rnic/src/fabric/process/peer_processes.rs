@@ -16,7 +16,7 @@ use crate::objects::pending::Wait;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
 
-use super::directory::{Directory, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
+use super::directory::{Directory, GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
 use super::outside::wait_for;
 use super::pair::{HAS_PAIRS, Pair};
 use super::peer_not_found;
@@ -131,6 +131,13 @@ impl PeerProcesses {
     pub(crate) fn withdraw_srq(&self, srqn: u32) {
         if let Some(here) = self.claimed() {
             here.directory.withdraw_srq(srqn);
+        }
+    }
+
+    /// Publishes whether there are members of a multicast group here.
+    pub(crate) fn publish_group(&self, bit: GroupBit, is_there: bool) {
+        if let Some(here) = self.claimed() {
+            here.directory.publish_group(bit, is_there);
         }
     }
 
@@ -253,6 +260,8 @@ impl Device {
         self.mrs.publish_all(peers);
         let mut deferred = DeferredWork::default();
         let mut rendezvous = peers.rendezvous.lock();
+        // Release: a process that is answered from here on is found among the pairs, or this is seen.
+        peers.participation.is_taking_in.store(true, Ordering::Release);
         let complete = rendezvous.take_in(here, &peers.pairs.read());
         for parts in complete {
             let pair = Arc::new(Pair::new(parts));
@@ -265,6 +274,8 @@ impl Device {
             self.watch(&pair);
             HAS_PAIRS.store(true, Ordering::Release);
         }
+        // Release: the pairs are there.
+        peers.participation.is_taking_in.store(false, Ordering::Release);
         drop(rendezvous);
         deferred.run();
     }

@@ -76,9 +76,20 @@ impl Qp {
         to: &Address,
         qkey: u32,
     ) -> bool {
+        Out::new(pair).put_data(&mut self.datagram(wqe, local, to, qkey), local)
+    }
+
+    /// What goes into the ring.
+    pub(super) fn datagram(
+        &self,
+        wqe: &Wqe,
+        local: &[Span<'_>],
+        to: &Address,
+        qkey: u32,
+    ) -> Request {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let classes = u32::from_le_bytes([to.traffic_class, to.hop_limit, 0, 0]);
-        let mut request = Request {
+        Request {
             what: What::Datagram,
             flags: flag(wqe.imm.is_some(), HAS_IMM) | flag(wqe.solicited, SOLICITED),
             location: PayloadLocation::Data,
@@ -91,7 +102,6 @@ impl Qp {
             len: local.iter().map(|span| span.len() as u32).sum(),
             body: [0, u64::from(qkey) | u64::from(classes) << 32, 0, 0],
             ..Request::default()
-        };
-        Out::new(pair).put_data(&mut request, local)
+        }
     }
 }

@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use verbs_sys::ibv_wc_status;
 
 use crate::lock::Padded;
+use crate::objects::address::Gid;
 use crate::objects::pending::Reply;
 use crate::objects::span::Span;
 
@@ -98,6 +99,8 @@ pub(crate) enum What {
     CompareSwap,
     FetchAdd,
     Datagram,
+    /// A datagram to the members of a multicast group.
+    Multicast,
 }
 
 /// Where the data of a message are.
@@ -201,6 +204,7 @@ impl Request {
             3 => What::CompareSwap,
             4 => What::FetchAdd,
             5 => What::Datagram,
+            6 => What::Multicast,
             _ => return Err(Broken),
         };
         let location = match location {
@@ -230,6 +234,24 @@ impl Request {
     #[inline]
     pub(crate) fn srqn(&self) -> Option<u32> {
         (self.flags & XRC != 0).then(|| halves(self.body[3]).1)
+    }
+
+    /// Says that it goes to the members of this multicast group, and to no queue pair. Data never lie
+    /// in the body.
+    pub(crate) fn name_group(&mut self, gid: &Gid) {
+        let gid = u128::from_ne_bytes(*gid);
+        self.to = 0;
+        (self.body[2], self.body[3]) = (gid as u64, (gid >> 64) as u64);
+    }
+
+    /// Whether it is for queue pairs that hear datagrams.
+    pub(crate) fn is_datagram(&self) -> bool {
+        matches!(self.what, What::Datagram | What::Multicast)
+    }
+
+    /// The multicast group that it names.
+    pub(crate) fn group(&self) -> Gid {
+        (u128::from(self.body[2]) | u128::from(self.body[3]) << 64).to_ne_bytes()
     }
 
     /// Takes another message into the entry of this one, which is as short: its length, and

@@ -111,7 +111,7 @@ pub(crate) fn read_there<'p>(pair: &'p Pair, request: &Request) -> Option<Inside
 /// Whether a request is followed by data: it takes a receive request.
 pub(crate) fn carries_data(request: &Request) -> bool {
     match request.what {
-        What::Send | What::Datagram => true,
+        What::Send | What::Datagram | What::Multicast => true,
         What::Write => request.flags & HAS_IMM != 0,
         _ => false,
     }

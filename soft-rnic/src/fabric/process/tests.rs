@@ -28,6 +28,7 @@ mod blocking;
 mod copies;
 mod halves;
 mod long;
+mod multicast;
 mod mws;
 mod peer_not_found;
 mod reading;
@@ -173,7 +174,7 @@ impl Wild {
         let from = pick(random, &[peer, peer, to[0].into(), any]) as u32;
         // What ends it at once comes rarely.
         let more = u64::from(random.below(50) == 0);
-        let what = random.below(6 + more) as u8;
+        let what = random.below(7 + more) as u8;
         let kinds = [what, random.next() as u8, random.below(3 + more) as u8, 0];
         let lens = [0, 1, 32, 33, 4_096, 8_193, 1 << 20, u64::from(u32::MAX), any];
         let edges = [0, 1, 33, 511 << 10, (512 << 10) - 8, 1 << 40, u64::MAX, random.next()];

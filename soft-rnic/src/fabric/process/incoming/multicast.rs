@@ -1,0 +1,69 @@
+//! Messages of other processes to multicast groups that have members here.
+
+use core::sync::atomic::Ordering;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::multicast::deliver_to_all;
+use crate::engine::responder::Message;
+use crate::limits;
+use crate::objects::address::{Address, MULTICAST_QPN};
+use crate::objects::cq::CqWriter;
+use crate::objects::pending::Reply;
+use crate::objects::state::Device;
+
+use super::super::directory::slot_of;
+use super::super::gather::Gathered;
+use super::super::ring::{PayloadLocation, Request};
+use super::super::side::{Scratch, Side};
+use super::{address, wqe};
+
+impl Side {
+    /// Delivers a message to the members of a group. It is missed if none receives it.
+    #[cold]
+    pub(super) fn take_multicast(
+        &mut self,
+        request: &Request,
+        device: &Device,
+        scratch: &mut Scratch,
+        deferred: &mut DeferredWork,
+    ) {
+        if !self.deliver_multicast(request, device, scratch, deferred) {
+            // Relaxed: a statistic.
+            device.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn deliver_multicast(
+        &mut self,
+        request: &Request,
+        device: &Device,
+        scratch: &mut Scratch,
+        deferred: &mut DeferredWork,
+    ) -> bool {
+        // No process of this version writes another one.
+        let is_sound = slot_of(request.from) == self.pair.slot
+            && request.location == PayloadLocation::Data
+            && u64::from(request.len) <= limits::MTU;
+        let gid = request.group();
+        let members = device.members(&gid);
+        if !is_sound || members.is_empty() {
+            return false;
+        }
+        let (here, qkey) = address(request);
+        let to = (Address { gid, qpn: MULTICAST_QPN, ..here }, qkey);
+        let Scratch { local, room, list } = scratch;
+        let Gathered::There(local) = self.gather(request, local, list) else { return false };
+        let message = Message {
+            wqe: &wqe(request),
+            from_qpn: request.from,
+            psn: 0,
+            packets: 1,
+            len: request.len.into(),
+            local: local.as_slice(),
+            on_demand: false,
+            to: Some(&to),
+        };
+        let mut writer = CqWriter::default();
+        deliver_to_all(&members, &message, room, &mut writer, deferred) == Reply::Done
+    }
+}

@@ -1,0 +1,203 @@
+//! Multicast groups across the processes of a user.
+//!
+//! A process *takes part* from the first time on that a queue pair of its is attached to a group,
+//! or sends to one. It binds a socket, its marker, whose name says so; then it looks for the
+//! markers of all other slots, and meets those processes. Of two that take part, the later one
+//! has seen the marker of the other: so both are a pair, and a sender finds all members among its
+//! pairs, without asking.
+//!
+//! Each process publishes a filter of its groups ([`Directory`](super::directory::Directory)), as
+//! an Ethernet card has one of the addresses that it listens to. A message goes once into the ring
+//! to each process whose filter has its group, and is copied to the members there.
+
+pub(crate) mod state;
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, shutdown,
+    socket_with,
+};
+use rustix::process::geteuid;
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::Message;
+use crate::objects::address::Address;
+use crate::objects::pending::{FanOut, Outcome, Requester};
+use crate::objects::state::{Device, PeerProcesses, Qp};
+
+use super::directory::{GroupBit, INDEX_BITS, SLOTS};
+use super::out::Out;
+use super::pair::Pair;
+use super::ring::What;
+
+/// How long a process that begins to take part waits for the answers of all others together. One
+/// that answers later is met then.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn marker_name(slot: u32) -> Result<SocketAddrUnix, Errno> {
+    let name = format!("soft-rnic-{}-{slot}-multicast", geteuid().as_raw());
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+fn datagram_socket() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Binds the marker of a slot. Nothing is received there.
+fn mark(slot: u32) -> Result<OwnedFd, Errno> {
+    let marker = datagram_socket()?;
+    match bind(&marker, &marker_name(slot)?) {
+        // A child of the slot's last owner has it, or another user: it says the same.
+        Ok(()) | Err(Errno::ADDRINUSE) => {}
+        Err(error) => return Err(error),
+    }
+    shutdown(&marker, Shutdown::Read)?;
+    Ok(marker)
+}
+
+/// Whether there is a marker of this slot. Any user may have made it; who has the slot is asked
+/// when it is met.
+fn is_marked(probe: &OwnedFd, slot: u32) -> bool {
+    marker_name(slot).and_then(|name| connect(probe, &name)).is_ok()
+}
+
+impl Device {
+    /// Takes part in multicast groups: all other processes that do are met, as far as they answer
+    /// in time. No lock of a queue may be held.
+    pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), c_int> {
+        let Some(peers) = &self.peers else { return Ok(()) };
+        // A thread that holds it does other work when it meets a process, which may lead here.
+        let marker = peers.participation.marker.try_lock_for(2 * TIMEOUT);
+        let Some(mut marker) = marker else { return Ok(()) };
+        if peers.participation.has_met.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Where there are no others, members are of this process.
+        if let Ok(here) = peers.here() {
+            // Others may call at once.
+            self.start_progress_thread().map_err(Errno::raw_os_error)?;
+            if marker.is_none() {
+                *marker = Some(mark(here.slot).map_err(Errno::raw_os_error)?);
+            }
+            self.meet_participants(peers).map_err(Errno::raw_os_error)?;
+        }
+        // Release: see `is_settled`.
+        peers.participation.has_met.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Meets those that have a marker. All are introduced to before any is waited for.
+    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), Errno> {
+        let probe = datagram_socket()?;
+        let slots = (0..SLOTS).filter(|slot| peers.is_foreign(slot << INDEX_BITS));
+        let mut unmet: Vec<u32> = slots.filter(|slot| is_marked(&probe, *slot)).collect();
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            unmet.retain(|slot| {
+                self.meet(*slot) == Ok(false) && peers.rendezvous.lock().awaits(*slot).is_some()
+            });
+            if unmet.is_empty() || Instant::now() >= end {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl PeerProcesses {
+    /// The first process from a slot on that may have members of a group.
+    fn next_with(&self, group: GroupBit, slot: u32) -> Option<Arc<Pair>> {
+        let pairs = self.pairs.read();
+        let mut pairs = pairs.range(slot..).map(|(_, pair)| pair);
+        pairs.find(|pair| !pair.is_dead() && pair.theirs.has_group(group)).cloned()
+    }
+}
+
+impl Qp {
+    /// Whether the processes that may have members have been met, or were tried to.
+    pub(crate) fn has_met_members(&self, requester: &mut Requester) -> bool {
+        let was_tried = core::mem::take(&mut requester.peer_not_found);
+        let peers = self.pd.context.device.peers.as_ref();
+        was_tried || peers.is_none_or(|peers| peers.participation.is_settled())
+    }
+
+    /// Meets them, and lets the head of the send queue go on.
+    pub(crate) fn go_and_meet_members(self: &Arc<Qp>, deferred: &mut DeferredWork) {
+        let device = &self.pd.context.device;
+        // Without descriptors it sends to those that it knows.
+        let _ = device.take_part();
+        if let Some(peers) = &device.peers {
+            // Those that are taken in are pairs when the lock is free.
+            drop(peers.rendezvous.lock());
+        }
+        // It does not ask again for this message.
+        self.met(false, deferred);
+    }
+
+    /// Whether members of this process are reached as those of another one: for tests.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.pd.context.device.peers.as_ref().is_some_and(|peers| peers.is_foreign(self.num))
+    }
+
+    /// Sends a message to a group's members in other processes, from where it has come.
+    pub(crate) fn send_to_processes(
+        &self,
+        requester: &mut Requester,
+        mut fan_out: FanOut,
+        message: &Message<'_>,
+    ) -> Outcome {
+        let blocked = self.put_to_processes(&mut fan_out, message, |pair| {
+            let outcome = self.await_room(requester, pair);
+            matches!(outcome, Outcome::Blocked(..)).then_some(outcome)
+        });
+        if let Some(blocked) = blocked {
+            requester.fan_out = Some(fan_out);
+            return blocked;
+        }
+        if fan_out.is_received { Outcome::Done } else { Outcome::Dropped }
+    }
+
+    /// Puts a late message into the rings that have room; whether that was any.
+    pub(crate) fn post_to_processes(&self, message: &Message<'_>) -> bool {
+        let mut fan_out = FanOut::default();
+        self.put_to_processes(&mut fan_out, message, |_full| None);
+        fan_out.is_received
+    }
+
+    /// Puts a message into the ring of each process that may have members. Where there is no room,
+    /// `full` says whether to wait, or else it is dropped.
+    fn put_to_processes(
+        &self,
+        fan_out: &mut FanOut,
+        message: &Message<'_>,
+        mut full: impl FnMut(&Pair) -> Option<Outcome>,
+    ) -> Option<Outcome> {
+        let peers = self.pd.context.device.peers.as_ref()?;
+        let (to, qkey) = message.to?;
+        let group = GroupBit::of(&to.gid);
+        while let Some(pair) = peers.next_with(group, fan_out.slot) {
+            fan_out.slot = pair.slot;
+            if self.put_to_group(&pair, message, to, *qkey) {
+                fan_out.is_received = true;
+            } else if let Some(outcome) = full(&pair) {
+                return Some(outcome);
+            }
+            fan_out.slot += 1;
+        }
+        None
+    }
+
+    /// Puts a message to a group into the ring of a process. False if there is no room.
+    fn put_to_group(&self, pair: &Pair, message: &Message<'_>, to: &Address, qkey: u32) -> bool {
+        let mut request = self.datagram(message.wqe, message.local, to, qkey);
+        request.what = What::Multicast;
+        request.name_group(&to.gid);
+        Out::new(pair).put_data(&mut request, message.local)
+    }
+}
