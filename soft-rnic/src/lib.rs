@@ -119,6 +119,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
 //!
 //! # Unreliable transports
 //!
@@ -280,6 +281,7 @@ mod objects;
 
 mod random;
 mod schedule;
+pub mod trace;
 mod verbs;
 
 pub use counters::Counters;

@@ -29,5 +29,6 @@ pub(crate) mod span;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod target;
+pub(crate) mod traced;
 pub(crate) mod wqe;
 pub(crate) mod xrc;

@@ -20,10 +20,13 @@ use crate::objects::address::Address;
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};
+use crate::objects::recv_ring::recv_len;
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{Op, Request, Wqe};
 use crate::schedule::distance::charge::{Charged, charge};
 use crate::schedule::distance::times::Distance;
+use crate::trace::layout::flag;
+use crate::trace::queue::Posting;
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -45,6 +48,21 @@ pub(crate) unsafe extern "C" fn post_send(
             false => post_loopback(qp, sq, wr, bad_wr),
         }
     }
+}
+
+/// [`post_send`] of a process that is traced: each request is queued first, and has its position
+/// then.
+pub(crate) unsafe extern "C" fn post_send_traced(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: NULL, or a queue pair of ours.
+    let (Ok(qp), false) = (unsafe { Qp::from_abi(qp) }, bad_wr.is_null()) else {
+        return errno::EINVAL;
+    };
+    // SAFETY: the caller's list.
+    unsafe { post_queued(qp, None, wr, bad_wr) }
 }
 
 /// Whether requests are queued before any is executed.
@@ -70,7 +88,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
     let has_mws = unsafe { takes_all(&qp, &sq.requester, wr) }?;
-    let is_queued = has_mws || is_queued(&qp);
+    let is_queued = has_mws || qp.is_traced || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.
@@ -334,6 +352,7 @@ unsafe fn post_queued<'a>(
     if qp.pd.context.device.is_prompt() || qp.state().flushes_sends() {
         qp.run_pending(&mut sq, &mut deferred, false);
     }
+    qp.trace_progress(&sq);
     drop(sq);
     deferred.run();
     if let Some((card, start)) = card {
@@ -371,6 +390,9 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
         unsafe { wqe.take_mw(wr) };
     }
     let request = Request { wqe: &wqe, sges, to: to.as_ref() };
+    if let Some(trace) = qp.trace() {
+        trace.posted(wqe.position, &posting(&request));
+    }
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };
     if let Some(distance) = qp.pd.context.device.distance() {
@@ -380,7 +402,46 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     Ok(())
 }
 
+/// What the trace has of a request.
+fn posting(request: &Request<'_>) -> Posting {
+    let wqe = request.wqe;
+    let flag = |is: bool, flag: u64| if is { flag } else { 0 };
+    Posting {
+        wr_id: wqe.wr_id,
+        operation: wqe.op as u64,
+        flags: flag(wqe.signaled, flag::SIGNALED)
+            | flag(wqe.inline, flag::INLINE)
+            | flag(wqe.fence, flag::FENCE)
+            | flag(wqe.solicited, flag::SOLICITED)
+            | flag(wqe.imm.is_some(), flag::HAS_IMM),
+        len: request.len().try_into().unwrap_or(u32::MAX),
+        to: request.to.map_or(0, |to| to.qpn),
+    }
+}
+
 pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { receive::<false>(qp, wr, bad_wr) }
+}
+
+/// [`post_recv`] of a process that is traced.
+pub(crate) unsafe extern "C" fn post_recv_traced(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { receive::<true>(qp, wr, bad_wr) }
+}
+
+/// # Safety
+/// That of the verb.
+#[inline(always)]
+unsafe fn receive<const TRACED: bool>(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -400,7 +461,15 @@ pub(crate) unsafe extern "C" fn post_recv(
             return errno::EINVAL;
         }
         // SAFETY: the caller's list.
-        (unsafe { qp.rq.post(&mut poster, wr, bad_wr) }, state)
+        let result = unsafe {
+            match qp.trace().filter(|_| TRACED) {
+                None => qp.rq.post(&mut poster, wr, bad_wr),
+                Some(trace) => qp.rq.post_noted(&mut poster, wr, bad_wr, |index, wr| {
+                    trace.posted_recv(index, wr.wr_id, recv_len(wr));
+                }),
+            }
+        };
+        (result, state)
     };
     if state == State::Err {
         flush_late(&qp);

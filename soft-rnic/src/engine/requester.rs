@@ -153,6 +153,9 @@ impl Qp {
                 }
                 let token = self.pd.context.device.arm(self.num, delay);
                 sq.requester.waits = Some((wait, token));
+                if let Some(trace) = self.trace() {
+                    trace.waits(wqe.position, wait.reason(), wqe.wr_id);
+                }
                 false
             }
         }
@@ -208,6 +211,7 @@ impl Qp {
             return self.run_distant(sq, distance.now(), deferred);
         }
         self.run_arrived(sq, deferred, only_one);
+        self.trace_progress(sq);
     }
 
     /// [`run_pending`](Self::run_pending), whatever the time.

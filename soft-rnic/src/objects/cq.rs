@@ -50,6 +50,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{
     Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack, Slot,
 };
+use crate::trace::completions::Completions;
 
 pub(crate) use filling::Filling;
 
@@ -129,7 +130,8 @@ impl Cq {
         extended: Option<Extended>,
     ) -> Cq {
         let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
-        let armed = Armed::none(has_times);
+        let trace = context.tracer.as_ref().and_then(|tracer| Completions::new(tracer, len));
+        let armed = Armed::none(has_times || trace.is_some());
         // SAFETY: zero is a valid value of every field.
         let mut abi: ibv_cq_ex = unsafe { core::mem::zeroed() };
         abi.context = context.as_abi();
@@ -139,7 +141,7 @@ impl Cq {
         Cq {
             abi: UnsafeCell::new(abi),
             slack: Slack::default(),
-            is_plain: context.device.is_prompt() && !has_times,
+            is_plain: context.device.is_prompt() && !has_times && trace.is_none(),
             context,
             channel,
             ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
@@ -153,6 +155,7 @@ impl Cq {
             channel_acks: Acks::default(),
             async_acks: Acks::default(),
             extended,
+            trace,
         }
     }
 
@@ -264,12 +267,16 @@ impl Cq {
         producer.notable = false;
     }
 
-    /// [`publish`](Self::publish), where completions get a time or an event is waited for.
+    /// [`publish`](Self::publish), where completions get a time, are traced, or an event is waited
+    /// for.
     #[cold]
     #[inline(never)]
     fn publish_watched(self: &Arc<Cq>, producer: &mut Producer) {
         if self.has_times() {
             self.stamp(producer);
+        }
+        if let Some(trace) = &self.trace {
+            self.tell(producer, trace);
         }
         self.make_visible(producer);
         self.notify(producer);
@@ -301,15 +308,30 @@ impl Cq {
         }
     }
 
+    /// Traces what is about to become visible.
+    fn tell(&self, producer: &Producer, trace: &Completions) {
+        let (ring, mut index) = (self.ring(), producer.published);
+        while index != producer.tail {
+            let slot = ring.slot(index);
+            // SAFETY: as in `stamp`.
+            unsafe {
+                let position = (!(*slot.owner.get()).is_null()).then(|| *slot.position.get());
+                trace.came(&*slot.wc.get(), position);
+            }
+            index = index.wrapping_add(1);
+            trace.produced(index);
+        }
+    }
+
     /// Fires the event that was armed, if what was published is what it waits for.
     fn notify(self: &Arc<Cq>, producer: &mut Producer) {
         let fires = match producer.armed {
             Armed::Any => true,
             Armed::Solicited => producer.notable,
-            Armed::No | Armed::Timed => false,
+            Armed::No | Armed::Watched => false,
         };
         if fires {
-            producer.armed = Armed::none(self.has_times());
+            producer.armed = Armed::none(self.has_times() || self.trace.is_some());
             if let Some(channel) = &self.channel {
                 channel.events.push(Arc::clone(self));
             }
@@ -334,6 +356,9 @@ impl Cq {
             return;
         }
         producer.overrun = true;
+        if let Some(trace) = &self.trace {
+            trace.overran();
+        }
         // Relaxed: a poll that misses it finds out the next time.
         self.dead.store(true, Ordering::Relaxed);
         let element = Element::Cq(Arc::clone(self));
@@ -368,6 +393,9 @@ impl Cq {
         }
         // Release: as in `poll`.
         self.head.store(to, Ordering::Release);
+        if let Some(trace) = &self.trace {
+            trace.consumed(to);
+        }
     }
 
     /// Replaces the ring by one of `len` slots.

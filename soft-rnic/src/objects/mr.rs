@@ -14,6 +14,7 @@ use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
 use crate::objects::state::{Context, Pd, PeerProcesses};
+use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
 pub(crate) const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
@@ -117,6 +118,15 @@ impl MrTable {
     }
 }
 
+impl Context {
+    /// Traces where a region is; not its keys, which permit access.
+    fn trace_region(&self, event: Kind, addr: u64, length: usize) {
+        if let Some(tracer) = &self.tracer {
+            tracer.log(event, (0, 0, length.try_into().unwrap_or(u32::MAX)), (0, 0), addr);
+        }
+    }
+}
+
 /// A memory region.
 #[repr(C)]
 pub(crate) struct Mr {
@@ -209,6 +219,7 @@ pub(crate) fn register(
     let key = device.mrs.insert(region, device.peers.as_ref())?;
     pd.users.fetch_add(1, Ordering::Relaxed);
     let pd = pd.keep();
+    pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, region.length as usize);
     let abi = ibv_mr {
         context: pd.context.as_abi(),
         pd: Arc::as_ptr(&pd).cast_mut().cast(),
@@ -304,6 +315,8 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         return error;
     }
     device.mrs.release(object.abi.lkey);
+    let addr = object.abi.addr.addr() as u64;
+    object.pd.context.trace_region(Kind::DeregisterMr, addr, object.abi.length);
     object.pd.users.fetch_sub(1, Ordering::Release);
     if let Some(memory) = &object.memory {
         memory.regions.fetch_sub(1, Ordering::Release);

@@ -6,6 +6,7 @@ use crate::objects::address::Address;
 use crate::objects::qp_state::Transport;
 use crate::objects::wqe::{Request, Wqe};
 use crate::schedule::network::faults::Transit;
+use crate::trace::layout::wait;
 
 /// Requests that were posted and cannot go on, oldest first. A request that
 /// executes at once never comes here.
@@ -181,6 +182,19 @@ pub(crate) enum Wait {
     Room,
     /// Accesses by the key of a window, whose binding has ended, have to be over first.
     Settling,
+}
+
+impl Wait {
+    /// What a trace calls it.
+    pub(crate) fn reason(self) -> u32 {
+        match self {
+            Wait::Rnr => wait::RNR,
+            Wait::Response => wait::RESPONSE,
+            Wait::Delay => wait::DELAY,
+            Wait::Meeting => wait::MEETING,
+            Wait::Room => wait::ROOM,
+        }
+    }
 }
 
 /// What came back.

@@ -55,6 +55,7 @@ impl Qp {
         // Release: see `state`.
         self.state.store(state as u8, Ordering::Release);
         self.publish_state();
+        self.trace_state(state);
         // SAFETY: both locks are held; callers only read it.
         unsafe { (*self.abi.get()).qp_base.state = state.abi() };
     }
@@ -72,6 +73,7 @@ impl Qp {
             .is_ok();
         if entered {
             self.publish_state();
+            self.trace_state(State::Err);
         }
         entered
     }
@@ -84,10 +86,13 @@ impl Qp {
             return;
         }
         // AcqRel: see `state`. Any other state is worse already.
-        let _ = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+        let entered = self.state.try_update(Ordering::AcqRel, Ordering::Acquire, |state| {
             let sends = state == State::Rts as u8 || state == State::Sqd as u8;
             sends.then_some(State::Sqe as u8)
         });
+        if entered.is_ok() {
+            self.trace_state(State::Sqe);
+        }
     }
 
     /// An asynchronous event of this queue pair.
@@ -157,6 +162,7 @@ impl Qp {
         sq.pending.pop();
         sq.requester.next_request();
         deferred.append(execution.finish());
+        self.trace_progress(sq);
         false
     }
 
@@ -171,6 +177,7 @@ impl Qp {
         sq.requester.next_request();
         sq.requester.forget_mws();
         deferred.append(execution.finish());
+        self.trace_progress(sq);
     }
 
     /// Completes what waits in the send queue, in order.
@@ -240,6 +247,9 @@ impl Qp {
         self.recv_cq.purge(self.num);
         // Relaxed: no thread can post while the locks are held.
         self.freed.store(0, Ordering::Relaxed);
+        if let Some(trace) = self.trace() {
+            trace.clear();
+        }
         parted
     }
 }
@@ -354,6 +364,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
+        let trace = parts.trace(num);
         let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target } =
             parts;
         // SAFETY: zero is a valid value of every field of both.
@@ -392,6 +403,7 @@ impl Qp {
             num,
             transport,
             sig_all,
+            is_traced: trace.is_some(),
             cap,
             pd,
             send_cq,
@@ -409,6 +421,7 @@ impl Qp {
             batch: extras.ops.map(|ops| Box::new(Lock::new(Batch::new(ops)))),
             target,
             blocks_own_multicast: extras.blocks_own_multicast,
+            trace,
         }
     }
 
@@ -474,6 +487,7 @@ impl Qp {
             let _ = self.clear(&mut sq, &mut responder);
             core::mem::take(&mut sq.counters)
         };
+        self.trace_end();
         *device.retired.lock() += counters;
         device.qps.remove(self.num);
         self.leave_groups();

@@ -105,8 +105,25 @@ impl RecvRing {
     pub(crate) unsafe fn post(
         &self,
         poster: &mut Poster,
+        wr: *mut ibv_recv_wr,
+        bad_wr: *mut *mut ibv_recv_wr,
+    ) -> Result<(), c_int> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post_noted(poster, wr, bad_wr, |_, _| ()) }
+    }
+
+    /// [`post`](Self::post), which tells `note` of each request, with its index, before it can be
+    /// taken.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn post_noted(
+        &self,
+        poster: &mut Poster,
         mut wr: *mut ibv_recv_wr,
         bad_wr: *mut *mut ibv_recv_wr,
+        mut note: impl FnMut(u32, &ibv_recv_wr),
     ) -> Result<(), c_int> {
         let mut result = Ok(());
         while !wr.is_null() {
@@ -119,6 +136,7 @@ impl RecvRing {
                 result = Err(error);
                 break;
             }
+            note(poster.tail.wrapping_sub(1), request);
             wr = request.next;
         }
         // Release: the slots were written before the consumer sees them.
@@ -238,6 +256,16 @@ impl RecvRing {
         poster.head_seen = poster.tail;
         self.head.store(poster.tail, Ordering::Release);
     }
+}
+
+/// Bytes that a receive request which is posted has room for, as far as a trace can say it.
+///
+/// # Safety
+/// Its scatter list can be read.
+pub(crate) unsafe fn recv_len(wr: &ibv_recv_wr) -> u32 {
+    // SAFETY: the caller's list.
+    let sge = |i| unsafe { (*wr.sg_list.add(i)).length };
+    (0..wr.num_sge.max(0) as usize).fold(0, |sum: u32, i| sum.saturating_add(sge(i)))
 }
 
 /// A request at the front of a ring.

@@ -11,7 +11,7 @@ use crate::event::Acks;
 use crate::lock::Padded;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::recv_ring::RecvRing;
+use crate::objects::recv_ring::{RecvRing, recv_len};
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, Taker, XrcSrq, Xrcd};
 use crate::schedule::distance::charge::Charged;
 use crate::{errno, limits};
@@ -198,6 +198,8 @@ fn new(
     abi.srq_context = user;
     abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
     abi.handle = num;
+    let tracer = pd.context.tracer.as_ref();
+    let trace = tracer.and_then(|tracer| tracer.shared(num, attr.max_wr));
     Srq {
         abi: UnsafeCell::new(abi),
         pd,
@@ -207,6 +209,7 @@ fn new(
         users: AtomicUsize::new(0),
         acks: Acks::default(),
         xrc,
+        trace,
     }
 }
 
@@ -255,6 +258,9 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         if object.xrc.is_some() {
             object.withdraw();
         }
+        if let Some(trace) = &object.trace {
+            trace.destroyed();
+        }
         let this: *const Srq = &raw const **object;
         let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
         let context = &object.pd.context;
@@ -279,6 +285,28 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { post::<false>(srq, wr, bad_wr) }
+}
+
+/// [`post_srq_recv`] of a process that is traced.
+pub(crate) unsafe extern "C" fn post_srq_recv_traced(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { post::<true>(srq, wr, bad_wr) }
+}
+
+/// # Safety
+/// That of the verb.
+#[inline(always)]
+unsafe fn post<const TRACED: bool>(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::code(unsafe { Srq::from_abi(srq) }.and_then(|srq| {
         if bad_wr.is_null() {
@@ -288,6 +316,13 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         let _charged = unsafe { Charged::of(&srq.pd.context.device, wr) };
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
-        unsafe { srq.ring.post(&mut poster, wr, bad_wr) }
+        unsafe {
+            match srq.trace.as_ref().filter(|_| TRACED) {
+                None => srq.ring.post(&mut poster, wr, bad_wr),
+                Some(trace) => srq.ring.post_noted(&mut poster, wr, bad_wr, |index, wr| {
+                    trace.posted_recv(index, wr.wr_id, recv_len(wr));
+                }),
+            }
+        }
     }))
 }

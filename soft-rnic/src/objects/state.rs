@@ -38,6 +38,9 @@ use crate::schedule::distance::card::Link;
 use crate::schedule::distance::times::{Distance, Times};
 use crate::schedule::network::faults::Network;
 use crate::schedule::timer::Timer;
+use crate::trace::completions::Completions;
+use crate::trace::queue::Queue;
+use crate::trace::tracer::Tracer;
 
 /// A software device. The ABI's struct comes first: its address is the object's.
 #[repr(C)]
@@ -200,6 +203,8 @@ pub(crate) struct Context {
     pub(crate) parents: Mutex<HashMap<usize, Parent>>,
     /// Its card's, where operations cost something.
     pub(crate) link: Link,
+    /// The trace of the process, if it has one.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// What `cmd_fd` is: open as long as the context.
     pub(crate) _command: OwnedFd,
 }
@@ -320,16 +325,16 @@ pub(crate) struct Producer {
 pub(crate) enum Armed {
     #[default]
     No,
-    /// For nothing, but completions get a time when they become visible.
-    Timed,
+    /// For nothing, but completions get a time, or are traced, when they become visible.
+    Watched,
     Solicited,
     Any,
 }
 
 impl Armed {
     /// Of a queue on which nothing is waited for.
-    pub(crate) fn none(has_times: bool) -> Armed {
-        if has_times { Armed::Timed } else { Armed::No }
+    pub(crate) fn none(is_watched: bool) -> Armed {
+        if is_watched { Armed::Watched } else { Armed::No }
     }
 }
 
@@ -347,7 +352,7 @@ pub(crate) struct Cq {
     #[allow(clippy::vec_box, reason = "their addresses are in use")]
     pub(crate) retired: Mutex<Vec<Box<Ring>>>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
-    /// device is prompt, and completions have no times.
+    /// device is prompt, and completions have no times and are not traced.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
     pub(crate) producer: Padded<Lock<Producer>>,
@@ -360,6 +365,8 @@ pub(crate) struct Cq {
     pub(crate) async_acks: Acks,
     /// Of a queue that was created as an extended one.
     pub(crate) extended: Option<Extended>,
+    /// What the trace has of it, if the process has one.
+    pub(crate) trace: Option<Completions>,
 }
 
 /// What an extended completion queue has in addition.
@@ -396,6 +403,8 @@ pub(crate) struct Srq {
     pub(crate) acks: Acks,
     /// Of an XRC receive queue.
     pub(crate) xrc: Option<XrcSrq>,
+    /// Its table in the trace, if the process has one.
+    pub(crate) trace: Option<Arc<Queue>>,
 }
 
 /// What an XRC receive queue has in addition.
@@ -430,6 +439,8 @@ pub(crate) struct Qp {
     pub(crate) num: u32,
     pub(crate) transport: Transport,
     pub(crate) sig_all: bool,
+    /// Whether there is a `trace`.
+    pub(crate) is_traced: bool,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) pd: Arc<Pd>,
     pub(crate) send_cq: Arc<Cq>,
@@ -455,6 +466,8 @@ pub(crate) struct Qp {
     pub(crate) target: Option<Box<Target>>,
     /// It does not get what it sends to a multicast group that it is attached to.
     pub(crate) blocks_own_multicast: bool,
+    /// Its table in the trace, if the process has one.
+    pub(crate) trace: Option<Arc<Queue>>,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object

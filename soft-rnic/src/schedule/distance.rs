@@ -170,6 +170,7 @@ impl Qp {
             while self.drop_off(sq, now, deferred) {}
         }
         self.check_drained(sq);
+        self.trace_progress(sq);
     }
 
     /// Executes the oldest message of an unreliable transport, if it has arrived; whether

@@ -17,6 +17,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Device};
 use crate::objects::{dm, mw, null_mr, srq, target, xrc};
 use crate::schedule::distance::card::Link;
+use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
 use super::{bind_mw, cq, cq_ex, domain, qp_ex};
@@ -55,6 +56,13 @@ impl Context {
         abi.context.ops.post_send = Some(post::post_send);
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
+        let tracer = crate::trace::tracer::tracer();
+        if let Some(tracer) = &tracer {
+            abi.context.ops.post_send = Some(post::post_send_traced);
+            abi.context.ops.post_recv = Some(post::post_recv_traced);
+            abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_traced);
+            tracer.log(Kind::Open, (0, 0, 0), (0, 0), device.guid);
+        }
         let command = command_file(device.name()).map_err(Errno::raw_os_error)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.raw_fd();
@@ -67,6 +75,7 @@ impl Context {
             device,
             events,
             users: AtomicUsize::new(0),
+            tracer,
             _command: command,
         }))
     }

@@ -159,6 +159,10 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
     }
     // SAFETY: the caller's promise.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
+    if cq.trace.is_some() {
+        // SAFETY: `n` completions were written there.
+        unsafe { trace_poll(cq, wc, n) };
+    }
     if let Some((card, start)) = card {
         charge(start, card.poll(n));
     }
@@ -166,6 +170,26 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
         return -errno::EINVAL;
     }
     n as c_int
+}
+
+/// Traces what a poll has taken.
+///
+/// # Safety
+/// `wc` has `n` completions, as words.
+unsafe fn trace_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
+    let Some(trace) = &cq.trace else { return };
+    for i in 0..n as usize {
+        // SAFETY: the caller's promise.
+        let words = unsafe { wc.add(i).cast::<[u64; 6]>().read_unaligned() };
+        trace.polled(&words);
+        // Relaxed: a count that guards no memory.
+        if let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32)
+            && let Some(queue) = qp.trace()
+        {
+            queue.polled(qp.freed.load(Ordering::Relaxed));
+        }
+    }
+    trace.consumed(cq.head.load(Ordering::Relaxed));
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

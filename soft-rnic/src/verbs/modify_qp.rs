@@ -180,6 +180,11 @@ impl Qp {
             self.connect(&mut sq, &mut responder);
         }
         self.publish_connection(&responder);
+        if let Some(trace) = self.trace() {
+            let requester = &sq.requester;
+            let retries = [requester.timeout, requester.retry_cnt, requester.rnr_retry];
+            trace.connection(requester.dest_qpn, retries);
+        }
         self.enter(from, to, &mut sq, &mut responder, deferred);
         drop(responder);
         if to == State::Rts && self.pd.context.device.sim().is_none() {

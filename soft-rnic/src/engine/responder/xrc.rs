@@ -72,6 +72,9 @@ impl<'d> Delivery<'d, '_> {
         let (wr_id, fits) = self.fit(&request, srq.pd.id, with_data);
         if self.takes(fits)? {
             srq.ring.pop(&mut taker.consumer);
+            if let Some(trace) = &srq.trace {
+                trace.took(wr_id, 0);
+            }
             srq.check_limit(&mut taker);
         }
         fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))

@@ -15,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 /// Addresses that a child gets memory at. Mappings are used again and never freed, so that
 /// the list can be walked after a fork, whatever other threads were doing.
 #[derive(Debug)]
-pub(super) struct ForkMapping {
+pub(crate) struct ForkMapping {
     /// 0 is "none".
     base: AtomicUsize,
     len: AtomicUsize,
@@ -36,7 +36,7 @@ fn mappings() -> impl Iterator<Item = &'static ForkMapping> {
 
 /// Lets children have memory of their own at these addresses, until
 /// [`forget`](ForkMapping::forget).
-pub(super) fn fill_in(base: NonNull<c_void>, len: usize) -> &'static ForkMapping {
+pub(crate) fn fill_in(base: NonNull<c_void>, len: usize) -> &'static ForkMapping {
     static HANDLER: Once = Once::new();
     // Without memory for the handler a child that goes on with the device dies of it.
     // SAFETY: the handler does what may be done in a child of a process with threads.
@@ -74,7 +74,7 @@ impl ForkMapping {
     }
 
     /// The addresses are going to be given back.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.len.store(0, Ordering::Release);
         self.base.store(0, Ordering::Release);
     }

@@ -480,6 +480,7 @@ impl Qp {
         if goes_on || guard.draining {
             self.run_queue(guard, deferred, false);
         }
+        self.trace_progress(guard);
     }
 
     /// The head got another answer than that it is done.

@@ -1,0 +1,60 @@
+//! What a queue pair tells of itself, if its process is traced.
+
+use std::sync::Arc;
+
+use crate::objects::qp::Parts;
+use crate::objects::qp_state::{State, Transport};
+use crate::objects::state::{Cq, Qp, Sq};
+use crate::trace::queue::{Queue, Shape};
+
+impl Parts {
+    /// The table of the queue pair that is made from this. A handle has none: what it stands for
+    /// has.
+    pub(crate) fn trace(&self, number: u32) -> Option<Arc<Queue>> {
+        let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
+        let tracer = self.pd.context.tracer.as_ref().filter(|_| !is_handle)?;
+        let is_xrc = matches!(self.transport, Transport::XrcSend | Transport::XrcRecv);
+        let number_of = |cq: &Cq| cq.trace.as_ref().map_or(0, |cq| cq.number);
+        let shape = Shape {
+            number,
+            transport: self.transport as u32,
+            send_capacity: self.cap.max_send_wr,
+            recv_capacity: if is_xrc { 0 } else { self.cap.max_recv_wr },
+            send_cq: number_of(&self.send_cq),
+            recv_cq: number_of(&self.recv_cq),
+            srq: self.srq.as_ref().map_or(0, |srq| srq.num),
+        };
+        tracer.pair(&shape, self.srq.as_ref().and_then(|srq| srq.trace.clone()))
+    }
+}
+
+impl Qp {
+    /// Its table in the trace, if the process has one.
+    #[inline]
+    pub(crate) fn trace(&self) -> Option<&Queue> {
+        if self.is_traced { self.trace.as_deref() } else { None }
+    }
+
+    pub(crate) fn trace_state(&self, state: State) {
+        if let Some(trace) = self.trace() {
+            trace.state(state as u8);
+        }
+    }
+
+    /// Traces that the queue pair is destroyed.
+    pub(crate) fn trace_end(&self) {
+        if let (Some(trace), Some(tracer)) = (self.trace(), &self.pd.context.tracer) {
+            tracer.forget(trace);
+        }
+    }
+
+    /// Traces how far the send queue is, whose lock is held.
+    #[inline]
+    pub(crate) fn trace_progress(&self, sq: &Sq) {
+        if let Some(trace) = self.trace() {
+            let executed = sq.requester.posted.wrapping_sub(sq.pending.len());
+            let sent = sq.remote.as_ref().map_or(0, |remote| remote.sent);
+            trace.progress(executed, sent, sq.requester.waits.is_some());
+        }
+    }
+}

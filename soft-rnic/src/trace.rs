@@ -1,0 +1,41 @@
+//! Traces: a file in which a process keeps what it has posted to `soft0` and what became of it,
+//! readable after the process was killed.
+//!
+//! A process writes a trace if [`VARIABLE`] names a file when it opens a device. The file is
+//! mapped, and written by plain stores: what was stored before a SIGKILL is there. It has
+//!
+//! ```text
+//!   header | log: the last LOG_RECORDS events | objects: queue pairs, receive queues, CQs
+//! ```
+//!
+//! **Contract: what is outstanding never depends on the log**, which wraps: each queue has a table
+//! with a place for each request that it can hold, and counters of what was posted, executed,
+//! completed and polled.
+//!
+//! 1. `tracer` finds out whether there is a trace, and `file` makes it and has places for objects;
+//! 2. the device tells `queue` and `completions`, which have those, of each event, if the process is traced:
+//!    posts are other functions then, and completion queues are looked at as those with times are,
+//!    so that a process without a trace executes no instruction more;
+//! 3. [`load`] reads a file, and trusts none of its bytes.
+//!
+//! All is in words of 64 bits, in the processor's order. A request and a record of the log have
+//! a checksum, and a word that is written last: what a killed process was writing is recognised.
+//! A child of fork does not write its parent's file, but one of its own, once it opens a device.
+
+pub(crate) mod completions;
+mod file;
+pub(crate) mod layout;
+mod place;
+pub(crate) mod queue;
+mod reader;
+pub(crate) mod tracer;
+
+pub use layout::{LOG_RECORDS, MAX_FILE_BYTES, VERSION};
+pub use reader::{
+    CompletionQueue, Event, QueuePair, Request, SharedQueue, Stage, Trace, TraceError, Wait,
+    Waiting, load, read,
+};
+
+/// The environment variable that names the file. `%p` in the name stands for the number of the
+/// process; without it, a dot and the number are appended.
+pub const VARIABLE: &str = "RDMA_CONN_SOFT_TRACE";

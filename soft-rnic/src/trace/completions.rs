@@ -1,0 +1,71 @@
+//! What is traced of a completion queue, and what it tells of the queues whose requests complete
+//! there.
+
+use std::sync::Arc;
+
+use super::layout::{HEADER, Kind, RECV, high, kind, low, object};
+use super::place::Place;
+use super::tracer::Tracer;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    tracer: Arc<Tracer>,
+    place: Place,
+    pub(crate) number: u32,
+}
+
+impl Completions {
+    /// None if there is no room.
+    pub(crate) fn new(tracer: &Arc<Tracer>, capacity: u32) -> Option<Completions> {
+        let (place, number) = (Place::new(&tracer.file, HEADER)?, tracer.file.next_cq());
+        place.set(object::NUMBER, number.into());
+        place.set(object::CAPACITY, capacity.into());
+        place.publish(object::KIND, kind::CQ);
+        tracer.log(Kind::CreateCq, (0, 0, 0), (number, 0), 0);
+        Some(Completions { tracer: Arc::clone(tracer), place, number })
+    }
+
+    /// A completion comes, with the six words of an `ibv_wc`; of a send queue it frees the places
+    /// up to a position. The producers' lock is held.
+    pub(crate) fn came(&self, words: &[u64; 6], position: Option<u32>) {
+        let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
+        let operation = if position.is_some() { 0 } else { RECV };
+        let what = (operation, status.into(), high(words[2]));
+        self.tracer.log(Kind::Completion, what, (qp, self.number), wr_id);
+        let Some(queue) = self.tracer.queue(qp) else { return };
+        match position {
+            Some(position) => queue.completed(position, status),
+            None => queue.took(wr_id, status),
+        }
+    }
+
+    /// So many completions have come. The producers' lock is held.
+    pub(crate) fn produced(&self, tail: u32) {
+        self.place.set(object::PRODUCED, tail.into());
+    }
+
+    /// The program has taken a completion.
+    pub(crate) fn polled(&self, words: &[u64; 6]) {
+        let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
+        let what = (0, status.into(), high(words[2]));
+        self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
+    }
+
+    /// So many completions were taken.
+    pub(crate) fn consumed(&self, head: u32) {
+        self.place.set(object::CONSUMED, head.into());
+    }
+
+    /// A completion had no room.
+    pub(crate) fn overran(&self) {
+        self.place.set(object::OVERRUN, 1);
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.place.set(object::KIND, kind::GONE);
+        self.tracer.log(Kind::DestroyCq, (0, 0, 0), (self.number, 0), 0);
+    }
+}

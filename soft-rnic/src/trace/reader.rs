@@ -1,0 +1,250 @@
+//! Reading a trace, which may be anything: a file of something else, one that was cut off, one
+//! that somebody has made up, or one that is written meanwhile.
+//!
+//! What is outstanding is between two counters, and lies in a table whose length the file says;
+//! all three are compared with the bytes that are there before any is used.
+
+mod objects;
+mod words;
+
+use std::io::Read;
+
+use verbs_sys::ibv_wc_status;
+
+use super::layout::{
+    EVENTS, HEADER, LOG_RECORDS, MAGIC, MAX_FILE_BYTES, OBJECTS, RECORD, STATES, VERSION, checksum,
+    head, high, kind, low, object, record,
+};
+
+use words::Words;
+
+pub use objects::{CompletionQueue, QueuePair, Request, SharedQueue, Stage, Wait, Waiting};
+
+/// What a process has kept of itself.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trace {
+    /// The number of the process.
+    pub process: u32,
+    /// The program's name, as the kernel shows it.
+    pub program: String,
+    /// When the trace began: nanoseconds since 1970.
+    pub began_ns: u64,
+    /// When the last event was: nanoseconds of the system's monotonic clock, as all times below.
+    pub last_ns: u64,
+    /// Queue pairs that were not destroyed.
+    pub queue_pairs: Vec<QueuePair>,
+    /// Shared receive queues that were not destroyed.
+    pub shared_queues: Vec<SharedQueue>,
+    /// Completion queues that were not destroyed.
+    pub completion_queues: Vec<CompletionQueue>,
+    /// The last events, oldest first.
+    pub events: Vec<Event>,
+    /// Records and requests that were being written when the process ended, or were damaged.
+    pub torn: u64,
+    /// Objects for which the trace had no room.
+    pub left_out: u64,
+}
+
+/// An event of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When.
+    pub time_ns: u64,
+    /// What has happened.
+    pub what: &'static str,
+    /// Of a post: the operation.
+    pub operation: Option<&'static str>,
+    /// The queue pair, or another object.
+    pub number: u32,
+    /// Of a completion and a poll: the completion queue; of a change of state, the peer.
+    pub other: u32,
+    /// Of requests; of a region its address.
+    pub wr_id: u64,
+    /// Of a completion: its status; of a change of state: the state.
+    pub status: Option<&'static str>,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Why a file cannot be read as a trace.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// It does not begin as a trace does.
+    NotATrace,
+    /// It is of another version of this crate.
+    Version(u32),
+    /// It ends before what it says it has.
+    Truncated {
+        /// Bytes that are there.
+        has: u64,
+        /// Bytes that it says are in use.
+        needs: u64,
+    },
+    /// An object in it cannot be.
+    Damaged {
+        /// Where: the number of a byte.
+        at: u64,
+    },
+    /// The file cannot be read.
+    Io(std::io::Error),
+}
+
+impl core::fmt::Display for TraceError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            TraceError::NotATrace => write!(f, "not a trace of soft0"),
+            TraceError::Version(version) => {
+                write!(f, "a trace of version {version}: this program reads version {VERSION}")
+            }
+            TraceError::Truncated { has, needs } => {
+                write!(f, "the trace is cut off: it has {has} bytes of {needs}")
+            }
+            TraceError::Damaged { at } => write!(f, "the trace is damaged at byte {at}"),
+            TraceError::Io(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// Reads a trace from its beginning on, as far as it is in use: at most
+/// [`MAX_FILE_BYTES`].
+///
+/// # Errors
+/// It cannot be read, or is no trace.
+pub fn load(file: &mut impl Read) -> Result<Trace, TraceError> {
+    let mut bytes = Vec::new();
+    let mut take = |bytes: &mut Vec<u8>, len: u64| {
+        file.take(len).read_to_end(bytes).map_err(TraceError::Io).map(drop)
+    };
+    take(&mut bytes, HEADER as u64 * 8)?;
+    let used = used_words(&Words(&bytes))? as u64 * 8;
+    take(&mut bytes, used.saturating_sub(HEADER as u64 * 8))?;
+    read(&bytes)
+}
+
+/// Reads a trace out of the bytes of its file.
+///
+/// ```
+/// assert!(soft_rnic::trace::read(b"something else").is_err());
+/// ```
+///
+/// # Errors
+/// The bytes are no trace.
+pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
+    let words = Words(bytes);
+    let used = used_words(&words)?;
+    if used > words.len() {
+        return Err(TraceError::Truncated { has: bytes.len() as u64, needs: used as u64 * 8 });
+    }
+    let mut trace = Trace {
+        process: low(words.get(head::PROCESS)),
+        program: program(&words),
+        began_ns: words.get(head::BEGAN),
+        last_ns: words.get(head::LAST),
+        left_out: words.get(head::LEFT_OUT),
+        ..Trace::default()
+    };
+    trace.read_log(&words);
+    trace.read_objects(&words, used)?;
+    Ok(trace)
+}
+
+/// Words in use, which is no more than a trace may have.
+fn used_words(words: &Words<'_>) -> Result<usize, TraceError> {
+    if words.get(head::MAGIC) != MAGIC {
+        return Err(TraceError::NotATrace);
+    }
+    let version = low(words.get(head::VERSION));
+    if version != VERSION {
+        return Err(TraceError::Version(version));
+    }
+    let used = words.get(head::USED);
+    if used < OBJECTS as u64 || used > MAX_FILE_BYTES / 8 {
+        return Err(TraceError::Damaged { at: head::USED as u64 * 8 });
+    }
+    Ok(used as usize)
+}
+
+fn program(words: &Words<'_>) -> String {
+    let halves = [words.get(head::NAME), words.get(head::NAME + 1)];
+    let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+impl Trace {
+    fn read_log(&mut self, words: &Words<'_>) {
+        let logged = words.get(head::LOGGED);
+        let first = logged.saturating_sub(LOG_RECORDS as u64);
+        for nth in first..logged {
+            let at = HEADER + (nth as usize & (LOG_RECORDS - 1)) * RECORD;
+            let all: [u64; RECORD] = core::array::from_fn(|i| words.get(at + i));
+            let is_whole = all[record::NUMBER] == nth.wrapping_add(1)
+                && all[record::CHECK] == checksum(&all[..record::CHECK]);
+            match is_whole.then(|| event(&all)).flatten() {
+                Some(event) => self.events.push(event),
+                None => self.torn += 1,
+            }
+        }
+    }
+
+    fn read_objects(&mut self, words: &Words<'_>, used: usize) -> Result<(), TraceError> {
+        let mut at = OBJECTS;
+        while at < used {
+            let len = words.get(at + object::WORDS);
+            // Each step is a header at least, and the end is one of a file that may not be longer.
+            if len < HEADER as u64 || len > (used - at) as u64 {
+                return Err(TraceError::Damaged { at: at as u64 * 8 });
+            }
+            self.read_object(words, at, len as usize)?;
+            at += len as usize;
+        }
+        Ok(())
+    }
+
+    fn read_object(&mut self, words: &Words<'_>, at: usize, len: usize) -> Result<(), TraceError> {
+        let damaged = TraceError::Damaged { at: at as u64 * 8 };
+        let table = objects::Table::new(words, at, len).ok_or(damaged);
+        match words.get(at + object::KIND) {
+            kind::QP => self.queue_pairs.push(table?.queue_pair(&mut self.torn)),
+            kind::SRQ => self.shared_queues.push(table?.shared_queue(&mut self.torn)),
+            kind::CQ => self.completion_queues.push(objects::completion_queue(words, at)),
+            kind::GONE => {}
+            _ => return Err(TraceError::Damaged { at: at as u64 * 8 }),
+        }
+        Ok(())
+    }
+}
+
+/// None of a kind that there is not.
+fn event(all: &[u64; RECORD]) -> Option<Event> {
+    let what = all[record::WHAT];
+    let [event, operation, status, ..] = what.to_le_bytes();
+    let name = EVENTS.get(usize::from(event))?;
+    let operation = super::layout::OPERATIONS.get(usize::from(operation));
+    Some(Event {
+        time_ns: all[record::TIME],
+        what: name,
+        operation: operation.copied().filter(|_| *name == "post"),
+        number: low(all[record::OBJECT]),
+        other: high(all[record::OBJECT]),
+        wr_id: all[record::WR_ID],
+        status: status_of(name, status),
+        len: high(what),
+    })
+}
+
+fn status_of(event: &str, status: u8) -> Option<&'static str> {
+    match event {
+        "complete" | "poll" => Some(verbs_sys::wc_status_name(ibv_wc_status(status.into()))),
+        "state" => STATES.get(usize::from(status)).copied(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

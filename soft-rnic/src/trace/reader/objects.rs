@@ -1,0 +1,299 @@
+//! The objects of a trace.
+
+use crate::trace::layout::{
+    ENTRY, HEADER, OPERATIONS, RECV, STATES, TRANSPORTS, checksum, entry, fate, flag, high, low,
+    object, wait,
+};
+
+use super::words::Words;
+
+/// A queue pair, and what was posted to it and is not over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueuePair {
+    /// Its number, `qp_num`.
+    pub number: u32,
+    /// RC, UC, UD, `XRC_SEND` or `XRC_RECV`.
+    pub transport: &'static str,
+    /// As `ibv_modify_qp` names it.
+    pub state: &'static str,
+    /// When it entered that.
+    pub state_since_ns: u64,
+    /// The queue pair at the other end, once that is known.
+    pub peer: Option<u32>,
+    /// The completion queue of its sends, by its number in the trace; 0 if that has none.
+    pub send_cq: u32,
+    /// That of its receives.
+    pub recv_cq: u32,
+    /// The shared receive queue that it takes requests from.
+    pub srq: Option<u32>,
+    /// Tries after one without response.
+    pub retry_cnt: u8,
+    /// Tries after one that found no receive request; 7 is without end.
+    pub rnr_retry: u8,
+    /// What the oldest request that has not ended waits for.
+    pub waiting: Option<Waiting>,
+    /// Requests of the send queue that the program has not seen complete, oldest first. Those that
+    /// were unsignalled, and have a completed one behind them, are left out.
+    pub sends: Vec<Request>,
+    /// Receive requests that nothing has taken, oldest first.
+    pub receives: Vec<Request>,
+}
+
+/// A shared receive queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedQueue {
+    /// As `ibv_get_srq_num` gives it.
+    pub number: u32,
+    /// Requests that nothing has taken, oldest first.
+    pub receives: Vec<Request>,
+}
+
+/// A completion queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompletionQueue {
+    /// In the order in which they were created, from 1 on.
+    pub number: u32,
+    /// Completions that the program has not polled.
+    pub unpolled: u32,
+    /// A completion had no room, which ends the queue.
+    pub has_overrun: bool,
+}
+
+/// A work request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Request {
+    /// How many were posted to the queue before.
+    pub index: u32,
+    /// The program's own name of it.
+    pub wr_id: u64,
+    /// What it asks for.
+    pub operation: &'static str,
+    /// Bytes; of a receive request, for which it has room.
+    pub len: u32,
+    /// A completion was asked for.
+    pub is_signaled: bool,
+    /// Its data were copied by the post.
+    pub is_inline: bool,
+    /// It carries an immediate.
+    pub has_imm: bool,
+    /// It waits for the reads before it.
+    pub is_fenced: bool,
+    /// Of a datagram: the queue pair that it is for; over XRC: the shared receive queue.
+    pub to: u32,
+    /// When it was posted.
+    pub posted_ns: u64,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stage {
+    /// In its queue.
+    Queued,
+    /// Sent to another process, which has not answered.
+    Sent,
+    /// Done; it completes with a later one, or its completion was lost.
+    Executed,
+    /// Its completion is in the completion queue, with this status.
+    Completed(&'static str),
+}
+
+/// What the oldest request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// For what.
+    pub reason: Wait,
+    /// How often it has been tried.
+    pub tries: u32,
+    /// Since when.
+    pub since_ns: u64,
+}
+
+/// Reasons of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// The receiver has posted no receive request.
+    Receiver,
+    /// No response: the peer is not there, or not in a state in which it receives.
+    Response,
+    /// A device that simulates a delay.
+    Delay,
+    /// The process of the peer is being looked for.
+    Meeting,
+    /// The ring to the process of the peer is full.
+    Room,
+}
+
+/// A queue in a trace whose table lies within it.
+pub(super) struct Table<'w, 'a> {
+    words: &'w Words<'a>,
+    at: usize,
+    send_capacity: u32,
+    recv_capacity: u32,
+}
+
+impl<'w, 'a> Table<'w, 'a> {
+    /// The queue at word `at`, which has `len` words. None if that is too short for its table.
+    pub(super) fn new(words: &'w Words<'a>, at: usize, len: usize) -> Option<Table<'w, 'a>> {
+        let capacity = words.get(at + object::CAPACITY);
+        let (send_capacity, recv_capacity) = (low(capacity), high(capacity));
+        let is_capacity = |n: u32| n == 0 || n.is_power_of_two();
+        let entries = u64::from(send_capacity) + 2 * u64::from(recv_capacity);
+        let fits = HEADER as u64 + entries * ENTRY as u64 <= len as u64;
+        let is_sound = is_capacity(send_capacity) && is_capacity(recv_capacity) && fits;
+        is_sound.then_some(Table { words, at, send_capacity, recv_capacity })
+    }
+
+    fn get(&self, word: usize) -> u64 {
+        self.words.get(self.at + word)
+    }
+
+    pub(super) fn queue_pair(&self, torn: &mut u64) -> QueuePair {
+        let (number, cqs) = (self.get(object::NUMBER), self.get(object::CQS));
+        let state = self.get(object::STATE);
+        let [_, retry_cnt, rnr_retry, ..] = self.get(object::RETRIES).to_le_bytes();
+        let some = |n: u32| (n != 0).then_some(n);
+        QueuePair {
+            number: low(number),
+            transport: name(&TRANSPORTS, high(number)),
+            state: name(&STATES, low(state)),
+            state_since_ns: self.get(object::STATE_SINCE),
+            peer: some(high(state)),
+            send_cq: low(cqs),
+            recv_cq: high(cqs),
+            srq: some(low(self.get(object::SRQ))),
+            retry_cnt,
+            rnr_retry,
+            waiting: self.waiting(),
+            sends: self.sends(torn),
+            receives: self.receives(torn),
+        }
+    }
+
+    pub(super) fn shared_queue(&self, torn: &mut u64) -> SharedQueue {
+        SharedQueue { number: low(self.get(object::NUMBER)), receives: self.receives(torn) }
+    }
+
+    fn waiting(&self) -> Option<Waiting> {
+        let word = self.get(object::WAIT);
+        let reason = match low(word) {
+            wait::RNR => Wait::Receiver,
+            wait::RESPONSE => Wait::Response,
+            wait::DELAY => Wait::Delay,
+            wait::MEETING => Wait::Meeting,
+            wait::ROOM => Wait::Room,
+            _ => return None,
+        };
+        Some(Waiting { reason, tries: high(word), since_ns: self.get(object::WAIT_SINCE) })
+    }
+
+    fn sends(&self, torn: &mut u64) -> Vec<Request> {
+        let executed = self.get(object::EXECUTED);
+        let posted = low(self.get(object::POSTED));
+        // Of a number of requests, how many there are behind the oldest: counters wrap.
+        let since = |n: u32| posted.wrapping_sub(n);
+        let (ended, sent) =
+            (since(low(executed)), since(low(executed)).saturating_sub(high(executed)));
+        let first = low(self.get(object::POLLED));
+        let stage = |index: u32, state: u64| match state & 0xff {
+            fate::COMPLETED => Some(Stage::Completed(status(state >> 8 & 0xff))),
+            fate::COVERED => None,
+            _ if since(index) > ended => Some(Stage::Executed),
+            _ if since(index) > sent => Some(Stage::Sent),
+            _ => Some(Stage::Queued),
+        };
+        let slot = |index: u32| index & self.send_capacity.wrapping_sub(1);
+        self.requests((first, posted), self.send_capacity, slot, stage, torn)
+    }
+
+    fn receives(&self, torn: &mut u64) -> Vec<Request> {
+        let counters = [object::RECV_FIRST, object::RECV_POSTED].map(|word| low(self.get(word)));
+        let places = 2 * self.recv_capacity;
+        let stage = |_, state: u64| (state & 0xff == fate::POSTED).then_some(Stage::Queued);
+        let slot = |index: u32| self.send_capacity + (index & places.wrapping_sub(1));
+        self.requests((counters[0], counters[1]), places, slot, stage, torn)
+    }
+
+    /// The requests from one index to another, but no more than there are places for: of those
+    /// the youngest.
+    fn requests(
+        &self,
+        (first, posted): (u32, u32),
+        places: u32,
+        slot: impl Fn(u32) -> u32,
+        stage: impl Fn(u32, u64) -> Option<Stage>,
+        torn: &mut u64,
+    ) -> Vec<Request> {
+        // A counter may be that of a moment later.
+        let n = posted.wrapping_sub(first);
+        let n = if n > u32::MAX / 2 { 0 } else { n.min(places) };
+        let mut requests = Vec::new();
+        for index in (0..n).map(|i| posted.wrapping_sub(n).wrapping_add(i)) {
+            match self.request(slot(index), index) {
+                Some((request, state)) => {
+                    requests.extend(stage(index, state).map(|stage| Request { stage, ..request }))
+                }
+                None => *torn += 1,
+            }
+        }
+        requests
+    }
+
+    /// The request of this index, and what became of it; none if its place has another, or is torn.
+    fn request(&self, slot: u32, index: u32) -> Option<(Request, u64)> {
+        let at = HEADER + slot as usize * ENTRY;
+        let all: [u64; ENTRY] = core::array::from_fn(|i| self.get(at + i));
+        let number = index.wrapping_add(1);
+        let state = u64::from(high(all[entry::STATE]));
+        let mut checked = all;
+        checked[entry::STATE] = number.into();
+        let is_whole = low(all[entry::STATE]) == number
+            && all[entry::CHECK] == checksum(&checked[..entry::CHECK]);
+        let what = all[entry::WHAT];
+        let [.., operation, flags, _, _] = what.to_le_bytes();
+        let has = |flag: u64| u64::from(flags) & flag != 0;
+        let request = Request {
+            index,
+            wr_id: all[entry::WR_ID],
+            operation: OPERATIONS.get(usize::from(operation)).copied()?,
+            len: low(what),
+            is_signaled: has(flag::SIGNALED) || u64::from(operation) == RECV,
+            is_inline: has(flag::INLINE),
+            has_imm: has(flag::HAS_IMM),
+            is_fenced: has(flag::FENCE),
+            to: low(all[entry::TO]),
+            posted_ns: all[entry::TIME],
+            stage: Stage::Queued,
+        };
+        is_whole.then_some((request, state))
+    }
+}
+
+/// The completion queue at word `at`.
+pub(super) fn completion_queue(words: &Words<'_>, at: usize) -> CompletionQueue {
+    let get = |word| low(words.get(at + word));
+    let unpolled = get(object::PRODUCED).wrapping_sub(get(object::CONSUMED));
+    CompletionQueue {
+        number: get(object::NUMBER),
+        // A poll may count before the post does.
+        unpolled: if unpolled > u32::MAX / 2 { 0 } else { unpolled },
+        has_overrun: get(object::OVERRUN) != 0,
+    }
+}
+
+fn status(number: u64) -> &'static str {
+    verbs_sys::wc_status_name(verbs_sys::ibv_wc_status(number as u32))
+}
+
+/// What a number stands for; a file may have any.
+fn name(names: &'static [&'static str], number: u32) -> &'static str {
+    names.get(number as usize).copied().unwrap_or("unknown")
+}

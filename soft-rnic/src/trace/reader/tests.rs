@@ -1,0 +1,263 @@
+//! The format: what is written is read, and what is not is not believed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::*;
+use crate::trace::completions::Completions;
+use crate::trace::layout::{ENTRY, Kind, entry, flag, wait};
+use crate::trace::queue::{Posting, Queue, Shape};
+use crate::trace::tracer::Tracer;
+
+/// A file that goes with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("soft-rnic-{}-{name}", std::process::id())))
+    }
+
+    fn tracer(&self) -> Arc<Tracer> {
+        Arc::new(Tracer::create(&self.0, 7).unwrap())
+    }
+
+    /// As far as it is in use.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut file = std::fs::File::open(&self.0).unwrap();
+        (&mut file).take(OBJECTS as u64 * 8).read_to_end(&mut bytes).unwrap();
+        let used = Words(&bytes).get(head::USED) * 8 - bytes.len() as u64;
+        file.take(used).read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn trace(&self) -> Trace {
+        load(&mut std::fs::File::open(&self.0).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const SHAPE: Shape = Shape {
+    number: 0x41,
+    transport: 0,
+    send_capacity: 4,
+    recv_capacity: 2,
+    send_cq: 1,
+    recv_cq: 1,
+    srq: 0,
+};
+
+fn posting(wr_id: u64, flags: u64) -> Posting {
+    Posting { wr_id, operation: 1, flags, len: 64, to: 0 }
+}
+
+/// The words of a completion.
+fn completion(wr_id: u64, status: u64) -> [u64; 6] {
+    [wr_id, status, 0, u64::from(SHAPE.number) << 32, 0, 0]
+}
+
+/// A queue pair and a completion queue, with requests in each stage: 1 is covered by 2, whose
+/// completion was not polled, 3 was executed, and 4 waits.
+fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
+    let tracer = file.tracer();
+    let cq = Completions::new(&tracer, 4).unwrap();
+    let queue = tracer.pair(&SHAPE, None).unwrap();
+    queue.connection(0x42, [14, 5, 6]);
+    queue.state(3);
+    for (position, flags) in [(1, 0), (2, flag::SIGNALED), (3, 0), (4, flag::SIGNALED)] {
+        queue.posted(position, &posting(100 + u64::from(position), flags));
+    }
+    cq.came(&completion(102, 0), Some(2));
+    cq.produced(1);
+    for _ in 0..3 {
+        queue.waits(4, wait::RNR, 104);
+    }
+    queue.progress(3, 0, true);
+    for index in 0..2 {
+        queue.posted_recv(index, 200 + u64::from(index), 32);
+    }
+    (tracer, queue, cq)
+}
+
+fn ids(requests: &[Request]) -> Vec<u64> {
+    requests.iter().map(|request| request.wr_id).collect()
+}
+
+#[test]
+fn what_is_outstanding_is_read_back() {
+    let file = Scratch::new("read-back");
+    let _kept = filled(&file);
+    let trace = file.trace();
+    assert_eq!((trace.process, trace.torn, trace.left_out), (7, 0, 0));
+    assert!(!trace.program.is_empty() && trace.last_ns > 0 && trace.began_ns > 0);
+    let [pair] = &trace.queue_pairs[..] else { panic!("{trace:?}") };
+    assert_eq!((pair.number, pair.transport, pair.state), (0x41, "RC", "RTS"));
+    assert_eq!((pair.peer, pair.retry_cnt, pair.rnr_retry), (Some(0x42), 5, 6));
+    assert_eq!(ids(&pair.sends), [102, 103, 104]);
+    let stages: Vec<Stage> = pair.sends.iter().map(|request| request.stage).collect();
+    assert_eq!(stages, [Stage::Completed("SUCCESS"), Stage::Executed, Stage::Queued]);
+    let waiting = pair.waiting.unwrap();
+    assert_eq!((waiting.reason, waiting.tries), (Wait::Receiver, 3));
+    assert_eq!((pair.sends[2].operation, pair.sends[2].len), ("WRITE", 64));
+    assert!(pair.sends[2].is_signaled && !pair.sends[1].is_signaled);
+    assert_eq!(ids(&pair.receives), [200, 201]);
+    assert_eq!(trace.completion_queues[0].unpolled, 1);
+    let last = trace.events.last().unwrap();
+    assert_eq!((last.what, last.operation, last.wr_id), ("post", Some("RECV"), 201));
+}
+
+#[test]
+fn what_is_polled_taken_or_cleared_is_over() {
+    let file = Scratch::new("over");
+    let (tracer, queue, cq) = filled(&file);
+    queue.polled(2);
+    cq.consumed(1);
+    cq.came(&completion(200, 0), None);
+    let pair = file.trace().queue_pairs.remove(0);
+    assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![103, 104], vec![201]));
+    assert_eq!(file.trace().completion_queues[0].unpolled, 0);
+    queue.clear();
+    let pair = file.trace().queue_pairs.remove(0);
+    assert_eq!((pair.sends, pair.receives, pair.waiting), (vec![], vec![], None));
+    // Positions of receive requests go on, those of sends begin anew.
+    queue.posted_recv(2, 300, 8);
+    queue.posted(1, &posting(301, 0));
+    let pair = file.trace().queue_pairs.remove(0);
+    assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![301], vec![300]));
+    tracer.forget(&queue);
+    assert_eq!(file.trace().queue_pairs, []);
+}
+
+#[test]
+fn what_is_outstanding_stays_when_the_log_and_the_tables_wrap() {
+    let file = Scratch::new("wrap");
+    let tracer = file.tracer();
+    let queue = tracer.pair(&Shape { send_capacity: 4, ..SHAPE }, None).unwrap();
+    let cq = Completions::new(&tracer, 4).unwrap();
+    queue.posted_recv(0, 9, 1);
+    let last = LOG_RECORDS as u32;
+    for position in 1..=last {
+        queue.posted(position, &posting(position.into(), flag::SIGNALED));
+        if position + 2 <= last {
+            cq.came(&completion(position.into(), 0), Some(position));
+            queue.progress(position, 0, false);
+            queue.polled(position);
+        }
+    }
+    let trace = file.trace();
+    assert_eq!(trace.events.len(), LOG_RECORDS);
+    assert_eq!(ids(&trace.queue_pairs[0].sends), [u64::from(last) - 1, last.into()]);
+    assert_eq!(ids(&trace.queue_pairs[0].receives), [9]);
+    assert_eq!(trace.torn, 0);
+}
+
+#[test]
+fn receive_requests_of_a_shared_queue_are_taken_in_any_order() {
+    let file = Scratch::new("shared");
+    let tracer = file.tracer();
+    let shared = tracer.shared(5, 4).unwrap();
+    let shape = Shape { recv_capacity: 0, srq: 5, ..SHAPE };
+    let _pair = tracer.pair(&shape, Some(Arc::clone(&shared))).unwrap();
+    let cq = Completions::new(&tracer, 4).unwrap();
+    (0..4).for_each(|index| shared.posted_recv(index, index.into(), 8));
+    cq.came(&completion(2, 0), None);
+    assert_eq!(ids(&file.trace().shared_queues[0].receives), [0, 1, 3]);
+    cq.came(&completion(0, 0), None);
+    assert_eq!(ids(&file.trace().shared_queues[0].receives), [1, 3]);
+    assert_eq!(file.trace().queue_pairs[0].srq, Some(5));
+}
+
+#[test]
+fn what_was_being_written_is_counted_and_not_shown() {
+    let file = Scratch::new("torn");
+    let (tracer, _queue, _cq) = filled(&file);
+    let whole = file.trace();
+    // The queue pair lies behind the completion queue.
+    let pair = OBJECTS + HEADER;
+    let (request, record) = (pair + HEADER + 3 * ENTRY, HEADER + RECORD);
+    for (at, word) in [(request, entry::STATE), (request, entry::WR_ID), (record, 0), (record, 2)] {
+        let kept = tracer.file.word(at + word).swap(0, core::sync::atomic::Ordering::Relaxed);
+        let torn = file.trace();
+        assert_eq!(torn.torn, 1, "word {word} at {at}");
+        let lost = usize::from(at == request);
+        assert_eq!(torn.queue_pairs[0].sends.len() + lost, whole.queue_pairs[0].sends.len());
+        assert_eq!(torn.events.len() + 1 - lost, whole.events.len());
+        tracer.file.word(at + word).store(kept, core::sync::atomic::Ordering::Relaxed);
+    }
+    assert_eq!(file.trace(), whole);
+}
+
+#[test]
+fn no_bytes_are_believed() {
+    let file = Scratch::new("hostile");
+    let _kept = filled(&file);
+    let bytes = file.bytes();
+    let log = HEADER * 8..OBJECTS * 8;
+    for at in (0..bytes.len()).step_by(8).filter(|at| !log.contains(at)) {
+        for value in [0, 1, 2, 31, 1 << 31, 1 << 32, u64::MAX >> 1, u64::MAX] {
+            let mut bytes = bytes.clone();
+            bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
+            if let Ok(trace) = read(&bytes) {
+                let places = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
+                let pair = trace.queue_pairs.iter();
+                assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= places);
+            }
+        }
+    }
+    for len in (0..HEADER * 8).chain(OBJECTS * 8 - 9..bytes.len()) {
+        assert!(read(&bytes[..len]).is_err(), "{len} bytes");
+        assert!(load(&mut &bytes[..len]).is_err(), "{len} bytes");
+    }
+    assert!(matches!(read(&bytes[..bytes.len() - 1]), Err(TraceError::Truncated { .. })));
+    assert!(matches!(read(&[]), Err(TraceError::NotATrace)));
+    let mut other = bytes;
+    other[head::VERSION * 8] ^= 0x10;
+    assert!(matches!(read(&other), Err(TraceError::Version(_))));
+}
+
+#[test]
+fn places_are_used_again_and_what_has_none_is_counted() {
+    let file = Scratch::new("full");
+    let tracer = file.tracer();
+    let used = || tracer.file.word(head::USED).load(core::sync::atomic::Ordering::Relaxed);
+    let mut after_first = 0;
+    for _ in 0..100 {
+        let queue = tracer.pair(&SHAPE, None).unwrap();
+        queue.posted(1, &posting(1, 0));
+        tracer.forget(&queue);
+        drop(queue);
+        after_first = if after_first == 0 { used() } else { after_first };
+        assert_eq!(used(), after_first);
+    }
+    // What was there before is gone.
+    let _queue = tracer.pair(&SHAPE, None).unwrap();
+    assert_eq!(file.trace().queue_pairs[0].sends, []);
+    let shape = Shape { number: 0x50, send_capacity: 1 << 23, ..SHAPE };
+    assert!(tracer.pair(&shape, None).is_none());
+    let trace = file.trace();
+    assert_eq!((trace.left_out, trace.queue_pairs.len()), (1, 1));
+}
+
+#[test]
+fn another_file_is_not_overwritten() {
+    let file = Scratch::new("another");
+    std::fs::write(&file.0, "precious").unwrap();
+    assert_eq!(Tracer::create(&file.0, 7).err(), Some(Errno::EXIST));
+    assert_eq!(std::fs::read(&file.0).unwrap(), b"precious");
+    std::fs::remove_file(&file.0).unwrap();
+    file.tracer().log(Kind::Open, (0, 0, 0), (0, 0), 0);
+    // An old trace is.
+    assert_eq!(
+        file.tracer().file.word(head::LOGGED).load(core::sync::atomic::Ordering::Relaxed),
+        0
+    );
+    let folder = file.0.join("no-folder");
+    assert_eq!(Tracer::create(&folder, 7).err(), Some(Errno::NOTDIR));
+}

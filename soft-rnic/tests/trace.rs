@@ -1,0 +1,318 @@
+//! Traces of processes that were killed: what each scene has posted, and never seen complete.
+//!
+//! A scene is played by this program, started again. It says when it has posted, waits, and is
+//! killed; then its trace is read.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::other::*;
+use common::*;
+use soft_rnic::trace::{Stage, Trace, VARIABLE, Wait, load};
+use verbs_sys::ibv_wr_opcode as W;
+use verbs_sys::*;
+
+const UNSIGNALLED: ibv_send_flags = ibv_send_flags(0);
+
+/// Where the traces of a scene are.
+fn prefix(scene: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{scene}"))
+}
+
+/// The trace of a process of a scene, if there is one.
+fn read(scene: &str, process: i32) -> Option<Trace> {
+    let file = prefix(scene).with_extension(process.to_string());
+    Some(load(&mut std::fs::File::open(file).ok()?).unwrap())
+}
+
+fn remove(scene: &str, process: i32) {
+    std::fs::remove_file(prefix(scene).with_extension(process.to_string())).unwrap();
+}
+
+/// Plays a scene until it has posted all, kills it, and reads its trace.
+fn killed(scene: &str) -> Trace {
+    let mut other = Other::start("the_other_process", scene);
+    assert_eq!(other.hear(), "posted");
+    other.signal(libc::SIGKILL);
+    let _ = other.wait();
+    let trace = read(scene, other.pid()).expect("a trace");
+    remove(scene, other.pid());
+    assert_eq!((trace.process, trace.torn, trace.left_out), (other.pid() as u32, 0, 0));
+    trace
+}
+
+#[test]
+fn the_other_process() {
+    let Some(scene) = role() else { return };
+    // SAFETY: nothing else runs in this process, and nothing has opened the device.
+    unsafe { std::env::set_var(VARIABLE, prefix(&scene)) };
+    match &*scene {
+        "receiver" => no_receive_request(),
+        "response" => no_response(),
+        "unpolled" => nothing_polled(),
+        "shared" => shared_queue(),
+        "drained" => drained(),
+        "batch" => batch(),
+        "fork" => return fork(),
+        _ => panic!("{scene}"),
+    }
+    say("posted");
+    hear();
+}
+
+fn net() -> Net {
+    Net::on(soft_rnic::table(), "soft0")
+}
+
+fn post(p: &Pair, id: u64, opcode: ibv_wr_opcode, flags: ibv_send_flags) -> i32 {
+    let mut sges = [sge(p.mr[0], 0, 64)];
+    let mut wr = send_wr(id, opcode, &mut sges, flags);
+    wr.wr.rdma.remote_addr = p.addr(1);
+    wr.wr.rdma.rkey = p.key(1);
+    post_send(p.qp[0], &mut wr)
+}
+
+fn receive(p: &Pair, id: u64) {
+    assert_eq!(post_recv(p.qp[1], id, &mut [sge(p.mr[1], 0, 100)]), 0);
+}
+
+/// What a queue pair of a trace has outstanding: the sends with their stages, and the receives.
+fn outstanding(trace: &Trace, end: usize) -> (Vec<(u64, Stage)>, Vec<u64>) {
+    let pair = &trace.queue_pairs[end];
+    let sends = pair.sends.iter().map(|request| (request.wr_id, request.stage)).collect();
+    (sends, pair.receives.iter().map(|request| request.wr_id).collect())
+}
+
+/// The queue pairs do not go: destruction would take them out of the trace.
+fn keep(p: Pair) {
+    core::mem::forget(p);
+}
+
+fn no_receive_request() {
+    let config = Config { rnr_retry: 7, ..Config::default() };
+    let p = Pair::with(net(), config, config);
+    assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
+    assert_eq!(post(&p, 2, W::IBV_WR_RDMA_WRITE, UNSIGNALLED), 0);
+    keep(p);
+}
+
+#[test]
+fn a_message_waits_for_a_receive_request() {
+    let trace = killed("receiver");
+    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued), (2, Stage::Queued)]);
+    let pair = &trace.queue_pairs[0];
+    let waiting = pair.waiting.unwrap();
+    assert_eq!((waiting.reason, pair.rnr_retry, pair.state), (Wait::Receiver, 7, "RTS"));
+    assert!(waiting.tries > 0);
+    assert_eq!(pair.peer, Some(trace.queue_pairs[1].number));
+    assert_eq!((pair.sends[0].operation, pair.sends[1].operation), ("SEND", "WRITE"));
+    assert_eq!((pair.sends[0].is_signaled, pair.sends[1].is_signaled), (true, false));
+    assert_eq!((pair.sends[0].len, pair.sends[0].index), (64, 0));
+}
+
+/// Each try is counted, of the one request that waits.
+#[test]
+fn a_trace_is_read_while_the_process_runs() {
+    let mut other = Other::start("the_other_process", "receiver");
+    assert_eq!(other.hear(), "posted");
+    let tries = || {
+        let trace = read("receiver", other.pid()).expect("a trace");
+        trace.queue_pairs[0].waiting.map_or(0, |waiting| waiting.tries)
+    };
+    while tries() < 3 {
+        std::thread::yield_now();
+    }
+    other.signal(libc::SIGKILL);
+    let _ = other.wait();
+    remove("receiver", other.pid());
+}
+
+fn no_response() {
+    let config = Config { timeout: 21, retry_cnt: 7, ..Config::default() };
+    let p = Pair::unconnected(ibv_qp_type::IBV_QPT_RC, net());
+    // Its own peer is not connected.
+    p.net.connect(p.qp[0], p.num(1), config);
+    assert_eq!(post(&p, 1, W::IBV_WR_RDMA_READ, SIGNALED), 0);
+    assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
+    keep(p);
+}
+
+#[test]
+fn a_request_waits_for_a_response() {
+    let trace = killed("response");
+    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
+    assert_eq!(trace.queue_pairs[0].waiting.unwrap().reason, Wait::Response);
+    assert_eq!(trace.queue_pairs[1].state, "RESET");
+}
+
+fn nothing_polled() {
+    let p = Pair::with(net(), Config::default(), Config::default());
+    for id in 10..14 {
+        receive(&p, id);
+    }
+    assert_eq!(post(&p, 1, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
+    assert_eq!(p.net.poll(p.cq[0], 1)[0].id, 1);
+    for (id, flags) in [(2, UNSIGNALLED), (3, SIGNALED), (4, UNSIGNALLED)] {
+        assert_eq!(post(&p, id, W::IBV_WR_RDMA_WRITE, flags), 0);
+    }
+    assert_eq!(post(&p, 5, W::IBV_WR_SEND, UNSIGNALLED), 0);
+    // What is refused is not there.
+    assert_ne!(post(&p, 6, W::IBV_WR_LOCAL_INV, SIGNALED), 0);
+    keep(p);
+}
+
+#[test]
+fn what_was_done_waits_for_the_program() {
+    let trace = killed("unpolled");
+    let done = [(3, Stage::Completed("SUCCESS")), (4, Stage::Executed), (5, Stage::Executed)];
+    assert_eq!(outstanding(&trace, 0).0, done);
+    assert_eq!(outstanding(&trace, 1).1, [11, 12, 13]);
+    let unpolled: Vec<u32> = trace.completion_queues.iter().map(|cq| cq.unpolled).collect();
+    assert_eq!(unpolled, [1, 1]);
+    let polls = trace.events.iter().filter(|event| event.what == "poll");
+    assert_eq!(
+        polls.map(|event| (event.wr_id, event.status)).collect::<Vec<_>>(),
+        [(1, Some("SUCCESS"))]
+    );
+}
+
+fn shared_queue() {
+    let net = net();
+    let mut attr: ibv_srq_init_attr = zeroed();
+    (attr.attr.max_wr, attr.attr.max_sge) = (4, 1);
+    // SAFETY: objects of this test, which stay.
+    let srq = unsafe { (net.v.create_srq)(net.pd, &mut attr) };
+    let cq = net.cq(16);
+    let mut init = net.init_attr(cq);
+    init.srq = srq;
+    let (a, b) = (net.qp(cq), net.qp_with(init));
+    // SAFETY: both are alive.
+    let numbers = unsafe { ((*a).qp_num, (*b).qp_num) };
+    net.connect(a, numbers.1, Config::default());
+    net.connect(b, numbers.0, Config::default());
+    for id in 0..3 {
+        assert_eq!(post_srq_recv(srq, id, &mut []), 0);
+    }
+    let mut wr = send_wr(9, W::IBV_WR_SEND, &mut [], SIGNALED);
+    assert_eq!(post_send(a, &mut wr), 0);
+    assert_eq!(net.poll(cq, 2).len(), 2);
+}
+
+#[test]
+fn a_shared_queue_has_requests_of_its_own() {
+    let trace = killed("shared");
+    let ids: Vec<u64> = trace.shared_queues[0].receives.iter().map(|r| r.wr_id).collect();
+    assert_eq!(ids, [1, 2]);
+    assert_eq!(trace.queue_pairs[1].srq, Some(trace.shared_queues[0].number));
+    assert_eq!(outstanding(&trace, 0), (vec![], vec![]));
+}
+
+fn drained() {
+    let p = Pair::with(net(), Config::default(), Config::default());
+    assert_eq!(p.net.to_state(p.qp[0], ibv_qp_state::IBV_QPS_SQD), 0);
+    assert_eq!(post(&p, 1, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
+    // An error, and all that follows from it.
+    receive(&p, 7);
+    assert_eq!(p.net.to_state(p.qp[1], ibv_qp_state::IBV_QPS_ERR), 0);
+    keep(p);
+}
+
+#[test]
+fn states_are_kept_and_what_is_flushed_is_over() {
+    let trace = killed("drained");
+    assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
+    assert_eq!((trace.queue_pairs[0].state, trace.queue_pairs[1].state), ("SQD", "ERR"));
+    assert_eq!(outstanding(&trace, 1).1, []);
+    let states = trace.events.iter().filter(|event| event.what == "state");
+    let states: Vec<_> = states.filter_map(|event| event.status).collect();
+    let steps = ["INIT", "RTR", "RTS", "INIT", "RTR", "RTS", "SQD", "ERR"];
+    assert_eq!(states, steps);
+}
+
+/// Posts by the newer interface, with a list that is refused as a whole.
+fn batch() {
+    let net = net();
+    let cq = net.cq(16);
+    let mut attr: ibv_qp_init_attr_ex = zeroed();
+    attr.send_cq = cq;
+    attr.recv_cq = cq;
+    attr.cap.max_send_wr = 2;
+    attr.cap.max_recv_wr = 1;
+    attr.cap.max_send_sge = 1;
+    attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+    attr.pd = net.pd;
+    attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
+        | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+    attr.send_ops_flags = u64::from(ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND.0);
+    // SAFETY: objects of this test, which stay.
+    let qp = unsafe { (later(net.ctx).create_qp_ex.unwrap())(net.ctx, &mut attr) };
+    // SAFETY: the queue pair is alive.
+    let number = unsafe { (*qp).qp_num };
+    net.connect(qp, number, Config { rnr_retry: 7, ..Config::default() });
+    let ex = soft_rnic::qp_to_qp_ex;
+    for ids in [&[1_u64, 2, 3][..], &[4, 5]] {
+        // SAFETY: as above; the functions are those of the newer interface.
+        unsafe {
+            let ex = ex(qp);
+            ((*ex).wr_start.unwrap())(ex);
+            for id in ids {
+                (*ex).wr_id = *id;
+                (*ex).wr_flags = SIGNALED.0;
+                ((*ex).wr_send.unwrap())(ex);
+            }
+            let posted = ((*ex).wr_complete.unwrap())(ex);
+            assert_eq!(posted == 0, ids.len() == 2);
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_there_as_a_whole() {
+    let trace = killed("batch");
+    assert_eq!(outstanding(&trace, 0).0, [(4, Stage::Queued), (5, Stage::Queued)]);
+}
+
+/// A child goes on with its parent's queue pair, and then opens the device itself.
+fn fork() {
+    let p = Pair::with(net(), Config::default(), Config::default());
+    receive(&p, 1);
+    // SAFETY: the child does nothing that another thread might have a lock of: the harness waits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        receive(&p, 2);
+        let own = net();
+        let qp = own.qp(own.cq(4));
+        let (init, ..) = own.steps(0, Config::default());
+        assert_eq!(own.modify(qp, init.0, init.1), 0);
+        assert_eq!(post_recv(qp, 3, &mut []), 0);
+        // SAFETY: it ends without destructors.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    say(&format!("{child} {status}"));
+    hear();
+    keep(p);
+}
+
+#[test]
+fn a_child_writes_a_trace_of_its_own() {
+    let mut other = Other::start("the_other_process", "fork");
+    let said = other.hear();
+    let (child, status) = said.split_once(' ').unwrap();
+    let child = child.parse().unwrap();
+    assert_eq!(status, "0");
+    let traces = [other.pid(), child].map(|process| read("fork", process).expect("a trace"));
+    assert_eq!(outstanding(&traces[0], 1).1, [1]);
+    assert_eq!((traces[1].queue_pairs.len(), outstanding(&traces[1], 0).1), (1, vec![3]));
+    other.say("end");
+    let _ = other.wait();
+    [other.pid(), child].into_iter().for_each(|process| remove("fork", process));
+}
+
+fn zeroed<T>() -> T {
+    // SAFETY: structs of the ABI, of which zero is a value.
+    unsafe { core::mem::zeroed() }
+}
