@@ -14,6 +14,7 @@ mod protocol;
 mod raw;
 mod soft;
 pub(crate) mod sweep;
+mod trace;
 pub(crate) mod usage;
 pub(crate) mod values;
 
@@ -29,3 +30,4 @@ pub(crate) use pipe::Pipe;
 pub(crate) use protocol::Protocol;
 pub(crate) use raw::{Faults, Op, RawArgs, RawTransport};
 pub(crate) use soft::Soft;
+pub(crate) use trace::Trace;

@@ -11,3 +11,4 @@ pub(crate) mod pipe;
 pub(crate) mod raw;
 pub(crate) mod soft;
 pub(crate) mod sweep;
+pub(crate) mod trace;

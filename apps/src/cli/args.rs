@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe, Soft};
+use super::{Bench, Common, Copy, Figures, Multicast, Pingpong, Pipe, Soft, Trace};
 
 /// Messages over RDMA: over a card where there is one, over the embedded software
 /// device soft0 everywhere else.
@@ -173,14 +173,35 @@ pub(crate) enum Command {
         (perftest's -R), UCX. Static and setuid programs are refused.\n\n\
         The library is librdma_conn_soft.so beside rdma-conn, or the file that RDMA_CONN_SOFT_LIB names; \
         `cargo build --release --package soft-rnic-abi` builds it. Exit status: the program's.\n\n\
+        With --trace each process that opens the device keeps in a file what it has posted and what \
+        became of it. The file is FILE.PID, or what FILE makes of %p, and can be read at any time, also \
+        when the process was killed: `rdma-conn trace FILE` says what a program that hangs waits for. A \
+        traced program runs slower. A trace has at most 256 MiB, and takes up what is in use: some 800 KB, \
+        and 48 bytes for each place of a send queue and 96 for each of a receive queue.\n\n\
         Examples:\n  \
         rdma-conn soft -- ibv_devinfo -v\n  \
         rdma-conn soft -- ibv_rc_pingpong -g 0 &\n  \
         rdma-conn soft -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
         rdma-conn soft -- ib_write_bw -F &\n  \
-        rdma-conn soft -- ib_write_bw -F 127.0.0.1"
+        rdma-conn soft -- ib_write_bw -F 127.0.0.1\n  \
+        rdma-conn soft --trace /tmp/hangs -- ./program; rdma-conn trace /tmp/hangs"
     )]
     Soft(Soft),
+    /// Say what a traced program has posted and never seen complete, and why
+    #[command(
+        after_help = "The traces are those of `rdma-conn soft --trace FILE -- COMMAND`. A process may still run, \
+        or have been killed. For each queue pair there is each work request that the program has not \
+        seen complete, oldest first: its wr_id, its operation, its bytes, how long before the last event it \
+        was posted, and what it waits for. Name the traces of both ends, and each \
+        says in which state the other one is.\n\n\
+        A FILE that is not there stands for all of FILE.PID, or for all numbers in place of %p.\n\n\
+        Examples:\n  \
+        rdma-conn soft --trace /tmp/hangs -- ibv_rc_pingpong -g 0 & \n  \
+        rdma-conn trace /tmp/hangs\n  \
+        rdma-conn trace --events 20 /tmp/hangs.4711    # what it has done last\n  \
+        rdma-conn trace --json server.4711 client.4712"
+    )]
+    Trace(Trace),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:\n  \
         rdma-conn completions bash > ~/.local/share/bash-completion/completions/rdma-conn\n  \

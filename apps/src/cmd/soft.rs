@@ -26,14 +26,28 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     let Some((name, arguments)) = options.command.split_first() else {
         return Err(usage("soft: name a program: `rdma-conn soft -- COMMAND`"));
     };
+    let trace = options.trace.as_deref().map(trace).transpose()?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
     let error = Command::new(&path)
+        .envs(trace.map(|file| (soft_rnic::trace::VARIABLE, file)))
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()))
         .exec();
     Err(Failure::new(error).context(format!("cannot run {}", path.display())))
+}
+
+/// What the program's traces are called, wherever it goes.
+fn trace(file: &Path) -> Result<PathBuf, Failure> {
+    let file = std::path::absolute(file)
+        .map_err(|e| usage(format!("--trace {}: {e}: name a file", file.display())))?;
+    let folder = file.parent().unwrap_or(&file);
+    if file.is_dir() || !folder.is_dir() {
+        let advice = "name a file in a folder that is there";
+        return Err(usage(format!("--trace {}: {advice}", file.display())));
+    }
+    Ok(file)
 }
 
 /// The library stands in front of what is preloaded already.

@@ -1,0 +1,32 @@
+//! `rdma-conn trace`: what a traced program waits for.
+
+mod files;
+mod json;
+mod text;
+mod why;
+
+use crate::cli::{Common, Trace};
+use crate::outcome::{Outcome, usage};
+
+/// Requests of a queue that are printed unless all are asked for.
+const SHOWN: usize = 8;
+
+pub(crate) fn run(common: &Common, options: &Trace) -> Outcome {
+    if let Some(flag) = common.given().iter().find(|flag| **flag != "--json") {
+        return Err(usage(format!("{flag}: trace only reads files: leave {flag} out")));
+    }
+    let found = files::read(&options.files)?;
+    let shown = if options.all { usize::MAX } else { SHOWN };
+    for (i, one) in found.iter().enumerate() {
+        let report = why::report(one, &found, options.events as usize);
+        if common.json {
+            say!("{}", serde_json::to_string(&json::Line::of(&report))?);
+            continue;
+        }
+        if i > 0 {
+            say!("");
+        }
+        text::print(&report, shown);
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! A report as a line of JSON.
+
+use serde::Serialize;
+use soft_rnic::trace::{CompletionQueue, Event, Stage};
+
+use super::why::{Of, Outstanding, Queue, Report};
+
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    file: String,
+    process: u32,
+    program: &'a str,
+    process_state: &'static str,
+    began_ns: u64,
+    last_event_ns: u64,
+    queues: Vec<Queued<'a>>,
+    completion_queues: Vec<Completions>,
+    torn: u64,
+    left_out: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<Happened>,
+}
+
+#[derive(Serialize)]
+struct Queued<'a> {
+    #[serde(flatten)]
+    of: Name,
+    requests: Vec<Request<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Name {
+    Pair {
+        qp_num: u32,
+        transport: &'static str,
+        state: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer: Option<u32>,
+        send_cq: u32,
+        recv_cq: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        srq: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tries: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer_process: Option<u32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer_process_state: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer_state: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer_receives: Option<usize>,
+    },
+    Shared {
+        srq: u32,
+    },
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    wr_id: u64,
+    operation: &'static str,
+    imm: bool,
+    bytes: u32,
+    signaled: bool,
+    age_ns: u64,
+    stage: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
+struct Completions {
+    cq: u32,
+    unpolled: u32,
+    overrun: bool,
+}
+
+#[derive(Serialize)]
+struct Happened {
+    time_ns: u64,
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    number: u32,
+    other: u32,
+    wr_id: u64,
+    bytes: u32,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn of(report: &'a Report<'a>) -> Line<'a> {
+        let trace = &report.found.trace;
+        Line {
+            file: report.found.file.display().to_string(),
+            process: trace.process,
+            program: &trace.program,
+            process_state: report.found.process.name(),
+            began_ns: trace.began_ns,
+            last_event_ns: trace.last_ns,
+            queues: report.queues.iter().map(queue).collect(),
+            completion_queues: trace.completion_queues.iter().map(completions).collect(),
+            torn: trace.torn,
+            left_out: trace.left_out,
+            events: report.events.iter().map(happened).collect(),
+        }
+    }
+}
+
+fn queue<'a>(queue: &'a Queue<'a>) -> Queued<'a> {
+    let peer = queue.peer.as_ref();
+    let of = match queue.of {
+        Of::Shared(shared) => Name::Shared { srq: shared.number },
+        Of::Pair(pair) => Name::Pair {
+            qp_num: pair.number,
+            transport: pair.transport,
+            state: pair.state,
+            peer: pair.peer,
+            send_cq: pair.send_cq,
+            recv_cq: pair.recv_cq,
+            srq: pair.srq,
+            tries: pair.waiting.map(|waiting| waiting.tries),
+            peer_process: peer.map(|peer| peer.found.trace.process),
+            peer_process_state: peer.map(|peer| peer.found.process.name()),
+            peer_state: peer.map(|peer| peer.pair.state),
+            peer_receives: peer.map(|peer| peer.receives),
+        },
+    };
+    Queued { of, requests: queue.sends.iter().chain(&queue.receives).map(request).collect() }
+}
+
+fn request<'a>(one: &'a Outstanding<'a>) -> Request<'a> {
+    let request = one.request;
+    let (stage, status) = match request.stage {
+        Stage::Sent => ("sent", None),
+        Stage::Executed => ("executed", None),
+        Stage::Completed(status) => ("completed", Some(status)),
+        _ => ("queued", None),
+    };
+    Request {
+        wr_id: request.wr_id,
+        operation: request.operation,
+        imm: request.has_imm,
+        bytes: request.len,
+        signaled: request.is_signaled,
+        age_ns: one.age_ns,
+        stage,
+        status,
+        why: &one.why,
+    }
+}
+
+fn completions(cq: &CompletionQueue) -> Completions {
+    Completions { cq: cq.number, unpolled: cq.unpolled, overrun: cq.has_overrun }
+}
+
+fn happened(event: &Event) -> Happened {
+    Happened {
+        time_ns: event.time_ns,
+        event: event.what,
+        operation: event.operation,
+        status: event.status,
+        number: event.number,
+        other: event.other,
+        wr_id: event.wr_id,
+        bytes: event.len,
+    }
+}

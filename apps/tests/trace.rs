@@ -1,0 +1,239 @@
+//! `rdma-conn soft --trace` and `rdma-conn trace`: what a program that hangs waits for.
+
+#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
+mod library;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::tally;
+use support::{Scratch, text};
+
+const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
+
+/// A folder for the traces of a test, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{name}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn named(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    command.env("RDMA_CONN_SOFT_LIB", library::library()).args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    command(words).output().unwrap()
+}
+
+/// What `trace` says of the files.
+fn trace(words: &[&str]) -> String {
+    let output = run(&[&["trace"], words].concat());
+    assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+fn json(words: &[&str]) -> Vec<Value> {
+    let lines = trace(&[&["--json"], words].concat());
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[track_caller]
+fn assert_refused(words: &[&str], status: i32, says: &str) {
+    let output = run(words);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    assert_eq!(text(&output.stdout), "");
+    assert!(error.starts_with("rdma-conn: ") && error.contains(says), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+/// A process that does not outlive its test.
+struct Running(Child);
+
+impl Running {
+    fn start(file: &str, arguments: &[&str]) -> Running {
+        let words = [&["soft", "--trace", file, "--", PINGPONG, "-g", "0"], arguments].concat();
+        let mut command = command(&words);
+        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn number(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether Debian's program is there.
+fn has_pingpong() -> bool {
+    let is_there = Path::new(PINGPONG).exists();
+    if !is_there {
+        tally::skipped("ibv_rc_pingpong is not installed");
+    }
+    is_there
+}
+
+/// The trace of a process, once it is there and says what is asked.
+fn once(file: &str, is: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let output = run(&["trace", "--json", file]);
+        if output.status.success() {
+            let line = serde_json::from_slice(&output.stdout).unwrap();
+            if is(&line) {
+                return line;
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The first outstanding request of an operation.
+fn request<'a>(line: &'a Value, operation: &str) -> Option<&'a Value> {
+    let requests = line["queues"][0]["requests"].as_array()?;
+    requests.iter().find(|request| request["operation"] == operation)
+}
+
+#[test]
+fn a_server_without_a_client_waits_for_its_receives() {
+    if !has_pingpong() {
+        return;
+    }
+    let folder = Folder::new("server");
+    let file = folder.named("hangs");
+    let mut server = Running::start(&file, &["-p", "28514", "-r", "3"]);
+    let own = format!("{file}.{}", server.number());
+    let all = |line: &Value| line["queues"][0]["requests"].as_array().is_some_and(|r| r.len() == 3);
+    once(&own, all);
+    server.kill();
+    let said = trace(&[&file]);
+    let first = format!("process {} (ibv_rc_pingpong), ended: {own}", server.number());
+    assert_eq!(said.lines().next().unwrap(), first);
+    let reason = "the queue pair is in INIT: it receives from RTR on";
+    let receives = said.lines().find(|line| line.contains("RECV")).unwrap();
+    assert!(receives.starts_with("    3 × RECV wr_id 1, 4096 bytes, posted "), "{said}");
+    assert!(receives.ends_with(reason), "{said}");
+    let line = &json(&[&file])[0];
+    assert_eq!(request(line, "RECV").unwrap()["why"], reason);
+    assert_eq!((&line["torn"], &line["left_out"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn a_client_of_a_stopped_server_waits_for_its_send() {
+    if !has_pingpong() {
+        return;
+    }
+    let folder = Folder::new("client");
+    let (file, other) = (folder.named("client"), folder.named("server-%p-trace"));
+    let port = ["-p", "28515", "-n", "1000000000"];
+    let mut server = Running::start(&other, &port);
+    let theirs = folder.named(&format!("server-{}-trace", server.number()));
+    once(&theirs, |_| true);
+    // The server may not listen yet.
+    let mut client = loop {
+        let mut client = Running::start(&file, &[&port[..], &["127.0.0.1"]].concat());
+        let own = format!("{file}.{}", client.number());
+        let is_up = loop {
+            let ended = client.0.try_wait().unwrap().is_some();
+            let line = run(&["trace", "--json", &own]);
+            let line: Value = serde_json::from_slice(&line.stdout).unwrap_or_default();
+            if ended || line["queues"][0]["state"] == "RTS" {
+                break !ended;
+            }
+            std::thread::yield_now();
+        };
+        if is_up {
+            break client;
+        }
+    };
+    server.signal(Signal::STOP);
+    let own = format!("{file}.{}", client.number());
+    let sent = |line: &Value| request(line, "SEND").is_some_and(|send| send["stage"] == "sent");
+    once(&own, sent);
+    client.kill();
+    let said = trace(&[&own, &other]);
+    let send = said.lines().find(|line| line.contains("SEND wr_id 2, 4096 bytes"));
+    assert!(send.is_some_and(|line| line.ends_with("has not answered")), "{said}");
+    let peer = format!("    the peer, in process {} (stopped), is in RTS, with", server.number());
+    assert!(said.lines().any(|line| line.starts_with(&peer)), "{said}");
+    let lines = json(&[&own, &theirs]);
+    assert_eq!(lines[0]["queues"][0]["peer_process_state"], "stopped");
+    assert_eq!(lines[0]["queues"][0]["peer"], lines[1]["queues"][0]["qp_num"]);
+    server.kill();
+}
+
+/// The command is itself a program that opens libibverbs.so.1.
+#[test]
+fn a_program_that_posts_nothing_has_nothing_outstanding() {
+    let folder = Folder::new("nothing");
+    let file = folder.named("file");
+    let program = env!("CARGO_BIN_EXE_rdma-conn");
+    let output = run(&["soft", "--trace", &file, "--", program, "devices"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = trace(&["--events", "4", &file]);
+    assert!(said.contains("  nothing is outstanding\n"), "{said}");
+    assert!(said.contains(" before: open\n"), "{said}");
+    // One that opens no device writes no trace.
+    let other = folder.named("other");
+    assert!(run(&["soft", "--trace", &other, "--", "true"]).status.success());
+    assert_refused(&["trace", &other], 2, "no trace of this name");
+}
+
+#[test]
+fn what_is_no_trace_is_refused_and_says_what_is() {
+    let other = Scratch::new("trace-of-something-else", 4096);
+    let other = other.0.to_str().unwrap();
+    assert_refused(&["trace", other], 2, "not a trace of soft0: name a file that");
+    assert_refused(&["trace", "/"], 2, "no file");
+    assert_refused(&["trace", "/dev/zero"], 2, "no file");
+    assert_refused(&["trace", "--device", "soft0", other], 2, "--device: trace only reads files");
+    let missing = ["soft", "--trace", "/no/folder/file", "--", "true"];
+    assert_refused(&missing, 2, "--trace /no/folder/file: name a file in a folder that is there");
+}
+
+#[test]
+fn a_trace_that_is_cut_off_is_refused() {
+    let folder = Folder::new("cut");
+    let file = folder.named("file");
+    let program = env!("CARGO_BIN_EXE_rdma-conn");
+    assert!(run(&["soft", "--trace", &file, "--", program, "devices"]).status.success());
+    let entry = std::fs::read_dir(&folder.0).unwrap().next().unwrap().unwrap();
+    let opened = std::fs::OpenOptions::new().write(true).open(entry.path()).unwrap();
+    opened.set_len(100_000).unwrap();
+    let name = entry.path().to_str().unwrap().to_owned();
+    assert_refused(&["trace", &name], 1, "the trace is cut off: it has 100000 bytes of ");
+}
