@@ -413,7 +413,7 @@ fn posting(request: &Request<'_>) -> Posting {
             | flag(wqe.inline, flag::INLINE)
             | flag(wqe.fence, flag::FENCE)
             | flag(wqe.solicited, flag::SOLICITED)
-            | flag(wqe.imm.is_some(), flag::HAS_IMM),
+            | flag(wqe.imm.is_some() && !wqe.invalidates && !wqe.op.is_local(), flag::HAS_IMM),
         len: request.len().try_into().unwrap_or(u32::MAX),
         to: request.to.map_or(0, |to| to.qpn),
     }

@@ -193,6 +193,7 @@ impl Wait {
             Wait::Delay => wait::DELAY,
             Wait::Meeting => wait::MEETING,
             Wait::Room => wait::ROOM,
+            Wait::Settling => wait::SETTLING,
         }
     }
 }

@@ -130,6 +130,7 @@ pub(crate) mod wait {
     pub(crate) const DELAY: u32 = 3;
     pub(crate) const MEETING: u32 = 4;
     pub(crate) const ROOM: u32 = 5;
+    pub(crate) const SETTLING: u32 = 6;
 }
 
 /// Flags of a request.
@@ -142,9 +143,9 @@ pub(crate) mod flag {
 }
 
 /// Operations: those of the send queue in the order of `Op`, and receiving.
-pub(crate) const OPERATIONS: [&str; 6] =
-    ["SEND", "WRITE", "READ", "COMPARE_SWAP", "FETCH_ADD", "RECV"];
-pub(crate) const RECV: u64 = 5;
+pub(crate) const OPERATIONS: [&str; 8] =
+    ["SEND", "WRITE", "READ", "COMPARE_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "RECV"];
+pub(crate) const RECV: u64 = 7;
 
 /// Transports and states, in the order of the device's.
 pub(crate) const TRANSPORTS: [&str; 5] = ["RC", "XRC_SEND", "XRC_RECV", "UC", "UD"];

@@ -193,6 +193,9 @@ fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
         ),
         Wait::Meeting => format!("the process of {peer} is being looked for"),
         Wait::Room => format!("the ring to the process of {peer} is full: it takes nothing"),
+        Wait::Settling => {
+            "accesses by the key of a window, whose binding has ended, are still under way".into()
+        }
         Wait::Delay => "the device delays it, as it was asked to".into(),
         _ => "it waits for a reason that this program does not know".into(),
     }

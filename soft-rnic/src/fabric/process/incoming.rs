@@ -508,9 +508,7 @@ fn hears(transport: Transport, request: &Request) -> bool {
         Transport::Ud => request.what == What::Datagram && request.srqn().is_none(),
         Transport::Rc => !request.is_datagram() && request.srqn().is_none(),
         Transport::Uc => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == 0,
-        Transport::XrcRecv => {
-            !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC
-        }
+        Transport::XrcRecv => !request.is_datagram() && request.flags & (XRC | INVALIDATES) == XRC,
         Transport::XrcSend => false,
     }
 }

@@ -130,6 +130,8 @@ pub enum Wait {
     Meeting,
     /// The ring to the process of the peer is full.
     Room,
+    /// Accesses by the key of a memory window, whose binding has ended, are under way.
+    Settling,
 }
 
 /// A queue in a trace whose table lies within it.
@@ -190,6 +192,7 @@ impl<'w, 'a> Table<'w, 'a> {
             wait::DELAY => Wait::Delay,
             wait::MEETING => Wait::Meeting,
             wait::ROOM => Wait::Room,
+            wait::SETTLING => Wait::Settling,
             _ => return None,
         };
         Some(Waiting { reason, tries: high(word), since_ns: self.get(object::WAIT_SINCE) })
