@@ -71,15 +71,18 @@ pub(crate) fn deliver_to_all<'a>(
     deferred: &mut DeferredWork,
 ) -> Reply {
     let mut reply = Reply::Silence;
+    // A completion queue's lock comes after that of a receiving side.
+    writer.release();
     for member in members {
         if member.blocks_own_multicast && member.num == message.from_qpn {
             continue;
         }
-        // A completion queue's lock comes after that of a receiving side.
-        writer.release();
-        if Session::open(member).deliver(message, room, writer, deferred) == Reply::Done {
+        let mut session = Session::open(member);
+        if session.deliver(message, room, writer, deferred) == Reply::Done {
             reply = Reply::Done;
         }
+        // As for other messages, its completion is there before the member can be destroyed.
+        writer.release();
     }
     reply
 }
