@@ -206,7 +206,8 @@
 //!
 //! A batch of the newer send interface, then the send queue, then the receiving side of the
 //! peer, then its receive ring, then completion queues, then a shared receive ring's taking side, then
-//! the handles of an XRC queue pair, then events, then the table of keys; never two of a kind. The send queue's is held during the copy, and is what makes
+//! the handles of an XRC queue pair, then events, then the table of keys; never two of a kind. The table
+//! of multicast groups may be looked at under any of them. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
 //! once for every send queue that could still be using it. A list takes each lock once.
 //!
