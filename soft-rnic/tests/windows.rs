@@ -735,3 +735,42 @@ fn bindings_keep_their_order_on_a_simulated_device_with_faults() {
         p.close();
     }
 }
+
+#[test]
+fn windows_of_type_1_are_used_over_xrc_but_not_bound_there() {
+    if is_left_out() {
+        return;
+    }
+    let [a, b] = xrc::two(Config::default());
+    let cq = b.net.cq(8);
+    let qp = [b.net.qp(cq), b.net.qp(cq)];
+    // SAFETY: the queue pairs are alive.
+    let num = qp.map(|qp| unsafe { (*qp).qp_num });
+    b.net.connect(qp[0], num[1], Config::default());
+    let mut bytes = vec![0_u8; 64];
+    let mr = b.net.mr(&mut bytes, BINDABLE);
+    let mw = alloc(b.net.pd, TYPE_1);
+    let bind_info = piece(mr, 0, 64, READ);
+    let mut bind = ibv_mw_bind { wr_id: 1, send_flags: SIGNALED.0, bind_info };
+    // SAFETY: all of it is alive.
+    assert_eq!(unsafe { ibv_bind_mw(qp[0], mw, &mut bind) }, 0);
+    assert_eq!(b.net.poll(cq, 1)[0].status, "SUCCESS");
+    let there = (bytes.as_ptr() as u64, key_of(mw));
+    let status = |op| {
+        a.rdma(op, b.near().srq, 8, there);
+        a.net.poll(a.cq[0], 1)[0].status
+    };
+    assert_eq!(status(W::IBV_WR_RDMA_READ), "SUCCESS");
+    for opcode in [W::IBV_WR_SEND_WITH_INV, W::IBV_WR_BIND_MW, W::IBV_WR_LOCAL_INV] {
+        let mut wr = bind_wr(1, mw, 1, bind_info);
+        wr.opcode = opcode;
+        assert_eq!(post_send(a.send, &mut wr), EINVAL, "{opcode:?}");
+    }
+    assert_eq!(status(W::IBV_WR_RDMA_WRITE), "REM_ACCESS");
+    dealloc(mw);
+    qp.into_iter().for_each(|qp| b.net.destroy_qp(qp));
+    b.net.destroy_cq(cq);
+    b.net.dereg(mr);
+    a.close();
+    b.close();
+}

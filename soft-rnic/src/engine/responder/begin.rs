@@ -204,9 +204,9 @@ impl<'d> Delivery<'d, '_> {
     #[inline(never)]
     fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
         let (wqe, hold) = (self.message.wqe, self.room.hold());
-        let (who, what) = ((pd, self.peer.num), (wqe.remote_addr, len));
+        let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
         let mrs = &self.peer.pd.context.device.mrs;
-        let found = mrs.check_mw(hold, wqe.rkey, who, what, op.remote_access());
+        let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
         match found.ok_or(Refusal::Access)? {
             target if op.is_atomic() && !is_aligned(&target) => Err(Refusal::Invalid),
             target => Ok(Some(target)),

@@ -81,8 +81,8 @@ impl Qp {
         if len == 0 {
             return Access::Done;
         }
-        let who = (pd, to);
-        let found = remote.region(pair, who, request.wqe, op.remote_access(), len);
+        let asked = (pd, to);
+        let found = remote.region(pair, asked, request.wqe, op.remote_access(), len);
         let Some((region, offset)) = found else { return Access::Judge };
         if len >= LONG as u64 {
             // Others may complete, and arm, while we copy.
