@@ -352,7 +352,6 @@ unsafe fn post_queued<'a>(
     if qp.pd.context.device.is_prompt() || qp.state().flushes_sends() {
         qp.run_pending(&mut sq, &mut deferred, false);
     }
-    qp.trace_progress(&sq);
     drop(sq);
     deferred.run();
     if let Some((card, start)) = card {

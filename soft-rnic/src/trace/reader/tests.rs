@@ -86,6 +86,10 @@ fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
     (tracer, queue, cq)
 }
 
+fn words(bytes: &[u8], at: usize) -> u64 {
+    Words(bytes).get(at)
+}
+
 fn ids(requests: &[Request]) -> Vec<u64> {
     requests.iter().map(|request| request.wr_id).collect()
 }
@@ -201,16 +205,26 @@ fn no_bytes_are_believed() {
     let bytes = file.bytes();
     let log = HEADER * 8..OBJECTS * 8;
     for at in (0..bytes.len()).step_by(8).filter(|at| !log.contains(at)) {
-        for value in [0, 1, 2, 31, 1 << 31, 1 << 32, u64::MAX >> 1, u64::MAX] {
+        for value in [0, 1, 2, 31, 1 << 20, 1 << 31, 1 << 32, u64::MAX >> 1, u64::MAX] {
             let mut bytes = bytes.clone();
             bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
             if let Ok(trace) = read(&bytes) {
                 let places = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
                 let pair = trace.queue_pairs.iter();
                 assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= places);
+                // No more are looked at than there are places for.
+                let logged = words(&bytes, head::LOGGED).min(LOG_RECORDS as u64);
+                assert!(trace.torn <= places as u64 + logged, "word {}", at / 8);
             }
         }
     }
+    // A table that is longer than its object.
+    let mut longer = bytes.clone();
+    let at = (OBJECTS + HEADER + object::CAPACITY) * 8;
+    longer[at..at + 8].copy_from_slice(&u64::to_ne_bytes(8));
+    assert!(matches!(read(&longer), Ok(trace) if trace.queue_pairs.len() == 1));
+    longer[at..at + 8].copy_from_slice(&u64::to_ne_bytes(16));
+    assert!(matches!(read(&longer), Err(TraceError::Damaged { .. })));
     for len in (0..HEADER * 8).chain(OBJECTS * 8 - 9..bytes.len()) {
         assert!(read(&bytes[..len]).is_err(), "{len} bytes");
         assert!(load(&mut &bytes[..len]).is_err(), "{len} bytes");
