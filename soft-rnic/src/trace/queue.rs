@@ -165,11 +165,15 @@ impl Queue {
         // Relaxed: the lock orders it.
         let is_new = self.waited.swap(position, Ordering::Relaxed) != position;
         let tried = if is_new { 0 } else { high(self.place.get(object::WAIT)) };
-        let time = self.log(Kind::Wait, (0, reason.into(), tried), 0, wr_id);
-        if is_new {
-            self.place.set(object::WAIT_SINCE, time);
+        let tries = tried.saturating_add(1);
+        // Retries are thousands a second: each would push an event of the program out of the log.
+        if tries.is_power_of_two() {
+            let time = self.log(Kind::Wait, (0, reason.into(), tries), 0, wr_id);
+            if is_new {
+                self.place.set(object::WAIT_SINCE, time);
+            }
         }
-        self.place.set(object::WAIT, pair(reason, tried.saturating_add(1)));
+        self.place.set(object::WAIT, pair(reason, tries));
     }
 
     /// The request at this position completes, and so do those before it. The lock of the

@@ -115,6 +115,8 @@ fn what_is_outstanding_is_read_back() {
     assert_eq!(trace.completion_queues[0].unpolled, 1);
     let last = trace.events.last().unwrap();
     assert_eq!((last.what, last.operation, last.wr_id), ("post", Some("RECV"), 201));
+    // Of three tries the first two.
+    assert_eq!(trace.events.iter().filter(|event| event.what == "wait").count(), 2);
 }
 
 #[test]
