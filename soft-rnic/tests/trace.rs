@@ -158,7 +158,7 @@ fn nothing_polled() {
     }
     assert_eq!(post(&p, 5, W::IBV_WR_SEND, UNSIGNALLED), 0);
     // What is refused is not there.
-    assert_ne!(post(&p, 6, W::IBV_WR_LOCAL_INV, SIGNALED), 0);
+    assert_ne!(post(&p, 6, W::IBV_WR_TSO, SIGNALED), 0);
     keep(p);
 }
 
