@@ -6,6 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -99,6 +100,11 @@ impl Drop for Running {
     }
 }
 
+/// How long a test waits for what has to come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Looks at a trace after which what was not there will not come by itself.
+const LOOKS: usize = 20;
+
 /// Whether Debian's program is there.
 fn has_pingpong() -> bool {
     let is_there = Path::new(PINGPONG).exists();
@@ -108,16 +114,21 @@ fn has_pingpong() -> bool {
     is_there
 }
 
+/// The trace of a process, if it is there and says what is asked.
+fn look(file: &str, is: impl Fn(&Value) -> bool) -> Option<Value> {
+    let output = run(&["trace", "--json", file]);
+    let line = output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap());
+    line.filter(is)
+}
+
 /// The trace of a process, once it is there and says what is asked.
 fn once(file: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let start = Instant::now();
     loop {
-        let output = run(&["trace", "--json", file]);
-        if output.status.success() {
-            let line = serde_json::from_slice(&output.stdout).unwrap();
-            if is(&line) {
-                return line;
-            }
+        if let Some(line) = look(file, &is) {
+            return line;
         }
+        assert!(start.elapsed() < PATIENCE, "{file} does not say what is asked");
         std::thread::yield_now();
     }
 }
@@ -180,10 +191,18 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
             break client;
         }
     };
-    server.signal(Signal::STOP);
     let own = format!("{file}.{}", client.number());
     let sent = |line: &Value| request(line, "SEND").is_some_and(|send| send["stage"] == "sent");
-    once(&own, sent);
+    // Where it is stopped between its reply and its own message, the client waits for that one.
+    let start = Instant::now();
+    loop {
+        server.signal(Signal::STOP);
+        if (0..LOOKS).any(|_| look(&own, sent).is_some()) {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "no SEND was on its way");
+        server.signal(Signal::CONT);
+    }
     client.kill();
     let said = trace(&[&own, &other]);
     let send = said.lines().find(|line| line.contains("SEND wr_id 2, 4096 bytes"));

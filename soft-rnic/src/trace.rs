@@ -36,6 +36,17 @@ pub use reader::{
     Waiting, load, read,
 };
 
+/// When a process started, in the kernel's clock ticks since the machine did (field 22 of
+/// `/proc/PID/stat`); none if there is no such process. With the number it names a process for
+/// good: numbers are used again, and a program may change its name.
+#[must_use]
+pub fn started(process: u32) -> Option<u64> {
+    let text = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    // 4711 (program) S 1 …: the state is the third.
+    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// The environment variable that names the file. `%p` in the name stands for the number of the
 /// process; without it, a dot and the number are appended.
 pub const VARIABLE: &str = "RDMA_CONN_SOFT_TRACE";

@@ -38,7 +38,9 @@ fn killed(scene: &str) -> Trace {
     let _ = other.wait();
     let trace = read(scene, other.pid()).expect("a trace");
     remove(scene, other.pid());
-    assert_eq!((trace.process, trace.torn, trace.left_out), (other.pid() as u32, 0, 0));
+    assert_eq!((trace.process, trace.left_out), (other.pid() as u32, 0));
+    // The thread of a timer may be writing one.
+    assert!(trace.torn <= 1, "{trace:?}");
     trace
 }
 

@@ -17,8 +17,9 @@ pub(crate) fn run(common: &Common, options: &Trace) -> Outcome {
     }
     let found = files::read(&options.files)?;
     let shown = if options.all { usize::MAX } else { SHOWN };
-    for (i, one) in found.iter().enumerate() {
-        let report = why::report(one, &found, options.events as usize);
+    let known = why::Known::of(&found);
+    for i in 0..found.len() {
+        let report = why::report(&known, i, options.events as usize);
         if common.json {
             say!("{}", serde_json::to_string(&json::Line::of(&report))?);
             continue;

@@ -394,7 +394,7 @@ impl Cq {
         // Release: as in `poll`.
         self.head.store(to, Ordering::Release);
         if let Some(trace) = &self.trace {
-            trace.consumed(to);
+            trace.consumed(&self.head);
         }
     }
 

@@ -72,20 +72,30 @@ impl QpTable {
         base: u32,
         make: impl FnOnce(u32) -> Arc<Qp>,
     ) -> Result<Arc<Qp>, c_int> {
-        let mut table = self.by_number.write();
-        if table.len() >= limits::MAX_QP {
+        let number = self.reserve(base)?;
+        // Without a lock: it may wait for a disk on which there is a trace.
+        let qp = make(number);
+        let mut reserved = self.reserved.lock();
+        self.by_number.write().insert(number, Arc::clone(&qp));
+        reserved.remove(&number);
+        Ok(qp)
+    }
+
+    fn reserve(&self, base: u32) -> Result<u32, c_int> {
+        let mut reserved = self.reserved.lock();
+        let table = self.by_number.read();
+        if table.len() + reserved.len() >= limits::MAX_QP {
             return Err(errno::ENOMEM);
         }
+        let is_used = |number| table.contains_key(&number) || reserved.contains(&number);
         let mut index = self.next.load(Ordering::Relaxed).max(FIRST_QPN);
-        while table.contains_key(&(base | index)) {
+        while is_used(base | index) {
             index = Self::after(index);
         }
-        // Relaxed: only touched under the table's lock.
+        // Relaxed: only touched under the lock of `reserved`.
         self.next.store(Self::after(index), Ordering::Relaxed);
-        let number = base | index;
-        let qp = make(number);
-        table.insert(number, Arc::clone(&qp));
-        Ok(qp)
+        reserved.insert(base | index);
+        Ok(base | index)
     }
 
     pub(crate) fn remove(&self, number: u32) {

@@ -7,7 +7,7 @@
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -103,6 +103,8 @@ pub(crate) struct Population {
 #[derive(Default)]
 pub(crate) struct QpTable {
     pub(crate) by_number: RwLock<BTreeMap<u32, Arc<Qp>>>,
+    /// Numbers of queue pairs that are being made; locked before the table.
+    pub(crate) reserved: Mutex<BTreeSet<u32>>,
     pub(crate) next: AtomicU32,
 }
 

@@ -1,7 +1,10 @@
 //! What is traced of a completion queue, and what it tells of the queues whose requests complete
 //! there.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::layout::{HEADER, Kind, RECV, high, kind, low, object};
 use super::place::Place;
@@ -13,6 +16,7 @@ pub(crate) struct Completions {
     tracer: Arc<Tracer>,
     place: Place,
     pub(crate) number: u32,
+    consuming: Mutex<()>,
 }
 
 impl Completions {
@@ -23,7 +27,8 @@ impl Completions {
         place.set(object::CAPACITY, capacity.into());
         place.publish(object::KIND, kind::CQ);
         tracer.log(Kind::CreateCq, (0, 0, 0), (number, 0), 0);
-        Some(Completions { tracer: Arc::clone(tracer), place, number })
+        let consuming = Mutex::new(());
+        Some(Completions { tracer: Arc::clone(tracer), place, number, consuming })
     }
 
     /// A completion comes, with the six words of an `ibv_wc`; of a send queue it frees the places
@@ -52,9 +57,12 @@ impl Completions {
         self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
     }
 
-    /// So many completions were taken.
-    pub(crate) fn consumed(&self, head: u32) {
-        self.place.set(object::CONSUMED, head.into());
+    /// Completions were taken, up to the one that `head` has. Of several threads that say so, the
+    /// last has read the latest.
+    pub(crate) fn consumed(&self, head: &AtomicU32) {
+        let _consuming = self.consuming.lock();
+        // Relaxed: a count that guards no memory.
+        self.place.set(object::CONSUMED, head.load(Ordering::Relaxed).into());
     }
 
     /// A completion had no room.

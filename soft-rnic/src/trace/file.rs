@@ -7,7 +7,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, ftruncate, open, unlink};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
@@ -27,8 +27,10 @@ const MAX_WORDS: usize = (MAX_FILE_BYTES / 8) as usize;
 pub(crate) struct TraceFile {
     base: NonNull<AtomicU64>,
     in_children: &'static forked::ForkMapping,
-    /// Of the process that writes it: a child of fork has a file of its own.
+    /// The number that the trace has of its process.
     process: u32,
+    /// The process that writes it: a child of fork has a file of its own.
+    writer: u32,
     room: Mutex<Room>,
 }
 
@@ -76,7 +78,8 @@ impl TraceFile {
         let _ = unsafe { madvise(base.as_ptr(), len, Advice::LinuxDontFork) };
         let in_children = forked::fill_in(base, len);
         let room = Room { file, used: OBJECTS, free: Vec::new(), cqs: 0 };
-        let trace = TraceFile { base: base.cast(), in_children, process, room: Mutex::new(room) };
+        let (base, room, writer) = (base.cast(), Mutex::new(room), std::process::id());
+        let trace = TraceFile { base, in_children, process, writer, room };
         trace.begin();
         Ok(trace)
     }
@@ -90,6 +93,7 @@ impl TraceFile {
         set(head::BEGAN, clock::wall_time(now));
         set(head::LAST, now);
         set(head::USED, OBJECTS as u64);
+        set(head::STARTED, super::started(self.process).unwrap_or(0));
         let mut name = [0; 16];
         let comm = std::fs::read("/proc/self/comm").unwrap_or_default();
         for (to, from) in name.iter_mut().zip(comm.into_iter().filter(|byte| *byte != b'\n')) {
@@ -112,8 +116,11 @@ impl TraceFile {
     }
 
     /// A place of so many words for an object, all zero but the first; none if the trace is full,
-    /// or the disk.
+    /// or the disk, or this is a child of fork, in which the file is its parent's.
     pub(super) fn place(&self, words: usize) -> Option<usize> {
+        if self.writer != std::process::id() {
+            return None;
+        }
         let mut room = self.room.lock();
         if let Some(i) = room.free.iter().position(|(len, _)| *len == words) {
             let (_, at) = room.free.swap_remove(i);
@@ -189,10 +196,11 @@ fn is_trace(path: &Path) -> bool {
 
 /// Takes up room on the disk, where the file system can say that there is some.
 fn reserve(file: &OwnedFd, at: usize, words: usize) -> Result<(), Errno> {
-    match fallocate(file, FallocateFlags::empty(), at as u64 * 8, words as u64 * 8) {
+    let (offset, len) = (at as u64 * 8, words as u64 * 8);
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), offset, len)) {
         Err(Errno::OPNOTSUPP) => {
             let zeroes = vec![0; words * 8];
-            let written = rustix::io::pwrite(file, &zeroes, at as u64 * 8)?;
+            let written = retry_on_intr(|| rustix::io::pwrite(file, &zeroes, offset))?;
             if written == zeroes.len() { Ok(()) } else { Err(Errno::NOSPC) }
         }
         result => result,

@@ -7,7 +7,7 @@
 /// The first eight bytes of a trace.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAtrac");
 /// Of the format: it changes with every change of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes that a trace may have. Only what is used takes up room on the disk; queues for which
 /// none is left are not traced.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -40,6 +40,8 @@ pub(crate) mod head {
     pub(crate) const LEFT_OUT: usize = 7;
     /// The program's name, 16 bytes.
     pub(crate) const NAME: usize = 8;
+    /// When the process started, as the kernel counts it: its number is used again.
+    pub(crate) const STARTED: usize = 10;
 }
 
 /// Words of an object's header.

@@ -26,7 +26,7 @@ pub(crate) struct Queue {
     shared: Option<Arc<Queue>>,
     /// The request that the last wait was of.
     waited: AtomicU32,
-    /// Receive requests are taken by several queue pairs.
+    /// Receive requests are taken by several queue pairs, and completions by several threads.
     taking: Mutex<()>,
 }
 
@@ -106,6 +106,7 @@ impl Queue {
         let sends = [object::POSTED, object::EXECUTED, object::RETIRED, object::POLLED];
         sends.into_iter().for_each(|word| self.place.set(word, 0));
         self.place.set(object::WAIT, 0);
+        self.waited.store(0, Ordering::Relaxed);
         // Positions of receive requests go on.
         self.place.set(object::RECV_FIRST, self.place.get(object::RECV_POSTED));
     }
@@ -205,9 +206,12 @@ impl Queue {
         }
     }
 
-    /// The program knows that the requests up to this position are done.
-    pub(crate) fn polled(&self, position: u32) {
-        self.place.set(object::POLLED, position.into());
+    /// The program knows that requests are done: those up to the position that `freed` has. Of
+    /// several threads that say so, the last has read the latest.
+    pub(crate) fn polled(&self, freed: &AtomicU32) {
+        let _taking = self.taking.lock();
+        // Relaxed: a count that guards no memory.
+        self.place.set(object::POLLED, freed.load(Ordering::Relaxed).into());
     }
 
     /// A receive request is taken: the oldest with this number.

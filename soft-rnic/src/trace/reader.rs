@@ -26,6 +26,8 @@ pub use objects::{CompletionQueue, QueuePair, Request, SharedQueue, Stage, Wait,
 pub struct Trace {
     /// The number of the process.
     pub process: u32,
+    /// When it started, as [`started`](super::started) tells; 0 if that was not to be found out.
+    pub started: u64,
     /// The program's name, as the kernel shows it.
     pub program: String,
     /// When the trace began: nanoseconds since 1970.
@@ -142,6 +144,7 @@ pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
     }
     let mut trace = Trace {
         process: low(words.get(head::PROCESS)),
+        started: words.get(head::STARTED),
         program: program(&words),
         began_ns: words.get(head::BEGAN),
         last_ns: words.get(head::LAST),

@@ -182,14 +182,13 @@ unsafe fn trace_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
         // SAFETY: the caller's promise.
         let words = unsafe { wc.add(i).cast::<[u64; 6]>().read_unaligned() };
         trace.polled(&words);
-        // Relaxed: a count that guards no memory.
         if let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32)
             && let Some(queue) = qp.trace()
         {
-            queue.polled(qp.freed.load(Ordering::Relaxed));
+            queue.polled(&qp.freed);
         }
     }
-    trace.consumed(cq.head.load(Ordering::Relaxed));
+    trace.consumed(&cq.head);
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

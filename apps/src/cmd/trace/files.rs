@@ -40,16 +40,18 @@ impl Process {
         }
     }
 
-    /// The process of this number, if it is still the program's: a number is used again.
-    fn of(number: u32, program: &str) -> Process {
+    /// The process of this number, if it is still the one that started then: a number is used
+    /// again.
+    fn of(number: u32, started: u64) -> Process {
         let text = std::fs::read(format!("/proc/{number}/stat")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
+        if trace::started(number) != Some(started) {
+            return Process::Ended;
+        }
         // 4711 (program) S …
-        let Some((name, rest)) = text.rsplit_once(')') else { return Process::Ended };
-        match (name.split_once('('), rest.trim_start().bytes().next()) {
-            (Some((_, name)), _) if name != program => Process::Ended,
-            (_, Some(b'Z' | b'X') | None) => Process::Ended,
-            (_, Some(b'T' | b't')) => Process::Stopped,
+        match text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().bytes().next()) {
+            Some(b'Z' | b'X') | None => Process::Ended,
+            Some(b'T' | b't') => Process::Stopped,
             _ => Process::Running,
         }
     }
@@ -78,7 +80,7 @@ pub(super) fn read(names: &[PathBuf]) -> Result<Vec<Found>, Failure> {
 
 impl Found {
     fn of(file: PathBuf, trace: Trace) -> Found {
-        let process = Process::of(trace.process, &trace.program);
+        let process = Process::of(trace.process, trace.started);
         Found { file, trace, process }
     }
 }
@@ -145,11 +147,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_number_and_its_name() {
-        let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+    fn a_process_is_known_by_its_number_and_when_it_started() {
         let own = std::process::id();
-        assert_eq!(Process::of(own, comm.trim_end()), Process::Running);
-        assert_eq!(Process::of(own, "another program"), Process::Ended);
-        assert_eq!(Process::of(u32::MAX, comm.trim_end()), Process::Ended);
+        let started = trace::started(own).unwrap();
+        assert_eq!(Process::of(own, started), Process::Running);
+        assert_eq!(Process::of(own, started + 1), Process::Ended);
+        assert_eq!(Process::of(u32::MAX, started), Process::Ended);
     }
 }

@@ -1,9 +1,9 @@
 //! A report as a line of JSON.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use soft_rnic::trace::{CompletionQueue, Event, Stage};
 
-use super::why::{Of, Outstanding, Queue, Report};
+use super::why::{Of, Outstanding, Queue, Report, Why};
 
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
@@ -68,7 +68,8 @@ struct Request<'a> {
     stage: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
-    why: &'a str,
+    #[serde(serialize_with = "in_words")]
+    why: Why<'a>,
 }
 
 #[derive(Serialize)]
@@ -150,8 +151,12 @@ fn request<'a>(one: &'a Outstanding<'a>) -> Request<'a> {
         age_ns: one.age_ns,
         stage,
         status,
-        why: &one.why,
+        why: one.why,
     }
+}
+
+fn in_words<S: Serializer>(why: &Why<'_>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(why)
 }
 
 fn completions(cq: &CompletionQueue) -> Completions {

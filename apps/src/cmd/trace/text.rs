@@ -94,7 +94,7 @@ fn is_alike(one: &Outstanding<'_>, other: &Outstanding<'_>) -> bool {
         let request = one.request;
         (request.wr_id, request.operation, request.len, request.has_imm)
     };
-    of(one) == of(other) && one.why == other.why
+    of(one) == of(other) && one.why.to_string() == other.why.to_string()
 }
 
 fn print_requests(alike: &[Outstanding<'_>]) {

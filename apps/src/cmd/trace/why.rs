@@ -1,8 +1,57 @@
 //! Why a request has not completed.
 
-use soft_rnic::trace::{Event, QueuePair, Request, SharedQueue, Stage, Trace, Wait, Waiting};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use soft_rnic::trace::{
+    CompletionQueue, Event, QueuePair, Request, SharedQueue, Stage, Trace, Wait, Waiting,
+};
 
 use super::files::Found;
+
+/// The traces that are known, and where in them what has a number is.
+pub(super) struct Known<'a> {
+    traces: Vec<Numbers<'a>>,
+    /// The first queue pair of a number, and the trace that it is in.
+    pairs: HashMap<u32, (usize, &'a QueuePair)>,
+}
+
+/// What has a number in one trace.
+struct Numbers<'a> {
+    found: &'a Found,
+    completion_queues: HashMap<u32, &'a CompletionQueue>,
+    shared_queues: HashMap<u32, &'a SharedQueue>,
+    /// Shared receive queues that queue pairs take from.
+    used: HashSet<u32>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn of(all: &'a [Found]) -> Known<'a> {
+        let mut pairs = HashMap::new();
+        for (nth, found) in all.iter().enumerate() {
+            for pair in &found.trace.queue_pairs {
+                pairs.entry(pair.number).or_insert((nth, pair));
+            }
+        }
+        Known { traces: all.iter().map(Numbers::of).collect(), pairs }
+    }
+}
+
+impl<'a> Numbers<'a> {
+    fn of(found: &'a Found) -> Numbers<'a> {
+        let Trace { queue_pairs, shared_queues, completion_queues, .. } = &found.trace;
+        Numbers {
+            found,
+            completion_queues: completion_queues.iter().map(|cq| (cq.number, cq)).collect(),
+            shared_queues: shared_queues.iter().map(|queue| (queue.number, queue)).collect(),
+            used: queue_pairs.iter().filter_map(|pair| pair.srq).collect(),
+        }
+    }
+
+    fn has_overrun(&self, cq: u32) -> bool {
+        self.completion_queues.get(&cq).is_some_and(|known| known.has_overrun)
+    }
+}
 
 /// What there is to say of a process.
 pub(super) struct Report<'a> {
@@ -33,47 +82,74 @@ pub(super) struct Outstanding<'a> {
     pub(super) request: &'a Request,
     /// From its post to the last event.
     pub(super) age_ns: u64,
-    pub(super) why: String,
+    pub(super) why: Why<'a>,
 }
 
-/// Says of each outstanding request of a process why; `all` are the traces that are known.
-pub(super) fn report<'a>(found: &'a Found, all: &'a [Found], events: usize) -> Report<'a> {
+/// Why a request has not completed; it is put into words when it is shown.
+#[derive(Clone, Copy)]
+pub(super) enum Why<'a> {
+    Send { pair: &'a QueuePair, request: &'a Request, oldest: Option<&'a Request>, of: InTrace<'a> },
+    Receive { pair: &'a QueuePair, of: InTrace<'a> },
+    Shared { is_used: bool },
+}
+
+/// What a reason looks up in the trace that it is of.
+#[derive(Clone, Copy)]
+pub(super) struct InTrace<'a>(&'a Numbers<'a>);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Why::Send { pair, request, oldest, of } => {
+                f.write_str(&send_reason(of.0, pair, request, oldest))
+            }
+            Why::Receive { pair, of } => f.write_str(&receive_reason(of.0, pair)),
+            Why::Shared { is_used: true } => f.write_str("nothing has arrived"),
+            Why::Shared { is_used: false } => f.write_str(
+                "no queue pair of this process takes from the queue (over XRC, those of others do)",
+            ),
+        }
+    }
+}
+
+/// Says of each outstanding request of the `nth` process why.
+pub(super) fn report<'a>(known: &'a Known<'a>, nth: usize, events: usize) -> Report<'a> {
+    let numbers = &known.traces[nth];
+    let found = numbers.found;
     let trace = &found.trace;
-    let pairs = trace.queue_pairs.iter().map(|pair| queue_pair(trace, pair, all));
-    let shared = trace.shared_queues.iter().map(|queue| shared_queue(trace, queue));
+    let pairs = trace.queue_pairs.iter().map(|pair| queue_pair(numbers, pair, known));
+    let shared = trace.shared_queues.iter().map(|queue| shared_queue(numbers, queue));
     let is_idle = |queue: &Queue<'_>| queue.sends.is_empty() && queue.receives.is_empty();
     let (idle, queues): (Vec<_>, Vec<_>) = pairs.chain(shared).partition(is_idle);
     let first = trace.events.len().saturating_sub(events);
     Report { found, queues, idle: idle.len(), events: &trace.events[first..] }
 }
 
-fn queue_pair<'a>(trace: &'a Trace, pair: &'a QueuePair, all: &'a [Found]) -> Queue<'a> {
+fn queue_pair<'a>(
+    numbers: &'a Numbers<'a>,
+    pair: &'a QueuePair,
+    known: &'a Known<'a>,
+) -> Queue<'a> {
     let oldest = pair.sends.iter().find(|request| !is_executed(request));
-    let send = |request| outstanding(trace, request, send_reason(trace, pair, request, oldest));
-    let receive = |request| outstanding(trace, request, receive_reason(trace, pair));
+    let (trace, of) = (&numbers.found.trace, InTrace(numbers));
+    let send = |request| outstanding(trace, request, Why::Send { pair, request, oldest, of });
+    let receive = |request| outstanding(trace, request, Why::Receive { pair, of });
     Queue {
         of: Of::Pair(pair),
-        peer: Peer::of(pair, all),
+        peer: Peer::of(pair, known),
         sends: pair.sends.iter().map(send).collect(),
         receives: pair.receives.iter().map(receive).collect(),
     }
 }
 
-fn shared_queue<'a>(trace: &'a Trace, queue: &'a SharedQueue) -> Queue<'a> {
-    let users = |pair: &&QueuePair| pair.srq == Some(queue.number);
-    let used = trace.queue_pairs.iter().any(|pair| users(&pair));
-    let why = match used {
-        true => "nothing has arrived",
-        false => {
-            "no queue pair of this process takes from the queue (over XRC, those of others do)"
-        }
-    };
-    let receive = |request| outstanding(trace, request, why.to_owned());
+fn shared_queue<'a>(numbers: &'a Numbers<'a>, queue: &'a SharedQueue) -> Queue<'a> {
+    let why = Why::Shared { is_used: numbers.used.contains(&queue.number) };
+    let receive = |request| outstanding(&numbers.found.trace, request, why);
     let receives = queue.receives.iter().map(receive).collect();
     Queue { of: Of::Shared(queue), peer: None, sends: Vec::new(), receives }
 }
 
-fn outstanding<'a>(trace: &Trace, request: &'a Request, why: String) -> Outstanding<'a> {
+fn outstanding<'a>(trace: &Trace, request: &'a Request, why: Why<'a>) -> Outstanding<'a> {
     Outstanding { request, age_ns: trace.last_ns.saturating_sub(request.posted_ns), why }
 }
 
@@ -90,14 +166,12 @@ pub(super) struct Peer<'a> {
 }
 
 impl Peer<'_> {
-    fn of<'a>(pair: &QueuePair, all: &'a [Found]) -> Option<Peer<'a>> {
-        let number = pair.peer?;
-        all.iter().find_map(|found| {
-            let peer = found.trace.queue_pairs.iter().find(|peer| peer.number == number)?;
-            let shared = found.trace.shared_queues.iter().find(|q| peer.srq == Some(q.number));
-            let receives = shared.map_or(&peer.receives, |queue| &queue.receives).len();
-            Some(Peer { pair: peer, found, receives })
-        })
+    fn of<'a>(pair: &QueuePair, known: &'a Known<'a>) -> Option<Peer<'a>> {
+        let &(nth, peer) = known.pairs.get(&pair.peer?)?;
+        let numbers = &known.traces[nth];
+        let shared = peer.srq.and_then(|srq| numbers.shared_queues.get(&srq));
+        let receives = shared.map_or(&peer.receives, |queue| &queue.receives).len();
+        Some(Peer { pair: peer, found: numbers.found, receives })
     }
 }
 
@@ -106,7 +180,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
 }
 
 fn send_reason(
-    trace: &Trace,
+    trace: &Numbers<'_>,
     pair: &QueuePair,
     request: &Request,
     oldest: Option<&Request>,
@@ -144,8 +218,8 @@ fn untried(pair: &QueuePair) -> String {
     }
 }
 
-fn unpolled(trace: &Trace, pair: &QueuePair, status: &str) -> String {
-    let cq = trace.completion_queues.iter().find(|cq| cq.number == pair.send_cq);
+fn unpolled(trace: &Numbers<'_>, pair: &QueuePair, status: &str) -> String {
+    let cq = trace.completion_queues.get(&pair.send_cq);
     let entries = cq.map_or(0, |cq| cq.unpolled as usize);
     format!(
         "completed with {status}, but the program has not polled it: {} in CQ {}",
@@ -157,17 +231,13 @@ fn unpolled(trace: &Trace, pair: &QueuePair, status: &str) -> String {
     )
 }
 
-fn done_without_completion(trace: &Trace, pair: &QueuePair) -> String {
-    match has_overrun(trace, pair.send_cq) {
+fn done_without_completion(trace: &Numbers<'_>, pair: &QueuePair) -> String {
+    match trace.has_overrun(pair.send_cq) {
         true => {
             format!("done, but CQ {} has overrun, and takes no completion any more", pair.send_cq)
         }
         false => "done; its completion was under way".into(),
     }
-}
-
-fn has_overrun(trace: &Trace, cq: u32) -> bool {
-    trace.completion_queues.iter().any(|known| known.number == cq && known.has_overrun)
 }
 
 /// What the device has noted.
@@ -204,12 +274,12 @@ fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
 /// `rnr_retry` without end.
 const RNR_FOR_EVER: u8 = 7;
 
-fn receive_reason(trace: &Trace, pair: &QueuePair) -> String {
+fn receive_reason(trace: &Numbers<'_>, pair: &QueuePair) -> String {
     match pair.state {
         "RESET" | "INIT" => {
             format!("the queue pair is in {}: it receives from RTR on", pair.state)
         }
-        "ERR" if has_overrun(trace, pair.recv_cq) => {
+        "ERR" if trace.has_overrun(pair.recv_cq) => {
             format!(
                 "flushed, but CQ {} has overrun, and takes no completion any more",
                 pair.recv_cq

@@ -1,5 +1,6 @@
 //! The format: what is written is read, and what is not is not believed.
 
+use core::sync::atomic::AtomicU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -100,6 +101,8 @@ fn what_is_outstanding_is_read_back() {
     let _kept = filled(&file);
     let trace = file.trace();
     assert_eq!((trace.process, trace.torn, trace.left_out), (7, 0, 0));
+    // The number is not that of a process that this test knows.
+    assert_eq!(trace.started, crate::trace::started(7).unwrap_or(0));
     assert!(!trace.program.is_empty() && trace.last_ns > 0 && trace.began_ns > 0);
     let [pair] = &trace.queue_pairs[..] else { panic!("{trace:?}") };
     assert_eq!((pair.number, pair.transport, pair.state), (0x41, "RC", "RTS"));
@@ -123,8 +126,8 @@ fn what_is_outstanding_is_read_back() {
 fn what_is_polled_taken_or_cleared_is_over() {
     let file = Scratch::new("over");
     let (tracer, queue, cq) = filled(&file);
-    queue.polled(2);
-    cq.consumed(1);
+    queue.polled(&AtomicU32::new(2));
+    cq.consumed(&AtomicU32::new(1));
     cq.came(&completion(200, 0), None);
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![103, 104], vec![201]));
@@ -137,6 +140,16 @@ fn what_is_polled_taken_or_cleared_is_over() {
     queue.posted(1, &posting(301, 0));
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![301], vec![300]));
+    // A request that waits at the place at which one has waited before began to wait just now.
+    let mut before = 0;
+    for _ in 0..2 {
+        queue.waits(1, wait::RNR, 301);
+        let since_ns = file.trace().queue_pairs[0].waiting.unwrap().since_ns;
+        assert!(since_ns > before, "{since_ns} after {before}");
+        before = file.trace().last_ns;
+        queue.clear();
+        queue.posted(1, &posting(301, 0));
+    }
     tracer.forget(&queue);
     assert_eq!(file.trace().queue_pairs, []);
 }
@@ -154,7 +167,7 @@ fn what_is_outstanding_stays_when_the_log_and_the_tables_wrap() {
         if position + 2 <= last {
             cq.came(&completion(position.into(), 0), Some(position));
             queue.progress(position, 0, false);
-            queue.polled(position);
+            queue.polled(&AtomicU32::new(position));
         }
     }
     let trace = file.trace();
