@@ -190,6 +190,8 @@ pub(crate) struct ProgressEngine {
     pub(crate) wants: bool,
     /// Room for the next message that has to be fetched.
     pub(crate) spare: Vec<u8>,
+    /// Looks of polls that found nothing.
+    pub(crate) in_vain: u32,
 }
 
 /// An open device. The ABI's struct comes first; callers hold the address of the

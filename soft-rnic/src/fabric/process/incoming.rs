@@ -47,6 +47,8 @@ const LEFT: u32 = REQUESTS.div_ceil(AT_ONCE) + REPLIES.div_ceil(AT_ONCE) + 1;
 const READ_STEP: u32 = 64;
 /// Replies that there has to be room for: one that is held, and an entry's.
 const ROOM: u32 = 3;
+/// Polls in a row that find nothing, of which the last makes way: some microseconds of them.
+const MAKES_WAY: u32 = 64;
 /// Queue pairs that are kept at hand.
 const KEPT: usize = 2_048;
 
@@ -104,7 +106,17 @@ impl ProgressEngine {
     /// As [`run`](Self::run), for a thread that polls: of each process up to the first long
     /// message only.
     pub(super) fn run_for_poll(&mut self, device: &Device, deferred: &mut DeferredWork) -> bool {
-        self.run_of(device, deferred, Until::LongMessage, |_| true)
+        let any = self.run_of(device, deferred, Until::LongMessage, |_| true);
+        self.in_vain = if any { 0 } else { self.in_vain.wrapping_add(1) };
+        any
+    }
+
+    /// Whether a poll that finds nothing makes way for whoever copies what it waits for, on a
+    /// processor that may be the same: one in so many, and none that is about to find something.
+    pub(super) fn makes_way(&self) -> bool {
+        self.in_vain > 0
+            && self.in_vain.is_multiple_of(MAKES_WAY)
+            && self.sides.iter().any(Side::is_copying)
     }
 
     /// Takes what a process has left that writes nothing any more, but for what cannot be
@@ -128,7 +140,7 @@ impl ProgressEngine {
         until: Until,
         is_wanted: impl Fn(&Side) -> bool,
     ) -> bool {
-        let ProgressEngine { sides, qps, scratch, broken, wants, spare } = self;
+        let ProgressEngine { sides, qps, scratch, broken, wants, spare, .. } = self;
         if qps.is_empty() {
             qps.resize(KEPT, None);
         }
@@ -182,6 +194,14 @@ impl Kept<'_> {
 impl Side {
     /// Whether there is nothing to do, as it is mostly.
     #[inline(always)]
+    /// Whether a message is being copied, by a thread of this process or by the other one, out of
+    /// this one's memory.
+    fn is_copying(&self) -> bool {
+        // Relaxed: a hint.
+        let is_read = || self.pair.incoming.reads.load(Ordering::Relaxed) & 1 == 1;
+        matches!(self.fetch, FetchState::UnderWay) || is_read()
+    }
+
     fn has_nothing(&self) -> bool {
         !is_request_at(&self.pair.incoming, self.requests)
             && !self.has_reply()

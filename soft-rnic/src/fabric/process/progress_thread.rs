@@ -96,7 +96,13 @@ impl PeerProcesses {
         self.progress_thread.waits.load(Ordering::Relaxed)
     }
 
-    /// Whether the progress thread takes what has come: a thread that waits for that yields to it.
+    /// The progress thread, or a worker, takes what has come, or has done so. (Of two, the one
+    /// that has done it takes the other's hint away.)
+    pub(super) fn says_that_it_works(&self, works: bool) {
+        self.progress_thread.works.store(works, Ordering::Relaxed);
+    }
+
+    /// Whether a thread of the device takes what has come: one that waits for that yields to it.
     #[inline]
     pub(super) fn progress_thread_works(&self) -> bool {
         self.progress_thread.works.load(Ordering::Relaxed)
@@ -401,9 +407,9 @@ fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
 
 /// Takes what has come, instead of the program; whether there was anything.
 fn take(device: &Arc<Device>, peers: &PeerProcesses) -> bool {
-    peers.progress_thread.works.store(true, Ordering::Relaxed);
+    peers.says_that_it_works(true);
     let any = device.progress_or_ask_again();
-    peers.progress_thread.works.store(false, Ordering::Relaxed);
+    peers.says_that_it_works(false);
     any
 }
 

@@ -22,6 +22,14 @@ impl Device {
         self.progress_until(peers, until);
     }
 
+    /// Takes what others have sent, for the threads that poll.
+    fn progress_of_worker(self: &Arc<Device>) {
+        let Some(peers) = &self.peers else { return };
+        peers.says_that_it_works(true);
+        while self.progress() {}
+        peers.says_that_it_works(false);
+    }
+
     /// Takes what others have sent; whether there was anything.
     pub(crate) fn progress(self: &Arc<Device>) -> bool {
         let Some(peers) = &self.peers else { return false };
@@ -86,7 +94,11 @@ impl Device {
         let broken = core::mem::take(&mut progress.broken);
         let may_run = |pid| !serves() || peers.workers.has_room(pid);
         let fetch = progress.next_fetch(may_run);
+        let makes_way = progress.makes_way();
         drop(progress);
+        if makes_way && fetch.is_none() {
+            std::thread::yield_now();
+        }
         // There is something that the progress thread has to know.
         if broken || knew != has_failed() {
             peers.wake_progress_thread();
@@ -121,7 +133,7 @@ impl Device {
         let rest = move || {
             // What waits for another process is left to other threads.
             let _serving = Serving::begin();
-            while device.progress() {}
+            device.progress_of_worker();
         };
         if !reservation.run(move || waiter.run_fetch(*fetch), rest) {
             peers.progress.lock().give_up(&pair);
