@@ -28,7 +28,7 @@ use crate::deferred_work::DeferredWork;
 use crate::lock::Guard;
 use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
-use crate::objects::span::SpanBuf;
+use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Op;
 
@@ -73,6 +73,28 @@ impl<'a> Session<'a> {
         }
         let refusal = delivery.begin(message.wqe.op).err()?;
         Some(delivery.reject(refusal))
+    }
+
+    /// Puts a part of a SEND, which begins so far from its start, into the receive request at the
+    /// front of the peer's own queue, and leaves that there. Which one it is, or what to reply if
+    /// the message is refused.
+    #[cold]
+    pub(crate) fn place_part(
+        &mut self,
+        message: &Message<'_>,
+        (offset, part): (usize, Span<'_>),
+        room: &mut SpanBuf,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+    ) -> Result<u32, Reply> {
+        let receive = self.responder.consumer.position();
+        let mut delivery = self.delivery(message, room, writer, deferred);
+        delivery.is_unread = true;
+        match delivery.begin(Op::Send) {
+            Ok(_) => delivery.place_part(offset, part),
+            Err(refusal) => return Err(delivery.reject(refusal)),
+        }
+        Ok(receive)
     }
 
     /// Carries one request over XRC out, which names this shared receive queue.

@@ -258,6 +258,13 @@ impl RecvRing {
     }
 }
 
+impl Consumer {
+    /// Which request is at the front: how many were before it.
+    pub(crate) fn position(&self) -> u32 {
+        self.head
+    }
+}
+
 /// Bytes that a receive request which is posted has room for, as far as a trace can say it.
 ///
 /// # Safety

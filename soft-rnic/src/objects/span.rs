@@ -57,6 +57,13 @@ impl<'m> Span<'m> {
         unsafe { Span::private(bytes.as_mut_ptr(), bytes.len()) }
     }
 
+    /// What is behind the first `n` bytes.
+    #[inline]
+    pub(crate) fn behind(self, n: usize) -> Span<'m> {
+        let n = n.min(self.len);
+        Span { ptr: self.ptr.wrapping_add(n), len: self.len - n, ..self }
+    }
+
     /// The bytes of words of the device.
     #[inline(always)]
     pub(crate) fn of_words(words: &'m mut [u64]) -> Span<'m> {

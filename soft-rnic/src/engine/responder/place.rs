@@ -9,7 +9,7 @@ use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{Begun, Delivery};
 use crate::limits::LONG;
 use crate::objects::memory::land;
-use crate::objects::span::{Copying, Span, copy_spans, copy_with_header};
+use crate::objects::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::wqe::{Op, Wqe};
 
 /// Carries an operation on memory out: `there` is what the request names, `local` the
@@ -56,6 +56,20 @@ fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
 }
 
 impl Delivery<'_, '_> {
+    /// Copies a part of a SEND to where it belongs.
+    pub(super) fn place_part(&mut self, offset: usize, part: Span<'_>) {
+        self.writer.release();
+        let mut skip = offset;
+        let room = self.room.as_slice().iter().map(|span| {
+            let before = skip.min(span.len());
+            skip -= before;
+            span.behind(before)
+        });
+        // SAFETY: the receive request was checked, and its buffers are the device's while it is
+        // posted, which it stays as long as the lock of its queue is held; the part is as well.
+        unsafe { copy_pieces(room, core::iter::once(part), Copying::Owned) }
+    }
+
     /// Copies what the request carries, or asks for; the error is the requester's.
     #[inline(always)]
     pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), ibv_wc_status> {

@@ -24,16 +24,24 @@ use rustix::io::Errno;
 impl DeferredFetch {
     /// Whether the message is there.
     pub(super) fn run(&mut self) -> bool {
-        let DeferredFetch { pair, request, list, bytes, len, .. } = self;
-        if !pair.attaches() || !make_room(bytes, *len) {
+        let DeferredFetch { pair, request, list, bytes, part, .. } = self;
+        let (mut skip, len) = *part;
+        if !pair.attaches() || !make_room(bytes, len) {
             return false;
         }
         let Some(_inside) = read_there(pair, request) else { return false };
-        let mut rest = bytes.as_mut_slice();
+        let Some(mut rest) = bytes.get_mut(..len) else { return false };
         for sge in list.iter() {
             let Some(from) = address(pair, sge) else { return false };
-            let Some(to) = rest.split_off_mut(..sge.length as usize) else { return false };
-            let (to, len) = ([Span::of(to)], sge.length as usize);
+            let before = skip.min(sge.length as usize);
+            let len = rest.len().min(sge.length as usize - before);
+            let from = from.wrapping_add(before as u64);
+            skip -= before;
+            let Some(to) = rest.split_off_mut(..len) else { return false };
+            if len == 0 {
+                continue;
+            }
+            let to = [Span::of(to)];
             // SAFETY: the bytes are ours.
             match unsafe { attach(pair.pid, Way::From, &to, from, len) } {
                 Ok(()) => {}
@@ -44,7 +52,7 @@ impl DeferredFetch {
                 }
             }
         }
-        true
+        rest.is_empty()
     }
 
     fn is_for(&self, side: &Side) -> bool {
@@ -65,8 +73,14 @@ fn address(pair: &Pair, sge: &ibv_sge) -> Option<u64> {
 }
 
 impl Side {
-    /// Wants a message of `len` bytes in these pieces to be fetched. False if it cannot be.
-    pub(super) fn want(&mut self, request: &Request, list: &[ibv_sge], len: usize) -> bool {
+    /// Wants a part of a message in these pieces to be fetched: where it begins, and its length.
+    /// False if it cannot be.
+    pub(super) fn want(
+        &mut self,
+        request: &Request,
+        list: &[ibv_sge],
+        part: (usize, usize),
+    ) -> bool {
         if self.pair.has_gone() {
             return false;
         }
@@ -75,7 +89,7 @@ impl Side {
         }
         let (pair, index) = (Arc::clone(&self.pair), self.requests);
         let (list, bytes) = (list.to_vec(), Vec::new());
-        let fetch = DeferredFetch { pair, request: *request, index, list, len, bytes };
+        let fetch = DeferredFetch { pair, request: *request, index, list, part, bytes };
         self.fetch = FetchState::Wanted(Box::new(fetch));
         true
     }

@@ -6,6 +6,7 @@ use verbs_sys::ibv_sge;
 use crate::limits;
 use crate::objects::span::{Span, SpanBuf, Spans};
 
+use super::incoming::parts::comes_in_parts;
 use super::ring::{BODY, PayloadLocation, Request};
 use super::side::{FetchState, List, Side, Source, carries_data};
 
@@ -22,6 +23,8 @@ pub(super) enum Gathered<'g> {
     There(Spans<'g>),
     /// They have to be fetched first.
     Later,
+    /// They have to be fetched, and are so many that they come in parts, of so many pieces.
+    InParts(usize),
     Never,
 }
 
@@ -71,8 +74,11 @@ impl Side {
             return Gathered::Never;
         }
         let maps_all = list.iter().enumerate().all(|(nth, sge)| self.find_source(nth, sge));
+        if !maps_all && comes_in_parts(request, total as usize) {
+            return Gathered::InParts(list.len());
+        }
         if !maps_all {
-            return self.fetched(request, list, total as usize, local);
+            return self.fetched(request, list, local);
         }
         for (sge, source) in list.iter().zip(&self.sources) {
             match source.window.at(source.offset, sge.length.into()) {
@@ -112,13 +118,13 @@ impl Side {
     }
 
     /// A message that lies in memory which cannot be mapped.
-    fn fetched<'g>(
+    pub(super) fn fetched<'g>(
         &'g mut self,
         request: &Request,
         list: &[ibv_sge],
-        len: usize,
         mut local: Spans<'g>,
     ) -> Gathered<'g> {
+        let len = request.len as usize;
         match core::mem::take(&mut self.fetch) {
             FetchState::Over(index, bytes) if index == self.requests => {
                 let Some(bytes) = bytes.filter(|bytes| bytes.len() >= len) else {
@@ -128,7 +134,7 @@ impl Side {
                 local.push(Span::of(&mut self.buffer[..len]));
                 Gathered::There(local)
             }
-            _ if self.want(request, list, len) => Gathered::Later,
+            _ if self.want(request, list, (0, len)) => Gathered::Later,
             _ => Gathered::Never,
         }
     }

@@ -6,6 +6,7 @@
 //! process: their data are where the sender has put them, or in its regions.
 
 mod multicast;
+pub(super) mod parts;
 mod progress;
 mod rx_fast_path;
 
@@ -36,6 +37,7 @@ use super::ring::{
 use super::serving::Serving;
 use super::side::{FetchState, Scratch, Side, carries_data, read_there};
 
+use parts::Coming;
 use rx_fast_path::is_short;
 
 /// Requests of a process that are executed before others have their turn.
@@ -82,6 +84,7 @@ impl ProgressEngine {
             took_long: false,
             said: false,
             sources: Vec::new(),
+            placed: None,
             fetch: FetchState::Nothing,
             buffer: Vec::new(),
         });
@@ -467,6 +470,19 @@ impl Side {
         let mut local = match self.gather(request, local, list) {
             Gathered::There(local) => local,
             Gathered::Later => return None,
+            Gathered::InParts(n) if session.peer.srq.is_none() => {
+                let list = (&*list, n);
+                match self.go_on_with(session, request, &message, list, room, writer, deferred) {
+                    Coming::Placed => local.start(),
+                    Coming::Later => return None,
+                    Coming::Refused(reply) => return Some((reply, 0)),
+                }
+            }
+            Gathered::InParts(n) => match self.fetched(request, &list[..n], local.start()) {
+                Gathered::There(local) => local,
+                Gathered::Later => return None,
+                _ => return Some((Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0)),
+            },
             Gathered::Never => {
                 return Some((Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR), 0));
             }

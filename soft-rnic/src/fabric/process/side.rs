@@ -8,6 +8,7 @@ use crate::limits::MAX_SGE;
 use crate::objects::span::SpanBuf;
 
 use super::directory::Inside;
+use super::incoming::parts::Placed;
 use super::pair::Pair;
 use super::region::Window;
 use super::ring::{HAS_IMM, Replies, ReplyEntry, Request, What};
@@ -34,6 +35,8 @@ pub(crate) struct Side {
     pub(crate) fetch: FetchState,
     /// Where the last message lies that had to be fetched.
     pub(crate) buffer: Vec<u8>,
+    /// How far the next request is that comes in parts.
+    pub(crate) placed: Option<Placed>,
 }
 
 /// A message to be fetched.
@@ -45,8 +48,8 @@ pub(crate) struct DeferredFetch {
     /// The pieces, in the sender's regions. Where these are is looked up when it is fetched: until
     /// then the sender may give them back, and use their memory for something else.
     pub(crate) list: Vec<ibv_sge>,
-    /// Of the message.
-    pub(crate) len: usize,
+    /// Where in the message the bytes that are fetched begin, and how many they are.
+    pub(crate) part: (usize, usize),
     /// Where it goes: room is made when it is fetched.
     pub(crate) bytes: Vec<u8>,
 }

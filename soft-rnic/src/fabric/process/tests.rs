@@ -30,6 +30,7 @@ mod halves;
 mod long;
 mod multicast;
 mod mws;
+mod parts;
 mod peer_not_found;
 mod reading;
 mod room;

@@ -35,20 +35,20 @@ fn asked(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) -> Reply {
     verdict(peer).unwrap()
 }
 
-fn run(peer: &mut Wild) {
+pub(super) fn run(peer: &mut Wild) {
     let mut deferred = DeferredWork::default();
     peer.progress.run(&crate::objects::device::default_device(), &mut deferred);
     deferred.run();
 }
 
 /// What the first request was answered with.
-fn verdict(peer: &Wild) -> Option<Reply> {
+pub(super) fn verdict(peer: &Wild) -> Option<Reply> {
     reply_at(&peer.pair.outgoing, 0).unwrap().map(|reply| reply.verdict)
 }
 
 /// Sends a message of `len` bytes that is said to lie in these pieces of the sender's regions,
 /// or for none, with the request.
-fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
+pub(super) fn ask(peer: &mut Wild, qp: &Qp, list: &[ibv_sge], len: u64) {
     ask_for(peer, qp, [What::Send as u8, WANTS_REPLY], list, len);
 }
 
@@ -73,7 +73,7 @@ fn ask_for(peer: &mut Wild, qp: &Qp, [what, flags]: [u8; 2], list: &[ibv_sge], l
 /// A piece of a region that does not exist: a fetch of it is refused.
 const NOWHERE: ibv_sge = ibv_sge { addr: 0, length: 1 << 16, lkey: 0 };
 
-fn forget_receives(qp: &Qp) {
+pub(super) fn forget_receives(qp: &Qp) {
     let mut responder = qp.responder.lock();
     qp.rq.clear(&mut qp.rq.poster.lock(), &mut responder.consumer);
     responder.min_rnr_timer = 9;

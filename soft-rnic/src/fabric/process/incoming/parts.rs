@@ -1,0 +1,93 @@
+//! Long messages out of memory that cannot be mapped here: fetched and put in their place part by
+//! part, so that what a message takes up meanwhile does not grow with its length.
+//!
+//! The receive request stays at the front of its queue until the last part is there, and its
+//! buffers are the device's as long as it is posted. If another request is there when the next
+//! part has come, the message begins anew. Messages for a shared receive queue, whose front
+//! another queue pair may take at any time, are fetched as a whole.
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::{Message, Session};
+use crate::objects::cq::CqWriter;
+use crate::objects::pending::Reply;
+use crate::objects::span::{Span, SpanBuf};
+
+use super::super::ring::{PayloadLocation, Request, What};
+use super::super::side::{FetchState, List, Side};
+
+use verbs_sys::*;
+
+/// Bytes that are fetched at a time: as many as a processor's own cache holds beside others.
+pub(crate) const PART: usize = 512 << 10;
+
+/// How far a message is in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The request's place in the ring.
+    index: u32,
+    /// Of the message: it is read anew each time, and its sender can change it.
+    total: usize,
+    done: usize,
+    /// Which receive request it is put into.
+    receive: Option<u32>,
+}
+
+/// What has become of a message that comes in parts.
+pub(super) enum Coming {
+    /// Its last part is in its place.
+    Placed,
+    /// The next part has to be fetched.
+    Later,
+    Refused(Reply),
+}
+
+/// Whether a message is put in its place part by part, if it cannot be mapped.
+pub(in crate::fabric::process) fn comes_in_parts(request: &Request, total: usize) -> bool {
+    request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
+}
+
+impl Side {
+    /// Puts the part that has come in its place, and wants the next one.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "those of a delivery")]
+    pub(super) fn go_on_with<'a>(
+        &mut self,
+        session: &mut Session<'a>,
+        request: &Request,
+        message: &Message<'_>,
+        list: (&List, usize),
+        room: &mut SpanBuf,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+    ) -> Coming {
+        let (index, total) = (self.requests, request.len as usize);
+        let begins = Placed { index, total, done: 0, receive: None };
+        let is_this = |it: &Placed| (it.index, it.total) == (index, total);
+        let mut placed = self.placed.take().filter(is_this).unwrap_or(begins);
+        let unreadable = Coming::Refused(Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+        match core::mem::take(&mut self.fetch) {
+            FetchState::Over(at, None) if at == index => return unreadable,
+            FetchState::Over(at, Some(mut bytes)) if at == index => {
+                let len = PART.min(total - placed.done);
+                let Some(part) = bytes.get_mut(..len) else { return unreadable };
+                let part = Span::of(part);
+                match session.place_part(message, (placed.done, part), room, writer, deferred) {
+                    Err(reply) => return Coming::Refused(reply),
+                    Ok(receive) if placed.receive.is_none_or(|known| known == receive) => {
+                        placed.done += len;
+                        placed.receive = Some(receive);
+                    }
+                    Ok(_) => placed = begins,
+                }
+                self.buffer = bytes;
+                if placed.done == total {
+                    return Coming::Placed;
+                }
+            }
+            _ => {}
+        }
+        self.placed = Some(placed);
+        let part = (placed.done, PART.min(total - placed.done));
+        if self.want(request, &list.0[..list.1], part) { Coming::Later } else { unreadable }
+    }
+}
