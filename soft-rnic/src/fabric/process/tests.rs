@@ -256,7 +256,7 @@ fn connected_with(kind: ibv_qp_type, far: u32, access: i32) -> Arc<Qp> {
         let cq = (verbs.create_cq)(context, 4_096, null_mut(), null_mut(), 0);
         let mut attr: ibv_qp_init_attr = core::mem::zeroed();
         (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, kind);
-        (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (64, 4_096);
+        (attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_recv_sge) = (64, 4_096, 2);
         let qp = (verbs.create_qp)(pd, &mut attr);
         let object = Qp::from_abi(qp).unwrap().keep();
         {

@@ -26,16 +26,22 @@ fn sent(peer: &mut Wild, qp: &Arc<Qp>) -> &'static [u8] {
     bytes
 }
 
-/// Posts a receive request of one buffer, which nothing else uses.
+/// Posts a receive request of two pieces of a buffer that nothing else uses.
 fn receive(qp: &Arc<Qp>) -> *const u8 {
     let verbs = crate::table();
     let buffer = vec![0_u8; LEN + 5].leak();
     // SAFETY: memory that stays, on a queue pair that is alive.
     unsafe {
         let mr = (verbs.reg_mr)((*qp.as_abi()).pd, buffer.as_mut_ptr().cast(), buffer.len(), 1);
-        let (addr, length) = (buffer.as_ptr() as u64, buffer.len() as u32);
-        let mut sge = ibv_sge { addr, length, lkey: (*mr).lkey };
-        let mut wr = ibv_recv_wr { wr_id: 1, next: null_mut(), sg_list: &mut sge, num_sge: 1 };
+        let (addr, lkey, first) = (buffer.as_ptr() as u64, (*mr).lkey, 2 * PART - 99);
+        let piece = |from: usize, to: usize| ibv_sge {
+            addr: addr + from as u64,
+            length: (to - from) as u32,
+            lkey,
+        };
+        let mut list = [piece(0, first), piece(first, buffer.len())];
+        let sg_list = list.as_mut_ptr();
+        let mut wr = ibv_recv_wr { wr_id: 1, next: null_mut(), sg_list, num_sge: 2 };
         assert_eq!(ibv_post_recv(qp.as_abi(), &mut wr, &mut null_mut()), 0);
     }
     buffer.as_ptr()
