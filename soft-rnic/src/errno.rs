@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-pub(crate) use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, EOPNOTSUPP, EPERM};
+pub(crate) use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENODEV, ENOENT, ENOMEM, EOPNOTSUPP, EPERM};
 
 /// What a function that returns an errno gives: 0 or the error.
 #[inline]

@@ -42,10 +42,16 @@
 //! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators are `EOPNOTSUPP` |
 //! | `create_flags` | `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB` of datagram queue pairs; others are `EOPNOTSUPP` |
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
+//! | `ibv_import_device`, `ibv_import_pd`, … | [`import_device`], [`import_pd`], … |
 //!
 //! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd`
-//! is a sealed file of memory that says `device process number`, for programs that duplicate it;
-//! nothing goes through it. The vendor is `0x02005a`, a locally administered number.
+//! is a sealed file of memory that says `device process number`; nothing goes through it. By a
+//! duplicate of it, [`import_device`] makes another context in the same process, which shares the
+//! objects of the first (`EOPNOTSUPP` in another process); [`import_pd`], [`import_mr`] and
+//! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
+//! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
+//! …; where all are given back so, it stays until the process ends. The vendor is `0x02005a`, a
+//! locally administered number.
 //!
 //! # Between processes
 //!
@@ -294,5 +300,8 @@ pub use schedule::network::faults::NetworkFaults;
 pub use schedule::network::set_network_faults;
 pub use schedule::sim::Simulation;
 pub use schedule::sim::state::Faults;
+pub use verbs::import::{
+    import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
+};
 pub use verbs::qp_ex::qp_to_qp_ex;
 pub use verbs::table;

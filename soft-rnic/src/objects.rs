@@ -9,6 +9,8 @@ pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod device_memory;
 pub(crate) mod dm;
+pub(crate) mod dm_memory;
+pub(crate) mod handles;
 pub(crate) mod in_arc;
 pub(crate) mod keys;
 pub(crate) mod memory;

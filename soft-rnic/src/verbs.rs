@@ -7,6 +7,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod domain;
+pub(crate) mod import;
 pub(crate) mod modify_qp;
 mod multicast;
 pub(crate) mod qp_ex;

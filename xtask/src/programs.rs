@@ -36,6 +36,25 @@ with PD(context) as pd, CQ(context, 16) as cq:
 ";
 const PYTHON_PRINTS: &str = "key True GID 0000:0000:0000:0000:0000:ffff:7f00:0001";
 
+/// A second context, by a duplicate of the first one's descriptor, and objects by their handles.
+const PYTHON_IMPORT: &str = "
+import os
+from pyverbs.device import Context
+from pyverbs.pd import PD
+from pyverbs.mr import MR
+import pyverbs.enums as e
+context = Context(name='soft0')
+pd = PD(context)
+mr = MR(pd, 4096, e.IBV_ACCESS_LOCAL_WRITE)
+other = Context(cmd_fd=os.dup(context.cmd_fd))
+pd_again = PD(other, handle=pd.handle)
+mr_again = MR(pd_again, handle=mr.handle)
+print('imported', mr_again.lkey == mr.lkey, mr_again.length)
+mr_again.unimport()
+pd_again.unimport()
+";
+const PYTHON_IMPORT_PRINTS: &str = "imported True 4096";
+
 /// An XRC domain that a file names, with a receive queue and both kinds of queue pairs.
 const PYTHON_XRC: &str = "
 import os, sys
@@ -174,8 +193,12 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{line}");
     }
-    let scripts =
-        [(PYTHON, PYTHON_PRINTS), (PYTHON_XRC, PYTHON_XRC_PRINTS), (PYTHON_MW, PYTHON_MW_PRINTS)];
+    let scripts = [
+        (PYTHON, PYTHON_PRINTS),
+        (PYTHON_IMPORT, PYTHON_IMPORT_PRINTS),
+        (PYTHON_XRC, PYTHON_XRC_PRINTS),
+        (PYTHON_MW, PYTHON_MW_PRINTS),
+    ];
     for (script, prints) in scripts {
         let output = output(&soft(&built, &["/usr/bin/python3", "-c", script]), &[])?;
         ensure!(output.trim() == prints, "pyverbs printed: {output}");

@@ -94,7 +94,10 @@ forward_optional! {
     ) -> c_int, else super::unsupported::code();
 }
 
-pub(crate) use soft_rnic::qp_to_qp_ex;
+pub(crate) use soft_rnic::{
+    import_device, import_dm, import_mr, import_pd, qp_to_qp_ex, unimport_dm, unimport_mr,
+    unimport_pd,
+};
 
 pub(crate) unsafe extern "C" fn reg_mr_iova(
     pd: *mut ibv_pd,

@@ -100,13 +100,13 @@ export! {
         "ibv_get_device_index" => device::get_device_index;
     }
     "IBVERBS_1.10" {
-        "ibv_import_device" => unsupported::object;
-        "ibv_import_mr" => unsupported::object;
-        "ibv_import_pd" => unsupported::object;
+        "ibv_import_device" => device::import_device;
+        "ibv_import_mr" => device::import_mr;
+        "ibv_import_pd" => device::import_pd;
         "ibv_query_ece" => unsupported::code;
         "ibv_set_ece" => unsupported::code;
-        "ibv_unimport_mr" => unsupported::nothing;
-        "ibv_unimport_pd" => unsupported::nothing;
+        "ibv_unimport_mr" => device::unimport_mr;
+        "ibv_unimport_pd" => device::unimport_pd;
     }
     "IBVERBS_1.11" {
         "_ibv_query_gid_ex" => device::query_gid_ex;
@@ -116,9 +116,9 @@ export! {
         "ibv_reg_dmabuf_mr" => unsupported::object;
     }
     "IBVERBS_1.13" {
-        "ibv_import_dm" => unsupported::object;
+        "ibv_import_dm" => device::import_dm;
         "ibv_is_fork_initialized" => fork::is_fork_initialized;
-        "ibv_unimport_dm" => unsupported::nothing;
+        "ibv_unimport_dm" => device::unimport_dm;
     }
     "IBVERBS_1.14" {
         "ibv_query_qp_data_in_order" => device::query_qp_data_in_order;

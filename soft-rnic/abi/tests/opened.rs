@@ -154,10 +154,36 @@ fn what_is_not_offered_says_so() {
         assert_eq!(ece(null(), [0_u32; 3].as_mut_ptr().cast(), 0), libc::EOPNOTSUPP);
         let poll = library.get::<Code>("ibv_cmd_poll_cq").unwrap();
         assert_eq!((poll(null(), null(), 0), errno()), (-1, Some(libc::EOPNOTSUPP)));
-        let import = library.get::<Object>("ibv_import_pd").unwrap();
+        let register = library.get::<Object>("ibv_reg_dmabuf_mr").unwrap();
         *libc::__errno_location() = 0;
-        assert!(import(null(), 0).is_null());
+        assert!(register(null(), 0).is_null());
         assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    }
+}
+
+/// A duplicate of the command descriptor stands for the device, and handles for its objects.
+#[test]
+fn a_device_and_its_domain_are_imported() {
+    type ImportDevice = unsafe extern "C" fn(c_int) -> *mut ibv_context;
+    type AllocPd = unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd;
+    type ImportPd = unsafe extern "C" fn(*mut ibv_context, u32) -> *mut ibv_pd;
+    type Pd<T> = unsafe extern "C" fn(*mut ibv_pd) -> T;
+    let library = open();
+    let context = context(&library);
+    // SAFETY: the symbols have these types; each struct is given back once.
+    unsafe {
+        let copy = libc::dup((*context).cmd_fd);
+        let import = library.get::<ImportDevice>("ibv_import_device").unwrap();
+        let (other, none) = (import(copy), import(-1));
+        assert!(none.is_null() && (*other).cmd_fd == copy);
+        let pd = library.get::<AllocPd>("ibv_alloc_pd").unwrap()(context);
+        let again = library.get::<ImportPd>("ibv_import_pd").unwrap()(other, (*pd).handle);
+        assert_eq!((*again).context, other);
+        let dealloc = library.get::<Pd<c_int>>("ibv_dealloc_pd").unwrap();
+        assert_eq!((dealloc(again), dealloc(pd)), (0, libc::ENOENT));
+        library.get::<Pd<()>>("ibv_unimport_pd").unwrap()(pd);
+        let close = library.get::<CloseDevice>("ibv_close_device").unwrap();
+        assert_eq!((close(other), close(context)), (0, 0));
     }
 }
 

@@ -22,6 +22,11 @@ impl Context {
         }
     }
 
+    /// Whether both are of one open device: what was made of one can be used with the other.
+    pub(crate) fn shares(&self, other: &Context) -> bool {
+        Arc::ptr_eq(&self.handles, &other.handles)
+    }
+
     /// The object behind a caller's pointer.
     ///
     /// # Safety

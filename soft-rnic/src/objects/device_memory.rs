@@ -3,14 +3,13 @@
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
-use std::alloc::{alloc_zeroed, dealloc};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use verbs_sys::*;
 
 use crate::objects::device::admit_many;
+use crate::objects::dm_memory::DmMemory;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::Context;
 use crate::{copy, errno, limits};
@@ -20,22 +19,15 @@ const WORD: u64 = 4;
 /// Memory is given out in so many bytes.
 const PIECE: usize = 64;
 
-/// A piece of device memory.
+/// What a program knows a piece of device memory by.
 #[repr(C)]
 pub(crate) struct Dm {
     abi: ibv_dm,
     pub(crate) context: Arc<Context>,
-    /// Exposed: regions find it by its address.
-    memory: NonNull<u8>,
-    layout: Layout,
-    /// As the program has asked for.
-    length: u64,
-    /// Regions of it.
-    pub(crate) regions: AtomicUsize,
+    pub(crate) memory: Arc<DmMemory>,
 }
 
-// SAFETY: the memory is accessed by the device's copies only, which any thread may make at any
-// time; the rest is not changed.
+// SAFETY: the ABI's struct is only read once it is shared.
 unsafe impl Send for Dm {}
 // SAFETY: as above.
 unsafe impl Sync for Dm {}
@@ -50,34 +42,45 @@ impl Dm {
 
     /// `length` bytes, which are zero, aligned to `align`, a power of two.
     pub(crate) fn new(context: Arc<Context>, length: u64, align: usize) -> Result<Arc<Dm>, c_int> {
+        static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
         let rounded =
             usize::try_from(length).ok().and_then(|len| len.checked_next_multiple_of(PIECE));
         let align = align.max(PIECE);
         let layout = rounded.and_then(|size| Layout::from_size_align(size, align).ok());
         let layout = layout.filter(|layout| layout.size() != 0).ok_or(errno::EINVAL)?;
-        admit_many(&context.device.population.dm_bytes, layout.size(), limits::MAX_DM)?;
-        // SAFETY: the size is not 0.
-        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            context.device.population.dm_bytes.fetch_sub(layout.size(), Ordering::Relaxed);
+        let counted = &context.device.population.dm_bytes;
+        admit_many(counted, layout.size(), limits::MAX_DM)?;
+        let Some(memory) = DmMemory::new(layout, length, counted) else {
+            counted.fetch_sub(layout.size(), Ordering::Relaxed);
             return Err(errno::ENOMEM);
         };
-        memory.as_ptr().expose_provenance();
+        // Relaxed: a number that guards no memory.
+        let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+        context.handles.dms.insert(handle, Arc::clone(&memory));
+        Ok(Dm::of(context, memory, handle))
+    }
+
+    /// A struct of memory that is there.
+    pub(crate) fn of(context: Arc<Context>, memory: Arc<DmMemory>, handle: u32) -> Arc<Dm> {
         let abi = ibv_dm {
             context: context.as_abi(),
             memcpy_to_dm: Some(memcpy_to_dm),
             memcpy_from_dm: Some(memcpy_from_dm),
             comp_mask: 0,
-            handle: 0,
+            handle,
         };
-        let regions = AtomicUsize::new(0);
-        Ok(Arc::new(Dm { abi, context, memory, layout, length, regions }))
+        Arc::new(Dm { abi, context, memory })
     }
 
-    /// The address of a piece, if it lies in here.
-    pub(crate) fn at(&self, offset: u64, length: usize) -> Option<*mut u8> {
-        let end = offset.checked_add(length as u64)?;
-        // SAFETY: the offset is within the memory.
-        (end <= self.length).then(|| unsafe { self.memory.as_ptr().add(offset as usize) })
+    /// Whether the memory was not freed, through whichever struct.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.context.handles.dms.has(self.abi.handle, &self.memory)
+    }
+
+    /// Frees the memory, unless that is done.
+    pub(crate) fn end(&self) -> Result<(), c_int> {
+        let is_ended = self.context.handles.dms.take(self.abi.handle, &self.memory);
+        is_ended.then_some(()).ok_or(errno::ENOENT)
     }
 
     /// The address of what a copy of the program reads or writes: of whole words, as with cards.
@@ -85,15 +88,7 @@ impl Dm {
         if !offset.is_multiple_of(WORD) || !(length as u64).is_multiple_of(WORD) {
             return Err(errno::EINVAL);
         }
-        self.at(offset, length).ok_or(errno::EFAULT)
-    }
-}
-
-impl Drop for Dm {
-    fn drop(&mut self) {
-        self.context.device.population.dm_bytes.fetch_sub(self.layout.size(), Ordering::Relaxed);
-        // SAFETY: it was allocated with this layout; regions of it hold this object.
-        unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+        self.memory.at(offset, length).ok_or(errno::EFAULT)
     }
 }
 

@@ -30,13 +30,15 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     }))
 }
 
-/// `ibv_free_dm`: `EBUSY` while a region of it is registered.
+/// `ibv_free_dm`: `EBUSY` while a region of it is registered, and `ENOENT` if it was freed through
+/// another struct.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: NULL, or memory that the caller gives back.
     errno::code(unsafe { Dm::from_abi(dm) }.and_then(|object| {
-        if object.regions.load(Ordering::Acquire) != 0 {
+        if object.memory.regions.load(Ordering::Acquire) != 0 {
             return Err(errno::EBUSY);
         }
+        object.end()?;
         object.context.users.fetch_sub(1, Ordering::Release);
         // SAFETY: takes back the reference of `alloc_dm`.
         unsafe { Arc::decrement_strong_count(dm.cast::<Dm>()) };
@@ -57,14 +59,15 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         // SAFETY: NULL, or memory of ours.
         let dm = unsafe { Dm::from_abi(dm) }?;
         let access = permitted(access)?;
-        let at = dm.at(dm_offset, length).filter(|_| length != 0).ok_or(errno::EINVAL)?;
+        let at = dm.memory.at(dm_offset, length).filter(|_| length != 0).ok_or(errno::EINVAL)?;
         let ours = Arc::ptr_eq(&pd.context.device, &dm.context.device);
         if access & (ZERO_BASED | ON_DEMAND | MW_BIND) != ZERO_BASED || !ours {
             return Err(errno::EINVAL);
         }
         let region = Region { pd: pd.id, addr: at as u64, iova: 0, length: length as u64, access };
-        let mr = register(&pd, &region, core::ptr::null_mut(), Some(dm.keep()))?;
-        dm.regions.fetch_add(1, Ordering::Relaxed);
-        Ok(mr)
+        if !dm.is_alive() {
+            return Err(errno::ENOENT);
+        }
+        register(&pd, &region, core::ptr::null_mut(), Some(Arc::clone(&dm.memory)))
     }))
 }

@@ -1,19 +1,20 @@
 //! Protection domains and memory regions.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::objects::device::admit;
-use crate::objects::device_memory::Dm;
+use crate::objects::dm_memory::DmMemory;
+use crate::objects::handles::Registration;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
-use crate::objects::state::{Context, Pd, PeerProcesses};
+use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
@@ -127,13 +128,32 @@ impl Context {
     }
 }
 
-/// A memory region.
+/// What a program knows a memory region by.
 #[repr(C)]
 pub(crate) struct Mr {
     pub(crate) abi: ibv_mr,
     pub(crate) pd: Arc<Pd>,
-    /// The device memory that it is of.
-    pub(crate) memory: Option<Arc<Dm>>,
+    pub(crate) registration: Arc<Registration>,
+}
+
+impl Mr {
+    /// A struct of a region, at `addr`.
+    pub(crate) fn of(
+        pd: Arc<Pd>,
+        addr: *mut c_void,
+        registration: Arc<Registration>,
+    ) -> *mut ibv_mr {
+        let abi = ibv_mr {
+            context: pd.context.as_abi(),
+            pd: Arc::as_ptr(&pd).cast_mut().cast(),
+            addr,
+            length: registration.length(),
+            handle: registration.key,
+            lkey: registration.key,
+            rkey: registration.rkey,
+        };
+        Box::into_raw(Box::new(Mr { abi, pd, registration })).cast()
+    }
 }
 
 impl Pd {
@@ -156,16 +176,21 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: id };
-        let pd = Arc::new(Pd { abi, context, id, users: AtomicUsize::new(0) });
+        let pd = Arc::new(Pd { abi, context, id, users: Arc::default() });
+        pd.context.handles.pds.insert(id, Arc::clone(&pd.users));
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
 
+/// `EBUSY` while something is in the domain, and `ENOENT` if it was given back through another struct.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Pd::from_abi(pd) }.and_then(|object| {
         if object.users.load(Ordering::Acquire) != 0 {
             return Err(errno::EBUSY);
+        }
+        if !object.context.handles.pds.take(object.id, &object.users) {
+            return Err(errno::ENOENT);
         }
         object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
         object.context.users.fetch_sub(1, Ordering::Release);
@@ -213,23 +238,15 @@ pub(crate) fn register(
     pd: &InArc<'_, Pd>,
     region: &Region,
     addr: *mut c_void,
-    memory: Option<Arc<Dm>>,
+    memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, c_int> {
     let device = &pd.context.device;
     let key = device.mrs.insert(region, device.peers.as_ref())?;
-    pd.users.fetch_add(1, Ordering::Relaxed);
-    let pd = pd.keep();
-    pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, region.length as usize);
-    let abi = ibv_mr {
-        context: pd.context.as_abi(),
-        pd: Arc::as_ptr(&pd).cast_mut().cast(),
-        addr,
-        length: region.length as usize,
-        handle: key,
-        lkey: key,
-        rkey: key,
-    };
-    Ok(Box::into_raw(Box::new(Mr { abi, pd, memory })).cast())
+    let length = region.length as usize;
+    let registration = Registration::new((key, key), length, &pd.users, memory);
+    pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+    pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
+    Ok(Mr::of(pd.keep(), addr, registration))
 }
 
 /// The access bits that count: `EINVAL` for those that do not go together.
@@ -298,30 +315,35 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     .is_ok()
 }
 
+/// `ENOENT` if the region was deregistered through another struct.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    if mr.is_null() {
-        return errno::EINVAL;
+    // SAFETY: NULL, or a region of ours that the caller gives back.
+    let Some(object) = (unsafe { mr.cast::<Mr>().as_ref() }) else { return errno::EINVAL };
+    let (context, registration) = (&object.pd.context, &object.registration);
+    let regions = &context.handles.mrs;
+    if !regions.take(registration.key, registration) {
+        return errno::ENOENT;
     }
-    // SAFETY: a region of ours that the caller gives back.
-    let object = unsafe { &*mr.cast::<Mr>() };
-    let device = &object.pd.context.device;
-    let peers = device.peers.as_ref();
-    if let Err(error) = device.mrs.invalidate(object.abi.lkey, peers) {
+    if let Err(error) = context.device.deregister(registration.key) {
+        regions.insert(registration.key, Arc::clone(registration));
         return error;
     }
-    device.quiesce();
-    // A process that was stopped in the middle of an access keeps the memory.
-    if let Some(Err(error)) = peers.map(PeerProcesses::wait_outside) {
-        return error;
-    }
-    device.mrs.release(object.abi.lkey);
-    let addr = object.abi.addr.addr() as u64;
-    object.pd.context.trace_region(Kind::DeregisterMr, addr, object.abi.length);
-    object.pd.users.fetch_sub(1, Ordering::Release);
-    if let Some(memory) = &object.memory {
-        memory.regions.fetch_sub(1, Ordering::Release);
-    }
-    // SAFETY: it was made by `register`, and no thread uses it any more.
+    context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
+    registration.end();
+    // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
+}
+
+impl Device {
+    /// Makes a region's key invalid, and waits for what goes on under it.
+    fn deregister(&self, key: u32) -> Result<(), c_int> {
+        let peers = self.peers.as_ref();
+        self.mrs.invalidate(key, peers)?;
+        self.quiesce();
+        // A process that was stopped in the middle of an access keeps the memory.
+        peers.map_or(Ok(()), PeerProcesses::wait_outside)?;
+        self.mrs.release(key);
+        Ok(())
+    }
 }

@@ -1,12 +1,12 @@
 //! Null regions, by their verb.
 
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use verbs_sys::*;
 
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
+use crate::objects::handles::Registration;
 use crate::objects::mr::{Mr, Region};
 use crate::objects::mr_table::{LOCAL_WRITE, NULL};
 use crate::objects::null_memory::NullMemory;
@@ -22,17 +22,8 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let region = Region { pd: 0, addr, iova: 0, length: MAX_MESSAGE, access };
         let device = &pd.context.device;
         let key = device.mrs.insert_for(pd.id, &region, device.peers.as_ref())?;
-        pd.users.fetch_add(1, Ordering::Relaxed);
-        let pd = pd.keep();
-        let abi = ibv_mr {
-            context: pd.context.as_abi(),
-            pd: Arc::as_ptr(&pd).cast_mut().cast(),
-            addr: core::ptr::null_mut(),
-            length: usize::MAX,
-            handle: key,
-            lkey: key,
-            rkey: 0,
-        };
-        Ok(Box::into_raw(Box::new(Mr { abi, pd, memory: None })).cast())
+        let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
+        pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+        Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
     }))
 }

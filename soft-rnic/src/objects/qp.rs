@@ -299,7 +299,7 @@ pub(crate) unsafe fn create(
             }
         }
     };
-    let same = |other: &Arc<crate::objects::state::Context>| Arc::ptr_eq(&pd.context, other);
+    let same = |other: &crate::objects::state::Context| pd.context.shares(other);
     let all_same = same(&send_cq.context) && same(&recv_cq.context);
     if !all_same || srq.as_ref().is_some_and(|srq| srq.xrc.is_some() || !same(&srq.pd.context)) {
         return Err(errno::EINVAL);

@@ -74,7 +74,7 @@ unsafe fn rereg(
         false => None,
     };
     let context = Arc::clone(&object.pd.context);
-    if other.as_ref().is_some_and(|pd| !Arc::ptr_eq(&pd.context, &context)) {
+    if other.as_ref().is_some_and(|pd| !pd.context.shares(&context)) {
         return Err(Failed::Input(errno::EINVAL));
     }
     let (device, key) = (&context.device, object.abi.lkey);
@@ -83,12 +83,14 @@ unsafe fn rereg(
         // It has failed before.
         return Err(Failed::Command(errno::EINVAL));
     }
-    if object.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
+    if object.registration.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
         return Err(Failed::Input(errno::EINVAL));
     }
     let before = slot.published();
+    // (An imported struct does not know the address.)
+    let addr_before = core::ptr::with_exposed_provenance_mut(before.addr as usize);
     let (new_addr, new_length) =
-        if has(TRANSLATION) { (addr, length) } else { (object.abi.addr, object.abi.length) };
+        if has(TRANSLATION) { (addr, length) } else { (addr_before, before.length as usize) };
     let access = if has(ACCESS) { access } else { before.access };
     let iova = match has(TRANSLATION) {
         false => before.iova,
@@ -115,10 +117,11 @@ unsafe fn rereg(
         let _table = device.mrs.free.lock();
         device.mrs.fill(key, slot, &region, peers);
     }
-    (object.abi.addr, object.abi.length) = (new_addr, new_length);
+    if has(TRANSLATION) {
+        (object.abi.addr, object.abi.length) = (new_addr, new_length);
+    }
+    object.registration.change(new_length, other.as_ref().map(|pd| &pd.users));
     if let Some(pd) = other {
-        pd.users.fetch_add(1, Ordering::Relaxed);
-        object.pd.users.fetch_sub(1, Ordering::Release);
         object.pd = pd.keep();
         object.abi.pd = Arc::as_ptr(&object.pd).cast_mut().cast();
     }

@@ -113,7 +113,7 @@ fn create_xrc(
     let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
     let make = |num| Arc::new(new(Arc::clone(pd), &granted, user, num, Some(xrc)));
     let srq = device.xrc.insert(next_num, make)?;
-    for users in [&pd.users, &xrcd.users, &cq.users] {
+    for users in [&*pd.users, &xrcd.users, &cq.users] {
         users.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(peers) = &device.peers {
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
         // SAFETY: as above.
         let pd = unsafe { Pd::from_abi(pd) }?;
-        if !Arc::ptr_eq(&pd.context, &context) {
+        if !pd.context.shares(&context) {
             return Err(errno::EINVAL);
         }
         if has == 0 {
@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         }
         // SAFETY: as above.
         let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::from_abi(attr.cq)?) };
-        let same = |other: &Arc<Context>| Arc::ptr_eq(other, &context);
+        let same = |other: &Arc<Context>| other.shares(&context);
         if !same(xrcd.context()) || !same(&cq.context) {
             return Err(errno::EINVAL);
         }

@@ -29,6 +29,7 @@ use crate::fabric::process::workers::Workers;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::objects::batch::Batch;
+use crate::objects::handles::{Command, Handles};
 use crate::objects::mr_table::MrTable;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
@@ -95,7 +96,7 @@ pub(crate) struct Population {
     pub(crate) ahs: AtomicUsize,
     pub(crate) xrcds: AtomicUsize,
     /// Bytes of device memory.
-    pub(crate) dm_bytes: AtomicUsize,
+    pub(crate) dm_bytes: Arc<AtomicUsize>,
     pub(crate) mws: AtomicUsize,
 }
 
@@ -203,6 +204,8 @@ pub(crate) struct Context {
     pub(crate) events: EventQueue<AsyncEvent>,
     /// Protection domains, completion queues and channels made from it.
     pub(crate) users: AtomicUsize,
+    /// Shared with contexts that are imported from it, or it from them.
+    pub(crate) handles: Arc<Handles>,
     /// Its parent domains, by their addresses.
     pub(crate) parents: Mutex<HashMap<usize, Parent>>,
     /// Its card's, where operations cost something.
@@ -210,7 +213,7 @@ pub(crate) struct Context {
     /// The trace of the process, if it has one.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What `cmd_fd` is: open as long as the context.
-    pub(crate) _command: OwnedFd,
+    pub(crate) _command: Command,
 }
 
 // SAFETY: the ABI's struct is written before it is shared; later only callers
@@ -220,15 +223,15 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A protection domain.
+/// What a program knows a protection domain by.
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) abi: ibv_pd,
     pub(crate) context: Arc<Context>,
     /// Names it in the tables of the data path; never 0, never reused soon.
     pub(crate) id: u32,
-    /// Regions, queue pairs and shared receive queues in it.
-    pub(crate) users: AtomicUsize,
+    /// Regions, queue pairs and shared receive queues in it, through whichever struct.
+    pub(crate) users: Arc<AtomicUsize>,
 }
 
 // SAFETY: the ABI's struct is only read once it is shared.

@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn open_qp(
         }
         // SAFETY: as above.
         let xrcd = unsafe { Xrcd::from_abi(attr.xrcd) }?;
-        if !Arc::ptr_eq(xrcd.context(), &context) {
+        if !xrcd.context().shares(&context) {
             return Err(errno::EINVAL);
         }
         let has_user = attr.comp_mask & CONTEXT != 0;

@@ -42,7 +42,7 @@ impl Xrcd {
         let pd_abi = ibv_pd { context: context.as_abi(), handle: 0 };
         let cq = Arc::new(Cq::new(Arc::clone(&context), None, 1, core::ptr::null_mut(), None));
         // No region is in domain 0.
-        let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: AtomicUsize::new(0) });
+        let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default() });
         Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) }
     }
 }

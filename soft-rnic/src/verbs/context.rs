@@ -3,18 +3,19 @@
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::engine::post;
 use crate::event::EventQueue;
+use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Context, Device};
+use crate::objects::state::{AsyncEvent, Context, Device};
 use crate::objects::{dm, mw, null_mr, srq, target, xrc};
 use crate::schedule::distance::card::Link;
 use crate::trace::layout::Kind;
@@ -24,7 +25,18 @@ use super::{bind_mw, cq, cq_ex, domain, qp_ex};
 
 impl Context {
     fn open(device: Arc<Device>) -> Result<Arc<Context>, c_int> {
-        let events = EventQueue::new()?;
+        let command = command_file(device.name()).map_err(Errno::raw_os_error)?;
+        let handles = Handles::of(file_id(&command)?);
+        Ok(Context::of(device, EventQueue::new()?, command, handles))
+    }
+
+    /// A context with this command descriptor.
+    pub(super) fn of(
+        device: Arc<Device>,
+        events: EventQueue<AsyncEvent>,
+        command: OwnedFd,
+        handles: Arc<Handles>,
+    ) -> Arc<Context> {
         // SAFETY: zero is a valid value of every field (null pointers, no
         // operations, an unlocked mutex).
         let mut abi: verbs_context = unsafe { core::mem::zeroed() };
@@ -63,12 +75,11 @@ impl Context {
             abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_traced);
             tracer.log(Kind::Open, (0, 0, 0), (0, 0), device.guid);
         }
-        let command = command_file(device.name()).map_err(Errno::raw_os_error)?;
         abi.context.cmd_fd = command.as_raw_fd();
         abi.context.async_fd = events.raw_fd();
         abi.context.num_comp_vectors = 1;
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
-        Ok(Arc::new(Context {
+        Arc::new(Context {
             link: Link::default(),
             parents: Mutex::default(),
             abi: UnsafeCell::new(abi),
@@ -76,13 +87,18 @@ impl Context {
             events,
             users: AtomicUsize::new(0),
             tracer,
-            _command: command,
-        }))
+            _command: Command::new(command, &handles),
+            handles,
+        })
     }
 }
 
+/// Of a command descriptor's file.
+pub(super) const SEALS: SealFlags =
+    SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
+
 /// What a context has as its command descriptor. Nothing goes through it; programs duplicate it,
-/// and hand it on. It is a file of memory that nobody can change, and says which context it is of:
+/// and import the device by the duplicate. It is a file of memory that nobody can change, and says which context it is of:
 /// the device, the process, and how many were opened before.
 fn command_file(device: &str) -> Result<OwnedFd, Errno> {
     static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -92,11 +108,14 @@ fn command_file(device: &str) -> Result<OwnedFd, Errno> {
     let text = format!("{device} {} {n}\n", std::process::id());
     // A file of memory takes all of so few bytes.
     rustix::io::write(&file, text.as_bytes())?;
-    fcntl_add_seals(
-        &file,
-        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-    )?;
+    fcntl_add_seals(&file, SEALS)?;
     Ok(file)
+}
+
+/// What identifies the file of a descriptor.
+pub(super) fn file_id(file: impl AsFd) -> Result<FileId, c_int> {
+    let stat = fstat(file).map_err(Errno::raw_os_error)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {

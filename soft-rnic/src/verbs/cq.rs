@@ -42,7 +42,7 @@ pub(super) unsafe fn create(
     // SAFETY: the caller's promise.
     let channel = unsafe { Channel::from_abi(user.1) }?;
     let len = ring_len(cqe)?;
-    let foreign = channel.as_ref().is_some_and(|c| !Arc::ptr_eq(&c.context, context));
+    let foreign = channel.as_ref().is_some_and(|c| !c.context.shares(context));
     if comp_vector != 0 || foreign {
         return Err(errno::EINVAL);
     }

@@ -77,8 +77,8 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         }
         // SAFETY: as above.
         let (pd, td) = unsafe { (Pd::from_abi(attr.pd)?, Td::from_abi(attr.td)) };
-        let is_foreign = td.as_ref().is_some_and(|td| !Arc::ptr_eq(&td.context, &context));
-        if is_foreign || !Arc::ptr_eq(&pd.context, &context) {
+        let is_foreign = td.as_ref().is_some_and(|td| !td.context.shares(&context));
+        if is_foreign || !pd.context.shares(&context) {
             return Err(errno::EINVAL);
         }
         parent(&context, pd.keep(), td.as_ref().map(InArc::keep))
@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 fn parent(context: &Arc<Context>, pd: Arc<Pd>, td: Option<Arc<Td>>) -> Result<*mut ibv_pd, c_int> {
     admit(&context.device.population.pds, limits::MAX_PD)?;
     let abi = ibv_pd { context: context.as_abi(), handle: pd.id };
-    let users = AtomicUsize::new(0);
+    let users = Arc::default();
     let parent = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
     pd.users.fetch_add(1, Ordering::Relaxed);
     if let Some(td) = &td {

@@ -10,7 +10,6 @@ use crate::objects::qp::Extras;
 use crate::objects::qp_state::Transport;
 use crate::objects::state::{Context, Pd, Qp, Xrcd};
 use crate::objects::{qp, target};
-use std::sync::Arc;
 
 const XRCD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
 const PD: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
@@ -46,7 +45,7 @@ unsafe fn create(
     let pd = if attr.comp_mask & PD != 0 { attr.pd } else { core::ptr::null_mut() };
     // SAFETY: the caller's promise.
     let (context, pd) = unsafe { (Context::from_abi(context)?, Pd::from_abi(pd)?) };
-    if !Arc::ptr_eq(&pd.context, &context) {
+    if !pd.context.shares(&context) {
         return Err(errno::EINVAL);
     }
     let ops = (attr.comp_mask & SEND_OPS != 0).then_some(attr.send_ops_flags);
@@ -104,7 +103,7 @@ unsafe fn create_target(
     }
     // SAFETY: the caller's promise.
     let (context, xrcd) = unsafe { (Context::from_abi(context)?, Xrcd::from_abi(attr.xrcd)?) };
-    if !Arc::ptr_eq(xrcd.context(), &context) {
+    if !xrcd.context().shares(&context) {
         return Err(errno::EINVAL);
     }
     let qp = target::create(&xrcd, attr.qp_context)?;

@@ -27,6 +27,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn-apps", "trace", "programs on soft0; it has the library built"),
     ("soft-rnic", "device_memory", "device memory, which rxe does not have"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
+    ("soft-rnic", "import", "importing, which asks for descriptors and handles of soft0"),
     ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
     ("soft-rnic", "multicast", "groups of soft0, with its limits"),
     ("soft-rnic", "multicast_processes", "how soft0's groups reach other processes"),
