@@ -57,6 +57,9 @@ pub(crate) const GUID_BASE: u64 = 0x0200_5aff_fe00_0000;
 /// nobody's. Programs take 0 for a device that they cannot tell.
 const VENDOR_ID: u32 = (GUID_BASE >> 40) as u32;
 
+/// The kernel's `IB_UVERBS_DEVICE_ATOMIC_WRITE`, which the headers of rdma-core 44 do not have.
+pub(crate) const ATOMIC_WRITE: u64 = 1 << 40;
+
 /// A limit as the structs of the ABI want it; all of them fit.
 const fn int(limit: usize) -> core::ffi::c_int {
     limit as core::ffi::c_int

@@ -309,7 +309,7 @@ fn a_queue_pair_is_created_for_operations_that_its_transport_has() {
     let net = Net::new();
     let cq = net.cq(16);
     let cases = [
-        (ibv_qp_type::IBV_QPT_RC, ALL | WINDOWS),
+        (ibv_qp_type::IBV_QPT_RC, ALL | WINDOWS | 1 << 12),
         (ibv_qp_type::IBV_QPT_UC, 0x18f),
         (ibv_qp_type::IBV_QPT_UD, 0xc),
     ];

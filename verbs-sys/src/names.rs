@@ -56,6 +56,7 @@ names! {
         IBV_WC_BIND_MW => "BIND_MW",
         IBV_WC_LOCAL_INV => "LOCAL_INV",
         IBV_WC_TSO => "TSO",
+        IBV_WC_ATOMIC_WRITE => "ATOMIC_WRITE",
         IBV_WC_RECV => "RECV",
         IBV_WC_RECV_RDMA_WITH_IMM => "RECV_RDMA_WITH_IMM",
     }

@@ -9,6 +9,7 @@ use crate::errno;
 use crate::objects::mr_table::Held;
 use crate::objects::mw::takes_mw;
 use crate::objects::pending::Requester;
+use crate::objects::qp_state::Transport;
 use crate::objects::span::Span;
 use crate::objects::state::Qp;
 use crate::objects::wqe::{Op, len_of};
@@ -16,7 +17,8 @@ use crate::objects::wqe::{Op, len_of};
 /// What is checked of a request: its operation, whether it has an immediate, and its list.
 type Admitted<'a> = Result<(Op, bool, &'a [ibv_sge]), c_int>;
 
-/// Checks that the send queue can take a request; one about memory windows is `EINVAL`. (The request
+/// Checks that the send queue can take a request; one that posts queue ([`Op::of_rare`]) is
+/// `EINVAL`. (The request
 /// itself is made where it stays: it would be copied as a result.)
 ///
 /// # Safety
@@ -32,7 +34,7 @@ pub(crate) unsafe fn admit<'a>(
     unsafe { admit_as(op, qp, requester, wr) }
 }
 
-/// [`admit`] of a request that may be about memory windows.
+/// [`admit`] of any request.
 ///
 /// # Safety
 /// As there.
@@ -41,12 +43,16 @@ pub(crate) unsafe fn admit_any<'a>(
     requester: &Requester,
     wr: &'a ibv_send_wr,
 ) -> Admitted<'a> {
-    let Some(op) = Op::of_mws(wr.opcode) else {
+    let Some(op) = Op::of_rare(wr.opcode) else {
         // SAFETY: the caller's promise.
         return unsafe { admit(qp, requester, wr) };
     };
-    // SAFETY: as above.
-    match unsafe { takes_mw(qp.transport, wr) } {
+    let is_taken = match op.0 {
+        Op::AtomicWrite => matches!(qp.transport, Transport::Rc | Transport::XrcSend),
+        // SAFETY: as above.
+        _ => unsafe { takes_mw(qp.transport, wr) },
+    };
+    match is_taken {
         // SAFETY: as above.
         true => unsafe { admit_as(op, qp, requester, wr) },
         false => Err(errno::EINVAL),

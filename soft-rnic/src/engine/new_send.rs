@@ -26,6 +26,9 @@ type Atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2;
 type Rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1;
 type Bind = ibv_send_wr__bindgen_ty_4__bindgen_ty_1;
 
+/// What `ibv_wr_atomic_write` takes.
+pub(crate) const ATOMIC_WRITE_BYTES: u32 = 8;
+
 /// Operations that queue pairs of a transport can be created for.
 pub(crate) fn operations(transport: Transport) -> u64 {
     let sends = Ops::IBV_QP_EX_WITH_SEND | Ops::IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -33,10 +36,13 @@ pub(crate) fn operations(transport: Transport) -> u64 {
     let responses = Ops::IBV_QP_EX_WITH_RDMA_READ
         | Ops::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | Ops::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    let stores = Ops::IBV_QP_EX_WITH_ATOMIC_WRITE;
     let binds = Ops::IBV_QP_EX_WITH_BIND_MW | Ops::IBV_QP_EX_WITH_LOCAL_INV;
     let all = match transport {
-        Transport::Rc => sends | writes | responses | binds | Ops::IBV_QP_EX_WITH_SEND_WITH_INV,
-        Transport::XrcSend => sends | writes | responses,
+        Transport::Rc => {
+            sends | writes | responses | stores | binds | Ops::IBV_QP_EX_WITH_SEND_WITH_INV
+        }
+        Transport::XrcSend => sends | writes | responses | stores,
         Transport::Uc => sends | writes | binds,
         Transport::Ud => sends,
         Transport::XrcRecv => return 0,
@@ -285,10 +291,16 @@ unsafe extern "C" fn wr_send_tso(qp: *mut ibv_qp_ex, _header: *mut c_void, _len:
 
 unsafe extern "C" fn wr_atomic_write(
     qp: *mut ibv_qp_ex,
-    _rkey: u32,
-    _remote_addr: u64,
-    _value: *const c_void,
+    rkey: u32,
+    remote_addr: u64,
+    value: *const c_void,
 ) {
-    // SAFETY: NULL, or a queue pair of ours.
-    unsafe { unsupported(qp) };
+    let (op, opcode) = (Ops::IBV_QP_EX_WITH_ATOMIC_WRITE, ibv_wr_opcode::IBV_WR_ATOMIC_WRITE);
+    // Inline, whatever the program has asked for.
+    let word = ibv_data_buf { addr: value.cast_mut(), length: ATOMIC_WRITE_BYTES as usize };
+    // SAFETY: NULL, or a queue pair of ours; the word is the caller's.
+    unsafe {
+        add(qp, op, opcode, |wr| wr.wr.rdma = Rdma { remote_addr, rkey });
+        change(qp, |_, batch| batch.set_inline(&[word], ATOMIC_WRITE_BYTES));
+    }
 }

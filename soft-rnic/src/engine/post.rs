@@ -87,8 +87,8 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     }
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
-    let has_mws = unsafe { takes_all(&qp, &sq.requester, wr) }?;
-    let is_queued = has_mws || qp.is_traced || is_queued(&qp);
+    let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
+    let is_queued = has_rare || qp.is_traced || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     if error == 0 { Ok(()) } else { Err(error) }
 }
 
-/// Whether a list has requests about memory windows, if the send queue takes each request of it, and
+/// Whether a list has requests that are queued ([`Op::of_rare`]), if the send queue takes each request of it, and
 /// has room for all.
 ///
 /// # Safety
@@ -118,20 +118,20 @@ unsafe fn takes_all(
     // Relaxed: a count that guards no memory, and only grows.
     let used = requester.posted.wrapping_sub(qp.freed.load(Ordering::Relaxed));
     let mut room = qp.cap.max_send_wr.saturating_sub(used);
-    let mut has_mws = false;
+    let mut has_rare = false;
     // SAFETY: requests of the caller's list.
     while let Some(current) = unsafe { wr.as_ref() } {
         room = room.checked_sub(1).ok_or(errno::ENOMEM)?;
         // SAFETY: as above.
         let (op, ..) = unsafe { admit_any(qp, requester, current) }?;
-        has_mws |= Op::of_mws(current.opcode).is_some();
+        has_rare |= Op::of_rare(current.opcode).is_some();
         if qp.transport == Transport::Ud && op == Op::Send {
             // SAFETY: a datagram's address handle is the caller's.
             unsafe { Address::new(current) }?;
         }
         wr = current.next;
     }
-    Ok(has_mws)
+    Ok(has_rare)
 }
 
 /// The request that was not posted, and why.
@@ -153,7 +153,7 @@ unsafe fn posted(result: Posted, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     )
 }
 
-/// [`posted`] of a list that was executed while it was posted. Requests about memory windows are not
+/// [`posted`] of a list that was executed while it was posted. Rare requests are not
 /// executed so, and stand where one was refused: they are queued, and those behind them. (So the
 /// posts of all others do not look for them.)
 ///
@@ -183,7 +183,7 @@ unsafe fn queue_or_refuse(
 ) -> c_int {
     // SAFETY: the caller's promise: it is a request of its list.
     unsafe {
-        if error == errno::EINVAL && Op::of_mws((*bad).opcode).is_some() {
+        if error == errno::EINVAL && Op::of_rare((*bad).opcode).is_some() {
             return post_queued(qp, None, bad, bad_wr);
         }
         bad_wr.write(bad);

@@ -128,7 +128,7 @@ impl<'a> Session<'a> {
             Op::Send => delivery.carry_out(Op::Send),
             Op::Write => delivery.carry_out(Op::Write),
             Op::Read => delivery.carry_out(Op::Read),
-            op @ (Op::CompareSwap | Op::FetchAdd) => delivery.carry_out(op),
+            op @ (Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite) => delivery.carry_out(op),
             // They go to no peer.
             Op::BindMw | Op::LocalInv => Reply::Silence,
         }

@@ -14,6 +14,8 @@ pub(crate) enum Op {
     Read,
     CompareSwap,
     FetchAdd,
+    /// Stores 8 bytes at once.
+    AtomicWrite,
     /// Binds a memory window; like the next, it is carried out by this queue pair itself.
     BindMw,
     /// Ends the binding of a memory window.
@@ -30,6 +32,14 @@ impl Op {
             ibv_wr_opcode::IBV_WR_LOCAL_INV => (Op::LocalInv, false),
             _ => return None,
         })
+    }
+
+    /// [`of`](Self::of) for what posts do not look for, but queue.
+    pub(crate) fn of_rare(opcode: ibv_wr_opcode) -> Option<(Op, bool)> {
+        match opcode {
+            ibv_wr_opcode::IBV_WR_ATOMIC_WRITE => Some((Op::AtomicWrite, false)),
+            _ => Op::of_mws(opcode),
+        }
     }
 
     /// The operation of a work request's opcode, and whether it has an immediate.
@@ -54,13 +64,21 @@ impl Op {
             Op::Read => ibv_wc_opcode::IBV_WC_RDMA_READ,
             Op::CompareSwap => ibv_wc_opcode::IBV_WC_COMP_SWAP,
             Op::FetchAdd => ibv_wc_opcode::IBV_WC_FETCH_ADD,
+            Op::AtomicWrite => ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
             Op::BindMw => ibv_wc_opcode::IBV_WC_BIND_MW,
             Op::LocalInv => ibv_wc_opcode::IBV_WC_LOCAL_INV,
         }
     }
 
+    /// Whether it brings back what was there.
     pub(crate) fn is_atomic(self) -> bool {
         matches!(self, Op::CompareSwap | Op::FetchAdd)
+    }
+
+    /// Whether it accesses one aligned word of 8 bytes, at once.
+    #[inline(always)]
+    pub(crate) fn is_word(self) -> bool {
+        matches!(self, Op::CompareSwap | Op::FetchAdd | Op::AtomicWrite)
     }
 
     /// What an operation on a peer's memory needs to be permitted there.
@@ -68,7 +86,7 @@ impl Op {
     pub(crate) fn remote_access(self) -> u32 {
         match self {
             Op::Send | Op::BindMw | Op::LocalInv => 0,
-            Op::Write => REMOTE_WRITE,
+            Op::Write | Op::AtomicWrite => REMOTE_WRITE,
             Op::Read => REMOTE_READ,
             Op::CompareSwap | Op::FetchAdd => REMOTE_ATOMIC,
         }

@@ -145,9 +145,18 @@ pub(crate) mod flag {
 }
 
 /// Operations: those of the send queue in the order of `Op`, and receiving.
-pub(crate) const OPERATIONS: [&str; 8] =
-    ["SEND", "WRITE", "READ", "COMPARE_SWAP", "FETCH_ADD", "BIND_MW", "LOCAL_INV", "RECV"];
-pub(crate) const RECV: u64 = 7;
+pub(crate) const OPERATIONS: [&str; 9] = [
+    "SEND",
+    "WRITE",
+    "READ",
+    "COMPARE_SWAP",
+    "FETCH_ADD",
+    "ATOMIC_WRITE",
+    "BIND_MW",
+    "LOCAL_INV",
+    "RECV",
+];
+pub(crate) const RECV: u64 = 8;
 
 /// Transports and states, in the order of the device's.
 pub(crate) const TRANSPORTS: [&str; 5] = ["RC", "XRC_SEND", "XRC_RECV", "UC", "UD"];

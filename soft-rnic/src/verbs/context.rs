@@ -170,6 +170,8 @@ unsafe extern "C" fn query_device_ex(
     // SAFETY: zero is a valid value of every field.
     let mut full: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     full.orig_attr = limits::device_attr(context.device.guid);
+    // The first 32 are those of the older call.
+    full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
     full.phys_port_cnt_ex = 1;
     full.completion_timestamp_mask = u64::MAX;
     full.hca_core_clock = crate::clock::KHZ;

@@ -17,6 +17,8 @@ const FLAGS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
 const BLOCK_OWN: u32 = ibv_qp_create_flags::IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.0;
 const SEND_OPS: u32 = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
 
+const ATOMIC_WRITE: u64 = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0 as u64;
+
 /// Creates a queue pair; `EOPNOTSUPP` for attributes and operations that the device, or the
 /// transport, does not have.
 pub(crate) unsafe extern "C" fn create_qp_ex(
@@ -64,6 +66,10 @@ unsafe fn create(
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
     };
+    if ops.is_some_and(|ops| ops & ATOMIC_WRITE != 0) {
+        // Its word goes inline.
+        plain.cap.max_inline_data = plain.cap.max_inline_data.max(new_send::ATOMIC_WRITE_BYTES);
+    }
     // SAFETY: the caller's promise.
     let qp = unsafe { qp::create(&pd, &mut plain, Extras { ops, blocks_own_multicast }) }?;
     if ops.is_some() {

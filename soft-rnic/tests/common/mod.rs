@@ -6,6 +6,7 @@
 #[path = "../../../tests/support/tally.rs"]
 pub mod tally;
 
+pub mod atomic_write;
 pub mod multicast;
 pub mod mw;
 pub mod other;

@@ -25,6 +25,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rdma-conn-apps", "soft", "programs on soft0; it has the library built"),
     ("rdma-conn-apps", "strangers", "refusals in the handshake, which goes over TCP"),
     ("rdma-conn-apps", "trace", "programs on soft0; it has the library built"),
+    ("soft-rnic", "atomic_write", "atomic writes, which Linux's rxe has from 6.2 on"),
+    ("soft-rnic", "atomic_write_between", "how soft0's atomic writes reach other processes"),
     ("soft-rnic", "device_memory", "device memory, which rxe does not have"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "import", "importing, which asks for descriptors and handles of soft0"),

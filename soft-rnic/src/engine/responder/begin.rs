@@ -32,19 +32,24 @@ pub(super) fn expects(peer: &Qp, responder: &Responder, from_qpn: u32, psn: u32)
     peer.state().receives() && this_one && responder.peer_is_here
 }
 
-/// Whether an atomic can be carried out there.
+/// Whether an operation on a word can be carried out there.
 #[inline(always)]
 fn is_aligned(target: &Span<'_>) -> bool {
     target.ptr().addr().is_multiple_of(8)
 }
 
 /// Whether a queue pair with these rights, and room for so many responses, permits an
-/// operation on memory.
+/// operation on so many bytes of memory.
 #[inline(always)]
-pub(crate) fn permits(access: u32, dest_rd_atomic: u32, op: Op, remote_addr: u64) -> bool {
+pub(crate) fn permits(
+    access: u32,
+    dest_rd_atomic: u32,
+    op: Op,
+    (remote_addr, len): (u64, u64),
+) -> bool {
     let responds = !op.is_response() || dest_rd_atomic > 0;
-    let is_aligned = !op.is_atomic() || remote_addr.is_multiple_of(8);
-    access & op.remote_access() != 0 && responds && is_aligned
+    let is_whole = !op.is_word() || (remote_addr.is_multiple_of(8) && len == 8);
+    access & op.remote_access() != 0 && responds && is_whole
 }
 
 impl<'d> Delivery<'d, '_> {
@@ -183,10 +188,10 @@ impl<'d> Delivery<'d, '_> {
     pub(super) fn target(&self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
-        if !permits(self.responder.access, dest_rd_atomic, op, wqe.remote_addr) {
+        let len = self.message.len;
+        if !permits(self.responder.access, dest_rd_atomic, op, (wqe.remote_addr, len)) {
             return Err(Refusal::Invalid);
         }
-        let len = if op.is_atomic() { 8 } else { self.message.len };
         if len == 0 {
             return Ok(None);
         }
@@ -194,7 +199,7 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, access) = (&self.peer.pd.context.device.mrs, op.remote_access());
         match mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access) {
             None => self.target_by_mw(op, pd, len),
-            Some(target) if op.is_atomic() && !is_aligned(&target) => Err(Refusal::Invalid),
+            Some(target) if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
             Some(target) => Ok(Some(target)),
         }
     }
@@ -208,7 +213,7 @@ impl<'d> Delivery<'d, '_> {
         let mrs = &self.peer.pd.context.device.mrs;
         let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
         match found.ok_or(Refusal::Access)? {
-            target if op.is_atomic() && !is_aligned(&target) => Err(Refusal::Invalid),
+            target if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
             target => Ok(Some(target)),
         }
     }

@@ -16,7 +16,7 @@ use crate::objects::wqe::{Op, Wqe};
 /// requester's, which may have gone if it is on demand.
 ///
 /// # Safety
-/// Both sides are as long as the request, and may be accessed so; that of an atomic is
+/// Both sides are as long as the request, and may be accessed so; that of an operation on a word is
 /// aligned. Programs access them atomically only.
 #[inline(always)]
 pub(crate) unsafe fn access(
@@ -33,6 +33,10 @@ pub(crate) unsafe fn access(
             Op::Read => copy_spans(local, &[there], Copying::Shared),
             Op::Write | Op::Send => copy_spans(&[there], local, Copying::Shared),
             Op::BindMw | Op::LocalInv => {}
+            Op::AtomicWrite => {
+                // Release: who sees the word sees what was written before it.
+                AtomicU64::from_ptr(there.ptr().cast()).store(word(local, wqe), Ordering::Release);
+            }
             Op::CompareSwap | Op::FetchAdd => {
                 let word = AtomicU64::from_ptr(there.ptr().cast());
                 let mut old = exchange(word, wqe);
@@ -42,6 +46,20 @@ pub(crate) unsafe fn access(
         }
     }
     Ok(())
+}
+
+/// The word that an atomic write stores: the requester's data, or what its request has of them.
+///
+/// # Safety
+/// `local` is empty, or may be accessed.
+pub(crate) unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
+    let mut word = wqe.compare_add;
+    if !local.is_empty() {
+        let to = Span::of_words(core::slice::from_mut(&mut word));
+        // SAFETY: the caller's promise.
+        unsafe { copy_spans(&[to], local, Copying::Shared) };
+    }
+    word
 }
 
 /// What was there before an atomic operation.

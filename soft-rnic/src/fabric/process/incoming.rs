@@ -498,7 +498,7 @@ impl Side {
             Some(srqn) => session.deliver_xrc(&message, srqn, room, writer, deferred),
         };
         let verdict = match reply {
-            Reply::Done if request.flags & JUDGE != 0 && !is_atomic => Reply::Again,
+            Reply::Done if request.flags & JUDGE != 0 && !wqe.op.is_word() => Reply::Again,
             verdict => verdict,
         };
         if verdict == Reply::Done {
@@ -570,6 +570,7 @@ fn wqe(request: &Request) -> Wqe {
         What::Read => Op::Read,
         What::CompareSwap => Op::CompareSwap,
         What::FetchAdd => Op::FetchAdd,
+        What::AtomicWrite => Op::AtomicWrite,
     };
     // Of what carries data, the first two say where they are.
     let [first, compare_add, third, rkey] = request.body;

@@ -69,7 +69,7 @@ impl Qp {
         let (rights, reads) = (&entry.access, &entry.dest_rd_atomic);
         let (rights, reads) = (rights.load(Ordering::Relaxed), reads.load(Ordering::Relaxed));
         let op = request.wqe.op;
-        if !permits(rights, reads, op, request.wqe.remote_addr) {
+        if !permits(rights, reads, op, (request.wqe.remote_addr, request.len())) {
             return Access::Judge;
         }
         let found = match XRC {
@@ -91,7 +91,7 @@ impl Qp {
         let (local, on_demand) = (local.as_slice(), local.on_demand);
         let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
         if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
-            if op.is_atomic() && !there.ptr().addr().is_multiple_of(8) {
+            if op.is_word() && !there.ptr().addr().is_multiple_of(8) {
                 return Access::Judge;
             }
             // SAFETY: both were checked, and their owner waits until we have left;
@@ -99,7 +99,7 @@ impl Qp {
             let done = unsafe { access(there, local, on_demand, op, request.wqe) };
             return done.map_or(gone, |()| Access::Done);
         }
-        if op.is_atomic() {
+        if op.is_word() {
             return Access::Judge;
         }
         let way = if op == Op::Read { Way::From } else { Way::Into };

@@ -25,6 +25,7 @@ use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
+use crate::engine::responder::place::word;
 use crate::fabric::link::{Link, Step};
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
@@ -156,7 +157,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
                 remote.bound = remote.generation;
                 Step::Ended(qp.judge(requester, Reply::Done, len))
             }
-            Access::Judge => qp.refer::<XRC>(requester, remote, out, request),
+            Access::Judge => qp.refer::<XRC>(requester, local.as_slice(), remote, out, request),
             Access::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
                 Step::Later
@@ -368,14 +369,19 @@ impl Qp {
     fn refer<const XRC: bool>(
         &self,
         requester: &Requester,
+        local: &[Span<'_>],
         remote: &Remote,
         out: &mut Out<'_>,
         request: &wqe::Request<'_>,
     ) -> Step {
-        let wqe = request.wqe;
+        let (wqe, len) = (request.wqe, request.len() as u32);
+        let operand = match wqe.op {
+            // SAFETY: the list has just been checked; the program accesses it atomically only.
+            Op::AtomicWrite if len == 8 => unsafe { word(local, wqe) },
+            _ => wqe.compare_add,
+        };
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
-        let body = [wqe.remote_addr, wqe.compare_add, wqe.swap, wqe.rkey.into()];
-        let len = request.len() as u32;
+        let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
         let to = requester.dest_qpn;
         let mut sent = Request { body, len, ..self.request(remote, request, to, flags) };
         if XRC {
@@ -393,6 +399,7 @@ impl Qp {
             Op::Read => What::Read,
             Op::CompareSwap => What::CompareSwap,
             Op::FetchAdd => What::FetchAdd,
+            Op::AtomicWrite => What::AtomicWrite,
         };
         Request {
             what,

@@ -101,6 +101,7 @@ pub(crate) enum What {
     Datagram,
     /// A datagram to the members of a multicast group.
     Multicast,
+    AtomicWrite,
 }
 
 /// Where the data of a message are.
@@ -205,6 +206,7 @@ impl Request {
             4 => What::FetchAdd,
             5 => What::Datagram,
             6 => What::Multicast,
+            7 => What::AtomicWrite,
             _ => return Err(Broken),
         };
         let location = match location {
