@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn query_device(
 
 unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
-    _input: *const ibv_query_device_ex_input,
+    input: *const ibv_query_device_ex_input,
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
@@ -164,7 +164,9 @@ unsafe extern "C" fn query_device_ex(
     let (Ok(context), false) = (unsafe { Context::from_abi(context) }, attr.is_null()) else {
         return errno::EINVAL;
     };
-    if attr_size < size_of::<ibv_device_attr>() {
+    // SAFETY: NULL, or the caller's.
+    let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
+    if asks_more || attr_size < size_of::<ibv_device_attr>() {
         return errno::EINVAL;
     }
     // SAFETY: zero is a valid value of every field.
@@ -172,6 +174,8 @@ unsafe extern "C" fn query_device_ex(
     full.orig_attr = limits::device_attr(context.device.guid);
     // The first 32 are those of the older call.
     full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags) | limits::ATOMIC_WRITE;
+    // What is left 0 the device does not have: on-demand paging for all uses, segmentation, work
+    // queues, pacing, raw packets, tag matching, moderated events, atomics on its bus.
     full.phys_port_cnt_ex = 1;
     full.completion_timestamp_mask = u64::MAX;
     full.hca_core_clock = crate::clock::KHZ;
