@@ -58,10 +58,12 @@ fn writes_into_callers_structs_are_bounded_by_their_size() {
         let mut short = [0xee_u8; 64];
         assert_eq!((net.v.query_port)(net.ctx, 1, short.as_mut_ptr().cast()), 0);
         assert_eq!(short[48..], [0xee; 16], "the exported function knows 48 bytes");
-        let mut entry = [0xee_u8; 32];
+        let mut entry = [0xee_u8; 48];
         let query = net.v.query_gid_ex.unwrap();
-        assert_eq!(query(net.ctx, 1, 0, entry.as_mut_ptr().cast(), 0, 20), 0);
-        assert_eq!(entry[20..], [0xee; 12]);
+        assert_eq!(query(net.ctx, 1, 0, entry.as_mut_ptr().cast(), 0, 20), 22, "it does not fit");
+        assert_eq!(entry, [0xee; 48]);
+        assert_eq!(query(net.ctx, 1, 0, entry.as_mut_ptr().cast(), 0, 32), 0);
+        assert_eq!(entry[32..], [0xee; 16]);
     }
     net.close();
 }

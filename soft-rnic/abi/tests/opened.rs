@@ -152,12 +152,67 @@ fn what_is_not_offered_says_so() {
         // Whatever the vendor is: 0 as well.
         let ece = library.get::<Code>("ibv_set_ece").unwrap();
         assert_eq!(ece(null(), [0_u32; 3].as_mut_ptr().cast(), 0), libc::EOPNOTSUPP);
+        let ece = library.get::<Code>("ibv_query_ece").unwrap();
+        assert_eq!(ece(null(), [0_u32; 3].as_mut_ptr().cast(), 0), libc::EOPNOTSUPP);
         let poll = library.get::<Code>("ibv_cmd_poll_cq").unwrap();
         assert_eq!((poll(null(), null(), 0), errno()), (-1, Some(libc::EOPNOTSUPP)));
         let register = library.get::<Object>("ibv_reg_dmabuf_mr").unwrap();
         *libc::__errno_location() = 0;
         assert!(register(null(), 0).is_null());
         assert_eq!(errno(), Some(libc::EOPNOTSUPP));
+    }
+}
+
+/// Commands to the kernel, of which programs know nothing.
+#[test]
+fn every_function_of_providers_says_that_it_is_not_offered() {
+    type Code = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> c_int;
+    let library = open();
+    let null = core::ptr::null_mut();
+    let names = include_str!("../symbols.txt").lines().filter_map(|line| line.split('@').next());
+    let commands: Vec<&str> = names.filter(|name| name.starts_with("ibv_cmd_")).collect();
+    assert!(commands.len() > 50, "{}", commands.len());
+    for name in commands {
+        // SAFETY: the functions look at none of their arguments.
+        let (code, error) = unsafe {
+            *libc::__errno_location() = 0;
+            let code = library.get::<Code>(name).unwrap()(null, null, null);
+            (code, *libc::__errno_location())
+        };
+        assert_eq!(error, libc::EOPNOTSUPP, "{name}");
+        assert!(code == libc::EOPNOTSUPP || code == -1, "{name}: {code}");
+    }
+}
+
+#[test]
+fn pages_are_not_pinned_so_that_fork_needs_nothing() {
+    type Fork = unsafe extern "C" fn() -> c_int;
+    type Range = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
+    let library = open();
+    // SAFETY: the symbols have these types.
+    unsafe {
+        let state = library.get::<Fork>("ibv_is_fork_initialized").unwrap();
+        let init = library.get::<Fork>("ibv_fork_init").unwrap();
+        // IBV_FORK_UNNEEDED
+        assert_eq!((state(), init(), state()), (2, 0, 2));
+        for name in ["ibv_dontfork_range", "ibv_dofork_range"] {
+            assert_eq!(library.get::<Range>(name).unwrap()(core::ptr::null_mut(), 0), 0);
+        }
+    }
+}
+
+/// As sysfs has it: 1 is RoCE v2.
+#[test]
+fn a_gid_has_a_type() {
+    type GidType = unsafe extern "C" fn(*mut ibv_context, u8, u32, *mut c_int) -> c_int;
+    let library = open();
+    let (context, mut kind) = (context(&library), -1);
+    // SAFETY: the symbol has this type.
+    unsafe {
+        let query = library.get::<GidType>("ibv_query_gid_type").unwrap();
+        assert_eq!((query(context, 1, 0, &mut kind), kind), (0, 1));
+        assert_eq!(query(context, 1, 1, &mut kind), -1);
+        assert_eq!(*libc::__errno_location(), libc::EINVAL);
     }
 }
 

@@ -268,11 +268,11 @@ pub(crate) fn validate(
     iova: u64,
     access: u32,
 ) -> Result<u32, c_int> {
+    let access = permitted(access)?;
     let is_for_reads = access & (LOCAL_WRITE | REMOTE | MW_BIND) == LOCAL_WRITE;
     if access & ON_DEMAND != 0 && !(is_for_reads && crate::objects::memory::can_land()) {
         return Err(errno::EOPNOTSUPP);
     }
-    let access = permitted(access)?;
     let end = (addr as u64).checked_add(length as u64);
     if length == 0 || end.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(errno::EINVAL);

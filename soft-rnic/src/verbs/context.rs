@@ -252,7 +252,8 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    if context.is_null() || entry.is_null() || flags != 0 || entry_size == 0 {
+    let is_short = entry_size < size_of::<ibv_gid_entry>();
+    if context.is_null() || entry.is_null() || flags != 0 || is_short {
         return errno::EINVAL;
     }
     if port_num != u32::from(limits::PORT) || index != 0 {

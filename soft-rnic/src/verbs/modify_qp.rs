@@ -46,6 +46,9 @@ const DEST_RD_ATOMIC: u32 = ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC.0;
 const MIG_STATE: u32 = ibv_qp_attr_mask::IBV_QP_PATH_MIG_STATE.0;
 const DEST_QPN: u32 = ibv_qp_attr_mask::IBV_QP_DEST_QPN.0;
 
+/// All attributes that the kernel knows of every device; rate limits are some devices'.
+const KNOWN: u32 = (DEST_QPN << 1) - 1;
+
 /// Attributes that a transition needs, and those that it also takes; `None` where
 /// there is no such transition.
 fn attributes(transport: Transport, from: State, to: State) -> Option<(u32, u32)> {
@@ -145,8 +148,11 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let result = unsafe { Qp::from_abi(qp) }.and_then(|qp| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
-        let real = qp.real();
-        let mask = mask as u32 & !ignored(real.transport);
+        let (real, mask) = (qp.real(), mask as u32);
+        if mask & !KNOWN != 0 {
+            return Err(errno::EOPNOTSUPP);
+        }
+        let mask = mask & !ignored(real.transport);
         real.meet_for(attr, mask)?;
         real.modify(attr, mask, &mut deferred)?;
         qp.show_state();

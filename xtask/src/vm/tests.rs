@@ -36,6 +36,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "multicast_processes", "how soft0's groups reach other processes"),
     ("soft-rnic", "populations", "how many objects soft0 has"),
     ("soft-rnic", "trace", "traces of soft0"),
+    ("soft-rnic", "unsupported", "what soft0 does not have, and its errors"),
     ("soft-rnic", "windows", "memory windows, with soft0's statuses"),
     ("soft-rnic", "windows_between", "how soft0's memory windows reach other processes"),
     ("soft-rnic", "xrc", "XRC, which Linux's rxe does not have"),
