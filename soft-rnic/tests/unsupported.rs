@@ -171,6 +171,8 @@ fn a_gid_is_one_of_the_ports() {
         assert_eq!(query(net.ctx, 1, 0, &mut entry, 0, size), 0);
         assert_eq!((entry.gid_index, entry.port_num), (0, 1));
         assert_eq!(entry.gid_type, ibv_gid_type::IBV_GID_TYPE_ROCE_V2.0);
+        let lo = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap();
+        assert_eq!(entry.ndev_ifindex.to_string(), lo.trim(), "it is the interface with 127.0.0.1");
         // The table has one entry, and so no holes, which would be ENODATA.
         assert_eq!(net.port().gid_tbl_len, 1);
         for (port, index, flags, size) in [
