@@ -151,6 +151,11 @@ impl<T> EventQueue<T> {
         self.state.lock().queue.is_empty()
     }
 
+    /// How many events wait.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
     /// Removes the events of an object that is about to go.
     pub(crate) fn remove(&self, is_of_object: impl Fn(&T) -> bool) {
         let mut state = self.state.lock();
@@ -180,6 +185,12 @@ impl Acks {
         let mut counts = self.counts.lock();
         counts.1 = counts.1.wrapping_add(n.min(counts.0.wrapping_sub(counts.1)));
         self.all_acked.notify_all();
+    }
+
+    /// How many were handed out and not acknowledged.
+    pub(crate) fn outstanding(&self) -> u32 {
+        let counts = self.counts.lock();
+        counts.0.wrapping_sub(counts.1)
     }
 
     /// Waits until every event that was handed out is acknowledged.

@@ -127,6 +127,7 @@
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
+//! | [`check`] | what a program does wrong with its buffers, queues and objects, if that is asked for |
 //!
 //! # Unreliable transports
 //!
@@ -275,6 +276,7 @@ compile_error!(
      assembly, of which there is none for this processor yet (see `copy.rs`)"
 );
 
+pub mod check;
 mod clock;
 mod copy;
 mod counters;

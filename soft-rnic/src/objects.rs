@@ -4,6 +4,7 @@
 pub(crate) mod address;
 pub(crate) mod ah;
 pub(crate) mod batch;
+pub(crate) mod checked;
 pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod device;

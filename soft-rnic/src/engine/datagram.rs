@@ -65,6 +65,7 @@ impl Qp {
                 break;
             }
             let to = (*to, to.qkey(attr.qkey));
+            self.check_execution(request.wqe);
             let outcome = self.send_unreliably(&mut parts, &request, Some(to), |parts, arrives| {
                 let receivers = arrives.then_some(&mut receivers);
                 self.execute_datagram(parts, receivers, &mut execution, &request, &to)

@@ -17,6 +17,7 @@ use crate::fabric::loopback::fast_path;
 use crate::fabric::process::remote::{RemoteLink, tx_fast_path};
 use crate::lock::Guard;
 use crate::objects::address::Address;
+use crate::objects::checked::check_receive;
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::{State, Transport};
@@ -50,9 +51,9 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-/// [`post_send`] of a process that is traced: each request is queued first, and has its position
+/// [`post_send`] of a process that is traced or checked: each request is queued first, and has its position
 /// then.
-pub(crate) unsafe extern "C" fn post_send_traced(
+pub(crate) unsafe extern "C" fn post_send_watched(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
@@ -88,7 +89,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
     let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
-    let is_queued = has_rare || qp.is_traced || is_queued(&qp);
+    let is_queued = has_rare || qp.is_watched || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.
@@ -392,6 +393,7 @@ unsafe fn queue(qp: &Qp, sq: &mut Sq, wr: &ibv_send_wr, at: Option<u64>) -> Resu
     if let Some(trace) = qp.trace() {
         trace.posted(wqe.position, &posting(&request));
     }
+    qp.check_post(&request);
     // SAFETY: inline data were checked by `admit`.
     unsafe { sq.pending.push(&request) };
     if let Some(distance) = qp.pd.context.device.distance() {
@@ -427,8 +429,8 @@ pub(crate) unsafe extern "C" fn post_recv(
     unsafe { receive::<false>(qp, wr, bad_wr) }
 }
 
-/// [`post_recv`] of a process that is traced.
-pub(crate) unsafe extern "C" fn post_recv_traced(
+/// [`post_recv`] of a process that is traced or checked.
+pub(crate) unsafe extern "C" fn post_recv_watched(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -440,7 +442,7 @@ pub(crate) unsafe extern "C" fn post_recv_traced(
 /// # Safety
 /// That of the verb.
 #[inline(always)]
-unsafe fn receive<const TRACED: bool>(
+unsafe fn receive<const WATCHED: bool>(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -461,10 +463,15 @@ unsafe fn receive<const TRACED: bool>(
         }
         // SAFETY: the caller's list.
         let result = unsafe {
-            match qp.trace().filter(|_| TRACED) {
-                None => qp.rq.post(&mut poster, wr, bad_wr),
-                Some(trace) => qp.rq.post_noted(&mut poster, wr, bad_wr, |index, wr| {
-                    trace.posted_recv(index, wr.wr_id, recv_len(wr));
+            match WATCHED {
+                false => qp.rq.post(&mut poster, wr, bad_wr),
+                true => qp.rq.post_noted(&mut poster, wr, bad_wr, |index, wr| {
+                    if let Some(trace) = qp.trace() {
+                        trace.posted_recv(index, wr.wr_id, recv_len(wr));
+                    }
+                    if let Some(check) = qp.check() {
+                        check_receive(&qp.pd, &check.receives, wr);
+                    }
                 }),
             }
         };

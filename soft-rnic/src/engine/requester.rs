@@ -314,6 +314,7 @@ impl Qp {
                 _ => Step::Later,
             };
         }
+        self.check_execution(request.wqe);
         let device = &self.pd.context.device;
         let is_faulty = match self.transport.is_reliable() {
             true => device.sim().is_some(),

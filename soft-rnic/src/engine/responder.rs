@@ -15,6 +15,7 @@
 //! rules ([`begin::permits`]) and the same copy ([`place::access`]).
 
 pub(crate) mod begin;
+mod checked;
 mod datagram;
 mod delivery;
 mod finish;

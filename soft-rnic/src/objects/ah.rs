@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::address::{Address, is_route};
 use crate::objects::device::admit;
 use crate::objects::state::Pd;
@@ -52,6 +53,7 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
         admit(&pd.context.device.population.ahs, limits::MAX_AH)?;
         pd.users.fetch_add(1, Ordering::Relaxed);
         let pd = pd.keep();
+        pd.context.made(Object::AddressHandle, 0);
         let address = Address {
             // SAFETY: bytes, whichever member was written.
             gid: unsafe { attr.grh.dgid.raw },
@@ -70,6 +72,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: NULL, or a handle that the caller gives back.
     errno::code(unsafe { Ah::from_abi(ah) }.map(|object| {
         object.pd.context.device.population.ahs.fetch_sub(1, Ordering::Relaxed);
+        object.pd.context.gone(Object::AddressHandle, 0);
         object.pd.users.fetch_sub(1, Ordering::Release);
         // SAFETY: it was made by `create_ah`.
         drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });

@@ -132,6 +132,8 @@ impl Cq {
         let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
         let trace = context.tracer.as_ref().and_then(|tracer| Completions::new(tracer, len));
         let armed = Armed::none(has_times || trace.is_some());
+        let ignores_overrun = extended.as_ref().is_some_and(|extended| extended.ignores_overrun);
+        let check = context.check_cq(if ignores_overrun { u32::MAX } else { len });
         // SAFETY: zero is a valid value of every field.
         let mut abi: ibv_cq_ex = unsafe { core::mem::zeroed() };
         abi.context = context.as_abi();
@@ -141,7 +143,10 @@ impl Cq {
         Cq {
             abi: UnsafeCell::new(abi),
             slack: Slack::default(),
-            is_plain: context.device.is_prompt() && !has_times && trace.is_none(),
+            is_plain: context.device.is_prompt()
+                && !has_times
+                && trace.is_none()
+                && check.is_none(),
             context,
             channel,
             ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
@@ -156,6 +161,7 @@ impl Cq {
             async_acks: Acks::default(),
             extended,
             trace,
+            check,
         }
     }
 
@@ -398,6 +404,13 @@ impl Cq {
         }
     }
 
+    /// Completions that can be polled.
+    pub(crate) fn unpolled(&self) -> u32 {
+        let producer = self.producer.lock();
+        // Relaxed: a poll that is under way may still count.
+        producer.tail.wrapping_sub(self.head.load(Ordering::Relaxed))
+    }
+
     /// Replaces the ring by one of `len` slots.
     pub(crate) fn resize(&self, len: u32) -> Result<(), c_int> {
         let _consumer = self.consumer.lock();
@@ -426,6 +439,9 @@ impl Cq {
         self.retired.lock().push(unsafe { Box::from_raw(old) });
         // SAFETY: both locks are held; callers only read it.
         unsafe { (*self.abi.get()).cqe = len as c_int };
+        if let Some(check) = &self.check {
+            check.resize(len);
+        }
         Ok(())
     }
 

@@ -177,6 +177,7 @@ impl Device {
         if let Some(peers) = &self.peers {
             peers.quiesce();
         }
+        crate::check::checker::quiesce();
     }
 
     /// Statistics of all queue pairs, those that are gone included.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::device_memory::Dm;
 use crate::objects::mr::{Region, ZERO_BASED, permitted, register};
 use crate::objects::mr_table::{MW_BIND, ON_DEMAND};
@@ -26,6 +27,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         }
         let dm = Dm::new(context.keep(), attr.length as u64, 1 << attr.log_align_req)?;
         context.users.fetch_add(1, Ordering::Relaxed);
+        context.made(Object::DeviceMemory, 0);
         Ok(Arc::into_raw(dm).cast_mut().cast())
     }))
 }
@@ -40,6 +42,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         }
         object.end()?;
         object.context.users.fetch_sub(1, Ordering::Release);
+        object.context.gone(Object::DeviceMemory, 0);
         // SAFETY: takes back the reference of `alloc_dm`.
         unsafe { Arc::decrement_strong_count(dm.cast::<Dm>()) };
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::handles::Registration;
@@ -178,6 +179,7 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let abi = ibv_pd { context: context.as_abi(), handle: id };
         let pd = Arc::new(Pd { abi, context, id, users: Arc::default() });
         pd.context.handles.pds.insert(id, Arc::clone(&pd.users));
+        pd.context.made(Object::ProtectionDomain, 0);
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
@@ -193,6 +195,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return Err(errno::ENOENT);
         }
         object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+        object.context.gone(Object::ProtectionDomain, 0);
         object.context.users.fetch_sub(1, Ordering::Release);
         // SAFETY: takes back the reference of `alloc_pd`.
         unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
@@ -245,6 +248,7 @@ pub(crate) fn register(
     let length = region.length as usize;
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+    pd.context.made(Object::MemoryRegion, key.into());
     pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
@@ -329,6 +333,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         return error;
     }
     context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
+    context.gone(Object::MemoryRegion, object.abi.lkey.into());
     registration.end();
     // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });

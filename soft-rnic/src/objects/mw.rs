@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::keys::TAG;
 use crate::objects::mw_table::{Bind, NewMw};
@@ -70,6 +71,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
         })?;
         pd.users.fetch_add(1, Ordering::Relaxed);
         let pd = pd.keep();
+        pd.context.made(Object::MemoryWindow, 0);
         let abi = ibv_mw {
             context: pd.context.as_abi(),
             pd: Arc::as_ptr(&pd).cast_mut().cast(),
@@ -93,6 +95,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         }
         device.mrs.remove_mw(object.index)?;
         device.population.mws.fetch_sub(1, Ordering::Relaxed);
+        object.pd.context.gone(Object::MemoryWindow, 0);
         object.pd.users.fetch_sub(1, Ordering::Release);
         // SAFETY: it was made by `alloc_mw`, and no table has it any more.
         drop(unsafe { Box::from_raw(mw.cast::<Mw>()) });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::errno;
 use crate::limits::MAX_MESSAGE;
 use crate::objects::handles::Registration;
@@ -24,6 +25,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let key = device.mrs.insert_for(pd.id, &region, device.peers.as_ref())?;
         let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
         pd.context.handles.mrs.insert(key, Arc::clone(&registration));
+        pd.context.made(Object::MemoryRegion, key.into());
         Ok(Mr::of(pd.keep(), core::ptr::null_mut(), registration))
     }))
 }

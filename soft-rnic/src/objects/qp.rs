@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::Execution;
 use crate::event::Acks;
@@ -211,6 +212,7 @@ impl Qp {
         let mut writer = CqWriter::default();
         while let Some(request) = self.rq.front(&mut responder.consumer) {
             let completion = self.flushed_receive(request.wr_id());
+            self.check_flushed();
             writer.push(&self.recv_cq, &completion, None, deferred);
             self.rq.pop(&mut responder.consumer);
         }
@@ -250,6 +252,7 @@ impl Qp {
         if let Some(trace) = self.trace() {
             trace.clear();
         }
+        self.check_cleared();
         parted
     }
 }
@@ -313,6 +316,7 @@ pub(crate) unsafe fn create(
         Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target };
     let qp = enter(parts, attr.qp_context)?;
     attr.cap = qp.cap;
+    qp.pd.context.made(Object::QueuePair, qp.num.into());
     Ok(Arc::into_raw(qp).cast_mut().cast())
 }
 
@@ -364,7 +368,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let trace = parts.trace(num);
+        let (trace, check) = (parts.trace(num), parts.check(num));
         let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target } =
             parts;
         // SAFETY: zero is a valid value of every field of both.
@@ -403,7 +407,7 @@ impl Qp {
             num,
             transport,
             sig_all,
-            is_traced: trace.is_some(),
+            is_watched: trace.is_some() || check.is_some(),
             cap,
             pd,
             send_cq,
@@ -422,6 +426,7 @@ impl Qp {
             target,
             blocks_own_multicast: extras.blocks_own_multicast,
             trace,
+            check,
         }
     }
 
@@ -468,6 +473,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         Some(target) => _ = target.xrcd.users.fetch_sub(1, Ordering::Release),
         None => object.detach(),
     }
+    object.pd.context.gone(Object::QueuePair, object.num.into());
     // SAFETY: takes back the reference of `create_qp`.
     unsafe { Arc::decrement_strong_count(qp.cast::<Qp>()) };
     0

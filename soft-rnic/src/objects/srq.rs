@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::event::Acks;
 use crate::lock::Padded;
+use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::recv_ring::{RecvRing, recv_len};
@@ -85,6 +87,7 @@ fn create(
     admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
     pd.users.fetch_add(1, Ordering::Relaxed);
     let srq = Arc::new(new(Arc::clone(pd), &granted, user, next_num(), None));
+    pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     *attr = granted;
     Ok(Arc::into_raw(srq).cast_mut().cast())
 }
@@ -113,6 +116,7 @@ fn create_xrc(
     let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
     let make = |num| Arc::new(new(Arc::clone(pd), &granted, user, num, Some(xrc)));
     let srq = device.xrc.insert(next_num, make)?;
+    pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     for users in [&*pd.users, &xrcd.users, &cq.users] {
         users.fetch_add(1, Ordering::Relaxed);
     }
@@ -200,6 +204,7 @@ fn new(
     abi.handle = num;
     let tracer = pd.context.tracer.as_ref();
     let trace = tracer.and_then(|tracer| tracer.shared(num, attr.max_wr));
+    let check = pd.context.check_srq(num, xrc.as_ref());
     Srq {
         abi: UnsafeCell::new(abi),
         pd,
@@ -210,6 +215,7 @@ fn new(
         acks: Acks::default(),
         xrc,
         trace,
+        check,
     }
 }
 
@@ -261,6 +267,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         if let Some(trace) = &object.trace {
             trace.destroyed();
         }
+        object.pd.context.gone(Object::SharedReceiveQueue, object.num.into());
         let this: *const Srq = &raw const **object;
         let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
         let context = &object.pd.context;
@@ -289,8 +296,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     unsafe { post::<false>(srq, wr, bad_wr) }
 }
 
-/// [`post_srq_recv`] of a process that is traced.
-pub(crate) unsafe extern "C" fn post_srq_recv_traced(
+/// [`post_srq_recv`] of a process that is traced or checked.
+pub(crate) unsafe extern "C" fn post_srq_recv_watched(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -302,7 +309,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv_traced(
 /// # Safety
 /// That of the verb.
 #[inline(always)]
-unsafe fn post<const TRACED: bool>(
+unsafe fn post<const WATCHED: bool>(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
@@ -317,10 +324,15 @@ unsafe fn post<const TRACED: bool>(
         let mut poster = srq.ring.poster.lock();
         // SAFETY: the caller's list.
         unsafe {
-            match srq.trace.as_ref().filter(|_| TRACED) {
-                None => srq.ring.post(&mut poster, wr, bad_wr),
-                Some(trace) => srq.ring.post_noted(&mut poster, wr, bad_wr, |index, wr| {
-                    trace.posted_recv(index, wr.wr_id, recv_len(wr));
+            match WATCHED {
+                false => srq.ring.post(&mut poster, wr, bad_wr),
+                true => srq.ring.post_noted(&mut poster, wr, bad_wr, |index, wr| {
+                    if let Some(trace) = &srq.trace {
+                        trace.posted_recv(index, wr.wr_id, recv_len(wr));
+                    }
+                    if let Some(check) = &srq.check {
+                        check_receive(&srq.pd, check, wr);
+                    }
                 }),
             }
         }

@@ -15,6 +15,9 @@ use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::check::checker::Checker;
+use crate::check::completions::Completions as CheckedCompletions;
+use crate::check::queue::{Queue as CheckedQueue, Receives};
 use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::fabric::process::backoff::Backoff;
@@ -212,6 +215,8 @@ pub(crate) struct Context {
     pub(crate) link: Link,
     /// The trace of the process, if it has one.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// What checks the process, if that was asked for.
+    pub(crate) checker: Option<Arc<Checker>>,
     /// What `cmd_fd` is: open as long as the context.
     pub(crate) _command: Command,
 }
@@ -359,7 +364,7 @@ pub(crate) struct Cq {
     #[allow(clippy::vec_box, reason = "their addresses are in use")]
     pub(crate) retired: Mutex<Vec<Box<Ring>>>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
-    /// device is prompt, and completions have no times and are not traced.
+    /// device is prompt, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
     pub(crate) producer: Padded<Lock<Producer>>,
@@ -374,6 +379,8 @@ pub(crate) struct Cq {
     pub(crate) extended: Option<Extended>,
     /// What the trace has of it, if the process has one.
     pub(crate) trace: Option<Completions>,
+    /// What could come to it, if the process is checked.
+    pub(crate) check: Option<Arc<CheckedCompletions>>,
 }
 
 /// What an extended completion queue has in addition.
@@ -412,6 +419,8 @@ pub(crate) struct Srq {
     pub(crate) xrc: Option<XrcSrq>,
     /// Its table in the trace, if the process has one.
     pub(crate) trace: Option<Arc<Queue>>,
+    /// What is posted to it, if the process is checked.
+    pub(crate) check: Option<Arc<Receives>>,
 }
 
 /// What an XRC receive queue has in addition.
@@ -446,8 +455,8 @@ pub(crate) struct Qp {
     pub(crate) num: u32,
     pub(crate) transport: Transport,
     pub(crate) sig_all: bool,
-    /// Whether there is a `trace`.
-    pub(crate) is_traced: bool,
+    /// Whether there is a `trace` or a `check`.
+    pub(crate) is_watched: bool,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) pd: Arc<Pd>,
     pub(crate) send_cq: Arc<Cq>,
@@ -475,6 +484,8 @@ pub(crate) struct Qp {
     pub(crate) blocks_own_multicast: bool,
     /// Its table in the trace, if the process has one.
     pub(crate) trace: Option<Arc<Queue>>,
+    /// What is outstanding on it, if the process is checked.
+    pub(crate) check: Option<Box<CheckedQueue>>,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object

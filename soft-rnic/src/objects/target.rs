@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::errno;
 use crate::fabric::process::directory::slot_of;
 use crate::objects::pending::Pending;
@@ -70,6 +71,7 @@ pub(crate) fn create(xrcd: &Arc<Xrcd>, user: *mut c_void) -> Result<*mut ibv_qp,
 fn new_handle(xrcd: &Arc<Xrcd>, qp: &Arc<Qp>, user: *mut c_void) -> Result<Arc<Qp>, c_int> {
     let handle = Arc::new(Qp::new(parts(xrcd, Some(Arc::clone(qp)))?, qp.num, user));
     xrcd.users.fetch_add(1, Ordering::Relaxed);
+    handle.pd.context.made(Object::QueuePair, handle.num.into());
     Ok(handle)
 }
 

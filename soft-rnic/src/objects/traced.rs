@@ -32,7 +32,7 @@ impl Qp {
     /// Its table in the trace, if the process has one.
     #[inline]
     pub(crate) fn trace(&self) -> Option<&Queue> {
-        if self.is_traced { self.trace.as_deref() } else { None }
+        if self.is_watched { self.trace.as_deref() } else { None }
     }
 
     pub(crate) fn trace_state(&self, state: State) {

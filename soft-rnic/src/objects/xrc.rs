@@ -14,6 +14,7 @@ use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Context, Cq, Pd, Srq, XrcDomain, XrcTable, Xrcd};
@@ -138,6 +139,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             fd => device.xrc.domain_of(fd, attr.oflags)?,
         };
         admit(&device.population.xrcds, limits::MAX_XRCD)?;
+        context.made(Object::XrcDomain, 0);
         Ok(Arc::into_raw(Arc::new(Xrcd::new(&context, domain))).cast_mut().cast())
     }))
 }
@@ -151,6 +153,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             return Err(errno::EBUSY);
         }
         object.context().device.population.xrcds.fetch_sub(1, Ordering::Relaxed);
+        object.context().gone(Object::XrcDomain, 0);
         // SAFETY: takes back the reference of `open_xrcd`.
         unsafe { Arc::decrement_strong_count(xrcd.cast::<Xrcd>()) };
         Ok(())

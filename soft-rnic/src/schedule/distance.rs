@@ -228,6 +228,7 @@ impl Qp {
         let Some(request) = pending.nth(n) else { return false };
         let (mut session, mut execution) = (peer.as_ref().map(Session::open), Execution::new());
         let before = (requester.started, requester.rnr_left);
+        self.check_execution(request.wqe);
         if n > 0 {
             // What is left of them is the oldest one's.
             requester.rnr_left = requester.rnr_retry;

@@ -41,6 +41,7 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
         let context = context.keep();
         let abi = ibv_comp_channel { context: context.as_abi(), fd: events.raw_fd(), refcnt: 0 };
         let channel = Arc::new(Channel { abi, context, events, users: AtomicUsize::new(0) });
+        channel.made();
         Ok(Arc::into_raw(channel).cast_mut().cast())
     }))
 }
@@ -57,6 +58,7 @@ pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_chan
         peers.waits_no_more(set);
     }
     object.context.users.fetch_sub(1, Ordering::Release);
+    object.check_gone();
     // SAFETY: takes back the reference of `create_comp_channel`.
     unsafe { Arc::decrement_strong_count(channel.cast::<Channel>()) };
     0

@@ -69,10 +69,13 @@ impl Context {
         abi.context.ops.post_recv = Some(post::post_recv);
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
         let tracer = crate::trace::tracer::tracer();
+        let checker = crate::check::checker::checker();
+        if tracer.is_some() || checker.is_some() {
+            abi.context.ops.post_send = Some(post::post_send_watched);
+            abi.context.ops.post_recv = Some(post::post_recv_watched);
+            abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_watched);
+        }
         if let Some(tracer) = &tracer {
-            abi.context.ops.post_send = Some(post::post_send_traced);
-            abi.context.ops.post_recv = Some(post::post_recv_traced);
-            abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_traced);
             tracer.log(Kind::Open, (0, 0, 0), (0, 0), device.guid);
         }
         abi.context.cmd_fd = command.as_raw_fd();
@@ -87,6 +90,7 @@ impl Context {
             events,
             users: AtomicUsize::new(0),
             tracer,
+            checker,
             _command: Command::new(command, &handles),
             handles,
         })
@@ -125,6 +129,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     };
     errno::pointer(Context::open(device.keep()).map(|context| {
         let abi = context.as_abi();
+        context.opened();
         // The caller's reference; `close_device` takes it back.
         core::mem::forget(context);
         abi
@@ -136,6 +141,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: NULL, or a context that the caller gives back.
     errno::code(unsafe { Context::from_abi(context) }.map(|context| {
+        context.closed();
         // SAFETY: takes back the reference of `open_device`.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&context)) };
     }))

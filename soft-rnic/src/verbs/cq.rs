@@ -56,6 +56,7 @@ pub(super) unsafe fn create(
         domain.users.fetch_add(1, Ordering::Relaxed);
     }
     let cq = Arc::new(Cq::new(Arc::clone(context), channel, len, user.0, extended));
+    cq.made();
     Ok(Arc::into_raw(cq).cast_mut().cast())
 }
 
@@ -78,6 +79,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         if object.users.load(Ordering::Acquire) != 0 {
             return Err(errno::EBUSY);
         }
+        object.check_acknowledged();
         let is_this = |other: &Arc<Cq>| core::ptr::eq(Arc::as_ptr(other), &raw const **object);
         if let Some(channel) = &object.channel {
             channel.events.remove(is_this);
@@ -91,6 +93,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             domain.users.fetch_sub(1, Ordering::Release);
         }
         object.context.users.fetch_sub(1, Ordering::Release);
+        object.check_gone();
         // SAFETY: takes back the reference of `create_cq`.
         unsafe { Arc::decrement_strong_count(cq.cast::<Cq>()) };
         Ok(())
@@ -159,9 +162,9 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
     }
     // SAFETY: the caller's promise.
     let n = unsafe { cq.poll(wc, num_entries as u32) };
-    if cq.trace.is_some() {
+    if cq.trace.is_some() || cq.check.is_some() {
         // SAFETY: `n` completions were written there.
-        unsafe { trace_poll(cq, wc, n) };
+        unsafe { watch_poll(cq, wc, n) };
     }
     if let Some((card, start)) = card {
         charge(start, card.poll(n));
@@ -172,23 +175,27 @@ pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int
     n as c_int
 }
 
-/// Traces what a poll has taken.
+/// Traces and checks what a poll has taken.
 ///
 /// # Safety
 /// `wc` has `n` completions, as words.
-unsafe fn trace_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
-    let Some(trace) = &cq.trace else { return };
+unsafe fn watch_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
     for i in 0..n as usize {
         // SAFETY: the caller's promise.
         let words = unsafe { wc.add(i).cast::<[u64; 6]>().read_unaligned() };
-        trace.polled(&words);
-        if let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32)
-            && let Some(queue) = qp.trace()
-        {
+        if let Some(trace) = &cq.trace {
+            trace.polled(&words);
+        }
+        let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32) else { continue };
+        if let Some(queue) = qp.trace() {
             queue.polled(&qp.freed);
         }
+        // Relaxed: a count that guards no memory.
+        qp.check_poll(&words, qp.freed.load(Ordering::Relaxed));
     }
-    trace.consumed(&cq.head);
+    if let Some(trace) = &cq.trace {
+        trace.consumed(&cq.head);
+    }
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

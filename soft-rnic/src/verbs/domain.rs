@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
+use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr;
@@ -47,6 +48,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
             return Err(errno::EOPNOTSUPP);
         }
         let context = context.keep();
+        context.made(Object::ThreadDomain, 0);
         let abi = ibv_td { context: context.as_abi() };
         let td = Arc::new(Td { abi, context, users: AtomicUsize::new(0) });
         Ok(Arc::into_raw(td).cast_mut().cast())
@@ -59,6 +61,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     if object.users.load(Ordering::Acquire) != 0 {
         return errno::EBUSY;
     }
+    object.context.gone(Object::ThreadDomain, 0);
     // SAFETY: takes back the reference of `alloc_td`.
     unsafe { Arc::decrement_strong_count(td.cast::<Td>()) };
     0
@@ -94,6 +97,7 @@ fn parent(context: &Arc<Context>, pd: Arc<Pd>, td: Option<Arc<Td>>) -> Result<*m
     if let Some(td) = &td {
         td.users.fetch_add(1, Ordering::Relaxed);
     }
+    context.made(Object::ProtectionDomain, 0);
     let abi = Arc::into_raw(parent).cast_mut().cast::<ibv_pd>();
     context.parents.lock().insert(abi.addr(), Parent { pd, td });
     Ok(abi)
@@ -128,6 +132,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     let parent = parents.remove(&pd.addr());
     drop(parents);
     context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+    context.gone(Object::ProtectionDomain, 0);
     if let Some(Parent { pd, td }) = parent {
         pd.users.fetch_sub(1, Ordering::Release);
         td.inspect(|td| _ = td.users.fetch_sub(1, Ordering::Release));

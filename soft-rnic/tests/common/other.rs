@@ -4,7 +4,7 @@
 //! child's standard streams, and connect.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use super::*;
 
@@ -15,6 +15,18 @@ const MARK: &str = "@@";
 /// What this process is to do, if it was started by a test.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
+}
+
+/// Has the test `entry` of this program, started again, play a role to its end, with a variable in
+/// its environment.
+pub fn play(entry: &str, role: &str, (name, value): (&str, &str)) -> Output {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", entry, "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(name, value)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// A line from the test that started this process; none when it has gone.

@@ -111,6 +111,9 @@ impl<'d> Delivery<'d, '_> {
                 let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
                 if self.takes(fits)? {
                     peer.rq.pop(&mut self.responder.consumer);
+                    if peer.is_watched {
+                        self.check_taken(None);
+                    }
                 }
                 fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
             }
@@ -120,6 +123,9 @@ impl<'d> Delivery<'d, '_> {
                 let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
                 if self.takes(fits)? {
                     srq.ring.pop(&mut taker.consumer);
+                    if peer.is_watched {
+                        self.check_taken(None);
+                    }
                     srq.check_limit(&mut taker);
                 }
                 fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))
@@ -152,6 +158,7 @@ impl<'d> Delivery<'d, '_> {
             return (wr_id, Ok(()));
         }
         if len > request.room() {
+            self.check_short(request);
             return (wr_id, Err(TOO_LONG));
         }
         let mrs = &self.peer.pd.context.device.mrs;

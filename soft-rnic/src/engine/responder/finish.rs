@@ -87,6 +87,9 @@ impl Delivery<'_, '_> {
     /// The completion of a receive request.
     #[inline(always)]
     pub(super) fn received(&self, wr_id: u64, status: ibv_wc_status) -> Completion {
+        if self.peer.is_watched {
+            self.check_arrived(status);
+        }
         let wqe = self.message.wqe;
         let opcode = match wqe.op {
             Op::Write => ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM,

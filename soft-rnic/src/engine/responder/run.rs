@@ -39,6 +39,8 @@ impl<'r, 'm> Run<'r, 'm> {
         taker: &'r mut Option<Guard<'a, Taker>>,
         buffers: &'r mut Held<'m>,
     ) -> Run<'r, 'm> {
+        // What is checked is looked at one by one.
+        let most = if peer.check().is_some() { 0 } else { most };
         let mut filling = writer.fill(&peer.recv_cq, peer.num, from);
         let mut left = most.min(AT_ONCE).min(filling.room(&peer.recv_cq));
         let (ring, consumer) = match &peer.srq {

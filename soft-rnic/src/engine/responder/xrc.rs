@@ -75,6 +75,7 @@ impl<'d> Delivery<'d, '_> {
             if let Some(trace) = &srq.trace {
                 trace.took(wr_id, 0);
             }
+            self.check_taken(Some(srq));
             srq.check_limit(&mut taker);
         }
         fits.map_or_else(|unfit| Err(Refusal::Unfit { wr_id, unfit }), |()| Ok(wr_id))

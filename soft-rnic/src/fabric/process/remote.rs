@@ -461,6 +461,7 @@ impl Qp {
         for _ in 0..before {
             let Some(request) = pending.front() else { return };
             let (wqe, len) = (request.wqe, request.len());
+            self.check_execution(wqe);
             remote.sent -= 1;
             if wqe.op.is_atomic() {
                 self.land(&mut parts, &request, reply.value);

@@ -1,0 +1,271 @@
+//! Whether this process is checked; what is alive in it, and what is reported when it ends.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+use super::claims::{Bytes, Claims};
+use super::report::{Kind, Report, number};
+
+/// Names of objects in a line; those beyond are counted.
+const NAMES: usize = 8;
+
+/// Kinds of objects that a program creates, in the order in which it would destroy them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Object {
+    AddressHandle,
+    QueuePair,
+    SharedReceiveQueue,
+    CompletionQueue,
+    Channel,
+    MemoryWindow,
+    MemoryRegion,
+    DeviceMemory,
+    XrcDomain,
+    ProtectionDomain,
+    ThreadDomain,
+    Context,
+}
+
+impl Object {
+    fn name(self) -> &'static str {
+        match self {
+            Object::AddressHandle => "address handle",
+            Object::QueuePair => "queue pair",
+            Object::SharedReceiveQueue => "shared receive queue",
+            Object::CompletionQueue => "completion queue",
+            Object::Channel => "completion channel",
+            Object::MemoryWindow => "memory window",
+            Object::MemoryRegion => "memory region",
+            Object::DeviceMemory => "device memory",
+            Object::XrcDomain => "XRC domain",
+            Object::ProtectionDomain => "protection domain",
+            Object::ThreadDomain => "thread domain",
+            Object::Context => "open context",
+        }
+    }
+
+    /// What the program knows one by, if its number says that.
+    fn named(self, id: u64) -> Option<String> {
+        match self {
+            Object::QueuePair => Some(format!("QP {id:#x}")),
+            Object::SharedReceiveQueue => Some(format!("SRQ {id}")),
+            Object::CompletionQueue => Some(format!("CQ {id}")),
+            Object::MemoryRegion => Some(format!("key {id:#x}")),
+            _ => None,
+        }
+    }
+}
+
+/// What an object that is alive has left undone.
+pub(crate) type Leftovers = Box<dyn Fn() -> Vec<(Kind, String)> + Send + Sync>;
+
+/// What is alive, by kind and number. Those without numbers are counted under 0.
+type Live = BTreeMap<(Object, u64), (u64, Option<Leftovers>)>;
+
+/// What is known of a process that is checked.
+pub(crate) struct Checker {
+    pub(crate) report: Report,
+    claims: Mutex<Claims>,
+    live: Mutex<Live>,
+    next_cq: AtomicU32,
+    fails: Fails,
+}
+
+/// What makes the process fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fails {
+    Never,
+    WithFindings,
+    WithNotes,
+}
+
+/// The checker of the process of this number.
+static CHECKER: Mutex<Option<(u32, Arc<Checker>)>> = Mutex::new(None);
+
+/// The checker of this process, if its environment asks for one.
+pub(crate) fn checker() -> Option<Arc<Checker>> {
+    let fails = wanted()?;
+    let process = std::process::id();
+    let mut known = CHECKER.lock();
+    if let Some((_, checker)) = known.as_ref().filter(|(of, _)| *of == process) {
+        return Some(Arc::clone(checker));
+    }
+    // A child of fork has its parent's handler.
+    if known.is_none() {
+        // SAFETY: the function stays: the library is never unloaded.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
+    let checker = Arc::new(Checker::new(fails));
+    *known = Some((process, Arc::clone(&checker)));
+    Some(checker)
+}
+
+/// What the environment asks for; nothing where the program has rights that its user has not.
+fn wanted() -> Option<Fails> {
+    // SAFETY: it reads a word that the kernel has given the process.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
+    }
+    match &*std::env::var(super::VARIABLE).ok()? {
+        "" => None,
+        "fail" => Some(Fails::WithFindings),
+        "strict" => Some(Fails::WithNotes),
+        _ => Some(Fails::Never),
+    }
+}
+
+/// Reports what only the end shows. A child of fork that has opened no device has nothing to say.
+extern "C" fn at_exit() {
+    let known = CHECKER.lock().clone();
+    let Some((_, checker)) = known.filter(|(of, _)| *of == std::process::id()) else { return };
+    let (findings, notes) = checker.finish();
+    let fails = match checker.fails {
+        Fails::Never => false,
+        Fails::WithFindings => findings > 0,
+        Fails::WithNotes => findings + notes > 0,
+    };
+    if fails {
+        // SAFETY: what the program has printed is written; its other handlers do not run.
+        unsafe {
+            libc::fflush(core::ptr::null_mut());
+            libc::_exit(super::STATUS as c_int);
+        }
+    }
+}
+
+/// Held while buffers are looked at: a region stays registered meanwhile.
+static REGISTERED: RwLock<()> = RwLock::new(());
+
+/// No region is deregistered while this is held.
+pub(crate) fn keep_registered() -> RwLockReadGuard<'static, ()> {
+    REGISTERED.read()
+}
+
+/// Waits until nothing is looked at whose key was made invalid before.
+pub(crate) fn quiesce() {
+    drop(REGISTERED.write());
+}
+
+impl Checker {
+    fn new(fails: Fails) -> Checker {
+        Checker {
+            report: Report::default(),
+            claims: Mutex::default(),
+            live: Mutex::default(),
+            next_cq: AtomicU32::new(1),
+            fails,
+        }
+    }
+
+    /// The number of a new completion queue: they are counted from 1 on.
+    pub(crate) fn next_cq(&self) -> u32 {
+        // Relaxed: a number that guards no memory.
+        self.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A request names these bytes; whether it shares some with another one, and either writes.
+    pub(crate) fn claim(&self, all: &[Bytes], writes: bool) -> bool {
+        let mut claims = self.claims.lock();
+        all.iter().fold(false, |shares, bytes| claims.add(*bytes, writes) | shares)
+    }
+
+    /// It is over.
+    pub(crate) fn disclaim(&self, all: &[Bytes], writes: bool) {
+        let mut claims = self.claims.lock();
+        all.iter().for_each(|bytes| claims.remove(*bytes, writes));
+    }
+
+    /// Whether another request writes to these bytes, or is written to by this one.
+    pub(crate) fn is_contested(&self, all: &[Bytes]) -> bool {
+        let claims = self.claims.lock();
+        all.iter().any(|bytes| claims.is_contested(*bytes))
+    }
+
+    /// An object is created. At exit, what it has left undone is asked for if it is alive.
+    pub(crate) fn made(&self, object: Object, id: u64, leftovers: Option<Leftovers>) {
+        let mut live = self.live.lock();
+        let (count, left) = live.entry((object, id)).or_default();
+        *count += 1;
+        if leftovers.is_some() {
+            *left = leftovers;
+        }
+    }
+
+    /// It is destroyed.
+    pub(crate) fn gone(&self, object: Object, id: u64) {
+        let mut live = self.live.lock();
+        if let Some((count, _)) = live.get_mut(&(object, id)) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&(object, id));
+            }
+        }
+    }
+
+    /// Reports what is left, and sums up.
+    fn finish(&self) -> (u64, u64) {
+        let live = core::mem::take(&mut *self.live.lock());
+        for (_, leftovers) in live.values() {
+            for (kind, text) in leftovers.iter().flat_map(|all| all()) {
+                self.report.say(kind, || text);
+            }
+        }
+        let mut all: BTreeMap<Object, (u64, Vec<String>)> = BTreeMap::new();
+        for (&(object, id), (count, _)) in &live {
+            let (sum, names) = all.entry(object).or_default();
+            *sum += count;
+            names.extend(object.named(id));
+        }
+        for (object, (count, names)) in all {
+            self.report.say(Kind::Leak, || leak(object, count, &names));
+        }
+        self.report.sum_up()
+    }
+}
+
+fn leak(object: Object, count: u64, names: &[String]) -> String {
+    let were = if count == 1 { "was" } else { "were" };
+    let what = format!("{} {were} never destroyed", number(count, object.name()));
+    let what = if object == Object::Context { what.replace("destroyed", "closed") } else { what };
+    match names.len() {
+        0 => what,
+        n @ ..=NAMES => format!("{what}: {}", names[..n].join(", ")),
+        n => format!("{what}: {} and {} more", names[..NAMES].join(", "), n - NAMES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alive_is_reported_by_kind() {
+        let checker = Checker::new(Fails::Never);
+        (1..=10).for_each(|id| checker.made(Object::QueuePair, id, None));
+        checker.gone(Object::QueuePair, 10);
+        for _ in 0..2 {
+            checker.made(Object::ProtectionDomain, 0, None);
+        }
+        checker.gone(Object::ProtectionDomain, 0);
+        checker.made(Object::Channel, 5, None);
+        checker.gone(Object::Channel, 5);
+        let left: Leftovers = Box::new(|| vec![(Kind::Unpolled, "3 completions".into())]);
+        checker.made(Object::CompletionQueue, 1, Some(left));
+        assert_eq!(checker.finish(), (0, 4));
+    }
+
+    #[test]
+    fn a_line_names_some() {
+        let names: Vec<String> = (0..10).map(|id| Object::QueuePair.named(id).unwrap()).collect();
+        let line = leak(Object::QueuePair, 10, &names);
+        assert!(line.starts_with("10 queue pairs were never destroyed: QP 0x0, QP 0x1, "));
+        assert!(line.ends_with(" QP 0x7 and 2 more"), "{line}");
+        assert_eq!(leak(Object::Context, 1, &[]), "1 open context was never closed");
+        let line = leak(Object::DeviceMemory, 2, &[]);
+        assert_eq!(line, "2 device memories were never destroyed");
+    }
+}

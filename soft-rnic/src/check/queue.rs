@@ -1,0 +1,271 @@
+//! What is outstanding on a queue pair, or a shared receive queue.
+//!
+//! ```text
+//!   sends:     posted ──────────────────────> polled
+//!   receives:  posted ──> taken (arrived) ──> polled
+//! ```
+//!
+//! Each has a lock of its own, under which nothing is taken but those of claims and reports.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbs_sys::ibv_sge;
+
+use super::checker::Checker;
+use super::claims::Bytes;
+use super::completions::Completions;
+use super::fingerprint::Fingerprint;
+use super::report::Kind;
+
+/// Messages that have arrived and were not polled. More are only there where completions got lost.
+const ARRIVED: usize = 1 << 16;
+
+/// A request that is outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct Posted {
+    pub(crate) wr_id: u64,
+    pub(crate) operation: &'static str,
+    /// The send queue's position after it.
+    pub(crate) position: u32,
+    pub(crate) sges: Vec<ibv_sge>,
+    /// The domain of its memory.
+    pub(crate) pd: u32,
+    /// What its buffer holds, if it is looked at.
+    pub(crate) print: Option<Fingerprint>,
+    pub(crate) claims: Vec<Bytes>,
+    pub(crate) writes: bool,
+    /// Of a receive: peers cannot access its buffer.
+    pub(crate) is_private: bool,
+    /// A send is signalled; a receive was taken by a message.
+    pub(crate) completes: bool,
+}
+
+impl Posted {
+    /// Where some of its bytes are.
+    pub(crate) fn place(&self, bytes: &Range<usize>) -> String {
+        let mut offset = bytes.start as u64;
+        for sge in &self.sges {
+            if offset < sge.length.into() {
+                let at = sge.addr.wrapping_add(offset);
+                return format!("within bytes {}..{}, at {at:#x}", bytes.start, bytes.end);
+            }
+            offset -= u64::from(sge.length);
+        }
+        format!("within bytes {}..{}", bytes.start, bytes.end)
+    }
+}
+
+/// Receive requests that are posted to one queue.
+pub(crate) struct Receives {
+    checker: Arc<Checker>,
+    /// The queue, as it is called in reports.
+    pub(crate) name: String,
+    posted: Mutex<VecDeque<Posted>>,
+    count: Arc<AtomicU32>,
+    /// Where they complete.
+    cqs: Mutex<Vec<Arc<Completions>>>,
+    is_overlap_said: AtomicBool,
+}
+
+impl Receives {
+    pub(crate) fn new(checker: &Arc<Checker>, name: String) -> Receives {
+        Receives {
+            checker: Arc::clone(checker),
+            name,
+            posted: Mutex::default(),
+            count: Arc::default(),
+            cqs: Mutex::default(),
+            is_overlap_said: AtomicBool::new(false),
+        }
+    }
+
+    /// They complete there.
+    pub(crate) fn complete_at(&self, cq: &Arc<Completions>) {
+        let mut cqs = self.cqs.lock();
+        if !cqs.iter().any(|other| Arc::ptr_eq(other, cq)) {
+            cq.attach(&self.count);
+            cqs.push(Arc::clone(cq));
+        }
+    }
+
+    /// One is posted; the posting side's lock is held.
+    pub(crate) fn post(&self, posted: Posted) {
+        if self.checker.claim(&posted.claims, true)
+            && !self.is_overlap_said.swap(true, Ordering::Relaxed)
+        {
+            let (name, id) = (&self.name, posted.wr_id);
+            self.checker.report.say(Kind::Overlaps, || {
+                format!(
+                    "the buffer of RECV wr_id {id} on {name} overlaps that of another request \
+                     that is posted: what arrives there is not checked"
+                )
+            });
+        }
+        self.posted.lock().push_back(posted);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.cqs.lock().iter().for_each(|cq| cq.test());
+    }
+
+    /// The oldest is taken; the taking side's lock is held.
+    pub(crate) fn take(&self) -> Option<Posted> {
+        let posted = self.posted.lock().pop_front()?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(posted)
+    }
+
+    /// All are forgotten.
+    pub(crate) fn clear(&self) {
+        while let Some(posted) = self.take() {
+            self.checker.disclaim(&posted.claims, true);
+        }
+    }
+}
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// What is outstanding on a queue pair.
+pub(crate) struct Queue {
+    pub(crate) checker: Arc<Checker>,
+    pub(crate) number: u32,
+    sends: Mutex<VecDeque<Posted>>,
+    /// Its own receive queue, or the shared one.
+    pub(crate) receives: Arc<Receives>,
+    is_shared: bool,
+    arrived: Mutex<VecDeque<Posted>>,
+    send_cq: Option<Arc<Completions>>,
+    recv_cq: Option<Arc<Completions>>,
+    is_overlap_said: AtomicBool,
+}
+
+impl Queue {
+    /// Of a queue pair with these completion queues, which takes receive requests from a shared
+    /// queue, or from its own.
+    pub(crate) fn new(
+        checker: &Arc<Checker>,
+        number: u32,
+        [send_cq, recv_cq]: [Option<Arc<Completions>>; 2],
+        shared: Option<Arc<Receives>>,
+    ) -> Queue {
+        let is_shared = shared.is_some();
+        let own = || Arc::new(Receives::new(checker, format!("QP {number:#x}")));
+        let receives = shared.unwrap_or_else(own);
+        if let Some(cq) = &recv_cq {
+            receives.complete_at(cq);
+        }
+        Queue {
+            checker: Arc::clone(checker),
+            number,
+            sends: Mutex::default(),
+            receives,
+            is_shared,
+            arrived: Mutex::default(),
+            send_cq,
+            recv_cq,
+            is_overlap_said: AtomicBool::new(false),
+        }
+    }
+
+    /// A request is posted to the send queue, whose lock is held.
+    pub(crate) fn post_send(&self, posted: Posted) {
+        let overlaps = self.checker.claim(&posted.claims, posted.writes);
+        if overlaps && posted.writes && !self.is_overlap_said.swap(true, Ordering::Relaxed) {
+            let (operation, id) = (posted.operation, posted.wr_id);
+            self.checker.report.say(Kind::Overlaps, || {
+                format!(
+                    "the buffer of {operation} wr_id {id} on QP {:#x} overlaps that of another \
+                     request that is posted",
+                    self.number
+                )
+            });
+        }
+        let cq = self.send_cq.as_ref().filter(|_| posted.completes);
+        cq.inspect(|cq| cq.add());
+        self.sends.lock().push_back(posted);
+        cq.inspect(|cq| cq.test());
+    }
+
+    /// Does something with the request of this position, if it is there.
+    pub(crate) fn with_send(&self, position: u32, act: impl FnOnce(&mut Posted)) {
+        let mut sends = self.sends.lock();
+        let Some(first) = sends.front().map(|posted| posted.position) else { return };
+        if let Some(posted) = sends.get_mut(position.wrapping_sub(first) as usize) {
+            act(posted);
+        }
+    }
+
+    /// The program knows that the requests up to this position are done; each is shown to `look`.
+    pub(crate) fn retire_sends(&self, position: u32, mut look: impl FnMut(&mut Posted)) {
+        let mut sends = self.sends.lock();
+        let is_done = |posted: &Posted| position.wrapping_sub(posted.position).cast_signed() >= 0;
+        while sends.front().is_some_and(is_done) {
+            let Some(mut posted) = sends.pop_front() else { return };
+            look(&mut posted);
+            self.forget_send(&posted);
+        }
+    }
+
+    fn forget_send(&self, posted: &Posted) {
+        self.checker.disclaim(&posted.claims, posted.writes);
+        self.send_cq.as_ref().filter(|_| posted.completes).inspect(|cq| cq.sub());
+    }
+
+    /// A message has taken a receive request.
+    pub(crate) fn arrive(&self, posted: Posted) {
+        self.recv_cq.as_ref().inspect(|cq| cq.add());
+        let mut arrived = self.arrived.lock();
+        arrived.push_back(posted);
+        if arrived.len() > ARRIVED
+            && let Some(lost) = arrived.pop_front()
+        {
+            self.forget_arrived(&lost);
+        }
+    }
+
+    /// Does something with what was taken last.
+    pub(crate) fn with_last(&self, act: impl FnOnce(&mut Posted)) {
+        if let Some(posted) = self.arrived.lock().back_mut() {
+            act(posted);
+        }
+    }
+
+    /// The completion of a receive request is polled: the oldest with this number, which is shown to
+    /// `look`.
+    pub(crate) fn retire_receive(&self, wr_id: u64, look: impl FnOnce(&mut Posted)) {
+        let mut arrived = self.arrived.lock();
+        let Some(n) = arrived.iter().position(|posted| posted.wr_id == wr_id) else { return };
+        for lost in arrived.drain(..n) {
+            self.forget_arrived(&lost);
+        }
+        if let Some(mut posted) = arrived.pop_front() {
+            look(&mut posted);
+            self.forget_arrived(&posted);
+        }
+    }
+
+    fn forget_arrived(&self, posted: &Posted) {
+        self.checker.disclaim(&posted.claims, true);
+        self.recv_cq.as_ref().inspect(|cq| cq.sub());
+    }
+
+    /// All requests are forgotten, but those of a shared queue. How many messages that have come
+    /// were not polled.
+    pub(crate) fn clear(&self) -> usize {
+        let mut sends = self.sends.lock();
+        sends.drain(..).for_each(|posted| self.forget_send(&posted));
+        if !self.is_shared {
+            self.receives.clear();
+        }
+        let mut arrived = self.arrived.lock();
+        let n = arrived.iter().filter(|posted| posted.completes).count();
+        arrived.drain(..).for_each(|posted| self.forget_arrived(&posted));
+        n
+    }
+}

@@ -1,0 +1,149 @@
+//! Lines on standard error: findings and notes, and their sum at the end.
+
+use std::io::Write;
+
+use parking_lot::Mutex;
+
+/// Lines of a kind; those beyond are only counted.
+pub(crate) const LINES: u64 = 16;
+
+/// What is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    ChangedBeforeExecution,
+    ChangedBeforePoll,
+    WrittenWhilePosted,
+    ChangedAfterArrival,
+    Deregistered,
+    CouldOverflow,
+    TooSmall,
+    Unacknowledged,
+    // From here on notes.
+    Overlaps,
+    Unpolled,
+    Unread,
+    Leak,
+}
+
+const KINDS: usize = Kind::Leak as usize + 1;
+const ALL: [Kind; KINDS] = [
+    Kind::ChangedBeforeExecution,
+    Kind::ChangedBeforePoll,
+    Kind::WrittenWhilePosted,
+    Kind::ChangedAfterArrival,
+    Kind::Deregistered,
+    Kind::CouldOverflow,
+    Kind::TooSmall,
+    Kind::Unacknowledged,
+    Kind::Overlaps,
+    Kind::Unpolled,
+    Kind::Unread,
+    Kind::Leak,
+];
+
+impl Kind {
+    /// Whether it is a mistake; otherwise it may be meant.
+    pub(crate) fn is_finding(self) -> bool {
+        (self as usize) < Kind::Overlaps as usize
+    }
+
+    fn level(self) -> &'static str {
+        if self.is_finding() { "finding" } else { "note" }
+    }
+
+    /// What those are called that are only counted.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::ChangedBeforeExecution => "buffers changed before the execution",
+            Kind::ChangedBeforePoll => "buffers changed before the completion was polled",
+            Kind::WrittenWhilePosted => "receive buffers written to while posted",
+            Kind::ChangedAfterArrival => "messages changed before their completion was polled",
+            Kind::Deregistered => "buffers deregistered while posted",
+            Kind::CouldOverflow => "completion queues that could overflow",
+            Kind::TooSmall => "receive buffers that were too small",
+            Kind::Unacknowledged => "objects with events that were never acknowledged",
+            Kind::Overlaps => "buffers that overlap",
+            Kind::Unpolled => "objects with completions that were never polled",
+            Kind::Unread => "objects with events that were never read",
+            Kind::Leak => "kinds of objects that were never destroyed",
+        }
+    }
+}
+
+/// How often each kind was reported.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    counts: Mutex<[u64; KINDS]>,
+}
+
+impl Report {
+    /// Writes a line, unless there were many of its kind.
+    pub(crate) fn say(&self, kind: Kind, text: impl FnOnce() -> String) {
+        let count = {
+            let mut counts = self.counts.lock();
+            counts[kind as usize] += 1;
+            counts[kind as usize]
+        };
+        if count <= LINES {
+            write(&format!("{}: {}", kind.level(), text()));
+        }
+    }
+
+    /// Writes how many there were; the numbers of findings and of notes.
+    pub(crate) fn sum_up(&self) -> (u64, u64) {
+        let counts = *self.counts.lock();
+        for kind in ALL {
+            if let more @ 1.. = counts[kind as usize].saturating_sub(LINES) {
+                write(&format!("{}: … and {more} more {}", kind.level(), kind.name()));
+            }
+        }
+        let of = |findings| {
+            let kinds = ALL.into_iter().filter(|kind| kind.is_finding() == findings);
+            kinds.map(|kind| counts[kind as usize]).sum()
+        };
+        let (findings, notes): (u64, u64) = (of(true), of(false));
+        write(&format!("{}, {}", number(findings, "finding"), number(notes, "note")));
+        (findings, notes)
+    }
+}
+
+/// So many of something.
+pub(crate) fn number(n: u64, one: &str) -> String {
+    match (n, one.strip_suffix('y')) {
+        (1, _) => format!("1 {one}"),
+        (_, Some(stem)) => format!("{n} {stem}ies"),
+        _ => format!("{n} {one}s"),
+    }
+}
+
+/// Writes one line, whole.
+fn write(text: &str) {
+    let line = format!("rdma-conn check {}: {text}\n", std::process::id());
+    // Standard error may be closed.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_there_once() {
+        assert!(ALL.iter().enumerate().all(|(i, kind)| *kind as usize == i));
+        assert!(Kind::Unacknowledged.is_finding() && !Kind::Overlaps.is_finding());
+    }
+
+    #[test]
+    fn all_are_counted() {
+        let report = Report::default();
+        (0..LINES + 3).for_each(|_| report.say(Kind::Overlaps, || "overlaps".into()));
+        report.say(Kind::TooSmall, || "too small".into());
+        assert_eq!(report.sum_up(), (1, LINES + 3));
+    }
+
+    #[test]
+    fn numbers_have_their_plural() {
+        let all = [number(0, "note"), number(1, "memory"), number(2, "memory"), number(2, "CQ")];
+        assert_eq!(all, ["0 notes", "1 memory", "2 memories", "2 CQs"]);
+    }
+}

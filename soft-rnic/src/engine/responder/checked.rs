@@ -1,0 +1,61 @@
+//! What a message tells of the receive request that it takes, if the process is checked.
+
+use verbs_sys::*;
+
+use crate::check::queue::Posted;
+use crate::check::report::Kind;
+use crate::engine::responder::datagram::GRH_LEN;
+use crate::engine::responder::delivery::Delivery;
+use crate::objects::recv_ring::RecvRequest;
+use crate::objects::state::Srq;
+use crate::objects::wqe::Op;
+
+impl Delivery<'_, '_> {
+    /// A receive request has been taken, out of `srq` over XRC; nothing was written to its buffer
+    /// yet. The queue's lock is held.
+    #[cold]
+    pub(super) fn check_taken(&self, srq: Option<&Srq>) {
+        let Some(check) = self.peer.check() else { return };
+        let named = srq.map(|srq| srq.check.as_ref());
+        let receives = named.map_or(Some(&check.receives), |named| named);
+        let Some(mut posted) = receives.and_then(|receives| receives.take()) else { return };
+        if self.message.wqe.op == Op::Send {
+            self.peer.compare(check, &mut posted, Kind::WrittenWhilePosted);
+        }
+        check.arrive(Posted { print: None, completes: true, ..posted });
+    }
+
+    /// The receive request that was taken last completes: what its message has brought is there.
+    #[cold]
+    pub(super) fn check_arrived(&self, status: ibv_wc_status) {
+        let Some(check) = self.peer.check() else { return };
+        if status == ibv_wc_status::IBV_WC_SUCCESS && self.message.wqe.op == Op::Send {
+            check.with_last(|posted| self.peer.print_message(posted, self.len()));
+        }
+    }
+
+    /// The message has no room in a receive request.
+    #[cold]
+    pub(super) fn check_short(&self, request: &RecvRequest<'_>) {
+        let Some(check) = self.peer.check() else { return };
+        let (len, room) = (self.len(), request.room());
+        let header = match self.message.to {
+            Some(_) => format!(" ({GRH_LEN} of them the header in front)"),
+            None => String::new(),
+        };
+        let what = match self.peer.transport.is_reliable() {
+            true => "",
+            false => "; the message is dropped",
+        };
+        check.checker.report.say(Kind::TooSmall, || {
+            format!(
+                "RECV wr_id {} on QP {:#x} is too small by {} bytes: it has room for {room}, and a \
+                 message from QP {:#x} has {len}{header}{what}",
+                request.wr_id(),
+                check.number,
+                len - room,
+                self.message.from_qpn,
+            )
+        });
+    }
+}

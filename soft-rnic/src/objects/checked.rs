@@ -1,0 +1,368 @@
+//! What the objects of a checked process tell of themselves.
+
+use std::sync::Arc;
+
+use verbs_sys::*;
+
+use crate::check::checker::{Leftovers, Object, keep_registered};
+use crate::check::completions::Completions;
+use crate::check::fingerprint::Fingerprint;
+use crate::check::queue::{Posted, Queue, Receives};
+use crate::check::report::{Kind, number};
+use crate::objects::memory::resolve;
+use crate::objects::null_memory::is_zeroes;
+use crate::objects::qp::Parts;
+use crate::objects::qp_state::Transport;
+use crate::objects::span::{Span, SpanBuf};
+use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
+use crate::objects::wqe::{Op, Request, Wqe, len_of};
+
+/// Objects.
+impl Context {
+    /// The program has created an object.
+    pub(crate) fn made(&self, object: Object, id: u64) {
+        if let Some(checker) = &self.checker {
+            checker.made(object, id, None);
+        }
+    }
+
+    /// The program has destroyed it.
+    pub(crate) fn gone(&self, object: Object, id: u64) {
+        if let Some(checker) = &self.checker {
+            checker.gone(object, id);
+        }
+    }
+
+    /// The program has opened the device.
+    pub(crate) fn opened(self: &Arc<Context>) {
+        let Some(checker) = &self.checker else { return };
+        let context = Arc::downgrade(self);
+        let unread = move || match context.upgrade().map_or(0, |context| context.events.len()) {
+            0 => Vec::new(),
+            n => vec![(Kind::Unread, unread("a context", "asynchronous event", n))],
+        };
+        checker.made(Object::Context, self.id(), Some(Box::new(unread)));
+    }
+
+    /// The program has closed it.
+    pub(crate) fn closed(self: &Arc<Context>) {
+        self.gone(Object::Context, self.id());
+    }
+
+    fn id(self: &Arc<Context>) -> u64 {
+        Arc::as_ptr(self).addr() as u64
+    }
+
+    pub(crate) fn check_cq(&self, capacity: u32) -> Option<Arc<Completions>> {
+        let checker = self.checker.as_ref()?;
+        Some(Arc::new(Completions::new(checker, capacity)))
+    }
+
+    pub(crate) fn check_srq(&self, number: u32, xrc: Option<&XrcSrq>) -> Option<Arc<Receives>> {
+        let checker = self.checker.as_ref()?;
+        let receives = Receives::new(checker, format!("SRQ {number}"));
+        if let Some(cq) = xrc.and_then(|xrc| xrc.cq.check.as_ref()) {
+            receives.complete_at(cq);
+        }
+        Some(Arc::new(receives))
+    }
+}
+
+fn unread(of: &str, what: &str, n: usize) -> String {
+    format!("{of} is left with {} not read", number(n as u64, what))
+}
+
+impl Channel {
+    /// The program has created it.
+    pub(crate) fn made(self: &Arc<Channel>) {
+        let Some(checker) = &self.context.checker else { return };
+        let channel = Arc::downgrade(self);
+        let unread = move || match channel.upgrade().map_or(0, |channel| channel.events.len()) {
+            0 => Vec::new(),
+            n => vec![(Kind::Unread, unread("a completion channel", "event", n))],
+        };
+        checker.made(Object::Channel, Arc::as_ptr(self).addr() as u64, Some(Box::new(unread)));
+    }
+
+    /// The program has destroyed it.
+    pub(crate) fn check_gone(&self) {
+        self.context.gone(Object::Channel, core::ptr::from_ref(self).addr() as u64);
+    }
+}
+
+impl Cq {
+    /// The program has created it.
+    pub(crate) fn made(self: &Arc<Cq>) {
+        let (Some(checker), Some(check)) = (&self.context.checker, &self.check) else { return };
+        let (cq, id) = (Arc::downgrade(self), check.number);
+        let leftovers = move || cq.upgrade().map_or_else(Vec::new, |cq| cq.leftovers(id));
+        let leftovers: Leftovers = Box::new(leftovers);
+        checker.made(Object::CompletionQueue, id.into(), Some(leftovers));
+    }
+
+    /// The program has destroyed it.
+    pub(crate) fn check_gone(&self) {
+        if let Some(check) = &self.check {
+            self.context.gone(Object::CompletionQueue, check.number.into());
+        }
+    }
+
+    /// What the program has left undone.
+    fn leftovers(&self, id: u32) -> Vec<(Kind, String)> {
+        let mut all = Vec::new();
+        if let n @ 1.. = self.unpolled() {
+            all.push((
+                Kind::Unpolled,
+                format!("CQ {id} is left with {} not polled", number(n.into(), "completion")),
+            ));
+        }
+        let unacknowledged = self.channel_acks.outstanding() + self.async_acks.outstanding();
+        if unacknowledged > 0 {
+            let events = number(unacknowledged.into(), "event");
+            let text = format!("CQ {id} is left with {events} not acknowledged");
+            let why = "its destruction would wait for ever";
+            all.push((Kind::Unacknowledged, format!("{text}: {why}")));
+        }
+        all
+    }
+
+    /// The program destroys it, which waits for these.
+    pub(crate) fn check_acknowledged(&self) {
+        let (Some(checker), Some(check)) = (&self.context.checker, &self.check) else { return };
+        if let n @ 1.. = self.channel_acks.outstanding() + self.async_acks.outstanding() {
+            checker.report.say(Kind::Unacknowledged, || {
+                let events = number(n.into(), "event");
+                format!("ibv_destroy_cq of CQ {} waits: {events} not acknowledged", check.number)
+            });
+        }
+    }
+}
+
+/// Buffers.
+impl Device {
+    /// Does something with the memory of the first `len` bytes of a list, if it is registered in
+    /// the domain.
+    fn look<R>(
+        &self,
+        pd: u32,
+        sges: &[ibv_sge],
+        len: u64,
+        act: impl FnOnce(&[Span<'_>]) -> R,
+    ) -> Option<R> {
+        let _registered = keep_registered();
+        // SAFETY: it is borrowed here only, where deregistration waits: `Device::quiesce` waits
+        // until what is held here is given back.
+        let mut room = unsafe { SpanBuf::new() };
+        let mut spans = room.start();
+        resolve(&self.mrs, pd, sges.iter().copied(), len, 0, &mut spans)?;
+        Some(act(spans.as_slice()))
+    }
+
+    /// What the first `len` bytes of a request's buffer hold.
+    fn print(&self, posted: &Posted, len: usize) -> Option<Fingerprint> {
+        // SAFETY: it is called while the memory is registered.
+        let of = |spans: &[Span<'_>]| unsafe { print(spans, len) };
+        self.look(posted.pd, &posted.sges, len as u64, of)
+    }
+
+    /// Completes what is known of a request that is posted.
+    fn posted(&self, mut posted: Posted, has_print: bool) -> Posted {
+        let len = len_of(&posted.sges);
+        let of = |spans: &[Span<'_>]| {
+            let is_private = !spans.iter().any(|span| span.is_shared());
+            let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
+                let start = span.ptr().addr();
+                (start, start + span.len())
+            });
+            let is_looked_at = has_print && (is_private || !posted.writes) && len > 0;
+            // SAFETY: as in `print`.
+            let print = is_looked_at.then(|| unsafe { print(spans, len as usize) });
+            (is_private, claims.collect(), print)
+        };
+        if let Some(found) = self.look(posted.pd, &posted.sges, len, of) {
+            (posted.is_private, posted.claims, posted.print) = found;
+        }
+        posted
+    }
+}
+
+/// # Safety
+/// The memory is registered.
+unsafe fn print(spans: &[Span<'_>], len: usize) -> Fingerprint {
+    let pieces = spans.iter().map(|span| (span.ptr().cast_const(), span.len()));
+    // SAFETY: the caller's promise.
+    unsafe { Fingerprint::of(pieces, len) }
+}
+
+/// A receive request is posted.
+///
+/// # Safety
+/// Its scatter list can be read.
+pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_wr) {
+    let sges = match wr.num_sge {
+        // SAFETY: the caller's list.
+        1.. => unsafe { core::slice::from_raw_parts(wr.sg_list, wr.num_sge as usize) },
+        _ => &[],
+    };
+    let posted = Posted {
+        wr_id: wr.wr_id,
+        operation: "RECV",
+        sges: sges.to_vec(),
+        pd: pd.id,
+        writes: true,
+        ..Posted::default()
+    };
+    receives.post(pd.context.device.posted(posted, true));
+}
+
+impl Parts {
+    /// What is checked of the queue pair that is made from this. Nothing is of a handle.
+    pub(crate) fn check(&self, number: u32) -> Option<Box<Queue>> {
+        let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
+        let checker = self.pd.context.checker.as_ref().filter(|_| !is_handle)?;
+        let is_xrc = matches!(self.transport, Transport::XrcSend | Transport::XrcRecv);
+        let send_cq = self.send_cq.check.clone().filter(|_| self.transport != Transport::XrcRecv);
+        let recv_cq = self.recv_cq.check.clone().filter(|_| !is_xrc);
+        let shared = self.srq.as_ref().and_then(|srq| srq.check.clone());
+        Some(Box::new(Queue::new(checker, number, [send_cq, recv_cq], shared)))
+    }
+}
+
+/// Requests.
+impl Qp {
+    /// What is outstanding, if the process is checked.
+    #[inline]
+    pub(crate) fn check(&self) -> Option<&Queue> {
+        if self.is_watched { self.check.as_deref() } else { None }
+    }
+
+    /// A request is posted to the send queue, whose lock is held.
+    pub(crate) fn check_post(&self, request: &Request<'_>) {
+        let Some(check) = self.check() else { return };
+        let wqe = request.wqe;
+        let has_buffer = !wqe.inline && !wqe.op.is_local();
+        let posted = Posted {
+            wr_id: wqe.wr_id,
+            operation: name(wqe.op),
+            position: wqe.position,
+            sges: if has_buffer { request.sges.to_vec() } else { Vec::new() },
+            pd: self.pd.id,
+            writes: wqe.op.is_response(),
+            completes: wqe.signaled,
+            ..Posted::default()
+        };
+        check.post_send(self.pd.context.device.posted(posted, !wqe.op.is_response()));
+    }
+
+    /// A request is going to be executed, or was; it has no completion yet.
+    #[inline]
+    pub(crate) fn check_execution(&self, wqe: &Wqe) {
+        if let Some(check) = self.check() {
+            self.compare_before(check, wqe.position);
+        }
+    }
+
+    #[cold]
+    fn compare_before(&self, check: &Queue, position: u32) {
+        check.with_send(position, |posted| {
+            self.compare(check, posted, Kind::ChangedBeforeExecution);
+        });
+    }
+
+    /// Reports if the bytes that a request names have changed. (Where other requests write to them,
+    /// that is known before they do.)
+    pub(crate) fn compare(&self, check: &Queue, posted: &mut Posted, kind: Kind) {
+        let Some(print) = &posted.print else { return };
+        let checker = &check.checker;
+        let of = |posted: &Posted| {
+            format!("{} wr_id {} on QP {:#x}", posted.operation, posted.wr_id, check.number)
+        };
+        let Some(now) = self.pd.context.device.print(posted, print.len()) else {
+            // A request that is still to be executed has a status that says so.
+            if kind == Kind::ChangedBeforePoll || kind == Kind::ChangedAfterArrival {
+                checker.report.say(Kind::Deregistered, || {
+                    let of = of(posted);
+                    format!("the buffer of {of} was deregistered before its completion was polled")
+                });
+            }
+            return;
+        };
+        let Some(bytes) = print.changed(&now) else { return };
+        if !checker.is_contested(&posted.claims) {
+            checker.report.say(kind, || {
+                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.place(&bytes))
+            });
+        }
+        posted.print = None;
+    }
+
+    /// A message of so many bytes has been put into a receive request's buffer.
+    pub(crate) fn print_message(&self, posted: &mut Posted, len: u64) {
+        if posted.is_private && len > 0 {
+            posted.print = self.pd.context.device.print(posted, len as usize);
+        }
+    }
+
+    /// A receive request is flushed; both of its queue's locks are held.
+    pub(crate) fn check_flushed(&self) {
+        if let Some(check) = self.check()
+            && let Some(posted) = check.receives.take()
+        {
+            check.arrive(Posted { print: None, ..posted });
+        }
+    }
+
+    /// The program has polled a completion, with the words of an `ibv_wc`; requests are done up to
+    /// `freed` of the send queue.
+    pub(crate) fn check_poll(&self, words: &[u64; 6], freed: u32) {
+        let Some(check) = self.check() else { return };
+        let (status, opcode) = (words[1] as u32, (words[1] >> 32) as u32);
+        let is_success = status == ibv_wc_status::IBV_WC_SUCCESS.0;
+        if opcode & ibv_wc_opcode::IBV_WC_RECV.0 != 0 {
+            return check.retire_receive(words[0], |posted| {
+                self.compare(check, posted, Kind::ChangedAfterArrival);
+            });
+        }
+        check.retire_sends(freed, |posted| {
+            if is_success {
+                self.compare(check, posted, Kind::ChangedBeforePoll);
+            }
+        });
+    }
+
+    /// The queues are emptied; their locks are held.
+    pub(crate) fn check_cleared(&self) {
+        let Some(check) = self.check() else { return };
+        if let n @ 1.. = check.clear() {
+            check.checker.report.say(Kind::Unpolled, || {
+                let messages = number(n as u64, "completion");
+                format!("QP {:#x} goes with {messages} of receive requests not polled", self.num)
+            });
+        }
+    }
+}
+
+fn name(op: Op) -> &'static str {
+    match op {
+        Op::Send => "SEND",
+        Op::Write => "WRITE",
+        Op::Read => "READ",
+        Op::CompareSwap => "CMP_SWP",
+        Op::FetchAdd => "FETCH_ADD",
+        Op::BindMw => "BIND_MW",
+        Op::LocalInv => "LOCAL_INV",
+        Op::AtomicWrite => "ATOMIC_WRITE",
+    }
+}
+
+/// What has happened to a buffer.
+fn what(kind: Kind) -> &'static str {
+    match kind {
+        Kind::ChangedBeforeExecution => "was changed between its post and its execution",
+        Kind::WrittenWhilePosted => "was written to while it was posted",
+        Kind::ChangedAfterArrival => {
+            "was changed between the arrival of its message and the poll of its completion"
+        }
+        _ => "was changed before its completion was polled",
+    }
+}

@@ -1,0 +1,462 @@
+//! Checked processes: what each scene does wrong, and what is reported.
+//!
+//! A scene is played by this program, started again; it ends by itself, and has written its report
+//! to standard error.
+
+mod common;
+
+use std::process::Output;
+
+use common::other::*;
+use common::*;
+use soft_rnic::check::{STATUS, VARIABLE};
+use verbs_sys::ibv_wr_opcode as W;
+use verbs_sys::*;
+
+/// Memory that peers do not reach.
+const LOCAL: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+
+/// What the scenes are called, and what they do.
+const SCENES: &[(&str, fn())] = &[
+    ("reuse", reuse),
+    ("distant", reuse_at_a_distance),
+    ("unpolled", change_before_poll),
+    ("receive", write_to_a_posted_receive),
+    ("arrived", change_what_arrived),
+    ("deregister", deregister_early),
+    ("leak", leak),
+    ("overflow", overflow),
+    ("short", too_short),
+    ("datagram", datagram_too_long),
+    ("overlap", overlapping_receives),
+    ("clean", clean),
+    ("ack", never_acknowledged),
+    ("fork", fork),
+];
+
+#[test]
+fn the_other_process() {
+    let Some(scene) = role() else { return };
+    let found = SCENES.iter().find(|(name, _)| *name == scene);
+    found.unwrap_or_else(|| panic!("{scene}")).1();
+}
+
+/// What is reported of a scene, without the number of the process.
+fn report(scene: &str) -> Vec<String> {
+    let output = play("the_other_process", scene, (VARIABLE, "report"));
+    assert!(output.status.success(), "{output:?}");
+    lines(&output)
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    let line = |line: &str| {
+        let (_, line) = line.strip_prefix("rdma-conn check ")?.split_once(": ")?;
+        Some(line.to_owned())
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Two ends with memory that peers do not reach.
+struct Ends {
+    net: Net,
+    cq: [*mut ibv_cq; 2],
+    qp: [*mut ibv_qp; 2],
+    mr: [*mut ibv_mr; 2],
+    buf: [Vec<u8>; 2],
+}
+
+impl Ends {
+    fn new() -> Ends {
+        Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 16)
+    }
+
+    fn of(kind: ibv_qp_type, device: &str, cqe: i32) -> Ends {
+        let net = Net::on(soft_rnic::table(), device);
+        let cq = [net.cq(cqe), net.cq(cqe)];
+        let qp = cq.map(|cq| net.qp_of(kind, cq));
+        let config = Config { rnr_retry: 7, ..Config::default() };
+        for (end, other) in [(0, 1), (1, 0)] {
+            // SAFETY: both are alive.
+            net.connect(qp[end], unsafe { (*qp[other]).qp_num }, config);
+        }
+        let mut buf = [vec![1; 4096], vec![2; 4096]];
+        let mr = [net.mr(&mut buf[0], LOCAL), net.mr(&mut buf[1], LOCAL)];
+        Ends { net, cq, qp, mr, buf }
+    }
+
+    fn send(&self, id: u64, len: u32, flags: ibv_send_flags) {
+        let mut sges = [sge(self.mr[0], 0, len)];
+        assert_eq!(post_send(self.qp[0], &mut send_wr(id, W::IBV_WR_SEND, &mut sges, flags)), 0);
+    }
+
+    fn receive(&self, id: u64, offset: usize, len: u32) {
+        assert_eq!(post_recv(self.qp[1], id, &mut [sge(self.mr[1], offset, len)]), 0);
+    }
+
+    /// Takes one completion, and no more.
+    fn poll(&self, end: usize) -> Wc {
+        let mut wc = ibv_wc::default();
+        // SAFETY: the queue is alive; there is room for one.
+        while unsafe { ibv_poll_cq(self.cq[end], 1, &mut wc) } == 0 {
+            std::thread::yield_now();
+        }
+        Wc::from(&wc)
+    }
+
+    /// Changes a byte as a program does that has its own ideas of when it may.
+    fn change(&self, end: usize, at: usize) {
+        let byte = self.buf[end].as_ptr().wrapping_add(at).cast_mut();
+        // SAFETY: memory of this test, which the device looks at by copies of its own.
+        unsafe { byte.write_volatile(byte.read_volatile() ^ 0x55) };
+    }
+
+    fn close(self) {
+        for end in [0, 1] {
+            self.net.destroy_qp(self.qp[end]);
+            self.net.destroy_cq(self.cq[end]);
+            self.net.dereg(self.mr[end]);
+        }
+        self.net.close();
+    }
+}
+
+#[track_caller]
+fn assert_line(line: &str, begins: &str, ends: &str) {
+    assert!(line.starts_with(begins) && line.contains(ends), "{line}");
+}
+
+/// The SEND waits for a receive request when its buffer is changed.
+fn reuse() {
+    let ends = Ends::new();
+    ends.send(7, 1000, SIGNALED);
+    ends.change(0, 130);
+    ends.receive(1, 0, 4096);
+    assert_eq!((ends.poll(0).status, ends.poll(1).status), ("SUCCESS", "SUCCESS"));
+    ends.close();
+}
+
+#[test]
+fn a_buffer_that_is_used_again_before_its_execution_is_found() {
+    let lines = report("reuse");
+    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    let ends = "was changed between its post and its execution: within bytes 128..192, at 0x";
+    assert_line(&lines[0], begins, ends);
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn reuse_at_a_distance() {
+    let name = soft_rnic::distant(std::time::Duration::from_millis(20));
+    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, &name, 16);
+    ends.receive(1, 0, 4096);
+    ends.send(7, 64, SIGNALED);
+    ends.change(0, 0);
+    assert_eq!((ends.poll(0).status, ends.poll(1).status), ("SUCCESS", "SUCCESS"));
+    ends.close();
+}
+
+#[test]
+fn a_buffer_that_is_used_again_under_way_is_found() {
+    let lines = report("distant");
+    assert_line(&lines[0], "finding: the buffer of SEND", "between its post and its execution");
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn change_before_poll() {
+    let ends = Ends::new();
+    ends.receive(1, 0, 64);
+    ends.receive(2, 64, 64);
+    // It is known to be done when the next one is.
+    ends.send(7, 64, UNSIGNALED);
+    ends.send(8, 64, SIGNALED);
+    ends.change(0, 1);
+    let _ = [ends.poll(0), ends.poll(1), ends.poll(1)];
+    // Now it may.
+    ends.change(0, 2);
+    ends.close();
+}
+
+#[test]
+fn a_buffer_that_is_changed_before_its_completion_is_polled_is_found() {
+    let lines = report("unpolled");
+    for (line, id) in lines.iter().zip([7, 8]) {
+        let begins = format!("finding: the buffer of SEND wr_id {id} on QP 0x");
+        assert_line(line, &begins, "before its completion was polled: within bytes 0..64, at");
+    }
+    assert_eq!(lines[2..], ["2 findings, 0 notes"]);
+}
+
+fn write_to_a_posted_receive() {
+    let ends = Ends::new();
+    ends.receive(3, 100, 1000);
+    ends.change(1, 1099);
+    // The next one is not changed.
+    ends.receive(4, 2000, 1000);
+    ends.send(7, 10, SIGNALED);
+    ends.send(8, 10, SIGNALED);
+    let _ = [ends.poll(0), ends.poll(0), ends.poll(1), ends.poll(1)];
+    ends.close();
+}
+
+#[test]
+fn a_write_to_a_posted_receive_is_found() {
+    let lines = report("receive");
+    let begins = "finding: the buffer of RECV wr_id 3 on QP 0x";
+    assert_line(
+        &lines[0],
+        begins,
+        "was written to while it was posted: within bytes 960..1000, at",
+    );
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn change_what_arrived() {
+    let ends = Ends::new();
+    ends.receive(3, 0, 4096);
+    ends.send(7, 100, SIGNALED);
+    // What is behind the message is the program's own business.
+    ends.change(1, 100);
+    let _ = [ends.poll(0), ends.poll(1)];
+    ends.receive(4, 0, 4096);
+    ends.send(8, 100, SIGNALED);
+    ends.change(1, 99);
+    let _ = [ends.poll(0), ends.poll(1)];
+    ends.close();
+}
+
+#[test]
+fn a_message_that_changes_before_it_is_polled_is_found() {
+    let lines = report("arrived");
+    let begins = "finding: the buffer of RECV wr_id 4 on QP 0x";
+    let ends =
+        "between the arrival of its message and the poll of its completion: within bytes 64..100";
+    assert_line(&lines[0], begins, ends);
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn deregister_early() {
+    let ends = Ends::new();
+    ends.receive(1, 0, 64);
+    ends.send(7, 64, SIGNALED);
+    ends.net.dereg(ends.mr[0]);
+    let _ = [ends.poll(0), ends.poll(1)];
+    for end in [0, 1] {
+        ends.net.destroy_qp(ends.qp[end]);
+        ends.net.destroy_cq(ends.cq[end]);
+    }
+    ends.net.dereg(ends.mr[1]);
+    ends.net.close();
+}
+
+#[test]
+fn a_region_that_goes_before_the_completion_is_polled_is_found() {
+    let lines = report("deregister");
+    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    assert_line(&lines[0], begins, "was deregistered before its completion was polled");
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn leak() {
+    let ends = Ends::new();
+    ends.net.destroy_qp(ends.qp[0]);
+    ends.net.destroy_cq(ends.cq[0]);
+    ends.net.dereg(ends.mr[0]);
+    core::mem::forget(ends);
+}
+
+#[test]
+fn what_is_never_destroyed_is_noted() {
+    let lines = report("leak");
+    assert_line(&lines[0], "note: 1 queue pair was never destroyed: QP 0x", "");
+    assert_eq!(lines[1], "note: 1 completion queue was never destroyed: CQ 2");
+    assert_line(&lines[2], "note: 1 memory region was never destroyed: key 0x", "");
+    assert_eq!(lines[3], "note: 1 protection domain was never destroyed");
+    assert_eq!(lines[4], "note: 1 open context was never closed");
+    assert_eq!(lines[5..], ["0 findings, 5 notes"]);
+}
+
+#[test]
+fn the_status_is_the_programs_unless_another_one_is_asked_for() {
+    let status = |scene, when| play("the_other_process", scene, (VARIABLE, when)).status.code();
+    let of = |scene| ["report", "fail", "strict"].map(|when| status(scene, when).unwrap());
+    assert_eq!(of("clean"), [0; 3]);
+    assert_eq!(of("leak"), [0, 0, STATUS]);
+    assert_eq!(of("reuse"), [0, STATUS, STATUS]);
+    // What the program has printed is there.
+    let output = play("the_other_process", "reuse", (VARIABLE, "fail"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("test result: ok"));
+}
+
+#[test]
+fn a_process_that_is_not_checked_says_nothing() {
+    let output = play("the_other_process", "reuse", (VARIABLE, ""));
+    assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
+}
+
+fn overflow() {
+    let ends = Ends::of(ibv_qp_type::IBV_QPT_RC, "soft0", 4);
+    (0..5).for_each(|id| ends.receive(id, id as usize * 64, 64));
+    // Unsignalled requests have no completions.
+    (0..9).for_each(|id| ends.send(id, 8, UNSIGNALED));
+    (0..4).for_each(|id| ends.send(id, 8, SIGNALED));
+    ends.net.destroy_qp(ends.qp[0]);
+    ends.net.destroy_qp(ends.qp[1]);
+    core::mem::forget(ends);
+}
+
+#[test]
+fn a_completion_queue_that_could_overflow_is_found() {
+    let lines = report("overflow");
+    let first = "finding: CQ 2 of 4 entries could overflow: 5 completions can be outstanding";
+    assert_eq!(lines[0], first);
+    assert!(lines[1..].iter().all(|line| !line.starts_with("finding")), "{lines:?}");
+}
+
+fn too_short() {
+    let ends = Ends::new();
+    ends.receive(3, 0, 60);
+    ends.send(7, 64, SIGNALED);
+    assert_eq!((ends.poll(0).status, ends.poll(1).status), ("REM_INV_REQ", "LOC_LEN"));
+    ends.close();
+}
+
+#[test]
+fn a_receive_that_is_too_small_is_found() {
+    let lines = report("short");
+    let begins = "finding: RECV wr_id 3 on QP 0x";
+    assert_line(&lines[0], begins, "is too small by 4 bytes: it has room for 60, and a message");
+    assert!(lines[0].ends_with(" has 64"), "{lines:?}");
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+/// No status tells of it.
+fn datagram_too_long() {
+    let ends = Ends::of(ibv_qp_type::IBV_QPT_UD, "soft0", 16);
+    ends.receive(3, 0, 64);
+    let ah = ends.net.ah();
+    let mut sges = [sge(ends.mr[0], 0, 32)];
+    // SAFETY: the queue pair is alive.
+    let to = unsafe { (*ends.qp[1]).qp_num };
+    let mut wr = datagram_wr(7, &mut sges, SIGNALED, (ah, to, QKEY));
+    assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+    assert_eq!(ends.poll(0).status, "SUCCESS");
+    ends.net.destroy_ah(ah);
+    ends.close();
+}
+
+#[test]
+fn a_datagram_that_is_dropped_for_want_of_room_is_found() {
+    let lines = report("datagram");
+    let ends = " has 72 (40 of them the header in front); the message is dropped";
+    assert_line(&lines[0], "finding: RECV wr_id 3 on QP 0x", ends);
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+fn overlapping_receives() {
+    let ends = Ends::new();
+    (0..4).for_each(|id| ends.receive(id, 0, 64));
+    for id in 0..4 {
+        ends.send(id, 64, SIGNALED);
+        let _ = ends.poll(0);
+        ends.change(0, 5);
+    }
+    (0..4).for_each(|_| _ = ends.poll(1));
+    ends.close();
+}
+
+#[test]
+fn receives_into_the_same_bytes_are_noted_once() {
+    let lines = report("overlap");
+    let begins = "note: the buffer of RECV wr_id 1 on QP 0x";
+    assert_line(&lines[0], begins, "overlaps that of another request that is posted");
+    assert_eq!(lines[1..], ["0 findings, 1 note"]);
+}
+
+/// Everything that a correct program may do, and more of it than the queues are long.
+fn clean() {
+    let ends = Ends::new();
+    let inline = ibv_send_flags(SIGNALED.0 | ibv_send_flags::IBV_SEND_INLINE.0);
+    for round in 0..100_u64 {
+        (0..4).for_each(|id| ends.receive(id, id as usize * 64, 64));
+        // Requests share what nothing writes to.
+        (0..3).for_each(|id| ends.send(id, 64, UNSIGNALED));
+        ends.send(3, 64, inline);
+        // What was inline may change at once, but not what goes from the same bytes.
+        assert_eq!(ends.poll(0).id, 3);
+        ends.change(0, round as usize % 64);
+        ends.send(4, 32, inline);
+        ends.change(0, 31);
+        assert_eq!(ends.net.poll(ends.cq[1], 4).len(), 4);
+        ends.change(1, 63);
+        ends.receive(5, 0, 64);
+        assert_eq!((ends.poll(0).id, ends.poll(1).id), (4, 5));
+    }
+    // What is left posted goes with its queue.
+    ends.receive(9, 0, 64);
+    ends.change(1, 0);
+    ends.close();
+}
+
+#[test]
+fn a_correct_program_has_no_findings() {
+    assert_eq!(report("clean"), ["0 findings, 0 notes"]);
+}
+
+fn never_acknowledged() {
+    let net = Net::on(soft_rnic::table(), "soft0");
+    // SAFETY: objects of this test, which stay.
+    unsafe {
+        let channel = (net.v.create_comp_channel)(net.ctx);
+        let cq = net.cq_with(4, channel);
+        let qp = net.qp(cq);
+        assert_eq!(ibv_req_notify_cq(cq, 0), 0);
+        let (init, ..) = net.steps(0, Config::default());
+        assert_eq!(net.modify(qp, init.0, init.1), 0);
+        assert_eq!(net.to_state(qp, ibv_qp_state::IBV_QPS_ERR), 0);
+        assert_eq!(post_recv(qp, 1, &mut []), 0);
+        let (mut of, mut user) = (core::ptr::null_mut(), core::ptr::null_mut());
+        assert_eq!((net.v.get_cq_event)(channel, &mut of, &mut user), 0);
+    }
+}
+
+#[test]
+fn events_and_completions_that_are_left_are_reported() {
+    let lines = report("ack");
+    assert_eq!(lines[0], "note: CQ 1 is left with 1 completion not polled");
+    assert_eq!(
+        lines[1],
+        "finding: CQ 1 is left with 1 event not acknowledged: its destruction would wait for ever"
+    );
+    assert_eq!(lines.last().unwrap(), "1 finding, 6 notes");
+}
+
+/// A child has a report of its own, if it opens a device.
+fn fork() {
+    let parent = Net::on(soft_rnic::table(), "soft0");
+    for opens in [false, true] {
+        // SAFETY: the child does nothing that another thread might have a lock of: the harness waits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            if opens {
+                let _left = Net::on(soft_rnic::table(), "soft0");
+            }
+            // SAFETY: it ends with the handlers of the process.
+            unsafe { libc::exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+    parent.close();
+}
+
+#[test]
+fn a_child_reports_what_is_its_own() {
+    let output = play("the_other_process", "fork", (VARIABLE, "report"));
+    assert!(output.status.success(), "{output:?}");
+    let left =
+        ["note: 1 protection domain was never destroyed", "note: 1 open context was never closed"];
+    let all = [&left[..], &["0 findings, 2 notes", "0 findings, 0 notes"]].concat();
+    assert_eq!(lines(&output), all);
+}
