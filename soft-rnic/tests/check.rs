@@ -43,7 +43,16 @@ fn the_other_process() {
 
 /// What is reported of a scene, without the number of the process.
 fn report(scene: &str) -> Vec<String> {
-    let output = play("the_other_process", scene, (VARIABLE, "report"));
+    report_with(scene, &[(VARIABLE, "report")])
+}
+
+/// [`report`], where requests take the way to another process.
+fn report_apart(scene: &str) -> Vec<String> {
+    report_with(scene, &[(VARIABLE, "report"), ("SOFT_RNIC_APART", "1")])
+}
+
+fn report_with(scene: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    let output = play("the_other_process", scene, environment);
     assert!(output.status.success(), "{output:?}");
     lines(&output)
 }
@@ -130,6 +139,8 @@ fn assert_line(line: &str, begins: &str, ends: &str) {
 fn reuse() {
     let ends = Ends::new();
     ends.send(7, 1000, SIGNALED);
+    // What it has changed back is as it was.
+    (0..2).for_each(|_| ends.change(0, 900));
     ends.change(0, 130);
     ends.receive(1, 0, 4096);
     assert_eq!((ends.poll(0).status, ends.poll(1).status), ("SUCCESS", "SUCCESS"));
@@ -277,19 +288,19 @@ fn what_is_never_destroyed_is_noted() {
 
 #[test]
 fn the_status_is_the_programs_unless_another_one_is_asked_for() {
-    let status = |scene, when| play("the_other_process", scene, (VARIABLE, when)).status.code();
+    let status = |scene, when| play("the_other_process", scene, &[(VARIABLE, when)]).status.code();
     let of = |scene| ["report", "fail", "strict"].map(|when| status(scene, when).unwrap());
     assert_eq!(of("clean"), [0; 3]);
     assert_eq!(of("leak"), [0, 0, STATUS]);
     assert_eq!(of("reuse"), [0, STATUS, STATUS]);
     // What the program has printed is there.
-    let output = play("the_other_process", "reuse", (VARIABLE, "fail"));
+    let output = play("the_other_process", "reuse", &[(VARIABLE, "fail")]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("test result: ok"));
 }
 
 #[test]
 fn a_process_that_is_not_checked_says_nothing() {
-    let output = play("the_other_process", "reuse", (VARIABLE, ""));
+    let output = play("the_other_process", "reuse", &[(VARIABLE, "")]);
     assert_eq!((output.status.code(), lines(&output).len()), (Some(0), 0));
 }
 
@@ -402,6 +413,16 @@ fn a_correct_program_has_no_findings() {
     assert_eq!(report("clean"), ["0 findings, 0 notes"]);
 }
 
+#[test]
+fn the_same_is_found_on_the_way_to_another_process() {
+    assert_eq!(report_apart("clean"), ["0 findings, 0 notes"]);
+    for scene in ["reuse", "receive", "short", "deregister"] {
+        let lines = report_apart(scene);
+        assert!(lines[0].starts_with("finding: "), "{lines:?}");
+        assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+    }
+}
+
 fn never_acknowledged() {
     let net = Net::on(soft_rnic::table(), "soft0");
     // SAFETY: objects of this test, which stay.
@@ -453,7 +474,7 @@ fn fork() {
 
 #[test]
 fn a_child_reports_what_is_its_own() {
-    let output = play("the_other_process", "fork", (VARIABLE, "report"));
+    let output = play("the_other_process", "fork", &[(VARIABLE, "report")]);
     assert!(output.status.success(), "{output:?}");
     let left =
         ["note: 1 protection domain was never destroyed", "note: 1 open context was never closed"];

@@ -17,13 +17,13 @@ pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Has the test `entry` of this program, started again, play a role to its end, with a variable in
-/// its environment.
-pub fn play(entry: &str, role: &str, (name, value): (&str, &str)) -> Output {
+/// Has the test `entry` of this program, started again, play a role to its end, with these variables
+/// in its environment.
+pub fn play(entry: &str, role: &str, environment: &[(&str, &str)]) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", entry, "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
-        .env(name, value)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .output()
         .unwrap()

@@ -3,7 +3,7 @@
 use verbs_sys::*;
 
 use crate::check::queue::Posted;
-use crate::check::report::Kind;
+use crate::check::report::{Kind, number};
 use crate::engine::responder::datagram::GRH_LEN;
 use crate::engine::responder::delivery::Delivery;
 use crate::objects::recv_ring::RecvRequest;
@@ -49,11 +49,11 @@ impl Delivery<'_, '_> {
         };
         check.checker.report.say(Kind::TooSmall, || {
             format!(
-                "RECV wr_id {} on QP {:#x} is too small by {} bytes: it has room for {room}, and a \
+                "RECV wr_id {} on QP {:#x} is too small by {}: it has room for {room}, and a \
                  message from QP {:#x} has {len}{header}{what}",
                 request.wr_id(),
                 check.number,
-                len - room,
+                number(len - room, "byte"),
                 self.message.from_qpn,
             )
         });
