@@ -54,6 +54,22 @@ fn the_exit_status_is_the_programs() {
     assert_eq!(soft(&["sh", "-c", "exit 0"]).status.code(), Some(0));
 }
 
+/// The command is a correct program.
+#[test]
+fn a_checked_program_is_summed_up() {
+    let devices = [env!("CARGO_BIN_EXE_rdma-conn"), "devices"];
+    let run = |flags: &[&str]| soft(&[flags, &["--"], &devices].concat());
+    for flag in ["--check", "--check=report", "--check=fail", "--check=strict"] {
+        let output = run(&[flag]);
+        let report = text(&output.stderr);
+        assert!(output.status.success(), "{flag}: {report}");
+        assert!(report.starts_with("rdma-conn check "), "{report}");
+        assert!(report.lines().all(|line| line.ends_with(": 0 findings, 0 notes")), "{report}");
+    }
+    assert_eq!(text(&run(&[]).stderr), "");
+    assert_eq!(run(&["--check=sometimes"]).status.code(), Some(2));
+}
+
 #[test]
 fn what_is_preloaded_already_stays_behind_the_library() {
     // Of a file that is not there the dynamic linker says so, and goes on.

@@ -11,6 +11,17 @@ pub(crate) struct Soft {
     /// FILE stands for the number of the process instead
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Report what the program does wrong with its buffers, queues and objects on standard error. With `fail` it
+    /// ends with status 99 if there are findings, with `strict` if there are findings or notes
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "report",
+        value_parser = ["report", "fail", "strict"]
+    )]
+    pub(crate) check: Option<String>,
     /// Program to run, and its arguments
     #[arg(
         value_name = "COMMAND",

@@ -31,6 +31,7 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
     program::check(&path)?;
     let error = Command::new(&path)
         .envs(trace.map(|file| (soft_rnic::trace::VARIABLE, file)))
+        .envs(options.check.as_ref().map(|when| (soft_rnic::check::VARIABLE, when)))
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()))
