@@ -20,6 +20,7 @@ const LOCAL: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
 const SCENES: &[(&str, fn())] = &[
     ("reuse", reuse),
     ("distant", reuse_at_a_distance),
+    ("batch", reuse_of_a_batch),
     ("unpolled", change_before_poll),
     ("receive", write_to_a_posted_receive),
     ("arrived", change_what_arrived),
@@ -30,6 +31,8 @@ const SCENES: &[(&str, fn())] = &[
     ("datagram", datagram_too_long),
     ("overlap", overlapping_receives),
     ("clean", clean),
+    ("remote", remote_writes),
+    ("shared", shared_receives),
     ("ack", never_acknowledged),
     ("fork", fork),
 ];
@@ -170,6 +173,48 @@ fn reuse_at_a_distance() {
 fn a_buffer_that_is_used_again_under_way_is_found() {
     let lines = report("distant");
     assert_line(&lines[0], "finding: the buffer of SEND", "between its post and its execution");
+    assert_eq!(lines[1..], ["1 finding, 0 notes"]);
+}
+
+/// [`reuse`], posted by the newer interface.
+fn reuse_of_a_batch() {
+    let ends = Ends::new();
+    let mut attr: ibv_qp_init_attr_ex = ibv_qp_init_attr_ex {
+        qp_type: ibv_qp_type::IBV_QPT_RC,
+        // SAFETY: zero is a valid value of every field.
+        ..unsafe { core::mem::zeroed() }
+    };
+    (attr.send_cq, attr.recv_cq, attr.pd) = (ends.cq[0], ends.cq[0], ends.net.pd);
+    (attr.cap.max_send_wr, attr.cap.max_recv_wr, attr.cap.max_send_sge) = (2, 1, 1);
+    attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
+        | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+    attr.send_ops_flags = u64::from(ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND.0);
+    let config = Config { rnr_retry: 7, ..Config::default() };
+    // SAFETY: objects of this test; the functions are those of the newer interface.
+    unsafe {
+        let qp = (later(ends.net.ctx).create_qp_ex.unwrap())(ends.net.ctx, &mut attr);
+        assert_eq!(ends.net.to_state(ends.qp[1], ibv_qp_state::IBV_QPS_RESET), 0);
+        ends.net.connect(ends.qp[1], (*qp).qp_num, config);
+        ends.net.connect(qp, (*ends.qp[1]).qp_num, config);
+        let ex = soft_rnic::qp_to_qp_ex(qp);
+        ((*ex).wr_start.unwrap())(ex);
+        ((*ex).wr_id, (*ex).wr_flags) = (7, SIGNALED.0);
+        ((*ex).wr_send.unwrap())(ex);
+        ((*ex).wr_set_sge.unwrap())(ex, (*ends.mr[0]).lkey, ends.buf[0].as_ptr() as u64, 64);
+        assert_eq!(((*ex).wr_complete.unwrap())(ex), 0);
+        ends.change(0, 0);
+        ends.receive(1, 0, 64);
+        assert_eq!((ends.poll(0).status, ends.poll(1).status), ("SUCCESS", "SUCCESS"));
+        ends.net.destroy_qp(qp);
+    }
+    ends.close();
+}
+
+#[test]
+fn a_buffer_of_a_batch_that_is_used_again_is_found() {
+    let lines = report("batch");
+    let begins = "finding: the buffer of SEND wr_id 7 on QP 0x";
+    assert_line(&lines[0], begins, "was changed between its post and its execution");
     assert_eq!(lines[1..], ["1 finding, 0 notes"]);
 }
 
@@ -421,6 +466,64 @@ fn the_same_is_found_on_the_way_to_another_process() {
         assert!(lines[0].starts_with("finding: "), "{lines:?}");
         assert_eq!(lines[1..], ["1 finding, 0 notes"]);
     }
+}
+
+/// Peers may write to memory that they have a key of, also where a receive request is posted.
+fn remote_writes() {
+    let p = Pair::with(Net::on(soft_rnic::table(), "soft0"), Config::default(), Config::default());
+    let mut sges = [sge(p.mr[0], 0, 64)];
+    assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, 64)]), 0);
+    let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+    (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (p.addr(1), p.key(1));
+    // SAFETY: memory of this test.
+    unsafe { p.buf[0].as_ptr().cast_mut().write_volatile(9) };
+    assert_eq!(post_send(p.qp[0], &mut wr), 0);
+    assert_eq!(post_send(p.qp[0], &mut send_wr(8, W::IBV_WR_SEND, &mut sges, SIGNALED)), 0);
+    assert_eq!((p.net.poll(p.cq[0], 2).len(), p.net.poll(p.cq[1], 1).len()), (2, 1));
+    p.close();
+}
+
+#[test]
+fn what_peers_write_to_is_not_compared() {
+    assert_eq!(report("remote"), ["0 findings, 0 notes"]);
+}
+
+/// Requests of a shared queue complete at the queue pair that takes them.
+fn shared_receives() {
+    let ends = Ends::new();
+    let cq = ends.net.cq(1);
+    // SAFETY: zero is a valid value of every field; objects of this test.
+    let (srq, qp) = unsafe {
+        let mut attr: ibv_srq_init_attr = core::mem::zeroed();
+        (attr.attr.max_wr, attr.attr.max_sge) = (4, 1);
+        let srq = (ends.net.v.create_srq)(ends.net.pd, &mut attr);
+        (srq, ends.net.qp_with(ibv_qp_init_attr { srq, ..ends.net.init_attr(cq) }))
+    };
+    // SAFETY: both are alive.
+    let numbers = unsafe { ((*ends.qp[0]).qp_num, (*qp).qp_num) };
+    assert_eq!(ends.net.to_state(ends.qp[0], ibv_qp_state::IBV_QPS_RESET), 0);
+    ends.net.connect(ends.qp[0], numbers.1, Config::default());
+    ends.net.connect(qp, numbers.0, Config::default());
+    for id in 0..2 {
+        assert_eq!(post_srq_recv(srq, id, &mut [sge(ends.mr[1], 64 * id as usize, 64)]), 0);
+    }
+    ends.change(1, 0);
+    ends.send(7, 64, SIGNALED);
+    assert_eq!((ends.poll(0).id, ends.net.poll(cq, 1)[0].id), (7, 0));
+    ends.net.destroy_qp(qp);
+    // SAFETY: the test is done with it.
+    assert_eq!(unsafe { (ends.net.v.destroy_srq)(srq) }, 0);
+    ends.net.destroy_cq(cq);
+    ends.close();
+}
+
+#[test]
+fn receives_of_a_shared_queue_are_checked() {
+    let lines = report("shared");
+    let overflow = "finding: CQ 3 of 1 entry could overflow: 2 completions can be outstanding";
+    assert_eq!(lines[0], overflow);
+    assert_line(&lines[1], "finding: the buffer of RECV wr_id 0 on QP 0x", "while it was posted");
+    assert_eq!(lines[2..], ["2 findings, 0 notes"]);
 }
 
 fn never_acknowledged() {

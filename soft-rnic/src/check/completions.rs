@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::checker::Checker;
-use super::report::Kind;
+use super::report::{Kind, number};
 
 /// Of a completion queue.
 pub(crate) struct Completions {
@@ -70,8 +70,9 @@ impl Completions {
         }
         self.checker.report.say(Kind::CouldOverflow, || {
             format!(
-                "CQ {} of {capacity} entries could overflow: {all} completions can be outstanding",
-                self.number
+                "CQ {} of {} could overflow: {all} completions can be outstanding",
+                self.number,
+                number(capacity.into(), "entry")
             )
         });
     }
