@@ -217,7 +217,8 @@
 //! the handles of an XRC queue pair, then events, then the table of keys; never two of a kind. The table
 //! of multicast groups may be looked at under any of them. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
-//! once for every send queue that could still be using it. A list takes each lock once.
+//! once for every send queue that could still be using it. A list takes each lock once. What is known of
+//! a process that is traced or checked has locks of its own, which come after all of these.
 //!
 //! # Statuses
 //!
