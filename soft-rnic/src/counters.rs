@@ -33,7 +33,7 @@ pub struct Counters {
     pub missed: u64,
     /// Those of `dropped` that were lost on purpose.
     pub lost: u64,
-    /// Faults that a simulation injected.
+    /// Faults that a simulation injected, or a [plan](crate::faults).
     pub faults: u64,
 }
 

@@ -126,6 +126,7 @@
 //! | `schedule` | when requests run: in steps drawn from a seed, after a round trip, at a deadline |
 //! | `objects` | what a program makes: domains, regions, completion queues, queue pairs |
 //! | `objects::state` | the state of all of these, which refer to each other, and of the device |
+//! | [`faults`] | what strikes the requests of a process that is to meet faults |
 //! | [`trace`] | what a process keeps of this in a file, if it is asked to, and reading it |
 //! | [`check`] | what a program does wrong with its buffers, queues and objects, if that is asked for |
 //!
@@ -286,6 +287,7 @@ mod engine;
 mod errno;
 mod event;
 mod fabric;
+pub mod faults;
 mod limits;
 mod lock;
 mod objects;

@@ -124,9 +124,15 @@ pub(crate) fn device_attr(guid: u64) -> ibv_device_attr {
 }
 
 /// `ibv_query_port`'s answer.
-pub(crate) fn port_attr() -> ibv_port_attr {
+pub(crate) fn port_attr(is_down: bool) -> ibv_port_attr {
+    // Disabled, as the kernel says of a port whose network device is down; LinkUp.
+    let (disabled, link_up) = (3, 5);
     ibv_port_attr {
-        state: ibv_port_state::IBV_PORT_ACTIVE,
+        state: if is_down {
+            ibv_port_state::IBV_PORT_DOWN
+        } else {
+            ibv_port_state::IBV_PORT_ACTIVE
+        },
         max_mtu: ibv_mtu::IBV_MTU_4096,
         active_mtu: ibv_mtu::IBV_MTU_4096,
         gid_tbl_len: 1,
@@ -145,8 +151,7 @@ pub(crate) fn port_attr() -> ibv_port_attr {
         // 4 lanes of 25 Gbit/s, the nearest to what memory gives.
         active_width: 2,
         active_speed: 32,
-        // LinkUp.
-        phys_state: 5,
+        phys_state: if is_down { disabled } else { link_up },
         link_layer: IBV_LINK_LAYER_ETHERNET.0 as u8,
         flags: 0,
         port_cap_flags2: 0,

@@ -56,6 +56,8 @@ fn the_other_process() {
         "shared" => shared_queue(),
         "drained" => drained(),
         "batch" => batch(),
+        "injected-rnr" => injected("rnr=1"),
+        "injected-loss" => injected("retry=1"),
         "fork" => return fork(),
         _ => panic!("{scene}"),
     }
@@ -111,6 +113,29 @@ fn a_message_waits_for_a_receive_request() {
     assert_eq!((pair.sends[0].operation, pair.sends[1].operation), ("SEND", "WRITE"));
     assert_eq!((pair.sends[0].is_signaled, pair.sends[1].is_signaled), (true, false));
     assert_eq!((pair.sends[0].len, pair.sends[0].index), (64, 0));
+}
+
+/// A request that waits for a fault, for ever or for long.
+fn injected(plan: &str) {
+    // SAFETY: nothing else runs in this process, and nothing has opened the device.
+    unsafe { std::env::set_var(soft_rnic::faults::VARIABLE, format!("{plan},seed=1")) };
+    let config = Config { rnr_retry: 7, timeout: 31, ..Config::default() };
+    let p = Pair::with(net(), config, config);
+    receive(&p, 1);
+    assert_eq!(post(&p, 1, W::IBV_WR_SEND, SIGNALED), 0);
+    keep(p);
+}
+
+#[test]
+fn an_injected_fault_is_said_to_be_one() {
+    for (scene, reason) in
+        [("injected-rnr", Wait::InjectedRnr), ("injected-loss", Wait::InjectedLoss)]
+    {
+        let trace = killed(scene);
+        let pair = &trace.queue_pairs[0];
+        assert_eq!(outstanding(&trace, 0).0, [(1, Stage::Queued)]);
+        assert_eq!(pair.waiting.unwrap().reason, reason);
+    }
 }
 
 /// Each try is counted, of the one request that waits.

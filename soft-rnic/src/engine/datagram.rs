@@ -65,11 +65,16 @@ impl Qp {
                 break;
             }
             let to = (*to, to.qkey(attr.qkey));
-            self.check_execution(request.wqe);
-            let outcome = self.send_unreliably(&mut parts, &request, Some(to), |parts, arrives| {
+            let execute = |parts: &mut SqParts<'_>, arrives: bool| {
+                self.check_execution(request.wqe);
                 let receivers = arrives.then_some(&mut receivers);
                 self.execute_datagram(parts, receivers, &mut execution, &request, &to)
-            });
+            };
+            let fault = if self.has_faults { self.next_fault(request.wqe) } else { None };
+            let outcome = match fault {
+                Some(fault) => self.strike(&mut parts, fault, execute),
+                None => self.send_unreliably(&mut parts, &request, Some(to), execute),
+            };
             goes_on = self.settle(&mut parts, &mut execution, request.wqe, request.len(), outcome);
             if goes_on {
                 pending.pop();

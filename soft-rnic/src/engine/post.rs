@@ -51,9 +51,9 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-/// [`post_send`] of a process that is traced or checked: each request is queued first, and has its position
-/// then.
-pub(crate) unsafe extern "C" fn post_send_watched(
+/// [`post_send`] of a process that is traced or checked, or is to meet faults: each request is queued
+/// first, and has its position then.
+pub(crate) unsafe extern "C" fn post_send_queued(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad_wr: *mut *mut ibv_send_wr,
@@ -89,7 +89,7 @@ pub(crate) unsafe fn post_whole(qp: InArc<'_, Qp>, wr: *mut ibv_send_wr) -> Resu
     let sq = qp.object().sq.lock();
     // SAFETY: the caller's promise.
     let has_rare = unsafe { takes_all(&qp, &sq.requester, wr) }?;
-    let is_queued = has_rare || qp.is_watched || is_queued(&qp);
+    let is_queued = has_rare || qp.is_watched || qp.has_faults || is_queued(&qp);
     let mut bad = core::ptr::null_mut();
     // The queue is held from the check on, so that what it takes now it takes then.
     // SAFETY: as above.

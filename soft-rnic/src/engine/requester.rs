@@ -154,7 +154,7 @@ impl Qp {
                 let token = self.pd.context.device.arm(self.num, delay);
                 sq.requester.waits = Some((wait, token));
                 if let Some(trace) = self.trace() {
-                    trace.waits(wqe.position, wait.reason(), wqe.wr_id);
+                    trace.waits(wqe.position, self.wait_reason(wait), wqe.wr_id);
                 }
                 false
             }
@@ -307,6 +307,11 @@ impl Qp {
         request: &Request<'_>,
         execution: &mut Execution<'a>,
     ) -> Step {
+        if self.has_faults
+            && let Some(step) = self.meet_fault(link, parts, request, execution)
+        {
+            return step;
+        }
         if request.wqe.op.is_local() {
             // It completes in its turn, and no network has a part in it.
             return match link.sent() {

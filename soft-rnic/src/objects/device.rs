@@ -118,6 +118,7 @@ impl Device {
             xrc: XrcTable::default(),
             groups: RwLock::default(),
             timer: Timer::default(),
+            timed_events: Mutex::default(),
             population: Population::default(),
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),
@@ -262,7 +263,7 @@ pub(crate) unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> __be
 /// Statistics of `soft0` since the process began.
 ///
 /// ```
-/// assert_eq!(soft_rnic::counters().faults, 0); // only simulations inject any
+/// assert_eq!(soft_rnic::counters().faults, 0); // unless they are asked for
 /// ```
 #[must_use]
 pub fn counters() -> Counters {

@@ -241,6 +241,9 @@ impl Qp {
         device.mrs.end_all_bound(self.num, device.peers.as_ref());
         sq.pending.clear();
         sq.transit_times = None;
+        if let Some(faults) = &self.faults {
+            faults.lock().reset(sq.requester.posted);
+        }
         sq.requester = Requester::default();
         sq.peer = None;
         sq.draining = false;
@@ -368,7 +371,7 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
-        let (trace, check) = (parts.trace(num), parts.check(num));
+        let (trace, check, faults) = (parts.trace(num), parts.check(num), parts.faults());
         let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target } =
             parts;
         // SAFETY: zero is a valid value of every field of both.
@@ -408,6 +411,7 @@ impl Qp {
             transport,
             sig_all,
             is_watched: trace.is_some() || check.is_some(),
+            has_faults: faults.is_some(),
             cap,
             pd,
             send_cq,
@@ -427,6 +431,7 @@ impl Qp {
             blocks_own_multicast: extras.blocks_own_multicast,
             trace,
             check,
+            faults,
         }
     }
 

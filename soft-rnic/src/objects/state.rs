@@ -29,6 +29,8 @@ use crate::fabric::process::remote::state::Remote;
 use crate::fabric::process::rendezvous::{Here, Pairs, Rendezvous};
 use crate::fabric::process::side::Side;
 use crate::fabric::process::workers::Workers;
+use crate::faults::injector::Injector;
+use crate::faults::queue::QueueFaults;
 use crate::lock::{Lock, Padded};
 use crate::objects::address::Gid;
 use crate::objects::batch::Batch;
@@ -70,6 +72,8 @@ pub(crate) struct Device {
     pub(crate) kind: Kind,
     /// Of `soft0` only: other devices reach no other process.
     pub(crate) peers: Option<PeerProcesses>,
+    /// Events that are to be raised, by their deadlines' tokens.
+    pub(crate) timed_events: Mutex<HashMap<u64, TimedEvent>>,
 }
 
 // SAFETY: the ABI's struct is written before the device is shared and then only
@@ -88,6 +92,12 @@ pub(crate) enum Kind {
     Simulated(crate::schedule::sim::state::State),
     /// When a round trip would be over.
     Distant(Distance),
+}
+
+/// An event of the port that a plan of faults has for a context.
+pub(crate) struct TimedEvent {
+    pub(crate) context: Weak<Context>,
+    pub(crate) event_type: ibv_event_type,
 }
 
 /// How many objects exist of the kinds that have a limit.
@@ -217,6 +227,10 @@ pub(crate) struct Context {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// What checks the process, if that was asked for.
     pub(crate) checker: Option<Arc<Checker>>,
+    /// The faults of the process, if it is to meet some here.
+    pub(crate) injector: Option<Arc<Injector>>,
+    /// A plan of faults has said that the port is down.
+    pub(crate) is_port_down: AtomicBool,
     /// What `cmd_fd` is: open as long as the context.
     pub(crate) _command: Command,
 }
@@ -457,6 +471,8 @@ pub(crate) struct Qp {
     pub(crate) sig_all: bool,
     /// Whether there is a `trace` or a `check`.
     pub(crate) is_watched: bool,
+    /// Whether there are `faults`.
+    pub(crate) has_faults: bool,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) pd: Arc<Pd>,
     pub(crate) send_cq: Arc<Cq>,
@@ -486,6 +502,8 @@ pub(crate) struct Qp {
     pub(crate) trace: Option<Arc<Queue>>,
     /// What is outstanding on it, if the process is checked.
     pub(crate) check: Option<Box<CheckedQueue>>,
+    /// What strikes its requests, if the process is to meet faults. The send queue's lock comes first.
+    pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object
@@ -564,6 +582,8 @@ pub(crate) struct Responder {
 
 /// The object that an event is about. It lives while the event waits.
 pub(crate) enum Element {
+    /// The port, or the device.
+    Port,
     Cq(Arc<Cq>),
     Qp(Arc<Qp>),
     Srq(Arc<Srq>),

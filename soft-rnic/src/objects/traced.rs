@@ -1,7 +1,11 @@
-//! What a queue pair tells of itself, if its process is traced.
+//! What a queue pair tells of itself, if its process is traced; and what strikes its requests, if
+//! the process is to meet faults.
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::faults::queue::QueueFaults;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Cq, Qp, Sq};
@@ -25,6 +29,13 @@ impl Parts {
             srq: self.srq.as_ref().map_or(0, |srq| srq.num),
         };
         tracer.pair(&shape, self.srq.as_ref().and_then(|srq| srq.trace.clone()))
+    }
+
+    /// What strikes the requests of the queue pair that is made from this. A handle posts none.
+    pub(crate) fn faults(&self) -> Option<Box<Mutex<QueueFaults>>> {
+        let is_handle = self.target.as_ref().is_some_and(|target| target.opened.is_some());
+        let injector = self.pd.context.injector.as_ref().filter(|_| !is_handle)?;
+        injector.queue().map(|faults| Box::new(Mutex::new(faults)))
     }
 }
 

@@ -52,6 +52,9 @@ impl Device {
         if qpn == crate::schedule::distance::ALL {
             return crate::schedule::distance::timed(self);
         }
+        if qpn == crate::schedule::timed_events::EVENTS {
+            return crate::schedule::timed_events::raise(self, token);
+        }
         let Some(qp) = self.qps.get(qpn) else { return };
         let mut deferred = DeferredWork::default();
         qp.expired(token, &mut deferred);

@@ -133,6 +133,8 @@ pub(crate) mod wait {
     pub(crate) const MEETING: u32 = 4;
     pub(crate) const ROOM: u32 = 5;
     pub(crate) const SETTLING: u32 = 6;
+    pub(crate) const INJECTED_RNR: u32 = 7;
+    pub(crate) const INJECTED_LOSS: u32 = 8;
 }
 
 /// Flags of a request.

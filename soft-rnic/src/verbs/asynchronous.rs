@@ -4,21 +4,24 @@ use core::ffi::c_int;
 
 use verbs_sys::*;
 
-use crate::errno;
 use crate::event::Acks;
 use crate::objects::state::{Context, Cq, Element, Qp, Srq};
+use crate::{errno, limits};
 
 impl Element {
-    fn acks(&self) -> &Acks {
-        match self {
+    /// The object's count. No port waits for an acknowledgement.
+    fn acks(&self) -> Option<&Acks> {
+        Some(match self {
+            Element::Port => return None,
             Element::Cq(cq) => &cq.async_acks,
             Element::Qp(qp) => &qp.async_acks,
             Element::Srq(srq) => &srq.acks,
-        }
+        })
     }
 
     fn as_abi(&self) -> ibv_async_event__bindgen_ty_1 {
         match self {
+            Element::Port => ibv_async_event__bindgen_ty_1 { port_num: limits::PORT.into() },
             Element::Cq(cq) => ibv_async_event__bindgen_ty_1 { cq: cq.as_abi() },
             Element::Qp(qp) => ibv_async_event__bindgen_ty_1 { qp: qp.as_abi() },
             Element::Srq(srq) => ibv_async_event__bindgen_ty_1 { srq: srq.as_abi() },
@@ -36,7 +39,11 @@ pub(crate) unsafe extern "C" fn get_async_event(
             return Err(errno::EINVAL);
         }
         crate::schedule::sim::steps_before_event(&context.device, &context.events)?;
-        let taken = context.events.take(|e| e.element.acks().got())?;
+        let taken = context.events.take(|e| {
+            if let Some(acks) = e.element.acks() {
+                acks.got();
+            }
+        })?;
         let element = taken.element.as_abi();
         // SAFETY: the caller's place for one event.
         unsafe { event.write(ibv_async_event { element, event_type: taken.event_type }) };
@@ -60,7 +67,8 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
                     srq.acks.ack(1);
                 }
             }
-            // The device makes no event of a port: what is left is of queue pairs.
+            event if is_of_port(event) => {}
+            // What is left is of queue pairs.
             _ => {
                 if let Ok(qp) = Qp::from_abi(event.element.qp) {
                     qp.async_acks.ack(1);
@@ -68,4 +76,20 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *mut ibv_async_event) {
             }
         }
     }
+}
+
+/// Whether an event is the port's, or the whole device's.
+fn is_of_port(event: ibv_event_type) -> bool {
+    use ibv_event_type as E;
+    matches!(
+        event,
+        E::IBV_EVENT_DEVICE_FATAL
+            | E::IBV_EVENT_PORT_ACTIVE
+            | E::IBV_EVENT_PORT_ERR
+            | E::IBV_EVENT_LID_CHANGE
+            | E::IBV_EVENT_PKEY_CHANGE
+            | E::IBV_EVENT_SM_CHANGE
+            | E::IBV_EVENT_CLIENT_REREGISTER
+            | E::IBV_EVENT_GID_CHANGE
+    )
 }

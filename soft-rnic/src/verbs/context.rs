@@ -2,7 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use verbs_sys::*;
 
 use crate::engine::post;
 use crate::event::EventQueue;
+use crate::faults::injector::injector;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
@@ -70,8 +71,13 @@ impl Context {
         abi.context.ops.post_srq_recv = Some(srq::post_srq_recv);
         let tracer = crate::trace::tracer::tracer();
         let checker = crate::check::checker::checker();
-        if tracer.is_some() || checker.is_some() {
-            abi.context.ops.post_send = Some(post::post_send_watched);
+        // Other devices have faults of their own, or none.
+        let injector = device.is_prompt().then(injector).flatten();
+        let is_watched = tracer.is_some() || checker.is_some();
+        if is_watched || injector.as_ref().is_some_and(|it| it.plan().strikes_requests()) {
+            abi.context.ops.post_send = Some(post::post_send_queued);
+        }
+        if is_watched {
             abi.context.ops.post_recv = Some(post::post_recv_watched);
             abi.context.ops.post_srq_recv = Some(srq::post_srq_recv_watched);
         }
@@ -91,6 +97,8 @@ impl Context {
             users: AtomicUsize::new(0),
             tracer,
             checker,
+            injector,
+            is_port_down: AtomicBool::new(false),
             _command: Command::new(command, &handles),
             handles,
         })
@@ -128,6 +136,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
         return errno::pointer(Err(errno::EINVAL));
     };
     errno::pointer(Context::open(device.keep()).map(|context| {
+        crate::schedule::timed_events::begin(&context);
         let abi = context.as_abi();
         context.opened();
         // The caller's reference; `close_device` takes it back.
@@ -217,7 +226,9 @@ unsafe extern "C" fn query_port_ex(
     }
     // Relaxed: a statistic.
     let violations = object.device.qkey_violations.load(Ordering::Relaxed);
-    let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr() };
+    // Relaxed: a flag that guards no memory.
+    let is_down = object.is_port_down.load(Ordering::Relaxed);
+    let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr(is_down) };
     // SAFETY: the caller's struct has `len` bytes.
     unsafe { write_bounded(&port, attr.cast(), len) };
     0

@@ -132,6 +132,10 @@ pub enum Wait {
     Room,
     /// Accesses by the key of a memory window, whose binding has ended, are under way.
     Settling,
+    /// As [`Receiver`](Self::Receiver), by a plan of faults.
+    InjectedRnr,
+    /// As [`Response`](Self::Response), by a plan of faults.
+    InjectedLoss,
 }
 
 /// A queue in a trace whose table lies within it.
@@ -193,6 +197,8 @@ impl<'w, 'a> Table<'w, 'a> {
             wait::MEETING => Wait::Meeting,
             wait::ROOM => Wait::Room,
             wait::SETTLING => Wait::Settling,
+            wait::INJECTED_RNR => Wait::InjectedRnr,
+            wait::INJECTED_LOSS => Wait::InjectedLoss,
             _ => return None,
         };
         Some(Waiting { reason, tries: high(word), since_ns: self.get(object::WAIT_SINCE) })

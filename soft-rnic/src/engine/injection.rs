@@ -1,0 +1,113 @@
+//! Faults that strike a request before it leaves, as a plan ([`faults`](crate::faults)) has drawn
+//! them.
+//!
+//! ```text
+//!   oldest request ──> next_fault ──> none ──> it goes its way, and comes here no more
+//!        ▲                 └──> Delay, Rnr, Retry: Blocked ──┐   Loss: sent to nobody
+//!        └────────────── deadline, retries left ─────────────┘   Flush: Failed
+//! ```
+//!
+//! So all faults of a request come before the peer takes any part in it, and use up its retries as
+//! those of a peer do.
+
+use std::sync::Arc;
+
+use verbs_sys::{ibv_event_type, ibv_wc_status};
+
+use crate::engine::execution::{Execution, SqParts, rnr_nak};
+use crate::fabric::link::{Link, Step};
+use crate::faults::queue::{Exposure, Fault};
+use crate::objects::pending::{Outcome, Wait};
+use crate::objects::state::Qp;
+use crate::objects::wqe::{Request, Wqe};
+use crate::schedule::timer::response_timeout_ns;
+use crate::trace::layout::wait;
+
+/// Code of the timer in injected RNR NAKs: 10 µs.
+const RNR_CODE: u8 = 1;
+
+impl Qp {
+    /// The fault that strikes a request, before which all others were sent.
+    #[cold]
+    pub(crate) fn next_fault(&self, wqe: &Wqe) -> Option<Fault> {
+        let is_sent = !wqe.op.is_local();
+        let exposure = Exposure {
+            is_sent,
+            is_reliable: self.transport.is_reliable(),
+            takes_receive: is_sent && wqe.takes_receive(),
+        };
+        self.faults.as_ref()?.lock().next(wqe.position, exposure)
+    }
+
+    /// Lets the next fault strike a request that is about to be sent over a link. None if there is
+    /// none.
+    #[cold]
+    pub(crate) fn meet_fault<'a>(
+        self: &'a Arc<Qp>,
+        link: &mut impl Link<'a>,
+        parts: &mut SqParts<'_>,
+        request: &Request<'_>,
+        execution: &mut Execution<'a>,
+    ) -> Option<Step> {
+        let fault = self.next_fault(request.wqe)?;
+        if link.sent() > 0 {
+            // The retries are those of the oldest request.
+            return Some(Step::Later);
+        }
+        Some(Step::Ended(self.strike(parts, fault, |parts, arrives| {
+            link.advance_lossy(self, parts, request, execution, arrives)
+        })))
+    }
+
+    /// A fault strikes the oldest request; `execute` has it checked, and lost on its way.
+    #[cold]
+    pub(crate) fn strike(
+        self: &Arc<Qp>,
+        parts: &mut SqParts<'_>,
+        fault: Fault,
+        mut execute: impl FnMut(&mut SqParts<'_>, bool) -> Outcome,
+    ) -> Outcome {
+        let mut delay_ns = 0;
+        if let Some(faults) = &self.faults {
+            let mut faults = faults.lock();
+            faults.strike(fault);
+            delay_ns = faults.delay_ns();
+        }
+        if fault == Fault::Loss {
+            let outcome = execute(parts, false);
+            // One that waits has not been sent, and is lost when it is.
+            parts.counters.faults += u64::from(!matches!(outcome, Outcome::Blocked(..)));
+            parts.counters.lost += u64::from(outcome == Outcome::Dropped);
+            return outcome;
+        }
+        parts.counters.faults += 1;
+        match fault {
+            Fault::Delay => Outcome::Blocked(Wait::Delay, Some(delay_ns)),
+            Fault::Rnr => {
+                parts.requester.started = true;
+                rnr_nak(parts.requester, RNR_CODE)
+            }
+            Fault::Retry => {
+                parts.requester.started = true;
+                let timeout = response_timeout_ns(parts.requester.timeout);
+                Outcome::Blocked(Wait::Response, timeout)
+            }
+            Fault::Flush | Fault::Loss => {
+                if self.enter_error() {
+                    self.raise(ibv_event_type::IBV_EVENT_QP_FATAL);
+                }
+                Outcome::Failed(ibv_wc_status::IBV_WC_WR_FLUSH_ERR)
+            }
+        }
+    }
+
+    /// What a trace says of a wait.
+    pub(crate) fn wait_reason(&self, wait: Wait) -> u32 {
+        let is_struck = self.faults.as_ref().is_some_and(|faults| faults.lock().is_struck());
+        match wait {
+            Wait::Rnr if is_struck => wait::INJECTED_RNR,
+            Wait::Response if is_struck => wait::INJECTED_LOSS,
+            _ => wait.reason(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The plan of this process, if its environment has one.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::VARIABLE;
+use super::plan::{Plan, SeededPlan};
+use super::queue::QueueFaults;
+
+/// The plan, and how many queue pairs it has been applied to.
+#[derive(Debug)]
+pub(crate) struct Injector {
+    of: Arc<SeededPlan>,
+    created: AtomicU32,
+}
+
+impl Injector {
+    fn new(plan: Plan, seed: u64) -> Injector {
+        Injector { of: Arc::new(SeededPlan { plan, seed }), created: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.of.plan
+    }
+
+    /// The faults of a new queue pair; none where the plan has none of requests.
+    pub(crate) fn queue(&self) -> Option<QueueFaults> {
+        // Relaxed: a number that guards no memory.
+        let ordinal = self.created.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.plan().strikes_requests().then(|| QueueFaults::new(Arc::clone(&self.of), ordinal))
+    }
+}
+
+/// The injector of this process, if its environment asks for faults.
+///
+/// A plan that cannot be read is reported on standard error, once: the program runs without. So is a seed that
+/// had to be drawn.
+pub(crate) fn injector() -> Option<Arc<Injector>> {
+    static INJECTOR: Mutex<Option<(u32, Option<Arc<Injector>>)>> = Mutex::new(None);
+    let text = wanted()?;
+    let process = std::process::id();
+    let mut known = INJECTOR.lock();
+    if let Some((_, injector)) = known.as_ref().filter(|(of, _)| *of == process) {
+        return injector.clone();
+    }
+    let injector = read(&text.to_string_lossy()).map(Arc::new);
+    *known = Some((process, injector.clone()));
+    injector
+}
+
+/// What the environment asks for; nothing where the program has rights that its user has not.
+fn wanted() -> Option<OsString> {
+    let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty())?;
+    // SAFETY: it reads a word that the kernel has given the process.
+    let has_more_rights = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    (!has_more_rights).then_some(text)
+}
+
+#[cold]
+fn read(text: &str) -> Option<Injector> {
+    let plan: Plan = match text.parse() {
+        Ok(plan) => plan,
+        Err(error) => {
+            report(&format!("no faults are injected: {VARIABLE}: {error}"));
+            return None;
+        }
+    };
+    let seed = plan.seed().unwrap_or_else(|| {
+        let seed = draw_seed();
+        report(&format!("faults with seed {seed}"));
+        seed
+    });
+    Some(Injector::new(plan, seed))
+}
+
+fn report(what: &str) {
+    use std::io::Write;
+    // Standard error may be closed.
+    let _ = std::io::stderr().write_all(format!("soft0: {what}\n").as_bytes());
+}
+
+/// A seed, which nobody has chosen, short enough to be typed.
+#[must_use]
+pub fn draw_seed() -> u64 {
+    RandomState::new().hash_one(0) >> 32
+}
