@@ -1,10 +1,13 @@
 //! Verbs programs that are not written for it, on soft0: Debian's, unmodified.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::vm::compare::commands::Pair;
 use crate::vm::compare::pair;
@@ -197,6 +200,18 @@ const UNCHECKED: &[&str] = &[
 /// programs receive into the bytes that they send, and perftest destroys less than it creates.)
 const CHECKED: &[&str] = &["--check=fail"];
 
+/// Faults that two processes meet, and end well.
+const FAULTY: &[(&str, &str, &str)] = &[
+    ("rnr=0.05,retry=0.001,delay=0.05:20us,seed=7", "ibv_rc_pingpong -g 0 -c", "1000 iters in"),
+    ("rnr=0.01,delay=0.01:20us,seed=7", "ib_send_bw -F -n 1000 -c XRC", "65536      1000"),
+];
+
+/// A program that does not end, and what it prints of a fault.
+const WATCH: (&str, &str, &str) =
+    ("event=port_err@500ms,seed=7", "ibv_asyncwatch", "event_type IBV_EVENT_PORT_ERR (10), port 1");
+/// Longer than it takes until it has printed that.
+const LIMIT: Duration = Duration::from_secs(60);
+
 pub(crate) fn run() -> Result<()> {
     for (file, package) in NEEDED {
         ensure!(Path::new(file).exists(), "{file} is missing: `apt-get install {package}`");
@@ -232,9 +247,20 @@ pub(crate) fn run() -> Result<()> {
         }
         println!("{line}");
     }
+    for (faults, line, expected) in FAULTY {
+        let name = format!("{line}, with {faults}");
+        let flags = [&*format!("--faults={faults}")];
+        between_two(&built, &flags, line, expected).with_context(|| name.clone())?;
+        println!("{name}");
+    }
+    let (faults, program, expected) = WATCH;
+    let name = format!("{program}, with {faults}");
+    let flags = [&*format!("--faults={faults}")];
+    until(&soft(&built, &flags, &[program]), expected).with_context(|| name.clone())?;
+    println!("{name}");
+    let pairs = PAIRS.len() + FAULTY.len();
     println!(
-        "programs: all ran on soft0, checked, without findings, {} of them in two processes",
-        PAIRS.len()
+        "programs: all ran on soft0, checked, without findings, {pairs} of them in two processes"
     );
     Ok(())
 }
@@ -254,6 +280,32 @@ fn soft(built: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
     let command = built.join("rdma-conn").display().to_string();
     let words = [&[&*command, "soft"], flags, &["--"], program].concat();
     words.into_iter().map(str::to_owned).collect()
+}
+
+/// Runs a program until it has printed a line, and ends it.
+fn until(words: &[String], expected: &str) -> Result<()> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("starting {}", words[0]))?;
+    let (tell, lines) = channel();
+    if let Some(out) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let lines = BufReader::new(out).lines().map_while(Result::ok);
+            lines.take_while(|line| tell.send(line.clone()).is_ok()).count()
+        });
+    }
+    let deadline = Instant::now() + LIMIT;
+    let next = || lines.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    let printed = loop {
+        match next() {
+            Ok(line) if line.trim() == expected => break Ok(()),
+            Ok(_) => {}
+            Err(_) => break Err(anyhow!("it printed no {expected:?} within {LIMIT:?}")),
+        }
+    };
+    let _ = child.kill(); // it may have ended
+    child.wait()?;
+    printed
 }
 
 /// What a program prints that succeeds.

@@ -178,13 +178,23 @@ pub(crate) enum Command {
         when the process was killed: `rdma-conn trace FILE` says what a program that hangs waits for. A \
         traced program runs slower. A trace has at most 256 MiB, and takes up what is in use: some 800 KB, \
         and 48 bytes for each place of a send queue and 96 for each of a receive queue.\n\n\
+        With --faults requests fail, drawn from the seed, the order in which a process has created its queue \
+        pairs, and the number of the request, so that the same program fails the same way again: rnr=P \
+        (the receiver is not ready; tried again up to rnr_retry times), retry=P (lost, of RC and XRC; \
+        tried again up to retry_cnt times), loss=P (lost, of UC and UD), flush=P (the queue pair goes to \
+        the error state), delay=P:TIME or delay=TIME (held back), each P a probability. event=NAME@TIME \
+        raises an event so long after a context was opened: device_fatal, port_active, port_err, \
+        lid_change, pkey_change, sm_change, client_reregister, gid_change. A seed that is not given is \
+        drawn and printed.\n\n\
         Examples:\n  \
         rdma-conn soft -- ibv_devinfo -v\n  \
         rdma-conn soft -- ibv_rc_pingpong -g 0 &\n  \
         rdma-conn soft -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
         rdma-conn soft -- ib_write_bw -F &\n  \
         rdma-conn soft -- ib_write_bw -F 127.0.0.1\n  \
-        rdma-conn soft --trace /tmp/hangs -- ./program; rdma-conn trace /tmp/hangs"
+        rdma-conn soft --trace /tmp/hangs -- ./program; rdma-conn trace /tmp/hangs\n  \
+        rdma-conn soft --faults rnr=0.01,retry=0.001,seed=7 -- ./program\n  \
+        rdma-conn soft --faults event=port_err@500ms -- ibv_asyncwatch"
     )]
     Soft(Soft),
     /// Say what a traced program has posted and never seen complete, and why

@@ -22,6 +22,10 @@ pub(crate) struct Soft {
         value_parser = ["report", "fail", "strict"]
     )]
     pub(crate) check: Option<String>,
+    /// Let requests and the port fail, by probabilities drawn from a seed: rnr=P, retry=P, loss=P,
+    /// flush=P, delay=P:TIME, event=NAME@TIME, seed=N, with commas in between
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) faults: Option<String>,
     /// Program to run, and its arguments
     #[arg(
         value_name = "COMMAND",

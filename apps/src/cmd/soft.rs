@@ -3,9 +3,12 @@
 mod program;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use soft_rnic::faults::Plan;
 
 use crate::cli::{Common, Soft};
 use crate::outcome::{Failure, Outcome, usage};
@@ -27,11 +30,14 @@ pub(crate) fn run(common: &Common, options: &Soft) -> Outcome {
         return Err(usage("soft: name a program: `rdma-conn soft -- COMMAND`"));
     };
     let trace = options.trace.as_deref().map(trace).transpose()?;
+    let plan = options.faults.as_deref().map(plan).transpose()?;
     let path = program::find(name, std::env::var_os("PATH").as_deref())?;
     program::check(&path)?;
+    let faults = options.faults.as_deref().zip(plan.as_ref()).map(seeded);
     let error = Command::new(&path)
         .envs(trace.map(|file| (soft_rnic::trace::VARIABLE, file)))
         .envs(options.check.as_ref().map(|when| (soft_rnic::check::VARIABLE, when)))
+        .envs(faults.map(|text| (soft_rnic::faults::VARIABLE, text)))
         .arg0(name)
         .args(arguments)
         .env(PRELOAD, preload(&library, std::env::var_os(PRELOAD).as_deref()))
@@ -49,6 +55,23 @@ fn trace(file: &Path) -> Result<PathBuf, Failure> {
         return Err(usage(format!("--trace {}: {advice}", file.display())));
     }
     Ok(file)
+}
+
+/// The faults that a text asks for.
+fn plan(text: &str) -> Result<Plan, Failure> {
+    text.parse().map_err(|e| usage(format!("--faults {text}: {e}")))
+}
+
+/// The text of a plan with a seed, which all processes of the program share. One that had to be drawn
+/// is said, so that the same faults can be asked for again.
+fn seeded((text, plan): (&str, &Plan)) -> String {
+    if plan.seed().is_some() {
+        return text.to_owned();
+    }
+    let seed = soft_rnic::faults::draw_seed();
+    // Standard error may be closed.
+    let _ = writeln!(std::io::stderr(), "rdma-conn soft: faults with seed {seed}");
+    format!("{text},seed={seed}")
 }
 
 /// The library stands in front of what is preloaded already.

@@ -266,6 +266,13 @@ fn waits(pair: &QueuePair, request: &Request, waiting: &Waiting) -> String {
         Wait::Settling => {
             "accesses by the key of a window, whose binding has ended, are still under way".into()
         }
+        Wait::InjectedRnr => format!(
+            "injected (--faults): {peer} is not ready (RNR): {}",
+            tried(pair.rnr_retry, RNR_FOR_EVER)
+        ),
+        Wait::InjectedLoss => {
+            format!("injected (--faults): it was lost: {}", tried(pair.retry_cnt, u8::MAX))
+        }
         Wait::Delay => "the device delays it, as it was asked to".into(),
         _ => "it waits for a reason that this program does not know".into(),
     }

@@ -1,0 +1,127 @@
+//! `rdma-conn soft --faults`: programs that were not written for it fail as they are asked to.
+
+#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
+mod library;
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use support::tally;
+use support::text;
+
+const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
+const ASYNCWATCH: &str = "/usr/bin/ibv_asyncwatch";
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
+    command.env("RDMA_CONN_SOFT_LIB", library::library()).args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    command(words).output().unwrap()
+}
+
+/// A process that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether Debian's program is there.
+fn is_installed(program: &str) -> bool {
+    let is_there = Path::new(program).exists();
+    if !is_there {
+        tally::skipped(&format!("{program} is not installed"));
+    }
+    is_there
+}
+
+#[test]
+fn what_is_no_plan_is_refused_and_says_what_is() {
+    for (plan, says) in [
+        ("lost=1", "no fault is called lost: there are rnr, retry, loss, flush, delay and event"),
+        ("rnr=2", "rnr=2: a probability is a number from 0 to 1"),
+        ("event=port_err", "the events are device_fatal, port_active, port_err, lid_change"),
+    ] {
+        let output = run(&["soft", "--faults", plan, "--", "true"]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("rdma-conn: --faults ") && error.contains(says), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+/// The program says what it is given.
+#[test]
+fn a_seed_that_is_not_given_is_drawn_and_printed() {
+    let say = ["--", "sh", "-c", "echo $RDMA_CONN_SOFT_FAULTS"];
+    let given = run(&[&["soft", "--faults", "rnr=0.5,seed=7"], &say[..]].concat());
+    assert_eq!((text(&given.stdout), text(&given.stderr)), ("rnr=0.5,seed=7\n", ""));
+    let drawn = run(&[&["soft", "--faults", "rnr=0.5"], &say[..]].concat());
+    let seed = text(&drawn.stderr).trim().strip_prefix("rdma-conn soft: faults with seed ");
+    let seed: u64 = seed.unwrap().parse().unwrap();
+    assert_eq!(text(&drawn.stdout), format!("rnr=0.5,seed={seed}\n"));
+}
+
+/// The command is itself a program that opens libibverbs.so.1.
+#[test]
+fn a_program_without_the_command_says_why_it_has_no_faults() {
+    let mut devices = command(&["soft", "--", env!("CARGO_BIN_EXE_rdma-conn"), "devices"]);
+    let output = devices.env("RDMA_CONN_SOFT_FAULTS", "rnr=2").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let says = "soft0: no faults are injected: RDMA_CONN_SOFT_FAULTS: rnr=2: a probability is a";
+    assert_eq!(text(&output.stderr).matches(says).count(), 2, "{}", text(&output.stderr));
+}
+
+#[test]
+fn ibv_asyncwatch_prints_an_event_of_the_port() {
+    if !is_installed(ASYNCWATCH) {
+        return;
+    }
+    let words = ["soft", "--faults", "event=port_err@500ms,seed=1", "--", ASYNCWATCH];
+    let mut watch = Running(command(&words).stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+    let event = lines.find(|line| line.as_ref().unwrap().contains("event_type"));
+    assert_eq!(event.unwrap().unwrap(), "  event_type IBV_EVENT_PORT_ERR (10), port 1");
+}
+
+/// The client fails, and the server does not learn of it.
+fn client(plan: &str, port: &str) -> String {
+    let arguments = ["--", PINGPONG, "-g", "0", "-p", port];
+    let words = [&["soft"], &arguments[..]].concat();
+    let mut server = command(&words);
+    let _server = Running(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    loop {
+        // The server may not listen yet.
+        let words = [&["soft", "--faults", plan], &arguments[..], &["127.0.0.1"]].concat();
+        let output = run(&words);
+        let error = text(&output.stderr).to_owned();
+        if !error.contains("Couldn't connect to") {
+            assert_eq!(output.status.code(), Some(1), "{error}");
+            return error;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn ibv_rc_pingpong_fails_the_same_way_twice_with_one_seed() {
+    if !is_installed(PINGPONG) {
+        return;
+    }
+    let first = client("flush=0.01,seed=7", "28516");
+    assert_eq!(client("flush=0.01,seed=7", "28517"), first);
+    assert!(first.contains("Failed status Work Request Flushed Error (5) for wr_id "), "{first}");
+    let lost = client("retry=1,seed=7", "28518");
+    assert!(
+        lost.contains("Failed status transport retry counter exceeded (12) for wr_id 2"),
+        "{lost}"
+    );
+}
