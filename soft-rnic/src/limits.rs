@@ -16,6 +16,9 @@ pub(crate) const MAX_SGE: u32 = 32;
 pub(crate) const MAX_INLINE: u32 = 32 << 10;
 pub(crate) const MAX_CQ: usize = 65_536;
 pub(crate) const MAX_CQE: u32 = 4_194_304;
+/// Completions for which an event is held back, and for how many microseconds, as ConnectX has it.
+pub(crate) const MAX_CQ_COUNT: u16 = 0x7fff;
+pub(crate) const MAX_CQ_PERIOD_US: u16 = 0xfff;
 /// Keys at a time: those of regions, and of memory windows.
 pub(crate) const MAX_MR: usize = 1 << 18;
 /// Of the keys above; so many less are reported for regions.

@@ -291,7 +291,8 @@ fn what_the_device_does_not_have_is_refused() {
         let mut unknown = ibv_poll_cq_attr { comp_mask: 1 };
         assert_eq!((*cq).start_poll.unwrap()(cq, &mut unknown), EINVAL);
         let modify = later(net.ctx).modify_cq.unwrap();
-        assert_eq!(modify(cq.cast(), &mut ibv_modify_cq_attr::default()), EOPNOTSUPP);
+        let unknown = ibv_modify_cq_attr { attr_mask: 2, ..ibv_modify_cq_attr::default() };
+        assert_eq!(modify(cq.cast(), &mut { unknown }), EOPNOTSUPP);
     }
     net.destroy_cq(cq.cast());
     net.close();

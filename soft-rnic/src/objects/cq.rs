@@ -33,6 +33,7 @@
 //! lost, and the queue pairs that use it go to the error state.
 
 mod filling;
+mod moderation;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -92,6 +93,15 @@ impl Ring {
 }
 
 impl Producer {
+    /// Whether what was published is what the next event waits for.
+    fn fires(&self) -> bool {
+        match self.armed {
+            Armed::Any => true,
+            Armed::Solicited => self.notable,
+            Armed::No | Armed::Watched => false,
+        }
+    }
+
     /// Writes an entry into the next slot, which is free.
     #[inline(always)]
     fn append(&mut self, ring: &Ring, words: [u64; 6], owner: *const Qp, position: u32) {
@@ -162,6 +172,7 @@ impl Cq {
             extended,
             trace,
             check,
+            moderation: Mutex::default(),
         }
     }
 
@@ -284,8 +295,12 @@ impl Cq {
         if let Some(trace) = &self.trace {
             self.tell(producer, trace);
         }
+        let first = producer.published;
         self.make_visible(producer);
-        self.notify(producer);
+        match producer.is_moderated {
+            false => self.notify(producer),
+            true => self.notify_moderated(producer, first),
+        }
         producer.notable = false;
     }
 
@@ -331,16 +346,16 @@ impl Cq {
 
     /// Fires the event that was armed, if what was published is what it waits for.
     fn notify(self: &Arc<Cq>, producer: &mut Producer) {
-        let fires = match producer.armed {
-            Armed::Any => true,
-            Armed::Solicited => producer.notable,
-            Armed::No | Armed::Watched => false,
-        };
-        if fires {
-            producer.armed = Armed::none(self.has_times() || self.trace.is_some());
-            if let Some(channel) = &self.channel {
-                channel.events.push(Arc::clone(self));
-            }
+        if producer.fires() {
+            self.fire(producer);
+        }
+    }
+
+    /// Fires the event that was armed.
+    fn fire(self: &Arc<Cq>, producer: &mut Producer) {
+        producer.armed = Armed::none(self.has_times() || self.trace.is_some());
+        if let Some(channel) = &self.channel {
+            channel.events.push(Arc::clone(self));
         }
     }
 

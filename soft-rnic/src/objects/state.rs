@@ -94,10 +94,12 @@ pub(crate) enum Kind {
     Distant(Distance),
 }
 
-/// An event of the port that a plan of faults has for a context.
-pub(crate) struct TimedEvent {
-    pub(crate) context: Weak<Context>,
-    pub(crate) event_type: ibv_event_type,
+/// An event that a deadline raises.
+pub(crate) enum TimedEvent {
+    /// One of the port, which a plan of faults has for a context.
+    Port(Weak<Context>, ibv_event_type),
+    /// One that a completion queue holds back.
+    Completions(Weak<Cq>),
 }
 
 /// How many objects exist of the kinds that have a limit.
@@ -344,6 +346,20 @@ pub(crate) struct Producer {
     pub(crate) overrun: bool,
     /// A solicited completion, or a failed one, is among the unpublished.
     pub(crate) notable: bool,
+    /// Events may be held back ([`Cq::moderation`]).
+    pub(crate) is_moderated: bool,
+}
+
+/// How the events of a completion queue are held back.
+#[derive(Debug, Default)]
+pub(crate) struct Moderation {
+    /// Completions for which an event comes; 0 if none does for their number.
+    pub(crate) count: u16,
+    /// The longest time that it is held back; 0 if that has no end.
+    pub(crate) period_us: u16,
+    /// Of the event that is held back: the index of the first completion that it is for, and the
+    /// name of its deadline, if it has one.
+    pub(crate) held: Option<(u32, Option<u64>)>,
 }
 
 /// What the next event waits for.
@@ -395,6 +411,8 @@ pub(crate) struct Cq {
     pub(crate) trace: Option<Completions>,
     /// What could come to it, if the process is checked.
     pub(crate) check: Option<Arc<CheckedCompletions>>,
+    /// The producers' lock comes first.
+    pub(crate) moderation: Mutex<Moderation>,
 }
 
 /// What an extended completion queue has in addition.

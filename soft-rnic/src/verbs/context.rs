@@ -195,6 +195,10 @@ unsafe extern "C" fn query_device_ex(
     full.completion_timestamp_mask = u64::MAX;
     full.hca_core_clock = crate::clock::KHZ;
     full.max_dm_size = limits::MAX_DM as u64;
+    full.cq_mod_caps = ibv_cq_moderation_caps {
+        max_cq_count: limits::MAX_CQ_COUNT,
+        max_cq_period: limits::MAX_CQ_PERIOD_US,
+    };
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };
     0

@@ -212,10 +212,19 @@ unsafe extern "C" fn no_tag(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
     }
 }
 
-/// Events are not moderated (`cq_mod_caps` says so): one comes at the completion that was asked
-/// for.
+/// Moderates events; there is nothing else to modify.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    if cq.is_null() || attr.is_null() { errno::EINVAL } else { errno::EOPNOTSUPP }
+    const MODERATE: u32 = ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0;
+    // SAFETY: NULL, or a queue of ours and the caller's attributes.
+    errno::code(unsafe { Cq::from_abi(cq) }.and_then(|cq| {
+        // SAFETY: as above.
+        let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
+        match attr.attr_mask {
+            0 => Err(errno::EINVAL),
+            MODERATE => cq.moderate(attr.moderate.cq_count, attr.moderate.cq_period),
+            _ => Err(errno::EOPNOTSUPP),
+        }
+    }))
 }
 
 /// The clock in nanoseconds, all of them in `tv_nsec`, as cards give the ticks of theirs.

@@ -34,6 +34,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "import", "importing, which asks for descriptors and handles of soft0"),
     ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
+    ("soft-rnic", "moderation", "moderated events, which rxe does not have"),
     ("soft-rnic", "multicast", "groups of soft0, with its limits"),
     ("soft-rnic", "multicast_processes", "how soft0's groups reach other processes"),
     ("soft-rnic", "populations", "how many objects soft0 has"),
