@@ -76,6 +76,12 @@ impl<'a> Session<'a> {
         Some(delivery.reject(refusal))
     }
 
+    /// Whether a SEND may come in parts: nobody else takes the receive request at the front, nor
+    /// looks whether its buffer has changed.
+    pub(crate) fn takes_parts(&self) -> bool {
+        self.peer.srq.is_none() && self.peer.check().is_none()
+    }
+
     /// Puts a part of a SEND, which begins so far from its start, into the receive request at the
     /// front of the peer's own queue, and leaves that there. Which one it is, or what to reply if
     /// the message is refused.

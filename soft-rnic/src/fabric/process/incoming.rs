@@ -470,7 +470,7 @@ impl Side {
         let mut local = match self.gather(request, local, list) {
             Gathered::There(local) => local,
             Gathered::Later => return None,
-            Gathered::InParts(n) if session.peer.srq.is_none() => {
+            Gathered::InParts(n) if session.takes_parts() => {
                 let list = (&*list, n);
                 match self.go_on_with(session, request, &message, list, room, writer, deferred) {
                     Coming::Placed => local.start(),
