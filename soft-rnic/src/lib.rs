@@ -211,6 +211,24 @@
 //! Requests take effect in their order. One that ends a binding completes when nothing goes on under
 //! the old key any more: it waits as `ibv_dereg_mr` does, and fails where that is `EBUSY`.
 //!
+//! # On-demand paging
+//!
+//! A region with `IBV_ACCESS_ON_DEMAND` need not be mapped: what is there counts when it is accessed.
+//! One at NULL of length `SIZE_MAX` has all addresses (an implicit region). All operations of all
+//! transports take memory of either kind, also in one list, and memory windows may be bound to
+//! such regions. `ibv_advise_mr` brings pages beforehand.
+//!
+//! A page that is unmapped, protected, or cut off from under the mapping of a file is an error, and
+//! never a signal: the kernel copies, by cross-memory attach to the own process, and is asked for
+//! the pages before anything changes. The requester's own is `LOC_PROT`, that of a receive request
+//! `LOC_PROT` there and `REM_OP`, and what a request names `REM_ACCESS`, as with keys that are not
+//! valid. A thread that takes a page away in the midst of a copy leaves what was copied before; a
+//! receive request that was taken is flushed then. Such copies take some system calls each; nothing
+//! else is slower for them. Other processes never map such memory.
+//!
+//! Where the system does not let a process attach to itself, or before Linux 5.14, the device does
+//! not report on-demand paging, and registers no such memory that peers may reach.
+//!
 //! # Locks
 //!
 //! A batch of the newer send interface, then the send queue, then the receiving side of the
@@ -248,7 +266,7 @@
 //! | message to a process that is stopped | waits until it goes on | acknowledged, or RNR: the card is not stopped |
 //! | LID of a multicast group | names one of the attachments of a queue pair, which is a member as long as it has one | rxe: a member until the first one is ended |
 //! | more attachments than a queue pair may have | `ENOMEM` | rxe has no such limit |
-//! | on-demand paging | of memory that READs land in and peers do not reach: the kernel writes to it, so that what has gone from under a mapping of a file is `LOC_PROT` and not SIGBUS; any other use of it, or a list of both kinds, is `LOC_PROT`; not reported as a capability | cards have it for more |
+//! | atomics on on-demand memory | atomic with each other, in the process that has it registered, and with nothing else | cards: as all others |
 //! | key to be invalidated here that is none of a window bound to the queue pair | `LOC_QP_OP` | rxe: a window of type 2 that is not bound is invalidated again |
 //! | the same, in a message | `REM_ACCESS`, `REM_INV_REQ` there | rxe: acknowledged, `REM_INV_REQ` there |
 //! | resizing a shared queue | not offered | cards have it |
@@ -269,8 +287,9 @@
 //! | `cur_qp_state` of a query | the state | what was last set there |
 //! | `pkey_index`, `path_mtu` 0, `max_dest_rd_atomic` out of range | refused | taken |
 //!
-//! A region's memory has to stay mapped while it is registered: a card pins it,
-//! this device relies on it.
+//! The memory of a region that is not on demand has to stay mapped while it is registered: a card
+//! keeps its pages, and this device accesses it where it lies. What is read-only is `EFAULT` at a
+//! registration with `LOCAL_WRITE`, if its first or its last page is.
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!(

@@ -2,6 +2,7 @@
 //! completion queues, queue pairs, shared receive queues and address handles.
 
 pub(crate) mod address;
+pub(crate) mod advise_mr;
 pub(crate) mod ah;
 pub(crate) mod batch;
 pub(crate) mod checked;
@@ -23,6 +24,7 @@ pub(crate) mod mw_table;
 pub(crate) mod mws;
 pub(crate) mod null_memory;
 pub(crate) mod null_mr;
+pub(crate) mod on_demand;
 pub(crate) mod pending;
 pub(crate) mod qp;
 pub(crate) mod qp_state;

@@ -6,6 +6,7 @@ mod common;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use common::pages::*;
 use common::*;
 use soft_rnic::{Faults, NetworkFaults, Simulation, counters, set_network_faults};
 use verbs_sys::*;
@@ -168,6 +169,32 @@ fn what_nothing_overtakes_arrives_in_time_with_the_data_that_were_sent() {
         let at = if kind == UD { 40 } else { 0 };
         assert_eq!(&p.buf[1][at..at + 4], b"then");
         p.net.destroy_ah(ah);
+        p.close();
+    }
+}
+
+#[test]
+fn what_has_been_sent_from_on_demand_memory_needs_it_no_more() {
+    for (kind, len) in [(UC, 4), (UC, 5_000), (UD, 4)] {
+        let faults = NetworkFaults { reordering: 1.0, ..NetworkFaults::default() };
+        let _faulty = Faulty::new(8, faults);
+        let p = pair(kind);
+        let (ah, pages) = (p.net.ah(), Pages::new(2));
+        let mr = explicit(&p.net, &pages, RW);
+        pages.fill(0, len as usize, 7);
+        assert_eq!(post_recv(p.qp[1], 1, &mut [sge(p.mr[1], 0, len + 40)]), 0);
+        let mut sges = [piece(&pages, mr, 0, len)];
+        let mut wr = datagram_wr(1, &mut sges, SIGNALED, (ah, p.num(1), QKEY));
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "SUCCESS");
+        pages.unmap(0);
+        assert_eq!(p.net.poll(p.cq[1], 1)[0].status, "SUCCESS");
+        let at = if kind == UD { 40 } else { 0 };
+        assert_eq!(p.buf[1][at..][..len as usize], vec![7; len as usize]);
+        assert_eq!(post_send(p.qp[0], &mut wr), 0);
+        assert_eq!(p.net.poll(p.cq[0], 1)[0].status, "LOC_PROT");
+        p.net.destroy_ah(ah);
+        p.net.dereg(mr);
         p.close();
     }
 }

@@ -20,13 +20,14 @@ use crate::fabric::link::{Link, Step};
 use crate::fabric::{loopback, process};
 use crate::limits;
 use crate::objects::cq::Completion;
-use crate::objects::memory::{populate, resolve, resolve_one};
-use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
+use crate::objects::memory::{resolve, resolve_any, resolve_one};
+use crate::objects::mr_table::LOCAL_WRITE;
+use crate::objects::on_demand::bring;
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::{State, Transport};
-use crate::objects::span::{Span, SpanBuf, Spans};
+use crate::objects::span::{STAGED, Span, SpanBuf, Spans};
 use crate::objects::state::{Qp, Sq};
-use crate::objects::wqe::{Op, Request, Wqe};
+use crate::objects::wqe::{Request, Wqe};
 use crate::schedule::sim::execute_faulty;
 use crate::schedule::timer::response_timeout_ns;
 
@@ -81,25 +82,31 @@ impl Qp {
         };
         match found {
             Some(()) => Ok(spans),
-            None => self.on_demand(request, len, spans),
+            None => self.on_demand(request, access, len, spans),
         }
     }
 
-    /// Memory that may have gone is for what a READ brings, and for nothing else.
+    /// Memory some of which may have gone. Its pages are brought, so that few copies wait for a disk
+    /// with the peer's memory, or its queue pair, in hand.
     #[cold]
     fn on_demand<'s>(
         &self,
         request: &Request<'_>,
+        access: u32,
         len: u64,
         mut spans: Spans<'s>,
     ) -> Result<Spans<'s>, ibv_wc_status> {
-        let (mrs, access) = (&self.pd.context.device.mrs, LOCAL_WRITE | ON_DEMAND);
-        let list = request.sges.iter().copied();
-        let found = resolve(mrs, self.pd.id, list, len, access, &mut spans);
-        spans.on_demand = true;
-        populate(spans.as_slice());
-        let found = found.filter(|()| request.wqe.op == Op::Read);
-        found.map(|()| spans).ok_or(ibv_wc_status::IBV_WC_LOC_PROT_ERR)
+        let gone = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
+        let (mrs, list) = (&self.pd.context.device.mrs, request.sges.iter().copied());
+        resolve_any(mrs, self.pd.id, list, len, access, &mut spans).ok_or(gone)?;
+        let is_response = request.wqe.op.is_response();
+        if !bring(spans.as_slice(), is_response) {
+            return Err(gone);
+        }
+        if !is_response && len <= STAGED {
+            spans.stage().map_err(|_gone| gone)?;
+        }
+        Ok(spans)
     }
 
     /// Goes on after an execution: completes the request, or lets it wait.

@@ -19,6 +19,7 @@ mod checked;
 mod datagram;
 mod delivery;
 mod finish;
+pub(crate) mod on_demand;
 pub(crate) mod place;
 pub(crate) mod run;
 mod xrc;
@@ -166,7 +167,7 @@ impl Delivery<'_, '_> {
         }
         match self.place(op, &begun) {
             Ok(()) => self.finish(&begun),
-            Err(status) => Reply::Refused(status),
+            Err(gone) => self.lose(None, gone, &begun),
         }
     }
 }

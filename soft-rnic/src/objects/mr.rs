@@ -2,9 +2,8 @@
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use rustix::io::Errno;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
@@ -15,6 +14,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
+use crate::objects::on_demand;
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
@@ -264,8 +264,8 @@ pub(crate) fn permitted(access: u32) -> Result<u32, c_int> {
 }
 
 /// The access bits that count, or why the region cannot be registered: `EINVAL`
-/// for bits that do not go together, `EOPNOTSUPP` for on-demand paging of anything but
-/// memory that READs land in, `EFAULT` for addresses without memory.
+/// for bits that do not go together, `EOPNOTSUPP` for on-demand paging where the system does not
+/// let it be, `EFAULT` for addresses without memory, which an on-demand region may have.
 pub(crate) fn validate(
     addr: *mut c_void,
     length: usize,
@@ -274,37 +274,27 @@ pub(crate) fn validate(
 ) -> Result<u32, c_int> {
     let access = permitted(access)?;
     let is_for_reads = access & (LOCAL_WRITE | REMOTE | MW_BIND) == LOCAL_WRITE;
-    if access & ON_DEMAND != 0 && !(is_for_reads && crate::objects::memory::can_land()) {
+    let may_be = || on_demand::is_supported() || is_for_reads && on_demand::can_copy();
+    if access & ON_DEMAND != 0 && !may_be() {
         return Err(errno::EOPNOTSUPP);
     }
+    // The longest region is an implicit one, which begins at 0 and has all addresses.
     let end = (addr as u64).checked_add(length as u64);
     if length == 0 || end.is_none() || iova.checked_add(length as u64).is_none() {
         return Err(errno::EINVAL);
     }
-    let is_written = access & (LOCAL_WRITE | ON_DEMAND) == LOCAL_WRITE;
-    let is_there = is_mapped(addr, length) && !(is_written && is_read_only(addr, length));
-    is_there.then_some(access).ok_or(errno::EFAULT)
+    if access & ON_DEMAND != 0 {
+        return Ok(access);
+    }
+    let is_read_only = || access & LOCAL_WRITE != 0 && is_read_only(addr, length);
+    (is_mapped(addr, length) && !is_read_only()).then_some(access).ok_or(errno::EFAULT)
 }
 
 /// Whether memory that the device is to write cannot be written, going by the mappings of its
-/// first and its last page: a card that pins pages to write to them refuses others. (Which of all
-/// mappings may be written only their list says, which is read too slowly; before Linux 5.14 none
-/// says.) Like pinning, it gives both pages memory.
+/// first and its last page: a card that pins pages to write to them refuses others.
 fn is_read_only(addr: *mut c_void, length: usize) -> bool {
-    static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
-        let mut own = 0_u8;
-        populate((&raw mut own).cast()).is_ok()
-    });
-    let is_refused = |at| populate(at) == Err(Errno::INVAL);
-    *CAN_ASK && (is_refused(addr) || is_refused(addr.wrapping_byte_add(length - 1)))
-}
-
-/// Has the kernel bring the page of an address, to be written.
-fn populate(at: *mut c_void) -> Result<(), Errno> {
-    let page = rustix::param::page_size();
-    let from = at.wrapping_byte_sub(at.addr() % page);
-    // SAFETY: the page is faulted in, as an access would; what it holds stays as it is.
-    unsafe { rustix::mm::madvise(from, page, rustix::mm::Advice::LinuxPopulateWrite) }
+    let first = addr.addr();
+    !(on_demand::is_writable(first) && on_demand::is_writable(first + (length - 1)))
 }
 
 /// Whether every page has memory behind it. A card finds out when it pins them;
@@ -312,6 +302,10 @@ fn populate(at: *mut c_void) -> Result<(), Errno> {
 fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     let page = rustix::param::page_size();
     let within = addr as usize % page;
+    // The kernel takes what is rounded up to 0 for nothing, which is mapped.
+    if (length + within).checked_next_multiple_of(page).is_none() {
+        return false;
+    }
     // SAFETY: the call neither reads nor writes memory of ours.
     unsafe {
         rustix::mm::msync(addr.byte_sub(within), length + within, rustix::mm::MsyncFlags::ASYNC)

@@ -326,8 +326,8 @@ impl MrTable {
     }
 
     /// Where `addr .. addr + len` of the memory window with this key is in this process, if `qpn`
-    /// of this domain may name it, and it has all of `access` and covers them. No other check
-    /// finds it.
+    /// of this domain may name it, and it has all of `access` and covers them; and whether its
+    /// region is on demand. No other check finds it.
     #[cold]
     pub(crate) fn check_mw<'m>(
         &self,
@@ -336,14 +336,14 @@ impl MrTable {
         (pd, qpn): (u32, u32),
         (addr, len): (u64, u64),
         access: u32,
-    ) -> Option<Span<'m>> {
+    ) -> Option<(Span<'m>, bool)> {
         let slot = self.slot(key)?;
         // Acquire: as in `view`.
         if key == 0 || slot.key.load(Ordering::Acquire) != key {
             return None;
         }
-        let access = access | MW;
-        let allowed = slot.access.load(Ordering::Relaxed) & access == access;
+        let (has, access) = (slot.access.load(Ordering::Relaxed), access | MW);
+        let allowed = has & access == access;
         let bound_to = slot.qpn.load(Ordering::Relaxed);
         let ours = slot.owner.load(Ordering::Relaxed) == pd && (bound_to == 0 || bound_to == qpn);
         let view = View {
@@ -353,7 +353,8 @@ impl MrTable {
             is_shared: true,
             held: PhantomData,
         };
-        if allowed && ours { view.at(addr, len) } else { None }
+        let found = if allowed && ours { view.at(addr, len) } else { None };
+        found.map(|span| (span, has & ON_DEMAND != 0))
     }
 
     /// Frees the slot of an invalid key, once no thread looks at it any more.

@@ -10,8 +10,8 @@ use crate::errno;
 use crate::objects::keys::TAG;
 use crate::objects::mr::ZERO_BASED;
 use crate::objects::mr_table::{
-    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE,
-    Slot,
+    FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ,
+    REMOTE_WRITE, Slot,
 };
 use crate::objects::mws::Binding;
 use crate::objects::state::{Device, PeerProcesses};
@@ -96,7 +96,8 @@ impl MrTable {
         if is_refused {
             return Err(Refused);
         }
-        let delta = if unbinds { 0 } else { self.region_of(bind, asker.pd).ok_or(Refused)? };
+        let (delta, on_demand) =
+            if unbinds { (0, 0) } else { self.region_of(bind, asker.pd).ok_or(Refused)? };
         self.end_mw(&mut free, index, peers);
         if let Some(ended) = free.mws.unsettled(index) {
             return Ok(Some(ended));
@@ -106,7 +107,7 @@ impl MrTable {
         }
         let qpn = if is_type_2 { asker.qpn } else { 0 };
         let slot = self.slot_at(index).ok_or(Refused)?;
-        slot.fill_mw(bind, Asker { qpn, ..asker }, delta);
+        slot.fill_mw(bind, Asker { qpn, ..asker }, delta, on_demand);
         self.keys.note(bind.key, index);
         self.put(bind.key, slot, peers);
         let region = self.keys.index(bind.lkey);
@@ -114,8 +115,9 @@ impl MrTable {
         Ok(None)
     }
 
-    /// What is added to addresses of a region, if a window may be bound to it so.
-    fn region_of(&self, bind: &Bind, pd: u32) -> Option<u64> {
+    /// What is added to addresses of a region, and whether it is on demand, if a window may be bound
+    /// to it so.
+    fn region_of(&self, bind: &Bind, pd: u32) -> Option<(u64, u32)> {
         const KNOWN: u32 = LOCAL_WRITE | REMOTE | ZERO_BASED;
         let slot = self.slot(bind.lkey)?;
         let load = |field: &core::sync::atomic::AtomicU32| field.load(Ordering::Relaxed);
@@ -128,7 +130,8 @@ impl MrTable {
         let length = slot.length.load(Ordering::Relaxed);
         let is_inside = offset <= length && bind.length <= length - offset;
         let is_ours = load(&slot.pd) == pd && bind.access & !KNOWN == 0;
-        (is_region && is_ours && permits && is_inside).then(|| slot.delta.load(Ordering::Relaxed))
+        let may_be = is_region && is_ours && permits && is_inside;
+        may_be.then(|| (slot.delta.load(Ordering::Relaxed), has & ON_DEMAND))
     }
 
     /// Whether a window of type 2 with this key is bound to a queue pair.
@@ -200,14 +203,14 @@ fn has_tags(key: u32) -> bool {
 
 impl Slot {
     /// Fills the slot of a free window.
-    fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64) {
+    fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64, on_demand: u32) {
         let iova = if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr };
         let addr = bind.addr.wrapping_add(delta);
         self.pd.store(0, Ordering::Relaxed);
         self.owner.store(asker.pd, Ordering::Relaxed);
         self.qpn.store(asker.qpn, Ordering::Relaxed);
         self.region.store(bind.lkey, Ordering::Relaxed);
-        self.access.store(bind.access & REMOTE | MW, Ordering::Relaxed);
+        self.access.store(bind.access & REMOTE | MW | on_demand, Ordering::Relaxed);
         self.iova.store(iova, Ordering::Relaxed);
         self.length.store(bind.length, Ordering::Relaxed);
         self.delta.store(addr.wrapping_sub(iova), Ordering::Relaxed);

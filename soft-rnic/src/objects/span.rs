@@ -1,5 +1,6 @@
 //! Pieces of memory that stay mapped, and how they are copied.
 
+use core::convert::Infallible;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU8;
@@ -82,6 +83,11 @@ impl<'m> Span<'m> {
         self.len
     }
 
+    /// Its first `n` bytes, of which there are as many at least.
+    pub(crate) fn first(self, n: usize) -> Span<'m> {
+        Span { len: n, ..self }
+    }
+
     /// Whether another process can access it at any time.
     #[inline(always)]
     pub(crate) fn is_shared(self) -> bool {
@@ -105,16 +111,26 @@ pub(crate) struct Hold<'m>(PhantomData<&'m ()>);
 
 /// Room for the pieces of one message; a list has at most so many entries. It stays in one
 /// place, because to move it would cost more than a short message does.
-pub(crate) struct SpanBuf {
-    pieces: [MaybeUninit<Span<'static>>; MAX_SGE as usize],
+pub(crate) struct SpanBuf(Room<'static>);
+
+#[repr(C)]
+struct Room<'m> {
+    pieces: [MaybeUninit<Span<'m>>; MAX_SGE as usize],
+    /// What a short message out of on-demand memory was copied to: [`STAGED`] bytes at most.
+    staged: Vec<u8>,
 }
+
+/// Messages out of on-demand memory up to this length are copied before they are sent: it is as
+/// much as is copied into the ring to another process.
+pub(crate) const STAGED: u64 = 4 << 10;
 
 impl SpanBuf {
     /// # Safety
     /// It is only borrowed while a lock is held as [`Hold`] says.
     #[inline]
     pub(crate) unsafe fn new() -> SpanBuf {
-        SpanBuf { pieces: [const { MaybeUninit::uninit() }; MAX_SGE as usize] }
+        let pieces = [const { MaybeUninit::uninit() }; MAX_SGE as usize];
+        SpanBuf(Room { pieces, staged: Vec::new() })
     }
 
     /// No pieces yet.
@@ -122,8 +138,8 @@ impl SpanBuf {
     pub(crate) fn start(&mut self) -> Spans<'_> {
         // SAFETY: the types differ by a lifetime only; what was written during another loan is
         // never read, because each begins without pieces.
-        let pieces = unsafe { &mut *(&raw mut self.pieces).cast() };
-        Spans { n: 0, on_demand: false, pieces }
+        let room = unsafe { &mut *(&raw mut self.0).cast() };
+        Spans { n: 0, on_demand: false, room }
     }
 
     #[inline(always)]
@@ -135,9 +151,9 @@ impl SpanBuf {
 /// The pieces of one message, in order.
 pub(crate) struct Spans<'m> {
     n: usize,
-    /// They may have gone: only the kernel may access them ([`land`](crate::objects::memory::land)).
+    /// They may have gone: only the kernel may access them ([`on_demand`](crate::objects::on_demand)).
     pub(crate) on_demand: bool,
-    pieces: &'m mut [MaybeUninit<Span<'m>>; MAX_SGE as usize],
+    room: &'m mut Room<'m>,
 }
 
 impl<'m> Spans<'m> {
@@ -149,14 +165,23 @@ impl<'m> Spans<'m> {
 
     #[inline]
     pub(crate) fn push(&mut self, span: Span<'m>) {
-        self.pieces[self.n].write(span);
+        self.room.pieces[self.n].write(span);
         self.n += 1;
     }
 
     #[inline]
     pub(crate) fn as_slice(&self) -> &[Span<'m>] {
         // SAFETY: the first `n` have been written.
-        unsafe { core::slice::from_raw_parts(self.pieces.as_ptr().cast(), self.n) }
+        unsafe { core::slice::from_raw_parts(self.room.pieces.as_ptr().cast(), self.n) }
+    }
+
+    /// Room for so many bytes, [`STAGED`] at most, in place of which the pieces will be sent. It is
+    /// there until the next call.
+    pub(crate) fn staging(&mut self, len: usize) -> Span<'m> {
+        let staged = &mut self.room.staged;
+        staged.resize(len, 0);
+        // SAFETY: the room is borrowed for `'m`, and nothing else refers to these bytes.
+        unsafe { Span::private(staged.as_mut_ptr(), len) }
     }
 
     /// The lock that the room for the pieces is borrowed under.
@@ -225,17 +250,29 @@ pub(crate) unsafe fn copy_with_header(to: &[Span<'_>], header: Span<'_>, from: &
 /// # Safety
 /// As [`copy_spans`].
 pub(crate) unsafe fn copy_pieces<'m>(
-    mut to: impl Iterator<Item = Span<'m>>,
-    mut from: impl Iterator<Item = Span<'m>>,
+    to: impl Iterator<Item = Span<'m>>,
+    from: impl Iterator<Item = Span<'m>>,
     how: Copying,
 ) {
+    let Ok(()) = in_pairs(to, from, |t, s, n| {
+        // SAFETY: both have `n` bytes.
+        unsafe { copy_piece(t, s, n, how) };
+        Ok::<(), Infallible>(())
+    });
+}
+
+/// Goes through two lists at once: `each` gets two pieces and how many of their first bytes belong
+/// together.
+#[inline(always)]
+pub(crate) fn in_pairs<'m, E>(
+    mut to: impl Iterator<Item = Span<'m>>,
+    mut from: impl Iterator<Item = Span<'m>>,
+    mut each: impl FnMut(Span<'m>, Span<'m>, usize) -> Result<(), E>,
+) -> Result<(), E> {
     let (mut target, mut source) = (to.next(), from.next());
     while let (Some(t), Some(s)) = (&mut target, &mut source) {
         let n = t.len.min(s.len);
-        // SAFETY: both have `n` bytes left.
-        unsafe {
-            copy_piece(*t, *s, n, how);
-        }
+        each(*t, *s, n)?;
         (*t, *s) = (t.skip(n), s.skip(n));
         if t.len == 0 {
             target = to.next();
@@ -244,6 +281,7 @@ pub(crate) unsafe fn copy_pieces<'m>(
             source = from.next();
         }
     }
+    Ok(())
 }
 
 /// Copies the first `len` bytes.

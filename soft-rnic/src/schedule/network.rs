@@ -18,8 +18,9 @@ use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
 use crate::objects::address::Address;
+use crate::objects::on_demand;
 use crate::objects::pending::{Outcome, Reply};
-use crate::objects::span::Span;
+use crate::objects::span::{Span, to_vec};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::Request;
 use crate::schedule::network::faults::{Fate, Late, NetworkFaults};
@@ -109,7 +110,13 @@ impl Qp {
             return Outcome::Dropped;
         };
         // SAFETY: the pieces have just been checked.
-        let payload = unsafe { crate::objects::span::to_vec(local.as_slice()) }.into_boxed_slice();
+        let payload = unsafe {
+            match local.on_demand {
+                false => Ok(to_vec(local.as_slice())),
+                true => on_demand::to_vec(local.as_slice()),
+            }
+        };
+        let Ok(payload) = payload.map(Vec::into_boxed_slice) else { return Outcome::Dropped };
         let token = self.pd.context.device.arm(self.num, Some(LATE_NS));
         // The message that is kept counts itself when it has been sent.
         let overtakers = overtakers + 1;

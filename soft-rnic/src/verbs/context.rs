@@ -17,7 +17,7 @@ use crate::faults::injector::injector;
 use crate::objects::handles::{Command, FileId, Handles};
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
-use crate::objects::{dm, mw, null_mr, srq, target, xrc};
+use crate::objects::{advise_mr, dm, mw, null_mr, on_demand, srq, target, xrc};
 use crate::schedule::distance::card::Link;
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
@@ -56,6 +56,7 @@ impl Context {
         abi.modify_cq = Some(cq_ex::modify_cq);
         abi.query_rt_values = Some(cq_ex::query_rt_values);
         abi.alloc_null_mr = Some(null_mr::alloc_null_mr);
+        abi.advise_mr = Some(advise_mr::advise_mr);
         abi.alloc_dm = Some(dm::alloc_dm);
         abi.free_dm = Some(dm::free_dm);
         abi.reg_dm_mr = Some(dm::reg_dm_mr);
@@ -199,6 +200,7 @@ unsafe extern "C" fn query_device_ex(
         max_cq_count: limits::MAX_CQ_COUNT,
         max_cq_period: limits::MAX_CQ_PERIOD_US,
     };
+    (full.odp_caps, full.xrc_odp_caps) = on_demand::caps();
     // SAFETY: the caller's struct has `attr_size` bytes.
     unsafe { write_bounded(&full, attr.cast(), attr_size) };
     0

@@ -10,6 +10,7 @@ pub mod atomic_write;
 pub mod multicast;
 pub mod mw;
 pub mod other;
+pub mod pages;
 pub mod xrc;
 
 use core::ffi::{CStr, c_int};

@@ -17,7 +17,8 @@ use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Op;
 
 const TOO_LONG: Unfit = (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
-const NOT_OURS: Unfit = (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+pub(super) const NOT_OURS: Unfit =
+    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
 /// The key to be invalidated is not that of a window which is bound to this queue pair.
 const NOT_BOUND: Unfit =
     (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
@@ -168,6 +169,7 @@ impl<'d> Delivery<'d, '_> {
             let list = (0..request.num_sge()).map(|i| request.sge(i));
             resolve(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)
         };
+        let checked = checked.or_else(|| self.fit_on_demand(request, pd));
         if self.message.wqe.invalidates {
             return (wr_id, self.fit_to_invalidate(checked));
         }
@@ -192,7 +194,7 @@ impl<'d> Delivery<'d, '_> {
     /// The memory that the request names, if this domain may access it so. No key is needed for
     /// none.
     #[inline(always)]
-    pub(super) fn target(&self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
+    pub(super) fn target(&mut self, op: Op, pd: u32) -> Result<Option<Span<'d>>, Refusal> {
         let wqe = self.message.wqe;
         let dest_rd_atomic = self.responder.max_dest_rd_atomic.into();
         let len = self.message.len;
@@ -205,23 +207,35 @@ impl<'d> Delivery<'d, '_> {
         let hold = self.room.hold();
         let (mrs, access) = (&self.peer.pd.context.device.mrs, op.remote_access());
         match mrs.check(hold, wqe.rkey, pd, wqe.remote_addr, len, access) {
-            None => self.target_by_mw(op, pd, len),
+            None => self.target_rare(op, pd, len),
             Some(target) if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
             Some(target) => Ok(Some(target)),
         }
     }
 
-    /// [`target`](Self::target) of a key that is no region's: it may be that of a memory window.
+    /// [`target`](Self::target) of a key that is no such region's: it may be that of an on-demand
+    /// region, or of a memory window.
     #[cold]
     #[inline(never)]
-    fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
+    fn target_rare(&mut self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
+        let found = match self.target_on_demand(op, pd, len) {
+            Some(found) => found,
+            None => self.target_by_mw(op, pd, len),
+        };
+        match found? {
+            target if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
+            target => Ok(Some(target)),
+        }
+    }
+
+    fn target_by_mw(&mut self, op: Op, pd: u32, len: u64) -> Result<Span<'d>, Refusal> {
         let (wqe, hold) = (self.message.wqe, self.room.hold());
         let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
         let mrs = &self.peer.pd.context.device.mrs;
         let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
         match found.ok_or(Refusal::Access)? {
-            target if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
-            target => Ok(Some(target)),
+            (target, false) => Ok(target),
+            (target, true) => self.bring_target(op, target),
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Message<'a> {
     pub(crate) len: u64,
     /// The requester's memory: source, or landing place of a response.
     pub(crate) local: &'a [Span<'a>],
-    /// That memory may have gone.
+    /// Some of that memory may have gone.
     pub(crate) on_demand: bool,
     /// Of a datagram: where it goes, and the key that it carries.
     pub(crate) to: Option<&'a (Address, u32)>,

@@ -79,7 +79,7 @@ impl Delivery<'_, '_> {
 
     /// Completes a receive request.
     #[inline(always)]
-    fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
+    pub(super) fn complete_receive(&mut self, wr_id: u64, status: ibv_wc_status) {
         let completion = self.received(wr_id, status);
         self.writer.push(&self.peer.recv_cq, &completion, None, self.deferred);
     }

@@ -2,34 +2,24 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::io::Errno;
-use verbs_sys::*;
-
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{Begun, Delivery};
 use crate::limits::LONG;
-use crate::objects::memory::land;
+use crate::objects::on_demand::Gone;
 use crate::objects::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::wqe::{Op, Wqe};
 
 /// Carries an operation on memory out: `there` is what the request names, `local` the
-/// requester's, which may have gone if it is on demand.
+/// requester's.
 ///
 /// # Safety
 /// Both sides are as long as the request, and may be accessed so; that of an operation on a word is
 /// aligned. Programs access them atomically only.
 #[inline(always)]
-pub(crate) unsafe fn access(
-    there: Span<'_>,
-    local: &[Span<'_>],
-    on_demand: bool,
-    op: Op,
-    wqe: &Wqe,
-) -> Result<(), Errno> {
+pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &Wqe) {
     // SAFETY: the caller's promise; a landing place may be polled, too.
     unsafe {
         match op {
-            Op::Read if on_demand => return land(local, there),
             Op::Read => copy_spans(local, &[there], Copying::Shared),
             Op::Write | Op::Send => copy_spans(&[there], local, Copying::Shared),
             Op::BindMw | Op::LocalInv => {}
@@ -38,14 +28,12 @@ pub(crate) unsafe fn access(
                 AtomicU64::from_ptr(there.ptr().cast()).store(word(local, wqe), Ordering::Release);
             }
             Op::CompareSwap | Op::FetchAdd => {
-                let word = AtomicU64::from_ptr(there.ptr().cast());
-                let mut old = exchange(word, wqe);
+                let mut old = exchange(AtomicU64::from_ptr(there.ptr().cast()), wqe);
                 let old = Span::of_words(core::slice::from_mut(&mut old));
                 copy_spans(local, &[old], Copying::Shared);
             }
         }
     }
-    Ok(())
 }
 
 /// The word that an atomic write stores: the requester's data, or what its request has of them.
@@ -63,7 +51,7 @@ pub(crate) unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
 }
 
 /// What was there before an atomic operation.
-fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
+pub(super) fn exchange(word: &AtomicU64, wqe: &Wqe) -> u64 {
     // AcqRel: an atomic synchronises all users of the word.
     match wqe.op {
         Op::FetchAdd => word.fetch_add(wqe.compare_add, Ordering::AcqRel),
@@ -88,20 +76,22 @@ impl Delivery<'_, '_> {
         unsafe { copy_pieces(room, core::iter::once(part), Copying::Owned) }
     }
 
-    /// Copies what the request carries, or asks for; the error is the requester's.
+    /// Copies what the request carries, or asks for.
     #[inline(always)]
-    pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), ibv_wc_status> {
+    pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), Gone> {
+        if self.message.on_demand | self.room.on_demand {
+            return self.place_on_demand(op, begun);
+        }
         if self.message.len as usize >= LONG {
             // Others should not wait for the completion queue meanwhile.
             self.writer.release();
         }
-        let (local, on_demand) = (self.message.local, self.message.on_demand);
+        let local = self.message.local;
         // SAFETY: both lists were checked; the buffers of sends and receives are the device's
         // while they are posted, and programs access the memory of others atomically only.
         unsafe {
             match (begun.target, self.message.to) {
-                (Some(target), _) => access(target, local, on_demand, op, self.message.wqe)
-                    .map_err(|_gone| ibv_wc_status::IBV_WC_LOC_PROT_ERR)?,
+                (Some(target), _) => access(target, local, op, self.message.wqe),
                 (None, _) if op != Op::Send => {}
                 (None, None) => copy_spans(self.room.as_slice(), local, Copying::Owned),
                 (None, Some((to, _))) => {

@@ -26,7 +26,7 @@ impl<'d> Delivery<'d, '_> {
         };
         match self.place(op, &begun) {
             Ok(()) => self.finish_for(&srq, &begun),
-            Err(status) => Reply::Refused(status),
+            Err(gone) => self.lose(Some(&*srq), gone, &begun),
         }
     }
 
@@ -98,7 +98,7 @@ impl<'d> Delivery<'d, '_> {
 
     /// Completes a receive request at the queue's completion queue. Where that is dead, the queue
     /// pair goes with it, as one that uses a dead queue itself.
-    fn complete_at(&mut self, srq: &Srq, wr_id: u64, status: ibv_wc_status) {
+    pub(super) fn complete_at(&mut self, srq: &Srq, wr_id: u64, status: ibv_wc_status) {
         let Some(XrcSrq { cq, .. }) = &srq.xrc else { return };
         let completion = self.received(wr_id, status);
         // The writer's queue may be this one, and never are two locked.

@@ -15,8 +15,10 @@ use verbs_sys::*;
 
 use crate::engine::execution::Execution;
 use crate::engine::responder::begin::permits;
-use crate::engine::responder::place::access;
+use crate::engine::responder::{on_demand, place};
 use crate::limits::LONG;
+use crate::objects::mr_table::ON_DEMAND;
+use crate::objects::on_demand::bring;
 use crate::objects::pending::{Outcome, Reply, Requester};
 use crate::objects::span::Spans;
 use crate::objects::state::Qp;
@@ -88,7 +90,7 @@ impl Qp {
             // Others may complete, and arm, while we copy.
             execution.writer.release();
         }
-        let (local, on_demand) = (local.as_slice(), local.on_demand);
+        let (local, may_be_gone) = (local.as_slice(), local.on_demand);
         let gone = Access::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
         if let Some(there) = region.window.as_ref().and_then(|window| window.at(offset, len)) {
             if op.is_word() && !there.ptr().addr().is_multiple_of(8) {
@@ -96,7 +98,15 @@ impl Qp {
             }
             // SAFETY: both were checked, and their owner waits until we have left;
             // programs access them atomically only.
-            let done = unsafe { access(there, local, on_demand, op, request.wqe) };
+            let done = unsafe {
+                match may_be_gone {
+                    false => {
+                        place::access(there, local, op, request.wqe);
+                        Ok(())
+                    }
+                    true => on_demand::access((there, false), (local, true), op, request.wqe),
+                }
+            };
             return done.map_or(gone, |()| Access::Done);
         }
         if op.is_word() {
@@ -112,13 +122,16 @@ impl Qp {
             return Access::Ended(self.unattached(requester, pair, len));
         }
         let there = region.published.addr.wrapping_add(offset);
+        let there_too = region.published.access & ON_DEMAND != 0;
         // SAFETY: as above.
         match unsafe { attach(pair.pid, way, local, there, len as usize) } {
             Ok(()) => Access::Done,
             // It is dying, or runs another program: its memory goes before the kernel says so.
             Err(Errno::SRCH) => Access::Ended(self.lost(requester, len)),
             Err(Errno::FAULT) if !pair.has_its_memory() => Access::Ended(self.lost(requester, len)),
-            Err(Errno::FAULT) if on_demand => gone,
+            // The target looks: it is refused, or there again.
+            Err(Errno::FAULT) if there_too && bring(local, op == Op::Read) => Access::Judge,
+            Err(Errno::FAULT) if may_be_gone | there_too => gone,
             Err(error) => {
                 note_refusal(pair.pid, error);
                 Access::Ended(self.unattached(requester, pair, len))

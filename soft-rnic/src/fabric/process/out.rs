@@ -2,11 +2,13 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use rustix::io::Errno;
 use verbs_sys::ibv_sge;
 
 use crate::lock::Guard;
 use crate::objects::null_memory::is_zeroes;
-use crate::objects::span::{Copying, Span, copy_spans};
+use crate::objects::on_demand::to_vec;
+use crate::objects::span::{Copying, Span, Spans, copy_spans};
 
 use super::pair::Pair;
 use super::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
@@ -133,6 +135,20 @@ impl<'a> Out<'a> {
             requests.put(&self.pair.outgoing, request, Some((at, len)));
         }
         true
+    }
+
+    /// [`put_data`](Self::put_data) out of memory that may have gone, which is an error.
+    pub(super) fn put_copied(
+        &mut self,
+        request: &mut Request,
+        local: &Spans<'_>,
+    ) -> Result<bool, Errno> {
+        if !local.on_demand {
+            return Ok(self.put_data(request, local.as_slice()));
+        }
+        // SAFETY: the pieces were checked.
+        let mut bytes = unsafe { to_vec(local.as_slice()) }?;
+        Ok(self.put_data(request, &[Span::of(&mut bytes)]))
     }
 
     fn put_list(&mut self, request: &mut Request, list: &[ibv_sge]) -> bool {

@@ -12,6 +12,7 @@ use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
 use crate::errno;
+use crate::objects::mr_table::ON_DEMAND;
 use crate::objects::pending::Wait;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
@@ -103,8 +104,9 @@ impl PeerProcesses {
     /// Publishes a region, now that there is a process to read it.
     pub(crate) fn publish_region(&self, key: u32, region: &PublishedRegion) {
         if let Some(here) = self.claimed() {
-            let is_region = region.mw.is_none();
-            let file = is_region.then(|| self.files.find(region.addr, region.length)).flatten();
+            // Others attach to an on-demand region: what they have mapped may be gone here.
+            let may_be_mapped = region.mw.is_none() && region.access & ON_DEMAND == 0;
+            let file = may_be_mapped.then(|| self.files.find(region.addr, region.length)).flatten();
             here.directory.publish(key, &PublishedRegion { file, ..*region });
         }
     }

@@ -27,6 +27,7 @@ use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
 use crate::engine::responder::place::word;
 use crate::fabric::link::{Link, Step};
+use crate::objects::on_demand::copy_word;
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
 use crate::objects::span::{Copying, Span, copy_spans};
@@ -190,7 +191,11 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         let reply = match request.wqe.op {
             _ if !arrives || out.pair.is_dead() => Reply::Silence,
             _ if request.wqe.takes_receive() && len <= u64::from(DATA / 4) => {
-                if out.put_data(&mut sent, local.as_slice()) {
+                let is_put = match out.put_copied(&mut sent, &local) {
+                    Ok(is_put) => is_put,
+                    Err(_gone) => return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+                };
+                if is_put {
                     Reply::Done
                 } else {
                     match qp.await_room(requester, out.pair) {
@@ -463,10 +468,10 @@ impl Qp {
             let (wqe, len) = (request.wqe, request.len());
             self.check_execution(wqe);
             remote.sent -= 1;
-            if wqe.op.is_atomic() {
-                self.land(&mut parts, &request, reply.value);
+            let mut outcome = self.judge(parts.requester, Reply::Done, len);
+            if wqe.op.is_atomic() && !self.land(&mut parts, &request, reply.value) {
+                outcome = Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
             }
-            let outcome = self.judge(parts.requester, Reply::Done, len);
             self.settle(&mut parts, &mut execution, wqe, len, outcome);
             pending.pop();
         }
@@ -517,15 +522,19 @@ impl Qp {
         self.settle(parts, execution, wqe, len, outcome);
     }
 
-    /// Puts what an atomic has found where the request wants it.
-    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) {
+    /// Puts what an atomic has found where the request wants it. False if that has gone.
+    fn land(&self, parts: &mut SqParts<'_>, request: &wqe::Request<'_>, mut value: u64) -> bool {
         let room = &mut parts.scratch.local;
-        if let Ok(spans) = self.local(parts.requester, request, 8, room) {
-            let value = Span::of_words(core::slice::from_mut(&mut value));
+        let Ok(spans) = self.local(parts.requester, request, 8, room) else { return false };
+        if spans.on_demand {
             // SAFETY: the list has just been checked; the program accesses it
             // atomically only.
-            unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
+            return unsafe { copy_word(spans.as_slice(), value) }.is_ok();
         }
+        let value = Span::of_words(core::slice::from_mut(&mut value));
+        // SAFETY: as above.
+        unsafe { copy_spans(spans.as_slice(), &[value], Copying::Shared) };
+        true
     }
 
     /// A process has died: what was on its way there has failed.

@@ -1,0 +1,173 @@
+//! On-demand memory: regions whose pages may be gone, or protected, when the device accesses them.
+//!
+//! An access of ours to such a page would be a signal: SIGSEGV where nothing is mapped any more,
+//! SIGBUS where the file behind a mapping has become shorter, or its disk is full. One of the
+//! kernel's is an error. So the kernel makes all of them, by cross-memory attach to this very
+//! process. Before, it is asked to bring the pages, which tells whose have gone before anything
+//! changes, and so that few copies wait for a disk; what is unmapped between the two, the copy finds
+//! out.
+//!
+//! Neither other processes map such regions: they attach to them, as to all memory that lies in no
+//! sealed memory file.
+
+use core::sync::atomic::AtomicU64;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+use verbs_sys::*;
+
+use crate::fabric::process::memory::{Way, attach};
+use crate::objects::span::{Span, Spans, in_pairs};
+
+/// Whose memory has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The requester's own.
+    Here,
+    /// What the request reaches: the memory that it names, or the buffers of a receive request.
+    There,
+}
+
+/// Copies `from` to `to`, which have room for as many bytes; any of them may have gone.
+///
+/// # Safety
+/// The pieces of `to` were checked; programs access all of them atomically only.
+pub(crate) unsafe fn copy<'m>(
+    to: &[Span<'m>],
+    from: impl Iterator<Item = Span<'m>>,
+) -> Result<(), Errno> {
+    let pid = std::process::id().cast_signed();
+    in_pairs(to.iter().copied(), from, |to, from, n| {
+        // SAFETY: the caller's promise; the kernel checks what is mapped.
+        unsafe { attach(pid, Way::Into, &[from.first(n)], to.ptr().addr() as u64, n) }
+    })
+}
+
+/// [`copy`] of words of ours.
+///
+/// # Safety
+/// As there.
+pub(crate) unsafe fn copy_word(to: &[Span<'_>], word: u64) -> Result<(), Errno> {
+    let mut word = [word];
+    // SAFETY: the caller's promise; the word is ours.
+    unsafe { copy(to, core::iter::once(Span::of_words(&mut word))) }
+}
+
+/// The bytes of a message, put together.
+///
+/// # Safety
+/// Programs access the pieces atomically only.
+pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0; from.iter().map(|span| span.len()).sum()];
+    // SAFETY: the caller's promise; the bytes are ours.
+    unsafe { copy(&[Span::of(&mut bytes)], from.iter().copied()) }?;
+    Ok(bytes)
+}
+
+impl Spans<'_> {
+    /// Copies a message of at most [`STAGED`](crate::objects::span::STAGED) bytes out of memory that
+    /// may have gone. From now on it lies in memory of ours.
+    pub(crate) fn stage(&mut self) -> Result<(), Errno> {
+        let len = self.as_slice().iter().map(|span| span.len()).sum();
+        let to = self.staging(len);
+        // SAFETY: the pieces were checked; the room is ours.
+        unsafe { copy(&[to], self.as_slice().iter().copied()) }?;
+        self.clear();
+        self.push(to);
+        Ok(())
+    }
+}
+
+/// Has the kernel bring all pages of these pieces, to be read or to be written. False if some have
+/// gone, or do not permit it; where it cannot be asked (before Linux 5.14), the copy is the judge.
+pub(crate) fn bring(pieces: &[Span<'_>], is_written: bool) -> bool {
+    pieces.iter().all(|piece| bring_at(piece.ptr().addr(), piece.len(), is_written).is_ok())
+}
+
+/// [`bring`] of `addr .. addr + len`.
+pub(crate) fn bring_at(addr: usize, len: usize, is_written: bool) -> Result<(), Errno> {
+    match is_written {
+        _ if !*CAN_ASK => Ok(()),
+        false => populate(addr, len, Advice::LinuxPopulateRead),
+        true => populate(addr, len, Advice::LinuxPopulateWrite),
+    }
+}
+
+/// Whether a page has memory that can be written; true where it cannot be asked. (Which of all
+/// mappings may be written only their list says, which is read too slowly.) Like pinning, it gives
+/// the page memory.
+pub(crate) fn is_writable(addr: usize) -> bool {
+    bring_at(addr, 1, true) != Err(Errno::INVAL)
+}
+
+static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
+    let mut own = 0_u8;
+    populate((&raw mut own).addr(), 1, Advice::LinuxPopulateWrite).is_ok()
+});
+
+fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
+    let within = addr % rustix::param::page_size();
+    let from = core::ptr::without_provenance_mut(addr - within);
+    // SAFETY: pages are faulted in, as an access would; what they hold stays as it is.
+    unsafe { madvise(from, len.saturating_add(within), advice) }
+}
+
+/// Whether [`copy`] does what it says: some sandboxes forbid it.
+pub(crate) fn can_copy() -> bool {
+    let mut seen = [0_u64];
+    // SAFETY: it is our own.
+    let copied = unsafe { copy_word(&[Span::of_words(&mut seen)], 1) };
+    copied.is_ok() && seen == [1]
+}
+
+/// Whether regions may be on demand whatever they are used for. (Those that only READs land in need
+/// no more than [`can_copy`].)
+pub(crate) fn is_supported() -> bool {
+    *CAN_ASK && can_copy()
+}
+
+/// Changes a word of on-demand memory; what was there. The kernel has no such access: atomics of
+/// this memory are atomic with each other, by this lock, and with nothing else.
+///
+/// # Safety
+/// The word was checked; programs access it atomically only.
+pub(crate) unsafe fn exchange(
+    word: Span<'_>,
+    change: impl FnOnce(&AtomicU64) -> u64,
+) -> Result<u64, Errno> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _this_one = ONE_AT_A_TIME.lock();
+    let mut seen = [0_u64];
+    // SAFETY: the caller's promise.
+    unsafe { copy(&[Span::of_words(&mut seen)], core::iter::once(word)) }?;
+    let new = AtomicU64::new(seen[0]);
+    let old = change(&new);
+    let new = new.into_inner();
+    if new != old {
+        // SAFETY: the caller's promise.
+        unsafe { copy_word(&[word], new) }?;
+    }
+    Ok(old)
+}
+
+/// What the device reports.
+pub(crate) fn caps() -> (ibv_odp_caps, u32) {
+    use ibv_odp_general_caps as General;
+    use ibv_odp_transport_cap_bits as Bit;
+    let mut caps = ibv_odp_caps::default();
+    if !is_supported() {
+        return (caps, 0);
+    }
+    let all = |bits: &[Bit]| bits.iter().fold(0, |sum, bit| sum | bit.0);
+    let (send, recv) = (Bit::IBV_ODP_SUPPORT_SEND, Bit::IBV_ODP_SUPPORT_RECV);
+    let (write, read) = (Bit::IBV_ODP_SUPPORT_WRITE, Bit::IBV_ODP_SUPPORT_READ);
+    let (atomic, srq) = (Bit::IBV_ODP_SUPPORT_ATOMIC, Bit::IBV_ODP_SUPPORT_SRQ_RECV);
+    let general = General::IBV_ODP_SUPPORT.0 | General::IBV_ODP_SUPPORT_IMPLICIT.0;
+    caps.general_caps = general.into();
+    caps.per_transport_caps.rc_odp_caps = all(&[send, recv, write, read, atomic, srq]);
+    caps.per_transport_caps.uc_odp_caps = all(&[send, recv, write, srq]);
+    caps.per_transport_caps.ud_odp_caps = all(&[send, recv, srq]);
+    (caps, all(&[send, write, read, atomic, srq]))
+}

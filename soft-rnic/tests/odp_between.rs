@@ -1,0 +1,271 @@
+//! On-demand memory of two processes: this program starts itself again.
+
+mod common;
+
+use common::other::*;
+use common::pages::*;
+use common::*;
+use verbs_sys::ibv_wr_opcode as W;
+use verbs_sys::*;
+
+const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const HEAP: usize = 1;
+const PAGES: usize = 64;
+const LENGTHS: [u32; 4] = [8, 100, 4096, 150_000];
+
+fn patient() -> Config {
+    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
+}
+
+#[test]
+fn the_other_process() {
+    match role().as_deref() {
+        None => {}
+        Some("owner") => be_owner(),
+        Some("unasked") => be_unasked(),
+        Some(other) => panic!("{other}"),
+    }
+}
+
+/// Has an on-demand region, of a memory file that others could map, and does what it is told.
+fn be_owner() {
+    let end = End::new(RC);
+    let file = memory_file(PAGES);
+    let pages = Pages::of(&file, PAGES);
+    let mr = explicit(&end.net, &pages, RW);
+    let whole = piece(&pages, mr, 0, 0);
+    join_as_other(&end, patient());
+    say(&format!("{} {}", whole.addr, whole.lkey));
+    while let Some(line) = hear() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let of = |nth: usize| words.get(nth).map_or(0, |n| n.parse::<usize>().unwrap());
+        match words[0] {
+            "fill" => {
+                pages.fill(0, of(1), of(2) as u8);
+                say("filled");
+            }
+            "look" => {
+                let seen = pages.bytes(0, of(1));
+                say(&format!("{} {}", seen[0], seen.iter().all(|byte| *byte == seen[0])));
+            }
+            "unmap" => {
+                pages.unmap(of(1));
+                say("unmapped");
+            }
+            "receive" => {
+                assert_eq!(post_recv(end.qp, 1, &mut [piece(&pages, mr, 0, of(1) as u32)]), 0);
+                say("ready");
+            }
+            "received" => say(end.net.poll(end.cq, 1)[0].status),
+            // From its memory, so many bytes.
+            "send" => {
+                end.send(piece(&pages, mr, 0, of(1) as u32));
+                say(end.net.poll(end.cq, 1)[0].status);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    end.net.dereg(mr);
+    end.close();
+}
+
+/// As long as so many pages, sealed as those are that peers map.
+fn memory_file(pages: usize) -> std::os::fd::OwnedFd {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, (pages * PAGE) as u64).unwrap();
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    file
+}
+
+/// This process, connected to the owner of the region, with on-demand memory of its own.
+struct User {
+    end: End,
+    pages: Pages,
+    mr: *mut ibv_mr,
+    owner: Other,
+    there: ibv_sge,
+}
+
+impl User {
+    fn new() -> User {
+        let mut owner = Other::start("the_other_process", "owner");
+        let end = End::new(RC);
+        let pages = Pages::new(PAGES);
+        let mr = implicit(&end.net, RW);
+        join(&end, &mut owner, patient());
+        let said: Vec<u64> = owner.hear().split(' ').map(|n| n.parse().unwrap()).collect();
+        let there = ibv_sge { addr: said[0], length: 0, lkey: said[1] as u32 };
+        User { end, pages, mr, owner, there }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.owner.say(line);
+        self.owner.hear()
+    }
+
+    fn own(&self, len: u32) -> ibv_sge {
+        piece(&self.pages, self.mr, 0, len)
+    }
+
+    fn post(&self, op: W, from: ibv_sge) {
+        let mut sges = [from];
+        assert_eq!(post_send(self.end.qp, &mut rdma_wr(op, &mut sges, self.there)), 0);
+    }
+
+    fn status(&self, op: W, from: ibv_sge) -> &'static str {
+        self.post(op, from);
+        self.end.net.poll(self.end.cq, 1)[0].status
+    }
+
+    fn close(self) {
+        drop(self.owner);
+        self.end.net.dereg(self.mr);
+        self.end.close();
+    }
+}
+
+#[test]
+fn each_operation_takes_and_brings_the_bytes() {
+    let mut user = User::new();
+    for (round, len) in LENGTHS.into_iter().enumerate() {
+        let (n, tag) = (len as usize, 10 * round);
+        for (op, byte) in [(W::IBV_WR_RDMA_WRITE, tag), (W::IBV_WR_SEND, tag + 1)] {
+            user.pages.fill(0, n, byte as u8);
+            if op == W::IBV_WR_SEND {
+                user.ask(&format!("receive {len}"));
+            }
+            assert_eq!(user.status(op, user.own(len)), "SUCCESS", "{op:?} {len}");
+            if op == W::IBV_WR_SEND {
+                assert_eq!(user.ask("received"), "SUCCESS");
+            }
+            assert_eq!(user.ask(&format!("look {len}")), format!("{byte} true"), "{op:?}");
+        }
+        user.ask(&format!("fill {len} {}", tag + 2));
+        assert_eq!(user.status(W::IBV_WR_RDMA_READ, user.own(len)), "SUCCESS");
+        assert_eq!(user.pages.bytes(0, n), vec![(tag + 2) as u8; n]);
+        user.ask(&format!("fill {len} {}", tag + 3));
+        assert_eq!(post_recv(user.end.qp, 1, &mut [user.own(len)]), 0);
+        assert_eq!(user.ask(&format!("send {len}")), "SUCCESS");
+        assert_eq!(user.end.net.poll(user.end.cq, 1)[0].status, "SUCCESS");
+        assert_eq!(user.pages.bytes(0, n), vec![(tag + 3) as u8; n]);
+    }
+    user.ask("fill 8 0");
+    for (nth, sum) in [0_u64, 5, 10].into_iter().enumerate() {
+        let op = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
+        assert_eq!(user.status(op, user.own(8)), "SUCCESS", "{nth}");
+        assert_eq!(user.pages.bytes(0, 8), sum.to_ne_bytes());
+    }
+    user.close();
+}
+
+/// Behind which page that is gone an operation of so many bytes begins: at its first, or its middle.
+const GONE: [(u32, usize); 2] = [(8, 0), (150_000, 20)];
+
+#[test]
+fn what_the_target_has_lost_is_refused_as_in_one_process() {
+    let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
+    for (len, page) in GONE {
+        for op in [W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_READ, W::IBV_WR_SEND, atomic] {
+            if op == atomic && len != 8 {
+                continue;
+            }
+            // Out of memory of either kind.
+            for pinned in [false, true] {
+                let mut user = User::new();
+                user.ask(&format!("unmap {page}"));
+                if op == W::IBV_WR_SEND {
+                    user.ask(&format!("receive {len}"));
+                }
+                let own = if pinned { user.end.local(HEAP, 0, len) } else { user.own(len) };
+                let is = user.status(op, own);
+                if op == W::IBV_WR_SEND {
+                    assert_eq!((is, &*user.ask("received")), ("REM_OP", "LOC_PROT"), "{len}");
+                } else {
+                    assert_eq!(is, "REM_ACCESS", "{op:?} {len} {pinned}");
+                }
+                user.close();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_requester_has_lost_fails_there() {
+    let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
+    for (len, page) in GONE {
+        for op in [W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_READ, W::IBV_WR_SEND, atomic] {
+            if op == atomic && len != 8 {
+                continue;
+            }
+            let mut user = User::new();
+            if op == W::IBV_WR_SEND {
+                user.ask(&format!("receive {len}"));
+            }
+            user.pages.unmap(page);
+            assert_eq!(user.status(op, user.own(len)), "LOC_PROT", "{op:?} {len}");
+            user.close();
+        }
+    }
+}
+
+/// The requests are done before the queue pair finds out, and their order stays.
+#[test]
+fn a_page_goes_between_two_requests() {
+    let mut user = User::new();
+    user.pages.fill(0, 8192, 3);
+    assert_eq!(user.status(W::IBV_WR_RDMA_WRITE, user.own(8192)), "SUCCESS");
+    user.ask("unmap 1");
+    assert_eq!(user.status(W::IBV_WR_RDMA_WRITE, user.own(4096)), "SUCCESS");
+    user.post(W::IBV_WR_RDMA_WRITE, user.own(8192));
+    user.post(W::IBV_WR_RDMA_WRITE, user.own(8));
+    let statuses: Vec<_> = user.end.net.poll(user.end.cq, 2).iter().map(|wc| wc.status).collect();
+    assert_eq!(statuses, ["REM_ACCESS", "WR_FLUSH"]);
+    user.close();
+}
+
+/// Where the kernel does not say beforehand what is gone (as before Linux 5.14), the copies find out:
+/// such memory is for what lands in it and is sent from it, and no peer reaches it.
+#[test]
+fn copies_find_out_what_the_kernel_does_not_say() {
+    let mut unasked = Other::start("the_other_process", "unasked");
+    assert_eq!(unasked.wait(), Some(0));
+}
+
+fn be_unasked() {
+    const LOCAL: u32 = 1;
+    refuse(&[libc::SYS_madvise]);
+    let lone = Net::new();
+    let pages = Pages::new(4);
+    let all = (pages.addr(0), 4 * PAGE);
+    assert_eq!(register(&lone, all, RW | ON_DEMAND).err(), Some(libc::EOPNOTSUPP));
+    lone.close();
+    // How many bytes there are to be sent, where they come from, and where they go.
+    let judged = |op, len: u32, gone_at: usize| {
+        let p = Pair::new();
+        let mr = explicit(&p.net, &pages, LOCAL);
+        let (gone, there) = (piece(&pages, mr, 0, len), sge(p.mr[1 - gone_at], 0, len));
+        let mut sges = [if gone_at == 0 { gone } else { there }];
+        let to = if gone_at == 0 { there } else { gone };
+        let takes_receive = op == W::IBV_WR_SEND;
+        if takes_receive {
+            assert_eq!(post_recv(p.qp[1], 2, &mut [to]), 0);
+        }
+        pages.unmap(0);
+        assert_eq!(post_send(p.qp[0], &mut rdma_wr(op, &mut sges, to)), 0);
+        let sent = p.net.poll(p.cq[0], 1)[0].status;
+        pages.map(0);
+        let received = p.net.poll_now(p.cq[1]).first().map(|wc| wc.status);
+        p.net.dereg(mr);
+        p.close();
+        (sent, received)
+    };
+    for len in [8, 10_000] {
+        assert_eq!(judged(W::IBV_WR_RDMA_READ, len, 0), ("LOC_PROT", None), "{len}");
+        assert_eq!(judged(W::IBV_WR_RDMA_WRITE, len, 0), ("LOC_PROT", None), "{len}");
+        assert_eq!(judged(W::IBV_WR_SEND, len, 1), ("REM_OP", Some("LOC_PROT")), "{len}");
+    }
+    // A short one fails before it is sent.
+    assert_eq!(judged(W::IBV_WR_SEND, 8, 0), ("LOC_PROT", None));
+    assert_eq!(judged(W::IBV_WR_SEND, 10_000, 0), ("LOC_PROT", Some("WR_FLUSH")));
+}
