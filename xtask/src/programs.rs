@@ -22,7 +22,10 @@ const NEEDED: &[(&str, &str)] = &[
 /// Programs that end by themselves, and what they print.
 const ALONE: &[(&str, &[&str])] = &[
     ("ibv_devices", &["soft0", "02005afffe000000"]),
-    ("ibv_devinfo -v", &["hca_id:\tsoft0", "PORT_ACTIVE (4)", "::ffff:127.0.0.1, RoCE v2"]),
+    (
+        "ibv_devinfo -v",
+        &["hca_id:\tsoft0", "PORT_ACTIVE (4)", "::ffff:127.0.0.1, RoCE v2", "ODP_SUPPORT_IMPLICIT"],
+    ),
 ];
 
 /// Domains, queues and regions of pyverbs, which links with the providers' libraries, too.
@@ -152,6 +155,9 @@ const PAIRS: &[(&str, &str)] = &[
     ("ibv_rc_pingpong -g 0 -N", "1000 iters in"),
     ("ibv_rc_pingpong -g 0 -t", "1000 iters in"),
     ("ibv_rc_pingpong -g 0 -j", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -o -c", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -o -P", "1000 iters in"),
+    ("ibv_rc_pingpong -g 0 -O -P -N", "1000 iters in"),
     ("ibv_uc_pingpong -g 0", "1000 iters in"),
     ("ibv_ud_pingpong -g 0", "1000 iters in"),
     ("ibv_srq_pingpong -g 0", "iters in"),
@@ -166,6 +172,9 @@ const PAIRS: &[(&str, &str)] = &[
     ),
     ("ib_send_bw -F -n 1000 -c UC", "65536      1000"),
     ("ib_write_bw -F -n 1000", "65536      1000"),
+    ("ib_write_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_read_bw -F -n 1000 --odp", "65536      1000"),
+    ("ib_send_bw -F -n 1000 --odp", "65536      1000"),
     ("ib_write_lat -F -n 1000 -I 64", "2       1000"),
     ("ib_read_bw -F -n 1000", "65536      1000"),
     ("ib_read_lat -F -n 1000", "2       1000"),
