@@ -23,6 +23,7 @@ fn the_other_process() {
         None => {}
         Some("owner") => be_owner(),
         Some("unasked") => be_unasked(),
+        Some("refused later") => be_refused_later(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -240,26 +241,7 @@ fn be_unasked() {
     let all = (pages.addr(0), 4 * PAGE);
     assert_eq!(register(&lone, all, RW | ON_DEMAND).err(), Some(libc::EOPNOTSUPP));
     lone.close();
-    // How many bytes there are to be sent, where they come from, and where they go.
-    let judged = |op, len: u32, gone_at: usize| {
-        let p = Pair::new();
-        let mr = explicit(&p.net, &pages, LOCAL);
-        let (gone, there) = (piece(&pages, mr, 0, len), sge(p.mr[1 - gone_at], 0, len));
-        let mut sges = [if gone_at == 0 { gone } else { there }];
-        let to = if gone_at == 0 { there } else { gone };
-        let takes_receive = op == W::IBV_WR_SEND;
-        if takes_receive {
-            assert_eq!(post_recv(p.qp[1], 2, &mut [to]), 0);
-        }
-        pages.unmap(0);
-        assert_eq!(post_send(p.qp[0], &mut rdma_wr(op, &mut sges, to)), 0);
-        let sent = p.net.poll(p.cq[0], 1)[0].status;
-        pages.map(0);
-        let received = p.net.poll_now(p.cq[1]).first().map(|wc| wc.status);
-        p.net.dereg(mr);
-        p.close();
-        (sent, received)
-    };
+    let judged = |op, len, gone_at| judged(RC, &pages, LOCAL, op, len, gone_at);
     for len in [8, 10_000] {
         assert_eq!(judged(W::IBV_WR_RDMA_READ, len, 0), ("LOC_PROT", None), "{len}");
         assert_eq!(judged(W::IBV_WR_RDMA_WRITE, len, 0), ("LOC_PROT", None), "{len}");
@@ -268,4 +250,66 @@ fn be_unasked() {
     // A short one fails before it is sent.
     assert_eq!(judged(W::IBV_WR_SEND, 8, 0), ("LOC_PROT", None));
     assert_eq!(judged(W::IBV_WR_SEND, 10_000, 0), ("LOC_PROT", Some("WR_FLUSH")));
+}
+
+/// What becomes of a request of so many bytes, and of the receive request that is there for it, if
+/// the first page of what an end has for it is gone.
+fn judged(
+    kind: ibv_qp_type,
+    pages: &Pages,
+    access: u32,
+    op: W,
+    len: u32,
+    gone_at: usize,
+) -> (&'static str, Option<&'static str>) {
+    let p = Pair::of(kind, Net::new(), Config::default(), Config::default());
+    let mr = explicit(&p.net, pages, access);
+    let (gone, there) = (piece(pages, mr, 0, len), sge(p.mr[1 - gone_at], 0, len));
+    let mut sges = [if gone_at == 0 { gone } else { there }];
+    let to = if gone_at == 0 { there } else { gone };
+    if matches!(op, W::IBV_WR_SEND | W::IBV_WR_RDMA_WRITE_WITH_IMM) {
+        assert_eq!(post_recv(p.qp[1], 2, &mut [to]), 0);
+    }
+    pages.unmap(0);
+    assert_eq!(post_send(p.qp[0], &mut rdma_wr(op, &mut sges, to)), 0);
+    let sent = p.net.poll(p.cq[0], 1)[0].status;
+    pages.map(0);
+    let received = p.net.poll_now(p.cq[1]).first().map(|wc| wc.status);
+    p.net.dereg(mr);
+    p.close();
+    (sent, received)
+}
+
+/// As if each page went between the check and the copy.
+#[test]
+fn what_goes_after_the_check_the_copy_finds_out() {
+    let mut later = Other::start("the_other_process", "refused later");
+    assert_eq!(later.wait(), Some(0));
+}
+
+fn be_refused_later() {
+    let pages = Pages::new(4);
+    let user = User::new();
+    refuse(&[libc::SYS_madvise]);
+    let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
+    let imm = W::IBV_WR_RDMA_WRITE_WITH_IMM;
+    for len in [8, 10_000] {
+        let there = |op| judged(RC, &pages, RW, op, len, 1);
+        assert_eq!(there(W::IBV_WR_RDMA_WRITE), ("REM_ACCESS", None));
+        assert_eq!(there(W::IBV_WR_RDMA_READ), ("REM_ACCESS", None));
+        assert_eq!(there(imm), ("REM_ACCESS", Some("WR_FLUSH")));
+        assert_eq!(there(W::IBV_WR_SEND), ("REM_OP", Some("LOC_PROT")));
+    }
+    let of_atomic = [0, 1].map(|end| judged(RC, &pages, RW, atomic, 8, end).0);
+    assert_eq!(of_atomic, ["LOC_PROT", "REM_ACCESS"]);
+    // An unreliable network loses what it cannot keep.
+    let uc = ibv_qp_type::IBV_QPT_UC;
+    let late = soft_rnic::NetworkFaults { reordering: 1.0, ..Default::default() };
+    soft_rnic::set_network_faults(1, late);
+    assert_eq!(judged(uc, &pages, RW, W::IBV_WR_SEND, 10_000, 0), ("SUCCESS", None));
+    soft_rnic::set_network_faults(0, soft_rnic::NetworkFaults::default());
+    // Between processes, what an atomic has found has no place any more.
+    user.pages.unmap(0);
+    assert_eq!(user.status(atomic, user.own(8)), "LOC_PROT");
+    user.close();
 }

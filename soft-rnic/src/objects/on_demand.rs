@@ -103,15 +103,21 @@ pub(crate) fn is_writable(addr: usize) -> bool {
 }
 
 static CAN_ASK: LazyLock<bool> = LazyLock::new(|| {
-    let mut own = 0_u8;
-    populate((&raw mut own).addr(), 1, Advice::LinuxPopulateWrite).is_ok()
+    let page = core::ptr::without_provenance_mut(0);
+    let advice = Advice::LinuxPopulateWrite;
+    // SAFETY: no memory, of which nothing is asked but whether the advice is known.
+    unsafe { madvise(page, 0, advice) }.is_ok()
 });
 
 fn populate(addr: usize, len: usize, advice: Advice) -> Result<(), Errno> {
     let within = addr % rustix::param::page_size();
     let from = core::ptr::without_provenance_mut(addr - within);
     // SAFETY: pages are faulted in, as an access would; what they hold stays as it is.
-    unsafe { madvise(from, len.saturating_add(within), advice) }
+    match unsafe { madvise(from, len.saturating_add(within), advice) } {
+        Err(error @ (Errno::NOMEM | Errno::FAULT | Errno::INVAL | Errno::HWPOISON)) => Err(error),
+        // Others say nothing of the pages, but that it may not be asked.
+        _ => Ok(()),
+    }
 }
 
 /// Whether [`copy`] does what it says: some sandboxes forbid it.
@@ -170,4 +176,37 @@ pub(crate) fn caps() -> (ibv_odp_caps, u32) {
     caps.per_transport_caps.uc_odp_caps = all(&[send, recv, write, srq]);
     caps.per_transport_caps.ud_odp_caps = all(&[send, recv, srq]);
     (caps, all(&[send, write, read, atomic, srq]))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn an_exchange_is_atomic_with_others() {
+        const EACH: u64 = 200;
+        let mut words = [0_u64];
+        let word = Span::of_words(&mut words).ptr().expose_provenance();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        // SAFETY: the word outlives the threads, which access it so only.
+                        let old = unsafe {
+                            let word = core::ptr::with_exposed_provenance_mut(word);
+                            exchange(Span::shared(word, 8), |word| {
+                                // Others have their turn between both copies.
+                                std::thread::yield_now();
+                                word.fetch_add(1, Ordering::Relaxed)
+                            })
+                        };
+                        assert!(old.is_ok());
+                    }
+                });
+            }
+        });
+        assert_eq!(words, [4 * EACH]);
+    }
 }
