@@ -222,8 +222,8 @@
 //! never a signal: the kernel copies, by cross-memory attach to the own process, and is asked for
 //! the pages before anything changes. The requester's own is `LOC_PROT`, that of a receive request
 //! `LOC_PROT` there and `REM_OP`, and what a request names `REM_ACCESS`, as with keys that are not
-//! valid. A thread that takes a page away in the midst of a copy leaves what was copied before; a
-//! receive request that was taken is flushed then. Such copies take some system calls each; nothing
+//! valid. A WRITE to another process, and a thread that takes a page away in the midst of a copy,
+//! leave what was copied before; a receive request that was taken is flushed then. Such copies take some system calls each; nothing
 //! else is slower for them. Other processes never map such memory.
 //!
 //! Where the system does not let a process attach to itself, or before Linux 5.14, the device does

@@ -228,7 +228,8 @@ fn what_is_gone_fails_at_the_end_that_has_lost_it() {
                     _ => ("REM_ACCESS", "none"),
                 };
                 assert_eq!(is, should_be, "{op:?} {len} {way} at {end}");
-                if page == 1 {
+                // (On the way to another process, the requester cannot ask for pages there.)
+                if page == 1 && std::env::var_os("SOFT_RNIC_APART").is_none() {
                     let first = ends.pages[1].bytes(0, PAGE);
                     assert!(first.iter().all(|byte| *byte == 1), "nothing has changed");
                 }
