@@ -28,6 +28,7 @@ pub(crate) mod on_demand;
 pub(crate) mod pending;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
+pub(crate) mod queue_memory;
 pub(crate) mod recv_ring;
 pub(crate) mod rereg;
 pub(crate) mod span;

@@ -48,6 +48,7 @@ use crate::errno;
 use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
 use crate::objects::in_arc::InArc;
+use crate::objects::queue_memory::{Lender, QueueMemory, Resource};
 use crate::objects::state::{
     Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack, Slot,
 };
@@ -70,15 +71,26 @@ pub(crate) struct Completion {
     pub(crate) solicited: bool,
 }
 
-impl Ring {
-    pub(crate) fn new(len: u32) -> Ring {
-        let empty = |_| Slot {
+impl Slot {
+    fn empty() -> Slot {
+        Slot {
             wc: UnsafeCell::new([0; 6]),
             owner: UnsafeCell::new(core::ptr::null()),
             position: UnsafeCell::new(0),
             sequence: AtomicU32::new(0),
-        };
-        Ring { slots: (0..len).map(empty).collect() }
+        }
+    }
+}
+
+impl Ring {
+    /// A ring of so many slots; `lender` has their memory, if there is one.
+    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, c_int> {
+        Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
+    }
+
+    /// [`new`](Self::new) in the device's own memory.
+    pub(crate) fn own(len: u32) -> Ring {
+        Ring { slots: QueueMemory::own(len as usize, Slot::empty) }
     }
 
     #[inline]
@@ -89,6 +101,13 @@ impl Ring {
 
     fn len(&self) -> u32 {
         self.slots.len() as u32
+    }
+}
+
+impl Extended {
+    /// Who lends memory to a queue, if somebody does.
+    pub(crate) fn lender(&self) -> Option<Lender> {
+        self.domain.as_ref().and_then(|domain| domain.lender(Resource::Cq))
     }
 }
 
@@ -135,10 +154,11 @@ impl Cq {
     pub(crate) fn new(
         context: Arc<Context>,
         channel: Option<Arc<Channel>>,
-        len: u32,
+        ring: Ring,
         user: *mut c_void,
         extended: Option<Extended>,
     ) -> Cq {
+        let len = ring.len();
         let has_times = extended.as_ref().is_some_and(|extended| extended.has_times);
         let trace = context.tracer.as_ref().and_then(|tracer| Completions::new(tracer, len));
         let armed = Armed::none(has_times || trace.is_some());
@@ -159,7 +179,7 @@ impl Cq {
                 && check.is_none(),
             context,
             channel,
-            ring: AtomicPtr::new(Box::into_raw(Box::new(Ring::new(len)))),
+            ring: AtomicPtr::new(Box::into_raw(Box::new(ring))),
             retired: Mutex::default(),
             dead: AtomicBool::new(false),
             producer: Padded(Lock::new(Producer { armed, ..Producer::default() })),
@@ -428,13 +448,14 @@ impl Cq {
 
     /// Replaces the ring by one of `len` slots.
     pub(crate) fn resize(&self, len: u32) -> Result<(), c_int> {
+        // Without a lock: it may be the program's function that finds the memory.
+        let new = Ring::new(len, self.extended.as_ref().and_then(Extended::lender))?;
         let _consumer = self.consumer.lock();
         let mut producer = self.producer.lock();
         let (old, head) = (self.ring(), self.head.load(Ordering::Relaxed));
         if producer.tail.wrapping_sub(head) > len {
             return Err(errno::EINVAL);
         }
-        let new = Ring::new(len);
         let mut index = head;
         while index != producer.tail {
             let (source, target) = (old.slot(index), new.slot(index));
@@ -458,6 +479,18 @@ impl Cq {
             check.resize(len);
         }
         Ok(())
+    }
+
+    /// Gives memory back that a program has lent.
+    ///
+    /// # Safety
+    /// The queue is gone: it has no queue pairs, and is not polled any more.
+    pub(crate) unsafe fn give_back(&self) {
+        let retired = self.retired.lock();
+        for ring in retired.iter().map(|ring| &**ring).chain([self.ring()]) {
+            // SAFETY: the caller's promise.
+            unsafe { ring.slots.give_back() };
+        }
     }
 
     /// Marks and forgets a queue pair's use of this queue.

@@ -15,6 +15,7 @@ use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
 };
 use crate::objects::on_demand;
+use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
@@ -165,6 +166,14 @@ impl Pd {
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
         // SAFETY: the caller's promise; every domain lives in an Arc.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
+    }
+
+    /// Who lends memory to the queues of this domain, if it is a parent domain with allocators. It
+    /// stays as long as there are such queues.
+    pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
+        let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
+        let allocators = self.context.parents.lock().get(&pd.addr())?.allocators?;
+        Some(Lender::new(pd, allocators, resource))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::objects::cq::{Completion, CqWriter};
 use crate::objects::in_arc::InArc;
 use crate::objects::pending::{Pending, Requester, Wait};
 use crate::objects::qp_state::{State, Transport};
+use crate::objects::queue_memory::Resource;
 use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{
     AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq, Target,
@@ -314,9 +315,12 @@ pub(crate) unsafe fn create(
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
+    // Nothing can be posted to the receive queue of an end of XRC.
+    let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
+    let rq = RecvRing::new(capacity, cap.max_recv_sge, pd.lender(Resource::Qp))?;
     let target = None;
     let parts =
-        Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target };
+        Parts { transport, cap, sig_all, pending, rq, pd, send_cq, recv_cq, srq, extras, target };
     let qp = enter(parts, attr.qp_context)?;
     attr.cap = qp.cap;
     qp.pd.context.made(Object::QueuePair, qp.num.into());
@@ -339,6 +343,7 @@ pub(crate) struct Parts {
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
     pub(crate) pending: Pending,
+    pub(crate) rq: RecvRing,
     pub(crate) pd: Arc<Pd>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
@@ -372,8 +377,8 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
         let (trace, check, faults) = (parts.trace(num), parts.check(num), parts.faults());
-        let Parts { transport, cap, sig_all, pending, pd, send_cq, recv_cq, srq, extras, target } =
-            parts;
+        let Parts { transport, cap, sig_all, pending, rq, pd, .. } = parts;
+        let Parts { send_cq, recv_cq, srq, extras, target, .. } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         let abi = &mut ex.qp_base;
@@ -417,8 +422,7 @@ impl Qp {
             send_cq,
             recv_cq,
             srq,
-            // Nothing can be posted to a queue of an end of XRC.
-            rq: RecvRing::new(if is_xrc { 0 } else { cap.max_recv_wr.max(1) }, cap.max_recv_sge),
+            rq,
             state: AtomicU8::new(State::Reset as u8),
             last_wqe_said: AtomicBool::new(false),
             async_acks: Acks::default(),
@@ -476,7 +480,12 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     match &object.target {
         // Its domain can be closed now.
         Some(target) => _ = target.xrcd.users.fetch_sub(1, Ordering::Release),
-        None => object.detach(),
+        None => {
+            // SAFETY: it was destroyed under both of its locks, after which none looks at receive
+            // requests; the caller uses it no more.
+            unsafe { object.rq.give_back() };
+            object.detach();
+        }
     }
     object.pd.context.gone(Object::QueuePair, object.num.into());
     // SAFETY: takes back the reference of `create_qp`.

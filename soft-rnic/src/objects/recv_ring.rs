@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use verbs_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::lock::{Lock, Padded};
+use crate::objects::queue_memory::{Lender, QueueMemory};
 use crate::{copy, errno};
 
 const NO_SGE: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
@@ -44,7 +45,7 @@ const _: () = assert!(size_of::<RecvSlot>() == 32);
 /// disjoint parts of it: `tail ..` the posting side, `head .. tail` the other.
 #[derive(Debug)]
 pub(crate) struct RecvRing {
-    slots: Box<[core::cell::UnsafeCell<RecvSlot>]>,
+    slots: QueueMemory<core::cell::UnsafeCell<RecvSlot>>,
     /// `max_sge - 1` entries a slot.
     more: Box<[core::cell::UnsafeCell<ibv_sge>]>,
     max_sge: u32,
@@ -74,19 +75,34 @@ pub(crate) struct Consumer {
 }
 
 impl RecvRing {
-    /// A ring for `capacity` requests (a power of two) of `max_sge` entries.
-    pub(crate) fn new(capacity: u32, max_sge: u32) -> RecvRing {
-        let empty = RecvSlot { wr_id: 0, num_sge: 0, first: NO_SGE };
+    /// A ring for `capacity` requests (a power of two) of `max_sge` entries; `lender` has the memory
+    /// of the requests, if there is one.
+    pub(crate) fn new(
+        capacity: u32,
+        max_sge: u32,
+        lender: Option<Lender>,
+    ) -> Result<RecvRing, c_int> {
+        let empty =
+            || core::cell::UnsafeCell::new(RecvSlot { wr_id: 0, num_sge: 0, first: NO_SGE });
         let more = capacity as usize * (max_sge.max(1) as usize - 1);
-        RecvRing {
-            slots: (0..capacity).map(|_| core::cell::UnsafeCell::new(empty)).collect(),
+        Ok(RecvRing {
+            slots: QueueMemory::new(capacity as usize, lender, empty)?,
             more: (0..more).map(|_| core::cell::UnsafeCell::new(NO_SGE)).collect(),
             max_sge,
             capacity,
             poster: Padded::default(),
             tail: Padded::default(),
             head: Padded::default(),
-        }
+        })
+    }
+
+    /// Gives memory back that a program has lent.
+    ///
+    /// # Safety
+    /// The queue is gone: no request is posted any more, and no thread looks for one.
+    pub(crate) unsafe fn give_back(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.slots.give_back() };
     }
 
     pub(crate) fn capacity(&self) -> u32 {

@@ -13,6 +13,7 @@ use crate::lock::Padded;
 use crate::objects::checked::check_receive;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
+use crate::objects::queue_memory::Resource;
 use crate::objects::recv_ring::{RecvRing, recv_len};
 use crate::objects::state::{AsyncEvent, Context, Cq, Element, Pd, Srq, Taker, XrcSrq, Xrcd};
 use crate::schedule::distance::charge::Charged;
@@ -84,9 +85,10 @@ fn create(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let ring = ring_of(pd, &granted)?;
     admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
     pd.users.fetch_add(1, Ordering::Relaxed);
-    let srq = Arc::new(new(Arc::clone(pd), &granted, user, next_num(), None));
+    let srq = Arc::new(new(Arc::clone(pd), ring, user, next_num(), None));
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     *attr = granted;
     Ok(Arc::into_raw(srq).cast_mut().cast())
@@ -112,9 +114,10 @@ fn create_xrc(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let ring = ring_of(pd, &granted)?;
     let device = &pd.context.device;
     let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
-    let make = |num| Arc::new(new(Arc::clone(pd), &granted, user, num, Some(xrc)));
+    let make = |num| Arc::new(new(Arc::clone(pd), ring, user, num, Some(xrc)));
     let srq = device.xrc.insert(next_num, make)?;
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     for users in [&*pd.users, &xrcd.users, &cq.users] {
@@ -189,9 +192,13 @@ fn next_num() -> u32 {
     (NEXT.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff).max(1)
 }
 
+fn ring_of(pd: &Pd, attr: &ibv_srq_attr) -> Result<RecvRing, c_int> {
+    RecvRing::new(attr.max_wr, attr.max_sge, pd.lender(Resource::Srq))
+}
+
 fn new(
     pd: Arc<Pd>,
-    attr: &ibv_srq_attr,
+    ring: RecvRing,
     user: *mut core::ffi::c_void,
     num: u32,
     xrc: Option<XrcSrq>,
@@ -203,13 +210,13 @@ fn new(
     abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
     abi.handle = num;
     let tracer = pd.context.tracer.as_ref();
-    let trace = tracer.and_then(|tracer| tracer.shared(num, attr.max_wr));
+    let trace = tracer.and_then(|tracer| tracer.shared(num, ring.capacity()));
     let check = pd.context.check_srq(num, xrc.as_ref());
     Srq {
         abi: UnsafeCell::new(abi),
         pd,
         num,
-        ring: RecvRing::new(attr.max_wr, attr.max_sge),
+        ring,
         taker: Padded::default(),
         users: AtomicUsize::new(0),
         acks: Acks::default(),
@@ -280,6 +287,9 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
                 xrc.xrcd.users.fetch_sub(1, Ordering::Release);
             }
         }
+        // SAFETY: it has no users, and the caller uses it no more; of one of XRC, `withdraw` has
+        // waited for messages that had found it.
+        unsafe { object.ring.give_back() };
         object.pd.users.fetch_sub(1, Ordering::Release);
         // SAFETY: takes back the reference of `create_srq`.
         unsafe { Arc::decrement_strong_count(srq.cast::<Srq>()) };

@@ -38,6 +38,7 @@ use crate::objects::handles::{Command, Handles};
 use crate::objects::mr_table::MrTable;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
+use crate::objects::queue_memory::{Allocators, QueueMemory};
 use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::SpanBuf;
 use crate::schedule::distance::card::Link;
@@ -265,6 +266,7 @@ unsafe impl Sync for Pd {}
 pub(crate) struct Parent {
     pub(crate) pd: Arc<Pd>,
     pub(crate) td: Option<Arc<Td>>,
+    pub(crate) allocators: Option<Allocators>,
 }
 
 /// A thread domain.
@@ -332,7 +334,7 @@ const _: () = assert!(size_of::<Slot>() == 64 && size_of::<ibv_wc>() == 48);
 
 /// The slots, a power of two.
 pub(crate) struct Ring {
-    pub(crate) slots: Box<[Slot]>,
+    pub(crate) slots: QueueMemory<Slot>,
 }
 
 /// What producers share.

@@ -16,6 +16,7 @@ use crate::fabric::process::directory::slot_of;
 use crate::objects::pending::Pending;
 use crate::objects::qp::{Extras, Parts, enter};
 use crate::objects::qp_state::Transport;
+use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{AsyncEvent, Context, Element, PeerProcesses, Qp, Target, Xrcd};
 
 use ibv_qp_open_attr_mask as Mask;
@@ -42,6 +43,7 @@ fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
         cap: NO_QUEUES,
         sig_all: false,
         pending: Pending::new(&room, transport).ok_or(errno::ENOMEM)?,
+        rq: RecvRing::new(0, 0, None)?,
         pd: Arc::clone(&xrcd.pd),
         send_cq: Arc::clone(&xrcd.cq),
         recv_cq: Arc::clone(&xrcd.cq),

@@ -17,7 +17,7 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Context, Cq, Pd, Srq, XrcDomain, XrcTable, Xrcd};
+use crate::objects::state::{Context, Cq, Pd, Ring, Srq, XrcDomain, XrcTable, Xrcd};
 use crate::{errno, limits};
 
 const FD: u32 = ibv_xrcd_init_attr_mask::IBV_XRCD_INIT_ATTR_FD.0;
@@ -41,7 +41,8 @@ impl Xrcd {
         let context = Arc::clone(context);
         let abi = ibv_xrcd { context: context.as_abi() };
         let pd_abi = ibv_pd { context: context.as_abi(), handle: 0 };
-        let cq = Arc::new(Cq::new(Arc::clone(&context), None, 1, core::ptr::null_mut(), None));
+        let ring = Ring::own(1);
+        let cq = Arc::new(Cq::new(Arc::clone(&context), None, ring, core::ptr::null_mut(), None));
         // No region is in domain 0.
         let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default() });
         Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) }

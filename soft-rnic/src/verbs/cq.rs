@@ -9,7 +9,7 @@ use verbs_sys::*;
 
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
-use crate::objects::state::{Armed, Channel, Context, Cq, Element, Extended};
+use crate::objects::state::{Armed, Channel, Context, Cq, Element, Extended, Ring};
 use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
 
@@ -46,6 +46,7 @@ pub(super) unsafe fn create(
     if comp_vector != 0 || foreign {
         return Err(errno::EINVAL);
     }
+    let ring = Ring::new(len, extended.as_ref().and_then(Extended::lender))?;
     admit(&context.device.population.cqs, limits::MAX_CQ)?;
     context.users.fetch_add(1, Ordering::Relaxed);
     let channel = channel.as_ref().map(InArc::keep);
@@ -55,7 +56,7 @@ pub(super) unsafe fn create(
     if let Some(domain) = extended.as_ref().and_then(|extended| extended.domain.as_ref()) {
         domain.users.fetch_add(1, Ordering::Relaxed);
     }
-    let cq = Arc::new(Cq::new(Arc::clone(context), channel, len, user.0, extended));
+    let cq = Arc::new(Cq::new(Arc::clone(context), channel, ring, user.0, extended));
     cq.made();
     Ok(Arc::into_raw(cq).cast_mut().cast())
 }
@@ -89,6 +90,8 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         object.context.events.remove(|e| matches!(&e.element, Element::Cq(cq) if is_this(cq)));
         object.async_acks.wait();
         object.context.device.population.cqs.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: it has no users, and the caller uses it no more.
+        unsafe { object.give_back() };
         if let Some(domain) = object.extended.as_ref().and_then(|own| own.domain.as_ref()) {
             domain.users.fetch_sub(1, Ordering::Release);
         }

@@ -6,9 +6,9 @@
 //! objects. The device relies on no such promise: its locks cost one exchange where no other
 //! thread wants them.
 //!
-//! A program's own allocators are refused with `EOPNOTSUPP`: queues of this device can outlive
-//! the call that destroys them, for as long as another thread is inside, and their memory would be
-//! given back when the program no longer expects it.
+//! It may have allocators of the program's: they are called for the receive queue of each queue
+//! pair, for each shared receive queue, and for each completion queue that is created with the
+//! domain, also when that is resized (`objects::queue_memory`).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +20,12 @@ use crate::check::checker::Object;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::mr;
+use crate::objects::queue_memory::Allocators;
 use crate::objects::state::{Context, Parent, Pd, Td};
 use crate::{errno, limits};
 
-/// Meant for allocators; accepted, as there are none.
+const ALLOCATORS: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0;
+/// What allocators are called with.
 const PD_CONTEXT: u32 = ibv_parent_domain_init_attr_mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
 
 impl Td {
@@ -75,31 +77,44 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     errno::pointer(unsafe { Context::from_abi(context) }.and_then(|context| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.ok_or(errno::EINVAL)?;
-        if attr.comp_mask & !PD_CONTEXT != 0 {
+        if attr.comp_mask & !(ALLOCATORS | PD_CONTEXT) != 0 {
             return Err(errno::EOPNOTSUPP);
         }
+        let allocators = allocators(attr)?;
         // SAFETY: as above.
         let (pd, td) = unsafe { (Pd::from_abi(attr.pd)?, Td::from_abi(attr.td)) };
         let is_foreign = td.as_ref().is_some_and(|td| !td.context.shares(&context));
         if is_foreign || !pd.context.shares(&context) {
             return Err(errno::EINVAL);
         }
-        parent(&context, pd.keep(), td.as_ref().map(InArc::keep))
+        let td = td.as_ref().map(InArc::keep);
+        parent(&context, Parent { pd: pd.keep(), td, allocators })
     }))
 }
 
-fn parent(context: &Arc<Context>, pd: Arc<Pd>, td: Option<Arc<Td>>) -> Result<*mut ibv_pd, c_int> {
+fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, c_int> {
+    if attr.comp_mask & ALLOCATORS == 0 {
+        return Ok(None);
+    }
+    let (Some(alloc), Some(free)) = (attr.alloc, attr.free) else { return Err(errno::EINVAL) };
+    let has_context = attr.comp_mask & PD_CONTEXT != 0;
+    let pd_context = if has_context { attr.pd_context } else { core::ptr::null_mut() };
+    Ok(Some(Allocators { alloc, free, pd_context }))
+}
+
+fn parent(context: &Arc<Context>, parent: Parent) -> Result<*mut ibv_pd, c_int> {
+    let Parent { pd, td, .. } = &parent;
     admit(&context.device.population.pds, limits::MAX_PD)?;
     let abi = ibv_pd { context: context.as_abi(), handle: pd.id };
     let users = Arc::default();
-    let parent = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
+    let object = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
     pd.users.fetch_add(1, Ordering::Relaxed);
-    if let Some(td) = &td {
+    if let Some(td) = td {
         td.users.fetch_add(1, Ordering::Relaxed);
     }
     context.made(Object::ProtectionDomain, 0);
-    let abi = Arc::into_raw(parent).cast_mut().cast::<ibv_pd>();
-    context.parents.lock().insert(abi.addr(), Parent { pd, td });
+    let abi = Arc::into_raw(object).cast_mut().cast::<ibv_pd>();
+    context.parents.lock().insert(abi.addr(), parent);
     Ok(abi)
 }
 
@@ -133,7 +148,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     drop(parents);
     context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
     context.gone(Object::ProtectionDomain, 0);
-    if let Some(Parent { pd, td }) = parent {
+    if let Some(Parent { pd, td, .. }) = parent {
         pd.users.fetch_sub(1, Ordering::Release);
         td.inspect(|td| _ = td.users.fetch_sub(1, Ordering::Release));
     }

@@ -30,6 +30,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "atomic_write_between", "how soft0's atomic writes reach other processes"),
     ("soft-rnic", "capabilities", "what soft0 says that it has"),
     ("soft-rnic", "check", "what soft0 reports of a program"),
+    ("soft-rnic", "allocators", "where soft0's queues lie"),
     ("soft-rnic", "device_memory", "device memory, which rxe does not have"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "import", "importing, which asks for descriptors and handles of soft0"),
