@@ -7,6 +7,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
+use crate::fabric::process::maps;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
 use crate::objects::handles::Registration;
@@ -299,11 +300,14 @@ pub(crate) fn validate(
     (is_mapped(addr, length) && !is_read_only()).then_some(access).ok_or(errno::EFAULT)
 }
 
-/// Whether memory that the device is to write cannot be written, going by the mappings of its
-/// first and its last page: a card that pins pages to write to them refuses others.
+/// Whether memory that the device is to write cannot be written: a card that pins pages to write to
+/// them refuses others. Before Linux 6.11, the kernel tells only of its first and its last page.
 fn is_read_only(addr: *mut c_void, length: usize) -> bool {
     let first = addr.addr();
-    !(on_demand::is_writable(first) && on_demand::is_writable(first + (length - 1)))
+    let last = first + (length - 1);
+    let has_more = last / rustix::param::page_size() - first / rustix::param::page_size() > 1;
+    !(on_demand::is_writable(first) && on_demand::is_writable(last))
+        || has_more && maps::are_writable(first as u64, length as u64) == Ok(false)
 }
 
 /// Whether every page has memory behind it. A card finds out when it pins them;

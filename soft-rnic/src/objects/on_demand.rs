@@ -95,9 +95,8 @@ pub(crate) fn bring_at(addr: usize, len: usize, is_written: bool) -> Result<(), 
     }
 }
 
-/// Whether a page has memory that can be written; true where it cannot be asked. (Which of all
-/// mappings may be written only their list says, which is read too slowly.) Like pinning, it gives
-/// the page memory.
+/// Whether a page has memory that can be written; true where it cannot be asked. Like pinning, it
+/// gives the page memory.
 pub(crate) fn is_writable(addr: usize) -> bool {
     bring_at(addr, 1, true) != Err(Errno::INVAL)
 }

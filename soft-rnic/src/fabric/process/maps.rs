@@ -6,6 +6,7 @@
 //! they were set up.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::LazyLock;
 
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
@@ -82,13 +83,46 @@ impl Mapping {
 /// Where `addr .. addr + len` of this process lies, if it lies in one memory file, in at
 /// most two pieces (as a ring that is mapped twice does).
 pub(super) fn locate(addr: u64, len: u64) -> Option<(FileId, InFile)> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let maps = rustix::fs::open(MAPS, flags, Mode::empty()).ok()?;
+    let maps = open().ok()?;
     if let Ok(found) = pieces(addr, len, |at| query(&maps, at)) {
         return found;
     }
     let list = std::fs::read_to_string(MAPS).ok()?;
     pieces(addr, len, |at| Ok(Mapping::listed(&list, at))).ok()?
+}
+
+fn open() -> Result<OwnedFd, Errno> {
+    rustix::fs::open(MAPS, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Whether the kernel answers.
+static ANSWERS: LazyLock<bool> = LazyLock::new(|| {
+    let own = 0_u8;
+    let at = (&raw const own).addr() as u64;
+    let mut query = Query { size: size_of::<Query>() as u64, at, ..Query::default() };
+    open().and_then(|maps| ask(&maps, &mut query)).is_ok()
+});
+
+/// Whether all mappings of `addr .. addr + len` may be written.
+///
+/// # Errors
+/// The kernel cannot be asked; the list of all mappings would be read too slowly.
+pub(crate) fn are_writable(addr: u64, len: u64) -> Result<bool, Errno> {
+    if !*ANSWERS {
+        return Err(Errno::NOSYS);
+    }
+    let (maps, end) = (open()?, addr.saturating_add(len));
+    let mut at = addr;
+    while at < end {
+        let size = size_of::<Query>() as u64;
+        let mut query = Query { size, at, ..Query::default() };
+        match ask(&maps, &mut query) {
+            Ok(()) if query.flags & WRITABLE != 0 && query.end > at => at = query.end,
+            Ok(()) | Err(Errno::NOENT) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 /// [`locate`], by what says which mapping is at an address.
@@ -151,14 +185,11 @@ fn query(maps: &OwnedFd, at: u64) -> Result<Option<Mapping>, Errno> {
     let size = size_of::<Query>() as u64;
     let addr = name.as_mut_ptr().expose_provenance() as u64;
     let mut query = Query { size, at, name: addr, name_size: NAME as u32, ..Query::default() };
-    // SAFETY: the kernel writes to the query, and no more than `NAME` bytes to the name.
-    let asked = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
-    if asked != 0 {
-        return match std::io::Error::last_os_error().raw_os_error() {
-            // Nothing is there, or something with another kind of name.
-            Some(libc::ENOENT | libc::ENAMETOOLONG) => Ok(None),
-            errno => Err(Errno::from_raw_os_error(errno.unwrap_or(libc::EIO))),
-        };
+    match ask(maps, &mut query) {
+        Ok(()) => {}
+        // Nothing is there, or something with another kind of name.
+        Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
+        Err(error) => return Err(error),
     }
     let protection = query.flags & (READABLE | WRITABLE | EXECUTABLE | SHARED);
     let is_shared = protection == READABLE | WRITABLE | SHARED;
@@ -170,6 +201,18 @@ fn query(maps: &OwnedFd, at: u64) -> Result<Option<Mapping>, Errno> {
         file: FileId { device, inode: query.inode },
         is_shared_memory: is_shared && name.starts_with(MEMORY),
     }))
+}
+
+/// Has the kernel fill a query in, whose name is NULL, or as long as it says.
+fn ask(maps: &OwnedFd, query: &mut Query) -> Result<(), Errno> {
+    // SAFETY: the kernel writes to the query, and no more than it says to the name.
+    match unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, core::ptr::from_mut(query)) } {
+        0 => Ok(()),
+        _ => {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            Err(Errno::from_raw_os_error(errno.unwrap_or(libc::EIO)))
+        }
+    }
 }
 
 #[cfg(test)]
