@@ -21,6 +21,9 @@ use verbs_sys::*;
 use crate::fabric::process::memory::{Way, attach};
 use crate::objects::span::{Span, Spans, in_pairs};
 
+/// A piece of memory, and whether it may have gone.
+pub(crate) type Piece<'m> = (Span<'m>, bool);
+
 /// Whose memory has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {

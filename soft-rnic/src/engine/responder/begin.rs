@@ -10,6 +10,7 @@ use crate::engine::responder::delivery::{Begun, Delivery, Refusal, Unfit};
 use crate::limits;
 use crate::objects::memory::{resolve, resolve_one};
 use crate::objects::mr_table::LOCAL_WRITE;
+use crate::objects::on_demand::Piece;
 use crate::objects::qp_state::Transport;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
@@ -169,19 +170,22 @@ impl<'d> Delivery<'d, '_> {
             let list = (0..request.num_sge()).map(|i| request.sge(i));
             resolve(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)
         };
-        let checked = checked.or_else(|| self.fit_on_demand(request, pd));
+        let fits = match checked {
+            Some(()) => Ok(()),
+            None => self.fit_on_demand(request, pd),
+        };
         if self.message.wqe.invalidates {
-            return (wr_id, self.fit_to_invalidate(checked));
+            return (wr_id, self.fit_to_invalidate(fits));
         }
-        (wr_id, checked.ok_or(NOT_OURS))
+        (wr_id, fits)
     }
 
     #[cold]
     #[inline(never)]
-    fn fit_to_invalidate(&self, checked: Option<()>) -> Result<(), Unfit> {
+    fn fit_to_invalidate(&self, fits: Result<(), Unfit>) -> Result<(), Unfit> {
         let key = self.message.wqe.imm.unwrap_or(0);
         let is_bound = self.peer.pd.context.device.mrs.is_bound_to(key, self.peer.num);
-        checked.ok_or(NOT_OURS)?;
+        fits?;
         if is_bound { Ok(()) } else { Err(NOT_BOUND) }
     }
 
@@ -219,24 +223,22 @@ impl<'d> Delivery<'d, '_> {
     #[inline(never)]
     fn target_rare(&mut self, op: Op, pd: u32, len: u64) -> Result<Option<Span<'d>>, Refusal> {
         let found = match self.target_on_demand(op, pd, len) {
-            Some(found) => found,
+            Some(found) => Ok((found, true)),
             None => self.target_by_mw(op, pd, len),
         };
         match found? {
-            target if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
-            target => Ok(Some(target)),
+            (target, _) if op.is_word() && !is_aligned(&target) => Err(Refusal::Invalid),
+            (target, true) => self.reach_on_demand(op, target).map(|()| None),
+            (target, false) => Ok(Some(target)),
         }
     }
 
-    fn target_by_mw(&mut self, op: Op, pd: u32, len: u64) -> Result<Span<'d>, Refusal> {
+    fn target_by_mw(&self, op: Op, pd: u32, len: u64) -> Result<Piece<'d>, Refusal> {
         let (wqe, hold) = (self.message.wqe, self.room.hold());
         let (asked, piece) = ((pd, self.peer.num), (wqe.remote_addr, len));
         let mrs = &self.peer.pd.context.device.mrs;
         let found = mrs.check_mw(hold, wqe.rkey, asked, piece, op.remote_access());
-        match found.ok_or(Refusal::Access)? {
-            (target, false) => Ok(target),
-            (target, true) => self.bring_target(op, target),
-        }
+        found.ok_or(Refusal::Access)
     }
 }
 

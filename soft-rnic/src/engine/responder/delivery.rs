@@ -61,6 +61,8 @@ pub(super) enum Refusal {
     Invalid,
     /// The memory does not permit it.
     Access,
+    /// The requester's own memory has gone.
+    Lost,
 }
 
 /// The status of a receive request that does not fit, and of the requester's.

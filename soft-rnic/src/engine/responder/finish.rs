@@ -43,6 +43,7 @@ impl Delivery<'_, '_> {
         let is_reliable = self.peer.transport.is_reliable();
         let (status, event) = match refusal {
             Refusal::Unexpected => return Reply::Silence,
+            Refusal::Lost => return Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Refusal::NotReady if !is_reliable => return Reply::Silence,
             Refusal::NotReady => return Reply::Rnr(self.responder.min_rnr_timer),
             Refusal::Unfit { wr_id, unfit: (ours, theirs) } => {

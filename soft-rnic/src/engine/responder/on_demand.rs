@@ -9,19 +9,16 @@ use verbs_sys::*;
 
 use crate::engine::responder::begin::NOT_OURS;
 use crate::engine::responder::datagram::grh;
-use crate::engine::responder::delivery::{Begun, Delivery, Refusal};
+use crate::engine::responder::delivery::{Begun, Delivery, Refusal, Unfit};
 use crate::engine::responder::place::exchange;
 use crate::objects::memory::resolve_any;
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
-use crate::objects::on_demand::{self, Gone, bring, copy, copy_word};
+use crate::objects::on_demand::{self, Gone, Piece, bring, copy, copy_word};
 use crate::objects::pending::Reply;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
 use crate::objects::state::Srq;
 use crate::objects::wqe::{Op, Wqe};
-
-/// A piece of memory, and whether it may have gone.
-pub(crate) type Piece<'m> = (Span<'m>, bool);
 
 /// [`access`](super::place::access) where memory may have gone: that which the request names, or
 /// some of `local`, if this says so.
@@ -76,7 +73,10 @@ unsafe fn store(
     unsafe {
         match may_be_gone {
             true => on_demand::exchange(there, change).map(drop).map_err(|_| Gone::There),
-            false => Ok(drop(change(AtomicU64::from_ptr(there.ptr().cast())))),
+            false => {
+                change(AtomicU64::from_ptr(there.ptr().cast()));
+                Ok(())
+            }
         }
     }
 }
@@ -86,83 +86,124 @@ fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too:
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }
 
+/// The receive request of a message whose sender has lost its data: it is flushed.
+const SENDER_LOST: Unfit = (ibv_wc_status::IBV_WC_WR_FLUSH_ERR, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+
 impl<'d> Delivery<'d, '_> {
-    /// The memory that a request names in an on-demand region, if there is such a region: none if
-    /// its pages have gone.
-    pub(super) fn target_on_demand(
-        &mut self,
-        op: Op,
-        pd: u32,
-        len: u64,
-    ) -> Option<Result<Span<'d>, Refusal>> {
+    /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn carry_out_on_demand(&mut self) -> Reply {
+        let op = self.message.wqe.op;
+        let begun = match self.begin(op) {
+            Ok(begun) => begun,
+            Err(refusal) => return self.reject(refusal),
+        };
+        if op == Op::Send && self.message.wqe.invalidates {
+            self.invalidate();
+        }
+        match self.place_on_demand(op, &begun) {
+            Ok(()) => self.finish(&begun),
+            Err(gone) => self.lose(None, gone, &begun),
+        }
+    }
+
+    /// The memory that a request names in an on-demand region, if there is such a region.
+    pub(super) fn target_on_demand(&self, op: Op, pd: u32, len: u64) -> Option<Span<'d>> {
         let (wqe, access) = (self.message.wqe, op.remote_access() | ON_DEMAND);
         let mrs = &self.peer.pd.context.device.mrs;
-        let found = mrs.check(self.room.hold(), wqe.rkey, pd, wqe.remote_addr, len, access)?;
-        Some(self.bring_target(op, found))
+        mrs.check(self.room.hold(), wqe.rkey, pd, wqe.remote_addr, len, access)
     }
 
-    /// Brings the pages of what a request names.
-    pub(super) fn bring_target(&mut self, op: Op, target: Span<'d>) -> Result<Span<'d>, Refusal> {
-        self.room.on_demand = true;
-        if bring(&[target], op != Op::Read) { Ok(target) } else { Err(Refusal::Access) }
+    /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
+    /// judged only if what it carries is not there.
+    pub(super) fn reach_on_demand(&mut self, op: Op, target: Span<'d>) -> Result<(), Refusal> {
+        if !bring(&[target], op != Op::Read) {
+            return Err(Refusal::Access);
+        }
+        let message = self.message;
+        // What an atomic write stores may come with its request.
+        if message.local.is_empty() && op != Op::AtomicWrite {
+            return Ok(());
+        }
+        self.writer.release();
+        let local = (message.local, message.on_demand);
+        // SAFETY: both were checked; programs access them atomically only.
+        let done = unsafe { access((target, true), local, op, message.wqe) };
+        done.map_err(|gone| match gone {
+            Gone::Here => Refusal::Lost,
+            Gone::There => Refusal::Access,
+        })
     }
 
-    /// Checks the buffers of a receive request that may lie in on-demand regions, and brings their
-    /// pages.
+    /// Checks the buffers of a receive request that may lie in on-demand regions, and fills them,
+    /// so that nothing is left to be placed.
     #[cold]
     #[inline(never)]
-    pub(super) fn fit_on_demand(&mut self, request: &RecvRequest<'_>, pd: u32) -> Option<()> {
+    pub(super) fn fit_on_demand(
+        &mut self,
+        request: &RecvRequest<'_>,
+        pd: u32,
+    ) -> Result<(), Unfit> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
-        resolve_any(mrs, pd, list, len, LOCAL_WRITE, &mut self.room)?;
-        bring(self.room.as_slice(), true).then_some(())
+        let found = resolve_any(mrs, pd, list, len, LOCAL_WRITE, &mut self.room);
+        found.filter(|()| bring(self.room.as_slice(), true)).ok_or(NOT_OURS)?;
+        if self.is_unread {
+            return Ok(());
+        }
+        let filled = self.fill(true);
+        self.room.clear();
+        filled.map_err(|gone| if gone == Gone::Here { SENDER_LOST } else { NOT_OURS })
     }
 
-    /// [`place`](Self::place) of a request with on-demand memory.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn place_on_demand(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), Gone> {
+    /// Copies a message to its buffers, which may have gone.
+    fn fill(&mut self, may_be_gone: bool) -> Result<(), Gone> {
         // Others should not wait for the completion queue while pages are brought.
         self.writer.release();
-        let (message, there_too) = (self.message, self.room.on_demand);
-        let local = (message.local, message.on_demand);
+        let message = self.message;
         let here = message.local.iter().copied();
         // SAFETY: as in `place`.
         let moved = unsafe {
-            match (begun.target, message.to) {
-                (Some(target), _) => {
-                    return access((target, there_too), local, op, message.wqe);
-                }
-                (None, _) if op != Op::Send => Ok(()),
-                (None, None) => copy(self.room.as_slice(), here),
-                (None, Some((to, _))) => {
+            match message.to {
+                None => copy(self.room.as_slice(), here),
+                Some((to, _)) => {
                     let mut header = grh(message, to);
                     let from = core::iter::once(Span::of(&mut header)).chain(here);
                     copy(self.room.as_slice(), from)
                 }
             }
         };
-        moved.map_err(|_| blame(local, false, there_too))
+        moved.map_err(|_| blame((message.local, message.on_demand), false, may_be_gone))
     }
 
-    /// Memory of a request has gone since it was checked. Over XRC, `srq` is what it has named.
+    /// [`place`](Self::place) of a request whose own memory may have gone.
+    pub(super) fn place_on_demand(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), Gone> {
+        if !self.message.on_demand {
+            self.place(op, begun);
+            return Ok(());
+        }
+        let message = self.message;
+        match begun.target {
+            Some(target) => {
+                self.writer.release();
+                let local = (message.local, true);
+                // SAFETY: as in `reach_on_demand`.
+                unsafe { access((target, false), local, op, message.wqe) }
+            }
+            None if op != Op::Send => Ok(()),
+            None => self.fill(false),
+        }
+    }
+
+    /// Memory of a requester has gone since it was checked. Over XRC, `srq` is what it has named.
     #[cold]
     #[inline(never)]
     pub(super) fn lose(&mut self, srq: Option<&Srq>, gone: Gone, begun: &Begun<'_>) -> Reply {
-        if let (Gone::There, None, Some(wr_id)) = (gone, begun.target, begun.wr_id) {
-            self.complete_for(srq, wr_id, NOT_OURS.0);
-            return self.refuse(NOT_OURS.1, None);
-        }
-        // What it has taken is flushed, as if it had not.
-        if let Some(wr_id) = begun.wr_id {
-            self.complete_for(srq, wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
-        }
-        let here = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
-        match gone {
-            Gone::There => self.reject(Refusal::Access),
-            Gone::Here if begun.wr_id.is_some() => self.refuse(here, None),
-            Gone::Here => Reply::Refused(here),
-        }
+        let (ours, theirs) = if gone == Gone::Here { SENDER_LOST } else { NOT_OURS };
+        let Some(wr_id) = begun.wr_id else { return Reply::Refused(theirs) };
+        self.complete_for(srq, wr_id, ours);
+        self.refuse(theirs, None)
     }
 
     fn complete_for(&mut self, srq: Option<&Srq>, wr_id: u64, status: ibv_wc_status) {

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{Begun, Delivery};
 use crate::limits::LONG;
-use crate::objects::on_demand::Gone;
 use crate::objects::span::{Copying, Span, copy_pieces, copy_spans, copy_with_header};
 use crate::objects::wqe::{Op, Wqe};
 
@@ -78,10 +77,7 @@ impl Delivery<'_, '_> {
 
     /// Copies what the request carries, or asks for.
     #[inline(always)]
-    pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), Gone> {
-        if self.message.on_demand | self.room.on_demand {
-            return self.place_on_demand(op, begun);
-        }
+    pub(super) fn place(&mut self, op: Op, begun: &Begun<'_>) {
         if self.message.len as usize >= LONG {
             // Others should not wait for the completion queue meanwhile.
             self.writer.release();
@@ -100,6 +96,5 @@ impl Delivery<'_, '_> {
                 }
             }
         }
-        Ok(())
     }
 }

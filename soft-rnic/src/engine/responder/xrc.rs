@@ -24,7 +24,7 @@ impl<'d> Delivery<'d, '_> {
             Ok(begun) => begun,
             Err(refusal) => return self.reject_for(&srq, refusal),
         };
-        match self.place(op, &begun) {
+        match self.place_on_demand(op, &begun) {
             Ok(()) => self.finish_for(&srq, &begun),
             Err(gone) => self.lose(Some(&*srq), gone, &begun),
         }
