@@ -4,11 +4,12 @@
 mod common;
 
 use std::collections::HashSet;
+use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::pages::*;
 use common::*;
-use soft_rnic::{Faults, NetworkFaults, Simulation, counters, set_network_faults};
+use soft_rnic::{Faults, NetworkFaults, Simulation, counters, counters_of, set_network_faults};
 use verbs_sys::*;
 
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
@@ -40,6 +41,13 @@ fn pair(kind: ibv_qp_type) -> Pair {
     Pair::of(kind, net, Config::default(), Config::default())
 }
 
+/// Messages that the network of a pair's device has lost.
+fn lost(p: &Pair) -> u64 {
+    // SAFETY: the context is open.
+    let name = unsafe { CStr::from_ptr((p.net.v.get_device_name)((*p.net.ctx).device)) };
+    counters_of(name.to_str().unwrap()).unwrap().lost
+}
+
 /// Sends `n` messages with their numbers as immediates, and takes what arrives
 /// until `expected` (if that is given) are there.
 fn traffic(p: &Pair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
@@ -59,11 +67,11 @@ fn traffic(p: &Pair, n: u32, expected: impl Fn() -> usize) -> Vec<u32> {
     };
     const RECEIVES: u64 = 48;
     repost(RECEIVES);
-    let before = counters().lost;
+    let before = lost(p);
     for number in 0..n {
         // The sender does not wait for the receiver, whose requests have to be enough, even if
         // each message came twice.
-        let arrived = |distinct: u64| distinct + counters().lost - before;
+        let arrived = |distinct: u64| distinct + lost(p) - before;
         let mut distinct = take(&mut got, Vec::new());
         while u64::from(number) - arrived(distinct) >= RECEIVES / 2 {
             distinct = take(&mut got, p.net.poll(p.cq[1], 1));

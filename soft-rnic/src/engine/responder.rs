@@ -57,8 +57,9 @@ impl<'a> Session<'a> {
     }
 
     /// Judges a message whose data have still to be brought, at some cost: what to reply if
-    /// it is refused, whatever they are. If it is not, nothing has changed. `srqn` is of one over
-    /// XRC.
+    /// it is refused, whatever they are. If it is not, nothing has changed; then, whether it may come in
+    /// parts: nobody else takes the receive request at the front, nor looks whether its buffer has
+    /// changed, and that does not go. `srqn` is of one over XRC.
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,
@@ -67,20 +68,17 @@ impl<'a> Session<'a> {
         room: &mut SpanBuf,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
-    ) -> Option<Reply> {
+    ) -> Result<bool, Reply> {
+        let takes_parts = self.peer.srq.is_none() && self.peer.check().is_none();
         let mut delivery = self.delivery(message, room, writer, deferred);
         delivery.is_unread = true;
         if let Some(srqn) = srqn {
-            return delivery.judge_xrc(srqn);
+            return delivery.judge_xrc(srqn).map_or(Ok(false), Err);
         }
-        let refusal = delivery.begin(message.wqe.op).err()?;
-        Some(delivery.reject(refusal))
-    }
-
-    /// Whether a SEND may come in parts: nobody else takes the receive request at the front, nor
-    /// looks whether its buffer has changed.
-    pub(crate) fn takes_parts(&self) -> bool {
-        self.peer.srq.is_none() && self.peer.check().is_none()
+        match delivery.begin(message.wqe.op) {
+            Ok(_) => Ok(takes_parts && !delivery.room.on_demand),
+            Err(refusal) => Err(delivery.reject(refusal)),
+        }
     }
 
     /// Puts a part of a SEND, which begins so far from its start, into the receive request at the

@@ -19,7 +19,7 @@ use rustix::mm::{Advice, madvise};
 use verbs_sys::*;
 
 use crate::fabric::process::memory::{Way, attach};
-use crate::objects::span::{Span, Spans, in_pairs};
+use crate::objects::span::{Copying, Span, Spans, copy_spans, in_pairs};
 
 /// A piece of memory, and whether it may have gone.
 pub(crate) type Piece<'m> = (Span<'m>, bool);
@@ -70,6 +70,23 @@ pub(crate) unsafe fn to_vec(from: &[Span<'_>]) -> Result<Vec<u8>, Errno> {
 }
 
 impl Spans<'_> {
+    /// Copies them, which may have gone if they are on demand.
+    ///
+    /// # Safety
+    /// They were checked, and `to` may be accessed; programs access them atomically only.
+    pub(crate) unsafe fn copy_to(&self, to: &[Span<'_>]) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.on_demand {
+                true => copy(to, self.as_slice().iter().copied()),
+                false => {
+                    copy_spans(to, self.as_slice(), Copying::Shared);
+                    Ok(())
+                }
+            }
+        }
+    }
+
     /// Copies a message of at most [`STAGED`](crate::objects::span::STAGED) bytes out of memory that
     /// may have gone. From now on it lies in memory of ours.
     pub(crate) fn stage(&mut self) -> Result<(), Errno> {

@@ -39,7 +39,7 @@ pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &W
 ///
 /// # Safety
 /// `local` is empty, or may be accessed.
-pub(crate) unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
+unsafe fn word(local: &[Span<'_>], wqe: &Wqe) -> u64 {
     let mut word = wqe.compare_add;
     if !local.is_empty() {
         let to = Span::of_words(core::slice::from_mut(&mut word));

@@ -126,10 +126,11 @@ impl Side {
     ) -> Gathered<'g> {
         let len = request.len as usize;
         match core::mem::take(&mut self.fetch) {
-            FetchState::Over(index, bytes) if index == self.requests => {
-                let Some(bytes) = bytes.filter(|bytes| bytes.len() >= len) else {
-                    return Gathered::Never;
-                };
+            FetchState::Over(index, None) if index == self.requests => Gathered::Never,
+            // A part is not enough, if the next receive request takes none.
+            FetchState::Over(index, Some(bytes))
+                if index == self.requests && bytes.len() >= len =>
+            {
                 self.buffer = bytes;
                 local.push(Span::of(&mut self.buffer[..len]));
                 Gathered::There(local)

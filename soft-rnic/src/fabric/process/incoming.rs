@@ -461,16 +461,18 @@ impl Side {
             to: to.as_ref(),
         };
         // Nothing is fetched, nor memory taken for it, that is refused whatever it is.
-        if reading.is_some()
-            && let Some(reply) =
-                session.judge_unread(&message, request.srqn(), room, writer, deferred)
-        {
-            return Some((reply, 0));
-        }
+        let takes_parts = match &reading {
+            None => false,
+            Some(_) => match session.judge_unread(&message, request.srqn(), room, writer, deferred)
+            {
+                Ok(takes_parts) => takes_parts,
+                Err(reply) => return Some((reply, 0)),
+            },
+        };
         let mut local = match self.gather(request, local, list) {
             Gathered::There(local) => local,
             Gathered::Later => return None,
-            Gathered::InParts(n) if session.takes_parts() => {
+            Gathered::InParts(n) if takes_parts => {
                 let list = (&*list, n);
                 match self.go_on_with(session, request, &message, list, room, writer, deferred) {
                     Coming::Placed => local.start(),

@@ -25,12 +25,11 @@ use verbs_sys::*;
 
 use crate::deferred_work::{DeferredWork, WorkItem};
 use crate::engine::execution::{Execution, SqParts};
-use crate::engine::responder::place::word;
 use crate::fabric::link::{Link, Step};
 use crate::objects::on_demand::copy_word;
 use crate::objects::pending::{Outcome, Pending, Reply, Requester, Wait};
 use crate::objects::qp_state::Transport;
-use crate::objects::span::{Copying, Span, copy_spans};
+use crate::objects::span::{Copying, Span, Spans, copy_spans};
 use crate::objects::state::{Qp, Sq};
 use crate::objects::wqe::{self, Op};
 
@@ -158,7 +157,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
                 remote.bound = remote.generation;
                 Step::Ended(qp.judge(requester, Reply::Done, len))
             }
-            Access::Judge => qp.refer::<XRC>(requester, local.as_slice(), remote, out, request),
+            Access::Judge => qp.refer::<XRC>(requester, &local, remote, out, request),
             Access::Later => {
                 execution.deferred.push(WorkItem::Attach(Arc::clone(qp), out.pair.pid));
                 Step::Later
@@ -374,17 +373,20 @@ impl Qp {
     fn refer<const XRC: bool>(
         &self,
         requester: &Requester,
-        local: &[Span<'_>],
+        local: &Spans<'_>,
         remote: &Remote,
         out: &mut Out<'_>,
         request: &wqe::Request<'_>,
     ) -> Step {
         let (wqe, len) = (request.wqe, request.len() as u32);
-        let operand = match wqe.op {
+        let mut operand = wqe.compare_add;
+        if wqe.op == Op::AtomicWrite && len == 8 {
+            let to = [Span::of_words(core::slice::from_mut(&mut operand))];
             // SAFETY: the list has just been checked; the program accesses it atomically only.
-            Op::AtomicWrite if len == 8 => unsafe { word(local, wqe) },
-            _ => wqe.compare_add,
-        };
+            if unsafe { local.copy_to(&to) }.is_err() {
+                return Step::Ended(Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
+            }
+        }
         let flags = flags_of(request) | WANTS_REPLY | JUDGE;
         let body = [wqe.remote_addr, operand, wqe.swap, wqe.rkey.into()];
         let to = requester.dest_qpn;
