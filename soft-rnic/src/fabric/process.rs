@@ -75,6 +75,7 @@ pub(crate) mod gather;
 pub(crate) mod incoming;
 pub(crate) mod mapped;
 pub(crate) mod maps;
+pub(crate) mod marker;
 pub(crate) mod memory;
 pub(crate) mod multicast;
 pub(crate) mod one_sided;

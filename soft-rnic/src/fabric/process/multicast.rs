@@ -1,10 +1,9 @@
 //! Multicast groups across the processes of a user.
 //!
 //! A process *takes part* from the first time on that a queue pair of its is attached to a group,
-//! or sends to one. It binds a socket, its marker, whose name says so; then it looks for the
-//! markers of all other slots, and meets those processes. Of two that take part, the later one
-//! has seen the marker of the other: so both are a pair, and a sender finds all members among its
-//! pairs, without asking.
+//! or sends to one. It shows its [marker](super::marker); then it looks for the markers of all other
+//! slots, and meets those processes. Of two that take part, the later one has seen the marker of the
+//! other: so both are a pair, and a sender finds all members among its pairs, without asking.
 //!
 //! Each process publishes a filter of its groups ([`Directory`](super::directory::Directory)), as
 //! an Ethernet card has one of the addresses that it listens to. A message goes once into the ring
@@ -14,16 +13,10 @@ pub(crate) mod state;
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, shutdown,
-    socket_with,
-};
-use rustix::process::geteuid;
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::Message;
@@ -32,6 +25,7 @@ use crate::objects::pending::{FanOut, Outcome, Requester};
 use crate::objects::state::{Device, PeerProcesses, Qp};
 
 use super::directory::{GroupBit, INDEX_BITS, SLOTS};
+use super::marker::Probe;
 use super::out::Out;
 use super::pair::Pair;
 use super::ring::What;
@@ -40,41 +34,14 @@ use super::ring::What;
 /// that answers later is met then.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn marker_name(slot: u32) -> Result<SocketAddrUnix, Errno> {
-    let name = format!("soft-rnic-{}-{slot}-multicast", geteuid().as_raw());
-    SocketAddrUnix::new_abstract_name(name.as_bytes())
-}
-
-fn datagram_socket() -> Result<OwnedFd, Errno> {
-    socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-}
-
-/// Binds the marker of a slot. Nothing is received there.
-fn mark(slot: u32) -> Result<OwnedFd, Errno> {
-    let marker = datagram_socket()?;
-    match bind(&marker, &marker_name(slot)?) {
-        // A child of the slot's last owner has it, or another user: it says the same.
-        Ok(()) | Err(Errno::ADDRINUSE) => {}
-        Err(error) => return Err(error),
-    }
-    shutdown(&marker, Shutdown::Read)?;
-    Ok(marker)
-}
-
-/// Whether there is a marker of this slot. Any user may have made it; who has the slot is asked
-/// when it is met.
-fn is_marked(probe: &OwnedFd, slot: u32) -> bool {
-    marker_name(slot).and_then(|name| connect(probe, &name)).is_ok()
-}
-
 impl Device {
     /// Takes part in multicast groups: all other processes that do are met, as far as they answer
     /// in time. No lock of a queue may be held.
     pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), c_int> {
         let Some(peers) = &self.peers else { return Ok(()) };
         // A thread that holds it does other work when it meets a process, which may lead here.
-        let marker = peers.participation.marker.try_lock_for(2 * TIMEOUT);
-        let Some(mut marker) = marker else { return Ok(()) };
+        let meeting = peers.participation.meeting.try_lock_for(2 * TIMEOUT);
+        let Some(_meeting) = meeting else { return Ok(()) };
         if peers.participation.has_met.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -82,9 +49,7 @@ impl Device {
         if let Ok(here) = peers.here() {
             // Others may call at once.
             self.start_progress_thread().map_err(Errno::raw_os_error)?;
-            if marker.is_none() {
-                *marker = Some(mark(here.slot).map_err(Errno::raw_os_error)?);
-            }
+            here.marker.show().map_err(Errno::raw_os_error)?;
             self.meet_participants(peers).map_err(Errno::raw_os_error)?;
         }
         // Release: see `is_settled`.
@@ -94,9 +59,7 @@ impl Device {
 
     /// Meets those that have a marker. All are introduced to before any is waited for.
     fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), Errno> {
-        let probe = datagram_socket()?;
-        let slots = (0..SLOTS).filter(|slot| peers.is_foreign(slot << INDEX_BITS));
-        let mut unmet: Vec<u32> = slots.filter(|slot| is_marked(&probe, *slot)).collect();
+        let mut unmet = marked(peers)?;
         let end = Instant::now() + TIMEOUT;
         loop {
             unmet.retain(|slot| {
@@ -108,6 +71,17 @@ impl Device {
             std::thread::yield_now();
         }
     }
+}
+
+/// The slots of other processes that take part.
+fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
+    let (mut probe, mut marked) = (Probe::new()?, Vec::new());
+    for slot in (0..SLOTS).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
+        if probe.sees(slot)? {
+            marked.push(slot);
+        }
+    }
+    Ok(marked)
 }
 
 impl PeerProcesses {

@@ -28,6 +28,7 @@ use crate::objects::keys::Keys;
 
 use super::directory::{Directory, MAGIC, SLOTS, VERSION};
 use super::mapped::Mapped;
+use super::marker::Marker;
 use super::memory;
 use super::memory::Proof;
 use super::pair::{Pair, Parts, has_gone};
@@ -132,6 +133,7 @@ pub(crate) struct Here {
     pub(crate) directory: Mapped<Directory>,
     pub(crate) doorbell: OwnedFd,
     pub(crate) listener: OwnedFd,
+    pub(super) marker: Marker,
     identity: u64,
     proof: Box<u64>,
 }
@@ -171,14 +173,15 @@ impl Here {
             let what = "a user id of its own: it runs as the overflow user, run it as another one";
             return Err((what, Errno::ACCESS));
         }
-        let (slot, listener) = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
+        let names = listen_somewhere(anywhere).map_err(|e| ("abstract sockets", e))?;
+        let (slot, listener, marker) = names;
         let has_barriers = u32::from(super::barrier::is_asymmetric());
         directory.has_barriers.store(has_barriers, core::sync::atomic::Ordering::Relaxed);
         directory.keys.publish(&Keys::of_process());
         directory.version.store(VERSION, core::sync::atomic::Ordering::Relaxed);
         directory.magic.store(MAGIC, core::sync::atomic::Ordering::Release);
         let identity = anywhere;
-        Ok(Here { slot, directory, doorbell, listener, identity, proof: Box::new(proof) })
+        Ok(Here { slot, directory, doorbell, listener, marker, identity, proof: Box::new(proof) })
     }
 
     fn words(&self) -> Words {
@@ -197,14 +200,16 @@ fn is_overflow_user(overflow: &str) -> bool {
     overflow.trim().parse() == Ok(geteuid().as_raw())
 }
 
-fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd), Errno> {
+/// The first slot from there on of which both names are free: another process, or another user,
+/// may have one of them.
+fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
     for i in 0..SLOTS {
         let slot = (anywhere as u32).wrapping_add(i) % SLOTS;
         let socket = new_socket()?;
-        match bind(&socket, &name(slot)?) {
-            Ok(()) => {
+        match bind(&socket, &name(slot)?).and_then(|()| Marker::bind(slot)) {
+            Ok(marker) => {
                 listen(&socket, BACKLOG)?;
-                return Ok((slot, socket));
+                return Ok((slot, socket, marker));
             }
             Err(Errno::ADDRINUSE) => {}
             Err(error) => return Err(error),

@@ -1,16 +1,15 @@
 //! What a process knows of its part in multicast groups.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::os::fd::OwnedFd;
 
 use parking_lot::Mutex;
 
 /// The part of this process in the multicast groups of its user's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Participation {
-    /// A socket whose name tells others that this process takes part.
-    pub(crate) marker: Mutex<Option<OwnedFd>>,
-    /// The marker is there, and all that had one before have been introduced to.
+    /// Held by the thread that meets the others.
+    pub(crate) meeting: Mutex<()>,
+    /// The marker is shown, and all that had one before have been introduced to.
     pub(crate) has_met: AtomicBool,
     /// A thread is making pairs. A process that has seen our introduction takes us for met,
     /// before it is among our pairs.

@@ -1,5 +1,6 @@
 //! Processes that introduce themselves, in one process.
 
+use super::super::marker::Probe;
 use super::super::rendezvous::*;
 use super::super::tests::unfilled::Unfilled;
 
@@ -161,6 +162,22 @@ fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
     // Nor does this process look for the others.
     let other = others.iter().find(|other| !pairs.contains_key(&other.slot)).unwrap();
     assert_eq!(rendezvous.introduce(&here, other.slot, &pairs), Ok(false));
+}
+
+#[test]
+fn a_slot_whose_marker_another_process_has_is_not_claimed() {
+    // Another test may claim it first.
+    let (slot, others) = loop {
+        let slot = here().slot;
+        if let Ok(marker) = Marker::bind(slot) {
+            break (slot, marker);
+        }
+    };
+    let here = Here::claim(slot.into(), 2).unwrap();
+    assert_ne!(here.slot, slot);
+    drop(others);
+    here.marker.show().unwrap();
+    assert_eq!(Probe::new().unwrap().sees(here.slot), Ok(true));
 }
 
 #[test]

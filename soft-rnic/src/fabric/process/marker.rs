@@ -1,0 +1,93 @@
+//! Markers: how a process says that it takes part in multicast groups, to processes that it has
+//! not met.
+//!
+//! A marker is a socket with a name of its own. It is bound together with the listener of its
+//! process's slot, and a slot is claimed with both names only: so no other process, of whichever
+//! user, can have the name in its place. It refuses connections until its process takes part, and
+//! listens from then on. Nothing is accepted there: that a connection is not refused says all.
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::process::geteuid;
+
+fn name(slot: u32) -> Result<SocketAddrUnix, Errno> {
+    let name = format!("soft-rnic-{}-{slot}-multicast", geteuid().as_raw());
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+fn new_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// The marker of a slot.
+#[derive(Debug)]
+pub(crate) struct Marker(OwnedFd);
+
+impl Marker {
+    /// Takes the name; `EADDRINUSE` if another process has it.
+    pub(super) fn bind(slot: u32) -> Result<Marker, Errno> {
+        let socket = new_socket()?;
+        bind(&socket, &name(slot)?)?;
+        Ok(Marker(socket))
+    }
+
+    /// From now on others see that this process takes part.
+    pub(super) fn show(&self) -> Result<(), Errno> {
+        listen(&self.0, 0)
+    }
+}
+
+/// Looks for the markers of others.
+#[derive(Debug)]
+pub(super) struct Probe(OwnedFd);
+
+impl Probe {
+    pub(super) fn new() -> Result<Probe, Errno> {
+        Ok(Probe(new_socket()?))
+    }
+
+    /// Whether the process in a slot takes part, if there is one. Of a slot that no process has, any
+    /// user can have the marker: who has the slot is asked when it is met.
+    pub(super) fn sees(&mut self, slot: u32) -> Result<bool, Errno> {
+        match connect(&self.0, &name(slot)?) {
+            Ok(()) => {
+                self.0 = new_socket()?;
+                Ok(true)
+            }
+            // Connections that are never accepted fill the queue.
+            Err(Errno::AGAIN) => Ok(true),
+            // No process has the name, or none that this one may talk to.
+            Err(Errno::CONNREFUSED | Errno::ACCESS | Errno::PERM) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::directory::SLOTS;
+    use super::*;
+
+    #[test]
+    fn a_marker_is_seen_from_the_time_on_when_it_is_shown() {
+        // No slot has this number, and no other run of this test.
+        let slot = SLOTS + std::process::id();
+        let mut probe = Probe::new().unwrap();
+        assert_eq!(probe.sees(slot), Ok(false));
+        let marker = Marker::bind(slot).unwrap();
+        assert_eq!(Marker::bind(slot).err(), Some(Errno::ADDRINUSE));
+        assert_eq!(probe.sees(slot), Ok(false));
+        marker.show().unwrap();
+        // However many have looked.
+        for _ in 0..10 {
+            assert_eq!(probe.sees(slot), Ok(true));
+        }
+        drop(marker);
+        assert_eq!(probe.sees(slot), Ok(false));
+    }
+}
