@@ -160,7 +160,11 @@
 //!
 //! On `soft0`, members may be in any process of the user. A process takes part from its first
 //! attachment, or its first message to a group, on: it then meets all others that take part, and
-//! waits up to a second for their answers. A message goes into the ring to each process that may
+//! waits up to a second for their answers. Processes that are met so, and not for a queue pair that
+//! the program connects or sends to, take at most half of the descriptors that the program may have.
+//! Where that is not enough for those that are there, the attachment is `EMFILE`, and a message goes
+//! to those that were met; one that comes later is not met, and its members are not reached, nor
+//! its messages received. A message goes into the ring to each process that may
 //! have members, and waits for room there as other datagrams do.
 //!
 //! # XRC

@@ -23,6 +23,7 @@ fn the_other_process() {
     match role().as_deref() {
         None => {}
         Some("member") => be_member(),
+        Some("few descriptors") => have_few_descriptors(),
         Some(other) => panic!("{other}"),
     }
 }
@@ -64,6 +65,34 @@ fn be_member() {
             other => panic!("{other}"),
         }
         say("done");
+    }
+}
+
+/// Descriptors of a process that has few: pairs with eight others take half of them.
+const FEW: u64 = 64;
+const MOST: usize = 8;
+
+/// A queue pair of a process with few descriptors, and what its attachment gives.
+fn have_few_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let pid = hear().unwrap().parse().unwrap();
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(FEW), maximum }).unwrap();
+    let net = Net::new();
+    let (member, group) = (Member::new(&net), group_of(pid, 1));
+    while let Some(what) = hear() {
+        let done = match what.as_str() {
+            "attach" => attach(&net, member.qp, group, 0),
+            "detach" => detach(&net, member.qp, group, 0),
+            // As many as it needs for its own work.
+            "open" => {
+                let open = || std::fs::File::open("/dev/null");
+                let files: Vec<_> = (0..8).map(|_| open()).collect();
+                files.iter().filter(|file| file.is_err()).count() as i32
+            }
+            other => panic!("{other}"),
+        };
+        say(&done.to_string());
     }
 }
 
@@ -194,4 +223,27 @@ fn late_messages_arrive_in_other_processes_too() {
     got.sort_unstable();
     assert_eq!(got, (0..N).collect::<Vec<_>>(), "each once");
     sender.close();
+}
+
+#[test]
+fn processes_that_take_part_leave_a_program_half_of_its_descriptors() {
+    let Some(_one) = one_at_a_time() else { return };
+    let mut members: Vec<_> = (0..=MOST).map(|_| start("member")).collect();
+    members.iter_mut().for_each(|member| tell(member, "attach"));
+    let mut few = start("few descriptors");
+    let mut ask = |what: &str| {
+        few.say(what);
+        few.hear().parse::<i32>().unwrap()
+    };
+    // It cannot meet all: a refusal changes nothing.
+    assert_eq!(ask("attach"), libc::EMFILE);
+    assert_eq!(ask("detach"), libc::EINVAL);
+    assert_eq!(ask("open"), 0);
+    // Some go, and it notices.
+    members.truncate(MOST / 2);
+    let start = std::time::Instant::now();
+    while ask("attach") != 0 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60));
+    }
+    assert_eq!(ask("detach"), 0);
 }

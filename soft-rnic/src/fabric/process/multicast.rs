@@ -33,15 +33,18 @@ use super::ring::What;
 /// How long a process that begins to take part waits for the answers of all others together. One
 /// that answers later is met then.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long messages begin no other meeting when some process could not be introduced to.
+const PAUSE: Duration = Duration::from_secs(2);
 
 impl Device {
     /// Takes part in multicast groups: all other processes that do are met, as far as they answer
-    /// in time. No lock of a queue may be held.
+    /// in time; the error is that of one that could not be introduced to. No lock of a queue may be
+    /// held.
     pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), c_int> {
         let Some(peers) = &self.peers else { return Ok(()) };
         // A thread that holds it does other work when it meets a process, which may lead here.
         let meeting = peers.participation.meeting.try_lock_for(2 * TIMEOUT);
-        let Some(_meeting) = meeting else { return Ok(()) };
+        let Some(mut meeting) = meeting else { return Ok(()) };
         if peers.participation.has_met.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -50,7 +53,9 @@ impl Device {
             // Others may call at once.
             self.start_progress_thread().map_err(Errno::raw_os_error)?;
             here.marker.show().map_err(Errno::raw_os_error)?;
-            self.meet_participants(peers).map_err(Errno::raw_os_error)?;
+            let met = self.meet_participants(peers);
+            meeting.rests_until = met.is_err().then(|| Instant::now() + PAUSE);
+            met?;
         }
         // Release: see `is_settled`.
         peers.participation.has_met.store(true, Ordering::Release);
@@ -58,15 +63,20 @@ impl Device {
     }
 
     /// Meets those that have a marker. All are introduced to before any is waited for.
-    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), Errno> {
-        let mut unmet = marked(peers)?;
+    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), c_int> {
+        let mut unmet = marked(peers).map_err(Errno::raw_os_error)?;
+        let mut refused = None;
         let end = Instant::now() + TIMEOUT;
         loop {
-            unmet.retain(|slot| {
-                self.meet(*slot) == Ok(false) && peers.rendezvous.lock().awaits(*slot).is_some()
+            unmet.retain(|slot| match self.meet_unasked(*slot) {
+                Ok(is_met) => !is_met && peers.rendezvous.lock().awaits(*slot).is_some(),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    false
+                }
             });
             if unmet.is_empty() || Instant::now() >= end {
-                return Ok(());
+                return refused.map_or(Ok(()), Err);
             }
             std::thread::yield_now();
         }
@@ -104,9 +114,13 @@ impl Qp {
     /// Meets them, and lets the head of the send queue go on.
     pub(crate) fn go_and_meet_members(self: &Arc<Qp>, deferred: &mut DeferredWork) {
         let device = &self.pd.context.device;
-        // Without descriptors it sends to those that it knows.
-        let _ = device.take_part();
         if let Some(peers) = &device.peers {
+            let rests = |until| Instant::now() < until;
+            let meeting = peers.participation.meeting.try_lock();
+            if !meeting.is_some_and(|meeting| meeting.rests_until.is_some_and(rests)) {
+                // Without descriptors it sends to those that it knows.
+                let _ = device.take_part();
+            }
             // Those that are taken in are pairs when the lock is free.
             drop(peers.rendezvous.lock());
         }

@@ -22,7 +22,7 @@ use super::outside::wait_for;
 use super::pair::{HAS_PAIRS, Pair};
 use super::peer_not_found;
 use super::remote::state::Remote;
-use super::rendezvous::Here;
+use super::rendezvous::{Here, Pairs, Rendezvous, most_unasked};
 
 /// Pairs of one process that are kept after it was declared dead, as it may be inside our memory.
 /// For a process that meets us again and again and never goes, only the last ones are kept, with
@@ -202,29 +202,51 @@ impl Device {
     /// Meets the process of a foreign queue pair; whether it is there and has been met.
     /// No lock of a queue may be held.
     pub(crate) fn meet(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
-        let Some(peers) = &self.peers else { return Ok(false) };
+        let is_met = self.meet_by(slot, Rendezvous::introduce)?;
+        if is_met.is_none() {
+            peer_not_found::note(slot);
+        }
+        Ok(is_met == Some(true))
+    }
+
+    /// [`meet`](Self::meet), of a process that the program does not connect to; `EMFILE` if those
+    /// have as many descriptors as they may.
+    pub(super) fn meet_unasked(self: &Arc<Device>, slot: u32) -> Result<bool, c_int> {
+        let is_met = self.meet_by(slot, |rendezvous, here, slot, pairs| {
+            rendezvous.introduce_unasked(here, slot, pairs, most_unasked())
+        })?;
+        Ok(is_met == Some(true))
+    }
+
+    /// Whether the process in a slot has been met; `None` if no process is there.
+    fn meet_by(
+        self: &Arc<Device>,
+        slot: u32,
+        introduce: impl FnOnce(&mut Rendezvous, &Here, u32, &Pairs) -> Result<bool, Errno>,
+    ) -> Result<Option<bool>, c_int> {
+        let Some(peers) = &self.peers else { return Ok(Some(false)) };
         let here = peers.here().map_err(|_| errno::EOPNOTSUPP)?;
         if peers.pair(slot).is_some_and(|pair| !pair.is_dead()) {
-            return Ok(true);
+            return Ok(Some(true));
         }
         self.mrs.publish_all(peers);
         let is_there = {
             let mut rendezvous = peers.rendezvous.lock();
             // Another thread may have met it since; pairs are made under this lock.
             if peers.pair(slot).is_some_and(|pair| !pair.is_dead()) {
-                return Ok(true);
+                return Ok(Some(true));
             }
             // It may answer at once.
             self.start_progress_thread().map_err(Errno::raw_os_error)?;
-            rendezvous.introduce(here, slot, &peers.pairs.read()).map_err(Errno::raw_os_error)?
+            let introduced = introduce(&mut rendezvous, here, slot, &peers.pairs.read());
+            introduced.map_err(Errno::raw_os_error)?
         };
         if !is_there {
-            peer_not_found::note(slot);
-            return Ok(false);
+            return Ok(None);
         }
         peer_not_found::forget();
         self.take_in();
-        Ok(peers.pair(slot).is_some_and(|pair| !pair.is_dead()))
+        Ok(Some(peers.pair(slot).is_some_and(|pair| !pair.is_dead())))
     }
 
     /// [`meet`](Self::meet), and waits for a while for the other's answer.

@@ -10,6 +10,7 @@
 //! a pair. So it does not matter which of them connects its queue pair first, nor whether
 //! the first one is asleep.
 
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -221,9 +222,9 @@ fn listen_somewhere(anywhere: u64) -> Result<(u32, OwnedFd, Marker), Errno> {
 /// Those that have been met, by their slots.
 pub(crate) type Pairs = BTreeMap<u32, Arc<Pair>>;
 
-/// The most pairs that other processes may start with this one: they take half of the
+/// The most pairs with processes that the program does not connect to: they take half of the
 /// descriptors that it may have. A process that the program connects to is met in any case.
-fn most_unasked() -> usize {
+pub(super) fn most_unasked() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 2 / DESCRIPTORS).unwrap_or(usize::MAX)
 }
@@ -240,6 +241,24 @@ impl Rendezvous {
         self.introduce_to(here, slot, |rendezvous, pid| {
             rendezvous.slots_of(pid, slot, pairs) < SLOTS_PER_PROCESS
         })
+    }
+
+    /// [`introduce`](Self::introduce), to a process that the program does not connect to; `EMFILE`
+    /// if there are so many pairs that no more of those are permitted.
+    pub(crate) fn introduce_unasked(
+        &mut self,
+        here: &Here,
+        slot: u32,
+        pairs: &Pairs,
+        most: usize,
+    ) -> Result<bool, Errno> {
+        let is_refused = Cell::new(false);
+        let is_there = self.introduce_to(here, slot, |rendezvous, pid| {
+            let is_wanted = rendezvous.slots_of(pid, slot, pairs) < SLOTS_PER_PROCESS;
+            is_refused.set(is_wanted && rendezvous.pairs_besides(slot, pairs) >= most);
+            is_wanted && !is_refused.get()
+        })?;
+        if is_refused.get() { Err(Errno::MFILE) } else { Ok(is_there) }
     }
 
     /// [`introduce`](Self::introduce), to a process that is wanted.
@@ -275,6 +294,17 @@ impl Rendezvous {
         pairs.values().filter(is_met).count() + self.known.iter().filter(is_introduced).count()
     }
 
+    /// How many pairs there are with slots besides this one, and introductions, each of which may
+    /// become a pair when it is answered: it has its place.
+    fn pairs_besides(&self, slot: u32, pairs: &Pairs) -> usize {
+        let is_introduced = |(other, known): &(&u32, &PendingPair)| {
+            let is_new = **other != slot && !pairs.contains_key(other);
+            is_new && known.ours.as_ref().is_some_and(|ours| !ours.is_stale())
+        };
+        let met = pairs.len() - usize::from(pairs.contains_key(&slot));
+        met + self.known.iter().filter(is_introduced).count()
+    }
+
     /// Takes in what other processes have said. Those that are not known yet are
     /// answered; the result is the pairs that are complete now.
     pub(crate) fn take_in(&mut self, here: &Here, pairs: &Pairs) -> Vec<Parts> {
@@ -288,8 +318,9 @@ impl Rendezvous {
                     let slots = complete.iter().filter(is_its).count();
                     let slots = slots + self.slots_of(pid, slot, pairs);
                     let is_unasked = self.awaits(slot).is_none() && !pairs.contains_key(&slot);
-                    let is_full = pairs.len() + complete.len() >= most_unasked();
-                    if slots >= SLOTS_PER_PROCESS || (is_unasked && is_full) {
+                    let is_full =
+                        || self.pairs_besides(slot, pairs) + complete.len() >= most_unasked();
+                    if slots >= SLOTS_PER_PROCESS || (is_unasked && is_full()) {
                         continue;
                     }
                     self.known.entry(slot).or_default().theirs = Some((intro, socket));

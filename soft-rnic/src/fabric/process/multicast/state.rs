@@ -1,6 +1,7 @@
 //! What a process knows of its part in multicast groups.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -8,12 +9,19 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct Participation {
     /// Held by the thread that meets the others.
-    pub(crate) meeting: Mutex<()>,
+    pub(crate) meeting: Mutex<Meeting>,
     /// The marker is shown, and all that had one before have been introduced to.
     pub(crate) has_met: AtomicBool,
     /// A thread is making pairs. A process that has seen our introduction takes us for met,
     /// before it is among our pairs.
     pub(crate) is_taking_in: AtomicBool,
+}
+
+/// How the others are met.
+#[derive(Debug, Default)]
+pub(crate) struct Meeting {
+    /// Some could not be introduced to: messages begin no other meeting until then.
+    pub(crate) rests_until: Option<Instant>,
 }
 
 impl Participation {

@@ -165,6 +165,46 @@ fn a_process_that_has_many_slots_is_met_with_a_few_of_them() {
 }
 
 #[test]
+fn processes_that_the_program_does_not_connect_to_are_met_up_to_their_share() {
+    let (here, mut rendezvous) = (self::here(), Rendezvous::default());
+    let others: [Here; 4] = core::array::from_fn(|_| self::here());
+    let [first, second, third, asked] = others.each_ref().map(|other| other.slot);
+    let pairs = Pairs::new();
+    let unasked = |rendezvous: &mut Rendezvous, slot, most| {
+        rendezvous.introduce_unasked(&here, slot, &pairs, most)
+    };
+    assert_eq!(unasked(&mut rendezvous, first, 2), Ok(true));
+    assert_eq!(unasked(&mut rendezvous, second, 2), Ok(true));
+    assert_eq!(unasked(&mut rendezvous, third, 2), Err(Errno::MFILE));
+    assert!(rendezvous.awaits(third).is_none());
+    // It has its place, and is not counted besides it.
+    assert_eq!(unasked(&mut rendezvous, first, 2), Ok(true));
+    // One that has gone needs none; nor does a slot that no process has.
+    // (It has, once no process has a copy of its connection that another test has just forked.)
+    drop(accepted(&others[1]));
+    while unasked(&mut rendezvous, third, 2) == Err(Errno::MFILE) {
+        std::thread::yield_now();
+    }
+    assert!(rendezvous.awaits(third).is_some());
+    // What the program connects to is met in any case, and counts.
+    assert_eq!(rendezvous.introduce(&here, asked, &pairs), Ok(true));
+    assert_eq!(unasked(&mut rendezvous, second, 3), Err(Errno::MFILE));
+    assert_eq!(unasked(&mut rendezvous, SLOTS, 3), Ok(false));
+}
+
+#[test]
+fn pairs_and_introductions_are_counted_together_and_once() {
+    let (here, mut rendezvous) = (self::here(), Rendezvous::default());
+    let [met, introduced] = [self::here(), self::here()];
+    let _called = call(&met, here.slot, &mut None, |_| true).unwrap().unwrap();
+    let [parts] = <[Parts; 1]>::try_from(rendezvous.take_in(&here, &Pairs::new())).unwrap();
+    let pairs = Pairs::from([(parts.slot, Arc::new(Pair::new(parts)))]);
+    assert_eq!(rendezvous.introduce(&here, introduced.slot, &pairs), Ok(true));
+    let besides = |slot| rendezvous.pairs_besides(slot, &pairs);
+    assert_eq!([SLOTS, met.slot, introduced.slot].map(besides), [2, 1, 1]);
+}
+
+#[test]
 fn a_slot_whose_marker_another_process_has_is_not_claimed() {
     // Another test may claim it first.
     let (slot, others) = loop {
