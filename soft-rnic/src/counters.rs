@@ -31,6 +31,10 @@ pub struct Counters {
     /// Messages of unreliable transports that other processes have sent to this one, and
     /// that no queue pair here received.
     pub missed: u64,
+    /// Messages to multicast groups that another process did not get because the ring to it was full,
+    /// and it had not drained it for a while; one for each such process, whether others got the
+    /// message or not.
+    pub overflowed: u64,
     /// Those of `dropped` that were lost on purpose.
     pub lost: u64,
     /// Faults that a simulation injected, or a [plan](crate::faults).
@@ -45,6 +49,7 @@ impl AddAssign for Counters {
         self.retries += other.retries;
         self.dropped += other.dropped;
         self.missed += other.missed;
+        self.overflowed += other.overflowed;
         self.lost += other.lost;
         self.faults += other.faults;
     }

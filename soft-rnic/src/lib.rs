@@ -165,7 +165,10 @@
 //! Where that is not enough for those that are there, the attachment is `EMFILE`, and a message goes
 //! to those that were met; one that comes later is not met, and its members are not reached, nor
 //! its messages received. A message goes into the ring to each process that may
-//! have members, and waits for room there as other datagrams do.
+//! have members. It waits for room there while that process drains its ring, an eighth of it in
+//! 200 ms at least; where one does not, messages that find its ring full are dropped at once until it
+//! has, and [`Counters::overflowed`] counts them: so a process that is slow, or stopped, does not hold
+//! up the messages to the others.
 //!
 //! # XRC
 //!

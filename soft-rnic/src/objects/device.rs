@@ -123,6 +123,7 @@ impl Device {
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),
             missed: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
             retired: Mutex::default(),
             peers: kind.is_prompt().then(PeerProcesses::default),
             kind,
@@ -187,8 +188,9 @@ impl Device {
         for qp in self.qps.all() {
             sum += qp.sq.lock().counters;
         }
-        // Relaxed: a statistic.
+        // Relaxed: statistics.
         sum.missed = self.missed.load(Ordering::Relaxed);
+        sum.overflowed = self.overflowed.load(Ordering::Relaxed);
         sum
     }
 }

@@ -297,8 +297,18 @@ pub(crate) enum Outcome {
     Blocked(Wait, Option<u64>),
 }
 
-/// How far a process has read in the ring to it.
-pub(crate) type Mark = (u32, u32);
+/// What a process has done in the ring to it: if it does no more until a deadline, messages that may
+/// be dropped do not wait for it any longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RingProgress {
+    /// For messages to a queue pair: how far it has read.
+    Read(u32),
+    /// For messages to multicast groups: how often it has drained the ring.
+    Drained(u32),
+}
+
+/// A process, by its slot, and what it has done.
+pub(crate) type Mark = (u32, RingProgress);
 
 /// What a requester knows of the full ring that it waits for.
 #[derive(Debug, Default)]
@@ -306,8 +316,6 @@ pub(crate) struct Backpressure {
     /// The deadline that is armed, and the mark then. It is not armed again for each wait:
     /// under load a ring is full thousands of times a second.
     pub(crate) deadline: Option<(u64, Mark)>,
-    /// The mark of the deadline that has just come.
-    pub(crate) come: Option<Mark>,
 }
 
 #[cfg(test)]

@@ -68,6 +68,8 @@ pub(crate) struct Device {
     pub(crate) qkey_violations: AtomicU32,
     /// Unreliable messages of other processes that no queue pair here received.
     pub(crate) missed: AtomicU64,
+    /// Messages to multicast groups for which there was no room in the ring to another process.
+    pub(crate) overflowed: AtomicU64,
     /// Statistics of queue pairs that are gone.
     pub(crate) retired: Mutex<Counters>,
     pub(crate) kind: Kind,

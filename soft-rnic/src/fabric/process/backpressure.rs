@@ -4,34 +4,41 @@
 //! is slower. But the datagrams of one queue pair go to many processes, and a process that is
 //! stopped, or lies, does not hold up those to the others for ever. Once it has read nothing for
 //! a while, messages to it are dropped, until it has.
+//!
+//! Messages to multicast groups go to processes that the program does not name, so that a process
+//! which reads one now and then must not hold up each of them. They wait for a process only as long as
+//! it *drains* the ring in time: to where those that wait are woken. So a process that does as it
+//! likes has senders wait once for so many messages as fit into an eighth of the ring. Once it has not
+//! drained it for a while, messages for which there is no room are dropped at once, until it has.
 
 use std::sync::Arc;
 
 use crate::deferred_work::DeferredWork;
-use crate::objects::pending::{Outcome, Requester, Wait};
+use crate::objects::pending::{Mark, Outcome, Requester, RingProgress, Wait};
 use crate::objects::state::{Qp, Sq};
 
 use super::pair::Pair;
 
-/// How long a process may read nothing before messages to it are dropped. (Tests expire
+/// How long a process may read nothing, or not drain its ring, before messages to it are dropped. (Tests expire
 /// it themselves.)
 const TIMEOUT_NS: u64 = if cfg!(test) { 86_400_000_000_000 } else { 200_000_000 };
 
 impl Qp {
     /// What becomes of a message for which there is no room in the ring to a process: it
     /// waits, or is dropped. The queue pair is among those that are called again when there
-    /// is.
-    pub(super) fn await_room(&self, requester: &mut Requester, pair: &Pair) -> Outcome {
-        let mark = (pair.slot, pair.has_read());
-        if requester.backpressure.come.take() == Some(mark) {
-            pair.give_up(mark.1);
-        }
-        if pair.is_dead() || pair.was_given_up(mark.1) {
+    /// is. `done` is what the process has done so far.
+    pub(super) fn await_room(
+        &self,
+        requester: &mut Requester,
+        pair: &Pair,
+        done: RingProgress,
+    ) -> Outcome {
+        if pair.is_dead() || pair.was_given_up(done) {
             return Outcome::Dropped;
         }
         if requester.backpressure.deadline.is_none() {
             let token = self.pd.context.device.arm(self.num, Some(TIMEOUT_NS));
-            requester.backpressure.deadline = Some((token, mark));
+            requester.backpressure.deadline = Some((token, (pair.slot, done)));
         }
         Outcome::Blocked(Wait::Room, None)
     }
@@ -58,9 +65,16 @@ impl Qp {
             return;
         };
         if sq.requester.waits.take_if(|(wait, _)| *wait == Wait::Room).is_some() {
-            sq.requester.backpressure.come = Some(mark);
+            self.give_up_unless_done(mark);
             self.run_pending(sq, deferred, false);
-            sq.requester.backpressure.come = None;
+        }
+    }
+
+    /// Gives a process up that has done no more than it had.
+    fn give_up_unless_done(&self, (slot, done): Mark) {
+        let pair = self.pd.context.device.peers.as_ref().and_then(|peers| peers.pair(slot));
+        if let Some(pair) = pair.filter(|pair| pair.stands_at(done)) {
+            pair.give_up(done);
         }
     }
 }

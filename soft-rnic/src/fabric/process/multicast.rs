@@ -141,7 +141,7 @@ impl Qp {
         message: &Message<'_>,
     ) -> Outcome {
         let blocked = self.put_to_processes(&mut fan_out, message, |pair| {
-            let outcome = self.await_room(requester, pair);
+            let outcome = self.await_room(requester, pair, pair.has_drained());
             matches!(outcome, Outcome::Blocked(..)).then_some(outcome)
         });
         if let Some(blocked) = blocked {
@@ -175,6 +175,9 @@ impl Qp {
                 fan_out.is_received = true;
             } else if let Some(outcome) = full(&pair) {
                 return Some(outcome);
+            } else {
+                // Relaxed: a statistic.
+                self.pd.context.device.overflowed.fetch_add(1, Ordering::Relaxed);
             }
             fan_out.slot += 1;
         }

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::lock::{Lock, Padded};
+use crate::objects::pending::RingProgress;
 
 use super::barrier::{is_asymmetric, light};
 use super::budget::Share;
@@ -57,9 +58,9 @@ pub(crate) struct Pair {
     /// Queue pairs whose requests wait for room.
     blocked: Mutex<Blocked>,
     has_blocked: AtomicBool,
-    /// How far it had read in our ring of requests when it was given up: messages that may
-    /// be dropped do not wait for room there.
-    given_up: Mutex<Option<u32>>,
+    /// What it had done in our ring of requests when it was given up, for messages to queue pairs and
+    /// to groups: they may be dropped, and do not wait for room there.
+    given_up: Mutex<[Option<RingProgress>; 2]>,
 }
 
 /// Queue pairs that wait for room, and which one had its turn last.
@@ -108,7 +109,7 @@ impl Pair {
             windows: Windows::new(),
             blocked: Mutex::default(),
             has_blocked: AtomicBool::new(false),
-            given_up: Mutex::new(None),
+            given_up: Mutex::default(),
         }
     }
 
@@ -224,20 +225,34 @@ impl Pair {
     }
 
     /// How far it says that it has read in our ring of requests.
-    pub(super) fn has_read(&self) -> u32 {
+    pub(super) fn has_read(&self) -> RingProgress {
         // Relaxed: the thread that uses the room looks again.
-        self.incoming.requests_read.load(Ordering::Relaxed)
+        RingProgress::Read(self.incoming.requests_read.load(Ordering::Relaxed))
     }
 
-    /// Messages that may be dropped do not wait for it any more, until it reads on from
-    /// here.
-    pub(super) fn give_up(&self, read: u32) {
-        *self.given_up.lock() = Some(read);
+    /// How often it has drained our ring of requests.
+    pub(super) fn has_drained(&self) -> RingProgress {
+        RingProgress::Drained(self.requests.lock().drained())
     }
 
-    /// Whether it was given up, and has read nothing since.
-    pub(super) fn was_given_up(&self, read: u32) -> bool {
-        *self.given_up.lock() == Some(read)
+    /// Whether it has done no more than this.
+    pub(super) fn stands_at(&self, done: RingProgress) -> bool {
+        let now = match done {
+            RingProgress::Read(_) => self.has_read(),
+            RingProgress::Drained(_) => self.has_drained(),
+        };
+        now == done
+    }
+
+    /// Messages that may be dropped do not wait for it any more, until it has done more than this.
+    pub(super) fn give_up(&self, done: RingProgress) {
+        let kind = usize::from(matches!(done, RingProgress::Drained(_)));
+        self.given_up.lock()[kind] = Some(done);
+    }
+
+    /// Whether it was given up, and has done nothing since.
+    pub(super) fn was_given_up(&self, done: RingProgress) -> bool {
+        self.given_up.lock().contains(&Some(done))
     }
 
     /// A queue pair that waits for room, if there is some; each has its turn.

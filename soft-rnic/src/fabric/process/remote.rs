@@ -197,7 +197,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
                 if is_put {
                     Reply::Done
                 } else {
-                    match qp.await_room(requester, out.pair) {
+                    match qp.await_room(requester, out.pair, out.pair.has_read()) {
                         Outcome::Dropped => Reply::Silence,
                         waits => return waits,
                     }

@@ -37,7 +37,7 @@ impl Qp {
         let is_missing = core::mem::take(&mut requester.peer_not_found);
         let outcome = match self.pair_of(to) {
             Some(pair) if self.put_remote_ud(&pair, request.wqe, local, to, qkey) => Outcome::Done,
-            Some(pair) => self.await_room(requester, &pair),
+            Some(pair) => self.await_room(requester, &pair, pair.has_read()),
             None if is_missing => Outcome::Dropped,
             None => {
                 execution.deferred.push(WorkItem::Meet(Arc::clone(self), slot_of(to.qpn)));

@@ -360,6 +360,8 @@ pub(crate) struct Requests {
     unpublished: Option<(u32, u64)>,
     data_tail: u32,
     data_read: u32,
+    /// How often the reader was seen to have made so much room that it pays to go on.
+    drained: u32,
     /// Where the data of each entry end.
     ends: Box<[u32]>,
 }
@@ -367,7 +369,15 @@ pub(crate) struct Requests {
 impl Default for Requests {
     fn default() -> Self {
         let ends = vec![0; REQUESTS as usize].into_boxed_slice();
-        Requests { tail: 0, read: 0, unpublished: None, data_tail: 0, data_read: 0, ends }
+        Requests {
+            tail: 0,
+            read: 0,
+            unpublished: None,
+            data_tail: 0,
+            data_read: 0,
+            drained: 0,
+            ends,
+        }
     }
 }
 
@@ -397,9 +407,19 @@ impl Requests {
     /// Whether there is so much room that it pays to go on.
     pub(crate) fn free(&mut self, read: &AtomicU32) -> Result<bool, Broken> {
         self.look(read)?;
+        Ok(self.is_free())
+    }
+
+    fn is_free(&self) -> bool {
         let slots = REQUESTS - self.tail.wrapping_sub(self.read);
         let data = DATA.saturating_sub(self.data_tail.wrapping_sub(self.data_read));
-        Ok(slots >= REQUESTS / 8 && data >= DATA / 4)
+        slots >= REQUESTS / 8 && data >= DATA / 4
+    }
+
+    /// How often the reader has drained the ring, as far as this end has looked: between two equal
+    /// numbers there was never much room.
+    pub(super) fn drained(&self) -> u32 {
+        self.drained
     }
 
     /// Takes over how far the reader says that it has come.
@@ -412,6 +432,7 @@ impl Requests {
         if read != self.read {
             self.read = read;
             self.data_read = self.ends[(read.wrapping_sub(1) % REQUESTS) as usize];
+            self.drained = self.drained.wrapping_add(u32::from(self.is_free()));
         }
         Ok(())
     }

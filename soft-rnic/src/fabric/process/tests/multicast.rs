@@ -55,6 +55,34 @@ impl<const PEERS: usize> Sender<PEERS> {
     }
 }
 
+impl<const PEERS: usize> Sender<PEERS> {
+    /// A peer reads up to there.
+    fn read(&self, peer: usize, all: u32) {
+        self.peers[peer].rings.requests_read.store(all, Ordering::Relaxed);
+    }
+
+    /// This process looks who waits for room in the ring to a peer.
+    fn look(&mut self, peer: usize) {
+        let device = crate::objects::device::default_device();
+        let mut deferred = DeferredWork::default();
+        self.peers[peer].progress.run(&device, &mut deferred);
+        deferred.run();
+    }
+
+    /// The deadline of a full ring comes.
+    fn expire(&self) {
+        let deadline = self.qp.sq.lock().requester.backpressure.deadline();
+        let mut deferred = DeferredWork::default();
+        self.qp.expired(deadline.expect("one is armed"), &mut deferred);
+        deferred.run();
+    }
+
+    /// Posts until a message waits; how many have gone before it.
+    fn fill(&self) -> u32 {
+        (0..=REQUESTS).find(|n| !self.post(*n)).expect("the ring is never full")
+    }
+}
+
 /// The request at a place of the ring to a peer.
 fn at(peer: &Wild, index: u32) -> Option<Request> {
     let mut request = Request::default();
@@ -99,16 +127,90 @@ fn a_message_that_waits_for_room_goes_to_each_process_once() {
     assert!(at(behind, n).is_none(), "behind it");
     read(before, n + 1);
     read(full, n);
-    let mut deferred = DeferredWork::default();
-    let device = crate::objects::device::default_device();
-    sender.peers[1].progress.run(&device, &mut deferred);
-    deferred.run();
+    sender.look(1);
     assert_eq!(statuses(&sender.qp), [SUCCESS]);
     let [before, full, behind] = &sender.peers;
     for peer in [full, behind] {
         assert_eq!(at(peer, n).map(|request| request.imm), Some(n));
     }
     assert!([before, full, behind].iter().all(|peer| at(peer, n + 1).is_none()), "once each");
+}
+
+/// It reads one each time, so that it is never stopped.
+#[test]
+fn a_process_that_does_not_drain_its_ring_holds_messages_to_groups_up_once() {
+    let gid = group(5);
+    let mut sender = Sender::<1>::to(gid, MULTICAST + 7);
+    sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
+    assert_eq!(sender.fill(), REQUESTS);
+    let overflowed = || crate::objects::device::default_device().counters().overflowed;
+    let mut read = 1;
+    sender.read(0, read);
+    sender.expire();
+    assert_eq!(statuses(&sender.qp), [SUCCESS], "there is room for it");
+    // No other one waits, whether there is room or not.
+    let before = overflowed();
+    for n in 0..200 {
+        read += n % 2;
+        sender.read(0, read);
+        assert!(sender.post(n), "{n}");
+    }
+    assert!(overflowed() - before >= 100);
+    // Not quite drained.
+    sender.read(0, read + REQUESTS / 8 - 1);
+    assert!((0..REQUESTS).all(|n| sender.post(n)));
+    // It reads on: messages wait for it again.
+    sender.read(0, at_end(&sender));
+    assert_eq!(sender.fill(), REQUESTS);
+    sender.read(0, at_end(&sender));
+    sender.look(0);
+    assert_eq!(statuses(&sender.qp), [SUCCESS]);
+}
+
+#[test]
+fn an_old_deadline_does_not_take_back_that_a_process_was_given_up() {
+    let gid = group(7);
+    let mut sender = Sender::<1>::to(gid, MULTICAST + 9);
+    let other = Sender::<0>::to(gid, 0);
+    sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
+    assert_eq!(sender.fill(), REQUESTS);
+    sender.read(0, REQUESTS / 8);
+    sender.look(0);
+    assert_eq!(statuses(&sender.qp), [SUCCESS]);
+    assert_eq!(other.fill(), REQUESTS / 8 - 1);
+    // Its deadline is that of its first wait.
+    assert!(!sender.post(0));
+    other.expire();
+    assert_eq!(statuses(&other.qp), [SUCCESS]);
+    sender.expire();
+    assert_eq!(statuses(&sender.qp), [SUCCESS]);
+}
+
+/// How many requests were put into the ring to the first peer.
+fn at_end<const PEERS: usize>(sender: &Sender<PEERS>) -> u32 {
+    let rings = &sender.peers[0].pair.outgoing;
+    let mut request = Request::default();
+    let read = sender.peers[0].rings.requests_read.load(Ordering::Relaxed);
+    let is_there = |index: &u32| matches!(read_request(rings, *index, &mut request), Ok(true));
+    (read..).take_while(is_there).last().map_or(read, |index| index + 1)
+}
+
+#[test]
+fn messages_to_groups_wait_for_a_process_that_drains_its_ring_in_time() {
+    let gid = group(6);
+    let mut sender = Sender::<1>::to(gid, MULTICAST + 8);
+    sender.peers[0].directory.publish_group(GroupBit::of(&gid), true);
+    assert_eq!(sender.fill(), REQUESTS);
+    for turn in 1..10 {
+        sender.read(0, turn * REQUESTS / 8);
+        sender.look(0);
+        assert_eq!(statuses(&sender.qp), [SUCCESS]);
+        assert_eq!(sender.fill(), REQUESTS / 8 - 1);
+        // That of an earlier wait.
+        sender.expire();
+        assert_eq!(statuses(&sender.qp), []);
+    }
+    assert_eq!(at_end(&sender), REQUESTS + 9 * REQUESTS / 8);
 }
 
 /// What a message of a peer says.
