@@ -95,11 +95,15 @@ impl Device {
 }
 
 impl Qp {
+    /// Whether its transport, and the address, are those of multicast groups.
+    pub(crate) fn can_attach_to(&self, gid: &Gid) -> Result<(), c_int> {
+        let is_group = is_multicast(gid) && self.transport == Transport::Ud;
+        if is_group { Ok(()) } else { Err(errno::EINVAL) }
+    }
+
     /// Attaches it to a multicast group; false if it is. The errors are the kernel's.
     pub(crate) fn attach_to_group(self: &Arc<Qp>, gid: Gid, lid: u16) -> Result<bool, c_int> {
-        if !is_multicast(&gid) || self.transport != Transport::Ud {
-            return Err(errno::EINVAL);
-        }
+        self.can_attach_to(&gid)?;
         let device = &self.pd.context.device;
         let mut groups = device.groups.write();
         // One that is going to be destroyed forgets its attachments under the same lock, and later.

@@ -22,14 +22,12 @@ unsafe fn arguments<'a>(
     unsafe { Ok((Qp::from_abi(qp)?, gid.as_ref().ok_or(errno::EINVAL)?.raw)) }
 }
 
-/// Other processes learn of the group, and are met: they may send to it from now on.
+/// Others that take part are met before they learn of the group: they may send to it when it is
+/// attached, and where they cannot be met, nothing changes.
 fn attach(qp: &Arc<Qp>, gid: Gid, lid: u16) -> Result<(), c_int> {
-    if !qp.attach_to_group(gid, lid)? {
-        return Ok(());
-    }
-    let met = qp.pd.context.device.take_part();
-    // A refusal changes nothing.
-    met.or_else(|error| qp.detach_from_group(gid, lid).and(Err(error)))
+    qp.can_attach_to(&gid)?;
+    qp.pd.context.device.take_part()?;
+    qp.attach_to_group(gid, lid).map(drop)
 }
 
 pub(crate) unsafe extern "C" fn attach_mcast(

@@ -9,90 +9,21 @@
 //! an Ethernet card has one of the addresses that it listens to. A message goes once into the ring
 //! to each process whose filter has its group, and is copied to the members there.
 
+pub(crate) mod meeting;
 pub(crate) mod state;
 
-use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
-use crate::deferred_work::DeferredWork;
 use crate::engine::responder::Message;
 use crate::objects::address::Address;
 use crate::objects::pending::{FanOut, Outcome, Requester};
-use crate::objects::state::{Device, PeerProcesses, Qp};
+use crate::objects::state::{PeerProcesses, Qp};
 
-use super::directory::{GroupBit, INDEX_BITS, SLOTS};
-use super::marker::Probe;
+use super::directory::GroupBit;
 use super::out::Out;
 use super::pair::Pair;
 use super::ring::What;
-
-/// How long a process that begins to take part waits for the answers of all others together. One
-/// that answers later is met then.
-const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long messages begin no other meeting when some process could not be introduced to.
-const PAUSE: Duration = Duration::from_secs(2);
-
-impl Device {
-    /// Takes part in multicast groups: all other processes that do are met, as far as they answer
-    /// in time; the error is that of one that could not be introduced to. No lock of a queue may be
-    /// held.
-    pub(crate) fn take_part(self: &Arc<Device>) -> Result<(), c_int> {
-        let Some(peers) = &self.peers else { return Ok(()) };
-        // A thread that holds it does other work when it meets a process, which may lead here.
-        let meeting = peers.participation.meeting.try_lock_for(2 * TIMEOUT);
-        let Some(mut meeting) = meeting else { return Ok(()) };
-        if peers.participation.has_met.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        // Where there are no others, members are of this process.
-        if let Ok(here) = peers.here() {
-            // Others may call at once.
-            self.start_progress_thread().map_err(Errno::raw_os_error)?;
-            here.marker.show().map_err(Errno::raw_os_error)?;
-            let met = self.meet_participants(peers);
-            meeting.rests_until = met.is_err().then(|| Instant::now() + PAUSE);
-            met?;
-        }
-        // Release: see `is_settled`.
-        peers.participation.has_met.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Meets those that have a marker. All are introduced to before any is waited for.
-    fn meet_participants(self: &Arc<Device>, peers: &PeerProcesses) -> Result<(), c_int> {
-        let mut unmet = marked(peers).map_err(Errno::raw_os_error)?;
-        let mut refused = None;
-        let end = Instant::now() + TIMEOUT;
-        loop {
-            unmet.retain(|slot| match self.meet_unasked(*slot) {
-                Ok(is_met) => !is_met && peers.rendezvous.lock().awaits(*slot).is_some(),
-                Err(error) => {
-                    refused.get_or_insert(error);
-                    false
-                }
-            });
-            if unmet.is_empty() || Instant::now() >= end {
-                return refused.map_or(Ok(()), Err);
-            }
-            std::thread::yield_now();
-        }
-    }
-}
-
-/// The slots of other processes that take part.
-fn marked(peers: &PeerProcesses) -> Result<Vec<u32>, Errno> {
-    let (mut probe, mut marked) = (Probe::new()?, Vec::new());
-    for slot in (0..SLOTS).filter(|slot| peers.is_foreign(slot << INDEX_BITS)) {
-        if probe.sees(slot)? {
-            marked.push(slot);
-        }
-    }
-    Ok(marked)
-}
 
 impl PeerProcesses {
     /// The first process from a slot on that may have members of a group.
@@ -109,23 +40,6 @@ impl Qp {
         let was_tried = core::mem::take(&mut requester.peer_not_found);
         let peers = self.pd.context.device.peers.as_ref();
         was_tried || peers.is_none_or(|peers| peers.participation.is_settled())
-    }
-
-    /// Meets them, and lets the head of the send queue go on.
-    pub(crate) fn go_and_meet_members(self: &Arc<Qp>, deferred: &mut DeferredWork) {
-        let device = &self.pd.context.device;
-        if let Some(peers) = &device.peers {
-            let rests = |until| Instant::now() < until;
-            let meeting = peers.participation.meeting.try_lock();
-            if !meeting.is_some_and(|meeting| meeting.rests_until.is_some_and(rests)) {
-                // Without descriptors it sends to those that it knows.
-                let _ = device.take_part();
-            }
-            // Those that are taken in are pairs when the lock is free.
-            drop(peers.rendezvous.lock());
-        }
-        // It does not ask again for this message.
-        self.met(false, deferred);
     }
 
     /// Whether members of this process are reached as those of another one: for tests.

@@ -13,7 +13,7 @@ use crate::fabric::process::directory::{Directory, INDEX_BITS, PublishedRegion, 
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::peer_processes::{ALL_DEPARTED, DEPARTED, depart};
 use crate::objects::qp_state::State;
-use crate::objects::state::{PeerProcesses, ProgressEngine, Qp};
+use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
 use crate::random::Random;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -28,6 +28,7 @@ mod blocking;
 mod copies;
 mod halves;
 mod long;
+mod meeting;
 mod multicast;
 mod mws;
 mod parts;
@@ -245,13 +246,16 @@ fn connected_to(kind: ibv_qp_type, far: u32) -> Arc<Qp> {
 
 /// As [`connected_to`]; its buffers are registered with these flags.
 fn connected_with(kind: ibv_qp_type, far: u32, access: i32) -> Arc<Qp> {
+    connected_on(&crate::objects::device::default_device(), kind, far, access)
+}
+
+/// As [`connected_with`], on this device.
+fn connected_on(device: &Arc<Device>, kind: ibv_qp_type, far: u32, access: i32) -> Arc<Qp> {
     let verbs = crate::table();
     // SAFETY: the calls of a program that sets a queue pair up, in their order; nothing
-    // is taken down again.
+    // is taken down again, and the device stays as long as its context.
     unsafe {
-        let list = (verbs.get_device_list)(null_mut());
-        let context = (verbs.open_device)(*list);
-        (verbs.free_device_list)(list);
+        let context = (verbs.open_device)(device.as_abi());
         let pd = (verbs.alloc_pd)(context);
         let cq = (verbs.create_cq)(context, 4_096, null_mut(), null_mut(), 0);
         let mut attr: ibv_qp_init_attr = core::mem::zeroed();

@@ -1,15 +1,17 @@
 //! What a process knows of its part in multicast groups.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 /// The part of this process in the multicast groups of its user's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Participation {
-    /// Held by the thread that meets the others.
     pub(crate) meeting: Mutex<Meeting>,
+    /// A meeting is over.
+    pub(crate) is_over: Condvar,
     /// The marker is shown, and all that had one before have been introduced to.
     pub(crate) has_met: AtomicBool,
     /// A thread is making pairs. A process that has seen our introduction takes us for met,
@@ -17,11 +19,33 @@ pub(crate) struct Participation {
     pub(crate) is_taking_in: AtomicBool,
 }
 
-/// How the others are met.
+/// How the others are met: by one thread at a time, which holds no lock meanwhile.
+///
+/// ```text
+///            an attachment, a message                all were introduced to
+///   nothing ──────────────────────────> is_running ──────────────────────────> has_met
+///      ▲                                    │
+///      └────────────────────────────────────┘
+///        some could not be: messages begin no other one for a while
+/// ```
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
+    pub(crate) is_running: bool,
+    /// Queue pairs, by their numbers, with a message that waits for the end of this meeting.
+    pub(crate) waiting: BTreeSet<u32>,
     /// Some could not be introduced to: messages begin no other meeting until then.
     pub(crate) rests_until: Option<Instant>,
+}
+
+/// What a message to a group does that was not sent because others have to be met first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It goes on: they have been met, or were tried to.
+    GoesOn,
+    /// It waits for the end of the meeting.
+    Waits,
+    /// The caller holds the meeting, for the end of which it waits.
+    Begins,
 }
 
 impl Participation {
@@ -31,5 +55,44 @@ impl Participation {
     pub(crate) fn is_settled(&self) -> bool {
         // Acquire: the pairs were made before.
         self.has_met.load(Ordering::Acquire) && !self.is_taking_in.load(Ordering::Acquire)
+    }
+
+    fn has_met(&self) -> bool {
+        // Relaxed: it is set under the lock that the caller has.
+        self.has_met.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller holds a meeting now; false if the others have been met. It waits while
+    /// another thread holds one, and takes over where that was in vain.
+    pub(crate) fn begin(&self) -> bool {
+        let mut meeting = self.meeting.lock();
+        while meeting.is_running {
+            self.is_over.wait(&mut meeting);
+        }
+        meeting.is_running = !self.has_met();
+        meeting.is_running
+    }
+
+    /// What a message of a queue pair does now. Nothing is waited for.
+    pub(crate) fn begin_for(&self, qpn: u32) -> Next {
+        let mut meeting = self.meeting.lock();
+        let rests = meeting.rests_until.is_some_and(|until| Instant::now() < until);
+        if !meeting.is_running && (self.has_met() || rests) {
+            return Next::GoesOn;
+        }
+        meeting.waiting.insert(qpn);
+        if core::mem::replace(&mut meeting.is_running, true) { Next::Waits } else { Next::Begins }
+    }
+
+    /// The meeting of the caller is over; the result are the queue pairs that have waited for that.
+    pub(crate) fn end(&self, has_met: bool, rests_until: Option<Instant>) -> BTreeSet<u32> {
+        let mut meeting = self.meeting.lock();
+        if has_met {
+            // Release: see `is_settled`.
+            self.has_met.store(true, Ordering::Release);
+        }
+        (meeting.is_running, meeting.rests_until) = (false, rests_until);
+        self.is_over.notify_all();
+        core::mem::take(&mut meeting.waiting)
     }
 }

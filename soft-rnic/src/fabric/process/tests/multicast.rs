@@ -25,6 +25,8 @@ struct Sender<const PEERS: usize> {
 impl<const PEERS: usize> Sender<PEERS> {
     /// The peers have slots from this one on.
     fn to(gid: Gid, first: u32) -> Self {
+        // No message waits for other processes to be met, by another test's thread.
+        assert_eq!(crate::objects::device::default_device().take_part(), Ok(()));
         let process = Sleeper::new();
         let peers = core::array::from_fn(|n| Wild::of(slot(first + n as u32), process.pid()));
         peers.iter().for_each(Wild::known);

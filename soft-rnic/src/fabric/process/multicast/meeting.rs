@@ -1,9 +1,10 @@
 //! How a process meets the others that use multicast groups, when it begins to.
 //!
-//! They may be stopped, so that it takes until a deadline. A thread of the program that attaches a
-//! queue pair, or posts the first message to a group, does it itself. Threads that others rely on
-//! leave it to one that may wait; and no thread waits for a meeting because of a message that it lets
-//! go on, which may be in the midst of that meeting: the message waits, at the head of its queue.
+//! They may be stopped, so that it takes until a deadline. A thread of the program does it itself
+//! where it attaches a queue pair, or where a message to a group is the first: it posts, or its poll
+//! lets that message go on. Threads that others rely on leave it to one that may wait. While a meeting
+//! goes on, other messages wait for its end at the heads of their queues, and no thread does: it may
+//! be the one that holds the meeting, and lets them go on.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Device {
     }
 
     /// Meets the others, and lets the messages go on that have waited for that.
-    pub(super) fn hold_meeting(
+    pub(in crate::fabric::process) fn hold_meeting(
         self: &Arc<Device>,
         peers: &PeerProcesses,
         deferred: &mut DeferredWork,
@@ -94,8 +95,7 @@ impl Device {
 
     /// Leaves a meeting, which has begun, to a thread that may wait; false if there is none.
     fn leave_meeting(self: &Arc<Device>, peers: &PeerProcesses) -> bool {
-        let (device, deferred) =
-            (Arc::clone(self), Arc::new(Mutex::new(DeferredWork::default())));
+        let (device, deferred) = (Arc::clone(self), Arc::new(Mutex::new(DeferredWork::default())));
         let left = Arc::clone(&deferred);
         let wait = move || {
             if let Some(peers) = &device.peers {

@@ -1,0 +1,158 @@
+//! How a process meets the others that use multicast groups: which threads wait for that. Each test
+//! has a device of its own, with a slot of its own.
+
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::fabric::process::multicast::state::Next;
+use crate::fabric::process::rendezvous::Here;
+use crate::fabric::process::serving::Serving;
+use crate::objects::address::MULTICAST_QPN;
+use crate::objects::state::Kind;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A slot that no made-up peer has: it may be met by the device of other tests.
+fn claim() -> Here {
+    Here::claim(slot(200).into(), 8).unwrap()
+}
+
+fn new_device() -> Arc<Device> {
+    let device = Device::new("test", 0, Kind::Prompt);
+    assert!(peers(&device).here.set(Ok(claim())).is_ok());
+    device
+}
+
+fn peers(device: &Device) -> &PeerProcesses {
+    device.peers.as_ref().unwrap()
+}
+
+/// A process that takes part, and answers nothing.
+fn silent() -> Here {
+    let here = claim();
+    here.marker.show().unwrap();
+    here
+}
+
+/// Posts a message to a group without members.
+fn post(qp: &Arc<Qp>) {
+    let mut attr = ibv_ah_attr { is_global: 1, port_num: 1, ..ibv_ah_attr::default() };
+    attr.grh.dgid.raw = [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1];
+    // SAFETY: the domain is alive, and so are the attributes; a request without a list, on a queue
+    // pair that is alive.
+    unsafe {
+        let ah = (crate::table().create_ah)((*qp.as_abi()).pd, &mut attr);
+        let mut wr: ibv_send_wr = core::mem::zeroed();
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+        wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+        let (remote_qpn, remote_qkey) = (MULTICAST_QPN, 1);
+        wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 { ah, remote_qpn, remote_qkey };
+        assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
+    }
+}
+
+/// A datagram queue pair for messages to groups.
+fn datagrams(device: &Arc<Device>) -> Arc<Qp> {
+    connected_on(device, ibv_qp_type::IBV_QPT_UD, 0, 0xf)
+}
+
+/// Waits for the completion of a message.
+fn completes(qp: &Arc<Qp>) {
+    let start = std::time::Instant::now();
+    while statuses(qp).is_empty() {
+        assert!(start.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_that_others_rely_on_leaves_a_meeting_to_one_that_may_wait() {
+    let device = new_device();
+    let (qp, _silent) = (datagrams(&device), silent());
+    // No process is met before it is let go.
+    let rendezvous = peers(&device).rendezvous.lock();
+    let (report, reports) = channel();
+    let poster = Arc::clone(&qp);
+    std::thread::spawn(move || {
+        let _serving = Serving::begin();
+        post(&poster);
+        let _ = report.send(statuses(&poster));
+    });
+    assert_eq!(reports.recv_timeout(LONG), Ok(vec![]), "the message waits, and not its thread");
+    assert!(!peers(&device).participation.is_settled());
+    drop(rendezvous);
+    completes(&qp);
+    assert!(peers(&device).participation.is_settled());
+}
+
+#[test]
+fn without_a_thread_that_may_wait_messages_are_tried_again() {
+    let device = new_device();
+    let qp = datagrams(&device);
+    let reserve = || peers(&device).workers.reserve(std::process::id().cast_signed());
+    let taken: Vec<_> = core::iter::from_fn(reserve).collect();
+    {
+        let _serving = Serving::begin();
+        post(&qp);
+    }
+    assert_eq!(statuses(&qp), []);
+    drop(taken);
+    // By the timer.
+    completes(&qp);
+}
+
+/// It may be the thread that holds the meeting: what it takes in lets messages go on.
+#[test]
+fn messages_that_come_to_a_meeting_wait_for_its_end_and_no_thread_does() {
+    let device = new_device();
+    let qps = [datagrams(&device), datagrams(&device)];
+    assert!(peers(&device).participation.begin());
+    for qp in &qps {
+        post(qp);
+        post(qp);
+        assert_eq!(statuses(qp), []);
+    }
+    let mut deferred = DeferredWork::default();
+    assert_eq!(device.hold_meeting(peers(&device), &mut deferred), Ok(()));
+    deferred.run();
+    for qp in &qps {
+        assert_eq!(statuses(qp), [SUCCESS; 2]);
+    }
+}
+
+#[test]
+fn an_attachment_waits_for_the_meeting_of_another_thread_or_takes_it_over() {
+    for has_met in [true, false] {
+        let device = new_device();
+        assert!(peers(&device).participation.begin());
+        let (attacher, (report, reports)) = (Arc::clone(&device), channel());
+        std::thread::spawn(move || {
+            let result = attacher.take_part();
+            let _ = report.send((result, peers(&attacher).participation.is_settled()));
+        });
+        // One that does not wait comes now, most likely.
+        for _ in 0..1_000 {
+            assert!(reports.try_recv().is_err());
+            std::thread::yield_now();
+        }
+        peers(&device).participation.end(has_met, None);
+        assert_eq!(reports.recv_timeout(LONG), Ok((Ok(()), true)));
+    }
+}
+
+#[test]
+fn messages_begin_no_other_meeting_for_a_while_after_one_in_vain() {
+    let device = new_device();
+    let participation = &peers(&device).participation;
+    assert_eq!(participation.begin_for(1), Next::Begins);
+    assert_eq!(participation.begin_for(2), Next::Waits);
+    let rest = std::time::Instant::now() + LONG;
+    assert_eq!(participation.end(false, Some(rest)).into_iter().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(participation.begin_for(1), Next::GoesOn);
+    // An attachment does.
+    assert!(participation.begin());
+    assert_eq!(participation.begin_for(1), Next::Waits);
+    assert!(participation.end(true, None).contains(&1));
+    assert!(!participation.begin() && participation.is_settled());
+    assert_eq!(participation.begin_for(1), Next::GoesOn);
+}
