@@ -128,14 +128,20 @@ impl Ends {
     }
 }
 
-const ALL: [W; 6] = [
+const ALL: [W; 7] = [
     W::IBV_WR_SEND,
     W::IBV_WR_RDMA_WRITE,
     W::IBV_WR_RDMA_WRITE_WITH_IMM,
     W::IBV_WR_RDMA_READ,
     W::IBV_WR_ATOMIC_FETCH_AND_ADD,
     W::IBV_WR_ATOMIC_CMP_AND_SWP,
+    W::IBV_WR_ATOMIC_WRITE,
 ];
+
+/// Whether an operation is one of 8 bytes.
+fn is_word(op: W) -> bool {
+    is_atomic(op) || op == W::IBV_WR_ATOMIC_WRITE
+}
 
 /// Whether an operation brings something to the end that asks for it.
 fn is_response(op: W) -> bool {
@@ -146,7 +152,7 @@ fn is_response(op: W) -> bool {
 fn each_operation_takes_and_brings_the_bytes() {
     for is_implicit in [false, true] {
         let ends = Ends::new(RC, is_implicit);
-        for op in ALL.into_iter().filter(|op| !is_atomic(*op)) {
+        for op in ALL.into_iter().filter(|op| !is_word(*op)) {
             for len in LENGTHS {
                 let n = len as usize;
                 let [from, to] = if is_response(op) { [1, 0] } else { [0, 1] };
@@ -160,6 +166,10 @@ fn each_operation_takes_and_brings_the_bytes() {
                 assert!(seen[..8].iter().chain(&seen[n + 8..]).all(|byte| *byte == 1));
             }
         }
+        ends.pages[0].fill(16, 8, 7);
+        let (local, remote) = (ends.piece(0, 16, 8), ends.piece(1, 64, 8));
+        assert_eq!(ends.status(W::IBV_WR_ATOMIC_WRITE, vec![local], remote).0, "SUCCESS");
+        assert_eq!(ends.pages[1].bytes(64, 8), [7; 8]);
         for (op, becomes) in [(W::IBV_WR_ATOMIC_FETCH_AND_ADD, 10), (ALL[5], 9)] {
             ends.pages[1].fill(64, 8, 0);
             ends.pages[1].fill(64, 1, 5);
@@ -219,7 +229,7 @@ fn take_away(pages: &Pages, page: usize, way: &str) {
 fn what_is_gone_fails_at_the_end_that_has_lost_it() {
     // The first page alone, and some with the gone one in the middle.
     for (len, page) in [(8, 0), (3 * PAGE as u32, 1)] {
-        for op in ALL.into_iter().filter(|op| len == 8 || !is_atomic(*op)) {
+        for op in ALL.into_iter().filter(|op| len == 8 || !is_word(*op)) {
             for (end, way) in [0, 1].into_iter().flat_map(|end| WAYS.map(|way| (end, way))) {
                 let is_written = is_atomic(op) || is_response(op) == (end == 0);
                 if way == "read-only" && !is_written {

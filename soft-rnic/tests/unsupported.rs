@@ -25,8 +25,7 @@ fn a_context_has_no_operation_of_what_the_device_does_not_have() {
     let work_queues =
         has.create_wq.is_some() || has.modify_wq.is_some() || has.destroy_wq.is_some();
     let hashes = has.create_rwq_ind_table.is_some() || has.destroy_rwq_ind_table.is_some();
-    let others =
-        has.post_srq_ops.is_some() || has.advise_mr.is_some() || has.modify_qp_rate_limit.is_some();
+    let others = has.post_srq_ops.is_some() || has.modify_qp_rate_limit.is_some();
     assert_eq!([flows, actions, counters, work_queues, hashes, others], [false; 6]);
     net.close();
 }
@@ -100,10 +99,10 @@ fn access_flags_are_judged_as_the_kernel_does() {
         (1 << 31 | 1, EINVAL),
         (on_demand | write, EINVAL),
         (on_demand | 1 << 8 | 1, EINVAL),
-        (on_demand | 1 | write, EOPNOTSUPP),
-        (on_demand | 1 | read, EOPNOTSUPP),
-        (on_demand | 1 | 16, EOPNOTSUPP),
-        (on_demand, EOPNOTSUPP),
+        (on_demand | 1 | write, 0),
+        (on_demand | 1 | read, 0),
+        (on_demand | 1 | 16, 0),
+        (on_demand, 0),
     ];
     for (access, expected) in cases {
         let at = bytes.as_mut_ptr();
