@@ -27,7 +27,9 @@ pub(crate) struct Dm {
     pub(crate) memory: Arc<DmMemory>,
 }
 
-// SAFETY: the ABI's struct is only read once it is shared.
+// SAFETY: only the device accesses the memory, and never plainly, so that any thread may at any time:
+// `memcpy_to_dm` and `memcpy_from_dm` copy in order, and what lies in a region of it is shared, as
+// the region has `DEVICE_MEMORY`. The rest is not changed.
 unsafe impl Send for Dm {}
 // SAFETY: as above.
 unsafe impl Sync for Dm {}

@@ -9,7 +9,7 @@ use verbs_sys::*;
 use crate::check::checker::Object;
 use crate::objects::device_memory::Dm;
 use crate::objects::mr::{Region, ZERO_BASED, permitted, register};
-use crate::objects::mr_table::{MW_BIND, ON_DEMAND};
+use crate::objects::mr_table::{DEVICE_MEMORY, MW_BIND, ON_DEMAND};
 use crate::objects::state::{Context, Pd};
 use crate::{errno, limits};
 
@@ -67,7 +67,8 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         if access & (ZERO_BASED | ON_DEMAND | MW_BIND) != ZERO_BASED || !ours {
             return Err(errno::EINVAL);
         }
-        let region = Region { pd: pd.id, addr: at as u64, iova: 0, length: length as u64, access };
+        let (addr, length, access) = (at as u64, length as u64, access | DEVICE_MEMORY);
+        let region = Region { pd: pd.id, addr, iova: 0, length, access };
         if !dm.is_alive() {
             return Err(errno::ENOENT);
         }

@@ -51,8 +51,12 @@ pub(crate) const ON_DEMAND: u32 = ibv_access_flags::IBV_ACCESS_ON_DEMAND.0;
 /// Memory windows may be bound to the region: then peers may access it, whatever else it permits.
 pub(crate) const MW_BIND: u32 = ibv_access_flags::IBV_ACCESS_MW_BIND.0;
 
-/// A region that peers may access has one of these.
-const SHARED: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+/// A region that others may access has one of these: peers, or the program by another region of the
+/// same device memory, and by the copies that it has for that.
+const SHARED: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND | DEVICE_MEMORY;
+
+/// A region of device memory.
+pub(crate) const DEVICE_MEMORY: u32 = 1 << 29;
 
 /// A memory window. As of a null region, its `pd` is 0, and only peers name it.
 pub(crate) const MW: u32 = 1 << 30;
@@ -94,7 +98,7 @@ impl Slot {
             version: 0,
             pd: self.pd.load(Ordering::Relaxed),
             // None of a null region's: it is only read, in place of the sender.
-            access: if access & NULL != 0 { 0 } else { access & !MW },
+            access: if access & NULL != 0 { 0 } else { access & !(MW | DEVICE_MEMORY) },
             iova,
             length: self.length.load(Ordering::Relaxed),
             addr: iova.wrapping_add(self.delta.load(Ordering::Relaxed)),
@@ -114,7 +118,7 @@ pub(crate) struct View<'m> {
     iova: u64,
     length: u64,
     delta: u64,
-    /// Peers may access it.
+    /// Others may access it.
     is_shared: bool,
     held: PhantomData<&'m ()>,
 }

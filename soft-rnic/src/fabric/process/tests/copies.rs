@@ -55,13 +55,25 @@ fn a_message_in_its_senders_regions_is_not_copied_plainly() {
 /// The bytes that are copied plainly when so many are posted, out of a region with these flags.
 fn posted(qp: &Arc<Qp>, opcode: ibv_wr_opcode, len: u32, access: i32) -> usize {
     let from = vec![7_u8; 4_096].leak();
-    plain::bytes();
-    // SAFETY: memory that stays, and a request on a queue pair that is alive.
-    unsafe {
+    // SAFETY: memory that stays; the queue pair is alive.
+    let mr = unsafe {
         let pd = (*qp.as_abi()).pd;
-        let mr = (crate::table().reg_mr)(pd, from.as_mut_ptr().cast(), from.len(), access);
-        let (addr, lkey) = (from.as_ptr() as u64, (*mr).lkey);
-        let mut sge = ibv_sge { addr, length: len, lkey };
+        (crate::table().reg_mr)(pd, from.as_mut_ptr().cast(), from.len(), access)
+    };
+    posted_from(qp, opcode, len, (mr, from.as_ptr() as u64))
+}
+
+/// [`posted`] out of this region, from this address on.
+fn posted_from(
+    qp: &Arc<Qp>,
+    opcode: ibv_wr_opcode,
+    len: u32,
+    (mr, addr): (*mut ibv_mr, u64),
+) -> usize {
+    plain::bytes();
+    // SAFETY: a request on a queue pair that is alive, as the region is.
+    unsafe {
+        let mut sge = ibv_sge { addr, length: len, lkey: (*mr).lkey };
         let mut wr: ibv_send_wr = core::mem::zeroed();
         (wr.opcode, wr.sg_list, wr.num_sge) = (opcode, &mut sge, 1);
         assert_eq!(ibv_post_send(qp.as_abi(), &mut wr, &mut null_mut()), 0);
@@ -86,5 +98,24 @@ fn a_message_out_of_memory_that_peers_may_access_is_not_copied_plainly() {
     assert_eq!(posted(&qp, send, 16, PRIVATE), 16);
     for access in [3, 5] {
         assert_eq!(posted(&qp, send, 16, access), 0, "access {access}");
+    }
+}
+
+/// Another region of the same memory may be open to peers, and the program copies to it at any time.
+#[test]
+fn device_memory_is_not_copied_plainly_whatever_its_region_permits() {
+    use crate::objects::dm::{alloc_dm, reg_dm_mr};
+    let (_peer, qp) = private(48);
+    // SAFETY: the verbs are used as their manual pages say; nothing is taken down again.
+    let mr = unsafe {
+        let pd = (*qp.as_abi()).pd;
+        let mut attr = ibv_alloc_dm_attr { length: 4_096, log_align_req: 0, comp_mask: 0 };
+        let dm = alloc_dm((*pd).context, &mut attr);
+        let access = PRIVATE as u32 | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+        reg_dm_mr(pd, dm, 0, 4_096, access)
+    };
+    for len in [16, 40, 4_000] {
+        let send = ibv_wr_opcode::IBV_WR_SEND;
+        assert_eq!(posted_from(&qp, send, len, (mr, 0)), 0, "{len} bytes");
     }
 }
