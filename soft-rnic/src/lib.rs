@@ -210,7 +210,7 @@
 //! region are of one domain. A bound window of type 2 has to be invalidated first; one of type 1 is
 //! bound to something else at once, and has a key then that tells nothing of the one before. What is
 //! refused completes with `MW_BIND`, or `LOC_QP_OP` for an invalidation. While windows are bound to a
-//! region it is `EBUSY` (`ibv_dereg_mr`, `ibv_rereg_mr`); `ibv_dealloc_mw` ends a binding, and so
+//! region, `ibv_dereg_mr` and `ibv_rereg_mr` are `EINVAL`; `ibv_dealloc_mw` ends a binding, and so
 //! does the reset, or the end, of the queue pair. The low 8 bits of the `rkey` of a request become
 //! those of a key of type 2, and the rest of it is not looked at. `ibv_mw.rkey` stays as it is then,
 //! as with other devices.

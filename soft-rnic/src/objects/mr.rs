@@ -90,12 +90,12 @@ impl MrTable {
         }
     }
 
-    /// Makes the key of a region invalid; `EBUSY`, and nothing has changed, if memory windows are
+    /// Makes the key of a region invalid; `EINVAL`, and nothing has changed, if memory windows are
     /// bound to it. The slot stays taken until [`release`](Self::release).
     pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) -> Result<(), c_int> {
         let free = self.free.lock();
         if free.mws.are_bound_to(self.keys.index(key)) {
-            return Err(errno::EBUSY);
+            return Err(errno::EINVAL);
         }
         self.withdraw(key, peers);
         Ok(())
