@@ -7,6 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::objects::mws::Ending;
 use crate::objects::state::{Cq, Qp};
 
 /// One item of deferred work.
@@ -20,18 +21,34 @@ pub(crate) enum WorkItem {
     Attach(Arc<Qp>, i32),
     /// Meet the process, of this slot, that a queue pair has something for.
     Meet(Arc<Qp>, u32),
-    /// Wait until accesses by keys of windows are over, and go on with a send queue that waits for
-    /// this ending of a binding.
-    Settle(Arc<Qp>, u64),
+    /// Go on with a send queue that waits for this end of a window's binding, if the accesses under
+    /// its key are over.
+    Settle(Arc<Qp>, Ending),
     /// Meet the processes that may have members of the multicast group that a queue pair has
     /// something for.
     MeetMembers(Arc<Qp>),
 }
 
-/// The next item. What may wait for another process's memory is the last.
+impl WorkItem {
+    /// What may take long is done after all else, and what may take as long as another process likes
+    /// is the last.
+    fn rank(&self) -> u32 {
+        match self {
+            WorkItem::Flush(_) | WorkItem::KillUsers(_) => 0,
+            // It takes the locks of receiving sides, which are held during copies.
+            WorkItem::Settle(..) => 1,
+            // Processes are given time to answer.
+            WorkItem::Meet(..) | WorkItem::MeetMembers(_) => 2,
+            WorkItem::Attach(..) => 3,
+        }
+    }
+}
+
+/// The next item: of the lowest rank, the one that came last.
 fn next(items: &mut Vec<WorkItem>) -> Option<WorkItem> {
-    let at = items.iter().rposition(|item| !matches!(item, WorkItem::Attach(..)));
-    at.or(items.len().checked_sub(1)).map(|at| items.remove(at))
+    let ranked = items.iter().enumerate().rev();
+    let (at, _) = ranked.min_by_key(|(_, item)| item.rank())?;
+    Some(items.remove(at))
 }
 
 /// A list of work items, usually empty: then it is a null pointer.
@@ -86,7 +103,7 @@ impl DeferredWork {
                 WorkItem::Flush(qp) => qp.flush(&mut self),
                 WorkItem::Attach(qp, pid) => qp.resume_attached(pid, &mut self),
                 WorkItem::Meet(qp, slot) => qp.go_and_meet(slot, &mut self),
-                WorkItem::Settle(qp, ended) => qp.settle_mws(ended, &mut self),
+                WorkItem::Settle(qp, ending) => qp.settle_mws(ending, &mut self),
                 WorkItem::MeetMembers(qp) => qp.go_and_meet_members(&mut self),
                 WorkItem::KillUsers(cq) => {
                     let users: Vec<_> = cq.qps.lock().iter().filter_map(Weak::upgrade).collect();
@@ -96,5 +113,48 @@ impl DeferredWork {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use verbs_sys::*;
+
+    /// A queue pair, in RESET.
+    fn queue_pair() -> Arc<Qp> {
+        let v = crate::table();
+        // SAFETY: the verbs are used as their manual pages say; nothing is taken down again.
+        unsafe {
+            let list = (v.get_device_list)(core::ptr::null_mut());
+            let context = (v.open_device)(*list);
+            (v.free_device_list)(list);
+            let pd = (v.alloc_pd)(context);
+            let cq = (v.create_cq)(context, 1, core::ptr::null_mut(), core::ptr::null_mut(), 0);
+            let mut attr: ibv_qp_init_attr = core::mem::zeroed();
+            (attr.send_cq, attr.recv_cq) = (cq, cq);
+            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+            Qp::from_abi((v.create_qp)(pd, &mut attr)).unwrap().keep()
+        }
+    }
+
+    #[test]
+    fn what_waits_for_other_processes_comes_after_all_else() {
+        let qp = queue_pair();
+        let ending = Ending { number: 1, index: 0, pd: 1, qpn: 1, peer: 0 };
+        let (of, cq) = (|| Arc::clone(&qp), Arc::clone(&qp.send_cq));
+        let mut items = vec![
+            WorkItem::Flush(of()),
+            WorkItem::Settle(of(), ending),
+            WorkItem::Attach(of(), 1),
+            WorkItem::MeetMembers(of()),
+            WorkItem::KillUsers(cq),
+            WorkItem::Attach(of(), 2),
+            WorkItem::Settle(of(), ending),
+            WorkItem::Meet(of(), 1),
+        ];
+        let all = core::iter::from_fn(|| next(&mut items));
+        let ranks: Vec<_> = all.map(|item| item.rank()).collect();
+        assert_eq!(ranks, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 }

@@ -216,7 +216,11 @@
 //! as with other devices.
 //!
 //! Requests take effect in their order. One that ends a binding completes when nothing goes on under
-//! the old key any more: it waits as `ibv_dereg_mr` does, and fails where that is `EBUSY`.
+//! the old key any more. It waits for those that can use the window, and for no others: of type 2 that
+//! is the peer, or over an unreliable connection all that are connected to its queue pair; of type 1
+//! all that are connected to a queue pair of its domain. If one is in a process that is stopped inside
+//! the memory, the request waits until it goes on, as any request to that process does.
+//! `ibv_dealloc_mw` waits for the same, and is `EBUSY` after five seconds.
 //!
 //! # On-demand paging
 //!
@@ -243,7 +247,8 @@
 //! the handles of an XRC queue pair, then events, then the table of keys; never two of a kind. The table
 //! of multicast groups may be looked at under any of them. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
-//! once for every send queue that could still be using it. A list takes each lock once. What is known of
+//! once for every send queue that could still be using it. (For the key of a memory window it is every
+//! receiving side: requests that name one hold it.) A list takes each lock once. What is known of
 //! a process that is traced or checked has locks of its own, which come after all of these.
 //!
 //! # Statuses

@@ -20,6 +20,7 @@ pub(crate) mod mr;
 pub(crate) mod mr_table;
 pub(crate) mod multicast;
 pub(crate) mod mw;
+pub(crate) mod mw_settle;
 pub(crate) mod mw_table;
 pub(crate) mod mws;
 pub(crate) mod null_memory;

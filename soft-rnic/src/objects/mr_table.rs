@@ -8,13 +8,14 @@
 //! of some send queue: deregistration first makes the key invalid and then waits
 //! for every send queue once ([`Device::quiesce`]). An execution that saw the valid
 //! key has finished by then; a later one sees it invalid. Only after that may the slot
-//! be filled again, so that a reader that saw its key may read the rest.
+//! be filled again, so that a reader that saw its key may read the rest. (The slot of a memory
+//! window is filled again by another binding of it: its readers look twice.)
 //!
 //! [`Device::quiesce`]: crate::objects::state::Device::quiesce
 
 use core::ffi::c_int;
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -83,6 +84,8 @@ pub(crate) struct Slot {
     /// and the key of its region.
     pub(crate) qpn: AtomicU32,
     pub(crate) region: AtomicU32,
+    /// How often a memory window was bound here.
+    pub(crate) bindings: AtomicU32,
     /// How many keys it has had.
     generation: AtomicU32,
 }
@@ -342,8 +345,12 @@ impl MrTable {
         access: u32,
     ) -> Option<(Span<'m>, bool)> {
         let slot = self.slot(key)?;
+        // A queue pair that may not name the window is not waited for: it can be bound anew meanwhile.
+        // Acquire: the key is seen as it was then, or later.
+        let binding = slot.bindings.load(Ordering::Acquire);
         // Acquire: as in `view`.
-        if key == 0 || slot.key.load(Ordering::Acquire) != key {
+        let is_valid = || key != 0 && slot.key.load(Ordering::Acquire) == key;
+        if !is_valid() {
             return None;
         }
         let (has, access) = (slot.access.load(Ordering::Relaxed), access | MW);
@@ -357,7 +364,10 @@ impl MrTable {
             is_shared: true,
             held: PhantomData,
         };
-        let found = if allowed && ours { view.at(addr, len) } else { None };
+        // Acquire: the other side of the fence in `Slot::fill_mw`.
+        fence(Ordering::Acquire);
+        let is_it = is_valid() && slot.bindings.load(Ordering::Relaxed) == binding;
+        let found = if is_it && allowed && ours { view.at(addr, len) } else { None };
         found.map(|span| (span, has & ON_DEMAND != 0))
     }
 

@@ -85,14 +85,15 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
 }
 
 /// A binding ends with its window: as with a region, what goes on under the key is waited for, and
-/// the window stays, unbound, if a process does not leave the memory.
+/// the window stays, unbound, if a process that can use it does not leave the memory.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: NULL, or a window that the caller gives back.
     errno::code(unsafe { Mw::from_abi(mw) }.and_then(|object| {
         let device = object.device();
-        if device.mrs.end_any(object.index, device.peers.as_ref()) {
-            device.settle()?;
+        if let Some(ending) = device.mrs.end_any(object.index, device.peers.as_ref()) {
+            device.settle(&ending)?;
         }
+        device.end_lookups();
         device.mrs.remove_mw(object.index)?;
         device.population.mws.fetch_sub(1, Ordering::Relaxed);
         object.pd.context.gone(Object::MemoryWindow, 0);

@@ -1,10 +1,11 @@
 //! Memory windows by key: binding them to regions, and ending that.
 //!
 //! A window has a slot of the table of regions, and a key of it that is valid while it is bound.
-//! Everything here happens under the table's lock, which no other one is taken under.
+//! Everything here happens under the table's lock, which no other one is taken under; whether
+//! accesses are over is looked at without it (`objects::mw_settle`).
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use crate::errno;
 use crate::objects::keys::TAG;
@@ -13,8 +14,8 @@ use crate::objects::mr_table::{
     FreeSlots, LOCAL_WRITE, MW, MW_BIND, MrTable, NULL, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ,
     REMOTE_WRITE, Slot,
 };
-use crate::objects::mws::Binding;
-use crate::objects::state::{Device, PeerProcesses};
+use crate::objects::mws::{Binding, Ending};
+use crate::objects::state::PeerProcesses;
 
 const REMOTE: u32 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 
@@ -37,6 +38,8 @@ pub(crate) struct Bind {
 pub(crate) struct Asker {
     pub(crate) qpn: u32,
     pub(crate) pd: u32,
+    /// The only queue pair that it receives from; 0 if there may be others.
+    pub(crate) peer: u32,
 }
 
 /// A request about a window that cannot be carried out; nothing has changed.
@@ -75,14 +78,13 @@ impl MrTable {
         }
     }
 
-    /// Binds a window; where a number is returned, it can be bound when that many endings are
-    /// settled.
+    /// Binds a window; where an ending is returned, it can be bound when that is settled.
     pub(crate) fn bind(
         &self,
         bind: &Bind,
         asker: Asker,
         peers: Option<&PeerProcesses>,
-    ) -> Result<Option<u64>, Refused> {
+    ) -> Result<Option<Ending>, Refused> {
         let mut free = self.free.lock();
         let index = self.keys.index(bind.key);
         let state = free.mws.get(index).filter(|it| it.id == bind.id && it.pd == asker.pd);
@@ -99,19 +101,20 @@ impl MrTable {
         let (delta, on_demand) =
             if unbinds { (0, 0) } else { self.region_of(bind, asker.pd).ok_or(Refused)? };
         self.end_mw(&mut free, index, peers);
-        if let Some(ended) = free.mws.unsettled(index) {
-            return Ok(Some(ended));
+        if let Some(ending) = free.mws.ending(index) {
+            return Ok(Some(ending));
         }
         if unbinds {
             return Ok(None);
         }
-        let qpn = if is_type_2 { asker.qpn } else { 0 };
+        let Asker { qpn, peer, .. } =
+            if is_type_2 { asker } else { Asker { qpn: 0, peer: 0, ..asker } };
         let slot = self.slot_at(index).ok_or(Refused)?;
         slot.fill_mw(bind, Asker { qpn, ..asker }, delta, on_demand);
         self.keys.note(bind.key, index);
         self.put(bind.key, slot, peers);
         let region = self.keys.index(bind.lkey);
-        free.mws.bind(index, Binding { key: bind.key, region, qpn });
+        free.mws.bind(index, Binding { key: bind.key, region, qpn, peer });
         Ok(None)
     }
 
@@ -145,38 +148,47 @@ impl MrTable {
         (qpn != 0 && binding.qpn == qpn && binding.key == key).then_some(index)
     }
 
-    /// Ends the binding of a window of type 2 with this key to a queue pair; how many endings are
-    /// to be settled until nothing goes on under the key any more.
+    /// Ends the binding of a window of type 2 with this key to a queue pair; what is to be settled
+    /// until nothing goes on under the key any more.
     pub(crate) fn end_bound(
         &self,
         key: u32,
         qpn: u32,
         peers: Option<&PeerProcesses>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<Ending, Refused> {
         let mut free = self.free.lock();
         let index = self.index_of_bound(&free, key, qpn).ok_or(Refused)?;
         self.end_mw(&mut free, index, peers);
-        Ok(free.mws.ended())
+        free.mws.ending(index).ok_or(Refused)
     }
 
-    /// Whether nothing goes on any more under the keys of so many endings.
-    pub(crate) fn is_settled(&self, ended: u64) -> bool {
-        self.free.lock().mws.is_settled(ended)
+    /// Whether nothing goes on any more under the key of this ending.
+    pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
+        self.free.lock().mws.is_settled(ending)
     }
 
-    /// Ends the bindings of all windows to a queue pair, which no message reaches any more.
-    pub(crate) fn end_all_bound(&self, qpn: u32, peers: Option<&PeerProcesses>) {
+    /// Nothing goes on any more under the key of this ending.
+    pub(crate) fn set_settled(&self, ending: &Ending) {
+        self.free.lock().mws.settle(ending);
+    }
+
+    /// Ends the bindings of all windows to a queue pair, which no message reaches any more; `is_over`
+    /// says that nothing goes on under their keys either.
+    pub(crate) fn end_all_bound(&self, qpn: u32, peers: Option<&PeerProcesses>, is_over: bool) {
         let mut free = self.free.lock();
         while let Some(index) = free.mws.any_of_qp(qpn) {
             self.end_mw(&mut free, index, peers);
+            if let Some(ending) = free.mws.ending(index).filter(|_| is_over) {
+                free.mws.settle(&ending);
+            }
         }
     }
 
-    /// Ends the binding of a window, if it has one; whether it is not free yet.
-    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> bool {
+    /// Ends the binding of a window, if it has one; what is to be settled before it is free.
+    pub(crate) fn end_any(&self, index: u32, peers: Option<&PeerProcesses>) -> Option<Ending> {
         let mut free = self.free.lock();
         self.end_mw(&mut free, index, peers);
-        free.mws.unsettled(index).is_some()
+        free.mws.ending(index)
     }
 
     fn end_mw(&self, free: &mut FreeSlots, index: u32, peers: Option<&PeerProcesses>) {
@@ -188,7 +200,7 @@ impl MrTable {
     /// Gives the slot of a free window back; `EBUSY` if it was bound again.
     pub(crate) fn remove_mw(&self, index: u32) -> Result<(), c_int> {
         let mut free = self.free.lock();
-        if free.mws.unsettled(index).is_some() || !free.mws.remove(index) {
+        if !free.mws.remove(index) {
             return Err(errno::EBUSY);
         }
         free.give_back(index);
@@ -204,6 +216,10 @@ fn has_tags(key: u32) -> bool {
 impl Slot {
     /// Fills the slot of a free window.
     fn fill_mw(&self, bind: &Bind, asker: Asker, delta: u64, on_demand: u32) {
+        // Release, and a fence: a reader that sees the new number sees that the key was not valid, and
+        // one that sees a field of this binding sees the new number (`check_mw`).
+        self.bindings.fetch_add(1, Ordering::Release);
+        fence(Ordering::Release);
         let iova = if bind.access & ZERO_BASED != 0 { 0 } else { bind.addr };
         let addr = bind.addr.wrapping_add(delta);
         self.pd.store(0, Ordering::Relaxed);
@@ -214,18 +230,5 @@ impl Slot {
         self.iova.store(iova, Ordering::Relaxed);
         self.length.store(bind.length, Ordering::Relaxed);
         self.delta.store(addr.wrapping_sub(iova), Ordering::Relaxed);
-    }
-}
-
-impl Device {
-    /// Waits until nothing goes on under the keys of windows whose bindings have ended; `EBUSY` if
-    /// a process stays in the memory.
-    pub(crate) fn settle(&self) -> Result<(), c_int> {
-        let ended = self.mrs.free.lock().mws.ended();
-        // As for deregistration.
-        self.quiesce();
-        self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)?;
-        self.mrs.free.lock().mws.settle(ended);
-        Ok(())
     }
 }

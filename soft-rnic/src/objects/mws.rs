@@ -1,14 +1,14 @@
 //! Which memory windows there are, and what they are bound to.
 //!
 //! ```text
-//!             bind                        the wait of `Device::settle`
-//!   free ──────────────> bound ──> ended ──────────────────────────────> free
+//!             bind                        `Device::try_settle`
+//!   free ──────────────> bound ──> ended ──────────────────────> free
 //! ```
 //!
 //! A binding ends at once for requests that begin afterwards. Those that are under way may go on
 //! under the old key for a while, as with a region that is deregistered: until they are known to be
-//! over, the window has ended and is not yet free, and nothing else is bound to it. Endings are
-//! counted, and a wait settles all of those before it.
+//! over, the window has ended and is not yet free, and it is bound to nothing else. An ending says
+//! which requests these can be, so that no others are waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ pub(crate) struct MwState {
     /// of its key.
     pub(crate) is_type_2: bool,
     binding: Option<Binding>,
-    /// Which ending was its last one.
-    ended: u64,
+    /// The last one, unless nothing goes on under that key any more.
+    ending: Option<Ending>,
 }
 
 /// What a memory window is bound to.
@@ -35,6 +35,21 @@ pub(crate) struct Binding {
     pub(crate) region: u32,
     /// Of type 2, the queue pair; 0 otherwise.
     pub(crate) qpn: u32,
+    /// That one's peer, if no other queue pair can use the window; 0 otherwise.
+    pub(crate) peer: u32,
+}
+
+/// The end of a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ending {
+    /// No other has it.
+    pub(crate) number: u64,
+    /// The index of the window, and its domain.
+    pub(crate) index: u32,
+    pub(crate) pd: u32,
+    /// As of the binding.
+    pub(crate) qpn: u32,
+    pub(crate) peer: u32,
 }
 
 /// The memory windows of a device, by the indices of their slots.
@@ -45,10 +60,8 @@ pub(crate) struct Mws {
     /// Pairs of a region, or a queue pair, and the window that is bound to it.
     by_region: BTreeSet<(u32, u32)>,
     by_qp: BTreeSet<(u32, u32)>,
-    /// Bindings that have ended, and those of them under which nothing goes on any more:
-    /// `settled <= ended`.
+    /// How many bindings have ended.
     ended: u64,
-    settled: u64,
 }
 
 impl Mws {
@@ -56,13 +69,13 @@ impl Mws {
     pub(crate) fn add(&mut self, index: u32, pd: u32, is_type_2: bool) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        self.all.insert(index, MwState { id, pd, is_type_2, binding: None, ended: 0 });
+        self.all.insert(index, MwState { id, pd, is_type_2, binding: None, ending: None });
         id
     }
 
-    /// The window is gone, unless it is bound.
+    /// The window is gone, if it is free.
     pub(crate) fn remove(&mut self, index: u32) -> bool {
-        let is_free = self.binding(index).is_none();
+        let is_free = self.binding(index).is_none() && self.ending(index).is_none();
         is_free && self.all.remove(&index).is_some()
     }
 
@@ -89,30 +102,27 @@ impl Mws {
         let state = self.all.get_mut(&index)?;
         let binding = state.binding.take()?;
         self.ended += 1;
-        state.ended = self.ended;
+        let (number, Binding { qpn, peer, .. }) = (self.ended, binding);
+        state.ending = Some(Ending { number, index, pd: state.pd, qpn, peer });
         self.by_region.remove(&(binding.region, index));
         self.by_qp.remove(&(binding.qpn, index));
         Some(binding)
     }
 
     /// What a window that is not bound waits for before it is free, if it does.
-    pub(crate) fn unsettled(&self, index: u32) -> Option<u64> {
-        let ended = self.all.get(&index)?.ended;
-        (!self.is_settled(ended)).then_some(ended)
+    pub(crate) fn ending(&self, index: u32) -> Option<Ending> {
+        self.all.get(&index)?.ending
     }
 
-    pub(crate) fn is_settled(&self, ended: u64) -> bool {
-        ended <= self.settled
+    pub(crate) fn is_settled(&self, ending: &Ending) -> bool {
+        self.ending(ending.index) != Some(*ending)
     }
 
-    /// How many bindings have ended: a wait that begins now settles them.
-    pub(crate) fn ended(&self) -> u64 {
-        self.ended
-    }
-
-    /// A wait for these is over.
-    pub(crate) fn settle(&mut self, ended: u64) {
-        self.settled = self.settled.max(ended);
+    /// Nothing goes on any more under the key of this ending.
+    pub(crate) fn settle(&mut self, ending: &Ending) {
+        if let Some(state) = self.all.get_mut(&ending.index) {
+            state.ending.take_if(|last| last == ending);
+        }
     }
 
     /// Whether windows are bound to a region.
@@ -131,9 +141,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_settles_what_had_ended_when_it_began() {
+    fn a_window_is_free_when_its_last_ending_is_settled() {
         let mut mws = Mws::default();
-        let binding = Binding { key: 1, region: 2, qpn: 3 };
+        let binding = Binding { key: 1, region: 2, qpn: 3, peer: 4 };
         for index in [7, 8] {
             mws.add(index, 1, true);
             mws.bind(index, binding);
@@ -142,14 +152,19 @@ mod tests {
         assert_eq!((mws.any_of_qp(3), mws.any_of_qp(2)), (Some(7), None));
         assert!(!mws.remove(7), "it is bound");
         assert_eq!((mws.end(7), mws.end(7)), (Some(binding), None));
-        let before = mws.ended();
         assert!(mws.end(8).is_some() && !mws.are_bound_to(2));
-        mws.settle(before);
-        assert_eq!((mws.unsettled(7), mws.unsettled(8)), (None, Some(2)));
-        mws.settle(mws.ended());
-        // A wait that began earlier, and is over later, takes nothing back.
-        mws.settle(before);
-        assert_eq!(mws.unsettled(8), None);
-        assert!(mws.remove(8) && !mws.remove(8));
+        let [first, other] = [7, 8].map(|index| mws.ending(index).unwrap());
+        assert_eq!((first.pd, first.qpn, first.peer), (1, 3, 4));
+        assert!(!mws.remove(7), "it is not settled");
+        mws.settle(&first);
+        assert!(mws.is_settled(&first) && !mws.is_settled(&other));
+        mws.bind(7, binding);
+        assert!(mws.end(7).is_some());
+        // What is over later than the next ending settles nothing of that.
+        mws.settle(&first);
+        let last = mws.ending(7).unwrap();
+        assert!(last != first && !mws.is_settled(&last));
+        mws.settle(&last);
+        assert!(mws.remove(7) && !mws.remove(7) && mws.is_settled(&last));
     }
 }

@@ -3,6 +3,7 @@
 use verbs_sys::*;
 
 use crate::objects::address::Address;
+use crate::objects::mws::Ending;
 use crate::objects::qp_state::Transport;
 use crate::objects::wqe::{Request, Wqe};
 use crate::schedule::network::faults::Transit;
@@ -241,10 +242,8 @@ pub(crate) struct Requester {
     pub(crate) started: bool,
     /// The responder has done the head already; only the response was lost.
     pub(crate) done: bool,
-    /// What the head has ended of a window's binding: so many endings are to be settled.
-    pub(crate) ended: Option<u64>,
-    /// They could not be settled.
-    pub(crate) is_unsettled: bool,
+    /// The head waits until nothing goes on under the key of this binding, which has ended.
+    pub(crate) ending: Option<Ending>,
     /// The process that the head is for was looked for, and is not there.
     pub(crate) peer_not_found: bool,
     /// Of a message to a multicast group, while it waits for room in a ring.
@@ -258,11 +257,6 @@ impl Requester {
     #[inline]
     pub(crate) fn advance_psn(&mut self, packets: u32) {
         self.psn = self.psn.wrapping_add(packets) & 0x00ff_ffff;
-    }
-
-    /// No request waits for the end of a binding.
-    pub(crate) fn forget_mws(&mut self) {
-        (self.ended, self.is_unsettled) = (None, false);
     }
 
     /// The head is another request now.

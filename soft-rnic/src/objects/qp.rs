@@ -141,6 +141,10 @@ impl Qp {
         let Some((wait, _)) = sq.requester.waits.filter(|(_, waits)| *waits == token) else {
             return;
         };
+        if let (Wait::Settling, Some(ending)) = (wait, sq.requester.ending) {
+            // It still waits meanwhile.
+            return deferred.push(WorkItem::Settle(Arc::clone(self), ending));
+        }
         sq.requester.waits = None;
         if wait == Wait::Response && !self.retry(&mut sq, deferred) {
             return;
@@ -177,7 +181,7 @@ impl Qp {
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();
-        sq.requester.forget_mws();
+        sq.forget_ending();
         deferred.append(execution.finish());
         self.trace_progress(sq);
     }
@@ -239,12 +243,14 @@ impl Qp {
     pub(crate) fn clear(&self, sq: &mut Sq, responder: &mut Responder) -> Result<(), c_int> {
         let parted = sq.part(self);
         let device = &self.pd.context.device;
-        device.mrs.end_all_bound(self.num, device.peers.as_ref());
+        // Both locks are held: nothing of this process goes on under their keys.
+        device.mrs.end_all_bound(self.num, device.peers.as_ref(), parted.is_ok());
         sq.pending.clear();
         sq.transit_times = None;
         if let Some(faults) = &self.faults {
             faults.lock().reset(sq.requester.posted);
         }
+        sq.settling = None;
         sq.requester = Requester::default();
         sq.peer = None;
         sq.draining = false;
@@ -407,6 +413,7 @@ impl Qp {
             scratch: Scratch::new(),
             draining: false,
             transit_times: None,
+            settling: None,
             attr,
         };
         Qp {

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::event::{Acks, EventQueue};
 use crate::fabric::process::backoff::Backoff;
 use crate::fabric::process::multicast::state::Participation;
+use crate::fabric::process::outside::Insiders;
 use crate::fabric::process::pair::Pair;
 use crate::fabric::process::progress_thread::state::ProgressThread;
 use crate::fabric::process::region::Files;
@@ -36,6 +37,7 @@ use crate::objects::address::Gid;
 use crate::objects::batch::Batch;
 use crate::objects::handles::{Command, Handles};
 use crate::objects::mr_table::MrTable;
+use crate::objects::mws::Ending;
 use crate::objects::pending::{Pending, Requester};
 use crate::objects::qp_state::Transport;
 use crate::objects::queue_memory::{Allocators, QueueMemory};
@@ -560,8 +562,19 @@ pub(crate) struct Sq {
     pub(crate) draining: bool,
     /// Present on a distant device, once something was posted.
     pub(crate) transit_times: Option<Box<Times>>,
+    /// What is known of the accesses that the requester's `ending` waits for, if it has to wait.
+    pub(crate) settling: Option<Box<Settling>>,
     /// The attributes as they were set, for `ibv_query_qp`.
     pub(crate) attr: ibv_qp_attr,
+}
+
+/// Accesses under the key of a window whose binding has ended.
+#[derive(Debug)]
+pub(crate) struct Settling {
+    pub(crate) ending: Ending,
+    pub(crate) insiders: Option<Insiders>,
+    /// How often they were looked at.
+    pub(crate) looks: u32,
 }
 
 /// Where the pieces of a request's buffers are put together. It stays in one

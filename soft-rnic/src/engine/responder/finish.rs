@@ -34,7 +34,9 @@ impl Delivery<'_, '_> {
         let device = &self.peer.pd.context.device;
         let key = self.message.wqe.imm.unwrap_or(0);
         // Otherwise this end has invalidated it itself since the check.
-        let _ = device.mrs.end_bound(key, self.peer.num, device.peers.as_ref());
+        if let Ok(ending) = device.mrs.end_bound(key, self.peer.num, device.peers.as_ref()) {
+            device.mrs.set_settled(&ending);
+        }
     }
 
     /// The request may not go on.

@@ -38,7 +38,8 @@ impl Drop for BlockingSection<'_> {
 impl Qp {
     /// The holder of the send queue is going to wait for another process's memory.
     pub(super) fn enter_blocking(&self) -> BlockingSection<'_> {
-        self.blocking.is_inside.store(true, Ordering::Relaxed);
+        // Release: what the holder has looked up before, it has seen (`Device::end_lookups`).
+        self.blocking.is_inside.store(true, Ordering::Release);
         BlockingSection(self)
     }
 

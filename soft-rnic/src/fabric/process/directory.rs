@@ -3,7 +3,7 @@
 //! Its queue pairs and its memory regions are in it, so that a peer finds out by itself
 //! whether an operation is permitted, and carries it out. Each word has one writer.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::limits;
 use crate::lock::Padded;
@@ -23,6 +23,10 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
 pub(crate) const VERSION: u32 = 11;
+
+/// Times that a region is looked at which is published anew meanwhile: what always is does not keep the
+/// rules.
+const FINDS: u32 = 64;
 
 /// Words of the filter of multicast groups.
 const GROUP_WORDS: usize = 64;
@@ -239,7 +243,10 @@ impl Directory {
     /// Fills the place of a key, which is empty; the key is valid from then on.
     pub(crate) fn publish(&self, key: u32, published: &PublishedRegion) {
         let entry = self.region(key);
-        entry.version.fetch_add(1, Ordering::Relaxed);
+        // Release, and a fence: a reader that sees the new version sees that the key was not valid, and
+        // one that sees a field of what comes sees the new version (`find`).
+        entry.version.fetch_add(1, Ordering::Release);
+        fence(Ordering::Release);
         entry.pd.store(published.pd, Ordering::Relaxed);
         entry.access.store(published.access, Ordering::Relaxed);
         entry.iova.store(published.iova, Ordering::Relaxed);
@@ -281,39 +288,66 @@ impl Directory {
         valid.then(|| entry.version.load(Ordering::Relaxed))
     }
 
-    /// The region with this key.
+    /// The region with this key, as it was published: a window may be bound anew under the same key
+    /// meanwhile.
     pub(crate) fn find(&self, key: u32) -> Option<PublishedRegion> {
         let entry = self.region(key);
-        let version = self.version(key)?;
-        let file = entry.file.load(Ordering::Relaxed).checked_sub(1).map(|fd| InFile {
-            fd,
-            inode: entry.inode.load(Ordering::Relaxed),
-            offset: entry.offset.load(Ordering::Relaxed),
-            split: entry.split.load(Ordering::Relaxed),
-            second: entry.second.load(Ordering::Relaxed),
-        });
-        let mw_pd = entry.mw_pd.load(Ordering::Relaxed);
-        let mw = (mw_pd != 0).then(|| PublishedMw {
-            pd: mw_pd,
-            qpn: entry.mw_qpn.load(Ordering::Relaxed),
-            region: entry.mw_region.load(Ordering::Relaxed),
-        });
-        Some(PublishedRegion {
-            version,
-            pd: entry.pd.load(Ordering::Relaxed),
-            access: entry.access.load(Ordering::Relaxed),
-            iova: entry.iova.load(Ordering::Relaxed),
-            length: entry.length.load(Ordering::Relaxed),
-            addr: entry.addr.load(Ordering::Relaxed),
-            file,
-            mw,
-        })
+        // Acquire: the rest was written before the key.
+        let is_valid = || key != 0 && entry.key.load(Ordering::Acquire) == key;
+        for _ in 0..FINDS {
+            // Acquire: the key is seen as it was then, or later.
+            let version = entry.version.load(Ordering::Acquire);
+            if !is_valid() {
+                return None;
+            }
+            let found = entry.published(version);
+            // Acquire: the other side of the fence in `publish`.
+            fence(Ordering::Acquire);
+            if is_valid() && entry.version.load(Ordering::Relaxed) == version {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// The places where queue pairs have been.
+    pub(crate) fn used_qps(&self) -> &[QpEntry] {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        &self.qps[..used.min(QPS)]
     }
 
     /// The words of the queue pairs that may be inside another process's memory.
     pub(crate) fn insides(&self) -> impl Iterator<Item = &AtomicU32> {
-        let used = self.used.load(Ordering::Acquire) as usize;
-        self.qps[..used.min(QPS)].iter().map(|entry| &*entry.inside)
+        self.used_qps().iter().map(|entry| &*entry.inside)
+    }
+}
+
+impl RegionEntry {
+    /// What is there, which may change meanwhile.
+    fn published(&self, version: u32) -> PublishedRegion {
+        let file = self.file.load(Ordering::Relaxed).checked_sub(1).map(|fd| InFile {
+            fd,
+            inode: self.inode.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            split: self.split.load(Ordering::Relaxed),
+            second: self.second.load(Ordering::Relaxed),
+        });
+        let mw_pd = self.mw_pd.load(Ordering::Relaxed);
+        let mw = (mw_pd != 0).then(|| PublishedMw {
+            pd: mw_pd,
+            qpn: self.mw_qpn.load(Ordering::Relaxed),
+            region: self.mw_region.load(Ordering::Relaxed),
+        });
+        PublishedRegion {
+            version,
+            pd: self.pd.load(Ordering::Relaxed),
+            access: self.access.load(Ordering::Relaxed),
+            iova: self.iova.load(Ordering::Relaxed),
+            length: self.length.load(Ordering::Relaxed),
+            addr: self.addr.load(Ordering::Relaxed),
+            file,
+            mw,
+        }
     }
 }
 

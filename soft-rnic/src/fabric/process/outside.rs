@@ -1,7 +1,8 @@
-//! Waiting until other processes have left this one's memory.
+//! Waiting until other processes have left this one's memory, and looking whether they have.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::errno;
@@ -36,4 +37,77 @@ pub(crate) fn wait_for<'a>(
     }
     // If not, other processes may be inside unseen.
     if is_seen { Ok(()) } else { Err(errno::EBUSY) }
+}
+
+/// Accesses of other processes that a look finds under way, and that are remembered until the next
+/// one. If there are more, those are looked for when these have ended.
+pub(crate) const MAX_INSIDERS: usize = 64;
+
+/// A queue pair of another process that is inside this one's memory.
+#[derive(Debug)]
+struct Insider {
+    /// One of those that were declared dead and are kept no longer is not waited for.
+    pair: Weak<Pair>,
+    qpn: u32,
+    /// What its word was.
+    seen: u32,
+}
+
+impl Insider {
+    fn of(pair: &Arc<Pair>, qpn: u32) -> Insider {
+        // Acquire: a process that has left has finished its accesses.
+        let seen = pair.theirs.qp(qpn).inside().load(Ordering::Acquire);
+        Insider { pair: Arc::downgrade(pair), qpn, seen }
+    }
+
+    fn stays(&self) -> bool {
+        let Some(pair) = self.pair.upgrade() else { return false };
+        // Acquire: as above.
+        let now = || pair.theirs.qp(self.qpn).inside().load(Ordering::Acquire);
+        self.seen & 1 == 1 && now() == self.seen && !pair.has_gone()
+    }
+}
+
+/// Queue pairs of other processes that were inside this one's memory when they were looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Insiders {
+    found: Vec<Insider>,
+    /// There may be more.
+    is_partial: bool,
+}
+
+impl Insiders {
+    /// Whether all that were inside have left.
+    pub(crate) fn have_left(&mut self) -> bool {
+        self.found.retain(Insider::stays);
+        self.found.is_empty() && !self.is_partial
+    }
+
+    /// Whether those that are known have left, and there may be more.
+    pub(crate) fn is_to_be_repeated(&self) -> bool {
+        self.is_partial && !self.found.iter().any(Insider::stays)
+    }
+}
+
+/// Which of these queue pairs are inside.
+pub(super) fn look<'p, I: Iterator<Item = u32>>(
+    pairs: &'p [Arc<Pair>],
+    of: impl Fn(&'p Arc<Pair>) -> I,
+) -> Insiders {
+    // The other side of the barrier in `QpEntry::enter`: without it they may be inside unseen.
+    let is_partial = !pairs.is_empty() && !barrier::heavy();
+    let mut looked = Insiders { found: Vec::new(), is_partial };
+    if is_partial {
+        return looked;
+    }
+    for pair in pairs {
+        for insider in of(pair).map(|qpn| Insider::of(pair, qpn)).filter(Insider::stays) {
+            looked.is_partial = looked.found.len() == MAX_INSIDERS;
+            if looked.is_partial {
+                return looked;
+            }
+            looked.found.push(insider);
+        }
+    }
+    looked
 }

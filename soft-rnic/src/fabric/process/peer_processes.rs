@@ -18,7 +18,7 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::state::{Device, Missing, PeerProcesses, Qp, Responder, Sq};
 
 use super::directory::{Directory, GroupBit, INDEX_BITS, PublishedRegion, QpEntry, slot_of};
-use super::outside::wait_for;
+use super::outside::{Insiders, look, wait_for};
 use super::pair::{HAS_PAIRS, Pair};
 use super::peer_not_found;
 use super::remote::state::Remote;
@@ -146,11 +146,36 @@ impl PeerProcesses {
     /// Waits until every process that was inside this one's memory before the call has left;
     /// `EBUSY` if one stays.
     pub(crate) fn wait_outside(&self) -> Result<(), c_int> {
-        let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
-        pairs.extend(self.departed().iter().cloned());
-        pairs.iter().try_for_each(|pair| {
+        self.all_pairs().iter().try_for_each(|pair| {
             let reads = core::iter::once(&*pair.incoming.reads);
             wait_for(pair, pair.theirs.insides().chain(reads))
+        })
+    }
+
+    /// Those that live, as far as is known, and those that were declared dead and have not gone.
+    fn all_pairs(&self) -> Vec<Arc<Pair>> {
+        let mut pairs: Vec<_> = self.pairs.read().values().cloned().collect();
+        pairs.extend(self.departed().iter().cloned());
+        pairs
+    }
+
+    /// The queue pair with this number, if it is inside this process's memory.
+    pub(crate) fn insiders_for(&self, qpn: u32) -> Insiders {
+        look(&self.all_in(slot_of(qpn)), |_| core::iter::once(qpn))
+    }
+
+    /// Queue pairs of all processes that are inside this one's memory, and are connected to one
+    /// here that `is_asked`.
+    pub(crate) fn all_insiders(&self, is_asked: impl Fn(u32) -> bool) -> Insiders {
+        let is_asked = &is_asked;
+        look(&self.all_pairs(), |pair| {
+            let of = move |entry: &QpEntry| {
+                // Acquire: where it is inside, it has been connected before.
+                let is_inside = entry.inside().load(Ordering::Acquire) & 1 == 1;
+                is_inside && is_asked(entry.dest_qpn.load(Ordering::Relaxed))
+            };
+            let entries = pair.theirs.used_qps().iter().zip(0..);
+            entries.filter(move |(entry, _)| of(entry)).map(|(_, index)| index)
         })
     }
 

@@ -31,6 +31,7 @@ mod long;
 mod meeting;
 mod multicast;
 mod mws;
+mod mws_between;
 mod parts;
 mod peer_not_found;
 mod reading;

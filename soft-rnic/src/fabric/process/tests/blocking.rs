@@ -13,7 +13,7 @@ use crate::objects::state::Qp;
 const KEY: u32 = 1;
 
 /// A peer that is said to be this process, and a queue pair to it.
-fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
+pub(super) fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
     let peer = Wild::of(slot(n), rustix::process::getpid());
     let qp = connected_to(ibv_qp_type::IBV_QPT_RC, far(slot(n)));
     peer.known();
@@ -27,7 +27,7 @@ fn attached(n: u32, addr: u64) -> (Wild, Arc<Qp>) {
 }
 
 /// Posts a WRITE of nothing, and one to the page.
-fn post_writes(qp: &Arc<Qp>) {
+pub(super) fn post_writes(qp: &Arc<Qp>) {
     let from = vec![7_u8; 4_096].leak();
     // SAFETY: memory that stays, and a request on a queue pair that is alive.
     unsafe {

@@ -1,21 +1,28 @@
 //! The end of a memory window's binding waits for what is under way under its key.
 
+use std::sync::mpsc::channel;
+
 use super::*;
-use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND};
+use crate::objects::mr::Region;
+use crate::objects::mr_table::{LOCAL_WRITE, MW_BIND, MrTable, REMOTE_WRITE};
+use crate::objects::mw_table::{Asker, Bind};
+use crate::objects::mws::Ending;
+use crate::objects::span::SpanBuf;
 use crate::objects::state::{Device, Kind};
 
-/// A queue pair in RTS, with a window of type 2 bound to it; and another one, which does nothing.
-struct Bound {
-    v: Table,
-    context: *mut ibv_context,
-    pd: *mut ibv_pd,
+/// A queue pair in RTS, with a window bound to it; and two others, which do nothing: the first one is
+/// its peer.
+pub(super) struct Bound {
+    pub(super) v: Table,
+    pub(super) context: *mut ibv_context,
+    pub(super) pd: *mut ibv_pd,
     cq: *mut ibv_cq,
-    qp: [*mut ibv_qp; 2],
-    mr: *mut ibv_mr,
-    mw: *mut ibv_mw,
+    pub(super) qp: [*mut ibv_qp; 3],
+    pub(super) mr: *mut ibv_mr,
+    pub(super) mw: *mut ibv_mw,
     memory: Box<[u8; 64]>,
     /// One of its own: on the other one, other tests have processes in its memory.
-    device: Arc<Device>,
+    pub(super) device: Arc<Device>,
 }
 
 // SAFETY: verbs may be called from any thread.
@@ -25,52 +32,57 @@ unsafe impl Sync for Bound {}
 
 impl Bound {
     fn new() -> Bound {
+        Bound::with(ibv_qp_type::IBV_QPT_RC, ibv_mw_type::IBV_MW_TYPE_2, None)
+    }
+
+    /// Connected to that queue pair of this peer, or to its other one.
+    pub(super) fn with(kind: ibv_qp_type, window: ibv_mw_type, peer: Option<&Wild>) -> Bound {
         let v = crate::table();
         let mut memory = Box::new([0_u8; 64]);
         // SAFETY: the verbs are used as their manual pages say.
         unsafe {
             let device = Device::new("test", 1 << 50, Kind::Prompt);
+            if let Some(peer) = peer {
+                meet(&device, peer);
+            }
             let context = (v.open_device)(device.as_abi());
             let pd = (v.alloc_pd)(context);
             let cq = (v.create_cq)(context, 16, null_mut(), null_mut(), 0);
-            let qp = [(); 2].map(|()| {
+            let qp = [(); 3].map(|()| {
                 let mut attr: ibv_qp_init_attr = core::mem::zeroed();
                 (attr.send_cq, attr.recv_cq) = (cq, cq);
                 attr.cap.max_send_wr = 4;
-                attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+                attr.qp_type = kind;
                 (v.create_qp)(pd, &mut attr)
             });
             let access = (LOCAL_WRITE | MW_BIND) as i32;
             let mr = (v.reg_mr)(pd, memory.as_mut_ptr().cast(), 64, access);
-            let mw = ibv_alloc_mw(pd, ibv_mw_type::IBV_MW_TYPE_2);
+            let mw = ibv_alloc_mw(pd, window);
             let bound = Bound { v, context, pd, cq, qp, mr, mw, memory, device };
-            bound.connect();
+            bound.connect(kind, peer.map(|peer| far(peer.pair.slot)));
             bound.bind();
             bound
         }
     }
 
-    /// Connects the first queue pair to the second: it never sends anything there.
-    fn connect(&self) {
+    /// Connects the first queue pair to another one: it never sends anything there.
+    fn connect(&self, kind: ibv_qp_type, to: Option<u32>) {
         use ibv_qp_attr_mask as M;
         // SAFETY: the queue pairs are alive.
         unsafe {
             let mut attr = ibv_qp_attr { port_num: 1, ..ibv_qp_attr::default() };
-            (attr.dest_qp_num, attr.path_mtu) = ((*self.qp[1]).qp_num, ibv_mtu::IBV_MTU_4096);
+            (attr.dest_qp_num, attr.path_mtu) =
+                (to.unwrap_or((*self.qp[1]).qp_num), ibv_mtu::IBV_MTU_4096);
             (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
             attr.ah_attr.grh.dgid.raw = crate::limits::GID;
             let init = M::IBV_QP_PKEY_INDEX | M::IBV_QP_PORT | M::IBV_QP_ACCESS_FLAGS;
-            let rtr = M::IBV_QP_AV
-                | M::IBV_QP_PATH_MTU
-                | M::IBV_QP_DEST_QPN
-                | M::IBV_QP_RQ_PSN
-                | M::IBV_QP_MAX_DEST_RD_ATOMIC
-                | M::IBV_QP_MIN_RNR_TIMER;
-            let rts = M::IBV_QP_TIMEOUT
-                | M::IBV_QP_RETRY_CNT
-                | M::IBV_QP_RNR_RETRY
-                | M::IBV_QP_SQ_PSN
-                | M::IBV_QP_MAX_QP_RD_ATOMIC;
+            let mut rtr = M::IBV_QP_AV | M::IBV_QP_PATH_MTU | M::IBV_QP_DEST_QPN | M::IBV_QP_RQ_PSN;
+            let mut rts = M::IBV_QP_SQ_PSN;
+            if kind == ibv_qp_type::IBV_QPT_RC {
+                rtr = rtr | M::IBV_QP_MAX_DEST_RD_ATOMIC | M::IBV_QP_MIN_RNR_TIMER;
+                rts = rts | M::IBV_QP_TIMEOUT | M::IBV_QP_RETRY_CNT;
+                rts = rts | M::IBV_QP_RNR_RETRY | M::IBV_QP_MAX_QP_RD_ATOMIC;
+            }
             let steps = [
                 (ibv_qp_state::IBV_QPS_INIT, init),
                 (ibv_qp_state::IBV_QPS_RTR, rtr),
@@ -84,7 +96,7 @@ impl Bound {
         }
     }
 
-    fn key(&self) -> u32 {
+    pub(super) fn key(&self) -> u32 {
         // SAFETY: the window is alive.
         unsafe { (*self.mw).rkey }
     }
@@ -99,9 +111,22 @@ impl Bound {
         }
     }
 
-    fn bind(&self) {
+    pub(super) fn bind(&self) {
+        self.post_bind();
+        assert_eq!(self.poll(), Some(SUCCESS));
+    }
+
+    fn post_bind(&self) {
         let (mr, addr) = (self.mr, self.memory.as_ptr() as u64);
         let bind_info = ibv_mw_bind_info { mr, addr, length: 64, mw_access_flags: 2 };
+        // SAFETY: the window is alive.
+        if unsafe { (*self.mw).type_ } == ibv_mw_type::IBV_MW_TYPE_1 {
+            let send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            let mut bind = ibv_mw_bind { wr_id: 0, send_flags, bind_info };
+            // SAFETY: as above, and so is the queue pair.
+            assert_eq!(unsafe { ibv_bind_mw(self.qp[0], self.mw, &mut bind) }, 0);
+            return;
+        }
         self.post(|wr| {
             wr.opcode = ibv_wr_opcode::IBV_WR_BIND_MW;
             wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
@@ -110,17 +135,16 @@ impl Bound {
                 bind_info,
             };
         });
-        assert_eq!(self.poll(), Some(ibv_wc_status::IBV_WC_SUCCESS));
     }
 
-    fn invalidate(&self) {
+    pub(super) fn invalidate(&self) {
         self.post(|wr| {
             wr.opcode = ibv_wr_opcode::IBV_WR_LOCAL_INV;
             wr.__bindgen_anon_1.invalidate_rkey = self.key();
         });
     }
 
-    fn poll(&self) -> Option<ibv_wc_status> {
+    pub(super) fn poll(&self) -> Option<ibv_wc_status> {
         let mut wc = ibv_wc::default();
         // SAFETY: the queue is alive; there is room for one.
         let n = unsafe { ibv_poll_cq(self.cq, 1, &mut wc) };
@@ -128,12 +152,25 @@ impl Bound {
     }
 
     /// Whether the window's key is valid.
-    fn is_valid(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let slot = self.device.mrs.slot(self.key()).unwrap();
         slot.key.load(Ordering::Acquire) == self.key()
     }
 
-    fn close(self) {
+    /// One of its queue pairs.
+    pub(super) fn object(&self, which: usize) -> Arc<Qp> {
+        // SAFETY: the queue pair is alive.
+        unsafe { Qp::from_abi(self.qp[which]) }.unwrap().keep()
+    }
+
+    /// Ends the binding, as no request does.
+    pub(super) fn end(&self) -> Ending {
+        // SAFETY: the window is alive.
+        let index = unsafe { (*self.mw).handle };
+        self.device.mrs.end_any(index, self.device.peers.as_ref()).unwrap()
+    }
+
+    pub(super) fn close(self) {
         let v = self.v;
         // SAFETY: the test is done with all of it.
         unsafe {
@@ -146,29 +183,34 @@ impl Bound {
     }
 }
 
-/// Has another thread do something about the bound window, while an access is under way; it is over
-/// only after that.
-fn waits(act: impl FnOnce(&Bound) + Send) -> Bound {
-    let bound = Bound::new();
-    let done = AtomicBool::new(false);
-    // SAFETY: the queue pair is alive.
-    let other = unsafe { Qp::from_abi(bound.qp[1]) }.unwrap();
+/// Has this device know a peer, but not what it sends.
+pub(super) fn meet(device: &Device, peer: &Wild) {
+    let pairs = &device.peers.as_ref().unwrap().pairs;
+    pairs.write().insert(peer.pair.slot, Arc::clone(&peer.pair));
+}
+
+/// Has another thread do something about the bound window, while an access is under way that
+/// reaches this one of its queue pairs; it is over only after that.
+fn waits_of(bound: Bound, reached: usize, act: impl FnOnce(&Bound) + Send) -> Bound {
+    let (done, reached) = (AtomicBool::new(false), bound.object(reached));
+    let was = bound.key();
+    let is_valid = || bound.device.mrs.slot(was).unwrap().key.load(Ordering::Acquire) == was;
     std::thread::scope(|scope| {
-        // As an access by that queue pair holds it.
-        let access = other.sq.lock();
+        // As an access to it holds it.
+        let access = reached.responder.lock();
         let (bound, done) = (&bound, &done);
         let thread = scope.spawn(move || {
             act(bound);
             done.store(true, Ordering::Release);
         });
-        while bound.is_valid() && !thread.is_finished() {
+        while is_valid() && !thread.is_finished() {
             std::thread::yield_now();
         }
         // It has all the time that it wants.
         for _ in 0..10_000 {
             std::thread::yield_now();
         }
-        assert_eq!((bound.is_valid(), done.load(Ordering::Acquire)), (false, false));
+        assert_eq!((is_valid(), done.load(Ordering::Acquire)), (false, false));
         assert_eq!(bound.poll(), None);
         drop(access);
         thread.join().unwrap();
@@ -176,10 +218,14 @@ fn waits(act: impl FnOnce(&Bound) + Send) -> Bound {
     bound
 }
 
+fn waits(act: impl FnOnce(&Bound) + Send) -> Bound {
+    waits_of(Bound::new(), 0, act)
+}
+
 #[test]
 fn an_invalidation_waits_for_an_access_that_is_under_way() {
     let bound = waits(Bound::invalidate);
-    assert_eq!(bound.poll(), Some(ibv_wc_status::IBV_WC_SUCCESS));
+    assert_eq!(bound.poll(), Some(SUCCESS));
     bound.bind();
     bound.close();
 }
@@ -195,37 +241,112 @@ fn a_window_that_goes_waits_too() {
     bound.close();
 }
 
-/// A window that a message has invalidated is free when it is bound again: what looks the old
-/// binding up does not find half of the new one.
 #[test]
-fn a_binding_waits_for_what_may_still_look_at_the_one_before() {
+fn a_binding_waits_for_the_end_of_the_one_before() {
     let bound = waits(|bound| {
-        let device = &bound.device;
-        // SAFETY: the queue pair is alive.
-        let num = unsafe { (*bound.qp[0]).qp_num };
-        assert!(device.mrs.end_bound(bound.key(), num, device.peers.as_ref()).is_ok());
+        bound.end();
         bound.bind();
     });
     assert!(bound.is_valid());
     bound.close();
 }
 
-/// An access by another process that does not go on lets an invalidation fail, after a time, and
-/// what is bound to the region wait no longer than that.
+/// Whatever reaches a queue pair of its domain can use a window of type 1.
 #[test]
-fn a_process_that_stays_in_the_memory_is_not_waited_for_without_end() {
-    let bound = Bound::new();
-    let (process, number) = (Sleeper::new(), far(slot(60)));
-    let peer = Wild::of(slot(60), process.pid());
-    bound.device.peers.as_ref().unwrap().pairs.write().insert(slot(60), Arc::clone(&peer.pair));
-    peer.directory.use_qp(number);
-    let inside = peer.directory.qp(number).enter(false);
-    bound.invalidate();
-    assert_eq!(bound.poll(), Some(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR));
-    assert!(!bound.is_valid());
-    // SAFETY: all are alive.
-    let gone = unsafe { (ibv_dealloc_mw(bound.mw), (bound.v.dereg_mr)(bound.mr)) };
-    assert_eq!(gone, (errno::EBUSY, errno::EBUSY));
-    drop(inside);
+fn a_window_of_type_1_waits_for_all_of_its_domain() {
+    let (kind, window) = (ibv_qp_type::IBV_QPT_RC, ibv_mw_type::IBV_MW_TYPE_1);
+    let bound = waits_of(Bound::with(kind, window, None), 2, |bound| bound.bind());
+    assert!(bound.is_valid());
     bound.close();
+}
+
+/// A thread that waits for memory of another process holds a send queue for as long as that process
+/// likes.
+#[test]
+fn a_binding_that_ends_waits_for_no_other_queue_pair() {
+    let (bound, (report, reports)) = (Bound::new(), channel());
+    let other = bound.object(1);
+    let done = std::thread::scope(|scope| {
+        let held = other.sq.lock();
+        let bound = &bound;
+        scope.spawn(move || {
+            bound.invalidate();
+            let _ = report.send(bound.poll());
+        });
+        let done = reports.recv_timeout(Duration::from_secs(60));
+        drop(held);
+        done
+    });
+    assert_eq!(done, Ok(Some(SUCCESS)));
+    bound.close();
+}
+
+/// A queue pair that may not use a window is not waited for. If it looks the key up while the window
+/// is bound anew, it finds one of the bindings, or none.
+#[test]
+fn a_look_up_finds_no_half_of_a_binding() {
+    const BASE: u64 = 0x10_0000;
+    let mrs = MrTable::default();
+    let access = LOCAL_WRITE | REMOTE_WRITE | MW_BIND;
+    let region = Region { pd: 1, addr: BASE, iova: BASE, length: 1 << 20, access };
+    let lkey = mrs.insert_for(1, &region, None).unwrap();
+    let new = mrs.add_mw(1, true).unwrap();
+    let asker = Asker { qpn: 5, pd: 1, peer: 0 };
+    let (id, key, access) = (new.id, new.key, REMOTE_WRITE);
+    let short = Bind { id, key, lkey, addr: BASE, length: 64, access };
+    let long = Bind { addr: BASE + (64 << 10), length: 64 << 10, ..short };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for bind in [&short, &long].into_iter().cycle() {
+                assert_eq!(mrs.bind(bind, asker, None), Ok(None));
+                let ending = mrs.end_bound(key, 5, None).unwrap();
+                mrs.set_settled(&ending);
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        // SAFETY: nothing is accessed.
+        let room = unsafe { SpanBuf::new() };
+        let look = |addr, len| mrs.check_mw(room.hold(), key, (1, 5), (addr, len), access);
+        let (mut found, mut wrong) = (0, 0);
+        while found < 20_000 && wrong == 0 {
+            found += u32::from(look(BASE, 64).is_some());
+            // It would lie in the short one, if that were as long as the long one.
+            wrong += u32::from(look(BASE + 1_000, 64).is_some());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, 0);
+    });
+}
+
+/// As above, in another process.
+#[test]
+fn a_look_up_in_the_directory_finds_no_half_of_a_registration() {
+    let directory: Mapped<Directory> = Mapped::create("test").unwrap();
+    let of = |n: u64| {
+        let mw = Some(directory::PublishedMw { pd: 1, qpn: n as u32, region: n as u32 });
+        PublishedRegion { iova: n, length: n, addr: n, mw, ..PublishedRegion::default() }
+    };
+    let (is_over, both) = (AtomicBool::new(false), [of(1), of(2)]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for published in both.iter().cycle() {
+                directory.publish(7, published);
+                directory.withdraw(7);
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let (mut found, mut wrong) = (0, None);
+        while found < 20_000 && wrong.is_none() {
+            let seen = directory.find(7).map(|seen| PublishedRegion { version: 0, ..seen });
+            found += u32::from(seen.is_some());
+            wrong = seen.filter(|seen| !both.contains(seen));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, None);
+    });
 }
