@@ -281,6 +281,36 @@ fn a_binding_that_ends_waits_for_no_other_queue_pair() {
     bound.close();
 }
 
+/// The slot of a window that goes can be a region's, which threads look at without a lock but that of
+/// their send queue. One that waits for another process's memory looks at nothing.
+#[test]
+fn a_window_that_goes_waits_for_look_ups_and_for_no_other_process() {
+    let (mut bound, (report, reports)) = (Bound::new(), channel());
+    let other = bound.object(1);
+    let gone = std::thread::scope(|scope| {
+        let held = other.sq.lock();
+        let bound = &bound;
+        scope.spawn(move || {
+            // SAFETY: the window is alive.
+            let _ = report.send(unsafe { ibv_dealloc_mw(bound.mw) });
+        });
+        // It has all the time that it wants.
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
+        let early = reports.try_recv().ok();
+        let section = other.enter_blocking();
+        let gone = reports.recv_timeout(Duration::from_secs(60));
+        drop(held);
+        drop(section);
+        (early, gone)
+    });
+    assert_eq!(gone, (None, Ok(0)));
+    // SAFETY: the domain is alive.
+    bound.mw = unsafe { ibv_alloc_mw(bound.pd, ibv_mw_type::IBV_MW_TYPE_2) };
+    bound.close();
+}
+
 /// A queue pair that may not use a window is not waited for. If it looks the key up while the window
 /// is bound anew, it finds one of the bindings, or none.
 #[test]
