@@ -4,9 +4,9 @@
 //! A process is checked if [`VARIABLE`] is set when it opens a device; it then reports on standard
 //! error, and at its exit sums up.
 //!
-//! **Contract: a process that is not checked executes no instruction more on its data path.** Posts
-//! of a checked one are other functions, which queue each request before any is executed, as those
-//! of a traced one.
+//! **Contract: a process that is not checked pays a branch for a message that is delivered, and none in
+//! a post, a fast path or a poll.** Posts of a checked one are other functions, which queue each
+//! request before any is executed, as those of a traced one.
 //!
 //! 1. `checker` finds out whether the process is checked, knows the objects that are alive, and
 //!    reports at exit;

@@ -2,8 +2,8 @@
 //!
 //! [`VARIABLE`] asks for them when a device is opened, in the words of a [`Plan`].
 //!
-//! **Contract: what strikes a request follows from the seed, the ordinal of its queue pair and the number
-//! of the request, and from nothing else.** The ordinal is the order in which the process has
+//! **Contract: under one plan, what strikes a request follows from the seed, the ordinal of its queue
+//! pair and the number of the request.** The ordinal is the order in which the process has
 //! created its queue pairs, from 1 on; requests of a send queue are counted from 0 on, and the
 //! count goes on when the queue pair is reset. Neither time nor other threads nor the peer change
 //! what is drawn, so that a program that posts the same requests fails the same way again.
@@ -13,7 +13,8 @@
 //! 3. `schedule::timed_events` raises the events, each so long after its context was opened.
 //!
 //! A process whose requests are to meet faults takes other functions for its posts, which queue
-//! each request, as one that is traced does: without a plan no post looks for one. Only `soft0`
+//! each request, as one that is traced does: without a plan a queue that is run, and a batch, take a
+//! branch. Only `soft0`
 //! itself has them: a [`Simulation`](crate::Simulation) has faults of its own.
 
 pub(crate) mod injector;

@@ -1,14 +1,14 @@
 //! On-demand memory: regions whose pages may be gone, or protected, when the device accesses them.
 //!
-//! An access of ours to such a page would be a signal: SIGSEGV where nothing is mapped any more,
-//! SIGBUS where the file behind a mapping has become shorter, or its disk is full. One of the
-//! kernel's is an error. So the kernel makes all of them, by cross-memory attach to this very
-//! process. Before, it is asked to bring the pages, which tells whose have gone before anything
-//! changes, and so that few copies wait for a disk; what is unmapped between the two, the copy finds
-//! out.
+//! If this process accessed such a page itself, it would get a signal: SIGSEGV where nothing is mapped
+//! any more, SIGBUS where the file behind a mapping has become shorter, or its disk is full. If the
+//! kernel copies, the copy fails with an error. So all copies are `process_vm_writev` to this very
+//! process. Before that, `madvise` populates the pages, so that a missing one is found before
+//! anything changes, and few copies wait for a disk. A page that is unmapped in between makes the copy
+//! fail.
 //!
-//! Neither other processes map such regions: they attach to them, as to all memory that lies in no
-//! sealed memory file.
+//! Other processes do not map such regions either: they attach to them, as to all memory that lies in
+//! no sealed memory file.
 
 use core::sync::atomic::AtomicU64;
 use std::sync::LazyLock;

@@ -3,8 +3,9 @@
 //!
 //! The receive request stays at the front of its queue until the last part is there, and its
 //! buffers are the device's as long as it is posted. If another request is there when the next
-//! part has come, the message begins anew. Messages for a shared receive queue, whose front
-//! another queue pair may take at any time, are fetched as a whole.
+//! part has come, because another sender's message has taken the first one (UC), the message begins
+//! anew. Fetched as a whole instead are messages for a shared receive queue, whose front another
+//! queue pair may take at any time, for on-demand buffers, and for a process that is checked.
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
