@@ -58,8 +58,8 @@ impl<'a> Session<'a> {
 
     /// Judges a message whose data have still to be brought, at some cost: what to reply if
     /// it is refused, whatever they are. If it is not, nothing has changed; then, whether it may come in
-    /// parts: nobody else takes the receive request at the front, nor looks whether its buffer has
-    /// changed, and that does not go. `srqn` is of one over XRC.
+    /// parts: no other sender fills or takes the receive request at the front, nobody looks whether its
+    /// buffer has changed, and that does not go. `srqn` is of one over XRC.
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,
@@ -69,7 +69,8 @@ impl<'a> Session<'a> {
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
     ) -> Result<bool, Reply> {
-        let takes_parts = self.peer.srq.is_none() && self.peer.check().is_none();
+        let is_one_senders = self.peer.srq.is_none() && self.peer.transport.is_reliable();
+        let takes_parts = is_one_senders && self.peer.check().is_none();
         let mut delivery = self.delivery(message, room, writer, deferred);
         delivery.is_unread = true;
         if let Some(srqn) = srqn {

@@ -134,7 +134,7 @@ impl ProgressEngine {
         if let Some(side) = self.sides.iter_mut().find(is_its)
             && matches!(side.fetch, FetchState::UnderWay)
         {
-            side.fetch = FetchState::Over(fetch.index, is_there.then_some(fetch.bytes));
+            side.fetch = FetchState::Over(fetch.index, fetch.part, is_there.then_some(fetch.bytes));
         }
     }
 
@@ -143,7 +143,7 @@ impl ProgressEngine {
         if let Some(side) = self.sides.iter_mut().find(|side| Arc::ptr_eq(&side.pair, pair))
             && side.fetch.is_awaited()
         {
-            side.fetch = FetchState::Over(side.requests, None);
+            side.fetch = FetchState::Over(side.requests, (0, 0), None);
         }
     }
 }

@@ -6,9 +6,8 @@ use verbs_sys::ibv_sge;
 use crate::limits;
 use crate::objects::span::{Span, SpanBuf, Spans};
 
-use super::incoming::parts::comes_in_parts;
 use super::ring::{BODY, PayloadLocation, Request};
-use super::side::{FetchState, List, Side, Source, carries_data};
+use super::side::{FetchState, List, Side, Source, carries_data, comes_in_parts};
 
 /// Sources that are kept from one message to the next, so that messages out of the same regions
 /// have them looked up once.
@@ -126,10 +125,10 @@ impl Side {
     ) -> Gathered<'g> {
         let len = request.len as usize;
         match core::mem::take(&mut self.fetch) {
-            FetchState::Over(index, None) if index == self.requests => Gathered::Never,
-            // A part is not enough, if the next receive request takes none.
-            FetchState::Over(index, Some(bytes))
-                if index == self.requests && bytes.len() >= len =>
+            FetchState::Over(index, _, None) if index == self.requests => Gathered::Never,
+            // Another part is not it: that of one which came in parts before, or was shorter.
+            FetchState::Over(index, part, Some(bytes))
+                if (index, part) == (self.requests, (0, len)) =>
             {
                 self.buffer = bytes;
                 local.push(Span::of(&mut self.buffer[..len]));
@@ -151,7 +150,7 @@ impl Side {
                 *spare = buffer;
             }
         }
-        if matches!(&self.fetch, FetchState::Over(index, _) if *index != self.requests) {
+        if matches!(&self.fetch, FetchState::Over(index, ..) if *index != self.requests) {
             self.fetch = FetchState::Nothing;
         }
     }

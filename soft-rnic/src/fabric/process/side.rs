@@ -8,10 +8,9 @@ use crate::limits::MAX_SGE;
 use crate::objects::span::SpanBuf;
 
 use super::directory::Inside;
-use super::incoming::parts::Placed;
 use super::pair::Pair;
 use super::region::Window;
-use super::ring::{HAS_IMM, Replies, ReplyEntry, Request, What};
+use super::ring::{HAS_IMM, PayloadLocation, Replies, ReplyEntry, Request, What};
 
 /// What this process reads of one other.
 pub(crate) struct Side {
@@ -54,6 +53,27 @@ pub(crate) struct DeferredFetch {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// Bytes of a long message that are fetched at a time (`incoming::parts`): as many as a processor's
+/// own cache holds beside others.
+pub(crate) const PART: usize = 512 << 10;
+
+/// How far a message is in its place that comes in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The request's place in the ring.
+    pub(crate) index: u32,
+    /// Of the message: it is read anew each time, and its sender can change it.
+    pub(crate) total: usize,
+    pub(crate) done: usize,
+    /// Which receive request it is put into.
+    pub(crate) receive: Option<u32>,
+}
+
+/// Whether a message is put in its place part by part, if it cannot be mapped.
+pub(crate) fn comes_in_parts(request: &Request, total: usize) -> bool {
+    request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
+}
+
 /// What a process's next request waits for.
 #[derive(Default)]
 pub(crate) enum FetchState {
@@ -61,8 +81,9 @@ pub(crate) enum FetchState {
     Nothing,
     Wanted(Box<DeferredFetch>),
     UnderWay,
-    /// The message of the request at this place, if it could be fetched.
-    Over(u32, Option<Vec<u8>>),
+    /// This part of the message of the request at this place, if it could be fetched: where it
+    /// begins, and its length.
+    Over(u32, (usize, usize), Option<Vec<u8>>),
 }
 
 impl FetchState {

@@ -3,9 +3,9 @@
 //!
 //! The receive request stays at the front of its queue until the last part is there, and its
 //! buffers are the device's as long as it is posted. If another request is there when the next
-//! part has come, because another sender's message has taken the first one (UC), the message begins
-//! anew. Fetched as a whole instead are messages for a shared receive queue, whose front another
-//! queue pair may take at any time, for on-demand buffers, and for a process that is checked.
+//! part has come, the message begins anew. Fetched as a whole instead are messages whose receive
+//! request another sender may fill or take meanwhile (of unreliable connections, and of shared receive
+//! queues), those for on-demand buffers, and those for a process that is checked.
 
 use crate::deferred_work::DeferredWork;
 use crate::engine::responder::{Message, Session};
@@ -13,25 +13,10 @@ use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
 use crate::objects::span::{Span, SpanBuf};
 
-use super::super::ring::{PayloadLocation, Request, What};
-use super::super::side::{FetchState, List, Side};
+use super::super::ring::Request;
+use super::super::side::{FetchState, List, PART, Placed, Side};
 
 use verbs_sys::*;
-
-/// Bytes that are fetched at a time: as many as a processor's own cache holds beside others.
-pub(crate) const PART: usize = 512 << 10;
-
-/// How far a message is in its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Placed {
-    /// The request's place in the ring.
-    index: u32,
-    /// Of the message: it is read anew each time, and its sender can change it.
-    total: usize,
-    done: usize,
-    /// Which receive request it is put into.
-    receive: Option<u32>,
-}
 
 /// What has become of a message that comes in parts.
 pub(super) enum Coming {
@@ -42,9 +27,9 @@ pub(super) enum Coming {
     Refused(Reply),
 }
 
-/// Whether a message is put in its place part by part, if it cannot be mapped.
-pub(in crate::fabric::process) fn comes_in_parts(request: &Request, total: usize) -> bool {
-    request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
+/// The next part: where it begins, and its length.
+fn next(placed: &Placed) -> (usize, usize) {
+    (placed.done, PART.min(placed.total - placed.done))
 }
 
 impl Side {
@@ -67,9 +52,9 @@ impl Side {
         let mut placed = self.placed.take().filter(is_this).unwrap_or(begins);
         let unreadable = Coming::Refused(Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR));
         match core::mem::take(&mut self.fetch) {
-            FetchState::Over(at, None) if at == index => return unreadable,
-            FetchState::Over(at, Some(mut bytes)) if at == index => {
-                let len = PART.min(total - placed.done);
+            FetchState::Over(at, _, None) if at == index => return unreadable,
+            FetchState::Over(at, part, Some(mut bytes)) if (at, part) == (index, next(&placed)) => {
+                let len = part.1;
                 let Some(part) = bytes.get_mut(..len) else { return unreadable };
                 let part = Span::of(part);
                 match session.place_part(message, (placed.done, part), room, writer, deferred) {
@@ -88,7 +73,10 @@ impl Side {
             _ => {}
         }
         self.placed = Some(placed);
-        let part = (placed.done, PART.min(total - placed.done));
-        if self.want(request, &list.0[..list.1], part) { Coming::Later } else { unreadable }
+        if self.want(request, &list.0[..list.1], next(&placed)) {
+            Coming::Later
+        } else {
+            unreadable
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::reading::{ask, forget_receives, run, verdict};
 use super::*;
 use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::incoming::parts::PART;
+use crate::fabric::process::side::PART;
 use crate::objects::pending::Reply;
 
 const LEN: usize = 3 * PART + 1_234;
@@ -117,4 +117,25 @@ fn a_message_whose_length_changes_on_its_way_harms_nothing_but_itself() {
         assert_eq!(unsafe { received(buffer) }[LEN..], [0; 5]);
         crate::objects::device::default_device().bury(&peer.pair);
     }
+}
+
+/// Any sender's message may take the receive request at the front.
+#[test]
+fn a_message_of_an_unreliable_connection_comes_as_a_whole() {
+    let mut peer = Wild::of(slot(79), rustix::process::getpid());
+    let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(79)));
+    forget_receives(&qp);
+    let buffer = receive(&qp);
+    let bytes = sent(&mut peer, &qp);
+    run(&mut peer);
+    let mut fetch = peer.progress.next_fetch(|_| true).unwrap();
+    assert_eq!(fetch.part, (0, LEN));
+    assert!(fetch.run());
+    // SAFETY: nothing is under way.
+    assert!(unsafe { received(buffer) }[..LEN].iter().all(|byte| *byte == 0));
+    peer.progress.is_over(*fetch, true);
+    run(&mut peer);
+    assert_eq!(statuses(&qp), [ibv_wc_status::IBV_WC_SUCCESS]);
+    // SAFETY: the message is there.
+    assert!(unsafe { received(buffer) }[..LEN] == *bytes);
 }
