@@ -243,3 +243,26 @@ fn limits_are_reported_and_kept() {
     assert!(!m.take());
     m.close();
 }
+
+/// The other end of the connection keeps the queue's object for a while.
+#[test]
+fn an_event_that_is_held_back_goes_with_its_queue() {
+    let m = Moderated::new(0, MAX_PERIOD_US);
+    m.arm(false);
+    m.messages(1, UNSIGNALED);
+    m.p.net.destroy_qp(m.p.qp[1]);
+    m.p.net.destroy_cq(m.p.cq[1]);
+    // Many times its period.
+    // SAFETY: the channel is alive.
+    let mut fd = libc::pollfd { fd: unsafe { (*m.channel).fd }, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor is there.
+    assert_eq!(unsafe { libc::poll(&mut fd, 1, 100) }, 0, "an event of a queue that is gone");
+    let (v, channel) = (m.p.net.v, m.channel);
+    let Pair { net, cq, qp, mr, .. } = m.p;
+    net.destroy_qp(qp[0]);
+    net.destroy_cq(cq[0]);
+    mr.into_iter().for_each(|mr| net.dereg(mr));
+    // SAFETY: no queue uses it any more.
+    assert_eq!(unsafe { (v.destroy_comp_channel)(channel) }, 0);
+    net.close();
+}

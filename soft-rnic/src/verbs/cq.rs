@@ -81,6 +81,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
             return Err(errno::EBUSY);
         }
         object.check_acknowledged();
+        object.retire();
         let is_this = |other: &Arc<Cq>| core::ptr::eq(Arc::as_ptr(other), &raw const **object);
         if let Some(channel) = &object.channel {
             channel.events.remove(is_this);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::errno;
 use crate::limits;
-use crate::objects::state::{Cq, Moderation, Producer, TimedEvent};
+use crate::objects::state::{Armed, Cq, Moderation, Producer, TimedEvent};
 
 impl Moderation {
     /// Whether each event fires at once.
@@ -64,6 +64,13 @@ impl Cq {
         let event = TimedEvent::Completions(Arc::downgrade(self));
         let delay = u64::from(period_us) * 1000;
         (delay > 0).then(|| self.context.device.raise_later(event, delay))
+    }
+
+    /// The queue is being destroyed: no event comes any more, whoever still keeps it.
+    pub(crate) fn retire(&self) {
+        let mut producer = self.producer.lock();
+        producer.armed = Armed::No;
+        self.moderation.lock().held = None;
     }
 
     /// The deadline of an event has come: it fires, if it is still held back.

@@ -79,10 +79,10 @@ fn a_thread_that_others_rely_on_leaves_a_meeting_to_one_that_may_wait() {
         let _ = report.send(statuses(&poster));
     });
     assert_eq!(reports.recv_timeout(LONG), Ok(vec![]), "the message waits, and not its thread");
-    assert!(!peers(&device).participation.is_settled());
+    assert!(!peers(&device).participation.has_met.load(Ordering::Acquire));
     drop(rendezvous);
     completes(&qp);
-    assert!(peers(&device).participation.is_settled());
+    assert!(peers(&device).participation.has_met.load(Ordering::Acquire));
 }
 
 #[test]
@@ -128,7 +128,8 @@ fn an_attachment_waits_for_the_meeting_of_another_thread_or_takes_it_over() {
         let (attacher, (report, reports)) = (Arc::clone(&device), channel());
         std::thread::spawn(move || {
             let result = attacher.take_part();
-            let _ = report.send((result, peers(&attacher).participation.is_settled()));
+            let _ = report
+                .send((result, peers(&attacher).participation.has_met.load(Ordering::Acquire)));
         });
         // One that does not wait comes now, most likely.
         for _ in 0..1_000 {
