@@ -1,39 +1,20 @@
 //! `rdma-conn soft --faults`: programs that were not written for it fail as they are asked to.
 
-#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
-mod library;
 mod support;
+#[path = "support/with_library.rs"]
+mod with_library;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Stdio;
 
 use support::tally;
 use support::text;
+use with_library::{Running, command, run};
 
 const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 const ASYNCWATCH: &str = "/usr/bin/ibv_asyncwatch";
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-    command.env("RDMA_CONN_SOFT_LIB", library::library()).args(words).stdin(Stdio::null());
-    command
-}
-
-fn run(words: &[&str]) -> Output {
-    command(words).output().unwrap()
-}
-
-/// A process that does not outlive its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Whether Debian's program is there.
 fn is_installed(program: &str) -> bool {

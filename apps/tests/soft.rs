@@ -1,26 +1,21 @@
 //! `rdma-conn soft`: which programs it runs, and which it refuses.
 
-#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
-mod library;
 mod support;
+#[path = "support/with_library.rs"]
+mod with_library;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use support::{Scratch, text};
+use with_library::{command, library, run};
 
 /// A program to copy with the bits of setuid: no shell.
 const HARMLESS: &str = "/bin/true";
 
 fn soft(words: &[&str]) -> Output {
-    command().args(words).output().unwrap()
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-    command.env("RDMA_CONN_SOFT_LIB", library::library()).arg("soft");
-    command
+    run(&[&["soft"], words].concat())
 }
 
 /// A file that can be run.
@@ -74,8 +69,8 @@ fn a_checked_program_is_summed_up() {
 fn what_is_preloaded_already_stays_behind_the_library() {
     // Of a file that is not there the dynamic linker says so, and goes on.
     let words = ["sh", "-c", "echo $LD_PRELOAD"];
-    let output = command().env("LD_PRELOAD", "/other.so").args(words).output().unwrap();
-    let expected = format!("{}:/other.so\n", library::library().display());
+    let output = command(&["soft"]).env("LD_PRELOAD", "/other.so").args(words).output().unwrap();
+    let expected = format!("{}:/other.so\n", library().display());
     assert_eq!(text(&output.stdout), expected);
 }
 
@@ -83,7 +78,7 @@ fn what_is_preloaded_already_stays_behind_the_library() {
 fn a_script_runs_if_its_interpreter_can() {
     let script = file("soft-script", b"#!/bin/sh\necho \"$LD_PRELOAD\"\n", 0o755);
     let output = soft(&[script.0.to_str().unwrap()]);
-    assert_eq!(text(&output.stdout).trim(), library::library().to_str().unwrap());
+    assert_eq!(text(&output.stdout).trim(), library().to_str().unwrap());
     let set_id = file("soft-interpreter", &std::fs::read(HARMLESS).unwrap(), 0o4755);
     let line = format!("#!{}\n", set_id.0.display());
     let script = file("soft-script-of-it", line.as_bytes(), 0o755);
@@ -104,7 +99,8 @@ fn programs_that_nothing_is_preloaded_into_are_refused() {
 
 #[test]
 fn a_missing_library_names_the_command_that_builds_it() {
-    let output = command().env("RDMA_CONN_SOFT_LIB", "/nowhere.so").arg("true").output().unwrap();
+    let output =
+        command(&["soft"]).env("RDMA_CONN_SOFT_LIB", "/nowhere.so").arg("true").output().unwrap();
     assert_refused(&output, 1, "cargo build --release --package soft-rnic-abi");
 }
 
@@ -113,8 +109,8 @@ fn the_library_may_have_no_path_that_the_dynamic_linker_would_split() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("soft folder");
     std::fs::create_dir_all(&folder).unwrap();
     let copy = folder.join("library.so");
-    std::fs::copy(library::library(), &copy).unwrap();
-    let output = command().env("RDMA_CONN_SOFT_LIB", &copy).arg("true").output().unwrap();
+    std::fs::copy(library(), &copy).unwrap();
+    let output = command(&["soft"]).env("RDMA_CONN_SOFT_LIB", &copy).arg("true").output().unwrap();
     assert_refused(&output, 1, "a space or a colon");
     std::fs::remove_dir_all(folder).unwrap();
 }

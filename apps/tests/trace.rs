@@ -1,17 +1,18 @@
 //! `rdma-conn soft --trace` and `rdma-conn trace`: what a program that hangs waits for.
 
-#[path = "../../soft-rnic/abi/tests/common/mod.rs"]
-mod library;
 mod support;
+#[path = "support/with_library.rs"]
+mod with_library;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::tally;
 use support::{Scratch, text};
+use with_library::{Running, command, run};
 
 const PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
@@ -37,16 +38,6 @@ impl Drop for Folder {
     }
 }
 
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rdma-conn"));
-    command.env("RDMA_CONN_SOFT_LIB", library::library()).args(words).stdin(Stdio::null());
-    command
-}
-
-fn run(words: &[&str]) -> Output {
-    command(words).output().unwrap()
-}
-
 /// What `trace` says of the files.
 fn trace(words: &[&str]) -> String {
     let output = run(&[&["trace"], words].concat());
@@ -69,34 +60,27 @@ fn assert_refused(words: &[&str], status: i32, says: &str) {
     assert_eq!(error.lines().count(), 1, "{error}");
 }
 
-/// A process that does not outlive its test.
-struct Running(Child);
+/// A traced process.
+struct Traced(Running);
 
-impl Running {
-    fn start(file: &str, arguments: &[&str]) -> Running {
+impl Traced {
+    fn start(file: &str, arguments: &[&str]) -> Traced {
         let words = [&["soft", "--trace", file, "--", PINGPONG, "-g", "0"], arguments].concat();
         let mut command = command(&words);
-        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        Traced(Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()))
     }
 
     fn number(&self) -> u32 {
-        self.0.id()
+        self.0.0.id()
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
+        kill_process(Pid::from_child(&self.0.0), signal).unwrap();
     }
 
     fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.kill().unwrap();
+        self.0.0.wait().unwrap();
     }
 }
 
@@ -146,7 +130,7 @@ fn a_server_without_a_client_waits_for_its_receives() {
     }
     let folder = Folder::new("server");
     let file = folder.named("hangs");
-    let mut server = Running::start(&file, &["-p", "28514", "-r", "3"]);
+    let mut server = Traced::start(&file, &["-p", "28514", "-r", "3"]);
     let own = format!("{file}.{}", server.number());
     let all = |line: &Value| line["queues"][0]["requests"].as_array().is_some_and(|r| r.len() == 3);
     once(&own, all);
@@ -171,15 +155,15 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     let folder = Folder::new("client");
     let (file, other) = (folder.named("client"), folder.named("server-%p-trace"));
     let port = ["-p", "28515", "-n", "1000000000"];
-    let mut server = Running::start(&other, &port);
+    let mut server = Traced::start(&other, &port);
     let theirs = folder.named(&format!("server-{}-trace", server.number()));
     once(&theirs, |_| true);
     // The server may not listen yet.
     let mut client = loop {
-        let mut client = Running::start(&file, &[&port[..], &["127.0.0.1"]].concat());
+        let mut client = Traced::start(&file, &[&port[..], &["127.0.0.1"]].concat());
         let own = format!("{file}.{}", client.number());
         let is_up = loop {
-            let ended = client.0.try_wait().unwrap().is_some();
+            let ended = client.0.0.try_wait().unwrap().is_some();
             let line = run(&["trace", "--json", &own]);
             let line: Value = serde_json::from_slice(&line.stdout).unwrap_or_default();
             if ended || line["queues"][0]["state"] == "RTS" {

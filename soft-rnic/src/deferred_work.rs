@@ -119,28 +119,12 @@ impl DeferredWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs_sys::*;
-
-    /// A queue pair, in RESET.
-    fn queue_pair() -> Arc<Qp> {
-        let v = crate::table();
-        // SAFETY: the verbs are used as their manual pages say; nothing is taken down again.
-        unsafe {
-            let list = (v.get_device_list)(core::ptr::null_mut());
-            let context = (v.open_device)(*list);
-            (v.free_device_list)(list);
-            let pd = (v.alloc_pd)(context);
-            let cq = (v.create_cq)(context, 1, core::ptr::null_mut(), core::ptr::null_mut(), 0);
-            let mut attr: ibv_qp_init_attr = core::mem::zeroed();
-            (attr.send_cq, attr.recv_cq) = (cq, cq);
-            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-            Qp::from_abi((v.create_qp)(pd, &mut attr)).unwrap().keep()
-        }
-    }
+    use crate::testing::queue_pair;
 
     #[test]
     fn what_waits_for_other_processes_comes_after_all_else() {
-        let qp = queue_pair();
+        // SAFETY: the queue pair is alive.
+        let qp = unsafe { Qp::from_abi(queue_pair()) }.unwrap().keep();
         let ending = Ending { number: 1, index: 0, pd: 1, qpn: 1, peer: 0 };
         let (of, cq) = (|| Arc::clone(&qp), Arc::clone(&qp.send_cq));
         let mut items = vec![

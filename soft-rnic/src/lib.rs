@@ -325,6 +325,8 @@ mod objects;
 
 mod random;
 mod schedule;
+#[cfg(test)]
+mod testing;
 pub mod trace;
 mod verbs;
 

@@ -100,7 +100,7 @@ unsafe extern "C" fn alloc(
 }
 
 unsafe extern "C" fn free(pd: *mut ibv_pd, context: *mut c_void, at: *mut c_void, resource: u64) {
-    // SAFETY: as above. (It stays, with nonsense in it: who looks later finds that.)
+    // SAFETY: as above. (It stays, with nonsense in it, which a later reader finds.)
     unsafe {
         let heap = &*context.cast::<Heap>();
         at.write_bytes(0xff, 8);

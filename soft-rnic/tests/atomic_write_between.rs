@@ -12,10 +12,6 @@ const SHARED: usize = 0;
 const HEAP: usize = 1;
 
 /// Long enough for a machine that is busy, and it repeats for ever.
-fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
-}
-
 #[test]
 fn the_other_process() {
     match role().as_deref() {
@@ -49,7 +45,7 @@ fn write_unattached() {
     end.close();
 }
 
-/// What cannot be stored by its sender, the process stores whose memory it is.
+/// What its sender cannot store, the target's process stores.
 #[test]
 fn a_word_of_unmapped_memory_is_not_copied_there() {
     if !is_softs_own("atomic writes") {

@@ -13,10 +13,6 @@ const HEAP: usize = 1;
 const PAGES: usize = 64;
 const LENGTHS: [u32; 4] = [8, 100, 4096, 150_000];
 
-fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
-}
-
 #[test]
 fn the_other_process() {
     match role().as_deref() {

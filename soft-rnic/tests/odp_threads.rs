@@ -103,7 +103,7 @@ fn memory_that_goes_in_the_midst_is_an_error_and_no_signal() {
             let mut sges = [from];
             assert_eq!(post_send(ends.p.qp[0], &mut rdma_wr(op, &mut sges, to)), 0);
             let status = ends.p.net.poll(ends.p.cq[0], 1)[0].status;
-            // Whatever becomes of it, a receive request completes, unless the request has not left.
+            // A receive request completes, with or without success, unless the request has not left.
             let received = match takes_receive && status != "LOC_PROT" {
                 true => ends.p.net.poll(ends.p.cq[1], 1),
                 false => ends.p.net.poll_now(ends.p.cq[1]),

@@ -15,10 +15,6 @@ const SHARED: usize = 0;
 const HEAP: usize = 1;
 
 /// Long enough for a machine that is busy, and it repeats for ever.
-fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
-}
-
 fn start(role: &str) -> Other {
     Other::start("the_other_process", role)
 }

@@ -14,10 +14,6 @@ const HEAP: usize = 1;
 /// Where the windows begin.
 const AT: u64 = 4096;
 
-fn patient() -> Config {
-    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
-}
-
 #[test]
 fn the_other_process() {
     match role().as_deref() {

@@ -145,7 +145,7 @@ pub(crate) fn keep_registered() -> RwLockReadGuard<'static, ()> {
     REGISTERED.read()
 }
 
-/// Waits until nothing is looked at whose key was made invalid before.
+/// Waits until the checker has finished with regions whose keys were made invalid before.
 pub(crate) fn quiesce() {
     drop(REGISTERED.write());
 }

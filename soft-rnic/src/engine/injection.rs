@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   oldest request ──> next_fault ──> none ──> it goes its way, and comes here no more
-//!        ▲                 └──> Delay, Rnr, Retry: Blocked ──┐   Loss: sent to nobody
+//!        ▲                 └──> Delay, Rnr, Retry: Blocked ──┐   Loss: not sent
 //!        └────────────── deadline, retries left ─────────────┘   Flush: Failed
 //! ```
 //!

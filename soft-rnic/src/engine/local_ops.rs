@@ -12,7 +12,7 @@
 //!                                       timer
 //! ```
 //!
-//! The request does not fail, however long an access takes: whatever can use the window is waited for,
+//! The request does not fail, however long an access takes: every peer that can use the window is waited for,
 //! as the peer is with any other request.
 
 use std::sync::Arc;

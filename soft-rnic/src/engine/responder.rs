@@ -58,8 +58,8 @@ impl<'a> Session<'a> {
 
     /// Judges a message whose data have still to be brought, at some cost: what to reply if
     /// it is refused, whatever they are. If it is not, nothing has changed; then, whether it may come in
-    /// parts: no other sender fills or takes the receive request at the front, nobody looks whether its
-    /// buffer has changed, and that does not go. `srqn` is of one over XRC.
+    /// parts: no other sender fills or takes the receive request at the front, its buffer is not
+    /// checked, and is not on demand. `srqn` is of one over XRC.
     #[cold]
     pub(crate) fn judge_unread(
         &mut self,

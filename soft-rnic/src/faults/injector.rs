@@ -83,7 +83,7 @@ fn report(what: &str) {
     let _ = std::io::stderr().write_all(format!("soft0: {what}\n").as_bytes());
 }
 
-/// A seed, which nobody has chosen, short enough to be typed.
+/// A random seed, short enough to be typed.
 #[must_use]
 pub fn draw_seed() -> u64 {
     RandomState::new().hash_one(0) >> 32

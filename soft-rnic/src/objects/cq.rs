@@ -105,7 +105,7 @@ impl Ring {
 }
 
 impl Extended {
-    /// Who lends memory to a queue, if somebody does.
+    /// The allocator that lends memory to a queue, if there is one.
     pub(crate) fn lender(&self) -> Option<Lender> {
         self.domain.as_ref().and_then(|domain| domain.lender(Resource::Cq))
     }

@@ -104,7 +104,7 @@ impl<T> Table<T> {
     }
 }
 
-/// A region that is registered, whatever structs a program knows it by. Its handle is its key.
+/// A region that is registered; a program may have several structs of it. Its handle is its key.
 pub(crate) struct Registration {
     pub(crate) key: u32,
     /// 0 of a null region.

@@ -37,13 +37,26 @@ pub(crate) fn resolve(
     spans: &mut Spans<'_>,
 ) -> Option<()> {
     spans.clear();
+    each_piece(list, len, |sge, n| {
+        spans.push(mrs.check(spans.hold(), sge.lkey, pd, sge.addr, n, access)?);
+        Some(())
+    })
+}
+
+/// Has `take` called for the pieces of a list that the first `len` bytes lie in.
+#[inline]
+fn each_piece(
+    list: impl Iterator<Item = ibv_sge>,
+    len: u64,
+    mut take: impl FnMut(ibv_sge, u64) -> Option<()>,
+) -> Option<()> {
     let mut left = len;
     for sge in list {
         let n = u64::from(sge.length).min(left);
         if n == 0 {
             continue;
         }
-        spans.push(mrs.check(spans.hold(), sge.lkey, pd, sge.addr, n, access)?);
+        take(sge, n)?;
         left -= n;
     }
     Some(())
@@ -60,12 +73,7 @@ pub(crate) fn resolve_any(
     spans: &mut Spans<'_>,
 ) -> Option<()> {
     spans.clear();
-    let mut left = len;
-    for sge in list {
-        let n = u64::from(sge.length).min(left);
-        if n == 0 {
-            continue;
-        }
+    each_piece(list, len, |sge, n| {
         let check = |access| mrs.check(spans.hold(), sge.lkey, pd, sge.addr, n, access);
         let span = match check(access) {
             Some(span) => span,
@@ -76,7 +84,6 @@ pub(crate) fn resolve_any(
             }
         };
         spans.push(span);
-        left -= n;
-    }
-    Some(())
+        Some(())
+    })
 }

@@ -169,7 +169,7 @@ impl Pd {
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
 
-    /// Who lends memory to the queues of this domain, if it is a parent domain with allocators. It
+    /// What lends memory to the queues of this domain, if it is a parent domain with allocators. It
     /// stays as long as there are such queues.
     pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();

@@ -1,8 +1,8 @@
-//! When accesses under the key of a memory window are over, whose binding has ended.
+//! When accesses under the key of a memory window are over, after its binding has ended.
 //!
 //! Only those are looked for that can be under way: a window of type 2 is used through one queue
 //! pair, by the peer of that one, or over an unreliable connection by all that send there; one of
-//! type 1 by whatever reaches a queue pair of its domain. Accesses in this process hold the lock of
+//! type 1 by every peer of a queue pair of its domain. Accesses in this process hold the lock of
 //! the receiving side that they reach, and never wait for another process meanwhile. Accesses by
 //! other processes are looked at, and not waited for: a process takes as long as it likes.
 

@@ -24,7 +24,7 @@ use crate::objects::span::{Copying, Span, Spans, copy_spans, in_pairs};
 /// A piece of memory, and whether it may have gone.
 pub(crate) type Piece<'m> = (Span<'m>, bool);
 
-/// Whose memory has gone.
+/// Which side's memory has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// The requester's own.
@@ -147,7 +147,7 @@ pub(crate) fn can_copy() -> bool {
     copied.is_ok() && seen == [1]
 }
 
-/// Whether regions may be on demand whatever they are used for. (Those that only READs land in need
+/// Whether regions may be on demand for every use. (Those that only READs land in need
 /// no more than [`can_copy`].)
 pub(crate) fn is_supported() -> bool {
     *CAN_ASK && can_copy()

@@ -45,7 +45,7 @@ unsafe impl Send for Allocators {}
 // SAFETY: as above.
 unsafe impl Sync for Allocators {}
 
-/// Who is asked for memory: a parent domain's allocators, and what for.
+/// A parent domain's allocators, and the kind of queue that they are asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lender {
     pd: *mut ibv_pd,

@@ -142,15 +142,8 @@ mod tests {
         let (mut old, mut new) = ([0_u8; 64], [0_u8; 128]);
         // SAFETY: the verbs are used as their manual pages say.
         unsafe {
-            let list = (v.get_device_list)(core::ptr::null_mut());
-            let context = (v.open_device)(*list);
-            (v.free_device_list)(list);
-            let pd = (v.alloc_pd)(context);
-            let cq = (v.create_cq)(context, 1, core::ptr::null_mut(), core::ptr::null_mut(), 0);
-            let mut attr: ibv_qp_init_attr = core::mem::zeroed();
-            (attr.send_cq, attr.recv_cq) = (cq, cq);
-            attr.qp_type = ibv_qp_type::IBV_QPT_RC;
-            let qp = (v.create_qp)(pd, &mut attr);
+            let qp = crate::testing::queue_pair();
+            let ibv_qp { context, pd, send_cq: cq, .. } = *qp;
             let mr = (v.reg_mr)(pd, old.as_mut_ptr().cast(), 64, 1);
             let (device, key) = (default_device(), (*mr).lkey);
             let slot = device.mrs.slot(key).unwrap();

@@ -63,7 +63,7 @@ impl Context {
             _ => None,
         };
         if let Some(is_down) = is_down {
-            // Relaxed: a flag that guards no memory; who takes the event sees it.
+            // Relaxed: a flag that guards no memory; the thread that takes the event sees it.
             self.is_port_down.store(is_down, Ordering::Relaxed);
         }
         self.events.push(AsyncEvent { element: Element::Port, event_type });

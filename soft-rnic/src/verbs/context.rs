@@ -111,7 +111,7 @@ pub(super) const SEALS: SealFlags =
     SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 /// What a context has as its command descriptor. Nothing goes through it; programs duplicate it,
-/// and import the device by the duplicate. It is a file of memory that nobody can change, and says which context it is of:
+/// and import the device by the duplicate. It is a sealed memory file, and says which context it is of:
 /// the device, the process, and how many were opened before.
 fn command_file(device: &str) -> Result<OwnedFd, Errno> {
     static OPENED: AtomicU64 = AtomicU64::new(0);

@@ -12,6 +12,11 @@ const ROLE: &str = "SOFT_RNIC_TEST_ROLE";
 /// In front of what is said: the test harness writes to the same stream.
 const MARK: &str = "@@";
 
+/// Long enough for a machine that is busy, and it repeats for ever.
+pub fn patient() -> Config {
+    Config { timeout: 14, retry_cnt: 6, rnr_retry: 7, ..Config::default() }
+}
+
 /// What this process is to do, if it was started by a test.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()

@@ -97,7 +97,7 @@ impl Drop for Pages {
     }
 }
 
-/// Registers addresses, whatever is there; or the errno.
+/// Registers addresses, with or without memory behind them; or the errno.
 pub fn register(net: &Net, (addr, len): (u64, usize), access: u32) -> Result<*mut ibv_mr, c_int> {
     // SAFETY: the domain is alive; the memory is the test's, if there is any.
     let mr = unsafe { (net.v.reg_mr)(net.pd, addr as *mut c_void, len, access as c_int) };

@@ -67,7 +67,7 @@ unsafe fn store(
     // SAFETY: the caller's promise.
     unsafe { copy(&[Span::of_words(core::slice::from_mut(&mut word))], here) }
         .map_err(|_| Gone::Here)?;
-    // Release: who sees the word sees what was written before it.
+    // Release: a reader that sees the word sees what was written before it.
     let change = |at: &AtomicU64| at.swap(word, Ordering::AcqRel);
     // SAFETY: as above.
     unsafe {
@@ -81,7 +81,7 @@ unsafe fn store(
     }
 }
 
-/// Whose memory has gone.
+/// Which side's memory has gone.
 fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too: bool) -> Gone {
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }

@@ -23,7 +23,7 @@ pub(crate) unsafe fn access(there: Span<'_>, local: &[Span<'_>], op: Op, wqe: &W
             Op::Write | Op::Send => copy_spans(&[there], local, Copying::Shared),
             Op::BindMw | Op::LocalInv => {}
             Op::AtomicWrite => {
-                // Release: who sees the word sees what was written before it.
+                // Release: a reader that sees the word sees what was written before it.
                 AtomicU64::from_ptr(there.ptr().cast()).store(word(local, wqe), Ordering::Release);
             }
             Op::CompareSwap | Op::FetchAdd => {

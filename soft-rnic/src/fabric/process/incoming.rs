@@ -114,7 +114,7 @@ impl ProgressEngine {
         any
     }
 
-    /// Whether a poll that finds nothing makes way for whoever copies what it waits for, on a
+    /// Whether a poll that finds nothing yields to the thread that copies what it waits for, on a
     /// processor that may be the same: one in so many, and none that is about to find something.
     pub(super) fn makes_way(&self) -> bool {
         self.in_vain > 0
@@ -444,7 +444,8 @@ impl Side {
         if matches!(reading, Some(None)) {
             return Some((Reply::Silence, 0));
         }
-        if transport == Transport::Ud && u64::from(request.len) > limits::MTU {
+        let longest = if transport == Transport::Ud { limits::MTU } else { limits::MAX_MESSAGE };
+        if u64::from(request.len) > longest {
             return Some((Reply::Silence, 0));
         }
         let wqe = wqe(request);

@@ -52,7 +52,7 @@ impl Probe {
     }
 
     /// Whether the process in a slot takes part, if there is one. Of a slot that no process has, any
-    /// user can have the marker: who has the slot is asked when it is met.
+    /// user can have the marker: the process that has the slot is asked when it is met.
     pub(super) fn sees(&mut self, slot: u32) -> Result<bool, Errno> {
         match connect(&self.0, &name(slot)?) {
             Ok(()) => {

@@ -66,7 +66,7 @@ impl Cq {
         (delay > 0).then(|| self.context.device.raise_later(event, delay))
     }
 
-    /// The queue is being destroyed: no event comes any more, whoever still keeps it.
+    /// The queue is being destroyed: no event comes any more, although queue pairs may keep the object.
     pub(crate) fn retire(&self) {
         let mut producer = self.producer.lock();
         producer.armed = Armed::No;

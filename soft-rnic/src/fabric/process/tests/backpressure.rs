@@ -74,12 +74,8 @@ impl Datagrams {
         deferred.run();
     }
 
-    /// The deadline of the full ring comes.
     fn expire(&self) {
-        let deadline = self.qp.sq.lock().requester.backpressure.deadline();
-        let mut deferred = DeferredWork::default();
-        self.qp.expired(deadline.expect("one is armed"), &mut deferred);
-        deferred.run();
+        expire(&self.qp);
     }
 
     fn waits(&self) -> bool {
@@ -89,6 +85,14 @@ impl Datagrams {
     fn dropped(&self) -> u64 {
         self.qp.sq.lock().counters.dropped
     }
+}
+
+/// The deadline of the full ring that a queue pair waits for comes.
+pub(super) fn expire(qp: &Arc<Qp>) {
+    let deadline = qp.sq.lock().requester.backpressure.deadline();
+    let mut deferred = DeferredWork::default();
+    qp.expired(deadline.expect("one is armed"), &mut deferred);
+    deferred.run();
 }
 
 /// Of the queue pairs of these tests.

@@ -63,7 +63,7 @@ impl<const PEERS: usize> Sender<PEERS> {
         self.peers[peer].rings.requests_read.store(all, Ordering::Relaxed);
     }
 
-    /// This process looks who waits for room in the ring to a peer.
+    /// This process looks for queue pairs that wait for room in the ring to a peer.
     fn look(&mut self, peer: usize) {
         let device = crate::objects::device::default_device();
         let mut deferred = DeferredWork::default();
@@ -73,10 +73,7 @@ impl<const PEERS: usize> Sender<PEERS> {
 
     /// The deadline of a full ring comes.
     fn expire(&self) {
-        let deadline = self.qp.sq.lock().requester.backpressure.deadline();
-        let mut deferred = DeferredWork::default();
-        self.qp.expired(deadline.expect("one is armed"), &mut deferred);
-        deferred.run();
+        backpressure::expire(&self.qp);
     }
 
     /// Posts until a message waits; how many have gone before it.

@@ -251,7 +251,7 @@ fn a_binding_waits_for_the_end_of_the_one_before() {
     bound.close();
 }
 
-/// Whatever reaches a queue pair of its domain can use a window of type 1.
+/// Every peer of a queue pair of its domain can use a window of type 1.
 #[test]
 fn a_window_of_type_1_waits_for_all_of_its_domain() {
     let (kind, window) = (ibv_qp_type::IBV_QPT_RC, ibv_mw_type::IBV_MW_TYPE_1);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::deferred_work::DeferredWork;
 use crate::fabric::process::directory::PublishedRegion;
-use crate::fabric::process::ring::{HAS_IMM, PayloadLocation, WANTS_REPLY, What, reply_at};
+use crate::fabric::process::ring::{HAS_IMM, JUDGE, PayloadLocation, WANTS_REPLY, What, reply_at};
 use crate::fabric::process::serving::Serving;
 use crate::fabric::process::side::FetchState;
 use crate::objects::pending::Reply;
@@ -104,6 +104,16 @@ fn an_unreliable_message_that_is_too_long_is_not_fetched_but_dropped() {
     let qp = connected_to(ibv_qp_type::IBV_QPT_UC, far(slot(25)));
     peer.receive_from(&qp);
     assert_eq!(asked(&mut peer, &qp, &[NOWHERE; 2], 2 << 16), Reply::Silence);
+}
+
+/// Its target could have pages brought that are far more than any message has.
+#[test]
+fn an_operation_that_is_longer_than_any_message_is_not_judged() {
+    let (_process, mut peer, qp) = known(slot(75));
+    let write = [What::Write as u8, WANTS_REPLY | JUDGE];
+    ask_for(&mut peer, &qp, write, &[], crate::limits::MAX_MESSAGE + 1);
+    run(&mut peer);
+    assert_eq!(verdict(&peer), Some(Reply::Silence));
 }
 
 #[test]

@@ -1,0 +1,23 @@
+//! What unit tests set up.
+
+use core::ptr::null_mut;
+
+use verbs_sys::*;
+
+use crate::objects::device::default_device;
+
+/// A queue pair in RESET, of a context of `soft0` and a domain of its own. Nothing is taken down
+/// again, unless the test does it.
+pub(crate) fn queue_pair() -> *mut ibv_qp {
+    let v = crate::table();
+    // SAFETY: the verbs are used as their manual pages say.
+    unsafe {
+        let context = (v.open_device)(default_device().as_abi());
+        let pd = (v.alloc_pd)(context);
+        let cq = (v.create_cq)(context, 1, null_mut(), null_mut(), 0);
+        let mut attr: ibv_qp_init_attr = core::mem::zeroed();
+        (attr.send_cq, attr.recv_cq) = (cq, cq);
+        attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+        (v.create_qp)(pd, &mut attr)
+    }
+}
