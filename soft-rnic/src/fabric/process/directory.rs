@@ -22,7 +22,7 @@ pub(crate) const SLOTS: u32 = 1 << (24 - INDEX_BITS);
 
 /// "soft-rnc", and the version of all that processes share.
 pub(crate) const MAGIC: u64 = 0x736f_6674_2d72_6e63;
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 12;
 
 /// Times that a region is looked at which is published anew meanwhile: what always is does not keep the
 /// rules.
@@ -64,6 +64,8 @@ pub(crate) struct Directory {
     pub(crate) version: AtomicU32,
     /// It executes the barriers of others, where it needs them (see `barrier`).
     pub(crate) has_barriers: AtomicU32,
+    /// The processor, counted from 1, on which a thread of it has polled in vain.
+    pub(crate) processor: AtomicU32,
     /// The secrets of its keys.
     pub(crate) keys: PublishedKeys,
     /// Not 0: a process that puts something into a ring for this one rings its doorbell.

@@ -23,7 +23,7 @@ use crate::objects::cq::CqWriter;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::Span;
-use crate::objects::state::{Device, ProgressEngine, Qp};
+use crate::objects::state::{Device, PeerProcesses, ProgressEngine, Qp};
 use crate::objects::wqe::{Op, Wqe};
 
 use super::barrier::{heavy, light};
@@ -114,12 +114,15 @@ impl ProgressEngine {
         any
     }
 
-    /// Whether a poll that finds nothing yields to the thread that copies what it waits for, on a
-    /// processor that may be the same: one in so many, and none that is about to find something.
-    pub(super) fn makes_way(&self) -> bool {
-        self.in_vain > 0
-            && self.in_vain.is_multiple_of(MAKES_WAY)
-            && self.sides.iter().any(Side::is_copying)
+    /// Whether a poll that finds nothing yields to the thread that it waits for: to one that copies,
+    /// on a processor that may be the same, or to a peer that polls on this one. One poll in so many
+    /// does, and none that is about to find something.
+    pub(super) fn makes_way(&self, peers: &PeerProcesses) -> bool {
+        if self.in_vain == 0 || !self.in_vain.is_multiple_of(MAKES_WAY) {
+            return false;
+        }
+        let processor = peers.publish_processor();
+        self.sides.iter().any(|side| side.is_copying() || side.pair.polls_on(processor))
     }
 
     /// Takes what a process has left that writes nothing any more, but for what cannot be

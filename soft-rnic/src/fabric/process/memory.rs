@@ -30,23 +30,29 @@ pub(crate) unsafe fn attach(
     there: u64,
     len: usize,
 ) -> Result<(), Errno> {
-    let mut local = [libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 }; MAX_SGE as usize];
+    let none = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
+    // One more than there are pieces, because the last bytes may lie in one with others.
+    let mut local = [none; MAX_SGE as usize + 1];
     let mut done = 0;
     while done < len {
-        let n = pieces(&mut local, here, done, len);
-        let left = len - done;
-        let body = if left > LAST { left - LAST } else { left };
-        let at = |offset: usize, iov_len| libc::iovec {
-            iov_base: core::ptr::without_provenance_mut((there as usize).wrapping_add(offset)),
-            iov_len,
+        // The kernel copies piece after piece. The last bytes are one of our side, because it looks
+        // up the pages of each piece of the other side anew.
+        let last = len.saturating_sub(LAST).max(done);
+        let body = if last > done { pieces(&mut local, here, done, last) } else { 0 };
+        let n = (body + pieces(&mut local[body..], here, last, len)) as u64;
+        let remote = libc::iovec {
+            iov_base: core::ptr::without_provenance_mut((there as usize).wrapping_add(done)),
+            iov_len: len - done,
         };
-        let remote = [at(done, body), at(done + body, left - body)];
         // SAFETY: the kernel checks the other side; the caller's promise for ours.
         let moved = unsafe {
-            let (local, n) = (local.as_ptr(), n as u64);
             match way {
-                Way::Into => libc::process_vm_writev(pid, local, n, remote.as_ptr(), 2, 0),
-                Way::From => libc::process_vm_readv(pid, local, n, remote.as_ptr(), 2, 0),
+                Way::Into => {
+                    libc::process_vm_writev(pid, local.as_ptr(), n, &raw const remote, 1, 0)
+                }
+                Way::From => {
+                    libc::process_vm_readv(pid, local.as_ptr(), n, &raw const remote, 1, 0)
+                }
             }
         };
         match usize::try_from(moved) {

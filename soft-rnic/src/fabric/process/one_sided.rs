@@ -118,7 +118,7 @@ impl Qp {
         }
         execution.writer.release();
         let _section = self.enter_blocking();
-        if !pair.attaches() || pair.has_gone() {
+        if !pair.attaches() || !pair.is_reached() {
             return Access::Ended(self.unattached(requester, pair, len));
         }
         let there = region.published.addr.wrapping_add(offset);

@@ -13,8 +13,13 @@ use crate::objects::span::{Copying, Span, Spans, copy_spans};
 use super::pair::Pair;
 use super::ring::{BODY, DATA, PayloadLocation, Request, Requests, What};
 
-/// Longer messages are copied by the receiver, from where they are.
+/// Longer messages are copied by the receiver, from where they are, if it can map that.
 pub(super) const COPIED: u64 = 4 << 10;
+/// Messages that it cannot map are, up to here, copied into the ring as well: it would fetch them
+/// into memory of its own first, because that takes as long as this process likes. So each end
+/// copies once, and both at a time.
+pub(super) const COPIED_UNMAPPED: u64 = 64 << 10;
+const _: () = assert!(COPIED_UNMAPPED <= DATA as u64 / 4, "the next ones are copied meanwhile");
 
 /// The writing side of a ring, locked once for a list; what was put is visible when it
 /// is let go.
@@ -76,8 +81,8 @@ impl<'a> Out<'a> {
         true
     }
 
-    /// Puts a request and its data, which are `local` (and `sges` say where that is, if it is
-    /// in regions); whether there was room.
+    /// Puts a request and its data, which are `local`, or stay in the regions that `sges` say;
+    /// whether there was room.
     // Always: a request that is moved about is read before it is written, as the
     // processor sees it (see `sq::Request`).
     #[inline(always)]
@@ -106,7 +111,7 @@ impl<'a> Out<'a> {
         local: &[Span<'_>],
         sges: Option<&[ibv_sge]>,
     ) -> bool {
-        if let Some(sges) = sges.filter(|_| u64::from(request.len) > COPIED) {
+        if let Some(sges) = sges {
             // A null region has any address here, and begins at 0 for others.
             let named = |(sge, span): (&ibv_sge, &Span<'_>)| match is_zeroes(span) {
                 true => ibv_sge { addr: 0, ..*sge },

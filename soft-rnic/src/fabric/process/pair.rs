@@ -5,7 +5,7 @@
 //! They say what the process's number does not: that it runs another program now, or has
 //! let go of us; and, as long as it lives, that it takes us for dead.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
+use crate::clock;
 use crate::lock::{Lock, Padded};
 use crate::objects::pending::RingProgress;
 
@@ -46,6 +47,8 @@ pub(crate) struct Pair {
     pub(crate) accepted: OwnedFd,
     /// Whether its memory can be reached by cross-memory attach, as far as it was tried.
     attaches: OnceLock<bool>,
+    /// When it was last seen not to have gone, before an access to its memory.
+    seen: AtomicU64,
     proof: Proof,
     /// It executes our barriers, where it needs them.
     pub(crate) spares_barriers: bool,
@@ -101,6 +104,7 @@ impl Pair {
             socket,
             accepted,
             attaches: OnceLock::new(),
+            seen: AtomicU64::new(0),
             proof,
             spares_barriers,
             dead: AtomicBool::new(false),
@@ -136,6 +140,26 @@ impl Pair {
     /// us. It does not access our memory any more, nor write into its rings.
     pub(crate) fn has_gone(&self) -> bool {
         has_gone(&self.pidfd, [&self.socket, &self.accepted])
+    }
+
+    /// Whether an access to its memory, by its number, would reach it: it has not gone, as far as
+    /// was looked within [`SEEN_NS`].
+    pub(crate) fn is_reached(&self) -> bool {
+        let now = clock::now();
+        if now.wrapping_sub(self.seen.load(Ordering::Relaxed)) < SEEN_NS {
+            return true;
+        }
+        if self.has_gone() {
+            return false;
+        }
+        self.seen.store(now, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a thread of it has polled in vain on a processor, counted from 1, and not on another
+    /// one since.
+    pub(crate) fn polls_on(&self, processor: u32) -> bool {
+        self.theirs.processor.load(Ordering::Relaxed) == processor
     }
 
     /// Whether its memory can be reached by cross-memory attach. The first thread that needs to
@@ -275,6 +299,12 @@ impl Pair {
         next
     }
 }
+
+/// How long a process counts as running after it was seen to: the system call that tells takes
+/// half as long as an access to a few bytes. A number is not given to another process, and
+/// another program's memory is not there, within a time that is shorter than to start either; an
+/// access to memory that is gone fails, and is looked at then.
+const SEEN_NS: u64 = 50_000;
 
 /// For a look without waiting.
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };

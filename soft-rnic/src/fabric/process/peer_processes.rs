@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use rustix::io::Errno;
+use rustix::thread::sched_getcpu;
 use verbs_sys::*;
 
 use crate::deferred_work::DeferredWork;
@@ -75,6 +76,18 @@ impl PeerProcesses {
         self.here.get()?.as_ref().ok()
     }
 
+    /// Says on which processor this thread polls in vain; its number, counted from 1.
+    pub(super) fn publish_processor(&self) -> u32 {
+        let processor = sched_getcpu() as u32 + 1;
+        if let Some(here) = self.claimed()
+            // Only written when it changes: others read the line.
+            && here.directory.processor.load(Ordering::Relaxed) != processor
+        {
+            here.directory.processor.store(processor, Ordering::Relaxed);
+        }
+        processor
+    }
+
     /// The first of the numbers that queue pairs here have.
     pub(crate) fn base(&self) -> u32 {
         self.here().map_or(0, |here| here.slot << INDEX_BITS)
@@ -109,6 +122,12 @@ impl PeerProcesses {
             let file = may_be_mapped.then(|| self.files.find(region.addr, region.length)).flatten();
             here.directory.publish(key, &PublishedRegion { file, ..*region });
         }
+    }
+
+    /// Whether others can map the region with this key.
+    pub(crate) fn may_be_mapped(&self, key: u32) -> bool {
+        let published = self.claimed().and_then(|here| here.directory.find(key));
+        published.is_some_and(|published| published.file.is_some())
     }
 
     /// Takes a region's key back. Others may be inside its memory still.

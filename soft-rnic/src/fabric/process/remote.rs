@@ -36,7 +36,7 @@ use crate::objects::wqe::{self, Op};
 use super::directory::slot_of;
 use super::one_sided::Access;
 use super::one_sided::regions::Regions;
-use super::out::{COPIED, Out};
+use super::out::{COPIED, COPIED_UNMAPPED, Out};
 use super::pair::Pair;
 use super::remote::state::Remote;
 use super::ring::{
@@ -147,7 +147,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         }
         let RemoteLink { remote, out: Some(out) } = self else { return Step::Later };
         if request.wqe.takes_receive() {
-            return qp.send::<XRC>(requester, local.as_slice(), remote, out, request);
+            return qp.send::<XRC>(requester, &local, remote, out, request);
         }
         if remote.sent > 0 {
             return Step::Later;
@@ -334,7 +334,7 @@ impl Qp {
     fn send<const XRC: bool>(
         &self,
         requester: &mut Requester,
-        local: &[Span<'_>],
+        local: &Spans<'_>,
         remote: &Remote,
         out: &mut Out<'_>,
         request: &wqe::Request<'_>,
@@ -350,7 +350,8 @@ impl Qp {
         let mut sent = Request { len: len as u32, ..self.request(remote, request, to, flags) };
         // Inline data lie in the queue, which the peer cannot read: they are copied, however
         // many they are.
-        let regions = (!request.wqe.inline).then_some(request.sges);
+        let stays = len > COPIED && !request.wqe.inline && self.stays(request.sges, len, local);
+        let (regions, local) = (stays.then_some(request.sges), local.as_slice());
         let is_put = match XRC {
             false => out.put_message(&mut sent, local, regions),
             true => {
@@ -366,6 +367,15 @@ impl Qp {
             return Step::Sent;
         }
         Step::Ended(self.judge(requester, Reply::Done, len))
+    }
+
+    /// Whether a long message stays where it is, for the peer to copy.
+    fn stays(&self, sges: &[ibv_sge], len: u64, local: &Spans<'_>) -> bool {
+        let peers = &self.pd.context.device.peers;
+        let is_mapped = |sge: &ibv_sge| {
+            sge.length == 0 || peers.as_ref().is_some_and(|peers| peers.may_be_mapped(sge.lkey))
+        };
+        len > COPIED_UNMAPPED || local.on_demand || sges.iter().all(is_mapped)
     }
 
     /// Leaves it to the peer to say what is wrong with an operation on memory, or to carry

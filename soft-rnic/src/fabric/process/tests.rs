@@ -25,6 +25,7 @@ use ring::Rings;
 
 mod backpressure;
 mod blocking;
+mod copied;
 mod copies;
 mod halves;
 mod long;

@@ -94,7 +94,7 @@ impl Device {
         let broken = core::mem::take(&mut progress.broken);
         let may_run = |pid| !serves() || peers.workers.has_room(pid);
         let fetch = progress.next_fetch(may_run);
-        let makes_way = progress.makes_way();
+        let makes_way = progress.makes_way(peers);
         drop(progress);
         if makes_way && fetch.is_none() {
             std::thread::yield_now();
