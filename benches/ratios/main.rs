@@ -2,7 +2,7 @@
 //! process run, several rounds; medians are compared.
 //!
 //! `cargo bench --bench ratios` takes about seven minutes; with `-- NAME …` only the named
-//! parts run: `connection`, `device`, `shared`, `processes`, `one-core`, `in-place`, `wake`, `rings`
+//! parts run: `connection`, `device`, `shared`, `processes`, `programs`, `one-core`, `in-place`, `wake`, `rings`
 //! (or one of `rings/small`, `rings/read`, `rings/write`), `prefetch` (`prefetch/near`, `prefetch/far`),
 //! `direct-read` (`direct-read/memcpy`, `direct-read/fence`), `async` (`async/rate`, `async/wake`), `copy`, `copy-disk`. UCX's shared memory is the peer where
 //! `ucx_perftest` is installed (Debian: ucx-utils).
@@ -19,6 +19,7 @@ mod in_place;
 mod one_core;
 mod prefetch;
 mod processes;
+mod programs;
 mod rings;
 mod shared;
 mod ucx;
@@ -32,11 +33,12 @@ const ROUNDS: usize = 7;
 /// A part of the report.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 18] = [
+const PARTS: [Part; 19] = [
     ("connection", connection::run),
     ("device", device::run),
     ("shared", shared::run),
     ("processes", processes::run),
+    ("programs", programs::run),
     ("one-core", one_core::run),
     ("in-place", in_place::run),
     ("wake", wake::run),

@@ -74,16 +74,20 @@ fn flat<const N: usize>(
     }
 }
 
-/// The command, built as it is shipped; cargo finds it done mostly.
+/// The command, built as it is shipped.
 pub(crate) fn build() -> PathBuf {
+    build_of(&["--package", "rdma-conn-apps"]).join("rdma-conn")
+}
+
+/// What these arguments of `cargo build` say, built as it is shipped; cargo finds it done mostly.
+/// The folder that it is in.
+pub(crate) fn build_of(what: &[&str]) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--release", "--package", "rdma-conn-apps"])
-        .status();
-    assert!(built.is_ok_and(|status| status.success()), "rdma-conn is built");
+    let built = Command::new(cargo).args(["build", "--quiet", "--release"]).args(what).status();
+    assert!(built.is_ok_and(|status| status.success()), "{what:?} is built");
     // This program is in `deps` beside it.
     let here = std::env::current_exe().expect("a program knows its path");
-    here.parent().and_then(|deps| deps.parent()).expect("two folders").join("rdma-conn")
+    here.parent().and_then(Path::parent).expect("two folders").to_owned()
 }
 
 /// Half a round trip in µs, the median.
