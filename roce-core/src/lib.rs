@@ -1,0 +1,8 @@
+//! RoCE v2 without I/O: the packets of RDMA over UDP, as values.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod headers;
+pub mod opcode;
+pub mod psn;
