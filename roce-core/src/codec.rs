@@ -5,7 +5,7 @@
 //!   |<--------- Headers --------------->|
 //! ```
 //!
-//! [`parse`] does not look at the ICRC: check that first.
+//! [`parse`] does not look at the [ICRC](crate::icrc): check that first.
 
 use core::fmt;
 
