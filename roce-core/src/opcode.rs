@@ -1,0 +1,449 @@
+//! The opcodes of the base transport header, and what each says about its packet.
+
+use core::fmt;
+
+use crate::lengths;
+
+/// The service of a queue pair, as the upper three bits of an opcode name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// What the length of a packet's payload, without padding, may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadRule {
+    /// There is none.
+    Empty,
+    /// At most the path MTU; zero is allowed.
+    UpToMtu,
+    /// At most the path MTU, and at least one byte: what is left of a longer message.
+    Rest,
+    /// Exactly the path MTU: more follows.
+    Mtu,
+    /// Eight bytes.
+    AtomicWrite,
+}
+
+/// What an opcode says about its packet.
+const FIRST: u32 = 1 << 0;
+const MIDDLE: u32 = 1 << 1;
+const LAST: u32 = 1 << 2;
+const ONLY: u32 = 1 << 3;
+const SEND: u32 = 1 << 4;
+const WRITE: u32 = 1 << 5;
+const READ_REQUEST: u32 = 1 << 6;
+const READ_RESPONSE: u32 = 1 << 7;
+const ATOMIC: u32 = 1 << 8;
+const ATOMIC_WRITE: u32 = 1 << 9;
+const RETH: u32 = 1 << 10;
+const AETH: u32 = 1 << 11;
+const ATOMIC_ETH: u32 = 1 << 12;
+const ATOMIC_ACK_ETH: u32 = 1 << 13;
+const DETH: u32 = 1 << 14;
+const IMM: u32 = 1 << 15;
+const IETH: u32 = 1 << 16;
+const CNP: u32 = 1 << 17;
+
+/// Opcodes that ask the responder for something.
+const REQUEST: u32 = SEND | WRITE | READ_REQUEST | ATOMIC | ATOMIC_WRITE;
+/// Opcodes whose packets may have a payload.
+const PAYLOAD: u32 = SEND | WRITE | READ_RESPONSE | ATOMIC_WRITE;
+
+/// Declares the enum, and from the same lines the tables that are indexed by the byte.
+macro_rules! opcodes {
+    ($($(#[$doc:meta])+ $name:ident = $value:literal, $($flag:ident)|+;)+) => {
+        /// The opcode of a packet. Reserved values, RD, XRC and FLUSH have none.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $($(#[$doc])+ $name = $value,)+
+        }
+
+        /// Every opcode, in the order of their values.
+        pub const ALL: &[Opcode] = &[$(Opcode::$name),+];
+
+        /// The flags of each opcode, by its value.
+        static FLAGS: [u32; 256] = {
+            let mut flags = [0; 256];
+            $(flags[$value] = $($flag)|+;)+
+            flags
+        };
+    };
+}
+
+opcodes! {
+    /// First packet of a SEND.
+    RcSendFirst = 0x00, SEND | FIRST;
+    /// A packet of a SEND that is neither its first nor its last.
+    RcSendMiddle = 0x01, SEND | MIDDLE;
+    /// Last packet of a SEND.
+    RcSendLast = 0x02, SEND | LAST;
+    /// Last packet of a SEND with immediate.
+    RcSendLastImm = 0x03, SEND | LAST | IMM;
+    /// A SEND in one packet.
+    RcSendOnly = 0x04, SEND | ONLY;
+    /// A SEND with immediate in one packet.
+    RcSendOnlyImm = 0x05, SEND | ONLY | IMM;
+    /// First packet of a WRITE.
+    RcWriteFirst = 0x06, WRITE | FIRST | RETH;
+    /// A packet of a WRITE that is neither its first nor its last.
+    RcWriteMiddle = 0x07, WRITE | MIDDLE;
+    /// Last packet of a WRITE.
+    RcWriteLast = 0x08, WRITE | LAST;
+    /// Last packet of a WRITE with immediate.
+    RcWriteLastImm = 0x09, WRITE | LAST | IMM;
+    /// A WRITE in one packet.
+    RcWriteOnly = 0x0a, WRITE | ONLY | RETH;
+    /// A WRITE with immediate in one packet.
+    RcWriteOnlyImm = 0x0b, WRITE | ONLY | RETH | IMM;
+    /// A READ.
+    RcReadRequest = 0x0c, READ_REQUEST | ONLY | RETH;
+    /// First packet of what a READ has read.
+    RcReadResponseFirst = 0x0d, READ_RESPONSE | FIRST | AETH;
+    /// A packet of what a READ has read that is neither the first nor the last.
+    RcReadResponseMiddle = 0x0e, READ_RESPONSE | MIDDLE;
+    /// Last packet of what a READ has read.
+    RcReadResponseLast = 0x0f, READ_RESPONSE | LAST | AETH;
+    /// All that a READ has read. It also answers an ATOMIC WRITE, without payload.
+    RcReadResponseOnly = 0x10, READ_RESPONSE | ONLY | AETH;
+    /// An acknowledgement, or a NAK.
+    RcAck = 0x11, ONLY | AETH;
+    /// An acknowledgement with the value that an atomic has found.
+    RcAtomicAck = 0x12, ONLY | AETH | ATOMIC_ACK_ETH;
+    /// Compare and swap.
+    RcCmpSwap = 0x13, ATOMIC | ONLY | ATOMIC_ETH;
+    /// Fetch and add.
+    RcFetchAdd = 0x14, ATOMIC | ONLY | ATOMIC_ETH;
+    /// Last packet of a SEND with invalidate.
+    RcSendLastInv = 0x16, SEND | LAST | IETH;
+    /// A SEND with invalidate in one packet.
+    RcSendOnlyInv = 0x17, SEND | ONLY | IETH;
+    /// ATOMIC WRITE: eight bytes.
+    RcAtomicWrite = 0x1d, ATOMIC_WRITE | ONLY | RETH;
+    /// First packet of a SEND.
+    UcSendFirst = 0x20, SEND | FIRST;
+    /// A packet of a SEND that is neither its first nor its last.
+    UcSendMiddle = 0x21, SEND | MIDDLE;
+    /// Last packet of a SEND.
+    UcSendLast = 0x22, SEND | LAST;
+    /// Last packet of a SEND with immediate.
+    UcSendLastImm = 0x23, SEND | LAST | IMM;
+    /// A SEND in one packet.
+    UcSendOnly = 0x24, SEND | ONLY;
+    /// A SEND with immediate in one packet.
+    UcSendOnlyImm = 0x25, SEND | ONLY | IMM;
+    /// First packet of a WRITE.
+    UcWriteFirst = 0x26, WRITE | FIRST | RETH;
+    /// A packet of a WRITE that is neither its first nor its last.
+    UcWriteMiddle = 0x27, WRITE | MIDDLE;
+    /// Last packet of a WRITE.
+    UcWriteLast = 0x28, WRITE | LAST;
+    /// Last packet of a WRITE with immediate.
+    UcWriteLastImm = 0x29, WRITE | LAST | IMM;
+    /// A WRITE in one packet.
+    UcWriteOnly = 0x2a, WRITE | ONLY | RETH;
+    /// A WRITE with immediate in one packet.
+    UcWriteOnlyImm = 0x2b, WRITE | ONLY | RETH | IMM;
+    /// A datagram.
+    UdSendOnly = 0x64, SEND | ONLY | DETH;
+    /// A datagram with immediate.
+    UdSendOnlyImm = 0x65, SEND | ONLY | DETH | IMM;
+    /// A congestion notification: packets of this queue pair met congestion.
+    Cnp = 0x81, ONLY | CNP;
+}
+
+/// The opcodes by their value.
+static BY_VALUE: [Option<Opcode>; 256] = {
+    let mut table = [None; 256];
+    let mut at = 0;
+    while at < ALL.len() {
+        table[ALL[at] as usize] = Some(ALL[at]);
+        at += 1;
+    }
+    table
+};
+
+/// On the wire.
+impl Opcode {
+    /// The opcode with a value, if there is one.
+    #[inline]
+    pub fn from_u8(value: u8) -> Option<Self> {
+        BY_VALUE[usize::from(value)]
+    }
+
+    /// Its value.
+    #[inline]
+    pub const fn to_u8(self) -> u8 {
+        self as u8
+    }
+
+    /// The service that it belongs to; a congestion notification belongs to none.
+    #[inline]
+    pub fn transport(self) -> Option<Transport> {
+        transport_of(self.to_u8())
+    }
+
+    /// The bytes of all headers of its packets, with the reserved ones of a congestion
+    /// notification: at most [`MAX_HEADERS`](lengths::MAX_HEADERS).
+    #[inline]
+    pub fn header_len(self) -> usize {
+        usize::from(HEADER_LEN[usize::from(self.to_u8())])
+    }
+
+    /// What the length of its payload may be.
+    #[inline]
+    pub fn payload_rule(self) -> PayloadRule {
+        match () {
+            () if !self.has_any(PAYLOAD) => PayloadRule::Empty,
+            () if self.has_any(ATOMIC_WRITE) => PayloadRule::AtomicWrite,
+            () if self.has_any(ONLY) => PayloadRule::UpToMtu,
+            () if self.has_any(LAST) => PayloadRule::Rest,
+            () => PayloadRule::Mtu,
+        }
+    }
+
+    #[inline]
+    fn has_any(self, flags: u32) -> bool {
+        FLAGS[usize::from(self.to_u8())] & flags != 0
+    }
+}
+
+/// The service that a byte names by its upper bits, whether or not the opcode is known: a
+/// responder of RC answers unknown requests, those of UC and UD drop them.
+#[inline]
+pub const fn transport_of(value: u8) -> Option<Transport> {
+    match value >> 5 {
+        0 => Some(Transport::Rc),
+        1 => Some(Transport::Uc),
+        3 => Some(Transport::Ud),
+        _ => None,
+    }
+}
+
+/// Bytes of all headers, by the opcode's value.
+static HEADER_LEN: [u8; 256] = {
+    let mut lens = [0; 256];
+    let mut at = 0;
+    while at < ALL.len() {
+        let value = ALL[at] as usize;
+        lens[value] = header_len(FLAGS[value]);
+        at += 1;
+    }
+    lens
+};
+
+const fn header_len(flags: u32) -> u8 {
+    let sizes = [
+        (RETH, lengths::RETH),
+        (AETH, lengths::AETH),
+        (ATOMIC_ETH, lengths::ATOMIC_ETH),
+        (ATOMIC_ACK_ETH, lengths::ATOMIC_ACK_ETH),
+        (DETH, lengths::DETH),
+        (IMM, lengths::IMM_DT),
+        (IETH, lengths::IETH),
+        (CNP, lengths::CNP_RESERVED),
+    ];
+    let mut len = lengths::BTH;
+    let mut at = 0;
+    while at < sizes.len() {
+        if flags & sizes[at].0 != 0 {
+            len += sizes[at].1;
+        }
+        at += 1;
+    }
+    len as u8
+}
+
+/// Where a packet is in its message.
+impl Opcode {
+    /// The first of several.
+    #[inline]
+    pub fn is_first(self) -> bool {
+        self.has_any(FIRST)
+    }
+
+    /// Neither the first nor the last.
+    #[inline]
+    pub fn is_middle(self) -> bool {
+        self.has_any(MIDDLE)
+    }
+
+    /// The last of several.
+    #[inline]
+    pub fn is_last(self) -> bool {
+        self.has_any(LAST)
+    }
+
+    /// A message in one packet.
+    #[inline]
+    pub fn is_only(self) -> bool {
+        self.has_any(ONLY)
+    }
+
+    /// A message begins with this packet.
+    #[inline]
+    pub fn starts_message(self) -> bool {
+        self.has_any(FIRST | ONLY)
+    }
+
+    /// A message ends with this packet.
+    #[inline]
+    pub fn ends_message(self) -> bool {
+        self.has_any(LAST | ONLY)
+    }
+}
+
+/// What a packet is for.
+impl Opcode {
+    /// A request, as the responder gets it.
+    #[inline]
+    pub fn is_request(self) -> bool {
+        self.has_any(REQUEST)
+    }
+
+    /// An answer, as the requester gets it.
+    #[inline]
+    pub fn is_response(self) -> bool {
+        self.has_any(READ_RESPONSE | AETH)
+    }
+
+    /// A packet of a SEND.
+    #[inline]
+    pub fn is_send(self) -> bool {
+        self.has_any(SEND)
+    }
+
+    /// A packet of a WRITE; an ATOMIC WRITE is none.
+    #[inline]
+    pub fn is_write(self) -> bool {
+        self.has_any(WRITE)
+    }
+
+    /// A READ's request.
+    #[inline]
+    pub fn is_read_request(self) -> bool {
+        self.has_any(READ_REQUEST)
+    }
+
+    /// A packet of what a READ has read.
+    #[inline]
+    pub fn is_read_response(self) -> bool {
+        self.has_any(READ_RESPONSE)
+    }
+
+    /// Compare and swap, or fetch and add.
+    #[inline]
+    pub fn is_atomic(self) -> bool {
+        self.has_any(ATOMIC)
+    }
+
+    /// An ATOMIC WRITE.
+    #[inline]
+    pub fn is_atomic_write(self) -> bool {
+        self.has_any(ATOMIC_WRITE)
+    }
+}
+
+/// Which headers follow the base transport header.
+impl Opcode {
+    /// An address, a key and a length of remote memory.
+    #[inline]
+    pub fn has_reth(self) -> bool {
+        self.has_any(RETH)
+    }
+
+    /// A syndrome and a message sequence number.
+    #[inline]
+    pub fn has_aeth(self) -> bool {
+        self.has_any(AETH)
+    }
+
+    /// The operands of an atomic.
+    #[inline]
+    pub fn has_atomic_eth(self) -> bool {
+        self.has_any(ATOMIC_ETH)
+    }
+
+    /// The value that an atomic has found.
+    #[inline]
+    pub fn has_atomic_ack_eth(self) -> bool {
+        self.has_any(ATOMIC_ACK_ETH)
+    }
+
+    /// The Q_Key and the source of a datagram.
+    #[inline]
+    pub fn has_deth(self) -> bool {
+        self.has_any(DETH)
+    }
+
+    /// An immediate.
+    #[inline]
+    pub fn has_imm(self) -> bool {
+        self.has_any(IMM)
+    }
+
+    /// A key to invalidate.
+    #[inline]
+    pub fn has_ieth(self) -> bool {
+        self.has_any(IETH)
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?} ({:#04x})", self.to_u8())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_has_one_place_in_its_message_and_one_purpose() {
+        for opcode in ALL {
+            let count = |flags: u32| (FLAGS[usize::from(opcode.to_u8())] & flags).count_ones();
+            assert_eq!(count(FIRST | MIDDLE | LAST | ONLY), 1, "{opcode}");
+            assert!(count(REQUEST) <= 1, "{opcode}");
+            assert!(!(opcode.is_request() && opcode.is_response()), "{opcode}");
+            let is_neither = !opcode.is_request() && !opcode.is_response();
+            assert_eq!(is_neither, *opcode == Opcode::Cnp);
+            assert_eq!(opcode.transport().is_none(), *opcode == Opcode::Cnp);
+        }
+    }
+
+    /// The names of the enum say the same as the flags.
+    #[test]
+    fn names_and_flags_agree() {
+        for &opcode in ALL {
+            let name = std::format!("{opcode:?}");
+            let named = |part: &str| name.contains(part);
+            assert_eq!(opcode.is_first(), named("First"), "{name}");
+            assert_eq!(opcode.is_middle(), named("Middle"), "{name}");
+            assert_eq!(opcode.is_last(), named("Last"), "{name}");
+            assert_eq!(opcode.is_send(), named("Send"), "{name}");
+            assert_eq!(opcode.is_write(), named("Write") && !named("Atomic"), "{name}");
+            assert_eq!(opcode.is_read_response(), named("ReadResponse"), "{name}");
+            assert_eq!(opcode.is_read_request(), named("ReadRequest"), "{name}");
+            assert_eq!(opcode.is_atomic(), named("CmpSwap") || named("FetchAdd"), "{name}");
+            assert_eq!(opcode.is_atomic_write(), named("AtomicWrite"), "{name}");
+            assert_eq!(opcode.has_imm(), named("Imm"), "{name}");
+            assert_eq!(opcode.has_ieth(), named("Inv"), "{name}");
+            assert_eq!(opcode.starts_message(), !named("Middle") && !named("Last"), "{name}");
+            assert_eq!(opcode.ends_message(), !named("Middle") && !named("First"), "{name}");
+            let transport = match &name[..2] {
+                "Rc" => Some(Transport::Rc),
+                "Uc" => Some(Transport::Uc),
+                "Ud" => Some(Transport::Ud),
+                _ => None,
+            };
+            assert_eq!(opcode.transport(), transport, "{name}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Packet sequence numbers.
+
+use core::fmt;
+
+/// How many numbers there are.
+const COUNT: u32 = 1 << 24;
+
+/// A packet sequence number: 24 bits that wrap.
+///
+/// Two numbers have an order only by their distance, so there is no `Ord`:
+///
+/// ```
+/// use roce_core::psn::Psn;
+///
+/// let last = Psn::new(0xff_ffff);
+/// assert_eq!(last.wrapping_add(2), Psn::new(1));
+/// assert_eq!(Psn::new(1).since(last), 2);
+/// assert_eq!(last.since(Psn::new(1)), -2);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// The low 24 bits of a number.
+    #[inline]
+    pub const fn new(value: u32) -> Self {
+        Self(value % COUNT)
+    }
+
+    /// The number, below 2^24.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number `packets` later.
+    #[inline]
+    #[must_use]
+    pub const fn wrapping_add(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+
+    /// The number `packets` earlier.
+    #[inline]
+    #[must_use]
+    pub const fn wrapping_sub(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_sub(packets))
+    }
+
+    /// How many packets this one is after `other`, from -2^23 to 2^23 - 1: negative if it is
+    /// before it.
+    #[inline]
+    pub const fn since(self, other: Self) -> i32 {
+        // The upper 24 bits of the difference carry its sign.
+        (self.0.wrapping_sub(other.0) << 8) as i32 >> 8
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_distance_is_what_was_added(start: u32, by in -(1 << 23)..1_i32 << 23) {
+            let start = Psn::new(start);
+            let end = start.wrapping_add(by as u32);
+            prop_assert_eq!(end.since(start), by);
+            prop_assert_eq!(end.wrapping_sub(by as u32), start);
+            prop_assert!(end.get() < COUNT);
+            // The farthest has no opposite.
+            if by != -(1 << 23) {
+                prop_assert_eq!(start.since(end), -by);
+            }
+        }
+    }
+}
