@@ -2,7 +2,12 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "oracle"))]
+extern crate std;
+
 pub mod codec;
 pub mod headers;
 pub mod opcode;
 pub mod psn;
+pub mod request;
+pub mod requester;
