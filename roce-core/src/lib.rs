@@ -8,6 +8,9 @@ extern crate std;
 pub mod codec;
 pub mod headers;
 pub mod opcode;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
 pub mod psn;
 pub mod request;
 pub mod requester;
+pub mod responder;

@@ -1,0 +1,122 @@
+//! Whether a request packet is the expected one.
+
+use super::{Due, Message, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use crate::headers::Headers;
+use crate::opcode::{Opcode, PayloadRule, Transport};
+
+/// Why the expected packet is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// There is no receive request. Nothing has changed.
+    NotReady,
+    /// It is refused, and the receive request that its message has taken fails.
+    Refused(Refusal, ReceiveFault),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, ReceiveFault::Flushed)
+    }
+}
+
+impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// A request packet has come, with its payload (without padding).
+    pub fn on_request<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if self.has_failed || !opcode.is_request() || opcode.transport() != Some(Transport::Rc) {
+            return Outcome::Dropped;
+        }
+        match headers.bth.psn.since(self.expected_psn()) {
+            0 => self.on_expected(headers, payload, target),
+            behind if behind < 0 => self.on_repeated(headers, behind.unsigned_abs().into()),
+            _ => self.on_gap(),
+        }
+    }
+
+    /// One NAK for a gap, however many packets come behind it.
+    fn on_gap(&mut self) -> Outcome {
+        if !self.is_gap_reported {
+            self.is_gap_reported = true;
+            self.due = Due::SequenceNak;
+        }
+        Outcome::OutOfSequence
+    }
+
+    fn on_expected<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Outcome {
+        match self.execute(headers, payload, target) {
+            Ok(packets) => {
+                self.note_accepted(headers, packets);
+                Outcome::Accepted
+            }
+            Err(Stop::NotReady) => {
+                self.is_gap_reported = true;
+                self.due = Due::RnrNak;
+                Outcome::NotReady
+            }
+            Err(Stop::Refused(refusal, fault)) => {
+                self.refuse(refusal, self.expected, fault, target);
+                Outcome::Failed(refusal)
+            }
+        }
+    }
+
+    fn note_accepted(&mut self, headers: &Headers, packets: u32) {
+        self.expected += u64::from(packets);
+        self.is_gap_reported = false;
+        let opcode = headers.bth.opcode;
+        if opcode.is_read_request() || opcode.is_atomic() {
+            // Its response acknowledges all before it.
+            self.due = Due::Nothing;
+        } else if headers.bth.ack_req || self.due != Due::Nothing {
+            // A NAK that was not sent yet is obsolete.
+            self.due = Due::Ack;
+        }
+    }
+
+    /// Executes the expected packet, and returns how many sequence numbers it takes.
+    fn execute<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<u32, Stop> {
+        let opcode = headers.bth.opcode;
+        let is_continued = !opcode.starts_message();
+        let is_in_order = match self.message {
+            Message::None => !is_continued,
+            Message::Send { .. } => is_continued && opcode.is_send(),
+            Message::Write { .. } => is_continued && opcode.is_write(),
+        };
+        if !is_in_order || !self.has_fitting_length(opcode, payload.len()) {
+            return Err(Refusal::Invalid.into());
+        }
+        match opcode {
+            opcode if opcode.is_send() => self.accept_send(headers, payload, target),
+            opcode if opcode.is_write() => self.accept_write(headers, payload, target),
+            opcode if opcode.is_read_request() => self.accept_read(headers, target),
+            opcode if opcode.is_atomic() => self.accept_atomic(headers, target),
+            _ => Err(Refusal::Invalid.into()),
+        }
+    }
+
+    fn has_fitting_length(&self, opcode: Opcode, length: usize) -> bool {
+        let mtu = self.config.mtu as usize;
+        match opcode.payload_rule() {
+            PayloadRule::Empty => length == 0,
+            PayloadRule::UpToMtu => length <= mtu,
+            PayloadRule::Rest => length > 0 && length <= mtu,
+            PayloadRule::Mtu => length == mtu,
+            PayloadRule::Word => length == 8,
+        }
+    }
+}
