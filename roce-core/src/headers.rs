@@ -6,27 +6,6 @@
 use crate::opcode::Opcode;
 use crate::psn::Psn;
 
-/// Bytes of a [`Bth`].
-pub const BTH_LEN: usize = 12;
-/// Bytes of a [`Deth`].
-pub const DETH_LEN: usize = 8;
-/// Bytes of a [`Reth`].
-pub const RETH_LEN: usize = 16;
-/// Bytes of an [`AtomicEth`].
-pub const ATOMIC_ETH_LEN: usize = 28;
-/// Bytes of an [`Aeth`].
-pub const AETH_LEN: usize = 4;
-/// Bytes of an [`AtomicAckEth`].
-pub const ATOMIC_ACK_ETH_LEN: usize = 8;
-/// Bytes of an [`ImmDt`].
-pub const IMM_DT_LEN: usize = 4;
-/// Bytes of an [`Ieth`].
-pub const IETH_LEN: usize = 4;
-/// Reserved bytes behind the base transport header of a congestion notification.
-pub const CNP_RESERVED_LEN: usize = 16;
-/// Bytes of the most headers that a packet has: those of an atomic.
-pub const MAX_HEADERS: usize = BTH_LEN + ATOMIC_ETH_LEN;
-
 /// The transport header version, the only one there is.
 pub const TVER: u8 = 0;
 /// The P_Key of full members of the default partition.
@@ -45,8 +24,7 @@ pub struct Bth {
     pub mig_req: bool,
     /// Bytes behind the payload that fill it up to a multiple of four: 0 to 3.
     pub pad: u8,
-    /// Transport header version: [`TVER`] in every packet that `parse`
-    /// accepts.
+    /// Transport header version: [`TVER`] in every packet that is accepted.
     pub tver: u8,
     /// Partition key.
     pub pkey: u16,
@@ -284,5 +262,33 @@ impl Headers {
             imm: None,
             ieth: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As rdma-core's `ibv_modify_qp(3)` lists them, in milliseconds.
+    #[test]
+    fn the_times_are_those_of_the_manual() {
+        for (code, ms) in [(0, 655.36), (1, 0.01), (7, 0.12), (12, 0.64), (18, 5.12), (31, 491.52)]
+        {
+            let timer = RnrTimer::new(code).unwrap();
+            assert_eq!((timer.ns() as f64) / 1e6, ms, "code {code}");
+        }
+        let times = (1..32).map(|code| RnrTimer(code).ns());
+        assert!(times.is_sorted());
+    }
+
+    #[test]
+    fn the_shortest_timer_that_is_long_enough_is_chosen() {
+        for code in 0..32 {
+            let timer = RnrTimer(code);
+            assert_eq!(RnrTimer::at_least_ns(timer.ns()), Some(timer));
+        }
+        assert_eq!(RnrTimer::at_least_ns(0), RnrTimer::new(1));
+        assert_eq!(RnrTimer::at_least_ns(491_520_001), RnrTimer::new(0));
+        assert_eq!(RnrTimer::at_least_ns(655_360_001), None);
     }
 }

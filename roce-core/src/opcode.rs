@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::headers;
+use crate::lengths;
 
 /// The service of a queue pair, as the upper three bits of an opcode name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub enum PayloadRule {
     /// Exactly the path MTU: more follows.
     Mtu,
     /// Eight bytes.
-    Word,
+    AtomicWrite,
 }
 
 /// What an opcode says about its packet.
@@ -40,7 +40,7 @@ const WRITE: u32 = 1 << 5;
 const READ_REQUEST: u32 = 1 << 6;
 const READ_RESPONSE: u32 = 1 << 7;
 const ATOMIC: u32 = 1 << 8;
-const WORD: u32 = 1 << 9;
+const ATOMIC_WRITE: u32 = 1 << 9;
 const RETH: u32 = 1 << 10;
 const AETH: u32 = 1 << 11;
 const ATOMIC_ETH: u32 = 1 << 12;
@@ -51,9 +51,9 @@ const IETH: u32 = 1 << 16;
 const CNP: u32 = 1 << 17;
 
 /// Opcodes that ask the responder for something.
-const REQUEST: u32 = SEND | WRITE | READ_REQUEST | ATOMIC | WORD;
+const REQUEST: u32 = SEND | WRITE | READ_REQUEST | ATOMIC | ATOMIC_WRITE;
 /// Opcodes whose packets may have a payload.
-const PAYLOAD: u32 = SEND | WRITE | READ_RESPONSE | WORD;
+const PAYLOAD: u32 = SEND | WRITE | READ_RESPONSE | ATOMIC_WRITE;
 
 /// Declares the enum, and from the same lines the tables that are indexed by the byte.
 macro_rules! opcodes {
@@ -125,7 +125,7 @@ opcodes! {
     /// A SEND with invalidate in one packet.
     RcSendOnlyInv = 0x17, SEND | ONLY | IETH;
     /// ATOMIC WRITE: eight bytes.
-    RcAtomicWrite = 0x1d, WORD | ONLY | RETH;
+    RcAtomicWrite = 0x1d, ATOMIC_WRITE | ONLY | RETH;
     /// First packet of a SEND.
     UcSendFirst = 0x20, SEND | FIRST;
     /// A packet of a SEND that is neither its first nor its last.
@@ -190,7 +190,7 @@ impl Opcode {
     }
 
     /// The bytes of all headers of its packets, with the reserved ones of a congestion
-    /// notification: at most [`MAX_HEADERS`](crate::headers::MAX_HEADERS).
+    /// notification: at most [`MAX_HEADERS`](lengths::MAX_HEADERS).
     #[inline]
     pub fn header_len(self) -> usize {
         usize::from(HEADER_LEN[usize::from(self.to_u8())])
@@ -201,7 +201,7 @@ impl Opcode {
     pub fn payload_rule(self) -> PayloadRule {
         match () {
             () if !self.has_any(PAYLOAD) => PayloadRule::Empty,
-            () if self.has_any(WORD) => PayloadRule::Word,
+            () if self.has_any(ATOMIC_WRITE) => PayloadRule::AtomicWrite,
             () if self.has_any(ONLY) => PayloadRule::UpToMtu,
             () if self.has_any(LAST) => PayloadRule::Rest,
             () => PayloadRule::Mtu,
@@ -240,16 +240,16 @@ static HEADER_LEN: [u8; 256] = {
 
 const fn header_len(flags: u32) -> u8 {
     let sizes = [
-        (RETH, headers::RETH_LEN),
-        (AETH, headers::AETH_LEN),
-        (ATOMIC_ETH, headers::ATOMIC_ETH_LEN),
-        (ATOMIC_ACK_ETH, headers::ATOMIC_ACK_ETH_LEN),
-        (DETH, headers::DETH_LEN),
-        (IMM, headers::IMM_DT_LEN),
-        (IETH, headers::IETH_LEN),
-        (CNP, headers::CNP_RESERVED_LEN),
+        (RETH, lengths::RETH),
+        (AETH, lengths::AETH),
+        (ATOMIC_ETH, lengths::ATOMIC_ETH),
+        (ATOMIC_ACK_ETH, lengths::ATOMIC_ACK_ETH),
+        (DETH, lengths::DETH),
+        (IMM, lengths::IMM_DT),
+        (IETH, lengths::IETH),
+        (CNP, lengths::CNP_RESERVED),
     ];
-    let mut len = headers::BTH_LEN;
+    let mut len = lengths::BTH;
     let mut at = 0;
     while at < sizes.len() {
         if flags & sizes[at].0 != 0 {
@@ -346,7 +346,7 @@ impl Opcode {
     /// An ATOMIC WRITE.
     #[inline]
     pub fn is_atomic_write(self) -> bool {
-        self.has_any(WORD)
+        self.has_any(ATOMIC_WRITE)
     }
 }
 
@@ -398,5 +398,52 @@ impl Opcode {
 impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?} ({:#04x})", self.to_u8())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_has_one_place_in_its_message_and_one_purpose() {
+        for opcode in ALL {
+            let count = |flags: u32| (FLAGS[usize::from(opcode.to_u8())] & flags).count_ones();
+            assert_eq!(count(FIRST | MIDDLE | LAST | ONLY), 1, "{opcode}");
+            assert!(count(REQUEST) <= 1, "{opcode}");
+            assert!(!(opcode.is_request() && opcode.is_response()), "{opcode}");
+            let is_neither = !opcode.is_request() && !opcode.is_response();
+            assert_eq!(is_neither, *opcode == Opcode::Cnp);
+            assert_eq!(opcode.transport().is_none(), *opcode == Opcode::Cnp);
+        }
+    }
+
+    /// The names of the enum say the same as the flags.
+    #[test]
+    fn names_and_flags_agree() {
+        for &opcode in ALL {
+            let name = std::format!("{opcode:?}");
+            let named = |part: &str| name.contains(part);
+            assert_eq!(opcode.is_first(), named("First"), "{name}");
+            assert_eq!(opcode.is_middle(), named("Middle"), "{name}");
+            assert_eq!(opcode.is_last(), named("Last"), "{name}");
+            assert_eq!(opcode.is_send(), named("Send"), "{name}");
+            assert_eq!(opcode.is_write(), named("Write") && !named("Atomic"), "{name}");
+            assert_eq!(opcode.is_read_response(), named("ReadResponse"), "{name}");
+            assert_eq!(opcode.is_read_request(), named("ReadRequest"), "{name}");
+            assert_eq!(opcode.is_atomic(), named("CmpSwap") || named("FetchAdd"), "{name}");
+            assert_eq!(opcode.is_atomic_write(), named("AtomicWrite"), "{name}");
+            assert_eq!(opcode.has_imm(), named("Imm"), "{name}");
+            assert_eq!(opcode.has_ieth(), named("Inv"), "{name}");
+            assert_eq!(opcode.starts_message(), !named("Middle") && !named("Last"), "{name}");
+            assert_eq!(opcode.ends_message(), !named("Middle") && !named("First"), "{name}");
+            let transport = match &name[..2] {
+                "Rc" => Some(Transport::Rc),
+                "Uc" => Some(Transport::Uc),
+                "Ud" => Some(Transport::Ud),
+                _ => None,
+            };
+            assert_eq!(opcode.transport(), transport, "{name}");
+        }
     }
 }

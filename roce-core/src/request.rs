@@ -1,6 +1,7 @@
 //! What a program asks of its send queue, and how it is cut into packets.
 
 use crate::headers::{AtomicEth, Headers, Ieth, ImmDt, Reth};
+use crate::lengths::padding_of;
 use crate::opcode::Opcode;
 
 /// The most bytes of a message: the specification's bound for reliable and unreliable connections.
@@ -101,12 +102,6 @@ pub const fn packets(length: u32, mtu: u32) -> u32 {
     if length == 0 { 1 } else { length.div_ceil(mtu) }
 }
 
-/// Bytes that fill a payload up to a multiple of four.
-#[inline]
-pub(crate) const fn pad(length: u32) -> u8 {
-    (length.wrapping_neg() & 3) as u8
-}
-
 /// Which packet of its message a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -186,7 +181,7 @@ pub(crate) fn extend(
             if part.ends() {
                 end(headers, request);
             }
-            headers.bth.pad = pad(length);
+            headers.bth.pad = padding_of(length as usize);
         }
     }
 }

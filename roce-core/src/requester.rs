@@ -70,6 +70,7 @@ use window::Window;
 pub use window::MAX_WINDOW;
 
 use crate::headers::Headers;
+use crate::lengths::PATH_MTUS;
 use crate::psn::Psn;
 use crate::request::{MAX_MESSAGE, Request, WqeIndex};
 
@@ -133,7 +134,7 @@ impl core::error::Error for ConfigError {}
 
 impl Config {
     fn check(&self) -> Result<(), ConfigError> {
-        if !matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096) {
+        if !PATH_MTUS.contains(&(self.mtu as usize)) {
             return Err(ConfigError::Mtu(self.mtu));
         }
         if self.timeout > 31 {

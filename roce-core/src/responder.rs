@@ -6,7 +6,9 @@
 //! With `responder` a [`Responder`], and `target` a [`Target`]: the caller's memory, keys and
 //! receive requests.
 //!
-//! 1. Receive a batch of packets, and call [`on_request`](Responder::on_request) for each.
+//! 1. Receive a batch of packets, and call [`on_request`](Responder::on_request) for each. (Those
+//!    that the codec does not accept go to [`on_malformed`](Responder::on_malformed), if its error
+//!    [is an invalid request](crate::codec::ParseError::is_invalid_request).)
 //! 2. Behind the batch, send what [`next_response`](Responder::next_response) gives, until it gives
 //!    nothing or the socket is full. What was received is acknowledged once, not once a packet.
 //! 3. If [`on_request`](Responder::on_request) gave [`Outcome::Failed`], or
@@ -48,6 +50,7 @@ pub use slots::ResponseSlot;
 use slots::Slots;
 
 use crate::headers::{NakCode, RnrTimer};
+use crate::lengths::PATH_MTUS;
 use crate::psn::Psn;
 
 /// The attributes of the queue pair that the responder obeys.
@@ -319,7 +322,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// # Errors
     /// [`MtuError`]
     pub fn new(slots: S, config: Config) -> Result<Self, MtuError> {
-        if !matches!(config.mtu, 256 | 512 | 1024 | 2048 | 4096) {
+        if !PATH_MTUS.contains(&(config.mtu as usize)) {
             return Err(MtuError(config.mtu));
         }
         Ok(Self {

@@ -2,7 +2,9 @@
 
 use super::{Due, Message, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
+use crate::lengths;
 use crate::opcode::{Opcode, PayloadRule, Transport};
+use crate::psn::Psn;
 
 /// Why the expected packet is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,22 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             0 => self.on_expected(headers, payload, target),
             behind if behind < 0 => self.on_repeated(headers, behind.unsigned_abs().into()),
             _ => self.on_gap(),
+        }
+    }
+
+    /// A request packet has come whose headers and payload do not fit its opcode, or whose opcode is
+    /// unknown. Of such a packet only the number is known.
+    pub fn on_malformed<T: Target>(&mut self, psn: Psn, target: &mut T) -> Outcome {
+        if self.has_failed {
+            return Outcome::Dropped;
+        }
+        match psn.since(self.expected_psn()) {
+            0 => {
+                self.refuse(Refusal::Invalid, self.expected, ReceiveFault::Flushed, target);
+                Outcome::Failed(Refusal::Invalid)
+            }
+            ahead if ahead > 0 => self.on_gap(),
+            _ => Outcome::Dropped,
         }
     }
 
@@ -116,7 +134,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             PayloadRule::UpToMtu => length <= mtu,
             PayloadRule::Rest => length > 0 && length <= mtu,
             PayloadRule::Mtu => length == mtu,
-            PayloadRule::Word => length == 8,
+            PayloadRule::AtomicWrite => length == lengths::ATOMIC_WRITE,
         }
     }
 }

@@ -3,9 +3,10 @@
 use super::slots::{Answer, Remembered};
 use super::{Due, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::{Aeth, AtomicAckEth, Bth, Headers, NakCode, Syndrome};
+use crate::lengths::padding_of;
 use crate::opcode::Opcode;
 use crate::psn::Psn;
-use crate::request::{Part, pad};
+use crate::request::Part;
 
 /// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
         let part = Part::of(position == answered.start, position + 1 == answered.end);
         let mut headers = self.headers(read_response_opcode(part), position);
-        headers.bth.pad = pad(length);
+        headers.bth.pad = padding_of(length as usize);
         if part != Part::Middle {
             headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
         }

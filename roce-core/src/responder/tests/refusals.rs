@@ -193,3 +193,20 @@ fn an_atomic_write_is_not_supported() {
     let outcome = end.take(with_memory(Opcode::RcAtomicWrite, 0, 0, 8), &[1; 8]);
     end.assert_refused(outcome, Refusal::Invalid, 0);
 }
+
+#[test]
+fn a_malformed_packet_is_refused_when_it_is_the_expected_one() {
+    let mut end = End::new();
+    end.host.receives = 1;
+    end.take(packet(Opcode::RcSendFirst, 0), &[1; MTU]);
+    let malformed = |end: &mut End, number| {
+        let psn = Psn::new(FIRST).wrapping_add(number);
+        end.responder.on_malformed(psn, &mut end.host)
+    };
+    assert_eq!(malformed(&mut end, 0), Outcome::Dropped);
+    assert_eq!(malformed(&mut end, 2), Outcome::OutOfSequence);
+    let outcome = malformed(&mut end, 1);
+    end.assert_refused(outcome, Refusal::Invalid, 1);
+    assert_eq!(malformed(&mut end, 1), Outcome::Dropped);
+    assert_eq!(end.host.faults, 1);
+}

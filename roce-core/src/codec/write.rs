@@ -1,0 +1,177 @@
+//! Headers into a caller's buffer.
+
+use core::fmt;
+use core::mem;
+
+use super::{Bth, Headers, MAX_HEADERS};
+
+/// Why headers cannot be written. All of them are mistakes of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A header is there that the opcode has not, or is missing.
+    Mismatch(crate::opcode::Opcode),
+    /// A field has fewer bits than this value.
+    TooLarge {
+        /// The field.
+        field: &'static str,
+        /// The value.
+        value: u32,
+        /// The largest that it holds.
+        max: u32,
+    },
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mismatch(opcode) => write!(f, "the headers are not those of {opcode}"),
+            Self::TooLarge { field, value, max } => {
+                write!(f, "{field} is {value:#x}, at most {max:#x} fits")
+            }
+        }
+    }
+}
+
+impl core::error::Error for WriteError {}
+
+/// Writes what precedes the payload, and returns its length. When it fails, nothing is written.
+///
+/// ```
+/// use roce_core::{codec::write, headers::*, lengths::MAX_HEADERS, opcode::Opcode, psn::Psn};
+///
+/// let mut bytes = [0; MAX_HEADERS];
+/// let mut headers = Headers::new(Bth::new(Opcode::RcAck, 17, Psn::new(5)));
+/// assert!(write(&headers, &mut bytes).is_err()); // an acknowledgement of what?
+/// headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 6 });
+/// let len = write(&headers, &mut bytes)?;
+/// assert_eq!(bytes[..len], [0x11, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, 5, 0x1f, 0, 0, 6]);
+/// # Ok::<(), roce_core::codec::WriteError>(())
+/// ```
+#[inline]
+pub fn write(headers: &Headers, bytes: &mut [u8; MAX_HEADERS]) -> Result<usize, WriteError> {
+    let opcode = headers.bth.opcode;
+    if !is_complete(headers) {
+        return Err(WriteError::Mismatch(opcode));
+    }
+    check_fields(headers)?;
+    Writer(bytes).headers(headers).ok_or(WriteError::Mismatch(opcode))?;
+    Ok(opcode.header_len())
+}
+
+/// Whether the headers are those that the opcode asks for.
+fn is_complete(headers: &Headers) -> bool {
+    let opcode = headers.bth.opcode;
+    headers.deth.is_some() == opcode.has_deth()
+        && headers.reth.is_some() == opcode.has_reth()
+        && headers.atomic.is_some() == opcode.has_atomic_eth()
+        && headers.aeth.is_some() == opcode.has_aeth()
+        && headers.atomic_ack.is_some() == opcode.has_atomic_ack_eth()
+        && headers.imm.is_some() == opcode.has_imm()
+        && headers.ieth.is_some() == opcode.has_ieth()
+}
+
+fn check_fields(headers: &Headers) -> Result<(), WriteError> {
+    use crate::headers::Syndrome;
+
+    const BITS_24: u32 = 0xff_ffff;
+    let bth = &headers.bth;
+    fits("dest_qpn", bth.dest_qpn, BITS_24)?;
+    fits("pad", bth.pad.into(), 3)?;
+    fits("tver", bth.tver.into(), 15)?;
+    if let Some(deth) = headers.deth {
+        fits("src_qpn", deth.src_qpn, BITS_24)?;
+    }
+    if let Some(aeth) = headers.aeth {
+        fits("msn", aeth.msn, BITS_24)?;
+        if let Syndrome::Ack { credits } = aeth.syndrome {
+            fits("credits", credits.into(), 0x1f)?;
+        }
+    }
+    Ok(())
+}
+
+fn fits(field: &'static str, value: u32, max: u32) -> Result<(), WriteError> {
+    if value > max { Err(WriteError::TooLarge { field, value, max }) } else { Ok(()) }
+}
+
+/// What has not been written yet.
+struct Writer<'a>(&'a mut [u8]);
+
+/// `None` if there is no room: [`MAX_HEADERS`] has room for all headers of an opcode.
+impl Writer<'_> {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
+        let (here, rest) = mem::take(&mut self.0).split_first_chunk_mut()?;
+        *here = bytes;
+        self.0 = rest;
+        Some(())
+    }
+
+    fn u32(&mut self, value: u32) -> Option<()> {
+        self.put(value.to_be_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> Option<()> {
+        self.put(value.to_be_bytes())
+    }
+
+    fn headers(mut self, headers: &Headers) -> Option<()> {
+        self.put(bth_bytes(&headers.bth))?;
+        if let Some(deth) = headers.deth {
+            self.u32(deth.qkey)?;
+            self.u32(deth.src_qpn)?;
+        }
+        if let Some(reth) = headers.reth {
+            self.u64(reth.va)?;
+            self.u32(reth.rkey)?;
+            self.u32(reth.len)?;
+        }
+        if let Some(atomic) = headers.atomic {
+            self.u64(atomic.va)?;
+            self.u32(atomic.rkey)?;
+            self.u64(atomic.swap_add)?;
+            self.u64(atomic.compare)?;
+        }
+        if let Some(aeth) = headers.aeth {
+            self.u32(u32::from(aeth.syndrome.to_u8()) << 24 | aeth.msn)?;
+        }
+        if let Some(ack) = headers.atomic_ack {
+            self.u64(ack.original)?;
+        }
+        if let Some(imm) = headers.imm {
+            self.u32(imm.0)?;
+        }
+        if let Some(ieth) = headers.ieth {
+            self.u32(ieth.rkey)?;
+        }
+        if headers.bth.opcode == crate::opcode::Opcode::Cnp {
+            self.put([0; crate::lengths::CNP_RESERVED])?;
+        }
+        Some(())
+    }
+}
+
+fn bth_bytes(bth: &Bth) -> [u8; crate::lengths::BTH] {
+    let bit = |flag: bool, at: u8| u8::from(flag) << at;
+    let [pkey_0, pkey_1] = bth.pkey.to_be_bytes();
+    let [_, qpn_0, qpn_1, qpn_2] = bth.dest_qpn.to_be_bytes();
+    let [_, psn_0, psn_1, psn_2] = bth.psn.get().to_be_bytes();
+    let flags = bit(bth.solicited, 7) | bit(bth.mig_req, 6) | bth.pad << 4 | bth.tver;
+    let congestion = bit(bth.fecn, 7) | bit(bth.becn, 6);
+    let acknowledge = bit(bth.ack_req, 7);
+    let opcode = bth.opcode.to_u8();
+    [
+        opcode,
+        flags,
+        pkey_0,
+        pkey_1,
+        congestion,
+        qpn_0,
+        qpn_1,
+        qpn_2,
+        acknowledge,
+        psn_0,
+        psn_1,
+        psn_2,
+    ]
+}

@@ -1,0 +1,332 @@
+//! The invariant CRC: over what no router changes.
+//!
+//! It covers the IP and UDP headers with the fields that routers change set to ones, then the
+//! packet, but for the reserved byte of the base transport header (which FECN and BECN are in):
+//!
+//! ```text
+//!   | 8 bytes of ones | IP | UDP | BTH … padding |
+//!                       |    |     '- reserved byte
+//!                       |    '------- checksum
+//!                       '------------ IPv4: TOS, TTL, checksum
+//!                                     IPv6: traffic class, flow label, hop limit
+//! ```
+//!
+//! It finds faults of memory and wires. It is no protection from an attacker: anybody can compute
+//! it.
+//!
+//! # Sending over IPv4
+//!
+//! The CRC covers the identification, which the kernel chooses. On an unconnected socket with
+//! `IP_PMTUDISC_DO` or `IP_PMTUDISC_PROBE`, Linux sends 0 with "don't fragment": give id 0. The
+//! segments of a run that the kernel cuts (`UDP_SEGMENT`) have the ids 0, 1, 2 …: give segment k
+//! id k, or let [`Flow::seal_run`] do so.
+//!
+//! # Receiving over IPv4
+//!
+//! A socket does not show the identification. But a CRC is linear: of all values of the word that
+//! holds the identification and the flags, exactly one fits a packet's ICRC, and it is
+//!
+//! ```text
+//!   (received ICRC XOR ICRC computed with 0) · x^-n mod P
+//! ```
+//!
+//! where n is the number of bits from the word's end to the packet's, and 32 of the CRC itself.
+//! [`Flow::check`] computes it. The 16 bits beside the identification can only be 0 or "don't
+//! fragment": any other value says that the packet is wrong. **So a faulty packet passes with a
+//! chance of 2^-15, or 2^-16 if [`Checked::V4::dont_fragment`] has to be set**, instead of 2^-32.
+//! A caller that knows the identification (0, or the segments of a run) compares it, and has the
+//! full check. IPv6 has no identification: the check is full.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crc32fast::Hasher;
+
+use crate::lengths::{self, ICRC, MAX_PACKET, MIN_PACKET};
+
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
+mod polynomial;
+#[cfg(test)]
+mod tests;
+
+/// Bytes of an IPv4 header without options, and a UDP header.
+const V4: usize = 20 + UDP;
+/// Bytes of an IPv6 header without extensions, and a UDP header.
+const V6: usize = 40 + UDP;
+const UDP: usize = 8;
+/// The number of UDP among IP's protocols.
+const PROTOCOL_UDP: u8 = 17;
+/// The flags of an IPv4 header: don't fragment.
+const DONT_FRAGMENT: u16 = 1 << 14;
+/// The CRC-32 of eight bytes of ones, which stand where InfiniBand has a local route header.
+const AFTER_ONES: u32 = 0x2144_df1c;
+/// The byte of a base transport header that is not covered.
+const RESERVED: usize = 4;
+
+/// A length that no packet has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LenError {
+    /// Bytes of the datagram.
+    pub len: usize,
+}
+
+impl fmt::Display for LenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a packet has {MIN_PACKET} to {MAX_PACKET} bytes, a multiple of 4, not {}",
+            self.len
+        )
+    }
+}
+
+impl core::error::Error for LenError {}
+
+/// Why a packet fails its check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// No packet has this length.
+    Len(LenError),
+    /// The ICRC does not fit: the packet was changed on its way, or computed for other addresses
+    /// (address translation).
+    Mismatch,
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Len(error) => error.fmt(f),
+            Self::Mismatch => f.write_str("the ICRC does not fit the packet and its addresses"),
+        }
+    }
+}
+
+impl core::error::Error for CheckError {}
+
+impl From<LenError> for CheckError {
+    fn from(error: LenError) -> Self {
+        Self::Len(error)
+    }
+}
+
+/// What a packet was checked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// The ICRC fits with these fields of the IPv4 header.
+    V4 {
+        /// Identification.
+        id: u16,
+        /// Routers may not fragment the packet. Where the socket lets only such packets through,
+        /// a caller drops others.
+        dont_fragment: bool,
+    },
+    /// The ICRC fits.
+    V6,
+}
+
+/// Where packets come from and go to: the IP and UDP headers of all of them, with ones where the
+/// ICRC has ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow(Pseudo);
+
+/// With lengths of 0, and in IPv4 with id 0 and "don't fragment".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pseudo {
+    V4([u8; V4]),
+    V6([u8; V6]),
+}
+
+impl Flow {
+    /// The flow between two sockets. IPv4-mapped IPv6 addresses are IPv4 addresses, as on the
+    /// wire. `None` if the addresses are of two families.
+    pub fn new(source: SocketAddr, dest: SocketAddr) -> Option<Self> {
+        let udp = udp_header(source.port(), dest.port());
+        match (source.ip().to_canonical(), dest.ip().to_canonical()) {
+            (IpAddr::V4(source), IpAddr::V4(dest)) => {
+                Some(Self(Pseudo::V4(v4_headers(source, dest, udp))))
+            }
+            (IpAddr::V6(source), IpAddr::V6(dest)) => {
+                Some(Self(Pseudo::V6(v6_headers(source, dest, udp))))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes the ICRC into the last four bytes of a packet, which is whole otherwise. In IPv4 it
+    /// goes with this identification and "don't fragment". An error changes nothing.
+    #[inline]
+    pub fn seal(&self, id: u16, packet: &mut [u8]) -> Result<(), LenError> {
+        let icrc = self.icrc(id, packet)?;
+        if let Some(end) = packet.last_chunk_mut() {
+            *end = icrc;
+        }
+        Ok(())
+    }
+
+    /// Seals packets that lie one behind the other, all but the last of `segment` bytes: the k-th
+    /// with identification k, as the kernel cuts them (`UDP_SEGMENT`). An error changes nothing.
+    pub fn seal_run(&self, segment: usize, run: &mut [u8]) -> Result<(), LenError> {
+        let segment = check_len(segment)?;
+        let (last, packets) = (run.len() % segment, run.len() / segment);
+        if last != 0 {
+            check_len(last)?;
+        }
+        if packets > usize::from(u16::MAX) {
+            return Err(LenError { len: run.len() });
+        }
+        (0..).zip(run.chunks_mut(segment)).try_for_each(|(id, packet)| self.seal(id, packet))
+    }
+
+    /// Checks the ICRC of a packet that has come, from its base transport header to the ICRC.
+    #[inline]
+    pub fn check(&self, packet: &[u8]) -> Result<Checked, CheckError> {
+        let difference = u32::from_le_bytes(self.icrc(0, packet)?)
+            ^ packet.last_chunk().map_or(0, |icrc| u32::from_le_bytes(*icrc));
+        match self.0 {
+            Pseudo::V4(_) => identify(difference, packet.len()).ok_or(CheckError::Mismatch),
+            Pseudo::V6(_) if difference == 0 => Ok(Checked::V6),
+            Pseudo::V6(_) => Err(CheckError::Mismatch),
+        }
+    }
+
+    /// The ICRC of a packet whose last four bytes do not count.
+    #[inline]
+    fn icrc(&self, id: u16, packet: &[u8]) -> Result<[u8; ICRC], LenError> {
+        let len = check_len(packet.len())?;
+        let (bth, rest) = packet.split_first_chunk().ok_or(LenError { len })?;
+        let (body, _icrc) = rest.split_last_chunk::<ICRC>().ok_or(LenError { len })?;
+        let mut icrc = Icrc::new(self, id, len, bth)?;
+        icrc.update(body);
+        Ok(icrc.finish())
+    }
+}
+
+/// The length, if a packet can have it.
+#[inline]
+const fn check_len(len: usize) -> Result<usize, LenError> {
+    if len < MIN_PACKET || len > MAX_PACKET || !len.is_multiple_of(4) {
+        return Err(LenError { len });
+    }
+    Ok(len)
+}
+
+const fn udp_header(source: u16, dest: u16) -> [u8; UDP] {
+    let ([source_0, source_1], [dest_0, dest_1]) = (source.to_be_bytes(), dest.to_be_bytes());
+    [source_0, source_1, dest_0, dest_1, 0, 0, 0xff, 0xff]
+}
+
+fn v4_headers(source: Ipv4Addr, dest: Ipv4Addr, udp: [u8; UDP]) -> [u8; V4] {
+    let mut bytes = [0xff; V4];
+    // Version and length of the header; the type of service stays.
+    bytes[0] = 0x45;
+    bytes[4..6].fill(0);
+    bytes[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
+    // Behind the time to live; the checksum stays.
+    bytes[9] = PROTOCOL_UDP;
+    bytes[12..16].copy_from_slice(&source.octets());
+    bytes[16..20].copy_from_slice(&dest.octets());
+    bytes[20..].copy_from_slice(&udp);
+    bytes
+}
+
+fn v6_headers(source: Ipv6Addr, dest: Ipv6Addr, udp: [u8; UDP]) -> [u8; V6] {
+    let mut bytes = [0xff; V6];
+    // The version, before the first half of the traffic class.
+    bytes[0] = 0x6f;
+    bytes[6] = PROTOCOL_UDP;
+    bytes[8..24].copy_from_slice(&source.octets());
+    bytes[24..40].copy_from_slice(&dest.octets());
+    bytes[40..].copy_from_slice(&udp);
+    bytes
+}
+
+/// An ICRC that is computed piece by piece.
+///
+/// ```
+/// use roce_core::{icrc::{Flow, Icrc}, lengths::MIN_PACKET};
+///
+/// let flow = Flow::new("10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?).ok_or("families")?;
+/// let bth = [0x04, 0x40, 0xff, 0xff, 0, 0, 0, 17, 0, 0, 0, 5];
+/// let mut icrc = Icrc::new(&flow, 0, MIN_PACKET + 8, &bth)?;
+/// icrc.update(b"in two ");
+/// icrc.update(b"!");
+/// let packet = [&bth[..], b"in two !", &icrc.finish()].concat();
+/// assert!(flow.check(&packet).is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Icrc(Hasher);
+
+impl Icrc {
+    /// Begins with what precedes the packet, and its base transport header. `len` is the length
+    /// of the whole packet, with the ICRC; `id` is the identification of IPv4, which goes with
+    /// "don't fragment".
+    #[inline]
+    pub fn new(
+        flow: &Flow,
+        id: u16,
+        len: usize,
+        bth: &[u8; lengths::BTH],
+    ) -> Result<Self, LenError> {
+        let len = check_len(len)? as u16;
+        let mut hasher = Hasher::new_with_initial(AFTER_ONES);
+        match &flow.0 {
+            Pseudo::V4(headers) => {
+                let mut bytes = [0; V4 + lengths::BTH];
+                let (start, end) = bytes.split_at_mut(V4);
+                start.copy_from_slice(headers);
+                start[2..4].copy_from_slice(&(len + V4 as u16).to_be_bytes());
+                start[4..6].copy_from_slice(&id.to_be_bytes());
+                start[24..26].copy_from_slice(&(len + UDP as u16).to_be_bytes());
+                end.copy_from_slice(bth);
+                end[RESERVED] = 0xff;
+                hasher.update(&bytes);
+            }
+            Pseudo::V6(headers) => {
+                let mut bytes = [0; V6 + lengths::BTH];
+                let (start, end) = bytes.split_at_mut(V6);
+                start.copy_from_slice(headers);
+                let len = (len + UDP as u16).to_be_bytes();
+                start[4..6].copy_from_slice(&len);
+                start[44..46].copy_from_slice(&len);
+                end.copy_from_slice(bth);
+                end[RESERVED] = 0xff;
+                hasher.update(&bytes);
+            }
+        }
+        Ok(Self(hasher))
+    }
+
+    /// Goes on with more of the packet: further headers, payload, padding.
+    #[inline]
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The four bytes at the end of the packet.
+    #[inline]
+    pub fn finish(self) -> [u8; ICRC] {
+        self.0.finalize().to_le_bytes()
+    }
+}
+
+/// Bytes from the end of the word with the identification to the packet.
+const BEHIND_WORD: usize = V4 - 8;
+const _: () = assert!((MAX_PACKET + BEHIND_WORD) / 4 < polynomial::MAX_WORDS);
+
+/// What identification and flags make the ICRC of a packet of `len` bytes differ so much from
+/// that with id 0 and "don't fragment"; `None` if it takes flags that no packet has.
+#[inline]
+fn identify(difference: u32, len: usize) -> Option<Checked> {
+    // The ICRC in `len` stands for the 32 bits that a CRC shifts by itself.
+    let word = polynomial::divide_by_words(difference, (len + BEHIND_WORD) / 4)?;
+    let [id @ .., flags_0, flags_1] = word.to_le_bytes();
+    let dont_fragment = match u16::from_be_bytes([flags_0, flags_1]) ^ DONT_FRAGMENT {
+        DONT_FRAGMENT => true,
+        0 => false,
+        _ => return None,
+    };
+    Some(Checked::V4 { id: u16::from_be_bytes(id), dont_fragment })
+}

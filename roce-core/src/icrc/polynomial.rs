@@ -1,0 +1,111 @@
+//! Arithmetic modulo the polynomial of CRC-32: bits stand for coefficients, the highest bit for
+//! that of x^0 (as the CRC is computed).
+
+/// The polynomial without x^32.
+const P: u32 = 0xedb8_8320;
+/// x^0.
+const ONE: u32 = 1 << 31;
+
+/// Powers in a table. Two tables reach [`MAX_WORDS`].
+const STEPS: usize = 64;
+/// [`divide_by_words`] divides by fewer words than this: more than a packet has.
+pub(super) const MAX_WORDS: usize = STEPS * STEPS;
+
+/// x^-32k, for k < 64.
+static INVERSE_WORDS: [u32; STEPS] = powers(INVERSE_WORD);
+/// x^(-32 · 64k), for k < 64.
+static INVERSE_64_WORDS: [u32; STEPS] = powers(times(INVERSE_WORDS_63, INVERSE_WORD));
+
+const INVERSE_WORDS_63: u32 = powers(INVERSE_WORD)[STEPS - 1];
+
+/// x^-32.
+const INVERSE_WORD: u32 = {
+    let (mut value, mut bits) = (ONE, 0);
+    while bits < 32 {
+        value = divide_by_x(value);
+        bits += 1;
+    }
+    value
+};
+
+/// Divides by x^32 that often: takes zero words away from what a CRC has seen. `None` for
+/// [`MAX_WORDS`] and more.
+#[inline]
+pub(super) fn divide_by_words(value: u32, words: usize) -> Option<u32> {
+    if value == 0 {
+        return Some(0);
+    }
+    let upper = INVERSE_64_WORDS.get(words / STEPS)?;
+    Some(times(times(value, INVERSE_WORDS[words % STEPS]), *upper))
+}
+
+const fn powers(of: u32) -> [u32; STEPS] {
+    let (mut table, mut at) = ([ONE; STEPS], 1);
+    while at < STEPS {
+        table[at] = times(table[at - 1], of);
+        at += 1;
+    }
+    table
+}
+
+/// The product.
+const fn times(a: u32, b: u32) -> u32 {
+    let (mut product, mut shifted, mut degree) = (0, b, 0);
+    while degree < 32 {
+        // All ones if `a` has the coefficient, else zero: no branch on what a peer sends.
+        product ^= shifted & ((a << degree) as i32 >> 31) as u32;
+        shifted = times_x(shifted);
+        degree += 1;
+    }
+    product
+}
+
+const fn times_x(value: u32) -> u32 {
+    value >> 1 ^ (P & (value & 1).wrapping_neg())
+}
+
+const fn divide_by_x(value: u32) -> u32 {
+    // What `times_x` has taken away shows by the coefficient of x^0, which the polynomial has.
+    let taken = value >> 31;
+    (value ^ P & taken.wrapping_neg()) << 1 | taken
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_division_by_x_undoes_a_multiplication(value: u32) {
+            prop_assert_eq!(divide_by_x(times_x(value)), value);
+            prop_assert_eq!(times_x(divide_by_x(value)), value);
+        }
+
+        #[test]
+        fn products_are_those_of_a_field(a: u32, b: u32, c: u32) {
+            prop_assert_eq!(times(a, b), times(b, a));
+            prop_assert_eq!(times(a, times(b, c)), times(times(a, b), c));
+            prop_assert_eq!(times(a, b ^ c), times(a, b) ^ times(a, c));
+            prop_assert_eq!(times(a, ONE), a);
+            prop_assert_eq!(times(a, ONE >> 1), times_x(a));
+        }
+
+        #[test]
+        fn words_are_taken_away_one_by_one(value: u32, words in 0..MAX_WORDS) {
+            let mut expected = value;
+            for _ in 0..32 * words {
+                expected = divide_by_x(expected);
+            }
+            prop_assert_eq!(divide_by_words(value, words), Some(expected));
+        }
+    }
+
+    #[test]
+    fn as_many_words_as_there_are_powers_for() {
+        assert!(divide_by_words(1, MAX_WORDS - 1).is_some());
+        assert_eq!(divide_by_words(1, MAX_WORDS), None);
+        assert_eq!(divide_by_words(0, MAX_WORDS), Some(0));
+    }
+}
