@@ -11,6 +11,8 @@
 //! | [`request`] | what a program asks of a send queue, and how it is cut into packets |
 //! | [`requester`] | reliable connection: which packet goes next, which requests are complete |
 //! | [`responder`] | reliable connection: what a request does, and what answers it |
+//! | [`uc`] | both ends of an unreliable connection |
+//! | [`ud`] | datagrams |
 //!
 //! Memory, keys, receive requests, sockets and the clock are the caller's. Nothing here does I/O, allocates or sees a clock, and nothing panics, whatever the bytes are.
 //!
@@ -83,6 +85,7 @@ pub mod codec;
 pub mod headers;
 pub mod icrc;
 pub mod lengths;
+mod message;
 pub mod opcode;
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -90,6 +93,8 @@ pub mod psn;
 pub mod request;
 pub mod requester;
 pub mod responder;
+pub mod uc;
+pub mod ud;
 
 /// The UDP port that RoCE v2 packets go to.
 pub const UDP_PORT: u16 = 4791;

@@ -96,6 +96,19 @@ impl Request {
     }
 }
 
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Its headers.
+    pub headers: Headers,
+    /// The request that it is of.
+    pub index: WqeIndex,
+    /// Where its payload begins in the bytes of that request.
+    pub offset: u32,
+    /// Bytes of its payload, without padding.
+    pub length: u32,
+}
+
 /// How many packets carry so many bytes: one, if there are none.
 #[inline]
 pub const fn packets(length: u32, mtu: u32) -> u32 {
@@ -194,4 +207,15 @@ fn end(headers: &mut Headers, request: &Request) {
         _ => {}
     }
     headers.bth.solicited = request.is_solicited && request.kind.takes_receive();
+}
+
+/// The opcode of a packet of an unreliable connection, which has SENDs and WRITEs only.
+pub(crate) fn uc_opcode(kind: Kind, part: Part) -> Option<Opcode> {
+    match kind {
+        Kind::Send | Kind::SendImm(_) | Kind::Write | Kind::WriteImm(_) => {
+            // The upper three bits name the transport, and the others mean the same.
+            Opcode::from_u8(rc_opcode(kind, part).to_u8() | 0x20)
+        }
+        _ => None,
+    }
 }

@@ -69,7 +69,6 @@ use window::Window;
 
 pub use window::MAX_WINDOW;
 
-use crate::headers::Headers;
 use crate::lengths::PATH_MTUS;
 use crate::psn::Psn;
 use crate::request::{MAX_MESSAGE, Request, WqeIndex};
@@ -205,19 +204,6 @@ pub struct Completion {
     pub index: WqeIndex,
     /// How it ended.
     pub status: Status,
-}
-
-/// A packet to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing {
-    /// Its headers.
-    pub headers: Headers,
-    /// The request that it is of.
-    pub index: WqeIndex,
-    /// Where its payload begins in the bytes of that request.
-    pub offset: u32,
-    /// Bytes of its payload, without padding.
-    pub length: u32,
 }
 
 /// What a response means for the caller.

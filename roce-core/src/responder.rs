@@ -51,6 +51,7 @@ use slots::Slots;
 
 use crate::headers::{NakCode, RnrTimer};
 use crate::lengths::PATH_MTUS;
+use crate::message::Message;
 use crate::psn::Psn;
 
 /// The attributes of the queue pair that the responder obeys.
@@ -229,17 +230,6 @@ pub enum Outcome {
     Failed(Refusal),
     /// It is no request, or the connection has failed.
     Dropped,
-}
-
-/// The message that is being received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Message {
-    /// None.
-    None,
-    /// A SEND into the receive request that was taken, which has room for `capacity` bytes.
-    Send { capacity: u32, received: u32 },
-    /// A WRITE; the key was checked for its whole length.
-    Write { rkey: u32, va: u64, length: u32, received: u32 },
 }
 
 /// What is to be sent behind the responses to READs and atomics.

@@ -21,7 +21,7 @@ pub(crate) struct Host {
     /// How many receive requests are posted.
     pub(crate) receives: u32,
     /// The one that was taken, and what is in it.
-    taken: Option<Vec<u8>>,
+    pub(crate) taken: Option<Vec<u8>>,
     /// Those that completed, with their bytes.
     pub(crate) done: VecDeque<(ReceiveDone, Vec<u8>)>,
     /// Those that failed.
@@ -33,6 +33,8 @@ pub(crate) struct Host {
     pub(crate) atomics: u64,
     /// Whether the key is valid.
     pub(crate) is_valid: bool,
+    /// A receive request whose message was dropped serves the next one.
+    pub(crate) is_unreliable: bool,
 }
 
 impl Host {
@@ -47,6 +49,7 @@ impl Host {
             stored: 0,
             atomics: 0,
             is_valid: true,
+            is_unreliable: false,
         }
     }
 
@@ -70,6 +73,9 @@ impl Target for Host {
 
     fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible> {
         let taken = self.taken.as_mut().expect("a receive request was taken");
+        if offset == 0 && self.is_unreliable {
+            taken.clear();
+        }
         assert_eq!(offset as usize, taken.len(), "bytes of a SEND come in order, and once");
         taken.extend_from_slice(payload);
         assert!(taken.len() <= MAX_LENGTH as usize, "more than the receive request has room for");

@@ -80,8 +80,8 @@ impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
         self.unacked = to;
         self.oldest += u64::from(to == slot.end);
         if self.next < to {
-            // It was to be sent again, and needs not be.
-            (self.next, self.current, self.reads) = (to, self.oldest, 0);
+            // It was to be sent again, and needs not be. No READ lies in between.
+            (self.next, self.current) = (to, self.oldest);
         }
         self.on_progress(now_ns);
     }

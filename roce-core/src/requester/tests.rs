@@ -1,9 +1,11 @@
 use std::{vec, vec::Vec};
 
 use super::*;
-use crate::headers::{Aeth, AtomicAckEth, Bth, DEFAULT_PKEY, NakCode, Reth, RnrTimer, Syndrome};
+use crate::headers::{
+    Aeth, AtomicAckEth, Bth, DEFAULT_PKEY, Headers, NakCode, Reth, RnrTimer, Syndrome,
+};
 use crate::opcode::Opcode;
-use crate::request::Kind;
+use crate::request::{Kind, Outgoing};
 
 mod answers;
 mod retries;

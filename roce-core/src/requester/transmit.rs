@@ -1,8 +1,8 @@
 //! Which packet goes next.
 
-use super::{Outgoing, Requester, SendSlot};
+use super::{Requester, SendSlot};
 use crate::headers::{Bth, Headers};
-use crate::request::{Kind, Part, WqeIndex, extend, rc_opcode};
+use crate::request::{Kind, Outgoing, Part, WqeIndex, extend, rc_opcode};
 
 impl<S: AsRef<[SendSlot]> + AsMut<[SendSlot]>> Requester<S> {
     /// The next packet to send, if one may go now. It counts as sent.

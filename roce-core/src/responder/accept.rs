@@ -1,9 +1,9 @@
 //! Whether a request packet is the expected one.
 
-use super::{Due, Message, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
-use crate::lengths;
-use crate::opcode::{Opcode, PayloadRule, Transport};
+use crate::message::permits;
+use crate::opcode::Transport;
 use crate::psn::Psn;
 
 /// Why the expected packet is not executed.
@@ -109,13 +109,8 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         target: &mut T,
     ) -> Result<u32, Stop> {
         let opcode = headers.bth.opcode;
-        let is_continued = !opcode.starts_message();
-        let is_in_order = match self.message {
-            Message::None => !is_continued,
-            Message::Send { .. } => is_continued && opcode.is_send(),
-            Message::Write { .. } => is_continued && opcode.is_write(),
-        };
-        if !is_in_order || !self.has_fitting_length(opcode, payload.len()) {
+        let is_permitted = permits(opcode, payload.len(), self.config.mtu);
+        if !self.message.continues_with(opcode) || !is_permitted {
             return Err(Refusal::Invalid.into());
         }
         match opcode {
@@ -124,17 +119,6 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
             opcode if opcode.is_read_request() => self.accept_read(headers, target),
             opcode if opcode.is_atomic() => self.accept_atomic(headers, target),
             _ => Err(Refusal::Invalid.into()),
-        }
-    }
-
-    fn has_fitting_length(&self, opcode: Opcode, length: usize) -> bool {
-        let mtu = self.config.mtu as usize;
-        match opcode.payload_rule() {
-            PayloadRule::Empty => length == 0,
-            PayloadRule::UpToMtu => length <= mtu,
-            PayloadRule::Rest => length > 0 && length <= mtu,
-            PayloadRule::Mtu => length == mtu,
-            PayloadRule::AtomicWrite => length == lengths::ATOMIC_WRITE,
         }
     }
 }

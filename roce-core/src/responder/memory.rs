@@ -3,9 +3,10 @@
 use super::accept::Stop;
 use super::slots::{Answer, Remembered};
 use super::{
-    Access, AtomicOp, Message, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
+    Access, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
 };
 use crate::headers::{Headers, Reth};
+use crate::message::{Message, fits_write};
 use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
 
@@ -29,14 +30,11 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         target: &mut T,
     ) -> Result<u32, Stop> {
         let (reth, received) = match self.message {
-            Message::Write { rkey, va, length, received } => {
-                (Reth { rkey, va, len: length }, received)
-            }
+            Message::Write { reth, received } => (reth, received),
             _ => (headers.reth.ok_or(Refusal::Invalid)?, 0),
         };
         let (length, is_end) = (payload.len() as u32, headers.bth.opcode.ends_message());
-        let left = reth.len - received;
-        if if is_end { length != left } else { length >= left } {
+        if !fits_write(reth.len - received, length, is_end) {
             return Err(Refusal::Invalid.into());
         }
         if self.message == Message::None {
@@ -54,8 +52,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if is_end {
             self.end_write(headers, reth.len, target);
         } else {
-            let Reth { rkey, va, len } = reth;
-            self.message = Message::Write { rkey, va, length: len, received: received + length };
+            self.message = Message::Write { reth, received: received + length };
         }
         Ok(1)
     }

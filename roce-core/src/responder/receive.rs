@@ -1,8 +1,9 @@
 //! SENDs: messages into receive requests.
 
 use super::accept::Stop;
-use super::{Message, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use super::{ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
+use crate::message::Message;
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// The expected packet of a SEND. Its length fits its opcode.
