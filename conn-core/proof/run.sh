@@ -1,6 +1,6 @@
 #!/bin/sh
-# Shows that conn-core needs neither std nor an allocator: builds a program that has
-# none and drives every machine, runs it, and searches it for an allocator. Then the same as
+# Shows that conn-core and roce-core need neither std nor an allocator: builds a program that
+# has none and drives every machine, runs it, and searches it for an allocator. Then the same as
 # for a target without 64-bit atomics, with what is left there, and the same for the example of
 # a runtime of its own.
 set -eu
@@ -43,5 +43,5 @@ if timeout 10 "$program"; then
     echo "proof: the program does not notice a failed step" >&2
     exit 1
 fi
-echo "proof: every machine driven without std and alloc, those that need no 64-bit atomics without these; $(cargo tree --quiet --prefix none --edges normal | wc -l) crates:"
+echo "proof: every machine and the wire format driven without std and alloc, those that need no 64-bit atomics without these; $(cargo tree --quiet --prefix none --edges normal | wc -l) crates:"
 cargo tree --edges normal

@@ -20,6 +20,7 @@ const CRATES: &[(&str, &str)] = &[
     ("rdma-conn", "src/lib.rs"),
     ("rdma-conn-apps", "apps/src/main.rs"),
     ("conn-core", "conn-core/src/lib.rs"),
+    ("roce-core", "roce-core/src/lib.rs"),
     ("verbs-sys", "verbs-sys/src/lib.rs"),
     ("verbs-safe", "verbs-safe/src/lib.rs"),
     ("soft-rnic", "soft-rnic/src/lib.rs"),

@@ -1,5 +1,5 @@
-//! Drives every machine of conn-core in a program that has neither std nor alloc, and
-//! exits with 0 if each did what it should. `run.sh` builds it, runs it, and looks for
+//! Drives every machine of conn-core, and the codec of roce-core, in a program that has neither
+//! std nor alloc, and exits with 0 if each did what it should. `run.sh` builds it, runs it, and looks for
 //! an allocator in it.
 //!
 //! With `--cfg proof_of_failure` the last step expects something wrong: the exit status
@@ -48,6 +48,8 @@ mod atomic64 {
     pub(crate) const STEPS: [super::Step; 0] = [];
 }
 
+mod wire;
+
 /// Drives some machines. `None` or `false` is failure.
 type Step = fn() -> Option<bool>;
 
@@ -78,6 +80,7 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         extents_are_taken_filled_and_given_back,
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
+        wire::a_packet_goes_over_the_wire,
         lies_are_refused,
     ];
     for (step, number) in steps.into_iter().chain(atomic64::STEPS).zip(1..) {

@@ -130,17 +130,18 @@ proptest! {
     }
 }
 
-/// Lengths around every limit, for every opcode and padding.
+/// Lengths around every limit, for every opcode and padding, with known syndromes and with
+/// reserved ones.
 #[test]
 fn each_length_is_judged_as_the_tables_say() {
     let lens = (0..80).chain([256, 512, 1024, 2048, 4096].into_iter().flat_map(|mtu| {
         let least = mtu + 8;
         (least..least + 48).chain([mtu - 4])
     }));
-    for len in lens {
+    for (len, fill) in lens.flat_map(|len| [(len, 0), (len, 0xff)]) {
         for opcode in 0..=255 {
             for pad in 0..4 {
-                let mut bytes = vec![0; len];
+                let mut bytes = vec![fill; len];
                 bytes.iter_mut().zip([opcode, pad << 4]).for_each(|(byte, value)| *byte = value);
                 check_bytes(&bytes);
             }
