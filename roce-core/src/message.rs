@@ -1,6 +1,6 @@
 //! The message that a responder is receiving, and which packet may come next.
 
-use crate::headers::Reth;
+use crate::headers::{Headers, Reth};
 use crate::lengths;
 use crate::opcode::{Opcode, PayloadRule};
 
@@ -46,4 +46,15 @@ pub(crate) fn permits(opcode: Opcode, length: usize, mtu: u32) -> bool {
 /// missing.
 pub(crate) const fn fits_write(left: u32, length: u32, is_end: bool) -> bool {
     if is_end { length == left } else { length < left }
+}
+
+/// The immediate, if the opcode has one. (The headers of a packet that was parsed are those of its
+/// opcode; a caller may make others.)
+pub(crate) fn immediate(headers: &Headers) -> Option<u32> {
+    headers.imm.filter(|_| headers.bth.opcode.has_imm()).map(|imm| imm.0)
+}
+
+/// The key to invalidate, if the opcode has one.
+pub(crate) fn invalidated(headers: &Headers) -> Option<u32> {
+    headers.ieth.filter(|_| headers.bth.opcode.has_ieth()).map(|ieth| ieth.rkey)
 }

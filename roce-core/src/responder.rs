@@ -15,6 +15,9 @@
 //!    [`has_failed`](Responder::has_failed), send the NAK, and take the queue pair to the error
 //!    state.
 //!
+//! Where a packet comes from, its queue pair number and its P_Key are the caller's to check, and
+//! that the first one moves a queue pair that is not connected yet (`COMM_EST`).
+//!
 //! **The contract: one target for the whole life of a responder, and responses are sent in the order
 //! in which they are given.**
 //!

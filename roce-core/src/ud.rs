@@ -10,6 +10,7 @@ use core::fmt;
 
 use crate::headers::{Bth, Deth, Headers, ImmDt};
 use crate::lengths::padding_of;
+use crate::message::immediate;
 use crate::opcode::{Opcode, Transport};
 use crate::psn::Psn;
 use crate::request::{Outgoing, WqeIndex};
@@ -124,7 +125,7 @@ impl Receiver {
         }
         target.complete_receive(ReceiveDone {
             length,
-            imm: headers.imm.map(|imm| imm.0),
+            imm: immediate(headers),
             invalidated: None,
             is_solicited: headers.bth.solicited,
             is_write: false,

@@ -5,7 +5,9 @@ use std::{vec, vec::Vec};
 use super::host::{BASE, Host, INVALIDATED, RKEY};
 use super::model::Model;
 use super::{Draft, Forged, MAX_LENGTH, MEMORY, Op, Way};
+use crate::codec;
 use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer};
+use crate::lengths;
 use crate::psn::Psn;
 use crate::request::{Kind, Request, WqeIndex};
 use crate::requester::{self, Received, Requester, SendSlot, Status};
@@ -112,6 +114,17 @@ impl Connection {
         (self.posted.len() as u64, self.completed)
     }
 
+    /// Packets that the requester has to send if none is lost.
+    pub fn least_packets(&self) -> u64 {
+        let config = self.requester.config();
+        let packets = self.posted.iter().map(|posted| {
+            let packets = posted.request.packets(config.mtu);
+            let is_read = posted.request.kind == Kind::Read;
+            if is_read { packets.div_ceil(config.read_packets) } else { packets }
+        });
+        packets.map(u64::from).sum()
+    }
+
     /// Lets an operation happen, and panics where something is wrong.
     pub fn apply(&mut self, op: Op) {
         match op {
@@ -157,8 +170,7 @@ impl Connection {
         let data = &self.posted[packet.index.0 as usize].data;
         let (from, length) = (packet.offset as usize, packet.length as usize);
         let payload = if length == 0 { Vec::new() } else { data[from..from + length].to_vec() };
-        assert_eq!(usize::from(packet.headers.bth.pad), payload.len().next_multiple_of(4) - length);
-        self.to_responder.push(Packet { headers: packet.headers, payload });
+        self.to_responder.push(over_the_wire(packet.headers, payload));
         self.transmitted += 1;
         true
     }
@@ -174,7 +186,7 @@ impl Connection {
         };
         let payload = core::mem::take(&mut self.host.payload);
         assert_eq!(payload.len(), response.length as usize);
-        self.to_requester.push(Packet { headers: response.headers, payload });
+        self.to_requester.push(over_the_wire(response.headers, payload));
         true
     }
 
@@ -328,6 +340,18 @@ impl Connection {
         assert_eq!(self.host.atomics, self.model.atomics, "an atomic was executed twice");
         assert_eq!(self.host.faults, 0);
     }
+}
+
+/// A packet as it is received: from headers to bytes and back.
+fn over_the_wire(headers: Headers, payload: Vec<u8>) -> Packet {
+    let mut start = [0; lengths::MAX_HEADERS];
+    let length = codec::write(&headers, &mut start).expect("headers that fit their opcode");
+    let mut bytes = start[..length].to_vec();
+    bytes.extend_from_slice(&payload);
+    bytes.resize(bytes.len() + usize::from(headers.bth.pad) + lengths::ICRC, 0);
+    let received = codec::parse(&bytes).expect("a packet");
+    assert_eq!((received.headers, received.payload), (headers, &payload[..]));
+    Packet { headers, payload }
 }
 
 /// A byte of a request's data.

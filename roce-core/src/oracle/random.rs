@@ -82,7 +82,7 @@ fn carry(connection: &mut Connection, random: &mut Random, faults: Faults, way: 
 }
 
 /// A request: small, whole packets, or anything.
-fn draft(random: &mut Random) -> Draft {
+pub(super) fn draft(random: &mut Random) -> Draft {
     let length = match random.below(4) {
         0 => random.below(20),
         1 => random.below(9) * 256,

@@ -2,6 +2,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
+use super::random::draft as random_draft;
 use super::*;
 
 /// Seeds of each kind of network.
@@ -42,6 +43,27 @@ fn all_complete_when_receive_requests_come_late() {
 #[test]
 fn all_complete_when_everything_goes_wrong() {
     runs(Faults { loss: 10, duplication: 10, reordering: 10, late_receives: 60 });
+}
+
+#[test]
+fn on_a_good_network_no_packet_is_sent_twice() {
+    for seed in 0..50 {
+        let mut random = Random(seed);
+        let [window, read_packets, reads, entries, ..] = random.draw().to_le_bytes();
+        let terms = Terms { before_wrap: 9, window, read_packets, reads, entries, timeout: 5 };
+        let mut connection = Connection::new(terms);
+        for _ in 0..60 {
+            connection.apply(Op::Post(random_draft(&mut random)));
+            connection.apply(Op::Receives(1));
+            connection.apply(Op::Transmit(random.below(5) as u8));
+            (0..random.below(5)).for_each(|_| connection.apply(Op::Deliver(Way::ToResponder, 0)));
+            connection.apply(Op::Respond(random.below(9) as u8));
+            (0..random.below(9)).for_each(|_| connection.apply(Op::Deliver(Way::ToRequester, 0)));
+            connection.apply(Op::Poll);
+        }
+        connection.settle();
+        assert_eq!(connection.transmitted, connection.least_packets(), "seed {seed}");
+    }
 }
 
 /// Prints the history when a panic passes by.

@@ -6,7 +6,7 @@ use super::{
     Access, AtomicOp, ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target,
 };
 use crate::headers::{Headers, Reth};
-use crate::message::{Message, fits_write};
+use crate::message::{Message, fits_write, immediate};
 use crate::opcode::Opcode;
 use crate::request::{MAX_MESSAGE, packets};
 
@@ -40,12 +40,12 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         if self.message == Message::None {
             check(target, Access::Write, &reth)?;
         }
-        let imm = headers.imm.map(|imm| imm.0);
-        if imm.is_some() {
+        let has_imm = immediate(headers).is_some();
+        if has_imm {
             target.take_receive().ok_or(Stop::NotReady)?;
         }
         self.write(target, &reth, received, payload).inspect_err(|_| {
-            if imm.is_some() {
+            if has_imm {
                 target.fail_receive(ReceiveFault::Flushed);
             }
         })?;
@@ -71,10 +71,10 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     }
 
     fn end_write<T: Target>(&mut self, headers: &Headers, length: u32, target: &mut T) {
-        if let Some(imm) = headers.imm {
+        if let Some(imm) = immediate(headers) {
             target.complete_receive(ReceiveDone {
                 length,
-                imm: Some(imm.0),
+                imm: Some(imm),
                 invalidated: None,
                 is_solicited: headers.bth.solicited,
                 is_write: true,

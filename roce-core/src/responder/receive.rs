@@ -3,7 +3,7 @@
 use super::accept::Stop;
 use super::{ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
 use crate::headers::Headers;
-use crate::message::Message;
+use crate::message::{Message, immediate, invalidated};
 
 impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
     /// The expected packet of a SEND. Its length fits its opcode.
@@ -40,7 +40,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         length: u32,
         target: &mut T,
     ) -> Result<(), Stop> {
-        let invalidated = headers.ieth.map(|ieth| ieth.rkey);
+        let invalidated = invalidated(headers);
         if let Some(rkey) = invalidated {
             target
                 .invalidate(rkey)
@@ -48,7 +48,7 @@ impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
         }
         target.complete_receive(ReceiveDone {
             length,
-            imm: headers.imm.map(|imm| imm.0),
+            imm: immediate(headers),
             invalidated,
             is_solicited: headers.bth.solicited,
             is_write: false,

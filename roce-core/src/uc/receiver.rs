@@ -2,7 +2,7 @@
 
 use super::Config;
 use crate::headers::{Headers, Reth};
-use crate::message::{Message, fits_write, permits};
+use crate::message::{Message, fits_write, immediate, permits};
 use crate::opcode::Transport;
 use crate::psn::Psn;
 use crate::request::MAX_MESSAGE;
@@ -110,7 +110,7 @@ impl Receiver {
         if self.message == Message::None && len > 0 {
             target.check(Access::Write, rkey, va, len).map_err(|_| Discard)?;
         }
-        if headers.imm.is_some() {
+        if immediate(headers).is_some() {
             self.take_receive(target)?;
         }
         if length > 0 {
@@ -132,7 +132,7 @@ impl Receiver {
         target: &mut T,
     ) {
         self.message = Message::None;
-        let imm = headers.imm.map(|imm| imm.0);
+        let imm = immediate(headers);
         if is_write && imm.is_none() {
             return;
         }

@@ -210,3 +210,19 @@ fn a_malformed_packet_is_refused_when_it_is_the_expected_one() {
     assert_eq!(malformed(&mut end, 1), Outcome::Dropped);
     assert_eq!(end.host.faults, 1);
 }
+
+/// The parser gives a packet the headers of its opcode, but another caller may not.
+#[test]
+fn a_header_that_the_opcode_does_not_have_is_ignored() {
+    let mut end = End::new();
+    end.host.receives = 2;
+    let first = with_memory(Opcode::RcWriteFirst, 0, 0, MTU as u32 + 1);
+    assert_eq!(end.take(Headers { imm: Some(ImmDt(1)), ..first }, &[1; MTU]), Outcome::Accepted);
+    let last = Headers { imm: Some(ImmDt(1)), ..packet(Opcode::RcWriteLast, 1) };
+    assert_eq!(end.take(last, &[1]), Outcome::Accepted);
+    assert_eq!(end.host.receives, 2);
+    let extra = Headers { imm: Some(ImmDt(1)), ieth: Some(Ieth { rkey: 1 }), ..only(2) };
+    assert_eq!(end.take(extra, &[1]), Outcome::Accepted);
+    let (done, _) = end.host.done.pop_front().unwrap();
+    assert_eq!((done.imm, done.invalidated), (None, None));
+}
