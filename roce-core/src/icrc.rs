@@ -27,7 +27,7 @@
 //! holds the identification and the flags, exactly one fits a packet's ICRC, and it is
 //!
 //! ```text
-//!   (received ICRC XOR ICRC computed with 0) · x^-n mod P
+//!   word it was computed with XOR (received ICRC XOR computed ICRC) · x^-n mod P
 //! ```
 //!
 //! where n is the number of bits from the word's end to the packet's, and 32 of the CRC itself.
@@ -180,12 +180,17 @@ impl Flow {
     }
 
     /// Checks the ICRC of a packet that has come, from its base transport header to the ICRC.
+    ///
+    /// The identification that an IPv4 packet probably has (0, or the one after its
+    /// predecessor's) makes the check cheaper if it is right, and has no influence otherwise.
     #[inline]
-    pub fn check(&self, packet: &[u8]) -> Result<Checked, CheckError> {
-        let difference = u32::from_le_bytes(self.icrc(0, packet)?)
+    pub fn check(&self, likely_id: u16, packet: &[u8]) -> Result<Checked, CheckError> {
+        let difference = u32::from_le_bytes(self.icrc(likely_id, packet)?)
             ^ packet.last_chunk().map_or(0, |icrc| u32::from_le_bytes(*icrc));
         match self.0 {
-            Pseudo::V4(_) => identify(difference, packet.len()).ok_or(CheckError::Mismatch),
+            Pseudo::V4(_) => {
+                identify(difference, likely_id, packet.len()).ok_or(CheckError::Mismatch)
+            }
             Pseudo::V6(_) if difference == 0 => Ok(Checked::V6),
             Pseudo::V6(_) => Err(CheckError::Mismatch),
         }
@@ -253,7 +258,7 @@ fn v6_headers(source: Ipv6Addr, dest: Ipv6Addr, udp: [u8; UDP]) -> [u8; V6] {
 /// icrc.update(b"in two ");
 /// icrc.update(b"!");
 /// let packet = [&bth[..], b"in two !", &icrc.finish()].concat();
-/// assert!(flow.check(&packet).is_ok());
+/// assert!(flow.check(0, &packet).is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -317,9 +322,9 @@ const BEHIND_WORD: usize = V4 - 8;
 const _: () = assert!((MAX_PACKET + BEHIND_WORD) / 4 < polynomial::MAX_WORDS);
 
 /// What identification and flags make the ICRC of a packet of `len` bytes differ so much from
-/// that with id 0 and "don't fragment"; `None` if it takes flags that no packet has.
+/// that with `computed_id` and "don't fragment"; `None` if it takes flags that no packet has.
 #[inline]
-fn identify(difference: u32, len: usize) -> Option<Checked> {
+fn identify(difference: u32, computed_id: u16, len: usize) -> Option<Checked> {
     // The ICRC in `len` stands for the 32 bits that a CRC shifts by itself.
     let word = polynomial::divide_by_words(difference, (len + BEHIND_WORD) / 4)?;
     let [id @ .., flags_0, flags_1] = word.to_le_bytes();
@@ -328,5 +333,5 @@ fn identify(difference: u32, len: usize) -> Option<Checked> {
         0 => false,
         _ => return None,
     };
-    Some(Checked::V4 { id: u16::from_be_bytes(id), dont_fragment })
+    Some(Checked::V4 { id: u16::from_be_bytes(id) ^ computed_id, dont_fragment })
 }

@@ -57,7 +57,7 @@
 //! rest[..5].copy_from_slice(payload);
 //! flow.seal(0, &mut packet)?;
 //!
-//! flow.check(&packet)?;
+//! flow.check(0, &packet)?;
 //! let received = codec::parse(&packet)?;
 //! assert_eq!((received.headers.bth, received.payload), (bth, &payload[..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

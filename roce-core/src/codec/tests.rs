@@ -155,10 +155,8 @@ fn a_version_other_than_0_is_refused_before_the_opcode_is_looked_at() {
     let mut bytes = [0xff; 16];
     bytes[1] = 0x41;
     assert_eq!(parse(&bytes), Err(ParseError::Version(1)));
-    assert!(!ParseError::Version(1).is_invalid_request());
     bytes[1] = 0x40;
     assert_eq!(parse(&bytes), Err(ParseError::UnknownOpcode(0xff)));
-    assert!(ParseError::UnknownOpcode(0xff).is_invalid_request());
 }
 
 #[test]
@@ -237,6 +235,28 @@ fn headers_are_those_of_the_tables() {
         most = most.max(opcode.header_len());
     }
     assert_eq!(most, MAX_HEADERS);
+}
+
+#[test]
+fn what_a_responder_understands_is_answered_and_the_rest_is_dropped() {
+    let opcode = Opcode::RcSendOnly;
+    for answered in [
+        ParseError::UnknownOpcode(0x1f),
+        ParseError::HeadersTruncated { opcode, len: 16 },
+        ParseError::Padding { pad: 1, len: 0 },
+        ParseError::PayloadLen { opcode, len: 4100 },
+    ] {
+        assert!(answered.is_invalid_request(), "{answered}");
+    }
+    for dropped in [
+        ParseError::Truncated { len: 12 },
+        ParseError::TooLong { len: 9000 },
+        ParseError::NotWords { len: 17 },
+        ParseError::Version(1),
+        ParseError::UnknownSyndrome(0x40),
+    ] {
+        assert!(!dropped.is_invalid_request(), "{dropped}");
+    }
 }
 
 #[test]

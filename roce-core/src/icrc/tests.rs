@@ -59,14 +59,14 @@ proptest! {
         for addresses in [FLOW, FLOW_6] {
             let flow = flow(addresses);
             flow.seal(id, &mut packet).unwrap();
-            let as_sent = flow.check(&packet).unwrap();
+            let as_sent = flow.check(0, &packet).unwrap();
             let mut changed = packet.clone();
             let at = at % (packet.len() - 3);
             changed[at..].iter_mut().zip(change.to_be_bytes()).for_each(|(byte, by)| *byte ^= by);
             // The reserved byte may change.
             changed[RESERVED] = packet[RESERVED];
             if changed != packet {
-                prop_assert_ne!(flow.check(&changed), Ok(as_sent));
+                prop_assert_ne!(flow.check(0, &changed), Ok(as_sent));
             }
         }
     }
@@ -80,7 +80,7 @@ proptest! {
         let flow = flow(FLOW);
         flow.seal_run(segment, &mut run).unwrap();
         for (id, packet) in (0..).zip(run.chunks(segment)) {
-            prop_assert_eq!(flow.check(packet), Ok(Checked::V4 { id, dont_fragment: true }));
+            prop_assert_eq!(flow.check(0, packet), Ok(Checked::V4 { id, dont_fragment: true }));
         }
     }
 }
@@ -122,7 +122,7 @@ fn scapy_computes_the_same() {
             _ => Checked::V6,
         };
         let flow = Flow::new(sockets.0, sockets.1).unwrap();
-        assert_eq!(flow.check(packet), Ok(expected), "{name}");
+        assert_eq!(flow.check(0, packet), Ok(expected), "{name}");
         codec::parse(packet).unwrap();
     }
 }
@@ -144,10 +144,10 @@ fn a_packet_from_other_addresses_is_refused() {
     let mut packet = [0x24; 64];
     flow(FLOW).seal(0, &mut packet).unwrap();
     let other = flow(("10.0.0.3:4791", FLOW.1));
-    assert_eq!(other.check(&packet), Err(CheckError::Mismatch));
+    assert_eq!(other.check(0, &packet), Err(CheckError::Mismatch));
     flow(FLOW_6).seal(0, &mut packet).unwrap();
     let other = flow(("[fd00::3]:4791", FLOW_6.1));
-    assert_eq!(other.check(&packet), Err(CheckError::Mismatch));
+    assert_eq!(other.check(0, &packet), Err(CheckError::Mismatch));
 }
 
 /// Of 2^17 arbitrary changes some 4 pass, where DF may be missing: 2^-15.
@@ -161,7 +161,7 @@ fn few_wrong_packets_pass_over_ipv4() {
         // Of a linear congruential generator, the upper bits.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         packet[40..48].copy_from_slice(&state.to_be_bytes());
-        flow.check(&packet).is_ok()
+        flow.check(0, &packet).is_ok()
     });
     assert!((1..16).contains(&passed.count()));
 }
@@ -180,7 +180,7 @@ fn a_length_that_no_packet_has_is_refused_and_nothing_is_written() {
         let mut packet = std::vec![1; len];
         let error = LenError { len };
         assert_eq!(flow.seal(0, &mut packet), Err(error));
-        assert_eq!(flow.check(&packet), Err(error.into()));
+        assert_eq!(flow.check(0, &packet), Err(error.into()));
         assert_eq!(Icrc::new(&flow, 0, len, &[0; 12]).err(), Some(error));
         assert_eq!(flow.seal_run(len, &mut packet), Err(error));
         assert!(packet.iter().all(|byte| *byte == 1));
