@@ -43,5 +43,5 @@ if timeout 10 "$program"; then
     echo "proof: the program does not notice a failed step" >&2
     exit 1
 fi
-echo "proof: every machine and the wire format driven without std and alloc, those that need no 64-bit atomics without these; $(cargo tree --quiet --prefix none --edges normal | wc -l) crates:"
+echo "proof: every machine and the codec of RoCE v2 driven without std and alloc, those that need no 64-bit atomics without these; $(cargo tree --quiet --prefix none --edges normal | wc -l) crates:"
 cargo tree --edges normal

@@ -1,4 +1,4 @@
-//! RoCE v2 without I/O: the packets of RDMA over UDP, as values.
+//! RoCE v2 without I/O: the packets of RDMA over UDP, and the protocol of its queue pairs.
 //!
 //! | module | what |
 //! |---|---|
@@ -8,9 +8,13 @@
 //! | [`codec`] | headers from bytes and to bytes |
 //! | [`icrc`] | the CRC over packet, addresses and ports |
 //! | [`lengths`] | how many bytes each part has, and the most |
+//! | [`request`] | what a program asks of a send queue, and how it is cut into packets |
+//! | [`requester`] | reliable connection: which packet goes next, which requests are complete |
+//! | [`responder`] | reliable connection: what a request does, and what answers it |
+//! | [`uc`] | both ends of an unreliable connection |
+//! | [`ud`] | datagrams |
 //!
-//! It is the wire format only: retransmission, acknowledgements and memory are the caller's.
-//! Nothing here does I/O, allocates or sees a clock, and nothing panics, whatever the bytes are.
+//! Memory, keys, receive requests, sockets and the clock are the caller's. Nothing here does I/O, allocates or sees a clock, and nothing panics, whatever the bytes are.
 //!
 //! # The drive loop
 //!
@@ -21,12 +25,13 @@
 //! 3. [`codec::parse`]; an error that [is an invalid
 //!    request](codec::ParseError::is_invalid_request) is answered by a NAK, other packets are
 //!    dropped.
-//! 4. Handle headers and payload.
+//! 4. Headers and payload are for the [`requester`] if the opcode is a response, else for the
+//!    [`responder`].
 //!
 //! At the sender:
 //!
-//! 1. Fill in [`headers::Headers`], with [`lengths::padding_of`] the payload in
-//!    [`Bth::pad`](headers::Bth::pad).
+//! 1. Take [`headers::Headers`] from a machine, or fill them in, with [`lengths::padding_of`] the
+//!    payload in [`Bth::pad`](headers::Bth::pad).
 //! 2. [`codec::write`] them into a buffer of [`lengths::MAX_HEADERS`].
 //! 3. Compute the ICRC over the headers, each piece of the payload, and the padding
 //!    ([`icrc::Icrc`]); or over the whole packet, if it lies in one buffer
@@ -69,7 +74,7 @@
 //! `std`: the CRC uses the processor's instructions if it finds them when the program runs.
 //! Without, it uses those that the program is compiled for.
 //!
-//! `oracle` adds, with std, what the property tests and the fuzz target compare with.
+//! `oracle` adds, with std, what the property tests and the fuzz targets compare with.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -80,8 +85,16 @@ pub mod codec;
 pub mod headers;
 pub mod icrc;
 pub mod lengths;
+mod message;
 pub mod opcode;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
 pub mod psn;
+pub mod request;
+pub mod requester;
+pub mod responder;
+pub mod uc;
+pub mod ud;
 
 /// The UDP port that RoCE v2 packets go to.
 pub const UDP_PORT: u16 = 4791;

@@ -1,6 +1,6 @@
-//! Drives every machine of conn-core, and the codec of roce-core, in a program that has neither
-//! std nor alloc, and exits with 0 if each did what it should. `run.sh` builds it, runs it, and looks for
-//! an allocator in it.
+//! Drives every machine of conn-core and roce-core, and the codec, in a program that has neither
+//! std nor alloc, and exits with 0 if each did what it should. `run.sh` builds it, runs it, and
+//! looks for an allocator in it.
 //!
 //! With `--cfg proof_of_failure` the last step expects something wrong: the exit status
 //! must then not be 0.
@@ -48,6 +48,7 @@ mod atomic64 {
     pub(crate) const STEPS: [super::Step; 0] = [];
 }
 
+mod queue_pairs;
 mod wire;
 
 /// Drives some machines. `None` or `false` is failure.
@@ -81,6 +82,8 @@ pub extern "C" fn main(_arguments: i32, _values: *const *const u8) -> i32 {
         memory_is_read_and_given_back,
         the_handshake_goes_there_and_back,
         wire::a_packet_goes_over_the_wire,
+        queue_pairs::requests_complete_in_spite_of_a_loss,
+        queue_pairs::unreliable_messages_are_received,
         lies_are_refused,
     ];
     for (step, number) in steps.into_iter().chain(atomic64::STEPS).zip(1..) {

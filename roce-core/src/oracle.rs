@@ -1,0 +1,75 @@
+//! The operations on a connection, its two ends over a bad network, and what must hold.
+//!
+//! A requester sends to a responder whose memory is a few hundred bytes. Packets wait on the network
+//! until an operation delivers one, in any order, twice, or not at all. A model executes each
+//! request when it is posted: receives have to come as in the model, atomics to find what they find
+//! there, memory to end as it does there, and a READ to give, of each byte, a value that it had
+//! between the READ and the next request that is fenced.
+
+mod connection;
+mod forged;
+pub(crate) mod host;
+mod model;
+mod random;
+#[cfg(test)]
+mod tests;
+
+use arbitrary::Arbitrary;
+
+pub use connection::{Connection, Terms};
+pub use forged::Forged;
+pub use random::{Faults, Random, random_run};
+
+/// Bytes of the responder's memory.
+pub const MEMORY: usize = 4096;
+/// The most bytes of a request: eight packets of the smallest MTU.
+pub const MAX_LENGTH: u32 = 2048;
+
+/// A request to be posted. All numbers are taken modulo what is possible.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub struct Draft {
+    /// Which of the eight operations.
+    pub kind: u8,
+    /// Its length.
+    pub length: u16,
+    /// Where in the memory.
+    pub offset: u16,
+    /// It is fenced.
+    pub is_fenced: bool,
+    /// It is solicited.
+    pub is_solicited: bool,
+}
+
+/// A direction of the network.
+#[derive(Arbitrary, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Requests.
+    ToResponder,
+    /// Responses.
+    ToRequester,
+}
+
+/// What can happen to a connection.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+pub enum Op {
+    /// The program posts a request, if there is room.
+    Post(Draft),
+    /// The peer posts so many receive requests.
+    Receives(u8),
+    /// The requester sends up to so many packets.
+    Transmit(u8),
+    /// The responder sends up to so many.
+    Respond(u8),
+    /// A packet arrives; which one is a choice, and 0 the oldest.
+    Deliver(Way, u8),
+    /// A packet is lost.
+    Lose(Way, u8),
+    /// A packet is there twice.
+    Duplicate(Way, u8),
+    /// So many quarters of a microsecond pass.
+    Pass(u16),
+    /// The program takes what is complete.
+    Poll,
+    /// A packet arrives that no peer has sent. From then on, only the invariants are looked at.
+    Forge(Way, Forged),
+}

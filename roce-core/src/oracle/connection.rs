@@ -1,0 +1,389 @@
+//! Both ends and the network between them.
+
+use std::{vec, vec::Vec};
+
+use super::host::{BASE, Host, INVALIDATED, RKEY};
+use super::model::Model;
+use super::{Draft, Forged, MAX_LENGTH, MEMORY, Op, Way};
+use crate::codec;
+use crate::headers::{DEFAULT_PKEY, Headers, RnrTimer};
+use crate::lengths;
+use crate::psn::Psn;
+use crate::request::{Kind, Request, WqeIndex};
+use crate::requester::{self, Received, Requester, SendSlot, Status};
+use crate::responder::{self, Responder, ResponseSlot};
+
+/// More packets than this are not on the network: copies are not made, and nothing is sent.
+const NETWORK: usize = 256;
+
+/// What both ends agree on. Numbers are taken modulo what is possible.
+#[derive(arbitrary::Arbitrary, Clone, Copy, Debug)]
+pub struct Terms {
+    /// How far the first packet's number is before the wrap.
+    pub before_wrap: u8,
+    /// The largest window.
+    pub window: u8,
+    /// Packets of a part of a READ.
+    pub read_packets: u8,
+    /// READs and atomics under way.
+    pub reads: u8,
+    /// Entries of the send queue.
+    pub entries: u8,
+    /// The timeout's exponent; never 0 here.
+    pub timeout: u8,
+}
+
+/// A packet on the network.
+#[derive(Clone, Debug)]
+struct Packet {
+    headers: Headers,
+    payload: Vec<u8>,
+}
+
+/// What is known of a request that was posted.
+#[derive(Clone, Debug)]
+struct Posted {
+    request: Request,
+    /// Its bytes; those of a READ arrive.
+    data: Vec<u8>,
+    /// Of a READ, what it would find if it were executed when it was posted.
+    snapshot: Vec<u8>,
+    /// Bytes of a READ that have arrived.
+    arrived: u32,
+    /// What an atomic is to find, and has found.
+    expected: Option<u64>,
+    found: Option<u64>,
+}
+
+/// A connection with its model.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    requester: Requester<Vec<SendSlot>>,
+    responder: Responder<Vec<ResponseSlot>>,
+    host: Host,
+    model: Model,
+    posted: Vec<Posted>,
+    completed: u64,
+    to_responder: Vec<Packet>,
+    to_requester: Vec<Packet>,
+    now_ns: u64,
+    is_forged: bool,
+    /// Packets that the requester has sent.
+    pub transmitted: u64,
+}
+
+impl Connection {
+    /// A connection without requests.
+    pub fn new(terms: Terms) -> Self {
+        let first_psn = Psn::new((1 << 24) - 1 - u32::from(terms.before_wrap));
+        let reads = 1 + terms.reads % 4;
+        let config = requester::Config {
+            mtu: 256,
+            dest_qpn: 2,
+            pkey: DEFAULT_PKEY,
+            first_psn,
+            timeout: 3 + terms.timeout % 6,
+            retry_cnt: u8::MAX,
+            rnr_retry: requester::RNR_RETRY_FOREVER,
+            max_rd_atomic: reads,
+            max_window: 1 + u32::from(terms.window % 24),
+            read_packets: 1 + u32::from(terms.read_packets % 10),
+        };
+        let entries = vec![SendSlot::new(); 1 + usize::from(terms.entries % 16)];
+        let timer = RnrTimer::new(1).expect("a code");
+        let (mtu, pkey, dest_qpn) = (256, DEFAULT_PKEY, 1);
+        let responds = responder::Config { mtu, dest_qpn, pkey, first_psn, min_rnr_timer: timer };
+        Self {
+            requester: Requester::new(entries, config).expect("a configuration"),
+            responder: Responder::new(vec![ResponseSlot::new(); reads.into()], responds)
+                .expect("a configuration"),
+            host: Host::new(),
+            model: Model::new(),
+            posted: Vec::new(),
+            completed: 0,
+            to_responder: Vec::new(),
+            to_requester: Vec::new(),
+            now_ns: 0,
+            is_forged: false,
+            transmitted: 0,
+        }
+    }
+
+    /// Requests that were posted, and that are complete.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.posted.len() as u64, self.completed)
+    }
+
+    /// Packets that the requester has to send if none is lost.
+    pub fn least_packets(&self) -> u64 {
+        let config = self.requester.config();
+        let packets = self.posted.iter().map(|posted| {
+            let packets = posted.request.packets(config.mtu);
+            let is_read = posted.request.kind == Kind::Read;
+            if is_read { packets.div_ceil(config.read_packets) } else { packets }
+        });
+        packets.map(u64::from).sum()
+    }
+
+    /// Lets an operation happen, and panics where something is wrong.
+    pub fn apply(&mut self, op: Op) {
+        match op {
+            Op::Post(draft) => self.post(draft),
+            Op::Receives(count) => {
+                self.host.receives = (self.host.receives + u32::from(count)).min(64)
+            }
+            Op::Transmit(count) => (0..count).for_each(|_| _ = self.transmit()),
+            Op::Respond(count) => (0..count).for_each(|_| _ = self.respond()),
+            Op::Deliver(way, which) => _ = self.deliver(way, which),
+            Op::Lose(way, which) => _ = self.take(way, which),
+            Op::Duplicate(way, which) => self.duplicate(way, which),
+            Op::Pass(quarters) => self.pass(u64::from(quarters) * 250),
+            Op::Poll => self.poll(),
+            Op::Forge(way, forged) => self.forge(way, forged),
+        }
+        self.requester.assert_invariants();
+        self.compare_receives();
+    }
+
+    fn post(&mut self, draft: Draft) {
+        let index = self.posted.len() as u64;
+        let request = request(index, draft);
+        let Ok(given) = self.requester.post(request) else {
+            assert!(self.requester.outstanding() > 0 || self.requester.has_failed());
+            return;
+        };
+        assert_eq!(given, WqeIndex(index));
+        let length = request.length as usize;
+        let data: Vec<u8> = (0..length).map(|at| byte(index, at)).collect();
+        let expected = self.model.execute(index, &request, &data);
+        let is_read = request.kind == Kind::Read;
+        let snapshot = if is_read { self.model.snapshot(&request) } else { Vec::new() };
+        let data = if is_read { vec![0; length] } else { data };
+        self.posted.push(Posted { request, data, snapshot, arrived: 0, expected, found: None });
+    }
+
+    fn transmit(&mut self) -> bool {
+        if self.to_responder.len() >= NETWORK {
+            return false;
+        }
+        let Some(packet) = self.requester.next_packet(self.now_ns) else { return false };
+        let data = &self.posted[packet.index.0 as usize].data;
+        let (from, length) = (packet.offset as usize, packet.length as usize);
+        let payload = if length == 0 { Vec::new() } else { data[from..from + length].to_vec() };
+        self.to_responder.push(over_the_wire(packet.headers, payload));
+        self.transmitted += 1;
+        true
+    }
+
+    fn respond(&mut self) -> bool {
+        if self.to_requester.len() >= NETWORK {
+            return false;
+        }
+        self.host.payload.clear();
+        let Some(response) = self.responder.next_response(&mut self.host) else {
+            assert!(!self.responder.has_response());
+            return false;
+        };
+        let payload = core::mem::take(&mut self.host.payload);
+        assert_eq!(payload.len(), response.length as usize);
+        self.to_requester.push(over_the_wire(response.headers, payload));
+        true
+    }
+
+    fn queue(&mut self, way: Way) -> &mut Vec<Packet> {
+        match way {
+            Way::ToResponder => &mut self.to_responder,
+            Way::ToRequester => &mut self.to_requester,
+        }
+    }
+
+    fn take(&mut self, way: Way, which: u8) -> Option<Packet> {
+        let queue = self.queue(way);
+        if queue.is_empty() { None } else { Some(queue.remove(usize::from(which) % queue.len())) }
+    }
+
+    fn duplicate(&mut self, way: Way, which: u8) {
+        let queue = self.queue(way);
+        if !queue.is_empty() && queue.len() < NETWORK {
+            queue.push(queue[usize::from(which) % queue.len()].clone());
+        }
+    }
+
+    fn deliver(&mut self, way: Way, which: u8) -> bool {
+        let Some(packet) = self.take(way, which) else { return false };
+        self.arrive(way, &packet);
+        true
+    }
+
+    fn arrive(&mut self, way: Way, packet: &Packet) {
+        match way {
+            Way::ToResponder => {
+                self.responder.on_request(&packet.headers, &packet.payload, &mut self.host);
+            }
+            Way::ToRequester => self.on_response(packet),
+        }
+    }
+
+    fn on_response(&mut self, packet: &Packet) {
+        let length = packet.payload.len() as u32;
+        match self.requester.on_response(&packet.headers, length, self.now_ns) {
+            Received::Place { index, offset, length } => {
+                let posted = &mut self.posted[index.0 as usize];
+                assert_eq!(posted.arrived, offset, "a READ's bytes come in order, and once");
+                assert_eq!(length as usize, packet.payload.len());
+                let place = offset as usize..(offset + length) as usize;
+                posted.data[place].copy_from_slice(&packet.payload);
+                posted.arrived += length;
+            }
+            Received::Original { index, value } => {
+                let posted = &mut self.posted[index.0 as usize];
+                assert_eq!(posted.found.replace(value), None, "an atomic was answered twice");
+            }
+            Received::Ignored | Received::Noted => {}
+        }
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+        if self.requester.deadline_ns().is_some_and(|due_ns| due_ns <= self.now_ns) {
+            self.requester.on_timer(self.now_ns);
+            let next_ns = self.requester.deadline_ns();
+            assert!(next_ns.is_none_or(|due_ns| due_ns > self.now_ns), "a deadline that stays");
+        }
+    }
+
+    fn poll(&mut self) {
+        while let Some(completion) = self.requester.next_completion() {
+            assert_eq!(completion.index.0, self.completed, "completions come in order");
+            self.completed += 1;
+            if self.is_forged {
+                continue;
+            }
+            assert_eq!(completion.status, Status::Success);
+            let posted = &self.posted[completion.index.0 as usize];
+            assert_eq!(posted.found, posted.expected, "what an atomic found");
+            if posted.request.kind == Kind::Read {
+                assert_eq!(posted.arrived, posted.request.length);
+                let Posted { request, snapshot, data, .. } = posted;
+                let index = completion.index.0;
+                assert!(self.model.may_read(index, request, snapshot, data), "READ {index}");
+            }
+        }
+    }
+
+    fn forge(&mut self, way: Way, forged: Forged) {
+        self.is_forged = true;
+        let expected = match way {
+            Way::ToResponder => self.responder.expected_psn(),
+            Way::ToRequester => self.requester.unacked_psn(),
+        };
+        let payload = vec![0xf0; usize::from(forged.payload) % 4200];
+        self.arrive(way, &Packet { headers: forged.headers(expected), payload });
+    }
+
+    fn compare_receives(&mut self) {
+        while let Some(done) = self.host.done.pop_front() {
+            if !self.is_forged {
+                assert_eq!(Some(done), self.model.next_receive());
+            }
+        }
+    }
+
+    /// The network loses nothing more, and the peer posts what is missing: all completes, and is
+    /// what the model has. With forged packets, all that can happen happens, for a while.
+    pub fn settle(&mut self) {
+        for _ in 0..if self.is_forged { 500 } else { 20_000 } {
+            self.poll();
+            if self.completed == self.posted.len() as u64 && !self.is_forged {
+                return self.compare();
+            }
+            if !self.flow() && !self.wait() {
+                assert!(self.is_forged, "the connection stands still: {:?}", self.requester);
+                return;
+            }
+            self.requester.assert_invariants();
+            self.compare_receives();
+        }
+        assert!(self.is_forged, "the connection does not come to its end");
+    }
+
+    /// Whatever can be sent and delivered is.
+    fn flow(&mut self) -> bool {
+        let mut has_moved = false;
+        while self.transmit() {
+            has_moved = true;
+        }
+        while self.deliver(Way::ToResponder, 0) {
+            has_moved = true;
+        }
+        while self.respond() {
+            has_moved = true;
+        }
+        while self.deliver(Way::ToRequester, 0) {
+            has_moved = true;
+        }
+        has_moved
+    }
+
+    fn wait(&mut self) -> bool {
+        self.host.receives = self.host.receives.max(1);
+        let Some(due_ns) = self.requester.deadline_ns() else { return false };
+        self.pass(due_ns.saturating_sub(self.now_ns));
+        true
+    }
+
+    fn compare(&mut self) {
+        self.compare_receives();
+        assert!(!self.model.has_receives(), "receive requests that have not completed");
+        assert_eq!(self.host.memory, self.model.memory);
+        assert_eq!(self.host.stored, self.model.stored, "bytes were stored twice");
+        assert_eq!(self.host.atomics, self.model.atomics, "an atomic was executed twice");
+        assert_eq!(self.host.faults, 0);
+    }
+}
+
+/// A packet as it is received: from headers to bytes and back.
+fn over_the_wire(headers: Headers, payload: Vec<u8>) -> Packet {
+    let mut start = [0; lengths::MAX_HEADERS];
+    let length = codec::write(&headers, &mut start).expect("headers that fit their opcode");
+    let mut bytes = start[..length].to_vec();
+    bytes.extend_from_slice(&payload);
+    bytes.resize(bytes.len() + usize::from(headers.bth.pad) + lengths::ICRC, 0);
+    let received = codec::parse(&bytes).expect("a packet");
+    assert_eq!((received.headers, received.payload), (headers, &payload[..]));
+    Packet { headers, payload }
+}
+
+/// A byte of a request's data.
+fn byte(index: u64, at: usize) -> u8 {
+    let mixed = (index * 0x9e37 + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8
+}
+
+fn request(index: u64, draft: Draft) -> Request {
+    let number = index as u32;
+    let kind = match draft.kind % 8 {
+        0 => Kind::Send,
+        1 => Kind::SendImm(number),
+        2 => Kind::SendInv(INVALIDATED + number),
+        3 => Kind::Write,
+        4 => Kind::WriteImm(number),
+        5 => Kind::Read,
+        6 => Kind::CmpSwap { compare: index / 2 % 3, swap: index % 3 },
+        _ => Kind::FetchAdd { add: 1 + index },
+    };
+    let length = if kind.is_atomic() { 8 } else { u32::from(draft.length) % (MAX_LENGTH + 1) };
+    let room = MEMORY - length as usize;
+    let offset = usize::from(draft.offset) % (room + 1);
+    // Atomics meet each other in a few words.
+    let offset = if kind.is_atomic() {
+        (BASE.next_multiple_of(8) - BASE) as usize + offset % 4 * 8
+    } else {
+        offset
+    };
+    Request {
+        is_solicited: draft.is_solicited && kind.takes_receive(),
+        is_fenced: draft.is_fenced,
+        ..Request::new(kind, if kind.is_atomic() { 0 } else { length }, BASE + offset as u64, RKEY)
+    }
+}

@@ -1,0 +1,140 @@
+//! What an ideal connection does: each request is executed when it is posted.
+
+use std::collections::VecDeque;
+use std::{vec, vec::Vec};
+
+use super::MEMORY;
+use super::host::BASE;
+use crate::request::{Kind, Request};
+use crate::responder::ReceiveDone;
+
+/// Bytes that a request has stored.
+#[derive(Clone, Debug)]
+struct Store {
+    by: u64,
+    at: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    /// The memory now.
+    pub(super) memory: Vec<u8>,
+    /// All that was stored, the oldest first.
+    stores: Vec<Store>,
+    /// Receive requests that are to complete.
+    receives: VecDeque<(ReceiveDone, Vec<u8>)>,
+    /// Requests that were fenced.
+    fences: Vec<u64>,
+    /// Bytes of WRITEs and SENDs, and how many atomics are executed.
+    pub(super) stored: u64,
+    pub(super) atomics: u64,
+}
+
+/// Where in the memory a request begins.
+fn place(request: &Request) -> usize {
+    request.remote_addr.wrapping_sub(BASE) as usize
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            memory: vec![0; MEMORY],
+            stores: Vec::new(),
+            receives: VecDeque::new(),
+            fences: Vec::new(),
+            stored: 0,
+            atomics: 0,
+        }
+    }
+
+    /// Executes a request with its data, and returns what an atomic finds.
+    pub(super) fn execute(&mut self, index: u64, request: &Request, data: &[u8]) -> Option<u64> {
+        if request.is_fenced {
+            self.fences.push(index);
+        }
+        if request.kind.takes_receive() {
+            self.receive(request, data);
+        }
+        match request.kind {
+            Kind::Write | Kind::WriteImm(_) => self.store(index, place(request), data),
+            Kind::CmpSwap { .. } | Kind::FetchAdd { .. } => {
+                return Some(self.atomic(index, place(request), request.kind));
+            }
+            Kind::Send | Kind::SendImm(_) | Kind::SendInv(_) | Kind::Read => {}
+        }
+        if request.kind != Kind::Read {
+            self.stored += data.len() as u64;
+        }
+        None
+    }
+
+    fn store(&mut self, by: u64, at: usize, bytes: &[u8]) {
+        self.memory[at..at + bytes.len()].copy_from_slice(bytes);
+        self.stores.push(Store { by, at, bytes: bytes.to_vec() });
+    }
+
+    fn atomic(&mut self, index: u64, at: usize, kind: Kind) -> u64 {
+        let word = self.memory[at..at + 8].try_into().expect("eight bytes");
+        let before = u64::from_le_bytes(word);
+        let after = match kind {
+            Kind::CmpSwap { compare, swap } if compare == before => swap,
+            Kind::FetchAdd { add } => before.wrapping_add(add),
+            _ => before,
+        };
+        self.store(index, at, &after.to_le_bytes());
+        self.atomics += 1;
+        before
+    }
+
+    fn receive(&mut self, request: &Request, data: &[u8]) {
+        let is_write = matches!(request.kind, Kind::WriteImm(_));
+        let imm = match request.kind {
+            Kind::SendImm(imm) | Kind::WriteImm(imm) => Some(imm),
+            _ => None,
+        };
+        let invalidated = match request.kind {
+            Kind::SendInv(rkey) => Some(rkey),
+            _ => None,
+        };
+        let (length, is_solicited) = (request.length, request.is_solicited);
+        let done = ReceiveDone { length, imm, invalidated, is_solicited, is_write };
+        let bytes = if is_write { Vec::new() } else { data.to_vec() };
+        self.receives.push_back((done, bytes));
+    }
+
+    /// The next receive request that completes.
+    pub(super) fn next_receive(&mut self) -> Option<(ReceiveDone, Vec<u8>)> {
+        self.receives.pop_front()
+    }
+
+    pub(super) fn has_receives(&self) -> bool {
+        !self.receives.is_empty()
+    }
+
+    /// What is where a READ reads now.
+    pub(super) fn snapshot(&self, request: &Request) -> Vec<u8> {
+        self.memory[place(request)..][..request.length as usize].to_vec()
+    }
+
+    /// Whether a READ may have found these bytes: each is the one of its `snapshot`, or one that was
+    /// stored between it and the next request that is fenced.
+    pub(super) fn may_read(
+        &self,
+        index: u64,
+        request: &Request,
+        snapshot: &[u8],
+        found: &[u8],
+    ) -> bool {
+        let fence = self.fences.iter().copied().find(|fence| *fence > index).unwrap_or(u64::MAX);
+        let later: Vec<_> =
+            self.stores.iter().filter(|store| store.by > index && store.by < fence).collect();
+        found.iter().zip(snapshot).enumerate().all(|(offset, (found, before))| {
+            let at = place(request) + offset;
+            let stored = |store: &&Store| {
+                at.checked_sub(store.at).and_then(|at| store.bytes.get(at)) == Some(found)
+            };
+            found == before || later.iter().any(stored)
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Operations drawn from a seed, as a network with faults has them.
+
+use super::{Connection, Draft, MAX_LENGTH, Op, Terms, Way};
+
+/// Pseudo-random numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end
+    }
+
+    fn percent(&mut self, percent: u8) -> bool {
+        self.below(100) < percent.into()
+    }
+}
+
+/// How often the network does what it should not, in percent of the packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Packets that are lost.
+    pub loss: u8,
+    /// Packets that arrive twice.
+    pub duplication: u8,
+    /// Packets that others overtake.
+    pub reordering: u8,
+    /// How often the peer has no receive request.
+    pub late_receives: u8,
+}
+
+/// Posts `requests` requests over a network with faults, until all are complete; returns how many
+/// packets the requester has sent.
+pub fn random_run(seed: u64, faults: Faults, requests: u64) -> u64 {
+    let mut random = Random(seed);
+    let [before_wrap, window, read_packets, reads, entries, timeout, ..] =
+        random.draw().to_le_bytes();
+    let terms = Terms { before_wrap, window, read_packets, reads, entries, timeout };
+    let mut connection = Connection::new(terms);
+    for _ in 0..200_000 {
+        let (posted, completed) = connection.counts();
+        if completed == requests {
+            connection.settle();
+            return connection.transmitted;
+        }
+        if posted < requests && random.percent(60) {
+            connection.apply(Op::Post(draft(&mut random)));
+        }
+        if !random.percent(faults.late_receives) {
+            connection.apply(Op::Receives(random.below(3) as u8));
+        }
+        connection.apply(Op::Transmit(random.below(6) as u8));
+        carry(&mut connection, &mut random, faults, Way::ToResponder);
+        connection.apply(Op::Respond(random.below(8) as u8));
+        carry(&mut connection, &mut random, faults, Way::ToRequester);
+        connection.apply(Op::Pass(random.below(20) as u16));
+        if random.percent(70) {
+            connection.apply(Op::Poll);
+        }
+    }
+    panic!("{:?} of {requests} requests complete", connection.counts());
+}
+
+fn carry(connection: &mut Connection, random: &mut Random, faults: Faults, way: Way) {
+    for _ in 0..random.below(8) {
+        let which = if random.percent(faults.reordering) { random.below(5) as u8 } else { 0 };
+        if random.percent(faults.duplication) {
+            connection.apply(Op::Duplicate(way, which));
+        }
+        let is_lost = random.percent(faults.loss);
+        connection.apply(if is_lost { Op::Lose(way, which) } else { Op::Deliver(way, which) });
+    }
+}
+
+/// A request: small, whole packets, or anything.
+pub(super) fn draft(random: &mut Random) -> Draft {
+    let length = match random.below(4) {
+        0 => random.below(20),
+        1 => random.below(9) * 256,
+        _ => random.below(MAX_LENGTH.into()),
+    };
+    Draft {
+        kind: random.below(8) as u8,
+        length: length as u16,
+        offset: random.below(4096) as u16,
+        is_fenced: random.percent(10),
+        is_solicited: random.percent(30),
+    }
+}

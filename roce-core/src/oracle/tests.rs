@@ -1,0 +1,222 @@
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::random::draft as random_draft;
+use super::*;
+
+/// Seeds of each kind of network.
+const SEEDS: u64 = 400;
+
+fn runs(faults: Faults) {
+    for seed in 0..SEEDS {
+        random_run(seed, faults, 60);
+    }
+}
+
+#[test]
+fn all_complete_on_a_good_network() {
+    runs(Faults::default());
+}
+
+#[test]
+fn all_complete_when_packets_are_lost() {
+    runs(Faults { loss: 10, ..Faults::default() });
+    runs(Faults { loss: 30, ..Faults::default() });
+}
+
+#[test]
+fn all_complete_when_packets_overtake_each_other() {
+    runs(Faults { reordering: 30, ..Faults::default() });
+}
+
+#[test]
+fn all_complete_when_packets_come_twice() {
+    runs(Faults { duplication: 30, ..Faults::default() });
+}
+
+#[test]
+fn all_complete_when_receive_requests_come_late() {
+    runs(Faults { late_receives: 90, ..Faults::default() });
+}
+
+#[test]
+fn all_complete_when_everything_goes_wrong() {
+    runs(Faults { loss: 10, duplication: 10, reordering: 10, late_receives: 60 });
+}
+
+#[test]
+fn on_a_good_network_no_packet_is_sent_twice() {
+    for seed in 0..50 {
+        let mut random = Random(seed);
+        let [window, read_packets, reads, entries, ..] = random.draw().to_le_bytes();
+        let terms = Terms { before_wrap: 9, window, read_packets, reads, entries, timeout: 5 };
+        let mut connection = Connection::new(terms);
+        for _ in 0..60 {
+            connection.apply(Op::Post(random_draft(&mut random)));
+            connection.apply(Op::Receives(1));
+            connection.apply(Op::Transmit(random.below(5) as u8));
+            (0..random.below(5)).for_each(|_| connection.apply(Op::Deliver(Way::ToResponder, 0)));
+            connection.apply(Op::Respond(random.below(9) as u8));
+            (0..random.below(9)).for_each(|_| connection.apply(Op::Deliver(Way::ToRequester, 0)));
+            connection.apply(Op::Poll);
+        }
+        connection.settle();
+        assert_eq!(connection.transmitted, connection.least_packets(), "seed {seed}");
+    }
+}
+
+/// Prints the history when a panic passes by.
+struct Guard(Vec<Op>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::eprintln!("the history that failed: {:?}", self.0);
+        }
+    }
+}
+
+/// Lets every sequence of so many operations happen, settles each, and returns how many there were.
+fn every_history(at: &Connection, alphabet: &[Op], depth: u32, history: &mut Guard) -> u64 {
+    if depth == 0 {
+        at.clone().settle();
+        return 1;
+    }
+    let mut count = 0;
+    for &op in alphabet {
+        history.0.push(op);
+        let mut next = at.clone();
+        next.apply(op);
+        count += every_history(&next, alphabet, depth - 1, history);
+        history.0.pop();
+    }
+    count
+}
+
+#[test]
+fn every_short_history_ends_as_the_model() {
+    use Way::*;
+    let alphabet = [
+        Op::Transmit(2),
+        Op::Respond(2),
+        Op::Deliver(ToResponder, 0),
+        Op::Deliver(ToResponder, 1),
+        Op::Deliver(ToRequester, 0),
+        Op::Duplicate(ToResponder, 0),
+        Op::Lose(ToResponder, 0),
+        Op::Lose(ToRequester, 0),
+        Op::Pass(200),
+    ];
+    let (send, write, read, add) = (0, 3, 5, 7);
+    let mut histories = 0;
+    for kinds in [[send, read, add], [read, write, send], [add, read, write]] {
+        let mut start = Connection::new(Terms {
+            before_wrap: 2,
+            window: 2,
+            read_packets: 1,
+            reads: 1,
+            entries: 3,
+            timeout: 0,
+        });
+        for kind in kinds {
+            let (is_fenced, is_solicited) = (kind == add, false);
+            start.apply(Op::Post(Draft { kind, length: 257, offset: 0, is_fenced, is_solicited }));
+        }
+        start.apply(Op::Receives(1));
+        start.apply(Op::Transmit(1));
+        histories += every_history(&start, &alphabet, 5, &mut Guard(Vec::new()));
+    }
+    std::println!("reliable connection: {histories} histories");
+    assert_eq!(histories, 3 * 9u64.pow(5));
+}
+
+fn terms() -> impl Strategy<Value = Terms> {
+    any::<[u8; 6]>().prop_map(|[before_wrap, window, read_packets, reads, entries, timeout]| {
+        Terms { before_wrap, window, read_packets, reads, entries, timeout }
+    })
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let length = prop_oneof![0..300u16, (0..9u16).prop_map(|packets| packets * 256), any::<u16>()];
+    (any::<u8>(), length, any::<u16>(), prop::bool::weighted(0.2), any::<bool>()).prop_map(
+        |(kind, length, offset, is_fenced, is_solicited)| Draft {
+            kind,
+            length,
+            offset,
+            is_fenced,
+            is_solicited,
+        },
+    )
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    prop_oneof![Just(Way::ToResponder), Just(Way::ToRequester)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    use Op::*;
+    prop_oneof![
+        6 => draft().prop_map(Post),
+        3 => (0..4u8).prop_map(Receives),
+        8 => (0..9u8).prop_map(Transmit),
+        6 => (0..9u8).prop_map(Respond),
+        16 => way().prop_map(|way| Deliver(way, 0)),
+        4 => (way(), 0..9u8).prop_map(|(way, which)| Deliver(way, which)),
+        2 => (way(), 0..9u8).prop_map(|(way, which)| Lose(way, which)),
+        2 => (way(), 0..9u8).prop_map(|(way, which)| Duplicate(way, which)),
+        3 => (0..400u16).prop_map(Pass),
+        2 => Just(Poll),
+    ]
+}
+
+fn forged() -> impl Strategy<Value = Forged> {
+    let payload = prop_oneof![0..3u16, Just(256), any::<u16>()];
+    let length = prop_oneof![0..9u32, Just(256), 0..3000u32, any::<u32>()];
+    (any::<u8>(), -9..9i8, any::<u8>(), payload, length, 0..5000u16, any::<u8>()).prop_map(
+        |(opcode, ahead, syndrome, payload, length, offset, flags)| Forged {
+            opcode,
+            ahead,
+            syndrome,
+            payload,
+            length,
+            offset,
+            flags,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_history_ends_as_the_model(
+        terms in terms(), ops in proptest::collection::vec(op(), 0..300),
+    ) {
+        let mut connection = Connection::new(terms);
+        ops.into_iter().for_each(|op| connection.apply(op));
+        connection.settle();
+    }
+
+    #[test]
+    fn no_packet_breaks_an_invariant(
+        terms in terms(),
+        ops in proptest::collection::vec(
+            prop_oneof![
+                3 => op(),
+                1 => (way(), forged()).prop_map(|(way, forged)| Op::Forge(way, forged)),
+            ],
+            0..300,
+        ),
+    ) {
+        let mut connection = Connection::new(terms);
+        ops.into_iter().for_each(|op| connection.apply(op));
+        connection.settle();
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let faults = Faults { loss: 20, ..Faults::default() };
+    let packets: Vec<u64> = [1, 1, 2].map(|seed| random_run(seed, faults, 60)).into();
+    assert_eq!(packets[0], packets[1]);
+    assert_ne!(packets[0], packets[2]);
+}

@@ -1,0 +1,221 @@
+//! What a program asks of its send queue, and how it is cut into packets.
+
+use crate::headers::{AtomicEth, Headers, Ieth, ImmDt, Reth};
+use crate::lengths::padding_of;
+use crate::opcode::Opcode;
+
+/// The most bytes of a message: the specification's bound for reliable and unreliable connections.
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// Where a request is in its send queue: requests are counted from 0 in the order of their posts,
+/// and the count does not wrap. Of a queue of n entries, this is entry `index % n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WqeIndex(pub u64);
+
+/// The operation of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A message into a receive request of the peer.
+    Send,
+    /// The same with immediate.
+    SendImm(u32),
+    /// The same, and the peer invalidates a key of its own.
+    SendInv(u32),
+    /// Bytes to the peer's memory.
+    Write,
+    /// The same, and a receive request of the peer completes.
+    WriteImm(u32),
+    /// Bytes from the peer's memory.
+    Read,
+    /// Compare and swap of eight bytes of the peer's memory.
+    CmpSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is stored then.
+        swap: u64,
+    },
+    /// Fetch and add of eight bytes of the peer's memory.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
+impl Kind {
+    /// Compare and swap, or fetch and add.
+    #[inline]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::CmpSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// It is answered by data, and not by an acknowledgement that may cover several requests.
+    #[inline]
+    pub const fn has_response(self) -> bool {
+        matches!(self, Self::Read) || self.is_atomic()
+    }
+
+    /// It takes a receive request of the peer.
+    #[inline]
+    pub const fn takes_receive(self) -> bool {
+        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInv(_) | Self::WriteImm(_))
+    }
+
+    /// Its packets have addresses of the peer's memory.
+    const fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::WriteImm(_))
+    }
+}
+
+/// A request, as far as the protocol has to know it: where the bytes are is the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The operation.
+    pub kind: Kind,
+    /// Bytes to send, write or read. Of an atomic, it is not used.
+    pub length: u32,
+    /// Where the peer's memory begins; not used by SENDs.
+    pub remote_addr: u64,
+    /// The key of the peer's memory; not used by SENDs.
+    pub rkey: u32,
+    /// The peer's completion is a solicited event.
+    pub is_solicited: bool,
+    /// It begins when all READs and atomics before it are complete.
+    pub is_fenced: bool,
+}
+
+impl Request {
+    /// A request without flags, for memory of the peer.
+    pub const fn new(kind: Kind, length: u32, remote_addr: u64, rkey: u32) -> Self {
+        Self { kind, length, remote_addr, rkey, is_solicited: false, is_fenced: false }
+    }
+
+    /// How many packet sequence numbers it takes.
+    #[inline]
+    pub const fn packets(&self, mtu: u32) -> u32 {
+        if self.kind.is_atomic() { 1 } else { packets(self.length, mtu) }
+    }
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Its headers.
+    pub headers: Headers,
+    /// The request that it is of.
+    pub index: WqeIndex,
+    /// Where its payload begins in the bytes of that request.
+    pub offset: u32,
+    /// Bytes of its payload, without padding.
+    pub length: u32,
+}
+
+/// How many packets carry so many bytes: one, if there are none.
+#[inline]
+pub const fn packets(length: u32, mtu: u32) -> u32 {
+    if length == 0 { 1 } else { length.div_ceil(mtu) }
+}
+
+/// Which packet of its message a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+impl Part {
+    #[inline]
+    pub(crate) const fn of(is_first: bool, is_last: bool) -> Self {
+        match (is_first, is_last) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn begins(self) -> bool {
+        matches!(self, Self::First | Self::Only)
+    }
+
+    #[inline]
+    pub(crate) const fn ends(self) -> bool {
+        matches!(self, Self::Last | Self::Only)
+    }
+}
+
+/// The opcode of a packet of a reliable connection.
+pub(crate) const fn rc_opcode(kind: Kind, part: Part) -> Opcode {
+    match (kind, part) {
+        (Kind::Read, _) => Opcode::RcReadRequest,
+        (Kind::CmpSwap { .. }, _) => Opcode::RcCmpSwap,
+        (Kind::FetchAdd { .. }, _) => Opcode::RcFetchAdd,
+        (Kind::Write | Kind::WriteImm(_), Part::First) => Opcode::RcWriteFirst,
+        (Kind::Write | Kind::WriteImm(_), Part::Middle) => Opcode::RcWriteMiddle,
+        (Kind::Write, Part::Last) => Opcode::RcWriteLast,
+        (Kind::Write, Part::Only) => Opcode::RcWriteOnly,
+        (Kind::WriteImm(_), Part::Last) => Opcode::RcWriteLastImm,
+        (Kind::WriteImm(_), Part::Only) => Opcode::RcWriteOnlyImm,
+        (_, Part::First) => Opcode::RcSendFirst,
+        (_, Part::Middle) => Opcode::RcSendMiddle,
+        (Kind::Send, Part::Last) => Opcode::RcSendLast,
+        (Kind::Send, Part::Only) => Opcode::RcSendOnly,
+        (Kind::SendImm(_), Part::Last) => Opcode::RcSendLastImm,
+        (Kind::SendImm(_), Part::Only) => Opcode::RcSendOnlyImm,
+        (Kind::SendInv(_), Part::Last) => Opcode::RcSendLastInv,
+        (Kind::SendInv(_), Part::Only) => Opcode::RcSendOnlyInv,
+    }
+}
+
+/// The headers behind the base transport header of a packet of `request`, into `headers`. `offset`
+/// and `length` are those of the bytes that it carries, or asks for.
+pub(crate) fn extend(
+    headers: &mut Headers,
+    request: &Request,
+    part: Part,
+    (offset, length): (u32, u32),
+) {
+    let va = request.remote_addr.wrapping_add(offset.into());
+    let rkey = request.rkey;
+    match request.kind {
+        Kind::Read => headers.reth = Some(Reth { va, rkey, len: length }),
+        Kind::CmpSwap { compare, swap } => {
+            headers.atomic = Some(AtomicEth { va, rkey, swap_add: swap, compare });
+        }
+        Kind::FetchAdd { add } => {
+            headers.atomic = Some(AtomicEth { va, rkey, swap_add: add, compare: 0 });
+        }
+        kind => {
+            if kind.is_write() && part.begins() {
+                headers.reth = Some(Reth { va, rkey, len: request.length });
+            }
+            if part.ends() {
+                end(headers, request);
+            }
+            headers.bth.pad = padding_of(length as usize);
+        }
+    }
+}
+
+/// What only the last packet of a message has.
+fn end(headers: &mut Headers, request: &Request) {
+    match request.kind {
+        Kind::SendImm(imm) | Kind::WriteImm(imm) => headers.imm = Some(ImmDt(imm)),
+        Kind::SendInv(rkey) => headers.ieth = Some(Ieth { rkey }),
+        _ => {}
+    }
+    headers.bth.solicited = request.is_solicited && request.kind.takes_receive();
+}
+
+/// The opcode of a packet of an unreliable connection, which has SENDs and WRITEs only.
+pub(crate) fn uc_opcode(kind: Kind, part: Part) -> Option<Opcode> {
+    match kind {
+        Kind::Send | Kind::SendImm(_) | Kind::Write | Kind::WriteImm(_) => {
+            // The upper three bits name the transport, and the others mean the same.
+            Opcode::from_u8(rc_opcode(kind, part).to_u8() | 0x20)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,254 @@
+use std::{vec, vec::Vec};
+
+use super::*;
+use crate::headers::{
+    Aeth, AtomicAckEth, Bth, DEFAULT_PKEY, Headers, NakCode, Reth, RnrTimer, Syndrome,
+};
+use crate::opcode::Opcode;
+use crate::request::{Kind, Outgoing};
+
+mod answers;
+mod retries;
+
+const FIRST: u32 = 0xff_fffe;
+const MTU: u32 = 1024;
+/// 4.096 µs * 2^10
+const TIMEOUT_NS: u64 = 4_194_304;
+
+const CONFIG: Config = Config {
+    mtu: MTU,
+    dest_qpn: 7,
+    pkey: DEFAULT_PKEY,
+    first_psn: Psn::new(FIRST),
+    timeout: 10,
+    retry_cnt: 3,
+    rnr_retry: 2,
+    max_rd_atomic: 2,
+    max_window: 16,
+    read_packets: 4,
+};
+
+type Machine = Requester<[SendSlot; 8]>;
+
+fn machine(config: Config) -> Machine {
+    Requester::new([SendSlot::new(); 8], config).expect("a configuration")
+}
+
+/// A machine whose requests were posted and, as far as they may be, sent at time 0.
+fn sent(config: Config, requests: &[Request]) -> Machine {
+    let mut requester = machine(config);
+    for request in requests {
+        requester.post(*request).expect("room");
+    }
+    drain(&mut requester, 0);
+    requester
+}
+
+/// All that may be sent now.
+fn drain(requester: &mut Machine, now_ns: u64) -> Vec<Outgoing> {
+    core::iter::from_fn(|| requester.next_packet(now_ns)).collect()
+}
+
+/// The packets' numbers, counted from the first.
+fn numbers(packets: &[Outgoing]) -> Vec<i32> {
+    packets.iter().map(|packet| packet.headers.bth.psn.since(Psn::new(FIRST))).collect()
+}
+
+fn response(opcode: Opcode, number: u32, syndrome: Syndrome) -> Headers {
+    let bth = Bth::new(opcode, 1, Psn::new(FIRST).wrapping_add(number));
+    Headers { aeth: Some(Aeth { syndrome, msn: 0 }), ..Headers::new(bth) }
+}
+
+fn ack(number: u32) -> Headers {
+    response(Opcode::RcAck, number, Syndrome::ACK)
+}
+
+fn nak(number: u32, code: NakCode) -> Headers {
+    response(Opcode::RcAck, number, Syndrome::Nak(code))
+}
+
+fn rnr(number: u32) -> Headers {
+    let timer = RnrTimer::new(2).expect("20 µs");
+    response(Opcode::RcAck, number, Syndrome::RnrNak { timer })
+}
+
+fn read_response(opcode: Opcode, number: u32) -> Headers {
+    response(opcode, number, Syndrome::ACK)
+}
+
+fn completions(requester: &mut Machine) -> Vec<(u64, Status)> {
+    let next = core::iter::from_fn(|| requester.next_completion());
+    next.map(|done| (done.index.0, done.status)).collect()
+}
+
+fn send(length: u32) -> Request {
+    Request::new(Kind::Send, length, 0, 0)
+}
+
+fn read(length: u32) -> Request {
+    Request::new(Kind::Read, length, 0x1000, 5)
+}
+
+#[test]
+fn a_send_is_cut_into_packets() {
+    let mut requester = machine(CONFIG);
+    let request =
+        Request { is_solicited: true, ..Request::new(Kind::SendImm(9), 2 * MTU + 2, 0, 0) };
+    requester.post(request).unwrap();
+    let packets = drain(&mut requester, 0);
+    assert_eq!(numbers(&packets), [0, 1, 2]);
+    let [first, middle, last] = packets[..] else { unreachable!("three") };
+    assert_eq!(first.headers.bth.opcode, Opcode::RcSendFirst);
+    assert_eq!(middle.headers.bth.opcode, Opcode::RcSendMiddle);
+    assert_eq!(last.headers.bth.opcode, Opcode::RcSendLastImm);
+    assert_eq!(
+        packets.iter().map(|p| (p.offset, p.length)).collect::<Vec<_>>(),
+        [(0, MTU), (MTU, MTU), (2 * MTU, 2)]
+    );
+    assert_eq!(last.headers.bth.psn, Psn::new(0), "the number wraps");
+    assert_eq!(last.headers.imm.map(|imm| imm.0), Some(9));
+    assert_eq!(packets.iter().map(|p| p.headers.bth.pad).collect::<Vec<_>>(), [0, 0, 2]);
+    for packet in &packets {
+        let (bth, is_last) = (packet.headers.bth, packet.offset == 2 * MTU);
+        assert_eq!((bth.solicited, bth.ack_req), (is_last, is_last));
+        assert_eq!((bth.dest_qpn, bth.pkey, bth.mig_req), (7, DEFAULT_PKEY, true));
+        assert_eq!(packet.headers.imm.is_some(), is_last);
+        assert_eq!(packet.headers.reth, None);
+    }
+}
+
+#[test]
+fn a_write_names_its_whole_length_once() {
+    let mut requester = machine(CONFIG);
+    requester.post(Request::new(Kind::Write, MTU + 1, u64::MAX - 4, 3)).unwrap();
+    requester.post(Request::new(Kind::WriteImm(1), 0, 8, 3)).unwrap();
+    let packets = drain(&mut requester, 0);
+    let reth = |va, len| Some(Reth { va, rkey: 3, len });
+    assert_eq!(
+        packets.iter().map(|p| p.headers.reth).collect::<Vec<_>>(),
+        [reth(u64::MAX - 4, MTU + 1), None, reth(8, 0)]
+    );
+    assert_eq!(packets[2].headers.bth.opcode, Opcode::RcWriteOnlyImm);
+    assert_eq!(numbers(&packets), [0, 1, 2], "no bytes take a number, too");
+    assert!(!packets[1].headers.bth.solicited);
+}
+
+#[test]
+fn a_read_is_asked_for_in_parts() {
+    let mut requester = machine(CONFIG);
+    requester.post(read(8 * MTU + 1)).unwrap();
+    let packets = drain(&mut requester, 0);
+    assert_eq!(numbers(&packets), [0, 4], "max_rd_atomic is 2");
+    let reth = |va, len| Some(Reth { va, rkey: 5, len });
+    assert_eq!(packets[0].headers.reth, reth(0x1000, 4 * MTU));
+    assert_eq!(packets[1].headers.reth, reth(0x1000 + u64::from(4 * MTU), 4 * MTU));
+    assert_eq!([packets[0].length, packets[1].length], [0, 0]);
+    for (number, opcode) in [
+        (0, Opcode::RcReadResponseFirst),
+        (1, Opcode::RcReadResponseMiddle),
+        (2, Opcode::RcReadResponseMiddle),
+        (3, Opcode::RcReadResponseLast),
+    ] {
+        assert_eq!(drain(&mut requester, 1), [], "before the first part is complete");
+        let placed = requester.on_response(&read_response(opcode, number), MTU, 1);
+        let offset = number * MTU;
+        assert_eq!(placed, Received::Place { index: WqeIndex(0), offset, length: MTU });
+    }
+    let packets = drain(&mut requester, 1);
+    assert_eq!(numbers(&packets), [8]);
+    assert_eq!(packets[0].headers.reth, reth(0x1000 + u64::from(8 * MTU), 1));
+}
+
+#[test]
+fn a_read_without_bytes_takes_a_number() {
+    let mut requester = sent(CONFIG, &[read(0), send(1)]);
+    let placed = requester.on_response(&read_response(Opcode::RcReadResponseOnly, 0), 0, 1);
+    assert_eq!(placed, Received::Place { index: WqeIndex(0), offset: 0, length: 0 });
+    assert_eq!(requester.on_response(&ack(1), 0, 1), Received::Noted);
+    assert_eq!(completions(&mut requester), [(0, Status::Success), (1, Status::Success)]);
+    assert_eq!(requester.deadline_ns(), None, "nothing is under way");
+}
+
+#[test]
+fn each_quarter_of_the_window_asks_for_an_acknowledgement() {
+    let mut requester = machine(CONFIG);
+    requester.post(send(40 * MTU)).unwrap();
+    let packets = drain(&mut requester, 0);
+    assert_eq!(packets.len(), 16, "the window");
+    let asking: Vec<_> = packets.iter().map(|packet| packet.headers.bth.ack_req).collect();
+    assert_eq!(asking, [[false, false, false, true]; 4].concat());
+    requester.on_response(&ack(0), 0, 1);
+    let packets = drain(&mut requester, 1);
+    assert_eq!(numbers(&packets), [16]);
+    assert!(packets[0].headers.bth.ack_req, "it fills the window");
+}
+
+#[test]
+fn the_window_halves_once_for_a_loss_and_grows_again() {
+    let mut requester = sent(CONFIG, &[send(40 * MTU)]);
+    requester.on_response(&nak(2, NakCode::PsnSequenceError), 0, 1);
+    assert_eq!(requester.window(), 8);
+    assert_eq!(numbers(&drain(&mut requester, 1)), [2, 3, 4, 5, 6, 7, 8, 9]);
+    requester.on_response(&nak(4, NakCode::PsnSequenceError), 0, 2);
+    assert_eq!(requester.window(), 8, "it was sent before the first loss was known");
+    drain(&mut requester, 2);
+    requester.on_response(&ack(11), 0, 3);
+    assert_eq!(requester.window(), 9, "a whole window was acknowledged");
+    drain(&mut requester, 3);
+    requester.on_response(&ack(19), 0, 4);
+    drain(&mut requester, 4);
+    requester.on_response(&nak(24, NakCode::PsnSequenceError), 0, 5);
+    assert_eq!(requester.window(), 5, "half of 10");
+    let mut long = sent(Config { max_window: 2, ..CONFIG }, &[send(40 * MTU)]);
+    for at in 0..30 {
+        long.on_response(&ack(at), 0, 1);
+        drain(&mut long, 1);
+        assert_eq!(long.window(), 2, "no more than the largest");
+    }
+}
+
+#[test]
+fn a_fenced_request_waits_for_reads() {
+    let fenced = Request { is_fenced: true, ..send(3) };
+    let mut requester = machine(CONFIG);
+    for request in [send(1), read(5), fenced] {
+        requester.post(request).unwrap();
+    }
+    assert_eq!(numbers(&drain(&mut requester, 0)), [0, 1]);
+    requester.on_response(&ack(0), 0, 1);
+    assert_eq!(drain(&mut requester, 1), []);
+    requester.on_response(&read_response(Opcode::RcReadResponseOnly, 1), 5, 1);
+    assert_eq!(numbers(&drain(&mut requester, 1)), [2]);
+}
+
+#[test]
+fn a_refused_post_changes_nothing() {
+    let mut requester = machine(CONFIG);
+    (0..8).for_each(|_| _ = requester.post(send(1)).unwrap());
+    let refused = |config, requests: usize, request, error| {
+        let mut requester = machine(config);
+        (0..requests).for_each(|_| _ = requester.post(send(1)).unwrap());
+        let before = requester.clone();
+        assert_eq!(requester.post(request), Err(error));
+        assert_eq!(requester, before);
+    };
+    refused(CONFIG, 8, send(1), PostError::Full);
+    refused(CONFIG, 0, send(MAX_MESSAGE + 1), PostError::TooLong(MAX_MESSAGE + 1));
+    refused(Config { max_rd_atomic: 0, ..CONFIG }, 0, read(1), PostError::NoReads);
+    let mut full = sent(CONFIG, &[send(1); 8]);
+    full.on_response(&ack(2), 0, 1);
+    assert_eq!(full.post(send(1)), Err(PostError::Full), "no completion was taken");
+    full.next_completion();
+    assert_eq!(full.post(send(1)), Ok(WqeIndex(8)));
+}
+
+#[test]
+fn what_makes_no_requester_is_refused() {
+    let new = |config| Requester::new([SendSlot::new(); 1], config).unwrap_err();
+    assert_eq!(new(Config { mtu: 1000, ..CONFIG }), ConfigError::Mtu(1000));
+    assert_eq!(new(Config { timeout: 32, ..CONFIG }), ConfigError::Timeout(32));
+    assert_eq!(new(Config { max_window: 0, ..CONFIG }), ConfigError::Window(0));
+    let read_packets = MAX_WINDOW + 1;
+    assert_eq!(new(Config { read_packets, ..CONFIG }), ConfigError::Window(read_packets));
+    assert_eq!(Requester::new(vec![], CONFIG).unwrap_err(), ConfigError::NoSlots);
+}

@@ -1,0 +1,127 @@
+//! What answers complete, and what they do not.
+
+use super::*;
+
+#[test]
+fn one_acknowledgement_covers_all_before_it() {
+    let mut requester = sent(CONFIG, &[send(1), send(3 * MTU), send(1), send(1)]);
+    requester.on_response(&ack(2), 0, 1);
+    assert_eq!(completions(&mut requester), [(0, Status::Success)], "the second has 3 packets");
+    requester.on_response(&ack(4), 0, 2);
+    assert_eq!(completions(&mut requester), [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn old_and_ghost_answers_change_nothing() {
+    let mut requester = sent(CONFIG, &[send(1), send(1), read(1), send(4 * MTU)]);
+    requester.on_response(&ack(0), 0, 1);
+    requester.next_completion();
+    let before = requester.clone();
+    for stale in [
+        ack(0),
+        nak(0, NakCode::RemoteAccessError),
+        rnr(0),
+        read_response(Opcode::RcReadResponseOnly, 0),
+        ack(7),
+        nak(7, NakCode::InvalidRequest),
+        ack(0x80_0000),
+        response(Opcode::RcSendOnly, 1, Syndrome::ACK),
+    ] {
+        assert_eq!(requester.on_response(&stale, 0, 2), Received::Ignored, "{stale:?}");
+        assert_eq!(requester, before, "{stale:?}");
+    }
+}
+
+#[test]
+fn an_answer_past_an_unfinished_read_implies_its_loss() {
+    let reads = [send(1), read(2 * MTU), send(1)];
+    for answer in [ack(3), ack(2), ack(1), nak(3, NakCode::RemoteAccessError), rnr(3)] {
+        let mut requester = sent(CONFIG, &reads);
+        requester.on_response(&answer, 0, 1);
+        assert_eq!(completions(&mut requester), [(0, Status::Success)], "{answer:?}");
+        let packets = drain(&mut requester, 1);
+        assert_eq!(numbers(&packets), [1, 3], "{answer:?}");
+        assert_eq!(packets[0].headers.bth.opcode, Opcode::RcReadRequest);
+    }
+}
+
+#[test]
+fn a_missing_response_is_asked_for_to_the_end_of_its_part() {
+    let mut requester = sent(CONFIG, &[read(6 * MTU)]);
+    requester.on_response(&read_response(Opcode::RcReadResponseFirst, 0), MTU, 1);
+    let gap = read_response(Opcode::RcReadResponseMiddle, 2);
+    assert_eq!(requester.on_response(&gap, MTU, 1), Received::Noted);
+    let packets = drain(&mut requester, 1);
+    assert_eq!(numbers(&packets), [1, 4]);
+    let lens: Vec<_> = packets.iter().map(|packet| packet.headers.reth.unwrap().len).collect();
+    assert_eq!(lens, [3 * MTU, 2 * MTU]);
+    let va = packets[0].headers.reth.unwrap().va;
+    assert_eq!(va, 0x1000 + u64::from(MTU));
+    // The last response that was sent the first time comes late.
+    let late = read_response(Opcode::RcReadResponseMiddle, 1);
+    let offset = MTU;
+    let placed = Received::Place { index: WqeIndex(0), offset, length: MTU };
+    assert_eq!(requester.on_response(&late, MTU, 2), placed);
+}
+
+#[test]
+fn an_atomic_gives_what_it_found_once() {
+    let atomic = Request::new(Kind::CmpSwap { compare: 1, swap: 2 }, 0, 8, 5);
+    let mut requester = machine(CONFIG);
+    requester.post(atomic).unwrap();
+    let packet = requester.next_packet(0).unwrap();
+    let operands = packet.headers.atomic.unwrap();
+    assert_eq!((operands.compare, operands.swap_add, operands.va, operands.rkey), (1, 2, 8, 5));
+    let answer = Headers {
+        atomic_ack: Some(AtomicAckEth { original: 77 }),
+        ..response(Opcode::RcAtomicAck, 0, Syndrome::ACK)
+    };
+    let found = Received::Original { index: WqeIndex(0), value: 77 };
+    assert_eq!(requester.on_response(&answer, 0, 1), found);
+    assert_eq!(requester.on_response(&answer, 0, 1), Received::Ignored);
+    assert_eq!(completions(&mut requester), [(0, Status::Success)]);
+}
+
+#[test]
+fn a_nak_ends_the_request_that_it_names() {
+    for (code, status) in [
+        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
+        (NakCode::RemoteAccessError, Status::RemoteAccess),
+        (NakCode::RemoteOperationalError, Status::RemoteOperation),
+        (NakCode::InvalidRdRequest, Status::BadResponse),
+    ] {
+        let mut requester = sent(CONFIG, &[send(1), send(3 * MTU), send(1)]);
+        requester.on_response(&nak(2, code), 0, 1);
+        assert_eq!(completions(&mut requester), [(0, Status::Success), (1, status)]);
+        assert!(requester.has_failed());
+        let before = requester.clone();
+        assert_eq!(requester.on_response(&ack(4), 0, 2), Received::Ignored);
+        requester.on_timer(u64::MAX);
+        assert_eq!((requester.next_packet(3), requester.deadline_ns()), (None, None));
+        assert_eq!(requester.post(send(1)), Err(PostError::Failed));
+        assert_eq!(requester, before, "nothing happens any more");
+    }
+}
+
+#[test]
+fn a_response_that_does_not_fit_ends_the_request() {
+    use Opcode::*;
+    let atomic = Request::new(Kind::FetchAdd { add: 1 }, 0, 0, 0);
+    for (request, opcode, number, length, status) in [
+        (read(2 * MTU), RcReadResponseFirst, 0, MTU - 1, Status::LocalLength),
+        (read(2 * MTU), RcReadResponseFirst, 0, MTU + 1, Status::LocalLength),
+        (read(MTU - 1), RcReadResponseOnly, 0, MTU, Status::LocalLength),
+        (read(2 * MTU), RcReadResponseOnly, 0, MTU, Status::BadResponse),
+        (read(2 * MTU), RcReadResponseLast, 0, MTU, Status::BadResponse),
+        (read(MTU), RcReadResponseFirst, 0, MTU, Status::BadResponse),
+        (send(1), RcReadResponseOnly, 0, 1, Status::BadResponse),
+        (atomic, RcReadResponseOnly, 0, 8, Status::BadResponse),
+        (send(1), RcAtomicAck, 0, 0, Status::BadResponse),
+        (read(1), RcAtomicAck, 0, 0, Status::BadResponse),
+    ] {
+        let mut requester = sent(CONFIG, &[request]);
+        let answer = read_response(opcode, number);
+        assert_eq!(requester.on_response(&answer, length, 1), Received::Noted);
+        assert_eq!(completions(&mut requester), [(0, status)], "{request:?} {opcode}");
+    }
+}

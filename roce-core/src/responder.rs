@@ -1,0 +1,332 @@
+//! The responder of a reliable connection: what a request does to memory and receive requests, and
+//! which packets answer it.
+//!
+//! # The drive loop
+//!
+//! With `responder` a [`Responder`], and `target` a [`Target`]: the caller's memory, keys and
+//! receive requests.
+//!
+//! 1. Receive a batch of packets, and call [`on_request`](Responder::on_request) for each. (Those
+//!    that the codec does not accept go to [`on_malformed`](Responder::on_malformed), if its error
+//!    [is an invalid request](crate::codec::ParseError::is_invalid_request).)
+//! 2. Behind the batch, send what [`next_response`](Responder::next_response) gives, until it gives
+//!    nothing or the socket is full. What was received is acknowledged once, not once a packet.
+//! 3. If [`on_request`](Responder::on_request) gave [`Outcome::Failed`], or
+//!    [`has_failed`](Responder::has_failed), send the NAK, and take the queue pair to the error
+//!    state.
+//!
+//! Where a packet comes from, its queue pair number and its P_Key are the caller's to check, and
+//! that the first one moves a queue pair that is not connected yet (`COMM_EST`).
+//!
+//! **The contract: one target for the whole life of a responder, and responses are sent in the order
+//! in which they are given.**
+//!
+//! # What it remembers
+//!
+//! The last READs and atomics, as many as `max_dest_rd_atomic`: a READ that is repeated is read
+//! again, from where the repetition begins, and its key is checked again (if it is not valid, the
+//! requester gets a NAK, and the responder goes on: it may have been a late copy); an atomic that is repeated
+//! is answered with what it found the first time. WRITEs and SENDs that are repeated are only
+//! acknowledged. Nothing else grows, whatever the peer sends: a packet makes the responder do the
+//! work of one packet, and a READ that of its responses, which are sent one by one when the caller
+//! asks for them.
+//!
+//! # Order
+//!
+//! Responses to READs and atomics go in the order of their requests, and an acknowledgement or NAK
+//! behind all of them: to the requester, it would say that the responses are lost.
+
+mod accept;
+mod answer;
+mod memory;
+mod receive;
+mod repeat;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+pub use answer::Response;
+pub use slots::ResponseSlot;
+
+use slots::Slots;
+
+use crate::headers::{NakCode, RnrTimer};
+use crate::lengths::PATH_MTUS;
+use crate::message::Message;
+use crate::psn::Psn;
+
+/// The attributes of the queue pair that the responder obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The path MTU: 256, 512, 1024, 2048 or 4096 bytes.
+    pub mtu: u32,
+    /// The peer's queue pair.
+    pub dest_qpn: u32,
+    /// Partition key of all packets.
+    pub pkey: u16,
+    /// The number of the first packet (`rq_psn`).
+    pub first_psn: Psn,
+    /// How long a requester waits that meets no receive request.
+    pub min_rnr_timer: RnrTimer,
+}
+
+/// A path MTU that is none of the five.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MtuError(pub u32);
+
+impl fmt::Display for MtuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mtu ({}) must be 256, 512, 1024, 2048 or 4096", self.0)
+    }
+}
+
+impl core::error::Error for MtuError {}
+
+/// What a request does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// `IBV_ACCESS_REMOTE_READ`
+    Read,
+    /// `IBV_ACCESS_REMOTE_WRITE`
+    Write,
+    /// `IBV_ACCESS_REMOTE_ATOMIC`
+    Atomic,
+}
+
+/// An atomic operation on eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    /// Stores `swap` if `compare` is there.
+    CmpSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What is stored then.
+        swap: u64,
+    },
+    /// Adds.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
+/// Why a request is refused. The connection ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The queue pair does not permit it, or it makes no sense: the requester gets
+    /// `IBV_WC_REM_INV_REQ_ERR`.
+    Invalid,
+    /// The key, its range or its permission: `IBV_WC_REM_ACCESS_ERR`.
+    Access,
+    /// It cannot be executed here: `IBV_WC_REM_OP_ERR`.
+    Operation,
+}
+
+impl Refusal {
+    /// The code of its NAK.
+    pub const fn nak(self) -> NakCode {
+        match self {
+            Self::Invalid => NakCode::InvalidRequest,
+            Self::Access => NakCode::RemoteAccessError,
+            Self::Operation => NakCode::RemoteOperationalError,
+        }
+    }
+}
+
+/// How a receive request fails that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveFault {
+    /// `IBV_WC_LOC_LEN_ERR`: the message is longer.
+    Length,
+    /// `IBV_WC_LOC_PROT_ERR`: its memory is not accessible.
+    Protection,
+    /// `IBV_WC_REM_INV_REQ_ERR`: the key to invalidate is not one that the peer may invalidate.
+    Invalidate,
+    /// `IBV_WC_WR_FLUSH_ERR`: the message did not end.
+    Flushed,
+}
+
+/// A receive request that completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveDone {
+    /// Bytes of the message. Those of a WRITE are not in the buffer.
+    pub length: u32,
+    /// The immediate, if there is one.
+    pub imm: Option<u32>,
+    /// The key that was invalidated.
+    pub invalidated: Option<u32>,
+    /// The completion is a solicited event.
+    pub is_solicited: bool,
+    /// It was a WRITE with immediate.
+    pub is_write: bool,
+}
+
+/// What a responder acts on: memory, its keys, and receive requests.
+pub trait Target {
+    /// Takes the oldest receive request: how many bytes it has room for. The request remains taken
+    /// until it is completed or has failed.
+    fn take_receive(&mut self) -> Option<u32>;
+
+    /// The next bytes of a SEND, into the receive request that was taken.
+    ///
+    /// # Errors
+    /// Its memory is not accessible.
+    fn place(&mut self, offset: u32, payload: &[u8]) -> Result<(), Inaccessible>;
+
+    /// Completes the receive request that was taken.
+    fn complete_receive(&mut self, done: ReceiveDone);
+
+    /// The receive request that was taken fails.
+    fn fail_receive(&mut self, fault: ReceiveFault);
+
+    /// Whether a request may access so much memory. It is asked for the whole length before a byte
+    /// is read or written, and not for no bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    fn check(&mut self, access: Access, rkey: u32, va: u64, length: u32) -> Result<(), Refusal>;
+
+    /// Bytes of a WRITE. The key was checked when the WRITE began.
+    ///
+    /// # Errors
+    /// [`Refusal`], if the key is no longer valid.
+    fn write(&mut self, rkey: u32, va: u64, payload: &[u8]) -> Result<(), Refusal>;
+
+    /// Bytes for the response that [`Responder::next_response`] returns: the caller's next packet.
+    /// The key was checked when the READ began; a READ that is repeated is checked by this alone.
+    ///
+    /// # Errors
+    /// [`Refusal`], if the key is no longer valid.
+    fn read(&mut self, rkey: u32, va: u64, length: u32) -> Result<(), Refusal>;
+
+    /// Executes an atomic at a multiple of eight, and returns what was there. The key was checked.
+    ///
+    /// # Errors
+    /// [`Refusal`]
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Refusal>;
+
+    /// Invalidates a key for the peer.
+    ///
+    /// # Errors
+    /// [`Refusal`], if the peer may not.
+    fn invalidate(&mut self, rkey: u32) -> Result<(), Refusal>;
+}
+
+/// The memory of a receive request is not accessible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inaccessible;
+
+/// What became of a request packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was the expected one, and is executed.
+    Accepted,
+    /// It was executed before.
+    Duplicate,
+    /// One before it is missing.
+    OutOfSequence,
+    /// There is no receive request for it.
+    NotReady,
+    /// The connection fails.
+    Failed(Refusal),
+    /// It is no request, or the connection has failed.
+    Dropped,
+}
+
+/// What is to be sent behind the responses to READs and atomics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    Ack,
+    SequenceNak,
+    RnrNak,
+    /// The request at this position is refused.
+    Nak(Refusal, u64),
+}
+
+/// The responder of one queue pair. See the [module](self).
+// Invariants: `expected` counts packets as the requester's positions do. `is_gap_reported` from a
+// NAK (sequence or RNR) until the expected packet is accepted. After a failure, `message` is None
+// and no packet is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Responder<S> {
+    slots: Slots<S>,
+    config: Config,
+    /// The position of the next packet.
+    expected: u64,
+    /// Messages that were completed.
+    msn: u32,
+    message: Message,
+    due: Due,
+    is_gap_reported: bool,
+    has_failed: bool,
+}
+
+impl<S> Responder<S> {
+    /// The attributes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The number of the packet that is expected.
+    pub fn expected_psn(&self) -> Psn {
+        Psn::new(self.expected as u32)
+    }
+
+    /// Whether the connection has failed: its NAK may still be due.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Whether [`next_response`](Self::next_response) has something.
+    pub fn has_response(&self) -> bool {
+        self.slots.has_pending() || self.due != Due::Nothing
+    }
+
+    /// The request at `position` is refused, and nothing after it is answered. The receive request
+    /// of the message that is being received fails.
+    fn refuse<T: Target>(
+        &mut self,
+        refusal: Refusal,
+        position: u64,
+        fault: ReceiveFault,
+        target: &mut T,
+    ) {
+        if matches!(self.message, Message::Send { .. }) {
+            target.fail_receive(fault);
+        }
+        self.has_failed = true;
+        self.message = Message::None;
+        self.due = Due::Nak(refusal, position);
+    }
+
+    fn complete_message(&mut self) {
+        self.message = Message::None;
+        self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+    }
+}
+
+impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// A responder that remembers as many READs and atomics as `slots` has entries:
+    /// `max_dest_rd_atomic`. With none, it refuses them.
+    ///
+    /// # Errors
+    /// [`MtuError`]
+    pub fn new(slots: S, config: Config) -> Result<Self, MtuError> {
+        if !PATH_MTUS.contains(&(config.mtu as usize)) {
+            return Err(MtuError(config.mtu));
+        }
+        Ok(Self {
+            slots: Slots::new(slots),
+            expected: config.first_psn.get().into(),
+            msn: 0,
+            message: Message::None,
+            due: Due::Nothing,
+            is_gap_reported: false,
+            has_failed: false,
+            config,
+        })
+    }
+}

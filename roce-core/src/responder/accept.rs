@@ -1,0 +1,124 @@
+//! Whether a request packet is the expected one.
+
+use super::{Due, Outcome, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use crate::headers::Headers;
+use crate::message::permits;
+use crate::opcode::Transport;
+use crate::psn::Psn;
+
+/// Why the expected packet is not executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// There is no receive request. Nothing has changed.
+    NotReady,
+    /// It is refused, and the receive request that its message has taken fails.
+    Refused(Refusal, ReceiveFault),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, ReceiveFault::Flushed)
+    }
+}
+
+impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// A request packet has come, with its payload (without padding).
+    pub fn on_request<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if self.has_failed || !opcode.is_request() || opcode.transport() != Some(Transport::Rc) {
+            return Outcome::Dropped;
+        }
+        match headers.bth.psn.since(self.expected_psn()) {
+            0 => self.on_expected(headers, payload, target),
+            behind if behind < 0 => self.on_repeated(headers, behind.unsigned_abs().into()),
+            _ => self.on_gap(),
+        }
+    }
+
+    /// A request packet has come whose headers and payload do not fit its opcode, or whose opcode is
+    /// unknown. Of such a packet only the number is known.
+    pub fn on_malformed<T: Target>(&mut self, psn: Psn, target: &mut T) -> Outcome {
+        if self.has_failed {
+            return Outcome::Dropped;
+        }
+        match psn.since(self.expected_psn()) {
+            0 => {
+                self.refuse(Refusal::Invalid, self.expected, ReceiveFault::Flushed, target);
+                Outcome::Failed(Refusal::Invalid)
+            }
+            ahead if ahead > 0 => self.on_gap(),
+            _ => Outcome::Dropped,
+        }
+    }
+
+    /// One NAK for a gap, however many packets come behind it.
+    fn on_gap(&mut self) -> Outcome {
+        if !self.is_gap_reported {
+            self.is_gap_reported = true;
+            self.due = Due::SequenceNak;
+        }
+        Outcome::OutOfSequence
+    }
+
+    fn on_expected<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Outcome {
+        match self.execute(headers, payload, target) {
+            Ok(packets) => {
+                self.note_accepted(headers, packets);
+                Outcome::Accepted
+            }
+            Err(Stop::NotReady) => {
+                self.is_gap_reported = true;
+                self.due = Due::RnrNak;
+                Outcome::NotReady
+            }
+            Err(Stop::Refused(refusal, fault)) => {
+                self.refuse(refusal, self.expected, fault, target);
+                Outcome::Failed(refusal)
+            }
+        }
+    }
+
+    fn note_accepted(&mut self, headers: &Headers, packets: u32) {
+        self.expected += u64::from(packets);
+        self.is_gap_reported = false;
+        let opcode = headers.bth.opcode;
+        if opcode.is_read_request() || opcode.is_atomic() {
+            // Its response acknowledges all before it.
+            self.due = Due::Nothing;
+        } else if headers.bth.ack_req || self.due != Due::Nothing {
+            // A NAK that was not sent yet is obsolete.
+            self.due = Due::Ack;
+        }
+    }
+
+    /// Executes the expected packet, and returns how many sequence numbers it takes.
+    fn execute<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<u32, Stop> {
+        let opcode = headers.bth.opcode;
+        let is_permitted = permits(opcode, payload.len(), self.config.mtu);
+        if !self.message.continues_with(opcode) || !is_permitted {
+            return Err(Refusal::Invalid.into());
+        }
+        match opcode {
+            opcode if opcode.is_send() => self.accept_send(headers, payload, target),
+            opcode if opcode.is_write() => self.accept_write(headers, payload, target),
+            opcode if opcode.is_read_request() => self.accept_read(headers, target),
+            opcode if opcode.is_atomic() => self.accept_atomic(headers, target),
+            _ => Err(Refusal::Invalid.into()),
+        }
+    }
+}

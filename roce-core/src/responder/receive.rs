@@ -1,0 +1,59 @@
+//! SENDs: messages into receive requests.
+
+use super::accept::Stop;
+use super::{ReceiveDone, ReceiveFault, Refusal, Responder, ResponseSlot, Target};
+use crate::headers::Headers;
+use crate::message::{Message, immediate, invalidated};
+
+impl<S: AsRef<[ResponseSlot]> + AsMut<[ResponseSlot]>> Responder<S> {
+    /// The expected packet of a SEND. Its length fits its opcode.
+    pub(super) fn accept_send<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<u32, Stop> {
+        let (capacity, received) = match self.message {
+            Message::Send { capacity, received } => (capacity, received),
+            _ => (target.take_receive().ok_or(Stop::NotReady)?, 0),
+        };
+        // Until the packet is executed, a fault is that of the message.
+        self.message = Message::Send { capacity, received };
+        let length = payload.len() as u32; // at most the MTU
+        if length > capacity - received {
+            return Err(Stop::Refused(Refusal::Invalid, ReceiveFault::Length));
+        }
+        target
+            .place(received, payload)
+            .map_err(|_| Stop::Refused(Refusal::Operation, ReceiveFault::Protection))?;
+        let received = received + length;
+        self.message = Message::Send { capacity, received };
+        if headers.bth.opcode.ends_message() {
+            self.end_send(headers, received, target)?;
+        }
+        Ok(1)
+    }
+
+    fn end_send<T: Target>(
+        &mut self,
+        headers: &Headers,
+        length: u32,
+        target: &mut T,
+    ) -> Result<(), Stop> {
+        let invalidated = invalidated(headers);
+        if let Some(rkey) = invalidated {
+            target
+                .invalidate(rkey)
+                .map_err(|refusal| Stop::Refused(refusal, ReceiveFault::Invalidate))?;
+        }
+        target.complete_receive(ReceiveDone {
+            length,
+            imm: immediate(headers),
+            invalidated,
+            is_solicited: headers.bth.solicited,
+            is_write: false,
+        });
+        self.complete_message();
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! The receiving end.
+
+use super::Config;
+use crate::headers::{Headers, Reth};
+use crate::message::{Message, fits_write, immediate, permits};
+use crate::opcode::Transport;
+use crate::psn::Psn;
+use crate::request::MAX_MESSAGE;
+use crate::responder::{Access, Outcome, ReceiveDone, ReceiveFault, Target};
+
+/// The packet, and what is left of its message, is dropped.
+struct Discard;
+
+/// The receiving end. See the [module](super).
+// Invariant: while `message` is a SEND, `held` is its receive request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    config: Config,
+    expected: Psn,
+    message: Message,
+    /// The room of a receive request that was taken and has not completed.
+    held: Option<u32>,
+}
+
+impl Receiver {
+    /// A receiver that has received nothing.
+    pub const fn new(config: Config) -> Self {
+        Self { config, expected: config.first_psn, message: Message::None, held: None }
+    }
+
+    /// A packet has come, with its payload (without padding): it is [`Outcome::Accepted`] or
+    /// [`Outcome::Dropped`].
+    pub fn on_request<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if !opcode.is_request() || opcode.transport() != Some(Transport::Uc) {
+            return Outcome::Dropped;
+        }
+        let is_next = headers.bth.psn == self.expected;
+        self.expected = headers.bth.psn.wrapping_add(1);
+        if opcode.starts_message() || !is_next {
+            self.message = Message::None;
+        }
+        let is_good =
+            self.message.continues_with(opcode) && permits(opcode, payload.len(), self.config.mtu);
+        let result = match is_good {
+            true if opcode.is_send() => self.send(headers, payload, target),
+            true => self.write(headers, payload, target),
+            false => Err(Discard),
+        };
+        if result.is_err() {
+            self.message = Message::None;
+            return Outcome::Dropped;
+        }
+        Outcome::Accepted
+    }
+
+    /// The room of the receive request that is held, or of a new one.
+    fn take_receive<T: Target>(&mut self, target: &mut T) -> Result<u32, Discard> {
+        self.held = self.held.or_else(|| target.take_receive());
+        self.held.ok_or(Discard)
+    }
+
+    fn send<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<(), Discard> {
+        let (capacity, received) = match self.message {
+            Message::Send { capacity, received } => (capacity, received),
+            _ => (self.take_receive(target)?, 0),
+        };
+        let length = payload.len() as u32; // at most the MTU
+        if length > capacity - received {
+            return Err(Discard);
+        }
+        if target.place(received, payload).is_err() {
+            target.fail_receive(ReceiveFault::Protection);
+            self.held = None;
+            return Err(Discard);
+        }
+        let received = received + length;
+        self.message = Message::Send { capacity, received };
+        if headers.bth.opcode.ends_message() {
+            self.complete(headers, received, false, target);
+        }
+        Ok(())
+    }
+
+    fn write<T: Target>(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        target: &mut T,
+    ) -> Result<(), Discard> {
+        let (reth, received) = match self.message {
+            Message::Write { reth, received } => (reth, received),
+            _ => (headers.reth.ok_or(Discard)?, 0),
+        };
+        let (length, is_end) = (payload.len() as u32, headers.bth.opcode.ends_message());
+        if reth.len > MAX_MESSAGE || !fits_write(reth.len - received, length, is_end) {
+            return Err(Discard);
+        }
+        let Reth { va, rkey, len } = reth;
+        if self.message == Message::None && len > 0 {
+            target.check(Access::Write, rkey, va, len).map_err(|_| Discard)?;
+        }
+        if immediate(headers).is_some() {
+            self.take_receive(target)?;
+        }
+        if length > 0 {
+            target.write(rkey, va.wrapping_add(received.into()), payload).map_err(|_| Discard)?;
+        }
+        self.message = Message::Write { reth, received: received + length };
+        if is_end {
+            self.complete(headers, len, true, target);
+        }
+        Ok(())
+    }
+
+    /// The message has ended.
+    fn complete<T: Target>(
+        &mut self,
+        headers: &Headers,
+        length: u32,
+        is_write: bool,
+        target: &mut T,
+    ) {
+        self.message = Message::None;
+        let imm = immediate(headers);
+        if is_write && imm.is_none() {
+            return;
+        }
+        self.held = None;
+        let is_solicited = headers.bth.solicited;
+        target.complete_receive(ReceiveDone {
+            length,
+            imm,
+            invalidated: None,
+            is_solicited,
+            is_write,
+        });
+    }
+}
