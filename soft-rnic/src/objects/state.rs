@@ -395,10 +395,11 @@ pub(crate) struct Cq {
     /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
     pub(crate) channel: Option<Arc<Channel>>,
-    pub(crate) ring: AtomicPtr<Ring>,
-    /// Rings that a resize replaced: a poll without the lock may still look.
-    #[allow(clippy::vec_box, reason = "their addresses are in use")]
-    pub(crate) retired: Mutex<Vec<Box<Ring>>>,
+    /// What it was created with. It stays, because polls look into it without a lock.
+    pub(crate) first_ring: Ring,
+    /// What a resize has put in its place, or NULL: looked at under a lock, and freed by the next
+    /// resize.
+    pub(crate) resized_ring: AtomicPtr<Ring>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
     /// device is prompt, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
