@@ -170,18 +170,6 @@ impl Device {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
-    /// Waits until every execution that is under way has ended. What was made
-    /// unreachable before the call is unused after it.
-    pub(crate) fn quiesce(&self) {
-        for qp in self.qps.all() {
-            drop(qp.sq.lock());
-        }
-        if let Some(peers) = &self.peers {
-            peers.quiesce();
-        }
-        crate::check::checker::quiesce();
-    }
-
     /// Statistics of all queue pairs, those that are gone included.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = *self.retired.lock();
