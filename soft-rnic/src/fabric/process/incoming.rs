@@ -7,7 +7,7 @@
 
 mod multicast;
 pub(super) mod parts;
-mod progress;
+pub(super) mod progress;
 mod rx_fast_path;
 
 use core::sync::atomic::{Ordering, fence};
@@ -50,7 +50,7 @@ const READ_STEP: u32 = 64;
 /// Replies that there has to be room for: one that is held, and an entry's.
 const ROOM: u32 = 3;
 /// Polls in a row that find nothing, of which the last makes way: some microseconds of them.
-const MAKES_WAY: u32 = 64;
+pub(super) const MAKES_WAY: u32 = 64;
 /// Queue pairs that are kept at hand.
 const KEPT: usize = 2_048;
 
@@ -195,8 +195,6 @@ impl Kept<'_> {
 }
 
 impl Side {
-    /// Whether there is nothing to do, as it is mostly.
-    #[inline(always)]
     /// Whether a message is being copied, by a thread of this process or by the other one, out of
     /// this one's memory.
     fn is_copying(&self) -> bool {
@@ -205,6 +203,8 @@ impl Side {
         matches!(self.fetch, FetchState::UnderWay) || is_read()
     }
 
+    /// Whether there is nothing to do, as it is mostly.
+    #[inline(always)]
     fn has_nothing(&self) -> bool {
         !is_request_at(&self.pair.incoming, self.requests)
             && !self.has_reply()

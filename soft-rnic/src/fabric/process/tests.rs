@@ -28,6 +28,7 @@ mod blocking;
 mod copies;
 mod halves;
 mod long;
+mod makes_way;
 mod meeting;
 mod multicast;
 mod mws;
