@@ -1,7 +1,6 @@
 //! What is traced of a completion queue, and what it tells of the queues whose requests complete
 //! there.
 
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -57,12 +56,11 @@ impl Completions {
         self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
     }
 
-    /// Completions were taken, up to the one that `head` has. Of several threads that say so, the
-    /// last has read the latest.
-    pub(crate) fn consumed(&self, head: &AtomicU32) {
+    /// Completions were taken, up to the one that `head` reads. Of several threads that say so, the
+    /// last reads the latest.
+    pub(crate) fn consumed(&self, head: impl FnOnce() -> u32) {
         let _consuming = self.consuming.lock();
-        // Relaxed: a count that guards no memory.
-        self.place.set(object::CONSUMED, head.load(Ordering::Relaxed).into());
+        self.place.set(object::CONSUMED, head().into());
     }
 
     /// A completion had no room.

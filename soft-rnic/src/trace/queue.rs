@@ -206,12 +206,11 @@ impl Queue {
         }
     }
 
-    /// The program knows that requests are done: those up to the position that `freed` has. Of
-    /// several threads that say so, the last has read the latest.
-    pub(crate) fn polled(&self, freed: &AtomicU32) {
+    /// The program knows that requests are done: those up to the position that `freed` reads. Of
+    /// several threads that say so, the last reads the latest.
+    pub(crate) fn polled(&self, freed: impl FnOnce() -> u32) {
         let _taking = self.taking.lock();
-        // Relaxed: a count that guards no memory.
-        self.place.set(object::POLLED, freed.load(Ordering::Relaxed).into());
+        self.place.set(object::POLLED, freed().into());
     }
 
     /// A receive request is taken: the oldest with this number.

@@ -192,13 +192,13 @@ unsafe fn watch_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
         }
         let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32) else { continue };
         if let Some(queue) = qp.trace() {
-            queue.polled(&qp.freed);
+            // Relaxed, here and below: counts that guard no memory.
+            queue.polled(|| qp.freed.load(Ordering::Relaxed));
         }
-        // Relaxed: a count that guards no memory.
         qp.check_poll(&words, qp.freed.load(Ordering::Relaxed));
     }
     if let Some(trace) = &cq.trace {
-        trace.consumed(&cq.head);
+        trace.consumed(|| cq.head.load(Ordering::Relaxed));
     }
 }
 
