@@ -290,7 +290,7 @@ impl Qp {
         let Some(bytes) = print.changed(&now) else { return };
         if !checker.is_contested(&posted.claims) {
             checker.report.say(kind, || {
-                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.place(&bytes))
+                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.location(&bytes))
             });
         }
         posted.print = None;

@@ -134,7 +134,7 @@ impl Cq {
         Cq {
             abi: UnsafeCell::new(abi),
             slack: Slack::default(),
-            is_plain: context.device.is_prompt()
+            is_plain: context.device.is_synchronous()
                 && !has_times
                 && trace.is_none()
                 && check.is_none(),
@@ -332,7 +332,7 @@ impl Cq {
     }
 
     /// The queue dies: nothing is appended any more. One that ignores it only lacks a completion,
-    /// whose place in the send queue is free: no poll will say so.
+    /// whose slot in the send queue is free: no poll will say so.
     #[cold]
     fn overrun(
         self: &Arc<Cq>,

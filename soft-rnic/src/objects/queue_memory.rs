@@ -92,7 +92,7 @@ struct Lent {
     is_back: AtomicBool,
 }
 
-/// As many values as a queue has places. They need no drop.
+/// As many values as a queue has slots. They need no drop.
 pub(crate) struct QueueMemory<T> {
     first: NonNull<T>,
     len: usize,

@@ -106,7 +106,7 @@ mod tests {
         // SAFETY: the verbs are used as their manual pages say.
         unsafe {
             // One of its own: on the other one, other tests have processes in its memory.
-            let device = Device::new("test", 1 << 50, Kind::Prompt);
+            let device = Device::new("test", 1 << 50, Kind::Synchronous);
             let context = (v.open_device)(device.as_abi());
             let pd = (v.alloc_pd)(context);
             for kind in [ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2] {

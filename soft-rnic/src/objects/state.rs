@@ -92,7 +92,7 @@ unsafe impl Sync for Device {}
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// Inside the post.
-    Prompt,
+    Synchronous,
     /// In steps, in an order drawn from a seed.
     Simulated(crate::schedule::sim::state::State),
     /// When a round trip would be over.
@@ -134,7 +134,7 @@ pub(crate) struct QpTable {
 pub(crate) struct XrcTable {
     /// Domains that a file names, by its filesystem and inode.
     pub(crate) by_file: Mutex<HashMap<(u64, u64), Weak<XrcDomain>>>,
-    /// Receive queues, by their numbers' places.
+    /// Receive queues, by their numbers' slots.
     pub(crate) srqs: RwLock<HashMap<u32, Arc<Srq>>>,
 }
 
@@ -401,7 +401,7 @@ pub(crate) struct Cq {
     /// resize.
     pub(crate) resized_ring: AtomicPtr<Ring>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
-    /// device is prompt, and completions have no times, and are neither traced nor checked.
+    /// device is synchronous, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
     pub(crate) producer: Padded<Lock<Producer>>,

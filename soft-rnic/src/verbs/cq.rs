@@ -156,9 +156,9 @@ unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
 #[cold]
 pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let device = &cq.context.device;
-    let card = if device.is_prompt() { None } else { device.card() };
+    let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, Instant::now()));
-    if !device.is_prompt() {
+    if !device.is_synchronous() {
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);
     } else if !cq.has_entry() {

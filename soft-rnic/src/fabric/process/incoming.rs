@@ -96,8 +96,8 @@ impl ProgressEngine {
 
     /// Lets a queue pair go.
     pub(crate) fn forget(&mut self, qpn: u32) {
-        if let Some(place) = self.qps.get_mut(qpn as usize % KEPT) {
-            place.take_if(|qp| qp.num == qpn);
+        if let Some(entry) = self.qps.get_mut(qpn as usize % KEPT) {
+            entry.take_if(|qp| qp.num == qpn);
         }
     }
 
@@ -185,12 +185,12 @@ struct Kept<'k> {
 
 impl Kept<'_> {
     fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
-        let place = &mut self.qps[number as usize % KEPT];
+        let entry = &mut self.qps[number as usize % KEPT];
         let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
-        if !place.as_ref().is_some_and(known) {
-            *place = self.device.qps.get(number);
+        if !entry.as_ref().is_some_and(known) {
+            *entry = self.device.qps.get(number);
         }
-        place.as_ref()
+        entry.as_ref()
     }
 }
 

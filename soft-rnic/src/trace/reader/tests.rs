@@ -179,7 +179,7 @@ fn what_is_polled_taken_or_cleared_is_over() {
     queue.posted(1, &posting(301, 0));
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![301], vec![300]));
-    // A request that waits at the place at which one has waited before began to wait just now.
+    // A request that waits in the slot in which one has waited before began to wait just now.
     let mut before = 0;
     for _ in 0..2 {
         queue.waits(1, wait::RNR, 301);
@@ -263,12 +263,12 @@ fn no_bytes_are_believed() {
             let mut bytes = bytes.clone();
             bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
             if let Ok(trace) = read(&bytes) {
-                let places = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
+                let slots = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
                 let pair = trace.queue_pairs.iter();
-                assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= places);
-                // No more are looked at than there are places for.
+                assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= slots);
+                // No more are looked at than there are slots for.
                 let logged = words(&bytes, head::LOGGED).min(LOG_RECORDS as u64);
-                assert!(trace.torn <= places as u64 + logged, "word {}", at / 8);
+                assert!(trace.torn <= slots as u64 + logged, "word {}", at / 8);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::objects::state::Kind;
 
 /// A device of its own, which takes what the peer sends.
 fn device_of(peer: &Wild) -> Arc<Device> {
-    let device = Device::new("test", 1 << 51, Kind::Prompt);
+    let device = Device::new("test", 1 << 51, Kind::Synchronous);
     peers(&device).progress.lock().add(Arc::clone(&peer.pair));
     device
 }
