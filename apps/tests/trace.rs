@@ -4,6 +4,7 @@ mod support;
 #[path = "support/with_library.rs"]
 mod with_library;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -197,6 +198,39 @@ fn a_client_of_a_stopped_server_waits_for_its_send() {
     assert_eq!(lines[0]["queues"][0]["peer_process_state"], "stopped");
     assert_eq!(lines[0]["queues"][0]["peer"], lines[1]["queues"][0]["qp_num"]);
     server.kill();
+}
+
+/// Where a trace says when its process started, in bytes (`soft_rnic::trace`'s layout).
+const STARTED: u64 = 10 * 8;
+
+/// A number is given again: the trace of an earlier process is not that of the one that has its
+/// number now. (To have a number given again takes rights that tests do not have: the trace of a
+/// process that runs is changed to be one of a process that started before it.)
+#[test]
+fn a_process_that_has_the_number_of_an_earlier_one_is_not_taken_for_it() {
+    if !has_pingpong() {
+        return;
+    }
+    let folder = Folder::new("number");
+    let file = folder.named("server");
+    let mut server = Traced::start(&file, &["-p", "28516"]);
+    let own = format!("{file}.{}", server.number());
+    once(&own, |line| line["process_state"] == "running");
+    server.signal(Signal::STOP);
+    once(&own, |line| line["process_state"] == "stopped");
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(&own).unwrap();
+    let mut word = [0; 8];
+    opened.read_exact_at(&mut word, STARTED).unwrap();
+    let started = u64::from_ne_bytes(word);
+    assert_eq!(Some(started), soft_rnic::trace::started(server.number()));
+    opened.write_all_at(&(started - 1).to_ne_bytes(), STARTED).unwrap();
+    assert_eq!(json(&[&own])[0]["process_state"], "ended");
+    let first = format!("process {} (ibv_rc_pingpong), ended: {own}", server.number());
+    assert_eq!(trace(&[&own]).lines().next().unwrap(), first);
+    opened.write_all_at(&word, STARTED).unwrap();
+    assert_eq!(json(&[&own])[0]["process_state"], "stopped");
+    server.kill();
+    assert_eq!(json(&[&own])[0]["process_state"], "ended");
 }
 
 /// The command is itself a program that opens libibverbs.so.1.

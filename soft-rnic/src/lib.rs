@@ -248,7 +248,8 @@
 //! of multicast groups may be looked at under any of them. The send queue's is held during the copy, and is what makes
 //! destruction safe: a thread that invalidates a key, or a queue pair, then waits
 //! once for every send queue that could still be using it. (For the key of a memory window it is every
-//! receiving side: requests that name one hold it.) A list takes each lock once. What is known of
+//! receiving side: requests that name one hold it. `objects::quiescence` has what each end of an
+//! object waits for.) A list takes each lock once. What is known of
 //! a process that is traced or checked has locks of its own, which come after all of these.
 //!
 //! # Statuses

@@ -30,6 +30,7 @@ pub(crate) mod pending;
 pub(crate) mod qp;
 pub(crate) mod qp_state;
 pub(crate) mod queue_memory;
+pub(crate) mod quiescence;
 pub(crate) mod recv_ring;
 pub(crate) mod rereg;
 pub(crate) mod span;

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! **Contract: what is outstanding never depends on the log**, which wraps: each queue has a table
-//! with a place for each request that it can hold, and counters of what was posted, executed,
+//! with a slot for each request that it can hold, and counters of what was posted, executed,
 //! completed and polled.
 //!
-//! 1. `tracer` finds out whether there is a trace, and `file` makes it and has places for objects;
+//! 1. `tracer` finds out whether there is a trace, and `file` makes it and has blocks for objects;
 //! 2. the device tells `queue` and `completions`, which have those, of each event, if the process is traced:
 //!    posts are other functions then, and completion queues are looked at as those with times are,
 //!    so that a process without a trace pays a branch for a message that is delivered, and none in a
@@ -23,10 +23,10 @@
 //! a checksum, and a word that is written last: what a killed process was writing is recognised.
 //! A child of fork does not write its parent's file, but one of its own, once it opens a device.
 
+mod block;
 pub(crate) mod completions;
 mod file;
 pub(crate) mod layout;
-mod place;
 pub(crate) mod queue;
 mod reader;
 pub(crate) mod tracer;

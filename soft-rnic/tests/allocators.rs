@@ -4,6 +4,7 @@ mod common;
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use common::*;
@@ -19,6 +20,8 @@ enum Gives {
     Default,
     /// Memory that is not aligned as it was asked for.
     Odd,
+    /// Pages that cannot be accessed any more once they were given back.
+    Pages,
 }
 
 /// A call of an allocator: where, what for, how many bytes if it was not given back, and by which
@@ -87,6 +90,7 @@ unsafe extern "C" fn alloc(
         match gives {
             Gives::Nothing => return null_mut(),
             Gives::Default => return core::ptr::without_provenance_mut(usize::MAX),
+            Gives::Pages => at = pages(size),
             Gives::Memory | Gives::Odd => {
                 let align = alignment.max(16);
                 assert_eq!(libc::posix_memalign(&mut at, align, size + align), 0);
@@ -103,9 +107,22 @@ unsafe extern "C" fn free(pd: *mut ibv_pd, context: *mut c_void, at: *mut c_void
     // SAFETY: as above. (It stays, with nonsense in it, which a later reader finds.)
     unsafe {
         let heap = &*context.cast::<Heap>();
+        let mut calls = heap.calls.lock().unwrap();
         at.write_bytes(0xff, 8);
-        heap.calls.lock().unwrap().push((at.addr(), resource, None, pd.addr()));
+        if *heap.gives.lock().unwrap() == Gives::Pages {
+            let size = calls.iter().rev().find_map(|call| call.2.filter(|_| call.0 == at.addr()));
+            assert_eq!(libc::mprotect(at, size.unwrap(), libc::PROT_NONE), 0);
+        }
+        calls.push((at.addr(), resource, None, pd.addr()));
     }
+}
+
+fn pages(size: usize) -> *mut c_void {
+    let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+    // SAFETY: a new mapping, which stays.
+    let at = unsafe { libc::mmap(null_mut(), size, prot, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at
 }
 
 fn cq_in(net: &Net, pd: *mut ibv_pd) -> *mut ibv_cq {
@@ -250,5 +267,98 @@ fn allocators_come_in_pairs() {
         };
         assert_eq!(parent(&net, attr), Err(EINVAL));
     }
+    net.close();
+}
+
+#[test]
+fn a_queue_that_is_resized_gives_back_what_it_had_before() {
+    if is_left_out() {
+        return;
+    }
+    let (net, heap) = (Net::new(), Heap::new());
+    let pd = heap.parent(&net);
+    let cq = cq_in(&net, pd);
+    let (first, ..) = heap.call();
+    let mut last = None;
+    for n in 0..100 {
+        // SAFETY: the queue is alive.
+        unsafe { assert_eq!((net.v.resize_cq)(cq, 16 << (n % 3)), 0) };
+        let calls = heap.take_calls();
+        let (at, .., size, _) = calls[0];
+        assert!(size.is_some(), "{calls:x?}");
+        // The first one stays: a poll may look into it.
+        let back: Vec<_> = calls[1..].iter().map(|call| (call.0, call.2)).collect();
+        assert_eq!(back, last.map(|last| (last, None)).into_iter().collect::<Vec<_>>());
+        last = Some(at);
+    }
+    // SAFETY: as above; there is no memory for such a queue.
+    unsafe { assert_eq!((net.v.resize_cq)(cq, 0), EINVAL) };
+    *heap.gives.lock().unwrap() = Gives::Nothing;
+    // SAFETY: as above.
+    unsafe { assert_eq!((net.v.resize_cq)(cq, 64), ENOMEM) };
+    assert_eq!(heap.take_calls(), []);
+    net.destroy_cq(cq);
+    let back: Vec<_> = heap.take_calls().iter().map(|call| (call.0, call.2)).collect();
+    assert_eq!(back, [(first, None), (last.unwrap(), None)]);
+    assert_eq!(dealloc(&net, pd), 0);
+    net.close();
+}
+
+/// Resizes of a queue that threads poll, and into which completions come meanwhile.
+const RESIZES: u64 = 10_000;
+/// More threads than processors, so that some stop wherever they are in a poll.
+const POLLERS: usize = 4;
+
+/// What a poll looks at is there: where it is not, this test ends by a signal.
+#[test]
+fn polls_look_into_nothing_that_a_resize_has_given_back() {
+    if is_left_out() {
+        return;
+    }
+    let (net, heap) = (Net::new(), Heap::new());
+    *heap.gives.lock().unwrap() = Gives::Pages;
+    let pd = heap.parent(&net);
+    let (cq, recv_cq) = (cq_in(&net, pd), net.cq(16));
+    let qps = [net.qp(cq), net.qp(recv_cq)];
+    // SAFETY: both are alive.
+    let nums = qps.map(|qp| unsafe { (*qp).qp_num });
+    net.connect(qps[0], nums[1], Config::default());
+    net.connect(qps[1], nums[0], Config::default());
+    let is_over = AtomicBool::new(false);
+    let (polled, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+    let queue = cq as usize;
+    std::thread::scope(|scope| {
+        for _ in 0..POLLERS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) || polled.load(Ordering::Relaxed) < RESIZES {
+                    let all = net.poll_now(queue as *mut ibv_cq);
+                    let failed = all.iter().filter(|wc| wc.status != "SUCCESS").count();
+                    failures.fetch_add(failed as u64, Ordering::Relaxed);
+                    polled.fetch_add(all.len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+        for n in 0..RESIZES {
+            let mut wr = send_wr(n, ibv_wr_opcode::IBV_WR_RDMA_WRITE, &mut [], SIGNALED);
+            // The shorter queue has room for all.
+            while n - polled.load(Ordering::Relaxed) >= 16 {
+                std::thread::yield_now();
+            }
+            assert_eq!(post_send(qps[0], &mut wr), 0);
+            // SAFETY: the queue is alive.
+            unsafe { assert_eq!((net.v.resize_cq)(cq, 16 << (n % 2)), 0) };
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!((polled.into_inner(), failures.into_inner()), (RESIZES, 0));
+    let [lent, back] = [true, false].map(|lent| {
+        let calls = heap.calls.lock().unwrap();
+        calls.iter().filter(|call| call.2.is_some() == lent).count()
+    });
+    assert_eq!(lent - back, 2, "{lent} rings lent, {back} given back");
+    qps.into_iter().for_each(|qp| net.destroy_qp(qp));
+    net.destroy_cq(cq);
+    net.destroy_cq(recv_cq);
+    assert_eq!(dealloc(&net, pd), 0);
     net.close();
 }

@@ -18,7 +18,7 @@ const SINGLE: u32 = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_SINGLE_THREADED
 const IGNORE: u32 = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
 
 /// Whether what is posted is done when the post returns, on both ends.
-fn is_prompt() -> bool {
+fn is_synchronous() -> bool {
     provider().1 == "soft0" && std::env::var_os("SOFT_RNIC_APART").is_none()
 }
 
@@ -162,7 +162,7 @@ fn completions_are_read_one_by_one() {
     seen.sort_unstable();
     // SAFETY: the queue pairs are alive.
     let num = ends.qp.map(|qp| unsafe { (*qp).qp_num });
-    if is_prompt() {
+    if is_synchronous() {
         let expected = [(10, "SUCCESS", "SEND", num[0]), (11, "SUCCESS", "RECV", num[1])];
         assert_eq!(seen, expected);
     }
@@ -192,7 +192,7 @@ fn a_completion_has_the_time_at_which_it_came() {
         let (after, wall_after) = (ends.raw_clock(), wall());
         end(ends.cq);
         assert!((before..=after).contains(&time), "{before} {time} {after}");
-        if is_prompt() {
+        if is_synchronous() {
             assert!(time <= between, "{time} {between}: it was taken at the poll");
         }
         // The clocks are read one after the other: a step of the wall clock between them, and
@@ -205,7 +205,7 @@ fn a_completion_has_the_time_at_which_it_came() {
 
 #[test]
 fn a_queue_with_times_raises_the_event_that_was_asked_for_and_no_other() {
-    if !is_softs_own("times of completions") || !is_prompt() {
+    if !is_softs_own("times of completions") || !is_synchronous() {
         return;
     }
     let net = Net::new();
@@ -308,11 +308,11 @@ fn a_queue_that_ignores_an_overrun_lives_on_without_what_it_had_no_room_for() {
         for id in 0..3 {
             ends.send(10 * id, SIGNALED);
         }
-        if is_prompt() {
+        if is_synchronous() {
             let dies = ends.net.async_events().contains(&ibv_event_type::IBV_EVENT_CQ_ERR);
             assert_eq!(dies, flags == 0);
         }
-        if flags == IGNORE && is_prompt() {
+        if flags == IGNORE && is_synchronous() {
             ends.wait();
             let mut n = 1;
             while next(ends.cq) == 0 {

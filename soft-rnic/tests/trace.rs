@@ -5,6 +5,7 @@
 
 mod common;
 
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::path::PathBuf;
 
 use common::other::*;
@@ -58,6 +59,7 @@ fn the_other_process() {
         "batch" => batch(),
         "injected-rnr" => injected("rnr=1"),
         "injected-loss" => injected("retry=1"),
+        "pollers" => two_pollers(),
         "fork" => return fork(),
         _ => panic!("{scene}"),
     }
@@ -300,14 +302,67 @@ fn a_batch_is_there_as_a_whole() {
     assert_eq!(outstanding(&trace, 0).0, [(4, Stage::Queued), (5, Stage::Queued)]);
 }
 
-/// A child goes on with its parent's queue pair, and then opens the device itself.
+/// Completions of a round, and rounds.
+const ROUND: u64 = 16;
+const ROUNDS: u64 = 100;
+
+/// Two threads poll one completion queue; after each round the trace is asked what is left.
+fn two_pollers() {
+    let p = Pair::with(net(), Config::default(), Config::default());
+    let (polled, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (net, cq) = (&p.net, p.cq[0] as usize);
+    std::thread::scope(|scope| {
+        let poll = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let n = net.poll_now(cq as *mut ibv_cq).len() as u64;
+                polled.fetch_add(n, Ordering::Release);
+            }
+        };
+        scope.spawn(poll);
+        scope.spawn(poll);
+        for round in 0..ROUNDS {
+            for id in 0..ROUND {
+                let id = round * ROUND + id;
+                assert_eq!(post(&p, id, W::IBV_WR_RDMA_WRITE, SIGNALED), 0);
+            }
+            while polled.load(Ordering::Acquire) < (round + 1) * ROUND {
+                std::thread::yield_now();
+            }
+            let trace = read("pollers", std::process::id() as i32).unwrap();
+            assert_eq!(outstanding(&trace, 0).0, [], "round {round}");
+            assert_eq!(trace.completion_queues[0].unpolled, 0, "round {round}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    keep(p);
+}
+
+#[test]
+fn what_two_threads_poll_from_one_queue_is_over() {
+    let trace = killed("pollers");
+    let polls = trace.events.iter().filter(|event| event.what == "poll");
+    let mut ids: Vec<u64> = polls.map(|event| event.wr_id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..ROUNDS * ROUND).collect::<Vec<_>>(), "each once");
+}
+
+/// Queue pairs that a child makes of its parent's context, and the bytes that each takes up in a trace
+/// at least: 64 requests to send, and twice as many to receive, of 48 bytes.
+const OF_CHILD: u64 = 8;
+const QP_TABLE: u64 = 3 * 64 * 48;
+
+/// A child goes on with its parent's queue pair, makes objects of its parent's context, and then
+/// opens the device itself.
 fn fork() {
     let p = Pair::with(net(), Config::default(), Config::default());
     receive(&p, 1);
+    let before = room_on_disk();
     // SAFETY: the child does nothing that another thread might have a lock of: the harness waits.
     let child = unsafe { libc::fork() };
     if child == 0 {
         receive(&p, 2);
+        let qps: Vec<_> = (0..OF_CHILD).map(|_| p.net.qp(p.net.cq(64))).collect();
+        p.net.destroy_qp(qps[0]);
         let own = net();
         let qp = own.qp(own.cq(4));
         let (init, ..) = own.steps(0, Config::default());
@@ -319,9 +374,20 @@ fn fork() {
     let mut status = 0;
     // SAFETY: a child of ours.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    // It has taken no room in the file for objects of its own. (A file system may have for what it
+    // knows of the file.)
+    let more = room_on_disk() - before;
+    assert!(more < OF_CHILD * QP_TABLE / 512 / 2, "{more} blocks more");
     say(&format!("{child} {status}"));
     hear();
     keep(p);
+}
+
+/// What the trace of this process takes up on the disk, in blocks of 512 bytes.
+fn room_on_disk() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let file = prefix("fork").with_extension(std::process::id().to_string());
+    std::fs::metadata(file).unwrap().blocks()
 }
 
 #[test]
@@ -333,6 +399,9 @@ fn a_child_writes_a_trace_of_its_own() {
     assert_eq!(status, "0");
     let traces = [other.pid(), child].map(|process| read("fork", process).expect("a trace"));
     assert_eq!(outstanding(&traces[0], 1).1, [1]);
+    let of_parent = &traces[0];
+    let objects = (of_parent.queue_pairs.len(), of_parent.completion_queues.len());
+    assert_eq!((objects, of_parent.left_out), ((2, 2), 0), "the child's objects are not there");
     assert_eq!((traces[1].queue_pairs.len(), outstanding(&traces[1], 0).1), (1, vec![3]));
     other.say("end");
     let _ = other.wait();

@@ -133,7 +133,7 @@ pub struct Reader {
     /// not yet checked whether it has completed.
     is_watched: bool,
     /// The last such READ had completed by the first poll: the device is synchronous.
-    is_prompt: bool,
+    is_synchronous: bool,
     is_tail_wanted: bool,
     is_tail_coming: bool,
     /// The first look after the last READ of data found something new: the tail comes with the
@@ -174,7 +174,7 @@ impl Reader {
             is_hungry: false,
             is_gathering: false,
             is_watched: false,
-            is_prompt: false,
+            is_synchronous: false,
             is_tail_wanted: false,
             is_tail_coming: false,
             goes_along: true,
@@ -225,7 +225,7 @@ impl Reader {
         if self.is_gathering {
             return None;
         }
-        let prefetch = self.config.prefetch && !self.is_prompt;
+        let prefetch = self.config.prefetch && !self.is_synchronous;
         let may = prefetch || self.is_hungry && self.fetch.on_their_way() == 0;
         may.then(|| self.fetch.next(self.ring.tail())).flatten()
     }
@@ -382,7 +382,7 @@ impl Reader {
     pub fn polled(&mut self) {
         if self.is_watched {
             self.is_watched = false;
-            self.is_prompt = self.fetch.on_their_way() == 0;
+            self.is_synchronous = self.fetch.on_their_way() == 0;
         }
     }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 
 use super::claims::{Bytes, Claims};
 use super::report::{Kind, Report, number};
@@ -135,19 +135,6 @@ extern "C" fn at_exit() {
             libc::_exit(super::STATUS as c_int);
         }
     }
-}
-
-/// Held while buffers are looked at: a region stays registered meanwhile.
-static REGISTERED: RwLock<()> = RwLock::new(());
-
-/// No region is deregistered while this is held.
-pub(crate) fn keep_registered() -> RwLockReadGuard<'static, ()> {
-    REGISTERED.read()
-}
-
-/// Waits until the checker has finished with regions whose keys were made invalid before.
-pub(crate) fn quiesce() {
-    drop(REGISTERED.write());
 }
 
 impl Checker {

@@ -46,7 +46,7 @@ pub(crate) struct Posted {
 
 impl Posted {
     /// Where some of its bytes are.
-    pub(crate) fn place(&self, bytes: &Range<usize>) -> String {
+    pub(crate) fn location(&self, bytes: &Range<usize>) -> String {
         let mut offset = bytes.start as u64;
         for sge in &self.sges {
             if offset < sge.length.into() {

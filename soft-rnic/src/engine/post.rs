@@ -75,7 +75,7 @@ fn is_queued(qp: &Qp) -> bool {
         Transport::Uc => device.network.is_faulty(),
         Transport::Ud | Transport::XrcSend | Transport::XrcRecv => true,
     };
-    is_unlike || !device.is_prompt()
+    is_unlike || !device.is_synchronous()
 }
 
 /// Posts all requests of a list, or, with the reason, none.
@@ -333,7 +333,7 @@ unsafe fn post_queued<'a>(
 ) -> c_int {
     let (mut deferred, mut result) = (DeferredWork::default(), Ok(()));
     let device = &qp.pd.context.device;
-    let card = if device.is_prompt() { None } else { device.card() };
+    let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, Instant::now()));
     let began = card.and(device.distance()).map_or(0, Distance::now);
     let mut sq = held.unwrap_or_else(|| qp.object().sq.lock());
@@ -350,7 +350,7 @@ unsafe fn post_queued<'a>(
         wr = unsafe { (*wr).next };
     }
     // Elsewhere only what is flushed goes on by itself.
-    if qp.pd.context.device.is_prompt() || qp.state().flushes_sends() {
+    if qp.pd.context.device.is_synchronous() || qp.state().flushes_sends() {
         qp.run_pending(&mut sq, &mut deferred, false);
     }
     drop(sq);

@@ -9,6 +9,7 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::mr_table::{LOCAL_WRITE, MW, MrTable, ON_DEMAND};
 use crate::objects::on_demand::bring_at;
+use crate::objects::quiescence;
 use crate::objects::state::Pd;
 
 /// The only flag: the pages are there when the call returns, as they always are here.
@@ -54,6 +55,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 
 /// Where a piece of an on-demand region is.
 fn find(mrs: &MrTable, pd: u32, sge: &ibv_sge, is_written: bool) -> Result<u64, c_int> {
+    let _look = quiescence::look();
     let slot = mrs.slot(sge.lkey).ok_or(errno::ENOENT)?;
     // Acquire: the rest was written before the key.
     if sge.lkey == 0 || slot.key.load(Ordering::Acquire) != sge.lkey {

@@ -1,7 +1,7 @@
 //! A list of send requests that a program puts together by calls (`ibv_wr_start` to
 //! `ibv_wr_complete`), and that is posted as a whole or not at all.
 //!
-//! It holds at most as many requests as the send queue has places, each with at most one list, and
+//! It holds at most as many requests as the send queue has slots, each with at most one list, and
 //! copies inline data when they are given: afterwards the program may change them.
 
 use core::ffi::c_int;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::check::checker::{Leftovers, Object, keep_registered};
+use crate::check::checker::{Leftovers, Object};
 use crate::check::completions::Completions;
 use crate::check::fingerprint::Fingerprint;
 use crate::check::queue::{Posted, Queue, Receives};
@@ -13,6 +13,7 @@ use crate::objects::memory::resolve;
 use crate::objects::null_memory::is_zeroes;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::Transport;
+use crate::objects::quiescence;
 use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Channel, Context, Cq, Device, Pd, Qp, XrcSrq};
 use crate::objects::wqe::{Op, Request, Wqe, len_of};
@@ -149,9 +150,8 @@ impl Device {
         len: u64,
         act: impl FnOnce(&[Span<'_>]) -> R,
     ) -> Option<R> {
-        let _registered = keep_registered();
-        // SAFETY: it is borrowed here only, where deregistration waits: `Device::quiesce` waits
-        // until what is held here is given back.
+        let _look = quiescence::look();
+        // SAFETY: it is borrowed here only, where what ends a key waits until the look is over.
         let mut room = unsafe { SpanBuf::new() };
         let mut spans = room.start();
         resolve(&self.mrs, pd, sges.iter().copied(), len, 0, &mut spans)?;
@@ -290,7 +290,7 @@ impl Qp {
         let Some(bytes) = print.changed(&now) else { return };
         if !checker.is_contested(&posted.claims) {
             checker.report.say(kind, || {
-                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.place(&bytes))
+                format!("the buffer of {} {}: {}", of(posted), what(kind), posted.location(&bytes))
             });
         }
         posted.print = None;

@@ -3,7 +3,7 @@
 //! A ring of 64-byte slots, each with a sequence number of its own: an entry is
 //! there when its slot's number is the index expected plus one, so a poll reads
 //! the very line that it wants and no shared index, and an empty queue is polled
-//! without any lock. Producers hold one lock, consumers another; consumers
+//! without any lock (unless it was resized: see `rings`). Producers hold one lock, consumers another; consumers
 //! publish `head` once for a poll, and producers look at it only when their copy
 //! says full. Of what is appended under one hold of the lock, the oldest entry gets
 //! its number last: it makes all of them visible.
@@ -34,10 +34,11 @@
 
 mod filling;
 mod moderation;
+mod rings;
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -48,9 +49,9 @@ use crate::errno;
 use crate::event::Acks;
 use crate::lock::{Guard, Lock, Padded};
 use crate::objects::in_arc::InArc;
-use crate::objects::queue_memory::{Lender, QueueMemory, Resource};
+use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{
-    Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack, Slot,
+    Armed, AsyncEvent, Channel, Context, Cq, Element, Extended, Producer, Qp, Ring, Slack,
 };
 use crate::trace::completions::Completions;
 
@@ -69,39 +70,6 @@ pub(crate) struct Completion {
     pub(crate) src_qp: u32,
     /// Wakes an arming for solicited completions only.
     pub(crate) solicited: bool,
-}
-
-impl Slot {
-    fn empty() -> Slot {
-        Slot {
-            wc: UnsafeCell::new([0; 6]),
-            owner: UnsafeCell::new(core::ptr::null()),
-            position: UnsafeCell::new(0),
-            sequence: AtomicU32::new(0),
-        }
-    }
-}
-
-impl Ring {
-    /// A ring of so many slots; `lender` has their memory, if there is one.
-    pub(crate) fn new(len: u32, lender: Option<Lender>) -> Result<Ring, c_int> {
-        Ok(Ring { slots: QueueMemory::new(len as usize, lender, Slot::empty)? })
-    }
-
-    /// [`new`](Self::new) in the device's own memory.
-    pub(crate) fn own(len: u32) -> Ring {
-        Ring { slots: QueueMemory::own(len as usize, Slot::empty) }
-    }
-
-    #[inline]
-    fn slot(&self, index: u32) -> &Slot {
-        // SAFETY: the length is a power of two, so the index is masked into it.
-        unsafe { self.slots.get_unchecked(index as usize & (self.slots.len() - 1)) }
-    }
-
-    fn len(&self) -> u32 {
-        self.slots.len() as u32
-    }
 }
 
 impl Extended {
@@ -143,13 +111,6 @@ impl Producer {
     }
 }
 
-impl Drop for Cq {
-    fn drop(&mut self) {
-        // SAFETY: the ring was made by `Box::into_raw`, and no other reference is left.
-        drop(unsafe { Box::from_raw(self.ring.load(Ordering::Relaxed)) });
-    }
-}
-
 impl Cq {
     pub(crate) fn new(
         context: Arc<Context>,
@@ -173,14 +134,14 @@ impl Cq {
         Cq {
             abi: UnsafeCell::new(abi),
             slack: Slack::default(),
-            is_plain: context.device.is_prompt()
+            is_plain: context.device.is_synchronous()
                 && !has_times
                 && trace.is_none()
                 && check.is_none(),
             context,
             channel,
-            ring: AtomicPtr::new(Box::into_raw(Box::new(ring))),
-            retired: Mutex::default(),
+            first_ring: ring,
+            resized_ring: AtomicPtr::default(),
             dead: AtomicBool::new(false),
             producer: Padded(Lock::new(Producer { armed, ..Producer::default() })),
             consumer: Padded::default(),
@@ -210,24 +171,18 @@ impl Cq {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
-    #[inline]
-    fn ring(&self) -> &Ring {
-        // SAFETY: a ring lives as long as the queue (replaced ones in `retired`).
-        // Acquire: its slots were initialised before it was put there.
-        unsafe { &*self.ring.load(Ordering::Acquire) }
-    }
-
     /// Takes up to `out.len` completions.
     ///
     /// # Safety
     /// `wc` has room for `len`.
     #[inline]
     pub(crate) unsafe fn poll(&self, wc: *mut ibv_wc, len: u32) -> u32 {
-        if !self.has_entry() {
+        if self.has_first_ring() && !self.is_in(&self.first_ring) {
             return 0;
         }
         let _consumer = self.consumer.lock();
-        let ring = self.ring();
+        // SAFETY: the consumers' lock is held.
+        let ring = unsafe { self.ring() };
         let head = self.head.load(Ordering::Relaxed);
         let mut n = 0;
         while n < len {
@@ -253,13 +208,6 @@ impl Cq {
         n
     }
 
-    /// Whether the next entry is there; takes no lock.
-    #[inline]
-    pub(crate) fn has_entry(&self) -> bool {
-        let head = self.head.load(Ordering::Relaxed);
-        self.ring().slot(head).sequence.load(Ordering::Relaxed) == head.wrapping_add(1)
-    }
-
     /// Writes a completion into the next slot, unpublished; the caller holds the
     /// producers' lock.
     #[inline]
@@ -270,10 +218,11 @@ impl Cq {
         owner: Option<(&Qp, u32)>,
         deferred: &mut DeferredWork,
     ) {
-        let ring = self.ring();
         if producer.overrun {
             return;
         }
+        // SAFETY: the producers' lock is held.
+        let ring = unsafe { self.ring() };
         if producer.tail.wrapping_sub(producer.head_seen) >= ring.len() {
             // Acquire: consumers have read the slots before that.
             producer.head_seen = self.head.load(Ordering::Acquire);
@@ -326,7 +275,8 @@ impl Cq {
 
     #[inline(always)]
     fn make_visible(&self, producer: &mut Producer) {
-        let oldest = self.ring().slot(producer.published);
+        // SAFETY: the producers' lock is held.
+        let oldest = unsafe { self.ring() }.slot(producer.published);
         // Release: the entries are complete, and so are the data they announce.
         oldest.sequence.store(producer.published.wrapping_add(1), Ordering::Release);
         producer.published = producer.tail;
@@ -339,7 +289,8 @@ impl Cq {
 
     /// Gives what is about to become visible its time.
     fn stamp(&self, producer: &Producer) {
-        let (ring, now) = (self.ring(), crate::clock::now());
+        // SAFETY: the producers' lock is held.
+        let (ring, now) = (unsafe { self.ring() }, crate::clock::now());
         let mut index = producer.published;
         while index != producer.tail {
             // SAFETY: consumers do not get here before the oldest has its number, and the
@@ -351,7 +302,8 @@ impl Cq {
 
     /// Traces what is about to become visible.
     fn tell(&self, producer: &Producer, trace: &Completions) {
-        let (ring, mut index) = (self.ring(), producer.published);
+        // SAFETY: the producers' lock is held.
+        let (ring, mut index) = (unsafe { self.ring() }, producer.published);
         while index != producer.tail {
             let slot = ring.slot(index);
             // SAFETY: as in `stamp`.
@@ -380,7 +332,7 @@ impl Cq {
     }
 
     /// The queue dies: nothing is appended any more. One that ignores it only lacks a completion,
-    /// whose place in the send queue is free: no poll will say so.
+    /// whose slot in the send queue is free: no poll will say so.
     #[cold]
     fn overrun(
         self: &Arc<Cq>,
@@ -413,7 +365,8 @@ impl Cq {
     pub(crate) fn purge(&self, qp_num: u32) {
         let _consumer = self.consumer.lock();
         let producer = self.producer.lock();
-        let ring = self.ring();
+        // SAFETY: both locks are held.
+        let ring = unsafe { self.ring() };
         let head = self.head.load(Ordering::Relaxed);
         // Kept entries move towards the tail, youngest first.
         let mut to = producer.tail;
@@ -435,7 +388,8 @@ impl Cq {
         // Release: as in `poll`.
         self.head.store(to, Ordering::Release);
         if let Some(trace) = &self.trace {
-            trace.consumed(&self.head);
+            // Relaxed: a count that guards no memory.
+            trace.consumed(|| self.head.load(Ordering::Relaxed));
         }
     }
 
@@ -444,53 +398,6 @@ impl Cq {
         let producer = self.producer.lock();
         // Relaxed: a poll that is under way may still count.
         producer.tail.wrapping_sub(self.head.load(Ordering::Relaxed))
-    }
-
-    /// Replaces the ring by one of `len` slots.
-    pub(crate) fn resize(&self, len: u32) -> Result<(), c_int> {
-        // Without a lock: it may be the program's function that finds the memory.
-        let new = Ring::new(len, self.extended.as_ref().and_then(Extended::lender))?;
-        let _consumer = self.consumer.lock();
-        let mut producer = self.producer.lock();
-        let (old, head) = (self.ring(), self.head.load(Ordering::Relaxed));
-        if producer.tail.wrapping_sub(head) > len {
-            return Err(errno::EINVAL);
-        }
-        let mut index = head;
-        while index != producer.tail {
-            let (source, target) = (old.slot(index), new.slot(index));
-            index = index.wrapping_add(1);
-            // SAFETY: both locks are held; the new ring is ours.
-            unsafe {
-                *target.wc.get() = *source.wc.get();
-                *target.owner.get() = *source.owner.get();
-                *target.position.get() = *source.position.get();
-            }
-            target.sequence.store(index, Ordering::Relaxed);
-        }
-        producer.head_seen = head;
-        // Release: the new ring is complete.
-        let old = self.ring.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
-        // SAFETY: it came from `Box::into_raw`; it is kept, not freed.
-        self.retired.lock().push(unsafe { Box::from_raw(old) });
-        // SAFETY: both locks are held; callers only read it.
-        unsafe { (*self.abi.get()).cqe = len as c_int };
-        if let Some(check) = &self.check {
-            check.resize(len);
-        }
-        Ok(())
-    }
-
-    /// Gives memory back that a program has lent.
-    ///
-    /// # Safety
-    /// The queue is gone: it has no queue pairs, and is not polled any more.
-    pub(crate) unsafe fn give_back(&self) {
-        let retired = self.retired.lock();
-        for ring in retired.iter().map(|ring| &**ring).chain([self.ring()]) {
-            // SAFETY: the caller's promise.
-            unsafe { ring.slots.give_back() };
-        }
     }
 
     /// Marks and forgets a queue pair's use of this queue.

@@ -33,8 +33,8 @@ impl core::fmt::Debug for Device {
 
 impl Kind {
     #[inline]
-    fn is_prompt(&self) -> bool {
-        matches!(self, Kind::Prompt)
+    fn is_synchronous(&self) -> bool {
+        matches!(self, Kind::Synchronous)
     }
 }
 
@@ -125,15 +125,15 @@ impl Device {
             missed: AtomicU64::new(0),
             overflowed: AtomicU64::new(0),
             retired: Mutex::default(),
-            peers: kind.is_prompt().then(PeerProcesses::default),
+            peers: kind.is_synchronous().then(PeerProcesses::default),
             kind,
         })
     }
 
     /// Whether what is posted is executed inside the post.
     #[inline]
-    pub(crate) fn is_prompt(&self) -> bool {
-        self.kind.is_prompt()
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.kind.is_synchronous()
     }
 
     /// What a simulated device has in addition.
@@ -170,18 +170,6 @@ impl Device {
         Arc::as_ptr(self).cast_mut().cast()
     }
 
-    /// Waits until every execution that is under way has ended. What was made
-    /// unreachable before the call is unused after it.
-    pub(crate) fn quiesce(&self) {
-        for qp in self.qps.all() {
-            drop(qp.sq.lock());
-        }
-        if let Some(peers) = &self.peers {
-            peers.quiesce();
-        }
-        crate::check::checker::quiesce();
-    }
-
     /// Statistics of all queue pairs, those that are gone included.
     pub(crate) fn counters(&self) -> Counters {
         let mut sum = *self.retired.lock();
@@ -215,7 +203,7 @@ fn abi(name: &str) -> ibv_device {
 
 /// The devices that can be listed.
 pub(crate) static DEVICES: LazyLock<Mutex<Vec<Arc<Device>>>> =
-    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, Kind::Prompt)]));
+    LazyLock::new(|| Mutex::new(vec![Device::new(DEFAULT_NAME, 0, Kind::Synchronous)]));
 
 /// The device that is always there.
 pub(crate) fn default_device() -> Arc<Device> {

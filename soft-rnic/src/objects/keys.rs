@@ -28,7 +28,7 @@
 //! 14 bits.
 //!
 //! **Cost.** The inverse takes six multiplications one after the other, and some 45 instructions.
-//! So it is taken once: a table has the indices of the latest keys ([`Places`]), where a look
+//! So it is taken once: a table has the indices of the latest keys ([`KeyCache`]), where a look
 //! finds the key and its index in one word, which is true for ever, as the permutation does not
 //! change. Only keys that others have displaced there are inverted.
 
@@ -111,7 +111,7 @@ impl Tags {
     fn tag(&self, plain: u32, generation: u32) -> u32 {
         let round = generation >> GENERATION_BITS;
         let [first, step, mask, ..] = self.random.hash_one(plain).to_ne_bytes();
-        // Odd: it comes to each place of the table before it repeats one.
+        // Odd: it comes to each entry of the table before it repeats one.
         let at = first.wrapping_add((round as u8).wrapping_mul(step | 1));
         (self.table[at as usize] ^ mask).into()
     }
@@ -140,24 +140,24 @@ fn fold(half: u32, added: u64, factor: u64) -> u32 {
 }
 
 /// The indices of the latest keys. Lookups write nothing, so that the lines stay in all caches.
-pub(crate) struct Places {
+pub(crate) struct KeyCache {
     keys: Keys,
     /// A key, and below it its index.
-    latest: [AtomicU64; PLACES],
+    latest: [AtomicU64; ENTRIES],
 }
 
-const PLACES: usize = 2_048;
+const ENTRIES: usize = 2_048;
 
-impl Default for Places {
-    fn default() -> Places {
-        Places { keys: Keys::of_process(), latest: [const { AtomicU64::new(0) }; PLACES] }
+impl Default for KeyCache {
+    fn default() -> KeyCache {
+        KeyCache { keys: Keys::of_process(), latest: [const { AtomicU64::new(0) }; ENTRIES] }
     }
 }
 
-impl Places {
+impl KeyCache {
     #[inline(always)]
-    fn place(&self, key: u32) -> &AtomicU64 {
-        &self.latest[(key >> TAG_BITS) as usize % PLACES]
+    fn entry(&self, key: u32) -> &AtomicU64 {
+        &self.latest[(key >> TAG_BITS) as usize % ENTRIES]
     }
 
     /// [`Keys::key`], which is going to be looked up.
@@ -170,13 +170,13 @@ impl Places {
     /// A key of this index is going to be looked up: one with another tag.
     pub(crate) fn note(&self, key: u32, index: u32) {
         // Relaxed: one word, which is true whenever it is read.
-        self.place(key).store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
+        self.entry(key).store(u64::from(key) << 32 | u64::from(index), Ordering::Relaxed);
     }
 
     /// [`Keys::index`], if the key is among the latest ones.
     #[inline(always)]
     pub(crate) fn known(&self, key: u32) -> Option<u32> {
-        let known = self.place(key).load(Ordering::Relaxed);
+        let known = self.entry(key).load(Ordering::Relaxed);
         ((known >> 32) as u32 == key).then_some(known as u32)
     }
 
@@ -254,15 +254,15 @@ mod tests {
 
     #[test]
     fn a_key_that_others_have_displaced_is_found_all_the_same() {
-        let places = Places::default();
-        let keys: Vec<u32> = (0..4 * PLACES as u32).map(|index| places.key(index, 1)).collect();
+        let cache = KeyCache::default();
+        let keys: Vec<u32> = (0..4 * ENTRIES as u32).map(|index| cache.key(index, 1)).collect();
         let displaced = keys.iter().enumerate().filter(|(index, key)| {
-            let known = places.place(**key).load(Ordering::Relaxed);
-            assert_eq!(places.index(**key), *index as u32);
+            let known = cache.entry(**key).load(Ordering::Relaxed);
+            assert_eq!(cache.index(**key), *index as u32);
             known != u64::from(**key) << 32 | *index as u64
         });
-        assert!(displaced.count() >= 3 * PLACES, "there are as many places");
-        assert_eq!(places.index(keys[1] ^ 1), 1, "another tag");
+        assert!(displaced.count() >= 3 * ENTRIES, "there are as many entries");
+        assert_eq!(cache.index(keys[1] ^ 1), 1, "another tag");
     }
 
     #[test]

@@ -352,9 +352,8 @@ impl Device {
     fn deregister(&self, key: u32) -> Result<(), c_int> {
         let peers = self.peers.as_ref();
         self.mrs.invalidate(key, peers)?;
-        self.quiesce();
         // A process that was stopped in the middle of an access keeps the memory.
-        peers.map_or(Ok(()), PeerProcesses::wait_outside)?;
+        self.end_accesses()?;
         self.mrs.release(key);
         Ok(())
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use verbs_sys::*;
 
 use crate::fabric::process::directory::{PublishedMw, PublishedRegion};
-use crate::objects::keys::Places;
+use crate::objects::keys::KeyCache;
 use crate::objects::mws::Mws;
 use crate::objects::null_memory;
 use crate::objects::span::{Hold, Span};
@@ -179,7 +179,7 @@ pub(crate) struct MrTable {
     pub(crate) free: Mutex<FreeSlots>,
     /// Regions are published to other processes; only changed under the lock of `free`.
     pub(crate) is_published: AtomicBool,
-    pub(crate) keys: Places,
+    pub(crate) keys: KeyCache,
 }
 
 #[derive(Debug, Default)]
@@ -195,7 +195,7 @@ impl Default for MrTable {
             chunks: [const { OnceLock::new() }; CHUNKS],
             free: Mutex::default(),
             is_published: AtomicBool::new(false),
-            keys: Places::default(),
+            keys: KeyCache::default(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! type 1 by every peer of a queue pair of its domain. Accesses in this process hold the lock of
 //! the receiving side that they reach, and never wait for another process meanwhile. Accesses by
 //! other processes are looked at, and not waited for: a process takes as long as it likes.
+//! (`objects::quiescence` says what other ends wait for.)
 
 use core::ffi::c_int;
 use std::time::Instant;
@@ -83,15 +84,6 @@ impl Device {
             // The domain is that of the queue that a request names.
             Some(qp) => qp.pd.id == ending.pd || qp.transport == Transport::XrcRecv,
             None => slot_of(to) == slot_of(base),
-        }
-    }
-
-    /// Waits until no thread of this process looks at a key that is not valid any more: its slot
-    /// can be another key's. (One that waits for another process's memory looks at none.)
-    pub(crate) fn end_lookups(&self) {
-        for qp in self.qps.all() {
-            drop(qp.sq_unless_blocked());
-            drop(qp.responder.lock());
         }
     }
 }

@@ -87,8 +87,8 @@ impl Pending {
             sges[..n].copy_from_slice(request.sges);
         }
         self.lens[at] = n as u32;
-        if let (Some(place), Some(to)) = (self.to.get_mut(at), request.to) {
-            *place = *to;
+        if let (Some(slot), Some(to)) = (self.to.get_mut(at), request.to) {
+            *slot = *to;
         }
         self.wqes[at] = Some(*request.wqe);
         self.tail = self.tail.wrapping_add(1);

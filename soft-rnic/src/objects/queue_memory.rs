@@ -1,7 +1,8 @@
 //! The memory of a queue: the device's own, or that of a program's allocator.
 //!
 //! A program that makes a parent domain may say where the queues of its objects lie. Such memory is
-//! given back within the call that destroys the object. What the object is made of can stay longer,
+//! given back within the call that destroys the object, or that resizes a completion queue once more.
+//! What the object is made of can stay longer,
 //! as long as other threads know it, but none of them looks into a queue any more: a queue pair is
 //! destroyed under both of its locks, and the other queues have no users then.
 
@@ -91,7 +92,7 @@ struct Lent {
     is_back: AtomicBool,
 }
 
-/// As many values as a queue has places. They need no drop.
+/// As many values as a queue has slots. They need no drop.
 pub(crate) struct QueueMemory<T> {
     first: NonNull<T>,
     len: usize,

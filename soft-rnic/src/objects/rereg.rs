@@ -9,7 +9,7 @@ use verbs_sys::*;
 use crate::errno;
 use crate::objects::mr::{Mr, Region, ZERO_BASED, validate};
 use crate::objects::mr_table::NULL;
-use crate::objects::state::{Pd, PeerProcesses};
+use crate::objects::state::Pd;
 
 const TRANSLATION: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0;
 const PD: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
@@ -111,8 +111,7 @@ unsafe fn rereg(
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
     device.mrs.invalidate(key, peers).map_err(Failed::Input)?;
-    device.quiesce();
-    peers.map_or(Ok(()), PeerProcesses::wait_outside).map_err(Failed::Command)?;
+    device.end_accesses().map_err(Failed::Command)?;
     {
         let _table = device.mrs.free.lock();
         device.mrs.fill(key, slot, &region, peers);

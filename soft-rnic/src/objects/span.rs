@@ -101,9 +101,9 @@ impl<'m> Span<'m> {
     }
 }
 
-/// Proof that a lock is held for `'m` that deregistration waits for: that of a send queue, or
-/// of what takes other processes' requests ([`Device::quiesce`]). What a valid key covers stays
-/// registered meanwhile.
+/// Proof that something is held for `'m` that deregistration waits for: the lock of a send queue, or
+/// of what takes other processes' requests, or a look ([`Device::quiesce`]). What a valid key covers
+/// stays registered meanwhile.
 ///
 /// [`Device::quiesce`]: crate::objects::state::Device::quiesce
 #[derive(Debug, Clone, Copy)]

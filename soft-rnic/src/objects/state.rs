@@ -92,7 +92,7 @@ unsafe impl Sync for Device {}
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// Inside the post.
-    Prompt,
+    Synchronous,
     /// In steps, in an order drawn from a seed.
     Simulated(crate::schedule::sim::state::State),
     /// When a round trip would be over.
@@ -134,7 +134,7 @@ pub(crate) struct QpTable {
 pub(crate) struct XrcTable {
     /// Domains that a file names, by its filesystem and inode.
     pub(crate) by_file: Mutex<HashMap<(u64, u64), Weak<XrcDomain>>>,
-    /// Receive queues, by their numbers' places.
+    /// Receive queues, by their numbers' slots.
     pub(crate) srqs: RwLock<HashMap<u32, Arc<Srq>>>,
 }
 
@@ -395,12 +395,13 @@ pub(crate) struct Cq {
     /// From here on a cache line of what polls read.
     pub(crate) context: Arc<Context>,
     pub(crate) channel: Option<Arc<Channel>>,
-    pub(crate) ring: AtomicPtr<Ring>,
-    /// Rings that a resize replaced: a poll without the lock may still look.
-    #[allow(clippy::vec_box, reason = "their addresses are in use")]
-    pub(crate) retired: Mutex<Vec<Box<Ring>>>,
+    /// What it was created with. It stays, because polls look into it without a lock.
+    pub(crate) first_ring: Ring,
+    /// What a resize has put in its place, or NULL: looked at under a lock, and freed by the next
+    /// resize.
+    pub(crate) resized_ring: AtomicPtr<Ring>,
     /// Nothing is to be done with what a poll takes, nor, but for other processes, before it: the
-    /// device is prompt, and completions have no times, and are neither traced nor checked.
+    /// device is synchronous, and completions have no times, and are neither traced nor checked.
     pub(crate) is_plain: bool,
     pub(crate) dead: AtomicBool,
     pub(crate) producer: Padded<Lock<Producer>>,

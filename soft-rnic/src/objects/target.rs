@@ -36,7 +36,7 @@ const NO_QUEUES: ibv_qp_cap = ibv_qp_cap {
 /// What a queue pair, or a handle, is made from.
 fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
     let transport = Transport::XrcRecv;
-    // A ring has one place at least.
+    // A ring has one slot at least.
     let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
     Ok(Parts {
         transport,

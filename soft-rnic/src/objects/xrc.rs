@@ -65,8 +65,8 @@ impl XrcTable {
         let stat = fstat(&file).map_err(Errno::raw_os_error)?;
         let mut by_file = self.by_file.lock();
         by_file.retain(|_, domain| domain.strong_count() > 0);
-        let place = by_file.entry((stat.st_dev, stat.st_ino));
-        if let Entry::Occupied(known) = &place
+        let slot = by_file.entry((stat.st_dev, stat.st_ino));
+        if let Entry::Occupied(known) = &slot
             && let Some(domain) = known.get().upgrade()
         {
             let is_new = flags & libc::O_EXCL != 0;
@@ -76,17 +76,17 @@ impl XrcTable {
             return Err(errno::EAGAIN);
         }
         let domain = XrcDomain::new(Some(file));
-        place.insert_entry(Arc::downgrade(&domain));
+        slot.insert_entry(Arc::downgrade(&domain));
         Ok(domain)
     }
 
     /// The XRC receive queue with a number.
     pub(crate) fn find(&self, srqn: u32) -> Option<Arc<Srq>> {
-        let place = srqn % limits::MAX_XRC_SRQ as u32;
-        self.srqs.read().get(&place).filter(|srq| srq.num == srqn).cloned()
+        let index = srqn % limits::MAX_XRC_SRQ as u32;
+        self.srqs.read().get(&index).filter(|srq| srq.num == srqn).cloned()
     }
 
-    /// Gives a queue the next number whose place is free.
+    /// Gives a queue the next number whose slot is free.
     pub(crate) fn insert(
         &self,
         next: impl Fn() -> u32,
@@ -98,8 +98,8 @@ impl XrcTable {
         }
         loop {
             let num = next();
-            if let Entry::Vacant(place) = srqs.entry(num % limits::MAX_XRC_SRQ as u32) {
-                return Ok(Arc::clone(place.insert(make(num))));
+            if let Entry::Vacant(slot) = srqs.entry(num % limits::MAX_XRC_SRQ as u32) {
+                return Ok(Arc::clone(slot.insert(make(num))));
             }
         }
     }

@@ -1,20 +1,19 @@
 //! What is traced of a completion queue, and what it tells of the queues whose requests complete
 //! there.
 
-use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::block::Block;
 use super::layout::{HEADER, Kind, RECV, high, kind, low, object};
-use super::place::Place;
 use super::tracer::Tracer;
 
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Completions {
     tracer: Arc<Tracer>,
-    place: Place,
+    block: Block,
     pub(crate) number: u32,
     consuming: Mutex<()>,
 }
@@ -22,16 +21,16 @@ pub(crate) struct Completions {
 impl Completions {
     /// None if there is no room.
     pub(crate) fn new(tracer: &Arc<Tracer>, capacity: u32) -> Option<Completions> {
-        let (place, number) = (Place::new(&tracer.file, HEADER)?, tracer.file.next_cq());
-        place.set(object::NUMBER, number.into());
-        place.set(object::CAPACITY, capacity.into());
-        place.publish(object::KIND, kind::CQ);
+        let (block, number) = (Block::new(&tracer.file, HEADER)?, tracer.file.next_cq());
+        block.set(object::NUMBER, number.into());
+        block.set(object::CAPACITY, capacity.into());
+        block.publish(object::KIND, kind::CQ);
         tracer.log(Kind::CreateCq, (0, 0, 0), (number, 0), 0);
         let consuming = Mutex::new(());
-        Some(Completions { tracer: Arc::clone(tracer), place, number, consuming })
+        Some(Completions { tracer: Arc::clone(tracer), block, number, consuming })
     }
 
-    /// A completion comes, with the six words of an `ibv_wc`; of a send queue it frees the places
+    /// A completion comes, with the six words of an `ibv_wc`; of a send queue it frees the slots
     /// up to a position. The producers' lock is held.
     pub(crate) fn came(&self, words: &[u64; 6], position: Option<u32>) {
         let (wr_id, status, qp) = (words[0], low(words[1]), high(words[3]));
@@ -47,7 +46,7 @@ impl Completions {
 
     /// So many completions have come. The producers' lock is held.
     pub(crate) fn produced(&self, tail: u32) {
-        self.place.set(object::PRODUCED, tail.into());
+        self.block.set(object::PRODUCED, tail.into());
     }
 
     /// The program has taken a completion.
@@ -57,23 +56,22 @@ impl Completions {
         self.tracer.log(Kind::Poll, what, (qp, self.number), wr_id);
     }
 
-    /// Completions were taken, up to the one that `head` has. Of several threads that say so, the
-    /// last has read the latest.
-    pub(crate) fn consumed(&self, head: &AtomicU32) {
+    /// Completions were taken, up to the one that `head` reads. Of several threads that say so, the
+    /// last reads the latest.
+    pub(crate) fn consumed(&self, head: impl FnOnce() -> u32) {
         let _consuming = self.consuming.lock();
-        // Relaxed: a count that guards no memory.
-        self.place.set(object::CONSUMED, head.load(Ordering::Relaxed).into());
+        self.block.set(object::CONSUMED, head().into());
     }
 
     /// A completion had no room.
     pub(crate) fn overran(&self) {
-        self.place.set(object::OVERRUN, 1);
+        self.block.set(object::OVERRUN, 1);
     }
 }
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        self.place.set(object::KIND, kind::GONE);
+        self.block.set(object::KIND, kind::GONE);
         self.tracer.log(Kind::DestroyCq, (0, 0, 0), (self.number, 0), 0);
     }
 }

@@ -44,7 +44,7 @@ unsafe impl Sync for TraceFile {}
 struct Room {
     file: OwnedFd,
     used: usize,
-    /// Places of objects that are gone: words, and where.
+    /// Blocks of objects that are gone: words, and where.
     free: Vec<(usize, usize)>,
     cqs: u32,
 }
@@ -115,9 +115,9 @@ impl TraceFile {
         unsafe { self.base.add(at.min(MAX_WORDS - 1)).as_ref() }
     }
 
-    /// A place of so many words for an object, all zero but the first; none if the trace is full,
+    /// A block of so many words for an object, all zero but the first; none if the trace is full,
     /// or the disk, or this is a child of fork, in which the file is its parent's.
-    pub(super) fn place(&self, words: usize) -> Option<usize> {
+    pub(super) fn allocate(&self, words: usize) -> Option<usize> {
         if self.writer != std::process::id() {
             return None;
         }
@@ -140,7 +140,7 @@ impl TraceFile {
         Some(at)
     }
 
-    /// The object is gone; its place may be used again.
+    /// The object is gone; its block may be used again.
     pub(super) fn give_back(&self, at: usize, words: usize) {
         self.word(at + object::KIND).store(super::layout::kind::GONE, Ordering::Relaxed);
         self.room.lock().free.push((words, at));

@@ -52,7 +52,7 @@ pub(crate) mod object {
     pub(crate) const KIND: usize = 1;
     /// Its number, and the transport above.
     pub(crate) const NUMBER: usize = 2;
-    /// Places of the send queue, and of the receive queue above; of a CQ its capacity.
+    /// Slots of the send queue, and of the receive queue above; of a CQ its capacity.
     pub(crate) const CAPACITY: usize = 3;
     /// The CQ of sends, and that of receives above.
     pub(crate) const CQS: usize = 4;

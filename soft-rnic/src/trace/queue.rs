@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::block::Block;
 use super::file::TraceFile;
 use super::layout::{
     ENTRY, HEADER, Kind, RECV, checksum, entry, fate, high, kind, low, object, pair,
 };
-use super::place::Place;
 
 /// A queue pair, or a shared receive queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    place: Place,
+    block: Block,
     pub(super) number: u32,
     /// Powers of two, or 0.
     send_capacity: u32,
@@ -63,52 +63,52 @@ impl Queue {
     ) -> Option<Queue> {
         let &Shape { number, send_capacity, recv_capacity, .. } = shape;
         let entries = send_capacity as usize + 2 * recv_capacity as usize;
-        let place = Place::new(file, HEADER + entries * ENTRY)?;
-        place.set(object::NUMBER, pair(number, shape.transport));
-        place.set(object::CAPACITY, pair(send_capacity, recv_capacity));
-        place.set(object::CQS, pair(shape.send_cq, shape.recv_cq));
-        place.set(object::SRQ, shape.srq.into());
-        place.set(object::STATE_SINCE, crate::clock::now());
-        place.publish(object::KIND, kind);
+        let block = Block::new(file, HEADER + entries * ENTRY)?;
+        block.set(object::NUMBER, pair(number, shape.transport));
+        block.set(object::CAPACITY, pair(send_capacity, recv_capacity));
+        block.set(object::CQS, pair(shape.send_cq, shape.recv_cq));
+        block.set(object::SRQ, shape.srq.into());
+        block.set(object::STATE_SINCE, crate::clock::now());
+        block.publish(object::KIND, kind);
         let (waited, taking) = (AtomicU32::new(0), Mutex::new(()));
-        Some(Queue { place, number, send_capacity, recv_capacity, shared, waited, taking })
+        Some(Queue { block, number, send_capacity, recv_capacity, shared, waited, taking })
     }
 
     /// The queue is destroyed.
     pub(crate) fn destroyed(&self) {
-        let event = match self.place.get(object::KIND) {
+        let event = match self.block.get(object::KIND) {
             kind::QP => Kind::DestroyQp,
             _ => Kind::DestroySrq,
         };
-        self.place.set(object::KIND, kind::GONE);
-        self.place.file.log(event, (0, 0, 0), (self.number, 0), 0);
+        self.block.set(object::KIND, kind::GONE);
+        self.block.file.log(event, (0, 0, 0), (self.number, 0), 0);
     }
 
     /// The state changes; both sides' locks are held, or it is an error.
     pub(crate) fn state(&self, state: u8) {
-        let peer = high(self.place.get(object::STATE));
+        let peer = high(self.block.get(object::STATE));
         let time = self.log(Kind::State, (0, state.into(), 0), peer, 0);
-        self.place.set(object::STATE_SINCE, time);
-        self.place.set(object::STATE, pair(state.into(), peer));
+        self.block.set(object::STATE_SINCE, time);
+        self.block.set(object::STATE, pair(state.into(), peer));
     }
 
     /// The connection's attributes; both sides' locks are held.
     pub(crate) fn connection(&self, peer: u32, [timeout, retry_cnt, rnr_retry]: [u8; 3]) {
-        let state = low(self.place.get(object::STATE));
-        self.place.set(object::STATE, pair(state, peer));
+        let state = low(self.block.get(object::STATE));
+        self.block.set(object::STATE, pair(state, peer));
         let retries = [timeout, retry_cnt, rnr_retry, 0, 0, 0, 0, 0];
-        self.place.set(object::RETRIES, u64::from_le_bytes(retries));
+        self.block.set(object::RETRIES, u64::from_le_bytes(retries));
     }
 
     /// All requests are forgotten; both sides' locks are held.
     pub(crate) fn clear(&self) {
         let _taking = self.taking.lock();
         let sends = [object::POSTED, object::EXECUTED, object::RETIRED, object::POLLED];
-        sends.into_iter().for_each(|word| self.place.set(word, 0));
-        self.place.set(object::WAIT, 0);
+        sends.into_iter().for_each(|word| self.block.set(word, 0));
+        self.block.set(object::WAIT, 0);
         self.waited.store(0, Ordering::Relaxed);
         // Positions of receive requests go on.
-        self.place.set(object::RECV_FIRST, self.place.get(object::RECV_POSTED));
+        self.block.set(object::RECV_FIRST, self.block.get(object::RECV_POSTED));
     }
 
     /// A request is the `position`th of the send queue, whose lock is held.
@@ -118,7 +118,7 @@ impl Queue {
         }
         let index = position.wrapping_sub(1);
         self.write(index & (self.send_capacity - 1), index, Kind::PostSend, posting);
-        self.place.publish(object::POSTED, position.into());
+        self.block.publish(object::POSTED, position.into());
     }
 
     /// A receive request is the one behind `index` others; the posting side's lock is held.
@@ -128,7 +128,7 @@ impl Queue {
         }
         let posting = Posting { wr_id, operation: RECV, len, ..Posting::default() };
         self.write(self.recv_slot(index), index, Kind::PostRecv, &posting);
-        self.place.publish(object::RECV_POSTED, index.wrapping_add(1).into());
+        self.block.publish(object::RECV_POSTED, index.wrapping_add(1).into());
     }
 
     fn recv_slot(&self, index: u32) -> u32 {
@@ -142,21 +142,21 @@ impl Queue {
         let what = u64::from(len) | operation << 32 | flags << 40;
         let words = [number.into(), wr_id, time, what, to.into()];
         let at = entry_at(slot);
-        self.place.publish(at + entry::STATE, 0);
+        self.block.publish(at + entry::STATE, 0);
         for (i, word) in words.iter().enumerate().skip(1) {
-            self.place.publish(at + i, *word);
+            self.block.publish(at + i, *word);
         }
-        self.place.publish(at + entry::CHECK, checksum(&words));
-        self.place.publish(at + entry::STATE, pair(number, fate::POSTED as u32));
+        self.block.publish(at + entry::CHECK, checksum(&words));
+        self.block.publish(at + entry::STATE, pair(number, fate::POSTED as u32));
     }
 
     /// How far the send queue is: how many requests have ended, and how many behind them are on
     /// their way. Its lock is held.
     pub(crate) fn progress(&self, executed: u32, sent: u32, waits: bool) {
-        self.place.set(object::EXECUTED, pair(executed, sent));
-        let wait = self.place.get(object::WAIT);
+        self.block.set(object::EXECUTED, pair(executed, sent));
+        let wait = self.block.get(object::WAIT);
         if !waits && low(wait) != 0 {
-            self.place.set(object::WAIT, pair(0, high(wait)));
+            self.block.set(object::WAIT, pair(0, high(wait)));
         }
     }
 
@@ -165,16 +165,16 @@ impl Queue {
     pub(crate) fn waits(&self, position: u32, reason: u32, wr_id: u64) {
         // Relaxed: the lock orders it.
         let is_new = self.waited.swap(position, Ordering::Relaxed) != position;
-        let tried = if is_new { 0 } else { high(self.place.get(object::WAIT)) };
+        let tried = if is_new { 0 } else { high(self.block.get(object::WAIT)) };
         let tries = tried.saturating_add(1);
         // Retries are thousands a second: each would push an event of the program out of the log.
         if tries.is_power_of_two() {
             let time = self.log(Kind::Wait, (0, reason.into(), tries), 0, wr_id);
             if is_new {
-                self.place.set(object::WAIT_SINCE, time);
+                self.block.set(object::WAIT_SINCE, time);
             }
         }
-        self.place.set(object::WAIT, pair(reason, tries));
+        self.block.set(object::WAIT, pair(reason, tries));
     }
 
     /// The request at this position completes, and so do those before it. The lock of the
@@ -183,7 +183,7 @@ impl Queue {
         if self.send_capacity == 0 {
             return;
         }
-        let mut at = low(self.place.get(object::RETIRED));
+        let mut at = low(self.block.get(object::RETIRED));
         let last = position.wrapping_sub(1);
         if position.wrapping_sub(at) > self.send_capacity {
             at = last;
@@ -195,23 +195,22 @@ impl Queue {
             self.end(at & (self.send_capacity - 1), at, fate, status);
             at = at.wrapping_add(1);
         }
-        self.place.publish(object::RETIRED, position.into());
+        self.block.publish(object::RETIRED, position.into());
     }
 
-    /// Sets what became of the request of this index, if the place is still its own.
+    /// Sets what became of the request of this index, if the slot is still its own.
     fn end(&self, slot: u32, index: u32, fate: u64, status: u32) {
         let (at, number) = (entry_at(slot) + entry::STATE, index.wrapping_add(1));
-        if low(self.place.get(at)) == number {
-            self.place.set(at, pair(number, fate as u32 | (status & 0xff) << 8));
+        if low(self.block.get(at)) == number {
+            self.block.set(at, pair(number, fate as u32 | (status & 0xff) << 8));
         }
     }
 
-    /// The program knows that requests are done: those up to the position that `freed` has. Of
-    /// several threads that say so, the last has read the latest.
-    pub(crate) fn polled(&self, freed: &AtomicU32) {
+    /// The program knows that requests are done: those up to the position that `freed` reads. Of
+    /// several threads that say so, the last reads the latest.
+    pub(crate) fn polled(&self, freed: impl FnOnce() -> u32) {
         let _taking = self.taking.lock();
-        // Relaxed: a count that guards no memory.
-        self.place.set(object::POLLED, freed.load(Ordering::Relaxed).into());
+        self.block.set(object::POLLED, freed().into());
     }
 
     /// A receive request is taken: the oldest with this number.
@@ -223,30 +222,30 @@ impl Queue {
             return;
         }
         let _taking = self.taking.lock();
-        let posted = low(self.place.get(object::RECV_POSTED));
-        let mut first = low(self.place.get(object::RECV_FIRST));
+        let posted = low(self.block.get(object::RECV_POSTED));
+        let mut first = low(self.block.get(object::RECV_FIRST));
         if posted.wrapping_sub(first) > 2 * self.recv_capacity {
             first = posted.wrapping_sub(2 * self.recv_capacity);
         }
         let is = |index: &u32| self.is_there(*index);
         let all = || core::iter::successors(Some(first), |i| Some(i.wrapping_add(1)));
-        let id = |i: u32| self.place.get(entry_at(self.recv_slot(i)) + entry::WR_ID);
+        let id = |i: u32| self.block.get(entry_at(self.recv_slot(i)) + entry::WR_ID);
         let mut candidates = all().take_while(|index| *index != posted).filter(is);
         if let Some(index) = candidates.find(|index| id(*index) == wr_id) {
             self.end(self.recv_slot(index), index, fate::COMPLETED, status);
         }
         let oldest = all().find(|index| *index == posted || self.is_there(*index));
-        self.place.publish(object::RECV_FIRST, oldest.unwrap_or(posted).into());
+        self.block.publish(object::RECV_FIRST, oldest.unwrap_or(posted).into());
     }
 
     /// Whether the receive request of this index was not taken.
     fn is_there(&self, index: u32) -> bool {
-        let state = self.place.get(entry_at(self.recv_slot(index)) + entry::STATE);
+        let state = self.block.get(entry_at(self.recv_slot(index)) + entry::STATE);
         low(state) == index.wrapping_add(1) && u64::from(high(state)) & 0xff == fate::POSTED
     }
 
     fn log(&self, event: Kind, what: (u64, u64, u32), other: u32, wr_id: u64) -> u64 {
-        self.place.file.log(event, what, (self.number, other), wr_id)
+        self.block.file.log(event, what, (self.number, other), wr_id)
     }
 }
 

@@ -73,7 +73,7 @@ impl Context {
         let tracer = crate::trace::tracer::tracer();
         let checker = crate::check::checker::checker();
         // Other devices have faults of their own, or none.
-        let injector = device.is_prompt().then(injector).flatten();
+        let injector = device.is_synchronous().then(injector).flatten();
         let is_watched = tracer.is_some() || checker.is_some();
         if is_watched || injector.as_ref().is_some_and(|it| it.plan().strikes_requests()) {
             abi.context.ops.post_send = Some(post::post_send_queued);

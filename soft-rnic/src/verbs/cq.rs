@@ -156,9 +156,9 @@ unsafe fn poll_other(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
 #[cold]
 pub(super) unsafe fn take(cq: &Cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     let device = &cq.context.device;
-    let card = if device.is_prompt() { None } else { device.card() };
+    let card = if device.is_synchronous() { None } else { device.card() };
     let card = card.map(|card| (card, Instant::now()));
-    if !device.is_prompt() {
+    if !device.is_synchronous() {
         crate::schedule::sim::steps_before_poll(device);
         crate::schedule::distance::look(device);
     } else if !cq.has_entry() {
@@ -192,13 +192,13 @@ unsafe fn watch_poll(cq: &Cq, wc: *const ibv_wc, n: u32) {
         }
         let Some(qp) = cq.context.device.qps.get((words[3] >> 32) as u32) else { continue };
         if let Some(queue) = qp.trace() {
-            queue.polled(&qp.freed);
+            // Relaxed, here and below: counts that guard no memory.
+            queue.polled(|| qp.freed.load(Ordering::Relaxed));
         }
-        // Relaxed: a count that guards no memory.
         qp.check_poll(&words, qp.freed.load(Ordering::Relaxed));
     }
     if let Some(trace) = &cq.trace {
-        trace.consumed(&cq.head);
+        trace.consumed(|| cq.head.load(Ordering::Relaxed));
     }
 }
 

@@ -256,10 +256,10 @@ impl Qp {
 /// Takes the attributes over, where they are used and where they are reported.
 fn store(sq: &mut Sq, responder: &mut Responder, attr: &ibv_qp_attr, mask: u32) {
     macro_rules! take {
-        ($($bit:ident: $field:ident $(=> $place:expr)?;)*) => {
+        ($($bit:ident: $field:ident $(=> $to:expr)?;)*) => {
             $( if mask & $bit != 0 {
                 sq.attr.$field = attr.$field;
-                $( $place = attr.$field; )?
+                $( $to = attr.$field; )?
             } )*
         };
     }

@@ -45,7 +45,7 @@ impl GroupBit {
         GroupBit((mixed >> (64 - 12)) as u32 % (64 * GROUP_WORDS as u32))
     }
 
-    fn place(self) -> (usize, u64) {
+    fn word_and_mask(self) -> (usize, u64) {
         (self.0 as usize / 64, 1 << (self.0 % 64))
     }
 }
@@ -70,7 +70,7 @@ pub(crate) struct Directory {
     pub(crate) keys: PublishedKeys,
     /// Not 0: a process that puts something into a ring for this one rings its doorbell.
     pub(crate) armed: Padded<AtomicU32>,
-    /// Queue pairs were never in a place from this one on.
+    /// Queue pairs were never in an entry from this one on.
     used: Padded<AtomicU32>,
     /// The filter of the multicast groups that it has members of.
     groups: Padded<[AtomicU64; GROUP_WORDS]>,
@@ -193,7 +193,7 @@ impl Directory {
         &self.srqs[srqn as usize % limits::MAX_XRC_SRQ]
     }
 
-    /// Fills the place of an XRC receive queue, which is empty.
+    /// Fills the entry of an XRC receive queue, which is empty.
     pub(crate) fn publish_srq(&self, srqn: u32, xrcd: u32, pd: u32) {
         let entry = self.srq(srqn);
         entry.xrcd.store(xrcd, Ordering::Relaxed);
@@ -216,7 +216,7 @@ impl Directory {
         (found.0 && found.1 == xrcd && is_it()).then_some(found.2)
     }
 
-    /// Makes a place known to those that look through all.
+    /// Makes an entry known to those that look through all.
     pub(crate) fn use_qp(&self, qpn: u32) {
         let index = qpn % QPS as u32;
         self.used.fetch_max(index + 1, Ordering::Release);
@@ -224,7 +224,7 @@ impl Directory {
 
     /// Puts a group into the filter, or takes it out. One thread at a time.
     pub(crate) fn publish_group(&self, bit: GroupBit, is_there: bool) {
-        let (word, mask) = bit.place();
+        let (word, mask) = bit.word_and_mask();
         let word = &self.groups[word];
         let others = word.load(Ordering::Relaxed) & !mask;
         // Relaxed: a sender that was told of the member has seen what it was told of.
@@ -233,7 +233,7 @@ impl Directory {
 
     /// Whether the process may have members of a group.
     pub(crate) fn has_group(&self, bit: GroupBit) -> bool {
-        let (word, mask) = bit.place();
+        let (word, mask) = bit.word_and_mask();
         self.groups[word].load(Ordering::Relaxed) & mask != 0
     }
 
@@ -242,7 +242,7 @@ impl Directory {
         &self.regions[self.keys.index(key) as usize % limits::MAX_MR]
     }
 
-    /// Fills the place of a key, which is empty; the key is valid from then on.
+    /// Fills the entry of a key, which is empty; the key is valid from then on.
     pub(crate) fn publish(&self, key: u32, published: &PublishedRegion) {
         let entry = self.region(key);
         // Release, and a fence: a reader that sees the new version sees that the key was not valid, and
@@ -312,7 +312,7 @@ impl Directory {
         None
     }
 
-    /// The places where queue pairs have been.
+    /// The entries in which queue pairs have been.
     pub(crate) fn used_qps(&self) -> &[QpEntry] {
         let used = self.used.load(Ordering::Acquire) as usize;
         &self.qps[..used.min(QPS)]

@@ -2,7 +2,7 @@
 //!
 //! The files' mappings are kept from it: it would tell others things in its parent's
 //! name. But it has the values that refer to them, and runs destructors, if it does not
-//! call exec. So it gets memory of its own in their places, all zero: no process sends
+//! call exec. So it gets memory of its own at their addresses, all zero: no process sends
 //! through it, and none reads it.
 
 use core::ffi::c_void;

@@ -7,7 +7,7 @@
 
 mod multicast;
 pub(super) mod parts;
-mod progress;
+pub(super) mod progress;
 mod rx_fast_path;
 
 use core::sync::atomic::{Ordering, fence};
@@ -50,7 +50,7 @@ const READ_STEP: u32 = 64;
 /// Replies that there has to be room for: one that is held, and an entry's.
 const ROOM: u32 = 3;
 /// Polls in a row that find nothing, of which the last makes way: some microseconds of them.
-const MAKES_WAY: u32 = 64;
+pub(super) const MAKES_WAY: u32 = 64;
 /// Queue pairs that are kept at hand.
 const KEPT: usize = 2_048;
 
@@ -96,8 +96,8 @@ impl ProgressEngine {
 
     /// Lets a queue pair go.
     pub(crate) fn forget(&mut self, qpn: u32) {
-        if let Some(place) = self.qps.get_mut(qpn as usize % KEPT) {
-            place.take_if(|qp| qp.num == qpn);
+        if let Some(entry) = self.qps.get_mut(qpn as usize % KEPT) {
+            entry.take_if(|qp| qp.num == qpn);
         }
     }
 
@@ -188,18 +188,16 @@ struct Kept<'k> {
 
 impl Kept<'_> {
     fn find(&mut self, number: u32) -> Option<&Arc<Qp>> {
-        let place = &mut self.qps[number as usize % KEPT];
+        let entry = &mut self.qps[number as usize % KEPT];
         let known = |qp: &Arc<Qp>| qp.num == number && qp.state() != State::Destroyed;
-        if !place.as_ref().is_some_and(known) {
-            *place = self.device.qps.get(number);
+        if !entry.as_ref().is_some_and(known) {
+            *entry = self.device.qps.get(number);
         }
-        place.as_ref()
+        entry.as_ref()
     }
 }
 
 impl Side {
-    /// Whether there is nothing to do, as it is mostly.
-    #[inline(always)]
     /// Whether a message is being copied, by a thread of this process or by the other one, out of
     /// this one's memory.
     fn is_copying(&self) -> bool {
@@ -208,6 +206,8 @@ impl Side {
         matches!(self.fetch, FetchState::UnderWay) || is_read()
     }
 
+    /// Whether there is nothing to do, as it is mostly.
+    #[inline(always)]
     fn has_nothing(&self) -> bool {
         !is_request_at(&self.pair.incoming, self.requests)
             && !self.has_reply()

@@ -98,7 +98,7 @@ impl PeerProcesses {
         self.claimed().map(|here| here.directory.qp(qpn))
     }
 
-    /// Makes the place of a queue pair known.
+    /// Makes the entry of a queue pair known.
     pub(crate) fn use_entry(&self, qpn: u32) {
         if let Some(here) = self.claimed() {
             here.directory.use_qp(qpn);

@@ -406,7 +406,7 @@ fn take_more(device: &Arc<Device>, peers: &PeerProcesses) {
 }
 
 /// Takes what has come, instead of the program; whether there was anything.
-fn take(device: &Arc<Device>, peers: &PeerProcesses) -> bool {
+pub(super) fn take(device: &Arc<Device>, peers: &PeerProcesses) -> bool {
     peers.says_that_it_works(true);
     let any = device.progress_or_ask_again();
     peers.says_that_it_works(false);

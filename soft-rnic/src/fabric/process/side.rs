@@ -42,7 +42,7 @@ pub(crate) struct Side {
 pub(crate) struct DeferredFetch {
     pub(crate) pair: Arc<Pair>,
     pub(crate) request: Request,
-    /// The request's place in the ring.
+    /// The request's index in the ring.
     pub(crate) index: u32,
     /// The pieces, in the sender's regions. Where these are is looked up when it is fetched: until
     /// then the sender may give them back, and use their memory for something else.
@@ -57,10 +57,10 @@ pub(crate) struct DeferredFetch {
 /// own cache holds beside others.
 pub(crate) const PART: usize = 512 << 10;
 
-/// How far a message is in its place that comes in parts.
+/// How far a message is placed that comes in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// The request's place in the ring.
+    /// The request's index in the ring.
     pub(crate) index: u32,
     /// Of the message: it is read anew each time, and its sender can change it.
     pub(crate) total: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Placed {
     pub(crate) receive: Option<u32>,
 }
 
-/// Whether a message is put in its place part by part, if it cannot be mapped.
+/// Whether a message is placed part by part, if it cannot be mapped.
 pub(crate) fn comes_in_parts(request: &Request, total: usize) -> bool {
     request.what == What::Send && request.location == PayloadLocation::Regions && total > PART
 }
@@ -81,7 +81,7 @@ pub(crate) enum FetchState {
     Nothing,
     Wanted(Box<DeferredFetch>),
     UnderWay,
-    /// This part of the message of the request at this place, if it could be fetched: where it
+    /// This part of the message of the request at this index, if it could be fetched: where it
     /// begins, and its length.
     Over(u32, (usize, usize), Option<Vec<u8>>),
 }

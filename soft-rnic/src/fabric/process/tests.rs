@@ -29,6 +29,7 @@ mod copied;
 mod copies;
 mod halves;
 mod long;
+mod makes_way;
 mod meeting;
 mod multicast;
 mod mws;

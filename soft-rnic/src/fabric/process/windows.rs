@@ -2,7 +2,7 @@
 //!
 //! A process of the same user can register as many regions as it likes and name them all. What
 //! it has mapped here is bounded for itself and for all together; beyond that the least recently
-//! used go, and are mapped again when they are named again. What finds no place because all
+//! used go, and are mapped again when they are named again. What finds no slot because all
 //! that is mapped is in use is attached to instead.
 
 use std::collections::{BTreeMap, HashMap};
@@ -84,10 +84,10 @@ impl Windows {
         self.by_key.len()
     }
 
-    /// How much of all that may be mapped, in places or in bytes, whichever is more.
+    /// How much of all that may be mapped, in slots or in bytes, whichever is more.
     fn weight(&self) -> u64 {
-        const BYTES_OF_A_PLACE: u64 = BYTES / WINDOWS as u64;
-        self.bytes.max(self.by_key.len() as u64 * BYTES_OF_A_PLACE)
+        const BYTES_OF_A_SLOT: u64 = BYTES / WINDOWS as u64;
+        self.bytes.max(self.by_key.len() as u64 * BYTES_OF_A_SLOT)
     }
 
     /// The window of a key, which is the most recently used one from now on.
@@ -145,7 +145,7 @@ impl Windows {
 }
 
 /// Makes room: the process that has most mapped loses its least recently used region, so that
-/// none takes the places of all others. Whether one was unmapped.
+/// none takes the slots of all others. Whether one was unmapped.
 #[cold]
 fn make_room() -> bool {
     let mut all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();

@@ -9,7 +9,7 @@ use verbs_sys::*;
 use crate::objects::cq::CqWriter;
 use crate::objects::state::{Cq, Producer, Ring};
 
-/// The places that are free in one queue, as far as its producers know.
+/// The slots that are free in one queue, as far as its producers know.
 pub(crate) struct Filling<'w> {
     ring: &'w Ring,
     producer: &'w mut Producer,
@@ -28,7 +28,8 @@ impl<'a> CqWriter<'a> {
         let producer = self.hold(cq);
         let success = u64::from(ibv_wc_status::IBV_WC_SUCCESS.0);
         Filling {
-            ring: cq.ring(),
+            // SAFETY: the producers' lock is held as long as this lives.
+            ring: unsafe { cq.ring() },
             producer,
             status: success | u64::from(ibv_wc_opcode::IBV_WC_RECV.0) << 32,
             qp_num: u64::from(qp_num) << 32,

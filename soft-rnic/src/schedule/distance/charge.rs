@@ -39,7 +39,7 @@ impl Charged {
     /// `wr` heads a list of valid requests, or is NULL.
     #[inline]
     pub(crate) unsafe fn of(device: &Device, wr: *const ibv_recv_wr) -> Option<Charged> {
-        if device.is_prompt() {
+        if device.is_synchronous() {
             return None;
         }
         let (card, start) = (device.card()?, Instant::now());

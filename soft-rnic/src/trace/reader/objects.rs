@@ -225,25 +225,25 @@ impl<'w, 'a> Table<'w, 'a> {
 
     fn receives(&self, torn: &mut u64) -> Vec<Request> {
         let counters = [object::RECV_FIRST, object::RECV_POSTED].map(|word| low(self.get(word)));
-        let places = 2 * self.recv_capacity;
+        let slots = 2 * self.recv_capacity;
         let stage = |_, state: u64| (state & 0xff == fate::POSTED).then_some(Stage::Queued);
-        let slot = |index: u32| self.send_capacity + (index & places.wrapping_sub(1));
-        self.requests((counters[0], counters[1]), places, slot, stage, torn)
+        let slot = |index: u32| self.send_capacity + (index & slots.wrapping_sub(1));
+        self.requests((counters[0], counters[1]), slots, slot, stage, torn)
     }
 
-    /// The requests from one index to another, but no more than there are places for: of those
+    /// The requests from one index to another, but no more than there are slots for: of those
     /// the youngest.
     fn requests(
         &self,
         (first, posted): (u32, u32),
-        places: u32,
+        slots: u32,
         slot: impl Fn(u32) -> u32,
         stage: impl Fn(u32, u64) -> Option<Stage>,
         torn: &mut u64,
     ) -> Vec<Request> {
         // A counter may be that of a moment later.
         let n = posted.wrapping_sub(first);
-        let n = if n > u32::MAX / 2 { 0 } else { n.min(places) };
+        let n = if n > u32::MAX / 2 { 0 } else { n.min(slots) };
         let mut requests = Vec::new();
         for index in (0..n).map(|i| posted.wrapping_sub(n).wrapping_add(i)) {
             match self.request(slot(index), index) {
@@ -256,7 +256,7 @@ impl<'w, 'a> Table<'w, 'a> {
         requests
     }
 
-    /// The request of this index, and what became of it; none if its place has another, or is torn.
+    /// The request of this index, and what became of it; none if its slot has another, or is torn.
     fn request(&self, slot: u32, index: u32) -> Option<(Request, u64)> {
         let at = HEADER + slot as usize * ENTRY;
         let all: [u64; ENTRY] = core::array::from_fn(|i| self.get(at + i));

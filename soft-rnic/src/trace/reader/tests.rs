@@ -1,6 +1,6 @@
 //! The format: what is written is read, and what is not is not believed.
 
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -87,6 +87,45 @@ fn filled(file: &Scratch) -> (Arc<Tracer>, Arc<Queue>, Completions) {
     (tracer, queue, cq)
 }
 
+/// Of two threads that poll one queue, one has read how far it is, and stands still; what is kept in
+/// the end is what the other one has read after it.
+fn kept_of_two(say: &(dyn Fn(&dyn Fn() -> u32) + Sync), kept: impl Fn() -> u32) {
+    let (first, second) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !first.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            say(&|| 2);
+            second.store(true, Ordering::Release);
+        });
+        say(&|| {
+            first.store(true, Ordering::Release);
+            // The other one has all the time that it wants.
+            let mut yields = (0..1_000).map(|_| std::thread::yield_now());
+            yields.any(|()| second.load(Ordering::Acquire));
+            1
+        });
+    });
+    assert_eq!(kept(), 2);
+}
+
+#[test]
+fn of_what_two_polling_threads_say_the_latest_is_kept() {
+    use std::os::unix::fs::FileExt;
+    let file = Scratch::new("two-threads");
+    let (_tracer, queue, cq) = filled(&file);
+    let opened = std::fs::File::open(&file.0).unwrap();
+    // The completion queue is the first object, and the queue pair the second.
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        opened.read_exact_at(&mut word, (OBJECTS + at) as u64 * 8).unwrap();
+        u64::from_ne_bytes(word) as u32
+    };
+    kept_of_two(&|head| cq.consumed(head), || word(object::CONSUMED));
+    kept_of_two(&|freed| queue.polled(freed), || word(HEADER + object::POLLED));
+}
+
 fn words(bytes: &[u8], at: usize) -> u64 {
     Words(bytes).get(at)
 }
@@ -126,8 +165,8 @@ fn what_is_outstanding_is_read_back() {
 fn what_is_polled_taken_or_cleared_is_over() {
     let file = Scratch::new("over");
     let (tracer, queue, cq) = filled(&file);
-    queue.polled(&AtomicU32::new(2));
-    cq.consumed(&AtomicU32::new(1));
+    queue.polled(|| 2);
+    cq.consumed(|| 1);
     cq.came(&completion(200, 0), None);
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![103, 104], vec![201]));
@@ -140,7 +179,7 @@ fn what_is_polled_taken_or_cleared_is_over() {
     queue.posted(1, &posting(301, 0));
     let pair = file.trace().queue_pairs.remove(0);
     assert_eq!((ids(&pair.sends), ids(&pair.receives)), (vec![301], vec![300]));
-    // A request that waits at the place at which one has waited before began to wait just now.
+    // A request that waits in the slot in which one has waited before began to wait just now.
     let mut before = 0;
     for _ in 0..2 {
         queue.waits(1, wait::RNR, 301);
@@ -167,7 +206,7 @@ fn what_is_outstanding_stays_when_the_log_and_the_tables_wrap() {
         if position + 2 <= last {
             cq.came(&completion(position.into(), 0), Some(position));
             queue.progress(position, 0, false);
-            queue.polled(&AtomicU32::new(position));
+            queue.polled(|| position);
         }
     }
     let trace = file.trace();
@@ -224,12 +263,12 @@ fn no_bytes_are_believed() {
             let mut bytes = bytes.clone();
             bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(value));
             if let Ok(trace) = read(&bytes) {
-                let places = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
+                let slots = (bytes.len() - OBJECTS * 8) / (ENTRY * 8);
                 let pair = trace.queue_pairs.iter();
-                assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= places);
-                // No more are looked at than there are places for.
+                assert!(pair.map(|p| p.sends.len() + p.receives.len()).sum::<usize>() <= slots);
+                // No more are looked at than there are slots for.
                 let logged = words(&bytes, head::LOGGED).min(LOG_RECORDS as u64);
-                assert!(trace.torn <= places as u64 + logged, "word {}", at / 8);
+                assert!(trace.torn <= slots as u64 + logged, "word {}", at / 8);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Long messages out of memory that cannot be mapped here: fetched and put in their place part by
+//! Long messages out of memory that cannot be mapped here: fetched and placed part by
 //! part, so that what a message takes up meanwhile does not grow with its length.
 //!
 //! The receive request stays at the front of its queue until the last part is there, and its
@@ -20,7 +20,7 @@ use verbs_sys::*;
 
 /// What has become of a message that comes in parts.
 pub(super) enum Coming {
-    /// Its last part is in its place.
+    /// Its last part is placed.
     Placed,
     /// The next part has to be fetched.
     Later,
@@ -33,7 +33,7 @@ fn next(placed: &Placed) -> (usize, usize) {
 }
 
 impl Side {
-    /// Puts the part that has come in its place, and wants the next one.
+    /// Places the part that has come, and wants the next one.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "those of a delivery")]
     pub(super) fn go_on_with<'a>(

@@ -12,6 +12,20 @@ use super::super::incoming::Until;
 use super::super::serving::{Serving, serves};
 use super::super::side::DeferredFetch;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has made way.
+    pub(in crate::fabric::process) static MADE_WAY: core::cell::Cell<u32> =
+        const { core::cell::Cell::new(0) };
+}
+
+/// Yields to the thread that copies, or takes, what this one waits for.
+fn make_way() {
+    #[cfg(test)]
+    MADE_WAY.set(MADE_WAY.get() + 1);
+    std::thread::yield_now();
+}
+
 impl Device {
     /// Takes what others have sent, unless another thread is at it.
     pub(crate) fn progress_from_poll(self: &Arc<Device>) {
@@ -23,7 +37,7 @@ impl Device {
     }
 
     /// Takes what others have sent, for the threads that poll.
-    fn progress_of_worker(self: &Arc<Device>) {
+    pub(in crate::fabric::process) fn progress_of_worker(self: &Arc<Device>) {
         let Some(peers) = &self.peers else { return };
         peers.says_that_it_works(true);
         while self.progress() {}
@@ -41,7 +55,7 @@ impl Device {
         loop {
             let Some(progress) = peers.progress.try_lock() else {
                 if peers.progress_thread_works() {
-                    std::thread::yield_now();
+                    make_way();
                 }
                 return any;
             };
@@ -97,7 +111,7 @@ impl Device {
         let makes_way = progress.makes_way(peers);
         drop(progress);
         if makes_way && fetch.is_none() {
-            std::thread::yield_now();
+            make_way();
         }
         // There is something that the progress thread has to know.
         if broken || knew != has_failed() {

@@ -75,9 +75,8 @@ impl Regions {
         (index, key): (u32, u32),
         version: u32,
     ) -> Option<usize> {
-        let is_it = |place: &Option<Region<_>>| {
-            place.as_ref().is_some_and(|region| region.is(key, version))
-        };
+        let is_it =
+            |slot: &Option<Region<_>>| slot.as_ref().is_some_and(|region| region.is(key, version));
         match &self.at_hand {
             [first, _] if is_it(first) => Some(0),
             [_, second] if is_it(second) => Some(1),
@@ -122,7 +121,7 @@ impl Regions {
     }
 }
 
-/// Regions each in the place that its index has. There are as many places as that takes, up to a
+/// Regions, each in the slot that its index has. There are as many slots as that takes, up to a
 /// limit.
 #[derive(Debug, Default)]
 pub(crate) struct Known(Vec<Option<Region<Weak<Window>>>>);
@@ -137,7 +136,7 @@ impl Known {
         self.0.get(at)?.as_ref().filter(|region| region.is(key, version))
     }
 
-    /// Adds a region, in the place of another one only if there can be no more of them.
+    /// Adds a region, instead of another one only if there can be no more of them.
     #[cold]
     fn put(
         &mut self,
@@ -158,7 +157,7 @@ impl Known {
         }
     }
 
-    /// Twice the places. Whatever had one of its own has one of its own.
+    /// Twice the slots. Whatever had one of its own has one of its own.
     fn grow(&mut self) {
         let more = 2 * self.0.len();
         let regions = std::mem::take(&mut self.0);
@@ -211,7 +210,7 @@ mod tests {
             "another registration"
         );
         regions.put(region(keys[0] + most, 1), |_| true);
-        assert!(regions.get(index(keys[0]), keys[0], 1).is_none(), "it has given its place");
+        assert!(regions.get(index(keys[0]), keys[0], 1).is_none(), "it has given its slot");
         assert!(keys[1..].iter().all(|key| regions.get(index(*key), *key, 1).is_some()));
         assert_eq!(regions.0.len(), Known::MOST);
     }

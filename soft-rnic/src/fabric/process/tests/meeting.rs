@@ -18,7 +18,7 @@ fn claim() -> Here {
 }
 
 fn new_device() -> Arc<Device> {
-    let device = Device::new("test", 0, Kind::Prompt);
+    let device = Device::new("test", 0, Kind::Synchronous);
     assert!(peers(&device).here.set(Ok(claim())).is_ok());
     device
 }

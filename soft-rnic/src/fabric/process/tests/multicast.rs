@@ -82,7 +82,7 @@ impl<const PEERS: usize> Sender<PEERS> {
     }
 }
 
-/// The request at a place of the ring to a peer.
+/// The request at an index of the ring to a peer.
 fn at(peer: &Wild, index: u32) -> Option<Request> {
     let mut request = Request::default();
     read_request(&peer.pair.outgoing, index, &mut request).unwrap().then_some(request)

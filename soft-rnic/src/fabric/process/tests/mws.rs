@@ -41,7 +41,7 @@ impl Bound {
         let mut memory = Box::new([0_u8; 64]);
         // SAFETY: the verbs are used as their manual pages say.
         unsafe {
-            let device = Device::new("test", 1 << 50, Kind::Prompt);
+            let device = Device::new("test", 1 << 50, Kind::Synchronous);
             if let Some(peer) = peer {
                 meet(&device, peer);
             }

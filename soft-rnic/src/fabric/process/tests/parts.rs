@@ -54,7 +54,7 @@ unsafe fn received(buffer: *const u8) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(buffer, LEN + 5) }
 }
 
-/// Has the next part fetched and put in its place; false if there is none.
+/// Has the next part fetched and placed; false if there is none.
 fn step(peer: &mut Wild) -> bool {
     run(peer);
     let Some(mut fetch) = peer.progress.next_fetch(|_| true) else { return false };
@@ -90,7 +90,7 @@ fn a_message_begins_anew_if_another_receive_request_is_there() {
     forget_receives(&qp);
     receive(&qp);
     let bytes = sent(&mut peer, &qp);
-    // Two parts are in their place.
+    // Two parts are placed.
     (0..3).for_each(|_| assert!(step(&mut peer)));
     forget_receives(&qp);
     let buffer = receive(&qp);

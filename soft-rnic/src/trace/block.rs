@@ -1,4 +1,4 @@
-//! The place of an object in a trace.
+//! The block of words that an object has in a trace.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use super::file::TraceFile;
 
 /// The words of an object.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Block {
     pub(super) file: Arc<TraceFile>,
     at: usize,
     words: usize,
 }
 
-impl Place {
-    pub(super) fn new(file: &Arc<TraceFile>, words: usize) -> Option<Place> {
-        Some(Place { file: Arc::clone(file), at: file.place(words)?, words })
+impl Block {
+    pub(super) fn new(file: &Arc<TraceFile>, words: usize) -> Option<Block> {
+        Some(Block { file: Arc::clone(file), at: file.allocate(words)?, words })
     }
 
     pub(super) fn get(&self, word: usize) -> u64 {
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Block {
     fn drop(&mut self) {
         self.file.give_back(self.at, self.words);
     }

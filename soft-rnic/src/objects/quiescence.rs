@@ -1,0 +1,123 @@
+//! What the end of a key, or of an object, waits for: accesses that are under way.
+//!
+//! A key is made invalid first: what looks for it afterwards does not find it. What has found it
+//! before holds something until it is over, and the end of the key takes that once:
+//!
+//! | what has found a key | holds |
+//! |---|---|
+//! | a request of this process | the lock of its send queue |
+//! | a request of another process that is executed here | the lock of the progress engine |
+//! | either of them, if the key is a memory window's | the lock of the receiving side, too |
+//! | a checker that looks at a buffer, `ibv_advise_mr` | what [`look`] returns |
+//! | another process that accesses memory of this one | a word of its directory (`fabric::process::outside`) |
+//!
+//! Each end waits for those that can have found what ends:
+//!
+//! | end | send queues | progress engine | receiving sides | looks | other processes |
+//! |---|---|---|---|---|---|
+//! | `ibv_dereg_mr`, `ibv_rereg_mr` | all | yes | | yes | all |
+//! | a binding of a memory window | | | those that can use it | | those that can use it |
+//! | `ibv_dealloc_mw`, after its binding | all that are not blocked | | all | yes | |
+//! | `ibv_destroy_srq`, over XRC | all | yes | | yes | |
+//! | `ibv_destroy_qp` | its own | | its own | | those that read its messages |
+//!
+//! Memory that a window gives access to is its region's, which cannot be deregistered while windows
+//! are bound to it. So the end of a binding waits only for what uses the window. Its deallocation gives
+//! the slot in the table of keys to another key, and waits for everything that may still read that slot,
+//! wrong requests and the looks at their buffers included.
+
+use core::ffi::c_int;
+
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::objects::state::{Device, PeerProcesses};
+
+/// Held by those that look at keys without the lock of a queue.
+static LOOKS: RwLock<()> = RwLock::new(());
+
+/// While this is held, what a valid key covers stays registered, and its slot is its own. It is not
+/// held together with the lock of the table of keys, nor taken twice by a thread.
+pub(crate) fn look() -> RwLockReadGuard<'static, ()> {
+    LOOKS.read()
+}
+
+/// Waits until all looks that have begun are over.
+fn end_looks() {
+    drop(LOOKS.write());
+}
+
+impl Device {
+    /// Waits until nothing goes on under keys of regions that were made invalid before; `EBUSY` if
+    /// another process stays in their memory.
+    pub(crate) fn end_accesses(&self) -> Result<(), c_int> {
+        self.quiesce();
+        self.peers.as_ref().map_or(Ok(()), PeerProcesses::wait_outside)
+    }
+
+    /// Waits until all that this process executes, or looks at, has ended that was under way. What was
+    /// made unreachable before the call is unused after it.
+    pub(crate) fn quiesce(&self) {
+        for qp in self.qps.all() {
+            drop(qp.sq.lock());
+        }
+        if let Some(peers) = &self.peers {
+            peers.quiesce();
+        }
+        end_looks();
+    }
+
+    /// Waits until no thread of this process reads the slot of a window whose binding is over. (One
+    /// that waits for another process's memory reads none.)
+    pub(crate) fn end_lookups(&self) {
+        for qp in self.qps.all() {
+            drop(qp.sq_unless_blocked());
+            drop(qp.responder.lock());
+        }
+        end_looks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::state::Kind;
+    use verbs_sys::*;
+
+    /// What a verb returns that has to wait until a look is over.
+    fn after_a_look(end: impl FnOnce() -> c_int + Send) -> c_int {
+        std::thread::scope(|scope| {
+            let held = look();
+            let thread = scope.spawn(end);
+            // It has all the time that it wants.
+            for _ in 0..500 {
+                std::thread::yield_now();
+            }
+            assert!(!thread.is_finished(), "the look is not over");
+            drop(held);
+            thread.join().unwrap()
+        })
+    }
+
+    /// As long as a checker looks at a buffer, its keys stay what they are.
+    #[test]
+    fn regions_and_windows_end_after_the_looks_that_have_begun() {
+        let v = crate::table();
+        let mut bytes = [0_u8; 64];
+        // SAFETY: the verbs are used as their manual pages say.
+        unsafe {
+            // One of its own: on the other one, other tests have processes in its memory.
+            let device = Device::new("test", 1 << 50, Kind::Synchronous);
+            let context = (v.open_device)(device.as_abi());
+            let pd = (v.alloc_pd)(context);
+            for kind in [ibv_mw_type::IBV_MW_TYPE_1, ibv_mw_type::IBV_MW_TYPE_2] {
+                let mw = ibv_alloc_mw(pd, kind) as usize;
+                assert_eq!(after_a_look(move || ibv_dealloc_mw(mw as *mut ibv_mw)), 0);
+            }
+            let mr = (v.reg_mr)(pd, bytes.as_mut_ptr().cast(), 64, 1) as usize;
+            let dereg = v.dereg_mr;
+            assert_eq!(after_a_look(move || dereg(mr as *mut ibv_mr)), 0);
+            assert_eq!((v.dealloc_pd)(pd), 0);
+            (v.close_device)(context);
+        }
+    }
+}
