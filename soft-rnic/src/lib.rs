@@ -51,8 +51,9 @@
 //! objects of the first (`EOPNOTSUPP` in another process); [`import_pd`], [`import_mr`] and
 //! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
 //! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
-//! …; where all are given back so, it stays until the process ends. The vendor is `0x02005a`, a
-//! locally administered number.
+//! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`
+//! and `ibv_dereg_mr` are `EBUSY` while one of them goes on through another struct of the region, and
+//! `ENOENT` when it was deregistered. The vendor is `0x02005a`, a locally administered number.
 //!
 //! # Between processes
 //!

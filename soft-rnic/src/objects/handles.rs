@@ -5,13 +5,15 @@
 //! more: the others can only be given back (`ibv_unimport_pd`, …). So that which destroys an object
 //! is the one that takes it from here.
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, LazyLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use crate::errno;
 use crate::objects::dm_memory::DmMemory;
 
 /// The file of memory that a command descriptor is of: its filesystem, and its inode there.
@@ -93,6 +95,11 @@ impl<T> Table<T> {
         self.get(handle).is_some_and(|found| Arc::ptr_eq(&found, object))
     }
 
+    /// Takes a handle away.
+    pub(crate) fn remove(&self, handle: u32) {
+        self.0.lock().remove(&handle);
+    }
+
     /// Takes the object's handle away; whether it had it.
     pub(crate) fn take(&self, handle: u32, object: &Arc<T>) -> bool {
         let mut objects = self.0.lock();
@@ -105,20 +112,32 @@ impl<T> Table<T> {
 }
 
 /// A region that is registered; a program may have several structs of it. Its handle is its key.
+///
+/// ```text
+///                 ibv_rereg_mr
+///                 ┌────────┐
+///                 v        │        ibv_dereg_mr
+///   new ──────> registered ┴──────────────────────> ended
+/// ```
+///
+/// Only a [`Change`] makes the key valid or invalid, and there is one at a time. None comes after
+/// the end, through whichever struct.
 pub(crate) struct Registration {
     pub(crate) key: u32,
     /// 0 of a null region.
     pub(crate) rkey: u32,
     /// The device memory that it is of.
     pub(crate) memory: Option<Arc<DmMemory>>,
-    state: Mutex<Registered>,
+    /// Of what was registered last.
+    length: AtomicUsize,
+    /// Counts the objects of its protection domain; none when it has ended. A change has the lock.
+    users: Mutex<Option<Arc<AtomicUsize>>>,
 }
 
-/// What `ibv_rereg_mr` changes.
-struct Registered {
-    length: usize,
-    /// Counts the objects of its protection domain.
-    users: Arc<AtomicUsize>,
+/// The right to change a region's key, and whether it is valid.
+pub(crate) struct Change<'r> {
+    registration: &'r Registration,
+    users: MutexGuard<'r, Option<Arc<AtomicUsize>>>,
 }
 
 impl Registration {
@@ -133,29 +152,48 @@ impl Registration {
         if let Some(memory) = &memory {
             memory.regions.fetch_add(1, Ordering::Relaxed);
         }
-        let state = Mutex::new(Registered { length, users: Arc::clone(users) });
-        Arc::new(Registration { key, rkey, memory, state })
+        let (length, users) = (AtomicUsize::new(length), Mutex::new(Some(Arc::clone(users))));
+        Arc::new(Registration { key, rkey, memory, length, users })
     }
 
     pub(crate) fn length(&self) -> usize {
-        self.state.lock().length
+        // Relaxed: what a struct says of the region, and no check relies on.
+        self.length.load(Ordering::Relaxed)
     }
 
-    /// It has another length, and may be in another domain.
-    pub(crate) fn change(&self, length: usize, users: Option<&Arc<AtomicUsize>>) {
-        let mut state = self.state.lock();
-        state.length = length;
+    /// Begins a change. As in the kernel, `EBUSY` while there is another one, which may wait for
+    /// other processes, and `ENOENT` when the region was deregistered.
+    pub(crate) fn change(&self) -> Result<Change<'_>, c_int> {
+        let users = self.users.try_lock().ok_or(errno::EBUSY)?;
+        if users.is_none() {
+            return Err(errno::ENOENT);
+        }
+        Ok(Change { registration: self, users })
+    }
+}
+
+impl Change<'_> {
+    pub(crate) fn key(&self) -> u32 {
+        self.registration.key
+    }
+
+    /// The region has another length, and may be in another domain.
+    pub(crate) fn registered(mut self, length: usize, users: Option<&Arc<AtomicUsize>>) {
+        self.registration.length.store(length, Ordering::Relaxed);
         if let Some(users) = users {
             users.fetch_add(1, Ordering::Relaxed);
-            let before = core::mem::replace(&mut state.users, Arc::clone(users));
-            before.fetch_sub(1, Ordering::Release);
+            if let Some(before) = self.users.replace(Arc::clone(users)) {
+                before.fetch_sub(1, Ordering::Release);
+            }
         }
     }
 
-    /// It is deregistered: counted no more.
-    pub(crate) fn end(&self) {
-        self.state.lock().users.fetch_sub(1, Ordering::Release);
-        if let Some(memory) = &self.memory {
+    /// The region is deregistered: counted no more, and never changed again.
+    pub(crate) fn end(mut self) {
+        if let Some(users) = self.users.take() {
+            users.fetch_sub(1, Ordering::Release);
+        }
+        if let Some(memory) = &self.registration.memory {
             memory.regions.fetch_sub(1, Ordering::Release);
         }
     }
@@ -188,5 +226,19 @@ mod tests {
         assert!(!table.take(7, &object) && !table.has(7, &object));
         table.insert(7, other);
         assert!(!table.take(7, &object), "the handle is another's");
+    }
+
+    #[test]
+    fn a_region_is_changed_once_at_a_time_and_not_after_its_end() {
+        let domains = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let counted = || domains.each_ref().map(|users| users.load(Ordering::Relaxed));
+        let region = Registration::new((7, 7), 64, &domains[0], None);
+        let first = region.change().unwrap();
+        assert_eq!(region.change().err(), Some(errno::EBUSY));
+        drop(first);
+        region.change().unwrap().registered(128, Some(&domains[1]));
+        assert_eq!((region.length(), counted()), (128, [0, 1]));
+        region.change().unwrap().end();
+        assert_eq!((region.change().err(), counted()), (Some(errno::ENOENT), [0, 0]));
     }
 }

@@ -10,7 +10,7 @@ use crate::check::checker::Object;
 use crate::fabric::process::maps;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
-use crate::objects::handles::Registration;
+use crate::objects::handles::{Change, Registration};
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
@@ -59,13 +59,7 @@ impl MrTable {
     }
 
     /// Fills a slot without a key, which is valid from then on. The table's lock is held.
-    pub(crate) fn fill(
-        &self,
-        key: u32,
-        slot: &Slot,
-        region: &Region,
-        peers: Option<&PeerProcesses>,
-    ) {
+    fn fill(&self, key: u32, slot: &Slot, region: &Region, peers: Option<&PeerProcesses>) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
@@ -92,13 +86,29 @@ impl MrTable {
 
     /// Makes the key of a region invalid; `EINVAL`, and nothing has changed, if memory windows are
     /// bound to it. The slot stays taken until [`release`](Self::release).
-    pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) -> Result<(), c_int> {
+    pub(crate) fn invalidate(
+        &self,
+        change: &Change<'_>,
+        peers: Option<&PeerProcesses>,
+    ) -> Result<(), c_int> {
         let free = self.free.lock();
-        if free.mws.are_bound_to(self.keys.index(key)) {
+        if free.mws.are_bound_to(self.keys.index(change.key())) {
             return Err(errno::EINVAL);
         }
-        self.withdraw(key, peers);
+        self.withdraw(change.key(), peers);
         Ok(())
+    }
+
+    /// Fills the slot of a key that is [invalid](Self::invalidate): it is valid again.
+    pub(crate) fn validate_again(
+        &self,
+        change: &Change<'_>,
+        slot: &Slot,
+        region: &Region,
+        peers: Option<&PeerProcesses>,
+    ) {
+        let _table = self.free.lock();
+        self.fill(change.key(), slot, region, peers);
     }
 
     /// Makes a key invalid. The table's lock is held.
@@ -326,36 +336,40 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     .is_ok()
 }
 
-/// `ENOENT` if the region was deregistered through another struct.
+/// `ENOENT` if the region was deregistered through another struct, and `EBUSY` while it is being
+/// registered again, or deregistered, through one.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     let Some(object) = (unsafe { mr.cast::<Mr>().as_ref() }) else { return errno::EINVAL };
-    let (context, registration) = (&object.pd.context, &object.registration);
-    let regions = &context.handles.mrs;
-    if !regions.take(registration.key, registration) {
-        return errno::ENOENT;
-    }
-    if let Err(error) = context.device.deregister(registration.key) {
-        regions.insert(registration.key, Arc::clone(registration));
+    if let Err(error) = object.deregister() {
         return error;
     }
-    context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
-    context.gone(Object::MemoryRegion, object.abi.lkey.into());
-    registration.end();
     // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
 }
 
+impl Mr {
+    fn deregister(&self) -> Result<(), c_int> {
+        let (context, key) = (&self.pd.context, self.registration.key);
+        let change = self.registration.change()?;
+        context.device.end_key(&change)?;
+        context.handles.mrs.remove(key);
+        change.end();
+        context.device.mrs.release(key);
+        context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
+        context.gone(Object::MemoryRegion, key.into());
+        Ok(())
+    }
+}
+
 impl Device {
     /// Makes a region's key invalid, and waits for what goes on under it.
-    fn deregister(&self, key: u32) -> Result<(), c_int> {
+    fn end_key(&self, change: &Change<'_>) -> Result<(), c_int> {
         let peers = self.peers.as_ref();
-        self.mrs.invalidate(key, peers)?;
+        self.mrs.invalidate(change, peers)?;
         self.quiesce();
         // A process that was stopped in the middle of an access keeps the memory.
-        peers.map_or(Ok(()), PeerProcesses::wait_outside)?;
-        self.mrs.release(key);
-        Ok(())
+        peers.map_or(Ok(()), PeerProcesses::wait_outside)
     }
 }
