@@ -53,7 +53,8 @@
 //! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
 //! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`
 //! and `ibv_dereg_mr` are `EBUSY` while one of them goes on through another struct of the region, and
-//! `ENOENT` when it was deregistered. The vendor is `0x02005a`, a locally administered number.
+//! `ENOENT` when it was deregistered. Nothing is made in a domain, or of device memory, that was given
+//! back through another struct (`ENOENT`). The vendor is `0x02005a`, a locally administered number.
 //!
 //! # Between processes
 //!

@@ -2,8 +2,8 @@
 //!
 //! A program knows an object by a struct, and `ibv_import_pd`, `ibv_import_mr` and `ibv_import_dm`
 //! make further structs of the same one. What is destroyed through one of them has no handle any
-//! more: the others can only be given back (`ibv_unimport_pd`, …). So that which destroys an object
-//! is the one that takes it from here.
+//! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known by
+//! what its structs share: its [`Users`], or its [`Registration`].
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::errno;
 use crate::objects::dm_memory::DmMemory;
+use crate::objects::users::Users;
 
 /// The file of memory that a command descriptor is of: its filesystem, and its inode there.
 pub(crate) type FileId = (u64, u64);
@@ -22,8 +23,8 @@ pub(crate) type FileId = (u64, u64);
 /// What the contexts of one open device share.
 #[derive(Default)]
 pub(crate) struct Handles {
-    /// Protection domains: how many objects each has.
-    pub(crate) pds: Table<AtomicUsize>,
+    /// Protection domains: the objects in each.
+    pub(crate) pds: Table<Users>,
     pub(crate) mrs: Table<Registration>,
     pub(crate) dms: Table<DmMemory>,
     /// The contexts' own descriptors.
@@ -90,24 +91,9 @@ impl<T> Table<T> {
         self.0.lock().get(&handle).cloned()
     }
 
-    /// Whether the object still has its handle.
-    pub(crate) fn has(&self, handle: u32, object: &Arc<T>) -> bool {
-        self.get(handle).is_some_and(|found| Arc::ptr_eq(&found, object))
-    }
-
     /// Takes a handle away.
     pub(crate) fn remove(&self, handle: u32) {
         self.0.lock().remove(&handle);
-    }
-
-    /// Takes the object's handle away; whether it had it.
-    pub(crate) fn take(&self, handle: u32, object: &Arc<T>) -> bool {
-        let mut objects = self.0.lock();
-        let had = objects.get(&handle).is_some_and(|found| Arc::ptr_eq(found, object));
-        if had {
-            objects.remove(&handle);
-        }
-        had
     }
 }
 
@@ -131,27 +117,23 @@ pub(crate) struct Registration {
     /// Of what was registered last.
     length: AtomicUsize,
     /// Counts the objects of its protection domain; none when it has ended. A change has the lock.
-    users: Mutex<Option<Arc<AtomicUsize>>>,
+    users: Mutex<Option<Arc<Users>>>,
 }
 
 /// The right to change a region's key, and whether it is valid.
 pub(crate) struct Change<'r> {
     registration: &'r Registration,
-    users: MutexGuard<'r, Option<Arc<AtomicUsize>>>,
+    users: MutexGuard<'r, Option<Arc<Users>>>,
 }
 
 impl Registration {
-    /// Counts one more region of the domain, and of the memory.
+    /// One that its domain and its memory count already.
     pub(crate) fn new(
         (key, rkey): (u32, u32),
         length: usize,
-        users: &Arc<AtomicUsize>,
+        users: &Arc<Users>,
         memory: Option<Arc<DmMemory>>,
     ) -> Arc<Registration> {
-        users.fetch_add(1, Ordering::Relaxed);
-        if let Some(memory) = &memory {
-            memory.regions.fetch_add(1, Ordering::Relaxed);
-        }
         let (length, users) = (AtomicUsize::new(length), Mutex::new(Some(Arc::clone(users))));
         Arc::new(Registration { key, rkey, memory, length, users })
     }
@@ -177,24 +159,23 @@ impl Change<'_> {
         self.registration.key
     }
 
-    /// The region has another length, and may be in another domain.
-    pub(crate) fn registered(mut self, length: usize, users: Option<&Arc<AtomicUsize>>) {
+    /// The region has another length, and may be in another domain, which counts it already.
+    pub(crate) fn registered(mut self, length: usize, users: Option<&Arc<Users>>) {
         self.registration.length.store(length, Ordering::Relaxed);
-        if let Some(users) = users {
-            users.fetch_add(1, Ordering::Relaxed);
-            if let Some(before) = self.users.replace(Arc::clone(users)) {
-                before.fetch_sub(1, Ordering::Release);
-            }
+        if let Some(users) = users
+            && let Some(before) = self.users.replace(Arc::clone(users))
+        {
+            before.leave();
         }
     }
 
     /// The region is deregistered: counted no more, and never changed again.
     pub(crate) fn end(mut self) {
         if let Some(users) = self.users.take() {
-            users.fetch_sub(1, Ordering::Release);
+            users.leave();
         }
         if let Some(memory) = &self.registration.memory {
-            memory.regions.fetch_sub(1, Ordering::Release);
+            memory.regions.leave();
         }
     }
 }
@@ -217,28 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_destroyed_once() {
-        let table = Table::default();
-        let (object, other) = (Arc::new(1), Arc::new(2));
-        table.insert(7, Arc::clone(&object));
-        assert!(!table.take(7, &other) && table.has(7, &object));
-        assert!(table.take(7, &object));
-        assert!(!table.take(7, &object) && !table.has(7, &object));
-        table.insert(7, other);
-        assert!(!table.take(7, &object), "the handle is another's");
-    }
-
-    #[test]
     fn a_region_is_changed_once_at_a_time_and_not_after_its_end() {
-        let domains = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let counted = || domains.each_ref().map(|users| users.load(Ordering::Relaxed));
+        let domains = [(); 2].map(|()| Arc::new(Users::default()));
+        domains.iter().for_each(|users| users.join().unwrap().keep());
         let region = Registration::new((7, 7), 64, &domains[0], None);
         let first = region.change().unwrap();
         assert_eq!(region.change().err(), Some(errno::EBUSY));
         drop(first);
         region.change().unwrap().registered(128, Some(&domains[1]));
-        assert_eq!((region.length(), counted()), (128, [0, 1]));
+        assert_eq!((region.length(), domains[0].end()), (128, Ok(())));
+        assert_eq!(domains[1].end(), Err(errno::EBUSY));
         region.change().unwrap().end();
-        assert_eq!((region.change().err(), counted()), (Some(errno::ENOENT), [0, 0]));
+        assert_eq!((region.change().err(), domains[1].end()), (Some(errno::ENOENT), Ok(())));
     }
 }

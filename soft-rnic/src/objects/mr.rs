@@ -18,6 +18,7 @@ use crate::objects::mr_table::{
 use crate::objects::on_demand;
 use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
+use crate::objects::users::NewUser;
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
@@ -170,11 +171,21 @@ impl Mr {
 }
 
 impl Pd {
-    /// The object behind a caller's pointer.
+    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct.
     ///
     /// # Safety
-    /// `pd` is NULL or a live protection domain of ours.
+    /// `pd` is NULL or a protection domain's struct of ours.
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
+        // SAFETY: the caller's promise.
+        let pd = unsafe { Pd::of_struct(pd) }?;
+        if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
+    }
+
+    /// As [`from_abi`](Self::from_abi), of a domain that may have ended.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
         // SAFETY: the caller's promise; every domain lives in an Arc.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
@@ -208,12 +219,8 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
     errno::code(unsafe { Pd::from_abi(pd) }.and_then(|object| {
-        if object.users.load(Ordering::Acquire) != 0 {
-            return Err(errno::EBUSY);
-        }
-        if !object.context.handles.pds.take(object.id, &object.users) {
-            return Err(errno::ENOENT);
-        }
+        object.users.end()?;
+        object.context.handles.pds.remove(object.id);
         object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
         object.context.gone(Object::ProtectionDomain, 0);
         object.context.users.fetch_sub(1, Ordering::Release);
@@ -264,7 +271,11 @@ pub(crate) fn register(
     memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, c_int> {
     let device = &pd.context.device;
+    let in_domain = pd.users.join()?;
+    let of_memory = memory.as_ref().map(|memory| memory.regions.join()).transpose()?;
     let key = device.mrs.insert(region, device.peers.as_ref())?;
+    in_domain.keep();
+    of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));

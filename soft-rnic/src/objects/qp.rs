@@ -318,6 +318,7 @@ pub(crate) unsafe fn create(
         return Err(errno::EINVAL);
     }
     let cap = grant(&attr.cap, only_sends || srq.is_some())?;
+    let in_domain = pd.users.join()?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
@@ -328,12 +329,13 @@ pub(crate) unsafe fn create(
     let parts =
         Parts { transport, cap, sig_all, pending, rq, pd, send_cq, recv_cq, srq, extras, target };
     let qp = enter(parts, attr.qp_context)?;
+    in_domain.keep();
     attr.cap = qp.cap;
     qp.pd.context.made(Object::QueuePair, qp.num.into());
     Ok(Arc::into_raw(qp).cast_mut().cast())
 }
 
-/// Makes a queue pair that messages reach.
+/// Makes a queue pair that messages reach; its domain counts it already.
 pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, c_int> {
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
@@ -448,7 +450,6 @@ impl Qp {
 
     /// Makes what it uses know about it.
     fn attach(self: &Arc<Qp>) {
-        self.pd.users.fetch_add(1, Ordering::Relaxed);
         self.send_cq.attach(self);
         self.recv_cq.attach(self);
         if let Some(srq) = &self.srq {
@@ -462,7 +463,7 @@ impl Qp {
         if let Some(srq) = &self.srq {
             srq.users.fetch_sub(1, Ordering::Release);
         }
-        self.pd.users.fetch_sub(1, Ordering::Release);
+        self.pd.users.leave();
     }
 }
 

@@ -11,6 +11,7 @@ use crate::fabric::process::directory::PublishedRegion;
 use crate::objects::mr::{Mr, Region, ZERO_BASED, validate};
 use crate::objects::mr_table::NULL;
 use crate::objects::state::{Pd, PeerProcesses};
+use crate::objects::users::NewUser;
 
 const TRANSLATION: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0;
 const PD: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
@@ -96,6 +97,7 @@ unsafe fn rereg(
         return Err(Failed::Input(errno::EINVAL));
     }
     let region = becomes(&slot.published(), flags, other.as_deref(), (addr, length), access)?;
+    let in_domain = other.as_ref().map(|pd| pd.users.join()).transpose().map_err(Failed::Input)?;
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
     device.mrs.invalidate(&change, peers).map_err(Failed::Input)?;
@@ -105,6 +107,7 @@ unsafe fn rereg(
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (addr, length);
     }
+    in_domain.into_iter().for_each(NewUser::keep);
     change.registered(region.length as usize, other.as_ref().map(|pd| &pd.users));
     if let Some(pd) = other {
         object.pd = pd.keep();

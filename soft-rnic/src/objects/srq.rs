@@ -85,9 +85,10 @@ fn create(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
     admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
-    pd.users.fetch_add(1, Ordering::Relaxed);
+    in_domain.keep();
     let srq = Arc::new(new(Arc::clone(pd), ring, user, next_num(), None));
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     *attr = granted;
@@ -114,13 +115,15 @@ fn create_xrc(
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
     let device = &pd.context.device;
     let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
     let make = |num| Arc::new(new(Arc::clone(pd), ring, user, num, Some(xrc)));
     let srq = device.xrc.insert(next_num, make)?;
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
-    for users in [&*pd.users, &xrcd.users, &cq.users] {
+    in_domain.keep();
+    for users in [&xrcd.users, &cq.users] {
         users.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(peers) = &device.peers {
@@ -290,7 +293,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         // SAFETY: it has no users, and the caller uses it no more; of one of XRC, `withdraw` has
         // waited for messages that had found it.
         unsafe { object.ring.give_back() };
-        object.pd.users.fetch_sub(1, Ordering::Release);
+        object.pd.users.leave();
         // SAFETY: takes back the reference of `create_srq`.
         unsafe { Arc::decrement_strong_count(srq.cast::<Srq>()) };
         Ok(())

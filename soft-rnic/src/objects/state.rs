@@ -43,6 +43,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::queue_memory::{Allocators, QueueMemory};
 use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::SpanBuf;
+use crate::objects::users::Users;
 use crate::schedule::distance::card::Link;
 use crate::schedule::distance::times::{Distance, Times};
 use crate::schedule::network::faults::Network;
@@ -256,8 +257,8 @@ pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     /// Names it in the tables of the data path; never 0, never reused soon.
     pub(crate) id: u32,
-    /// Regions, queue pairs and shared receive queues in it, through whichever struct.
-    pub(crate) users: Arc<AtomicUsize>,
+    /// What is in it, through whichever struct.
+    pub(crate) users: Arc<Users>,
 }
 
 // SAFETY: the ABI's struct is only read once it is shared.

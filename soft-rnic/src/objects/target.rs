@@ -59,7 +59,9 @@ fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
 
 /// Creates a queue pair in a domain, and its first handle.
 pub(crate) fn create(xrcd: &Arc<Xrcd>, user: *mut c_void) -> Result<*mut ibv_qp, c_int> {
+    let in_domain = xrcd.pd.users.join()?;
     let qp = enter(parts(xrcd, None)?, user)?;
+    in_domain.keep();
     let handle = new_handle(xrcd, &qp, user).inspect_err(|_| {
         qp.leave();
         qp.detach();

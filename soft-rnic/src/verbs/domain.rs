@@ -104,11 +104,12 @@ fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, 
 
 fn parent(context: &Arc<Context>, parent: Parent) -> Result<*mut ibv_pd, c_int> {
     let Parent { pd, td, .. } = &parent;
+    let in_domain = pd.users.join()?;
     admit(&context.device.population.pds, limits::MAX_PD)?;
+    in_domain.keep();
     let abi = ibv_pd { context: context.as_abi(), handle: pd.id };
     let users = Arc::default();
     let object = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
-    pd.users.fetch_add(1, Ordering::Relaxed);
     if let Some(td) = td {
         td.users.fetch_add(1, Ordering::Relaxed);
     }
@@ -132,7 +133,10 @@ pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Resu
 /// Gives back a domain of either kind.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
-    let Ok(object) = (unsafe { Pd::from_abi(pd) }) else { return errno::EINVAL };
+    let object = match unsafe { Pd::from_abi(pd) } {
+        Ok(object) => object,
+        Err(error) => return error,
+    };
     let context = Arc::clone(&object.context);
     let mut parents = context.parents.lock();
     if !parents.contains_key(&pd.addr()) {
@@ -140,16 +144,15 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: as above.
         return unsafe { mr::dealloc_pd(pd) };
     }
-    // Acquire: sees what the last destroyed object did.
-    if object.users.load(Ordering::Acquire) != 0 {
-        return errno::EBUSY;
+    if let Err(error) = object.users.end() {
+        return error;
     }
     let parent = parents.remove(&pd.addr());
     drop(parents);
     context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
     context.gone(Object::ProtectionDomain, 0);
     if let Some(Parent { pd, td, .. }) = parent {
-        pd.users.fetch_sub(1, Ordering::Release);
+        pd.users.leave();
         td.inspect(|td| _ = td.users.fetch_sub(1, Ordering::Release));
     }
     // SAFETY: takes back the reference of `alloc_parent_domain`.

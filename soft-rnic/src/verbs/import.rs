@@ -104,7 +104,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
 /// `pd` is NULL or a live domain's, which the caller gives back.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: the caller's promise.
-    if let Ok(object) = unsafe { Pd::from_abi(pd) } {
+    if let Ok(object) = unsafe { Pd::of_struct(pd) } {
         if object.context.parents.lock().contains_key(&pd.addr()) {
             return;
         }
