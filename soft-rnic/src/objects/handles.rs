@@ -6,7 +6,7 @@
 //! what its structs share: its [`Users`], or its [`Registration`].
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, LazyLock, Weak};
@@ -27,6 +27,10 @@ pub(crate) struct Handles {
     pub(crate) pds: Table<Users>,
     pub(crate) mrs: Table<Registration>,
     pub(crate) dms: Table<DmMemory>,
+    /// The events of their port, which a plan of faults has, are armed.
+    pub(crate) has_port_events: AtomicBool,
+    /// A plan of faults has said that the port is down.
+    pub(crate) is_port_down: AtomicBool,
     /// The contexts' own descriptors.
     descriptors: Mutex<Vec<RawFd>>,
 }

@@ -80,6 +80,8 @@ pub(crate) struct Device {
     pub(crate) peers: Option<PeerProcesses>,
     /// Events that are to be raised, by their deadlines' tokens.
     pub(crate) timed_events: Mutex<HashMap<u64, TimedEvent>>,
+    /// Contexts, which get the port's events; some may be closed.
+    pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
 }
 
 // SAFETY: the ABI's struct is written before the device is shared and then only
@@ -102,8 +104,8 @@ pub(crate) enum Kind {
 
 /// An event that a deadline raises.
 pub(crate) enum TimedEvent {
-    /// One of the port, which a plan of faults has for a context.
-    Port(Weak<Context>, ibv_event_type),
+    /// One of the port, for the contexts that share these.
+    Port(Weak<Handles>, ibv_event_type),
     /// One that a completion queue holds back.
     Completions(Weak<Cq>),
 }
@@ -237,8 +239,6 @@ pub(crate) struct Context {
     pub(crate) checker: Option<Arc<Checker>>,
     /// The faults of the process, if it is to meet some here.
     pub(crate) injector: Option<Arc<Injector>>,
-    /// A plan of faults has said that the port is down.
-    pub(crate) is_port_down: AtomicBool,
     /// What `cmd_fd` is: open as long as the context.
     pub(crate) _command: Command,
 }
