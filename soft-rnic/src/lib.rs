@@ -49,7 +49,8 @@
 //! is a sealed file of memory that says `device process number`; nothing goes through it. By a
 //! duplicate of it, [`import_device`] makes another context in the same process, which shares the
 //! objects of the first (`EOPNOTSUPP` in another process). It has events of its own: all of the
-//! port. [`import_pd`], [`import_mr`] and
+//! port, and those of objects that were made through it (by `ibv_create_qp_ex`, … which name a
+//! context, or else by their domain's struct). [`import_pd`], [`import_mr`] and
 //! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
 //! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
 //! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`

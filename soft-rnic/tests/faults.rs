@@ -5,8 +5,9 @@
 
 mod common;
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::BorrowedFd;
 
+use common::import::imported;
 use common::other::*;
 use common::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -366,13 +367,9 @@ fn imported_events() -> String {
             let fd = unsafe { BorrowedFd::borrow_raw((*context).async_fd) };
             poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
         };
-        // SAFETY: the contexts are open; each is closed once, and closes its descriptor.
+        // SAFETY: the contexts are open, and each is closed once.
         unsafe {
-            let command = BorrowedFd::borrow_raw((*net.ctx).cmd_fd);
-            let command = command.try_clone_to_owned().unwrap().into_raw_fd();
-            let other = soft_rnic::import_device(command);
-            assert!(!other.is_null());
-            let v = net.v;
+            let (other, v) = (imported(&net), net.v);
             // On a machine that is busy it may have come before: then the next time.
             if has_event(net.ctx) {
                 assert_eq!((v.close_device)(other), 0);

@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
+use common::import::*;
 use common::other::*;
 use common::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
@@ -13,23 +14,6 @@ use soft_rnic::{
     import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
 };
 use verbs_sys::*;
-
-/// The command descriptor of an open device.
-fn command(net: &Net) -> BorrowedFd<'_> {
-    // SAFETY: it is open as long as the context.
-    unsafe { BorrowedFd::borrow_raw((*net.ctx).cmd_fd) }
-}
-
-/// Imports the device by a duplicate of its descriptor.
-fn imported(net: &Net) -> *mut ibv_context {
-    let copy = command(net).try_clone_to_owned().unwrap().into_raw_fd();
-    // SAFETY: the descriptor is the context's from now on.
-    let context = unsafe { import_device(copy) };
-    assert!(!context.is_null());
-    // SAFETY: both are open.
-    unsafe { assert_eq!(((*context).cmd_fd, (*context).device), (copy, (*net.ctx).device)) };
-    context
-}
 
 /// The error of an import that fails.
 fn refused(fd: RawFd) -> c_int {

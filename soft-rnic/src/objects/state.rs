@@ -460,6 +460,8 @@ pub(crate) struct Srq {
     pub(crate) trace: Option<Arc<Queue>>,
     /// What is posted to it, if the process is checked.
     pub(crate) check: Option<Arc<Receives>>,
+    /// What it was made through, which gets its events.
+    pub(crate) context: Arc<Context>,
 }
 
 /// What an XRC receive queue has in addition.
@@ -529,6 +531,8 @@ pub(crate) struct Qp {
     pub(crate) check: Option<Box<CheckedQueue>>,
     /// What strikes its requests, if the process is to meet faults. The send queue's lock comes first.
     pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,
+    /// What it was made through, which gets its events.
+    pub(crate) context: Arc<Context>,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object
