@@ -40,7 +40,7 @@
 //! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
 //! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues and those of XRC, each with a number; tag matching is `EOPNOTSUPP` |
 //! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | see [XRC](#xrc) |
-//! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators lend the memory of receive queues, shared ones, and completion queues, which is given back when these are destroyed |
+//! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check, and has the context and the handle of that; a thread domain changes nothing; a program's allocators lend the memory of receive queues, shared ones, and completion queues, which is given back when these are destroyed |
 //! | `create_flags` | `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB` of datagram queue pairs; others are `EOPNOTSUPP` |
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
 //! | `ibv_import_device`, `ibv_import_pd`, … | [`import_device`], [`import_pd`], … |

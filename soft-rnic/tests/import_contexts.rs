@@ -2,9 +2,14 @@
 
 mod common;
 
+use core::ffi::c_void;
+use std::sync::Mutex;
+
 use common::import::imported;
 use common::xrc::*;
 use common::*;
+use libc::{EBUSY, EINVAL};
+use soft_rnic::{import_pd, unimport_pd};
 use verbs_sys::*;
 
 use ibv_event_type as E;
@@ -130,4 +135,84 @@ fn handles_have_their_events_where_they_were_opened() {
     assert_eq!(unsafe { (b.net.v.close_device)(other) }, 0);
     a.close();
     b.close();
+}
+
+/// What the allocator of a domain was called for, and for which domain.
+type Calls = Mutex<Vec<(u64, usize)>>;
+
+unsafe extern "C" fn lend(
+    pd: *mut ibv_pd,
+    context: *mut c_void,
+    _size: usize,
+    _alignment: usize,
+    resource: u64,
+) -> *mut c_void {
+    // SAFETY: what the test has said.
+    unsafe { (*context.cast::<Calls>()).lock().unwrap().push((resource, pd.addr())) };
+    // The device's own memory.
+    core::ptr::without_provenance_mut(usize::MAX)
+}
+
+unsafe extern "C" fn take_back(_: *mut ibv_pd, _: *mut c_void, _: *mut c_void, _: u64) {}
+
+fn cq_in(ctx: *mut ibv_context, pd: *mut ibv_pd) -> *mut ibv_cq {
+    let mut attr = ibv_cq_init_attr_ex {
+        cqe: 16,
+        comp_mask: ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0,
+        parent_domain: pd,
+        ..Default::default()
+    };
+    // SAFETY: the context is open, and the domain alive.
+    unsafe { later(ctx).create_cq_ex.unwrap()(ctx, &mut attr).cast() }
+}
+
+/// One that was made of an imported domain is a parent domain to all contexts.
+#[test]
+fn a_parent_domain_is_known_to_all_contexts() {
+    if is_left_out() {
+        return;
+    }
+    let (net, strange) = (Net::new(), Net::new());
+    let (other, calls) = (imported(&net), Calls::default());
+    const QP: u64 = 1;
+    const CQ: u64 = 5;
+    // SAFETY: all objects are alive; each struct is given back once.
+    unsafe {
+        let pd = import_pd(other, (*net.pd).handle);
+        let mut attr = ibv_parent_domain_init_attr {
+            pd,
+            comp_mask: 3,
+            alloc: Some(lend),
+            free: Some(take_back),
+            pd_context: (&raw const calls).cast_mut().cast(),
+            ..Default::default()
+        };
+        // As in rdma-core, its context is that of the domain.
+        for ctx in [net.ctx, other] {
+            let parent = later(ctx).alloc_parent_domain.unwrap()(ctx, &mut attr);
+            assert_eq!(((*parent).context, (*parent).handle), (other, (*net.pd).handle));
+            let cqs = [cq_in(net.ctx, parent), cq_in(other, parent)];
+            assert_eq!(cqs.map(|cq| (*cq).context), [net.ctx, other]);
+            let qp = (net.v.create_qp)(parent, &mut net.init_attr(cqs[0]));
+            assert_eq!(((*qp).context, (*qp).pd), (other, parent));
+            let lent = core::mem::take(&mut *calls.lock().unwrap());
+            assert_eq!(lent, [CQ, CQ, QP].map(|resource| (resource, parent.addr())));
+            assert!(cq_in(strange.ctx, parent).is_null());
+            assert_eq!(errno(), EINVAL);
+            // Its handle is that of the domain, whose structs are no parent domains.
+            let plain = import_pd(net.ctx, (*parent).handle);
+            assert!(plain != parent && cq_in(net.ctx, plain).is_null());
+            assert_eq!(errno(), EINVAL);
+            unimport_pd(plain);
+            unimport_pd(parent);
+            assert_eq!((net.v.dealloc_pd)(parent), EBUSY);
+            net.destroy_qp(qp);
+            cqs.iter().for_each(|cq| net.destroy_cq(*cq));
+            assert_eq!((net.v.dealloc_pd)(net.pd), EBUSY, "it has a parent domain");
+            assert_eq!((net.v.dealloc_pd)(parent), 0);
+        }
+        unimport_pd(pd);
+    }
+    strange.close();
+    close(net, other);
 }

@@ -194,7 +194,7 @@ impl Pd {
     /// stays as long as there are such queues.
     pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
-        let allocators = self.context.parents.lock().get(&pd.addr())?.allocators?;
+        let allocators = self.parent.as_ref()?.allocators?;
         Some(Lender::new(pd, allocators, resource))
     }
 }
@@ -208,26 +208,27 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: id };
-        let pd = Arc::new(Pd { abi, context, id, users: Arc::default() });
+        let pd = Arc::new(Pd { abi, context, id, users: Arc::default(), parent: None });
         pd.context.handles.pds.insert(id, Arc::clone(&pd.users));
         pd.context.made(Object::ProtectionDomain, 0);
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
 
-/// `EBUSY` while something is in the domain, and `ENOENT` if it was given back through another struct.
-pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: NULL, or a domain that the caller gives back.
-    errno::code(unsafe { Pd::from_abi(pd) }.and_then(|object| {
-        object.users.end()?;
-        object.context.handles.pds.remove(object.id);
-        object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-        object.context.gone(Object::ProtectionDomain, 0);
-        object.context.users.fetch_sub(1, Ordering::Release);
-        // SAFETY: takes back the reference of `alloc_pd`.
-        unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
-        Ok(())
-    }))
+/// Gives back a domain that is no parent: `EBUSY` while something is in it, and `ENOENT` if it was
+/// given back through another struct.
+///
+/// # Safety
+/// The struct is used no more, if that succeeds.
+pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), c_int> {
+    pd.users.end()?;
+    pd.context.handles.pds.remove(pd.id);
+    pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+    pd.context.gone(Object::ProtectionDomain, 0);
+    pd.context.users.fetch_sub(1, Ordering::Release);
+    // SAFETY: takes back the reference of the struct's maker.
+    unsafe { Arc::decrement_strong_count(Arc::as_ptr(pd)) };
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn reg_mr(

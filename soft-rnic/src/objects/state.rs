@@ -229,8 +229,6 @@ pub(crate) struct Context {
     pub(crate) users: AtomicUsize,
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
-    /// Its parent domains, by their addresses.
-    pub(crate) parents: Mutex<HashMap<usize, Parent>>,
     /// Its card's, where operations cost something.
     pub(crate) link: Link,
     /// The trace of the process, if it has one.
@@ -259,6 +257,8 @@ pub(crate) struct Pd {
     pub(crate) id: u32,
     /// What is in it, through whichever struct.
     pub(crate) users: Arc<Users>,
+    /// Of a parent domain.
+    pub(crate) parent: Option<Parent>,
 }
 
 // SAFETY: the ABI's struct is only read once it is shared.
@@ -267,7 +267,7 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
-/// What a parent domain stands for.
+/// What a parent domain stands for. It has one struct, and users of its own.
 pub(crate) struct Parent {
     pub(crate) pd: Arc<Pd>,
     pub(crate) td: Option<Arc<Td>>,

@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 use rustix::io::Errno;
 use verbs_sys::*;
@@ -92,7 +91,6 @@ impl Context {
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Arc::new(Context {
             link: Link::default(),
-            parents: Mutex::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,

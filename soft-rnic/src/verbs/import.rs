@@ -87,7 +87,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
         let users = context.handles.pds.get(pd_handle).ok_or(errno::ENOENT)?;
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: pd_handle };
-        let pd = Arc::new(Pd { abi, context, id: pd_handle, users });
+        let pd = Arc::new(Pd { abi, context, id: pd_handle, users, parent: None });
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: the caller's promise.
     if let Ok(object) = unsafe { Pd::of_struct(pd) } {
-        if object.context.parents.lock().contains_key(&pd.addr()) {
+        if object.parent.is_some() {
             return;
         }
         // SAFETY: takes back the reference of the struct's maker.
