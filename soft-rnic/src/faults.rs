@@ -10,7 +10,8 @@
 //!
 //! 1. `injector` finds out whether there is a plan, and numbers queue pairs;
 //! 2. `queue` draws for each request, before it leaves (`engine::injection`): the peer takes no part;
-//! 3. `schedule::timed_events` raises the events, each so long after its context was opened.
+//! 3. `schedule::timed_events` raises the events, each so long after its device was opened,
+//!    in that context and those that are imported from it.
 //!
 //! A process whose requests are to meet faults takes other functions for its posts, which queue
 //! each request, as one that is traced does: without a plan a queue that is run, and a batch, take a

@@ -40,7 +40,7 @@
 //! | `ibv_wr_complete` | posts all requests of the batch, or none and gives the first error |
 //! | `ibv_create_srq_ex`, `ibv_get_srq_num` | basic queues and those of XRC, each with a number; tag matching is `EOPNOTSUPP` |
 //! | `ibv_open_xrcd`, `ibv_close_xrcd`, `ibv_open_qp` | see [XRC](#xrc) |
-//! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check; a thread domain changes nothing; a program's allocators lend the memory of receive queues, shared ones, and completion queues, which is given back when these are destroyed |
+//! | `ibv_alloc_td`, `ibv_alloc_parent_domain` | a parent domain is its protection domain to every check, and has the context and the handle of that; a thread domain changes nothing; a program's allocators lend the memory of receive queues, shared ones, and completion queues, which is given back when these are destroyed |
 //! | `create_flags` | `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB` of datagram queue pairs; others are `EOPNOTSUPP` |
 //! | `ibv_qp_to_qp_ex` | [`qp_to_qp_ex`] |
 //! | `ibv_import_device`, `ibv_import_pd`, … | [`import_device`], [`import_pd`], … |
@@ -48,11 +48,15 @@
 //! A context can be closed before what was made of it: each object holds what it needs. `cmd_fd`
 //! is a sealed file of memory that says `device process number`; nothing goes through it. By a
 //! duplicate of it, [`import_device`] makes another context in the same process, which shares the
-//! objects of the first (`EOPNOTSUPP` in another process); [`import_pd`], [`import_mr`] and
+//! objects of the first (`EOPNOTSUPP` in another process). It has events of its own: all of the
+//! port, and those of objects that were made through it (by `ibv_create_qp_ex`, … which name a
+//! context, or else by their domain's struct). [`import_pd`], [`import_mr`] and
 //! [`import_dm`] make further structs of an object, by its handle (`ENOENT` without one). An object
 //! is destroyed once, through any of its structs, and the others are given back by `unimport_pd`,
-//! …; where all are given back so, it stays until the process ends. The vendor is `0x02005a`, a
-//! locally administered number.
+//! …; where all are given back so, it stays until the process ends. As in the kernel, `ibv_rereg_mr`
+//! and `ibv_dereg_mr` are `EBUSY` while one of them goes on through another struct of the region, and
+//! `ENOENT` when it was deregistered. Nothing is made in a domain, or of device memory, that was given
+//! back through another struct (`ENOENT`). The vendor is `0x02005a`, a locally administered number.
 //!
 //! # Between processes
 //!

@@ -38,5 +38,6 @@ pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod target;
 pub(crate) mod traced;
+pub(crate) mod users;
 pub(crate) mod wqe;
 pub(crate) mod xrc;

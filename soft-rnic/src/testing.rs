@@ -1,18 +1,25 @@
 //! What unit tests set up.
 
 use core::ptr::null_mut;
+use std::sync::Arc;
 
 use verbs_sys::*;
 
 use crate::objects::device::default_device;
+use crate::objects::state::Device;
 
 /// A queue pair in RESET, of a context of `soft0` and a domain of its own. Nothing is taken down
 /// again, unless the test does it.
 pub(crate) fn queue_pair() -> *mut ibv_qp {
+    queue_pair_on(&default_device())
+}
+
+/// As [`queue_pair`], of another device.
+pub(crate) fn queue_pair_on(device: &Arc<Device>) -> *mut ibv_qp {
     let v = crate::table();
     // SAFETY: the verbs are used as their manual pages say.
     unsafe {
-        let context = (v.open_device)(default_device().as_abi());
+        let context = (v.open_device)(device.as_abi());
         let pd = (v.alloc_pd)(context);
         let cq = (v.create_cq)(context, 1, null_mut(), null_mut(), 0);
         let mut attr: ibv_qp_init_attr = core::mem::zeroed();

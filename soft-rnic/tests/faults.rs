@@ -5,8 +5,12 @@
 
 mod common;
 
+use std::os::fd::BorrowedFd;
+
+use common::import::imported;
 use common::other::*;
 use common::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use soft_rnic::faults::VARIABLE;
 use verbs_sys::ibv_qp_type as T;
 use verbs_sys::ibv_wr_opcode as W;
@@ -49,6 +53,7 @@ fn the_other_process() {
         "flushed-uc" => say(&flushed(T::IBV_QPT_UC)),
         "delayed" => say(&delayed()),
         "events" => say(&events()),
+        "imported" => say(&imported_events()),
         "requester" => requester(),
         _ => panic!("{scene}"),
     }
@@ -319,17 +324,24 @@ fn a_delay_keeps_the_order_and_ends_with_an_error() {
     }
 }
 
+/// Takes an event of a context.
+fn take_of(v: &Table, context: *mut ibv_context) -> (ibv_event_type, i32) {
+    let soon = Timespec { tv_sec: 10, tv_nsec: 0 };
+    // SAFETY: the context is open; the event is acknowledged once.
+    unsafe {
+        let fd = BorrowedFd::borrow_raw((*context).async_fd);
+        let came = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&soon));
+        assert_eq!(came, Ok(1), "no event came");
+        let mut event: ibv_async_event = core::mem::zeroed();
+        assert_eq!((v.get_async_event)(context, &mut event), 0);
+        (v.ack_async_event)(&mut event);
+        (event.event_type, event.element.port_num)
+    }
+}
+
 /// Takes two events of each of two contexts, and then looks at the port.
 fn events() -> String {
-    let take = |net: &Net| {
-        // SAFETY: the context is open; the event is acknowledged once.
-        unsafe {
-            let mut event: ibv_async_event = core::mem::zeroed();
-            assert_eq!((net.v.get_async_event)(net.ctx, &mut event), 0);
-            (net.v.ack_async_event)(&mut event);
-            (event.event_type, event.element.port_num)
-        }
-    };
+    let take = |net: &Net| take_of(&net.v, net.ctx);
     let (first, second) = (net(), net());
     let mut said = String::new();
     for net in [first, second] {
@@ -343,6 +355,49 @@ fn events() -> String {
     said += &format!("{:?}", take(&net));
     net.close();
     said
+}
+
+/// Imports the device before the first event of its port; both contexts take this one, and the
+/// imported one the last, when the other is closed.
+fn imported_events() -> String {
+    loop {
+        let net = net();
+        let has_event = |context: *mut ibv_context| {
+            // SAFETY: the context is open.
+            let fd = unsafe { BorrowedFd::borrow_raw((*context).async_fd) };
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+        };
+        // SAFETY: the contexts are open, and each is closed once.
+        unsafe {
+            let (other, v) = (imported(&net), net.v);
+            // On a machine that is busy it may have come before: then the next time.
+            if has_event(net.ctx) {
+                assert_eq!((v.close_device)(other), 0);
+                net.close();
+                continue;
+            }
+            let first = [net.ctx, other].map(|context| take_of(&v, context));
+            let states = [net.ctx, other].map(|context| {
+                let mut port = ibv_port_attr::default();
+                let query = later(context).query_port.unwrap();
+                assert_eq!(query(context, 1, &mut port, size_of::<ibv_port_attr>()), 0);
+                port.state
+            });
+            net.close();
+            let last = take_of(&v, other);
+            assert_eq!((v.close_device)(other), 0);
+            return format!("{first:?} {states:?} {last:?}");
+        }
+    }
+}
+
+#[test]
+fn an_imported_context_has_the_port_of_the_one_that_it_was_imported_from() {
+    use ibv_event_type as E;
+    let met = met("imported", "event=port_err@50ms,event=sm_change@300ms,seed=1", false);
+    let [err, last] = [E::IBV_EVENT_PORT_ERR, E::IBV_EVENT_SM_CHANGE].map(|event| (event, 1));
+    let down = ibv_port_state::IBV_PORT_DOWN;
+    assert_eq!(met, format!("{:?} {:?} {last:?}", [err; 2], [down; 2]));
 }
 
 #[test]

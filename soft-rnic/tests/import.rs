@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
+use common::import::*;
 use common::other::*;
 use common::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
@@ -13,23 +14,6 @@ use soft_rnic::{
     import_device, import_dm, import_mr, import_pd, unimport_dm, unimport_mr, unimport_pd,
 };
 use verbs_sys::*;
-
-/// The command descriptor of an open device.
-fn command(net: &Net) -> BorrowedFd<'_> {
-    // SAFETY: it is open as long as the context.
-    unsafe { BorrowedFd::borrow_raw((*net.ctx).cmd_fd) }
-}
-
-/// Imports the device by a duplicate of its descriptor.
-fn imported(net: &Net) -> *mut ibv_context {
-    let copy = command(net).try_clone_to_owned().unwrap().into_raw_fd();
-    // SAFETY: the descriptor is the context's from now on.
-    let context = unsafe { import_device(copy) };
-    assert!(!context.is_null());
-    // SAFETY: both are open.
-    unsafe { assert_eq!(((*context).cmd_fd, (*context).device), (copy, (*net.ctx).device)) };
-    context
-}
 
 /// The error of an import that fails.
 fn refused(fd: RawFd) -> c_int {
@@ -145,6 +129,48 @@ fn an_object_is_destroyed_through_one_of_its_structs() {
         assert!(!pd.is_null());
         assert_eq!(((net.v.dealloc_pd)(pd), (net.v.close_device)(other)), (0, 0));
     }
+}
+
+/// A domain that was given back through another struct takes nothing any more.
+#[test]
+fn nothing_is_made_in_a_domain_that_has_ended() {
+    if !is_softs_own("importing") {
+        return;
+    }
+    let net = Net::new();
+    let mut buf = vec![0; 64];
+    // SAFETY: the objects are alive; each struct is given back once.
+    unsafe {
+        let verbs = later(net.ctx);
+        let pd = (net.v.alloc_pd)(net.ctx);
+        let again = import_pd(net.ctx, pd_handle(pd));
+        let (mr, cq) = (net.mr(&mut buf, RW), net.cq(16));
+        let mut dm_attr = ibv_alloc_dm_attr { length: 64, log_align_req: 0, comp_mask: 0 };
+        let dm = verbs.alloc_dm.unwrap()(net.ctx, &mut dm_attr);
+        assert_eq!((net.v.dealloc_pd)(again), 0);
+        let srq_attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+        let mut srq_attr = ibv_srq_init_attr { srq_context: null_mut(), attr: srq_attr };
+        let mut parent = ibv_parent_domain_init_attr { pd, ..Default::default() };
+        let zero_based = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+        let refused = |made: bool| assert_eq!((made, errno()), (false, libc::ENOENT));
+        refused(!(net.v.create_qp)(pd, &mut net.init_attr(cq)).is_null());
+        refused(!(net.v.create_srq)(pd, &mut srq_attr).is_null());
+        refused(!(net.v.create_ah)(pd, &mut net.ah_attr()).is_null());
+        refused(!(net.v.reg_mr)(pd, buf.as_mut_ptr().cast(), 64, 1).is_null());
+        refused(!verbs.alloc_null_mr.unwrap()(pd).is_null());
+        refused(!verbs.reg_dm_mr.unwrap()(pd, dm, 0, 64, RW | zero_based).is_null());
+        refused(!ibv_alloc_mw(pd, ibv_mw_type::IBV_MW_TYPE_1).is_null());
+        refused(!verbs.alloc_parent_domain.unwrap()(net.ctx, &mut parent).is_null());
+        refused(!import_mr(pd, (*mr).handle).is_null());
+        let change_pd = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0 as c_int;
+        refused(net.v.rereg_mr.unwrap()(mr, change_pd, pd, null_mut(), 0, 0) == 0);
+        assert_eq!((net.v.dealloc_pd)(pd), libc::ENOENT);
+        unimport_pd(pd);
+        assert_eq!(verbs.free_dm.unwrap()(dm), 0);
+        net.dereg(mr);
+        net.destroy_cq(cq);
+    }
+    net.close();
 }
 
 /// A struct may go before the object, and that of the first maker before the others.

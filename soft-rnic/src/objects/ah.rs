@@ -50,8 +50,9 @@ pub(crate) unsafe extern "C" fn create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_att
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_ref() }.filter(|attr| is_route(attr)).ok_or(errno::EINVAL)?;
+        let in_domain = pd.users.join()?;
         admit(&pd.context.device.population.ahs, limits::MAX_AH)?;
-        pd.users.fetch_add(1, Ordering::Relaxed);
+        in_domain.keep();
         let pd = pd.keep();
         pd.context.made(Object::AddressHandle, 0);
         let address = Address {
@@ -73,7 +74,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     errno::code(unsafe { Ah::from_abi(ah) }.map(|object| {
         object.pd.context.device.population.ahs.fetch_sub(1, Ordering::Relaxed);
         object.pd.context.gone(Object::AddressHandle, 0);
-        object.pd.users.fetch_sub(1, Ordering::Release);
+        object.pd.users.leave();
         // SAFETY: it was made by `create_ah`.
         drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
     }))

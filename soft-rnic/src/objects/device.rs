@@ -119,6 +119,7 @@ impl Device {
             groups: RwLock::default(),
             timer: Timer::default(),
             timed_events: Mutex::default(),
+            contexts: Mutex::default(),
             population: Population::default(),
             network: Network::default(),
             qkey_violations: AtomicU32::new(0),

@@ -74,15 +74,11 @@ impl Dm {
         Arc::new(Dm { abi, context, memory })
     }
 
-    /// Whether the memory was not freed, through whichever struct.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.context.handles.dms.has(self.abi.handle, &self.memory)
-    }
-
-    /// Frees the memory, unless that is done.
+    /// Frees the memory: `EBUSY` while there are regions of it, `ENOENT` if that is done.
     pub(crate) fn end(&self) -> Result<(), c_int> {
-        let is_ended = self.context.handles.dms.take(self.abi.handle, &self.memory);
-        is_ended.then_some(()).ok_or(errno::ENOENT)
+        self.memory.regions.end()?;
+        self.context.handles.dms.remove(self.abi.handle);
+        Ok(())
     }
 
     /// The address of what a copy of the program reads or writes: of whole words, as with cards.

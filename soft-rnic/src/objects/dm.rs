@@ -37,9 +37,6 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     // SAFETY: NULL, or memory that the caller gives back.
     errno::code(unsafe { Dm::from_abi(dm) }.and_then(|object| {
-        if object.memory.regions.load(Ordering::Acquire) != 0 {
-            return Err(errno::EBUSY);
-        }
         object.end()?;
         object.context.users.fetch_sub(1, Ordering::Release);
         object.context.gone(Object::DeviceMemory, 0);
@@ -69,9 +66,6 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         }
         let (addr, length, access) = (at as u64, length as u64, access | DEVICE_MEMORY);
         let region = Region { pd: pd.id, addr, iova: 0, length, access };
-        if !dm.is_alive() {
-            return Err(errno::ENOENT);
-        }
         register(&pd, &region, core::ptr::null_mut(), Some(Arc::clone(&dm.memory)))
     }))
 }

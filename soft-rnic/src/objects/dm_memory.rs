@@ -6,6 +6,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::alloc::{alloc_zeroed, dealloc};
 use std::sync::Arc;
 
+use crate::objects::users::Users;
+
 /// They stay while a region, or a struct of a program's, has them.
 pub(crate) struct DmMemory {
     /// Exposed: regions find it by its address.
@@ -13,8 +15,8 @@ pub(crate) struct DmMemory {
     layout: Layout,
     /// As the program has asked for.
     length: u64,
-    /// Regions of it.
-    pub(crate) regions: AtomicUsize,
+    /// Regions of it; it ends when it is freed.
+    pub(crate) regions: Users,
     /// Bytes of all such memory.
     counted: Arc<AtomicUsize>,
 }
@@ -39,7 +41,7 @@ impl DmMemory {
         // SAFETY: the size is not 0.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         memory.as_ptr().expose_provenance();
-        let (regions, counted) = (AtomicUsize::new(0), Arc::clone(counted));
+        let (regions, counted) = (Users::default(), Arc::clone(counted));
         Some(Arc::new(DmMemory { memory, layout, length, regions, counted }))
     }
 

@@ -2,17 +2,20 @@
 //!
 //! A program knows an object by a struct, and `ibv_import_pd`, `ibv_import_mr` and `ibv_import_dm`
 //! make further structs of the same one. What is destroyed through one of them has no handle any
-//! more: the others can only be given back (`ibv_unimport_pd`, …). So that which destroys an object
-//! is the one that takes it from here.
+//! more, and the others can only be given back (`ibv_unimport_pd`, …). That it has ended is known by
+//! what its structs share: its [`Users`], or its [`Registration`].
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, LazyLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
+use crate::errno;
 use crate::objects::dm_memory::DmMemory;
+use crate::objects::users::Users;
 
 /// The file of memory that a command descriptor is of: its filesystem, and its inode there.
 pub(crate) type FileId = (u64, u64);
@@ -20,10 +23,14 @@ pub(crate) type FileId = (u64, u64);
 /// What the contexts of one open device share.
 #[derive(Default)]
 pub(crate) struct Handles {
-    /// Protection domains: how many objects each has.
-    pub(crate) pds: Table<AtomicUsize>,
+    /// Protection domains: the objects in each.
+    pub(crate) pds: Table<Users>,
     pub(crate) mrs: Table<Registration>,
     pub(crate) dms: Table<DmMemory>,
+    /// The events of their port, which a plan of faults has, are armed.
+    pub(crate) has_port_events: AtomicBool,
+    /// A plan of faults has said that the port is down.
+    pub(crate) is_port_down: AtomicBool,
     /// The contexts' own descriptors.
     descriptors: Mutex<Vec<RawFd>>,
 }
@@ -88,75 +95,91 @@ impl<T> Table<T> {
         self.0.lock().get(&handle).cloned()
     }
 
-    /// Whether the object still has its handle.
-    pub(crate) fn has(&self, handle: u32, object: &Arc<T>) -> bool {
-        self.get(handle).is_some_and(|found| Arc::ptr_eq(&found, object))
-    }
-
-    /// Takes the object's handle away; whether it had it.
-    pub(crate) fn take(&self, handle: u32, object: &Arc<T>) -> bool {
-        let mut objects = self.0.lock();
-        let had = objects.get(&handle).is_some_and(|found| Arc::ptr_eq(found, object));
-        if had {
-            objects.remove(&handle);
-        }
-        had
+    /// Takes a handle away.
+    pub(crate) fn remove(&self, handle: u32) {
+        self.0.lock().remove(&handle);
     }
 }
 
 /// A region that is registered; a program may have several structs of it. Its handle is its key.
+///
+/// ```text
+///                 ibv_rereg_mr
+///                 ┌────────┐
+///                 v        │        ibv_dereg_mr
+///   new ──────> registered ┴──────────────────────> ended
+/// ```
+///
+/// Only a [`Change`] makes the key valid or invalid, and there is one at a time. None comes after
+/// the end, through whichever struct.
 pub(crate) struct Registration {
     pub(crate) key: u32,
     /// 0 of a null region.
     pub(crate) rkey: u32,
     /// The device memory that it is of.
     pub(crate) memory: Option<Arc<DmMemory>>,
-    state: Mutex<Registered>,
+    /// Of what was registered last.
+    length: AtomicUsize,
+    /// Counts the objects of its protection domain; none when it has ended. A change has the lock.
+    users: Mutex<Option<Arc<Users>>>,
 }
 
-/// What `ibv_rereg_mr` changes.
-struct Registered {
-    length: usize,
-    /// Counts the objects of its protection domain.
-    users: Arc<AtomicUsize>,
+/// The right to change a region's key, and whether it is valid.
+pub(crate) struct Change<'r> {
+    registration: &'r Registration,
+    users: MutexGuard<'r, Option<Arc<Users>>>,
 }
 
 impl Registration {
-    /// Counts one more region of the domain, and of the memory.
+    /// One that its domain and its memory count already.
     pub(crate) fn new(
         (key, rkey): (u32, u32),
         length: usize,
-        users: &Arc<AtomicUsize>,
+        users: &Arc<Users>,
         memory: Option<Arc<DmMemory>>,
     ) -> Arc<Registration> {
-        users.fetch_add(1, Ordering::Relaxed);
-        if let Some(memory) = &memory {
-            memory.regions.fetch_add(1, Ordering::Relaxed);
-        }
-        let state = Mutex::new(Registered { length, users: Arc::clone(users) });
-        Arc::new(Registration { key, rkey, memory, state })
+        let (length, users) = (AtomicUsize::new(length), Mutex::new(Some(Arc::clone(users))));
+        Arc::new(Registration { key, rkey, memory, length, users })
     }
 
     pub(crate) fn length(&self) -> usize {
-        self.state.lock().length
+        // Relaxed: what a struct says of the region, and no check relies on.
+        self.length.load(Ordering::Relaxed)
     }
 
-    /// It has another length, and may be in another domain.
-    pub(crate) fn change(&self, length: usize, users: Option<&Arc<AtomicUsize>>) {
-        let mut state = self.state.lock();
-        state.length = length;
-        if let Some(users) = users {
-            users.fetch_add(1, Ordering::Relaxed);
-            let before = core::mem::replace(&mut state.users, Arc::clone(users));
-            before.fetch_sub(1, Ordering::Release);
+    /// Begins a change. As in the kernel, `EBUSY` while there is another one, which may wait for
+    /// other processes, and `ENOENT` when the region was deregistered.
+    pub(crate) fn change(&self) -> Result<Change<'_>, c_int> {
+        let users = self.users.try_lock().ok_or(errno::EBUSY)?;
+        if users.is_none() {
+            return Err(errno::ENOENT);
+        }
+        Ok(Change { registration: self, users })
+    }
+}
+
+impl Change<'_> {
+    pub(crate) fn key(&self) -> u32 {
+        self.registration.key
+    }
+
+    /// The region has another length, and may be in another domain, which counts it already.
+    pub(crate) fn registered(mut self, length: usize, users: Option<&Arc<Users>>) {
+        self.registration.length.store(length, Ordering::Relaxed);
+        if let Some(users) = users
+            && let Some(before) = self.users.replace(Arc::clone(users))
+        {
+            before.leave();
         }
     }
 
-    /// It is deregistered: counted no more.
-    pub(crate) fn end(&self) {
-        self.state.lock().users.fetch_sub(1, Ordering::Release);
-        if let Some(memory) = &self.memory {
-            memory.regions.fetch_sub(1, Ordering::Release);
+    /// The region is deregistered: counted no more, and never changed again.
+    pub(crate) fn end(mut self) {
+        if let Some(users) = self.users.take() {
+            users.leave();
+        }
+        if let Some(memory) = &self.registration.memory {
+            memory.regions.leave();
         }
     }
 }
@@ -179,14 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_destroyed_once() {
-        let table = Table::default();
-        let (object, other) = (Arc::new(1), Arc::new(2));
-        table.insert(7, Arc::clone(&object));
-        assert!(!table.take(7, &other) && table.has(7, &object));
-        assert!(table.take(7, &object));
-        assert!(!table.take(7, &object) && !table.has(7, &object));
-        table.insert(7, other);
-        assert!(!table.take(7, &object), "the handle is another's");
+    fn a_region_is_changed_once_at_a_time_and_not_after_its_end() {
+        let domains = [(); 2].map(|()| Arc::new(Users::default()));
+        domains.iter().for_each(|users| users.join().unwrap().keep());
+        let region = Registration::new((7, 7), 64, &domains[0], None);
+        let first = region.change().unwrap();
+        assert_eq!(region.change().err(), Some(errno::EBUSY));
+        drop(first);
+        region.change().unwrap().registered(128, Some(&domains[1]));
+        assert_eq!((region.length(), domains[0].end()), (128, Ok(())));
+        assert_eq!(domains[1].end(), Err(errno::EBUSY));
+        region.change().unwrap().end();
+        assert_eq!((region.change().err(), domains[1].end()), (Some(errno::ENOENT), Ok(())));
     }
 }

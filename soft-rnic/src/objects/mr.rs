@@ -10,7 +10,7 @@ use crate::check::checker::Object;
 use crate::fabric::process::maps;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
-use crate::objects::handles::Registration;
+use crate::objects::handles::{Change, Registration};
 use crate::objects::in_arc::InArc;
 use crate::objects::mr_table::{
     LOCAL_WRITE, MW_BIND, MrTable, ON_DEMAND, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Slot,
@@ -18,6 +18,7 @@ use crate::objects::mr_table::{
 use crate::objects::on_demand;
 use crate::objects::queue_memory::{Lender, Resource};
 use crate::objects::state::{Context, Device, Pd, PeerProcesses};
+use crate::objects::users::NewUser;
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
@@ -59,13 +60,7 @@ impl MrTable {
     }
 
     /// Fills a slot without a key, which is valid from then on. The table's lock is held.
-    pub(crate) fn fill(
-        &self,
-        key: u32,
-        slot: &Slot,
-        region: &Region,
-        peers: Option<&PeerProcesses>,
-    ) {
+    fn fill(&self, key: u32, slot: &Slot, region: &Region, peers: Option<&PeerProcesses>) {
         slot.pd.store(region.pd, Ordering::Relaxed);
         slot.access.store(region.access, Ordering::Relaxed);
         slot.iova.store(region.iova, Ordering::Relaxed);
@@ -92,13 +87,29 @@ impl MrTable {
 
     /// Makes the key of a region invalid; `EINVAL`, and nothing has changed, if memory windows are
     /// bound to it. The slot stays taken until [`release`](Self::release).
-    pub(crate) fn invalidate(&self, key: u32, peers: Option<&PeerProcesses>) -> Result<(), c_int> {
+    pub(crate) fn invalidate(
+        &self,
+        change: &Change<'_>,
+        peers: Option<&PeerProcesses>,
+    ) -> Result<(), c_int> {
         let free = self.free.lock();
-        if free.mws.are_bound_to(self.keys.index(key)) {
+        if free.mws.are_bound_to(self.keys.index(change.key())) {
             return Err(errno::EINVAL);
         }
-        self.withdraw(key, peers);
+        self.withdraw(change.key(), peers);
         Ok(())
+    }
+
+    /// Fills the slot of a key that is [invalid](Self::invalidate): it is valid again.
+    pub(crate) fn validate_again(
+        &self,
+        change: &Change<'_>,
+        slot: &Slot,
+        region: &Region,
+        peers: Option<&PeerProcesses>,
+    ) {
+        let _table = self.free.lock();
+        self.fill(change.key(), slot, region, peers);
     }
 
     /// Makes a key invalid. The table's lock is held.
@@ -160,11 +171,21 @@ impl Mr {
 }
 
 impl Pd {
-    /// The object behind a caller's pointer.
+    /// The domain behind a caller's pointer; `ENOENT` if it was given back through another struct.
     ///
     /// # Safety
-    /// `pd` is NULL or a live protection domain of ours.
+    /// `pd` is NULL or a protection domain's struct of ours.
     pub(crate) unsafe fn from_abi<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
+        // SAFETY: the caller's promise.
+        let pd = unsafe { Pd::of_struct(pd) }?;
+        if pd.users.has_ended() { Err(errno::ENOENT) } else { Ok(pd) }
+    }
+
+    /// As [`from_abi`](Self::from_abi), of a domain that may have ended.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn of_struct<'a>(pd: *mut ibv_pd) -> Result<InArc<'a, Pd>, c_int> {
         // SAFETY: the caller's promise; every domain lives in an Arc.
         unsafe { InArc::new(pd.cast::<Pd>()) }.ok_or(errno::EINVAL)
     }
@@ -173,7 +194,7 @@ impl Pd {
     /// stays as long as there are such queues.
     pub(crate) fn lender(&self, resource: Resource) -> Option<Lender> {
         let pd = core::ptr::from_ref(self).cast_mut().cast::<ibv_pd>();
-        let allocators = self.context.parents.lock().get(&pd.addr())?.allocators?;
+        let allocators = self.parent.as_ref()?.allocators?;
         Some(Lender::new(pd, allocators, resource))
     }
 }
@@ -187,30 +208,27 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed).max(1);
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: id };
-        let pd = Arc::new(Pd { abi, context, id, users: Arc::default() });
+        let pd = Arc::new(Pd { abi, context, id, users: Arc::default(), parent: None });
         pd.context.handles.pds.insert(id, Arc::clone(&pd.users));
         pd.context.made(Object::ProtectionDomain, 0);
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
 
-/// `EBUSY` while something is in the domain, and `ENOENT` if it was given back through another struct.
-pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: NULL, or a domain that the caller gives back.
-    errno::code(unsafe { Pd::from_abi(pd) }.and_then(|object| {
-        if object.users.load(Ordering::Acquire) != 0 {
-            return Err(errno::EBUSY);
-        }
-        if !object.context.handles.pds.take(object.id, &object.users) {
-            return Err(errno::ENOENT);
-        }
-        object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-        object.context.gone(Object::ProtectionDomain, 0);
-        object.context.users.fetch_sub(1, Ordering::Release);
-        // SAFETY: takes back the reference of `alloc_pd`.
-        unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
-        Ok(())
-    }))
+/// Gives back a domain that is no parent: `EBUSY` while something is in it, and `ENOENT` if it was
+/// given back through another struct.
+///
+/// # Safety
+/// The struct is used no more, if that succeeds.
+pub(crate) unsafe fn dealloc(pd: &InArc<'_, Pd>) -> Result<(), c_int> {
+    pd.users.end()?;
+    pd.context.handles.pds.remove(pd.id);
+    pd.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+    pd.context.gone(Object::ProtectionDomain, 0);
+    pd.context.users.fetch_sub(1, Ordering::Release);
+    // SAFETY: takes back the reference of the struct's maker.
+    unsafe { Arc::decrement_strong_count(Arc::as_ptr(pd)) };
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn reg_mr(
@@ -254,7 +272,11 @@ pub(crate) fn register(
     memory: Option<Arc<DmMemory>>,
 ) -> Result<*mut ibv_mr, c_int> {
     let device = &pd.context.device;
+    let in_domain = pd.users.join()?;
+    let of_memory = memory.as_ref().map(|memory| memory.regions.join()).transpose()?;
     let key = device.mrs.insert(region, device.peers.as_ref())?;
+    in_domain.keep();
+    of_memory.into_iter().for_each(NewUser::keep);
     let length = region.length as usize;
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
@@ -326,35 +348,39 @@ fn is_mapped(addr: *mut c_void, length: usize) -> bool {
     .is_ok()
 }
 
-/// `ENOENT` if the region was deregistered through another struct.
+/// `ENOENT` if the region was deregistered through another struct, and `EBUSY` while it is being
+/// registered again, or deregistered, through one.
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: NULL, or a region of ours that the caller gives back.
     let Some(object) = (unsafe { mr.cast::<Mr>().as_ref() }) else { return errno::EINVAL };
-    let (context, registration) = (&object.pd.context, &object.registration);
-    let regions = &context.handles.mrs;
-    if !regions.take(registration.key, registration) {
-        return errno::ENOENT;
-    }
-    if let Err(error) = context.device.deregister(registration.key) {
-        regions.insert(registration.key, Arc::clone(registration));
+    if let Err(error) = object.deregister() {
         return error;
     }
-    context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
-    context.gone(Object::MemoryRegion, object.abi.lkey.into());
-    registration.end();
     // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
     0
 }
 
+impl Mr {
+    fn deregister(&self) -> Result<(), c_int> {
+        let (context, key) = (&self.pd.context, self.registration.key);
+        let change = self.registration.change()?;
+        context.device.end_key(&change)?;
+        context.handles.mrs.remove(key);
+        change.end();
+        context.device.mrs.release(key);
+        context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
+        context.gone(Object::MemoryRegion, key.into());
+        Ok(())
+    }
+}
+
 impl Device {
     /// Makes a region's key invalid, and waits for what goes on under it.
-    fn deregister(&self, key: u32) -> Result<(), c_int> {
+    fn end_key(&self, change: &Change<'_>) -> Result<(), c_int> {
         let peers = self.peers.as_ref();
-        self.mrs.invalidate(key, peers)?;
+        self.mrs.invalidate(change, peers)?;
         // A process that was stopped in the middle of an access keeps the memory.
-        self.end_accesses()?;
-        self.mrs.release(key);
-        Ok(())
+        self.end_accesses()
     }
 }

@@ -63,13 +63,14 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
             return Err(errno::EINVAL);
         }
         let device = &pd.context.device;
+        let in_domain = pd.users.join()?;
         admit(&device.population.mws, limits::MAX_MW)?;
         let is_type_2 = kind == ibv_mw_type::IBV_MW_TYPE_2;
         let added = device.mrs.add_mw(pd.id, is_type_2);
         let NewMw { id, index, key } = added.inspect_err(|_| {
             device.population.mws.fetch_sub(1, Ordering::Relaxed);
         })?;
-        pd.users.fetch_add(1, Ordering::Relaxed);
+        in_domain.keep();
         let pd = pd.keep();
         pd.context.made(Object::MemoryWindow, 0);
         let abi = ibv_mw {
@@ -97,7 +98,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         device.mrs.remove_mw(object.index)?;
         device.population.mws.fetch_sub(1, Ordering::Relaxed);
         object.pd.context.gone(Object::MemoryWindow, 0);
-        object.pd.users.fetch_sub(1, Ordering::Release);
+        object.pd.users.leave();
         // SAFETY: it was made by `alloc_mw`, and no table has it any more.
         drop(unsafe { Box::from_raw(mw.cast::<Mw>()) });
         Ok(())

@@ -22,7 +22,9 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         // Its domain is not where those of other regions are, which are found before.
         let region = Region { pd: 0, addr, iova: 0, length: MAX_MESSAGE, access };
         let device = &pd.context.device;
+        let in_domain = pd.users.join()?;
         let key = device.mrs.insert_for(pd.id, &region, device.peers.as_ref())?;
+        in_domain.keep();
         let registration = Registration::new((key, 0), usize::MAX, &pd.users, None);
         pd.context.handles.mrs.insert(key, Arc::clone(&registration));
         pd.context.made(Object::MemoryRegion, key.into());

@@ -20,7 +20,8 @@ use crate::objects::qp_state::{State, Transport};
 use crate::objects::queue_memory::Resource;
 use crate::objects::recv_ring::RecvRing;
 use crate::objects::state::{
-    AsyncEvent, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq, Target,
+    AsyncEvent, Context, Cq, Element, Pd, PeerProcesses, Qp, Responder, Scratch, Slack, Sq, Srq,
+    Target,
 };
 use crate::{errno, limits};
 
@@ -103,7 +104,7 @@ impl Qp {
             return target.raise(event_type);
         }
         let element = Element::Qp(Arc::clone(self));
-        self.pd.context.events.push(AsyncEvent { element, event_type });
+        self.context.events.push(AsyncEvent { element, event_type });
     }
 
     /// Goes to the error state for a reason of the device's own.
@@ -273,8 +274,9 @@ pub(crate) unsafe extern "C" fn create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: NULL, or objects of ours and of the caller.
     errno::pointer(unsafe {
-        Pd::from_abi(pd)
-            .and_then(|pd| create(&pd, attr.as_mut().ok_or(errno::EINVAL)?, Extras::default()))
+        Pd::from_abi(pd).and_then(|pd| {
+            create(&pd.context, &pd, attr.as_mut().ok_or(errno::EINVAL)?, Extras::default())
+        })
     })
 }
 
@@ -286,11 +288,12 @@ pub(crate) struct Extras {
     pub(crate) blocks_own_multicast: bool,
 }
 
-/// Creates a queue pair.
+/// Creates a queue pair through a context, which shares the domain.
 ///
 /// # Safety
 /// The pointers of `attr` are NULL or live objects of ours.
 pub(crate) unsafe fn create(
+    context: &Arc<Context>,
     pd: &Arc<Pd>,
     attr: &mut ibv_qp_init_attr,
     extras: Extras,
@@ -312,28 +315,42 @@ pub(crate) unsafe fn create(
             }
         }
     };
-    let same = |other: &crate::objects::state::Context| pd.context.shares(other);
+    let same = |other: &Context| context.shares(other);
     let all_same = same(&send_cq.context) && same(&recv_cq.context);
     if !all_same || srq.as_ref().is_some_and(|srq| srq.xrc.is_some() || !same(&srq.pd.context)) {
         return Err(errno::EINVAL);
     }
     let cap = grant(&attr.cap, only_sends || srq.is_some())?;
+    let in_domain = pd.users.join()?;
     let pd = Arc::clone(pd);
     let sig_all = attr.sq_sig_all != 0;
     let pending = Pending::new(&cap, transport).ok_or(errno::ENOMEM)?;
     // Nothing can be posted to the receive queue of an end of XRC.
     let capacity = if only_sends { 0 } else { cap.max_recv_wr.max(1) };
     let rq = RecvRing::new(capacity, cap.max_recv_sge, pd.lender(Resource::Qp))?;
-    let target = None;
-    let parts =
-        Parts { transport, cap, sig_all, pending, rq, pd, send_cq, recv_cq, srq, extras, target };
+    let (context, target) = (Arc::clone(context), None);
+    let parts = Parts {
+        context,
+        transport,
+        cap,
+        sig_all,
+        pending,
+        rq,
+        pd,
+        send_cq,
+        recv_cq,
+        srq,
+        extras,
+        target,
+    };
     let qp = enter(parts, attr.qp_context)?;
+    in_domain.keep();
     attr.cap = qp.cap;
     qp.pd.context.made(Object::QueuePair, qp.num.into());
     Ok(Arc::into_raw(qp).cast_mut().cast())
 }
 
-/// Makes a queue pair that messages reach.
+/// Makes a queue pair that messages reach; its domain counts it already.
 pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp>, c_int> {
     let device = Arc::clone(&parts.pd.context.device);
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
@@ -345,6 +362,8 @@ pub(crate) fn enter(parts: Parts, user: *mut core::ffi::c_void) -> Result<Arc<Qp
 
 /// What a queue pair is made from.
 pub(crate) struct Parts {
+    /// What it is made through.
+    pub(crate) context: Arc<Context>,
     pub(crate) transport: Transport,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
@@ -383,12 +402,12 @@ fn grant(cap: &ibv_qp_cap, has_srq: bool) -> Result<ibv_qp_cap, c_int> {
 impl Qp {
     pub(crate) fn new(parts: Parts, num: u32, user: *mut core::ffi::c_void) -> Qp {
         let (trace, check, faults) = (parts.trace(num), parts.check(num), parts.faults());
-        let Parts { transport, cap, sig_all, pending, rq, pd, .. } = parts;
+        let Parts { context, transport, cap, sig_all, pending, rq, pd, .. } = parts;
         let Parts { send_cq, recv_cq, srq, extras, target, .. } = parts;
         // SAFETY: zero is a valid value of every field of both.
         let (mut ex, attr): (ibv_qp_ex, ibv_qp_attr) = unsafe { core::mem::zeroed() };
         let abi = &mut ex.qp_base;
-        abi.context = pd.context.as_abi();
+        abi.context = context.as_abi();
         abi.qp_context = user;
         // What stands for an object that the program does not know is not shown.
         if transport != Transport::XrcRecv {
@@ -443,12 +462,12 @@ impl Qp {
             trace,
             check,
             faults,
+            context,
         }
     }
 
     /// Makes what it uses know about it.
     fn attach(self: &Arc<Qp>) {
-        self.pd.users.fetch_add(1, Ordering::Relaxed);
         self.send_cq.attach(self);
         self.recv_cq.attach(self);
         if let Some(srq) = &self.srq {
@@ -462,7 +481,7 @@ impl Qp {
         if let Some(srq) = &self.srq {
             srq.users.fetch_sub(1, Ordering::Release);
         }
-        self.pd.users.fetch_sub(1, Ordering::Release);
+        self.pd.users.leave();
     }
 }
 
@@ -481,7 +500,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         object.leave();
     }
     let is_this = |other: &Arc<Qp>| Arc::ptr_eq(other, &object);
-    let events = &object.pd.context.events;
+    let events = &object.context.events;
     events.remove(|e| matches!(&e.element, Element::Qp(qp) if is_this(qp)));
     object.async_acks.wait();
     match &object.target {

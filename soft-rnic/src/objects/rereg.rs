@@ -7,9 +7,11 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::errno;
+use crate::fabric::process::directory::PublishedRegion;
 use crate::objects::mr::{Mr, Region, ZERO_BASED, validate};
 use crate::objects::mr_table::NULL;
 use crate::objects::state::Pd;
+use crate::objects::users::NewUser;
 
 const TRANSLATION: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION.0;
 const PD: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0;
@@ -17,17 +19,20 @@ const ACCESS: u32 = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0;
 
 /// Why a region was not registered again, as the manual page names it; `errno` has more.
 enum Failed {
-    /// The region is as it was: the arguments do not go together.
+    /// The region is as it was, or as another call makes it: the arguments do not go together, or
+    /// there is such a call.
     Input(c_int),
     /// The region is as it was: the new memory cannot be had.
     NewMemory(c_int),
-    /// The region can only be deregistered.
+    /// The region can only be deregistered, or was.
     Command(c_int),
 }
 
 /// `ibv_rereg_mr`: what goes on meanwhile finds the region as it was, or as it becomes, or none,
 /// and fails then; the keys are the same afterwards. While a process is stopped in the middle of
-/// an access it fails, and leaves the region without a valid key.
+/// an access it fails, and leaves the region without a valid key. As in the kernel, `errno` is
+/// `EBUSY` while the region is being changed through another struct, and `ENOENT` when it was
+/// deregistered through one.
 pub(crate) unsafe extern "C" fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -77,49 +82,32 @@ unsafe fn rereg(
     if other.as_ref().is_some_and(|pd| !pd.context.shares(&context)) {
         return Err(Failed::Input(errno::EINVAL));
     }
-    let (device, key) = (&context.device, object.abi.lkey);
+    let registration = Arc::clone(&object.registration);
+    let change = registration.change().map_err(|error| match error {
+        errno::ENOENT => Failed::Command(error),
+        _ => Failed::Input(error),
+    })?;
+    let (device, key) = (&context.device, change.key());
     let slot = device.mrs.slot(key).ok_or(Failed::Input(errno::EINVAL))?;
     if slot.key.load(Ordering::Acquire) != key {
         // It has failed before.
         return Err(Failed::Command(errno::EINVAL));
     }
-    if object.registration.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
+    if registration.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
         return Err(Failed::Input(errno::EINVAL));
     }
-    let before = slot.published();
-    // (An imported struct does not know the address.)
-    let addr_before = core::ptr::with_exposed_provenance_mut(before.addr as usize);
-    let (new_addr, new_length) =
-        if has(TRANSLATION) { (addr, length) } else { (addr_before, before.length as usize) };
-    let access = if has(ACCESS) { access } else { before.access };
-    let iova = match has(TRANSLATION) {
-        false => before.iova,
-        true if access & ZERO_BASED != 0 => 0,
-        true => new_addr as u64,
-    };
-    let access = validate(new_addr, new_length, iova, access).map_err(|error| match error {
-        errno::EFAULT => Failed::NewMemory(error),
-        _ => Failed::Input(error),
-    })?;
-    let region = Region {
-        pd: other.as_ref().map_or(before.pd, |pd| pd.id),
-        addr: new_addr.expose_provenance() as u64,
-        iova,
-        length: new_length as u64,
-        access,
-    };
+    let region = becomes(&slot.published(), flags, other.as_deref(), (addr, length), access)?;
+    let in_domain = other.as_ref().map(|pd| pd.users.join()).transpose().map_err(Failed::Input)?;
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
-    device.mrs.invalidate(key, peers).map_err(Failed::Input)?;
+    device.mrs.invalidate(&change, peers).map_err(Failed::Input)?;
     device.end_accesses().map_err(Failed::Command)?;
-    {
-        let _table = device.mrs.free.lock();
-        device.mrs.fill(key, slot, &region, peers);
-    }
+    device.mrs.validate_again(&change, slot, &region, peers);
     if has(TRANSLATION) {
-        (object.abi.addr, object.abi.length) = (new_addr, new_length);
+        (object.abi.addr, object.abi.length) = (addr, length);
     }
-    object.registration.change(new_length, other.as_ref().map(|pd| &pd.users));
+    in_domain.into_iter().for_each(NewUser::keep);
+    change.registered(region.length as usize, other.as_ref().map(|pd| &pd.users));
     if let Some(pd) = other {
         object.pd = pd.keep();
         object.abi.pd = Arc::as_ptr(&object.pd).cast_mut().cast();
@@ -127,11 +115,45 @@ unsafe fn rereg(
     Ok(())
 }
 
+/// What a region becomes.
+fn becomes(
+    before: &PublishedRegion,
+    flags: u32,
+    pd: Option<&Arc<Pd>>,
+    (addr, length): (*mut c_void, usize),
+    access: u32,
+) -> Result<Region, Failed> {
+    let has = |flag| flags & flag != 0;
+    // (An imported struct does not know the address.)
+    let addr_before = core::ptr::with_exposed_provenance_mut(before.addr as usize);
+    let (addr, length) =
+        if has(TRANSLATION) { (addr, length) } else { (addr_before, before.length as usize) };
+    let access = if has(ACCESS) { access } else { before.access };
+    let iova = match has(TRANSLATION) {
+        false => before.iova,
+        true if access & ZERO_BASED != 0 => 0,
+        true => addr as u64,
+    };
+    let access = validate(addr, length, iova, access).map_err(|error| match error {
+        errno::EFAULT => Failed::NewMemory(error),
+        _ => Failed::Input(error),
+    })?;
+    Ok(Region {
+        pd: pd.map_or(before.pd, |pd| pd.id),
+        addr: addr.expose_provenance() as u64,
+        iova,
+        length: length as u64,
+        access,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::objects::device::default_device;
-    use crate::objects::state::Qp;
+    use crate::objects::state::PeerProcesses;
+    use crate::objects::state::{Device, Kind, Qp};
+    use crate::verbs::import::{import_mr, unimport_mr};
 
     /// While an execution is under way, the key is invalid, and the region as the execution has
     /// found it.
@@ -170,6 +192,99 @@ mod tests {
             assert_eq!((slot.key.load(Ordering::Acquire), slot.published().length), (key, 128));
             let gone = [(v.dereg_mr)(mr as *mut ibv_mr), (v.destroy_qp)(qp), (v.destroy_cq)(cq)];
             assert_eq!((gone, (v.dealloc_pd)(pd)), ([0; 3], 0));
+            (v.close_device)(context);
+        }
+    }
+
+    /// How long a call that should not wait may do so, before the test fails.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+    /// Whether a key is valid, in this process and as others see it.
+    fn is_valid(device: &Device, key: u32) -> [bool; 2] {
+        let slot = device.mrs.slot(key).unwrap();
+        let here = device.peers.as_ref().and_then(PeerProcesses::claimed).expect("a slot");
+        [slot.key.load(Ordering::Acquire) == key, here.directory.version(key).is_some()]
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Call {
+        Rereg,
+        Dereg,
+    }
+
+    /// The error of a call, by the address of a struct; 0 for none.
+    fn call(which: Call, mr: usize) -> c_int {
+        let (mr, flags, none) = (mr as *mut ibv_mr, ACCESS as c_int, core::ptr::null_mut());
+        // SAFETY: the struct is the calling thread's, and the region's memory stays.
+        unsafe {
+            match which {
+                Call::Dereg => crate::objects::mr::dereg_mr(mr),
+                Call::Rereg => match rereg_mr(mr, flags, none, none.cast(), 0, 1) {
+                    0 => 0,
+                    _ => *libc::__errno_location(),
+                },
+            }
+        }
+    }
+
+    /// A call waits for an execution, and the other one comes through another struct meanwhile.
+    fn collide(
+        device: &Device,
+        qp: *mut ibv_qp,
+        key: u32,
+        calls: [(Call, usize); 2],
+    ) -> [c_int; 2] {
+        // SAFETY: the queue pair is alive.
+        let object = unsafe { Qp::from_abi(qp) }.unwrap();
+        std::thread::scope(|scope| {
+            let execution = object.sq.lock();
+            let [first, second] = calls;
+            let first = scope.spawn(move || call(first.0, first.1));
+            while is_valid(device, key)[0] && !first.is_finished() {
+                std::thread::yield_now();
+            }
+            let second = scope.spawn(move || call(second.0, second.1));
+            // It waits for nothing; if it does, then for the execution.
+            let began = std::time::Instant::now();
+            while !second.is_finished() && began.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
+            drop(execution);
+            [first, second].map(|thread| thread.join().unwrap())
+        })
+    }
+
+    /// Whichever calls meet, a region that was deregistered has no key any more.
+    #[test]
+    fn no_key_is_valid_after_its_end() {
+        use Call::{Dereg, Rereg};
+        let v = crate::table();
+        let device = Device::new("test", 1 << 50, Kind::Synchronous);
+        let qp = crate::testing::queue_pair_on(&device);
+        device.mrs.publish_all(device.peers.as_ref().unwrap());
+        let mut memory = [0_u8; 64];
+        // SAFETY: the verbs are used as their manual pages say.
+        unsafe {
+            let ibv_qp { context, pd, send_cq: cq, .. } = *qp;
+            for calls in [[Rereg, Dereg], [Rereg, Rereg], [Dereg, Rereg], [Dereg, Dereg]] {
+                let mr = (v.reg_mr)(pd, memory.as_mut_ptr().cast(), 64, 1);
+                let (key, again) = ((*mr).lkey, import_mr(pd, (*mr).handle));
+                assert_eq!(is_valid(&device, key), [true; 2]);
+                let structs = [mr as usize, again as usize];
+                let met = collide(&device, qp, key, [0, 1].map(|i| (calls[i], structs[i])));
+                let was_deregistered = matches!(calls[0], Dereg);
+                assert_eq!(is_valid(&device, key), [!was_deregistered; 2], "{calls:?}: {met:?}");
+                assert_eq!(met, [0, errno::EBUSY], "{calls:?}");
+                let left = if was_deregistered { again } else { mr } as usize;
+                if !was_deregistered {
+                    assert_eq!(call(Dereg, again as usize), 0);
+                }
+                assert_eq!([Rereg, Dereg].map(|which| call(which, left)), [errno::ENOENT; 2]);
+                assert_eq!(is_valid(&device, key), [false; 2], "{calls:?}");
+                unimport_mr(left as *mut ibv_mr);
+            }
+            let gone = [(v.destroy_qp)(qp), (v.destroy_cq)(cq), (v.dealloc_pd)(pd)];
+            assert_eq!(gone, [0; 3]);
             (v.close_device)(context);
         }
     }

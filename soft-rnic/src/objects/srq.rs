@@ -61,7 +61,7 @@ impl Srq {
             taker.limit = 0;
             let element = Element::Srq(Arc::clone(self));
             let event_type = ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED;
-            self.pd.context.events.push(AsyncEvent { element, event_type });
+            self.context.events.push(AsyncEvent { element, event_type });
         }
     }
 }
@@ -74,21 +74,23 @@ pub(crate) unsafe extern "C" fn create_srq(
     errno::pointer(unsafe { Pd::from_abi(pd) }.and_then(|pd| {
         // SAFETY: as above.
         let attr = unsafe { attr.as_mut() }.ok_or(errno::EINVAL)?;
-        create(&pd, attr.srq_context, &mut attr.attr)
+        create(&pd.context, &pd, attr.srq_context, &mut attr.attr)
     }))
 }
 
-/// Creates a queue, and says what it has.
+/// Creates a queue through a context, which shares the domain, and says what it has.
 fn create(
+    context: &Arc<Context>,
     pd: &Arc<Pd>,
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
     admit(&pd.context.device.population.srqs, limits::MAX_SRQ)?;
-    pd.users.fetch_add(1, Ordering::Relaxed);
-    let srq = Arc::new(new(Arc::clone(pd), ring, user, next_num(), None));
+    in_domain.keep();
+    let srq = Arc::new(new(context, Arc::clone(pd), ring, user, next_num(), None));
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
     *attr = granted;
     Ok(Arc::into_raw(srq).cast_mut().cast())
@@ -108,19 +110,22 @@ fn grant(attr: &ibv_srq_attr) -> Result<ibv_srq_attr, c_int> {
 
 /// Creates an XRC receive queue. Others can name it from now on.
 fn create_xrc(
+    context: &Arc<Context>,
     pd: &Arc<Pd>,
     xrc: XrcSrq,
     user: *mut core::ffi::c_void,
     attr: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, c_int> {
     let granted = grant(attr)?;
+    let in_domain = pd.users.join()?;
     let ring = ring_of(pd, &granted)?;
     let device = &pd.context.device;
     let (xrcd, cq) = (Arc::clone(&xrc.xrcd), Arc::clone(&xrc.cq));
-    let make = |num| Arc::new(new(Arc::clone(pd), ring, user, num, Some(xrc)));
+    let make = |num| Arc::new(new(context, Arc::clone(pd), ring, user, num, Some(xrc)));
     let srq = device.xrc.insert(next_num, make)?;
     pd.context.made(Object::SharedReceiveQueue, srq.num.into());
-    for users in [&*pd.users, &xrcd.users, &cq.users] {
+    in_domain.keep();
+    for users in [&xrcd.users, &cq.users] {
         users.fetch_add(1, Ordering::Relaxed);
     }
     if let Some(peers) = &device.peers {
@@ -163,7 +168,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             return Err(errno::EINVAL);
         }
         if has == 0 {
-            return create(&pd, attr.srq_context, &mut attr.attr);
+            return create(&context, &pd, attr.srq_context, &mut attr.attr);
         }
         // SAFETY: as above.
         let (xrcd, cq) = unsafe { (Xrcd::from_abi(attr.xrcd)?, Cq::from_abi(attr.cq)?) };
@@ -172,7 +177,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             return Err(errno::EINVAL);
         }
         let xrc = XrcSrq { xrcd: xrcd.keep(), cq: cq.keep() };
-        create_xrc(&pd, xrc, attr.srq_context, &mut attr.attr)
+        create_xrc(&context, &pd, xrc, attr.srq_context, &mut attr.attr)
     }))
 }
 
@@ -197,6 +202,7 @@ fn ring_of(pd: &Pd, attr: &ibv_srq_attr) -> Result<RecvRing, c_int> {
 }
 
 fn new(
+    context: &Arc<Context>,
     pd: Arc<Pd>,
     ring: RecvRing,
     user: *mut core::ffi::c_void,
@@ -205,7 +211,7 @@ fn new(
 ) -> Srq {
     // SAFETY: zero is a valid value of every field.
     let mut abi: ibv_srq = unsafe { core::mem::zeroed() };
-    abi.context = pd.context.as_abi();
+    abi.context = context.as_abi();
     abi.srq_context = user;
     abi.pd = Arc::as_ptr(&pd).cast_mut().cast();
     abi.handle = num;
@@ -223,6 +229,7 @@ fn new(
         xrc,
         trace,
         check,
+        context: Arc::clone(context),
     }
 }
 
@@ -277,7 +284,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         object.pd.context.gone(Object::SharedReceiveQueue, object.num.into());
         let this: *const Srq = &raw const **object;
         let is_this = |other: &Arc<Srq>| core::ptr::eq(Arc::as_ptr(other), this);
-        let context = &object.pd.context;
+        let context = &object.context;
         context.events.remove(|e| matches!(&e.element, Element::Srq(srq) if is_this(srq)));
         object.acks.wait();
         match &object.xrc {
@@ -290,7 +297,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
         // SAFETY: it has no users, and the caller uses it no more; of one of XRC, `withdraw` has
         // waited for messages that had found it.
         unsafe { object.ring.give_back() };
-        object.pd.users.fetch_sub(1, Ordering::Release);
+        object.pd.users.leave();
         // SAFETY: takes back the reference of `create_srq`.
         unsafe { Arc::decrement_strong_count(srq.cast::<Srq>()) };
         Ok(())

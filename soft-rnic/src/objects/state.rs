@@ -43,6 +43,7 @@ use crate::objects::qp_state::Transport;
 use crate::objects::queue_memory::{Allocators, QueueMemory};
 use crate::objects::recv_ring::{Consumer, RecvRing};
 use crate::objects::span::SpanBuf;
+use crate::objects::users::Users;
 use crate::schedule::distance::card::Link;
 use crate::schedule::distance::times::{Distance, Times};
 use crate::schedule::network::faults::Network;
@@ -79,6 +80,8 @@ pub(crate) struct Device {
     pub(crate) peers: Option<PeerProcesses>,
     /// Events that are to be raised, by their deadlines' tokens.
     pub(crate) timed_events: Mutex<HashMap<u64, TimedEvent>>,
+    /// Contexts, which get the port's events; some may be closed.
+    pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
 }
 
 // SAFETY: the ABI's struct is written before the device is shared and then only
@@ -101,8 +104,8 @@ pub(crate) enum Kind {
 
 /// An event that a deadline raises.
 pub(crate) enum TimedEvent {
-    /// One of the port, which a plan of faults has for a context.
-    Port(Weak<Context>, ibv_event_type),
+    /// One of the port, for the contexts that share these.
+    Port(Weak<Handles>, ibv_event_type),
     /// One that a completion queue holds back.
     Completions(Weak<Cq>),
 }
@@ -226,8 +229,6 @@ pub(crate) struct Context {
     pub(crate) users: AtomicUsize,
     /// Shared with contexts that are imported from it, or it from them.
     pub(crate) handles: Arc<Handles>,
-    /// Its parent domains, by their addresses.
-    pub(crate) parents: Mutex<HashMap<usize, Parent>>,
     /// Its card's, where operations cost something.
     pub(crate) link: Link,
     /// The trace of the process, if it has one.
@@ -236,8 +237,6 @@ pub(crate) struct Context {
     pub(crate) checker: Option<Arc<Checker>>,
     /// The faults of the process, if it is to meet some here.
     pub(crate) injector: Option<Arc<Injector>>,
-    /// A plan of faults has said that the port is down.
-    pub(crate) is_port_down: AtomicBool,
     /// What `cmd_fd` is: open as long as the context.
     pub(crate) _command: Command,
 }
@@ -256,8 +255,10 @@ pub(crate) struct Pd {
     pub(crate) context: Arc<Context>,
     /// Names it in the tables of the data path; never 0, never reused soon.
     pub(crate) id: u32,
-    /// Regions, queue pairs and shared receive queues in it, through whichever struct.
-    pub(crate) users: Arc<AtomicUsize>,
+    /// What is in it, through whichever struct.
+    pub(crate) users: Arc<Users>,
+    /// Of a parent domain.
+    pub(crate) parent: Option<Parent>,
 }
 
 // SAFETY: the ABI's struct is only read once it is shared.
@@ -266,7 +267,7 @@ unsafe impl Send for Pd {}
 // SAFETY: as above.
 unsafe impl Sync for Pd {}
 
-/// What a parent domain stands for.
+/// What a parent domain stands for. It has one struct, and users of its own.
 pub(crate) struct Parent {
     pub(crate) pd: Arc<Pd>,
     pub(crate) td: Option<Arc<Td>>,
@@ -460,6 +461,8 @@ pub(crate) struct Srq {
     pub(crate) trace: Option<Arc<Queue>>,
     /// What is posted to it, if the process is checked.
     pub(crate) check: Option<Arc<Receives>>,
+    /// What it was made through, which gets its events.
+    pub(crate) context: Arc<Context>,
 }
 
 /// What an XRC receive queue has in addition.
@@ -529,6 +532,8 @@ pub(crate) struct Qp {
     pub(crate) check: Option<Box<CheckedQueue>>,
     /// What strikes its requests, if the process is to meet faults. The send queue's lock comes first.
     pub(crate) faults: Option<Box<Mutex<QueueFaults>>>,
+    /// What it was made through, which gets its events.
+    pub(crate) context: Arc<Context>,
 }
 
 /// What an XRC receive queue pair has in addition. Programs know it by handles, each an object

@@ -34,11 +34,16 @@ const NO_QUEUES: ibv_qp_cap = ibv_qp_cap {
 };
 
 /// What a queue pair, or a handle, is made from.
-fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
+fn parts(
+    context: &Arc<Context>,
+    xrcd: &Arc<Xrcd>,
+    opened: Option<Arc<Qp>>,
+) -> Result<Parts, c_int> {
     let transport = Transport::XrcRecv;
     // A ring has one slot at least.
     let room = ibv_qp_cap { max_send_wr: 1, max_send_sge: 1, ..NO_QUEUES };
     Ok(Parts {
+        context: Arc::clone(context),
         transport,
         cap: NO_QUEUES,
         sig_all: false,
@@ -57,10 +62,16 @@ fn parts(xrcd: &Arc<Xrcd>, opened: Option<Arc<Qp>>) -> Result<Parts, c_int> {
     })
 }
 
-/// Creates a queue pair in a domain, and its first handle.
-pub(crate) fn create(xrcd: &Arc<Xrcd>, user: *mut c_void) -> Result<*mut ibv_qp, c_int> {
-    let qp = enter(parts(xrcd, None)?, user)?;
-    let handle = new_handle(xrcd, &qp, user).inspect_err(|_| {
+/// Creates a queue pair in a domain, and its first handle, through a context that shares the domain.
+pub(crate) fn create(
+    context: &Arc<Context>,
+    xrcd: &Arc<Xrcd>,
+    user: *mut c_void,
+) -> Result<*mut ibv_qp, c_int> {
+    let in_domain = xrcd.pd.users.join()?;
+    let qp = enter(parts(context, xrcd, None)?, user)?;
+    in_domain.keep();
+    let handle = new_handle(context, xrcd, &qp, user).inspect_err(|_| {
         qp.leave();
         qp.detach();
     })?;
@@ -70,8 +81,14 @@ pub(crate) fn create(xrcd: &Arc<Xrcd>, user: *mut c_void) -> Result<*mut ibv_qp,
     Ok(Arc::into_raw(handle).cast_mut().cast())
 }
 
-fn new_handle(xrcd: &Arc<Xrcd>, qp: &Arc<Qp>, user: *mut c_void) -> Result<Arc<Qp>, c_int> {
-    let handle = Arc::new(Qp::new(parts(xrcd, Some(Arc::clone(qp)))?, qp.num, user));
+fn new_handle(
+    context: &Arc<Context>,
+    xrcd: &Arc<Xrcd>,
+    qp: &Arc<Qp>,
+    user: *mut c_void,
+) -> Result<Arc<Qp>, c_int> {
+    let parts = parts(context, xrcd, Some(Arc::clone(qp)))?;
+    let handle = Arc::new(Qp::new(parts, qp.num, user));
     xrcd.users.fetch_add(1, Ordering::Relaxed);
     handle.pd.context.made(Object::QueuePair, handle.num.into());
     Ok(handle)
@@ -99,11 +116,16 @@ pub(crate) unsafe extern "C" fn open_qp(
         }
         let has_user = attr.comp_mask & CONTEXT != 0;
         let user = if has_user { attr.qp_context } else { core::ptr::null_mut() };
-        open(&xrcd, attr.qp_num, user)
+        open(&context, &xrcd, attr.qp_num, user)
     }))
 }
 
-fn open(xrcd: &Arc<Xrcd>, num: u32, user: *mut c_void) -> Result<*mut ibv_qp, c_int> {
+fn open(
+    context: &Arc<Context>,
+    xrcd: &Arc<Xrcd>,
+    num: u32,
+    user: *mut c_void,
+) -> Result<*mut ibv_qp, c_int> {
     let device = &xrcd.context().device;
     let base = device.peers.as_ref().map_or(0, PeerProcesses::base);
     let Some(qp) = device.qps.get(num) else {
@@ -118,7 +140,7 @@ fn open(xrcd: &Arc<Xrcd>, num: u32, user: *mut c_void) -> Result<*mut ibv_qp, c_
     if handles.is_empty() {
         return Err(errno::EINVAL);
     }
-    let handle = new_handle(xrcd, &qp, user)?;
+    let handle = new_handle(context, xrcd, &qp, user)?;
     handles.push(Arc::clone(&handle));
     drop(handles);
     handle.show_state();
@@ -130,7 +152,7 @@ impl Target {
     pub(crate) fn raise(&self, event_type: ibv_event_type) {
         for handle in &*self.handles.lock() {
             let element = Element::Qp(Arc::clone(handle));
-            handle.pd.context.events.push(AsyncEvent { element, event_type });
+            handle.context.events.push(AsyncEvent { element, event_type });
         }
     }
 }

@@ -44,7 +44,7 @@ impl Xrcd {
         let ring = Ring::own(1);
         let cq = Arc::new(Cq::new(Arc::clone(&context), None, ring, core::ptr::null_mut(), None));
         // No region is in domain 0.
-        let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default() });
+        let pd = Arc::new(Pd { abi: pd_abi, context, id: 0, users: Arc::default(), parent: None });
         Xrcd { abi, domain, pd, cq, users: AtomicUsize::new(0) }
     }
 }

@@ -1,11 +1,12 @@
-//! Events that a deadline raises: those that a plan of faults has, each so long after its context was
-//! opened, and those that completion queues hold back.
+//! Events that a deadline raises: those that a plan of faults has, each so long after its device was
+//! opened, in all contexts of that, and those that completion queues hold back.
 
 use core::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbs_sys::ibv_event_type;
 
+use crate::objects::handles::Handles;
 use crate::objects::state::{AsyncEvent, Context, Device, Element, TimedEvent};
 
 /// The number of no queue pair, by which the timer asks for an event.
@@ -22,17 +23,25 @@ impl Device {
     }
 }
 
-/// A context is opened: arms its events.
+/// A context gets the events of its port from now on. The first one of an open device arms them.
 pub(crate) fn begin(context: &Arc<Context>) {
+    let (device, handles) = (&context.device, &context.handles);
+    let mut contexts = device.contexts.lock();
+    contexts.retain(|context| context.strong_count() > 0);
+    contexts.push(Arc::downgrade(context));
+    drop(contexts);
     let Some(injector) = &context.injector else { return };
-    let device = &context.device;
+    // Relaxed: a flag that guards no memory.
+    if handles.has_port_events.swap(true, Ordering::Relaxed) {
+        return;
+    }
     // Those of closed contexts do not come.
     device.timed_events.lock().retain(|_, event| match event {
-        TimedEvent::Port(context, _) => context.strong_count() > 0,
+        TimedEvent::Port(handles, _) => handles.strong_count() > 0,
         TimedEvent::Completions(cq) => cq.strong_count() > 0,
     });
     for (event_type, delay) in injector.plan().events() {
-        device.raise_later(TimedEvent::Port(Arc::downgrade(context), *event_type), *delay);
+        device.raise_later(TimedEvent::Port(Arc::downgrade(handles), *event_type), *delay);
     }
 }
 
@@ -40,9 +49,9 @@ pub(crate) fn begin(context: &Arc<Context>) {
 pub(crate) fn raise(device: &Device, token: u64) {
     let timed = device.timed_events.lock().remove(&token);
     match timed {
-        Some(TimedEvent::Port(context, event_type)) => {
-            if let Some(context) = context.upgrade() {
-                context.raise(event_type);
+        Some(TimedEvent::Port(handles, event_type)) => {
+            if let Some(handles) = handles.upgrade() {
+                raise_at_port(device, &handles, event_type);
             }
         }
         Some(TimedEvent::Completions(cq)) => {
@@ -54,18 +63,22 @@ pub(crate) fn raise(device: &Device, token: u64) {
     }
 }
 
-impl Context {
-    /// An event of the port.
-    fn raise(&self, event_type: ibv_event_type) {
-        let is_down = match event_type {
-            ibv_event_type::IBV_EVENT_PORT_ERR => Some(true),
-            ibv_event_type::IBV_EVENT_PORT_ACTIVE => Some(false),
-            _ => None,
-        };
-        if let Some(is_down) = is_down {
-            // Relaxed: a flag that guards no memory; the thread that takes the event sees it.
-            self.is_port_down.store(is_down, Ordering::Relaxed);
-        }
-        self.events.push(AsyncEvent { element: Element::Port, event_type });
+/// An event of the port, for all contexts of one open device, as the kernel has one for each
+/// descriptor of events.
+fn raise_at_port(device: &Device, handles: &Arc<Handles>, event_type: ibv_event_type) {
+    let is_down = match event_type {
+        ibv_event_type::IBV_EVENT_PORT_ERR => Some(true),
+        ibv_event_type::IBV_EVENT_PORT_ACTIVE => Some(false),
+        _ => None,
+    };
+    // Held until all have it: one that is imported meanwhile has it, or none of them had it before.
+    let contexts = device.contexts.lock();
+    if let Some(is_down) = is_down {
+        // Relaxed: a flag that guards no memory; the thread that takes the event sees it.
+        handles.is_port_down.store(is_down, Ordering::Relaxed);
+    }
+    let shares = |context: &Arc<Context>| Arc::ptr_eq(&context.handles, handles);
+    for context in contexts.iter().filter_map(Weak::upgrade).filter(shares) {
+        context.events.push(AsyncEvent { element: Element::Port, event_type });
     }
 }

@@ -2,11 +2,10 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
 use rustix::io::Errno;
 use verbs_sys::*;
@@ -19,6 +18,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::state::{AsyncEvent, Context, Device};
 use crate::objects::{advise_mr, dm, mw, null_mr, on_demand, srq, target, xrc};
 use crate::schedule::distance::card::Link;
+use crate::schedule::timed_events;
 use crate::trace::layout::Kind;
 use crate::{errno, limits};
 
@@ -91,7 +91,6 @@ impl Context {
         abi.context.abi_compat = VERBS_ABI_IS_EXTENDED;
         Arc::new(Context {
             link: Link::default(),
-            parents: Mutex::default(),
             abi: UnsafeCell::new(abi),
             device,
             events,
@@ -99,7 +98,6 @@ impl Context {
             tracer,
             checker,
             injector,
-            is_port_down: AtomicBool::new(false),
             _command: Command::new(command, &handles),
             handles,
         })
@@ -136,14 +134,17 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     let Some(device) = (unsafe { InArc::new(device.cast::<Device>()) }) else {
         return errno::pointer(Err(errno::EINVAL));
     };
-    errno::pointer(Context::open(device.keep()).map(|context| {
-        crate::schedule::timed_events::begin(&context);
-        let abi = context.as_abi();
-        context.opened();
-        // The caller's reference; `close_device` takes it back.
-        core::mem::forget(context);
-        abi
-    }))
+    errno::pointer(Context::open(device.keep()).map(give))
+}
+
+/// Gives the program a new context, opened or imported.
+pub(super) fn give(context: Arc<Context>) -> *mut ibv_context {
+    timed_events::begin(&context);
+    context.opened();
+    let abi = context.as_abi();
+    // The caller's reference; `close_device` takes it back.
+    core::mem::forget(context);
+    abi
 }
 
 /// Succeeds although objects remain, as with rdma-core: each holds the context, whose operations
@@ -233,7 +234,7 @@ unsafe extern "C" fn query_port_ex(
     // Relaxed: a statistic.
     let violations = object.device.qkey_violations.load(Ordering::Relaxed);
     // Relaxed: a flag that guards no memory.
-    let is_down = object.is_port_down.load(Ordering::Relaxed);
+    let is_down = object.handles.is_port_down.load(Ordering::Relaxed);
     let port = ibv_port_attr { qkey_viol_cntr: violations, ..limits::port_attr(is_down) };
     // SAFETY: the caller's struct has `len` bytes.
     unsafe { write_bounded(&port, attr.cast(), len) };

@@ -10,6 +10,7 @@ use verbs_sys::*;
 use crate::objects::device::admit;
 use crate::objects::in_arc::InArc;
 use crate::objects::state::{Armed, Channel, Context, Cq, Element, Extended, Ring};
+use crate::objects::users::NewUser;
 use crate::schedule::distance::charge::charge;
 use crate::{errno, limits};
 
@@ -46,6 +47,8 @@ pub(super) unsafe fn create(
     if comp_vector != 0 || foreign {
         return Err(errno::EINVAL);
     }
+    let domain = extended.as_ref().and_then(|extended| extended.domain.clone());
+    let in_domain = domain.as_ref().map(|domain| domain.users.join()).transpose()?;
     let ring = Ring::new(len, extended.as_ref().and_then(Extended::lender))?;
     admit(&context.device.population.cqs, limits::MAX_CQ)?;
     context.users.fetch_add(1, Ordering::Relaxed);
@@ -53,9 +56,7 @@ pub(super) unsafe fn create(
     if let Some(channel) = &channel {
         channel.users.fetch_add(1, Ordering::Relaxed);
     }
-    if let Some(domain) = extended.as_ref().and_then(|extended| extended.domain.as_ref()) {
-        domain.users.fetch_add(1, Ordering::Relaxed);
-    }
+    in_domain.into_iter().for_each(NewUser::keep);
     let cq = Arc::new(Cq::new(Arc::clone(context), channel, ring, user.0, extended));
     cq.made();
     Ok(Arc::into_raw(cq).cast_mut().cast())
@@ -94,7 +95,7 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
         // SAFETY: it has no users, and the caller uses it no more.
         unsafe { object.give_back() };
         if let Some(domain) = object.extended.as_ref().and_then(|own| own.domain.as_ref()) {
-            domain.users.fetch_sub(1, Ordering::Release);
+            domain.users.leave();
         }
         object.context.users.fetch_sub(1, Ordering::Release);
         object.check_gone();

@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             return Err(errno::EINVAL);
         }
         let td = td.as_ref().map(InArc::keep);
-        parent(&context, Parent { pd: pd.keep(), td, allocators })
+        parent(Parent { pd: pd.keep(), td, allocators })
     }))
 }
 
@@ -102,57 +102,51 @@ fn allocators(attr: &ibv_parent_domain_init_attr) -> Result<Option<Allocators>, 
     Ok(Some(Allocators { alloc, free, pd_context }))
 }
 
-fn parent(context: &Arc<Context>, parent: Parent) -> Result<*mut ibv_pd, c_int> {
+/// As in rdma-core, the struct has the context and the handle of the domain that it stands for.
+fn parent(parent: Parent) -> Result<*mut ibv_pd, c_int> {
     let Parent { pd, td, .. } = &parent;
+    let (context, id) = (Arc::clone(&pd.context), pd.id);
+    let in_domain = pd.users.join()?;
     admit(&context.device.population.pds, limits::MAX_PD)?;
-    let abi = ibv_pd { context: context.as_abi(), handle: pd.id };
-    let users = Arc::default();
-    let object = Arc::new(Pd { abi, context: Arc::clone(context), id: pd.id, users });
-    pd.users.fetch_add(1, Ordering::Relaxed);
+    in_domain.keep();
     if let Some(td) = td {
         td.users.fetch_add(1, Ordering::Relaxed);
     }
     context.made(Object::ProtectionDomain, 0);
-    let abi = Arc::into_raw(object).cast_mut().cast::<ibv_pd>();
-    context.parents.lock().insert(abi.addr(), parent);
-    Ok(abi)
+    let abi = ibv_pd { context: context.as_abi(), handle: id };
+    let users = Arc::default();
+    let object = Arc::new(Pd { abi, context, id, users, parent: Some(parent) });
+    Ok(Arc::into_raw(object).cast_mut().cast())
 }
 
-/// The parent domain behind a caller's pointer.
+/// The parent domain behind a caller's pointer, which may be of any context that shares it.
 ///
 /// # Safety
 /// `pd` is NULL or a live domain of ours.
 pub(super) unsafe fn parent_from_abi(context: &Context, pd: *mut ibv_pd) -> Result<Arc<Pd>, c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { Pd::from_abi(pd) }?;
-    let is_parent = context.parents.lock().contains_key(&pd.addr());
+    let is_parent = object.parent.is_some() && object.context.shares(context);
     is_parent.then(|| object.keep()).ok_or(errno::EINVAL)
 }
 
 /// Gives back a domain of either kind.
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: NULL, or a domain that the caller gives back.
-    let Ok(object) = (unsafe { Pd::from_abi(pd) }) else { return errno::EINVAL };
-    let context = Arc::clone(&object.context);
-    let mut parents = context.parents.lock();
-    if !parents.contains_key(&pd.addr()) {
-        drop(parents);
-        // SAFETY: as above.
-        return unsafe { mr::dealloc_pd(pd) };
-    }
-    // Acquire: sees what the last destroyed object did.
-    if object.users.load(Ordering::Acquire) != 0 {
-        return errno::EBUSY;
-    }
-    let parent = parents.remove(&pd.addr());
-    drop(parents);
-    context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
-    context.gone(Object::ProtectionDomain, 0);
-    if let Some(Parent { pd, td, .. }) = parent {
-        pd.users.fetch_sub(1, Ordering::Release);
-        td.inspect(|td| _ = td.users.fetch_sub(1, Ordering::Release));
-    }
-    // SAFETY: takes back the reference of `alloc_parent_domain`.
-    unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
-    0
+    errno::code(unsafe { Pd::from_abi(pd) }.and_then(|object| {
+        let Some(Parent { pd: child, td, .. }) = &object.parent else {
+            // SAFETY: as above.
+            return unsafe { mr::dealloc(&object) };
+        };
+        object.users.end()?;
+        object.context.device.population.pds.fetch_sub(1, Ordering::Relaxed);
+        object.context.gone(Object::ProtectionDomain, 0);
+        child.users.leave();
+        if let Some(td) = td {
+            td.users.fetch_sub(1, Ordering::Release);
+        }
+        // SAFETY: takes back the reference of `alloc_parent_domain`.
+        unsafe { Arc::decrement_strong_count(pd.cast::<Pd>()) };
+        Ok(())
+    }))
 }

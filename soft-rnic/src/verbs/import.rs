@@ -1,8 +1,8 @@
 //! Importing: another context of a device that is open, and further structs of its objects.
 //!
 //! As in the kernel, a duplicate of a context's command descriptor stands for what was made of the
-//! context. An imported context has events of its own and shares all objects: what was made of one
-//! can be used with the other. An object is destroyed through one of its structs, and the others
+//! context. An imported context shares all objects: what was made of one can be used with the
+//! other. It has a descriptor of events of its own, where each event of the port comes as well. An object is destroyed through one of its structs, and the others
 //! are given back (`unimport`), which destroys nothing; so can the one be that it was made with.
 //! These are functions of the library, and not of a context.
 
@@ -23,7 +23,7 @@ use crate::objects::in_arc::InArc;
 use crate::objects::mr::Mr;
 use crate::objects::state::{Context, Device, Pd};
 
-use super::context::{SEALS, file_id};
+use super::context::{SEALS, file_id, give};
 
 /// `ibv_import_device`: another context of the device that a duplicate of a context's `cmd_fd` is
 /// of. The context closes the descriptor. `EINVAL` for any other descriptor, and `EOPNOTSUPP` for
@@ -33,12 +33,7 @@ use super::context::{SEALS, file_id};
 /// If it succeeds, `cmd_fd` is the context's to close.
 pub unsafe extern "C" fn import_device(cmd_fd: c_int) -> *mut ibv_context {
     // SAFETY: the caller's promise.
-    errno::pointer(unsafe { import(cmd_fd) }.map(|context| {
-        let abi = context.as_abi();
-        // The caller's reference; `close_device` takes it back.
-        core::mem::forget(context);
-        abi
-    }))
+    errno::pointer(unsafe { import(cmd_fd) }.map(give))
 }
 
 /// # Safety
@@ -92,7 +87,7 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
         let users = context.handles.pds.get(pd_handle).ok_or(errno::ENOENT)?;
         let context = context.keep();
         let abi = ibv_pd { context: context.as_abi(), handle: pd_handle };
-        let pd = Arc::new(Pd { abi, context, id: pd_handle, users });
+        let pd = Arc::new(Pd { abi, context, id: pd_handle, users, parent: None });
         Ok(Arc::into_raw(pd).cast_mut().cast())
     }))
 }
@@ -104,8 +99,8 @@ pub unsafe extern "C" fn import_pd(context: *mut ibv_context, pd_handle: u32) ->
 /// `pd` is NULL or a live domain's, which the caller gives back.
 pub unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: the caller's promise.
-    if let Ok(object) = unsafe { Pd::from_abi(pd) } {
-        if object.context.parents.lock().contains_key(&pd.addr()) {
+    if let Ok(object) = unsafe { Pd::of_struct(pd) } {
+        if object.parent.is_some() {
             return;
         }
         // SAFETY: takes back the reference of the struct's maker.

@@ -71,7 +71,8 @@ unsafe fn create(
         plain.cap.max_inline_data = plain.cap.max_inline_data.max(new_send::ATOMIC_WRITE_BYTES);
     }
     // SAFETY: the caller's promise.
-    let qp = unsafe { qp::create(&pd, &mut plain, Extras { ops, blocks_own_multicast }) }?;
+    let qp =
+        unsafe { qp::create(&context, &pd, &mut plain, Extras { ops, blocks_own_multicast }) }?;
     if ops.is_some() {
         // SAFETY: the device reads and writes the struct's `state` only, at transitions, which are
         // the program's calls; and the program has not been told of it yet.
@@ -112,7 +113,7 @@ unsafe fn create_target(
     if !xrcd.context().shares(&context) {
         return Err(errno::EINVAL);
     }
-    let qp = target::create(&xrcd, attr.qp_context)?;
+    let qp = target::create(&context, &xrcd, attr.qp_context)?;
     attr.cap = ibv_qp_cap::default();
     Ok(qp)
 }

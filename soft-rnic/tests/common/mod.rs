@@ -7,6 +7,7 @@
 pub mod tally;
 
 pub mod atomic_write;
+pub mod import;
 pub mod multicast;
 pub mod mw;
 pub mod other;
@@ -356,19 +357,7 @@ impl Net {
     }
 
     pub fn async_events(&self) -> Vec<ibv_event_type> {
-        let mut all = Vec::new();
-        // SAFETY: the context is open; each event is acknowledged once.
-        unsafe {
-            let fd = (*self.ctx).async_fd;
-            let flags = libc::fcntl(fd, libc::F_GETFL);
-            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
-            let mut event: ibv_async_event = core::mem::zeroed();
-            while (self.v.get_async_event)(self.ctx, &mut event) == 0 {
-                all.push(event.event_type);
-                (self.v.ack_async_event)(&mut event);
-            }
-        }
-        all
+        events_of(&self.v, self.ctx)
     }
 
     pub fn destroy_qp(&self, qp: *mut ibv_qp) {
@@ -394,6 +383,23 @@ impl Net {
             assert_eq!((self.v.close_device)(self.ctx), 0);
         }
     }
+}
+
+/// The asynchronous events of a context that have come.
+pub fn events_of(v: &Table, context: *mut ibv_context) -> Vec<ibv_event_type> {
+    let mut all = Vec::new();
+    // SAFETY: the context is open; each event is acknowledged once.
+    unsafe {
+        let fd = (*context).async_fd;
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK);
+        let mut event: ibv_async_event = core::mem::zeroed();
+        while (v.get_async_event)(context, &mut event) == 0 {
+            all.push(event.event_type);
+            (v.ack_async_event)(&mut event);
+        }
+    }
+    all
 }
 
 pub type Step = (ibv_qp_attr, ibv_qp_attr_mask);

@@ -34,6 +34,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("soft-rnic", "device_memory", "device memory, which rxe does not have"),
     ("soft-rnic", "embedded", "exact limits and tolerance of soft0, and a simulated clock"),
     ("soft-rnic", "import", "importing, which asks for descriptors and handles of soft0"),
+    ("soft-rnic", "import_contexts", "importing, which asks for descriptors and handles of soft0"),
     ("soft-rnic", "lists", "the shorter way that soft0 has for plain lists"),
     ("soft-rnic", "moderation", "moderated events, which rxe does not have"),
     ("soft-rnic", "multicast", "groups of soft0, with its limits"),

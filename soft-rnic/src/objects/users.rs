@@ -1,0 +1,105 @@
+//! How many objects use one that several structs may stand for, and whether that has ended.
+//!
+//! What uses an object [joins](Users::join) before it is made, and the object [ends](Users::end)
+//! only without users. Both are one exchange of the same word, so that no user comes after the end,
+//! through whichever struct.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::errno;
+
+/// In place of a number: the object has ended.
+const ENDED: usize = usize::MAX;
+
+/// The users of an object; none at first.
+#[derive(Debug, Default)]
+pub(crate) struct Users(AtomicUsize);
+
+/// One more user. It is counted no more when this is dropped, unless it is [kept](Self::keep).
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct NewUser<'u>(&'u Users);
+
+impl Users {
+    /// Counts one more; `ENOENT` if the object has ended.
+    pub(crate) fn join(&self) -> Result<NewUser<'_>, c_int> {
+        // Relaxed: the count guards no memory until it is 0.
+        let joined = self.0.try_update(Ordering::Relaxed, Ordering::Relaxed, |users| {
+            users.checked_add(1).filter(|users| *users != ENDED)
+        });
+        joined.map(|_| NewUser(self)).map_err(|_| errno::ENOENT)
+    }
+
+    /// Counts one less.
+    pub(crate) fn leave(&self) {
+        // Release: the end of the object sees what its users did.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The object ends: `EBUSY` while it has users, and `ENOENT` if it has ended before.
+    pub(crate) fn end(&self) -> Result<(), c_int> {
+        // Acquire: the other side of `leave`.
+        match self.0.compare_exchange(0, ENDED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(ENDED) => Err(errno::ENOENT),
+            Err(_) => Err(errno::EBUSY),
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        // Relaxed: only `join` decides.
+        self.0.load(Ordering::Relaxed) == ENDED
+    }
+}
+
+impl NewUser<'_> {
+    /// It stays counted, until it leaves.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for NewUser<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_ends_once_and_without_users() {
+        let users = Users::default();
+        users.join().unwrap().keep();
+        drop(users.join().unwrap());
+        assert_eq!((users.end(), users.has_ended()), (Err(errno::EBUSY), false));
+        users.leave();
+        assert_eq!((users.end(), users.end()), (Ok(()), Err(errno::ENOENT)));
+        assert!(users.has_ended());
+        assert_eq!(users.join().map(NewUser::keep), Err(errno::ENOENT));
+    }
+
+    /// Threads that join and leave, and one that ends it: no user is there after the end.
+    #[test]
+    fn no_user_comes_after_the_end() {
+        for _ in 0..200 {
+            let (users, ended) = (Users::default(), core::sync::atomic::AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while let Ok(user) = users.join() {
+                            assert!(!ended.load(Ordering::SeqCst));
+                            drop(user);
+                        }
+                    });
+                }
+                while users.end() == Err(errno::EBUSY) {}
+                ended.store(true, Ordering::SeqCst);
+            });
+            assert!(users.has_ended());
+        }
+    }
+}
