@@ -234,8 +234,9 @@
 //! the pages before anything changes. The requester's own is `LOC_PROT`, that of a receive request
 //! `LOC_PROT` there and `REM_OP`, and what a request names `REM_ACCESS`, as with keys that are not
 //! valid. A WRITE to another process, and a thread that takes a page away in the midst of a copy,
-//! leave what was copied before; a receive request that was taken is flushed then. Such copies take some system calls each; nothing
-//! else is slower for them. Other processes never map such memory.
+//! leave what was copied before. What a requester has lost is no matter of its peer's: also over an
+//! unreliable connection the request fails, and the peer's receive request stays where it is. Such copies
+//! take some system calls each; nothing else is slower for them. Other processes never map such memory.
 //!
 //! Where the system does not let a process attach to itself, or before Linux 5.14, the device does
 //! not report on-demand paging, and registers no such memory that peers may reach.

@@ -8,6 +8,7 @@ mod common;
 use std::process::Output;
 
 use common::other::*;
+use common::pages::*;
 use common::*;
 use soft_rnic::check::{STATUS, VARIABLE};
 use verbs_sys::ibv_wr_opcode as W;
@@ -32,6 +33,7 @@ const SCENES: &[(&str, fn())] = &[
     ("overlap", overlapping_receives),
     ("clean", clean),
     ("remote", remote_writes),
+    ("on demand", messages_out_of_on_demand_memory),
     ("shared", shared_receives),
     ("ack", never_acknowledged),
     ("fork", fork),
@@ -487,6 +489,29 @@ fn remote_writes() {
 #[test]
 fn what_peers_write_to_is_not_compared() {
     assert_eq!(report("remote"), ["0 findings, 0 notes"]);
+}
+
+/// They are in their place before they take a receive request.
+fn messages_out_of_on_demand_memory() {
+    let ends = Ends::new();
+    let (pages, mut room) = (Pages::new(4), vec![0; 4 * PAGE]);
+    let mr = explicit(&ends.net, &pages, LOCAL);
+    let to = ends.net.mr(&mut room, LOCAL);
+    for len in [8, 3 * PAGE as u32] {
+        pages.fill(0, len as usize, len as u8 | 1);
+        assert_eq!(post_recv(ends.qp[1], 1, &mut [sge(to, 0, len)]), 0);
+        let mut sges = [piece(&pages, mr, 0, len)];
+        let mut wr = send_wr(2, W::IBV_WR_SEND, &mut sges, SIGNALED);
+        assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+        assert_eq!([0, 1].map(|end| ends.poll(end).status), ["SUCCESS"; 2]);
+    }
+    [mr, to].into_iter().for_each(|mr| ends.net.dereg(mr));
+    ends.close();
+}
+
+#[test]
+fn messages_out_of_on_demand_memory_have_no_findings() {
+    assert_eq!(report("on demand"), ["0 findings, 0 notes"]);
 }
 
 /// Requests of a shared queue complete at the queue pair that takes them.

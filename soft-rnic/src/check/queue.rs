@@ -110,6 +110,13 @@ impl Receives {
         self.cqs.lock().iter().for_each(|cq| cq.test());
     }
 
+    /// Does something with the oldest; the taking side's lock is held.
+    pub(crate) fn with_first(&self, act: impl FnOnce(&mut Posted)) {
+        if let Some(posted) = self.posted.lock().front_mut() {
+            act(posted);
+        }
+    }
+
     /// The oldest is taken; the taking side's lock is held.
     pub(crate) fn take(&self) -> Option<Posted> {
         let posted = self.posted.lock().pop_front()?;

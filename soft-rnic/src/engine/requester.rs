@@ -40,6 +40,8 @@ impl Qp {
                 requester.advance_psn(packets(len, requester.mtu_shift));
                 Outcome::Done
             }
+            // It is the requester's own memory, whatever the transport.
+            Reply::Refused(status @ ibv_wc_status::IBV_WC_LOC_PROT_ERR) => Outcome::Failed(status),
             _ if !self.transport.is_reliable() => {
                 requester.advance_psn(packets(len, requester.mtu_shift));
                 Outcome::Dropped
