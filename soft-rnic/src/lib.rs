@@ -93,9 +93,9 @@
 //!
 //! # Processors
 //!
-//! x86-64 only. Memory that other processes, or other threads of the program, access while the
-//! device copies it is copied by inline assembly (`copy`), which is no data race in Rust's
-//! terms, and whose stores become visible in order. Elsewhere the crate does not compile: atomic
+//! x86-64 only. All memory of the program is copied by inline assembly (`copy`): what other processes,
+//! or other threads of the program, access meanwhile is no data race in Rust's terms, by whatever
+//! regions they do. Where they may look at what is half done, its stores become visible in order. Elsewhere the crate does not compile: atomic
 //! accesses of several sizes would be neither.
 //!
 //! # How a request goes

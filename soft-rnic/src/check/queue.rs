@@ -38,7 +38,7 @@ pub(crate) struct Posted {
     pub(crate) print: Option<Fingerprint>,
     pub(crate) claims: Vec<Bytes>,
     pub(crate) writes: bool,
-    /// Of a receive: peers cannot access its buffer.
+    /// Of a receive: peers cannot access its buffer, by whatever region.
     pub(crate) is_private: bool,
     /// A send is signalled; a receive was taken by a message.
     pub(crate) completes: bool,
@@ -61,7 +61,7 @@ impl Posted {
 
 /// Receive requests that are posted to one queue.
 pub(crate) struct Receives {
-    checker: Arc<Checker>,
+    pub(crate) checker: Arc<Checker>,
     /// The queue, as it is called in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
+use crate::fabric::process::directory::PublishedRegion;
 use crate::fabric::process::maps;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
@@ -36,6 +37,14 @@ pub(crate) struct Region {
     pub(crate) iova: u64,
     pub(crate) length: u64,
     pub(crate) access: u32,
+}
+
+impl Region {
+    /// What is registered.
+    pub(crate) fn of(published: &PublishedRegion) -> Region {
+        let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
+        Region { pd, addr, iova, length, access }
+    }
 }
 
 impl MrTable {
@@ -259,6 +268,7 @@ pub(crate) fn register(
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
+    pd.context.registered(region);
     pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
@@ -335,12 +345,17 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     if !regions.take(registration.key, registration) {
         return errno::ENOENT;
     }
+    let region =
+        context.device.mrs.slot(registration.key).map(|slot| Region::of(&slot.published()));
     if let Err(error) = context.device.deregister(registration.key) {
         regions.insert(registration.key, Arc::clone(registration));
         return error;
     }
     context.trace_region(Kind::DeregisterMr, object.abi.addr.addr() as u64, object.abi.length);
     context.gone(Object::MemoryRegion, object.abi.lkey.into());
+    if let Some(region) = region {
+        context.deregistered(&region);
+    }
     registration.end();
     // SAFETY: it was made by `Mr::of`, and no thread uses it any more.
     drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });

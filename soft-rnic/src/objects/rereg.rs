@@ -117,6 +117,8 @@ unsafe fn rereg(
         let _table = device.mrs.free.lock();
         device.mrs.fill(key, slot, &region, peers);
     }
+    context.deregistered(&Region::of(&before));
+    context.registered(&region);
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (new_addr, new_length);
     }
