@@ -40,12 +40,7 @@ impl Qp {
                 requester.advance_psn(packets(len, requester.mtu_shift));
                 Outcome::Done
             }
-            // It is the requester's own memory, whatever the transport.
-            Reply::Refused(status @ ibv_wc_status::IBV_WC_LOC_PROT_ERR) => Outcome::Failed(status),
-            _ if !self.transport.is_reliable() => {
-                requester.advance_psn(packets(len, requester.mtu_shift));
-                Outcome::Dropped
-            }
+            _ if !self.transport.is_reliable() => judge_unreliable(requester, reply, len),
             Reply::Refused(status) => Outcome::Failed(status),
             Reply::Silence | Reply::Again => {
                 Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
@@ -345,6 +340,17 @@ impl Qp {
             None => self.send_unreliably(parts, request, None, advance),
         })
     }
+}
+
+/// What a reply means to a requester that takes silence for success.
+#[cold]
+fn judge_unreliable(requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
+    if let Reply::Refused(status @ ibv_wc_status::IBV_WC_LOC_PROT_ERR) = reply {
+        // It is the requester's own memory, and no matter of the network's.
+        return Outcome::Failed(status);
+    }
+    requester.advance_psn(packets(len, requester.mtu_shift));
+    Outcome::Dropped
 }
 
 /// Inline data lie where the entries say, in this process: they are the caller's until the
