@@ -238,6 +238,13 @@
 //! unreliable connection the request fails, and the peer's receive request stays where it is. Such copies
 //! take some system calls each; nothing else is slower for them. Other processes never map such memory.
 //!
+//! A page may be slow to come: from a disk, a network, or a thread of the program. Requests of other
+//! processes that need it wait, with those behind them in the same process's ring, and no others do: a
+//! thread that others rely on leaves pages to another one, of which there is a bounded number. A
+//! polling thread has them brought itself, and a post waits for its own. (Waited for by all are
+//! pages for a message to a multicast group, for what an atomic operation brings back, for requests that the timer
+//! repeats within one process, and one that is gone again between being brought and being copied.)
+//!
 //! Where the system does not let a process attach to itself, or before Linux 5.14, the device does
 //! not report on-demand paging, and registers no such memory that peers may reach.
 //!

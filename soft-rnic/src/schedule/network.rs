@@ -203,6 +203,7 @@ impl Qp {
             len: len as u64,
             local: &payload[..usize::from(len > 0)],
             on_demand: false,
+            pages: None,
             to: late.to.as_ref(),
         };
         if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {

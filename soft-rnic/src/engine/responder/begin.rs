@@ -6,7 +6,9 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::engine::responder::datagram::GRH_LEN;
-use crate::engine::responder::delivery::{Begun, Data, Delivery, Refusal, SENDER_LOST, Unfit};
+use crate::engine::responder::delivery::{
+    Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
+};
 use crate::limits;
 use crate::objects::memory::{resolve, resolve_one};
 use crate::objects::mr_table::LOCAL_WRITE;
@@ -146,6 +148,7 @@ impl<'d> Delivery<'d, '_> {
             Ok(()) if self.data == Data::AtHand => Ok(true),
             Ok(()) => self.takes_rare(xrc),
             Err(SENDER_LOST) => Err(Refusal::Lost),
+            Err(LATER) => Err(Refusal::Later),
             Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
             Err(_) => Ok(true),
         }

@@ -7,6 +7,7 @@ use verbs_sys::*;
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
+use crate::objects::paging::Pages;
 use crate::objects::span::{Span, Spans};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Wqe;
@@ -23,6 +24,8 @@ pub(crate) struct Message<'a> {
     pub(crate) local: &'a [Span<'a>],
     /// Some of that memory may have gone.
     pub(crate) on_demand: bool,
+    /// The pages of on-demand memory at the destination, if this thread does not wait for them.
+    pub(crate) pages: Option<&'a Pages>,
     /// Of a datagram: where it goes, and the key that it carries.
     pub(crate) to: Option<&'a (Address, u32)>,
 }
@@ -71,6 +74,8 @@ pub(super) enum Refusal {
     Invalid,
     /// The memory does not permit it.
     Access,
+    /// Pages have to be brought first. Nothing has changed.
+    Later,
     /// The requester's own memory has gone. Nothing has changed here, but for bytes of a buffer that
     /// the device may write to.
     Lost,
@@ -86,3 +91,7 @@ pub(super) const NOT_OURS: Unfit =
 /// Says of a message that its sender has lost its data. No receive request ends so.
 pub(super) const SENDER_LOST: Unfit =
     (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+
+/// Says of a message that the pages of its buffers have to be brought first. No receive request ends
+/// so.
+pub(super) const LATER: Unfit = (ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_status::IBV_WC_SUCCESS);

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::engine::responder::datagram::grh;
 use crate::engine::responder::delivery::{
-    Begun, Data, Delivery, NOT_OURS, Refusal, SENDER_LOST, Unfit,
+    Begun, Data, Delivery, LATER, NOT_OURS, Refusal, SENDER_LOST, Unfit,
 };
 use crate::engine::responder::place::exchange;
 use crate::objects::memory::resolve_any;
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::objects::on_demand::{self, Gone, Piece, bring, copy, copy_word};
+use crate::objects::paging::{Presence, presence};
 use crate::objects::pending::Reply;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
@@ -155,8 +156,10 @@ impl<'d> Delivery<'d, '_> {
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
     /// judged only if what it carries is not there.
     pub(super) fn reach_on_demand(&mut self, op: Op, target: Span<'d>) -> Result<(), Refusal> {
-        if !bring(&[target], op != Op::Read) {
-            return Err(Refusal::Access);
+        match presence(self.message.pages, &[target], op != Op::Read) {
+            Presence::There => {}
+            Presence::Gone => return Err(Refusal::Access),
+            Presence::Unknown => return Err(Refusal::Later),
         }
         let message = self.message;
         // What an atomic write stores may come with its request.
@@ -185,7 +188,12 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
         let found = resolve_any(mrs, pd, list, len, LOCAL_WRITE, &mut self.room);
-        found.filter(|()| bring(self.room.as_slice(), true)).ok_or(NOT_OURS)?;
+        found.ok_or(NOT_OURS)?;
+        match presence(self.message.pages, self.room.as_slice(), true) {
+            Presence::There => {}
+            Presence::Gone => return Err(NOT_OURS),
+            Presence::Unknown => return Err(LATER),
+        }
         if self.data == Data::Unread {
             return Ok(());
         }

@@ -142,9 +142,19 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
     ) -> Step {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
-        let local = match qp.local(requester, request, len, &mut scratch.local) {
+        let room = &mut scratch.local;
+        let local = match qp.local_unless(requester, request, len, room, |_, _| Err(None)) {
             Ok(local) => local,
-            Err(status) => return self.ended(Outcome::Failed(status)),
+            Err(Some(status)) => return self.ended(Outcome::Failed(status)),
+            Err(None) => {
+                let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
+                    return Step::Later;
+                };
+                match qp.local(requester, request, len, &mut scratch.local) {
+                    Ok(local) => local,
+                    Err(status) => return self.ended(Outcome::Failed(status)),
+                }
+            }
         };
         let is_lost = self.out.as_ref().is_none_or(|out| out.pair.is_dead());
         if (is_lost || self.remote.generation == 0)
