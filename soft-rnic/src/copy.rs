@@ -1,17 +1,20 @@
 //! Moving bytes.
 //!
-//! Buffers of sends and receives belong to the device while they are posted: a
-//! plain copy does. The targets of one-sided operations do not: the program may
-//! poll them, or write what a peer reads, with atomic accesses. [`in_order`] is
-//! for those. It stores from the first byte to the last, so that a thread that sees
-//! a byte sees all before it (what `ibv_query_qp_data_in_order` promises), and an
-//! aligned word of eight bytes is never torn when source and target are aligned
+//! All of it is inline assembly, whose accesses are the processor's own: whoever else accesses the
+//! bytes meanwhile, that is no data race in Rust's terms. No look at a key could rule that out: the
+//! bytes of a region that no peer may access can be registered a second time, or be mapped at a
+//! second address, and written to by peers there.
+//!
+//! Buffers of sends and receives belong to the device while they are posted: [`owned`] copies them in
+//! any order. The targets of one-sided operations do not: the program may poll them, or write what a
+//! peer reads, with atomic accesses. [`in_order`] is for those. It stores from the first byte to the
+//! last, so that a thread that sees a byte sees all before it (what `ibv_query_qp_data_in_order`
+//! promises), and an aligned word of eight bytes is never torn when source and target are aligned
 //! alike.
 //!
-//! The copy is inline assembly: its accesses are the processor's own, and stores of x86-64 become
-//! visible in program order. String instructions are not used, because their stores are the
-//! exception to that rule. Long copies store as many bytes at a time as the processor stores in
-//! one piece ([`Width`]).
+//! Stores of x86-64 become visible in program order. String instructions are the exception to that
+//! rule, so that [`in_order`] does not use them. Long copies store as many bytes at a time as the
+//! processor stores in one piece ([`Width`]).
 
 mod width;
 
@@ -36,46 +39,95 @@ pub(crate) fn will_write(line: *const u8) {
     }
 }
 
-/// Copies between buffers that no other thread accesses. They may overlap: that is a
+/// Copies between buffers of which nobody looks at what is half done. They may overlap: that is a
 /// mistake of the application, which must not become undefined behaviour here.
 ///
 /// # Safety
-/// `from .. from + len` can be read, `to .. to + len` written.
+/// `from .. from + len` can be read, `to .. to + len` written; threads of the program access either
+/// with atomic operations only, or not at all.
 #[inline]
 pub(crate) unsafe fn owned(to: *mut u8, from: *const u8, len: usize) {
+    use core::arch::asm;
     // Small messages are moved in two pieces that overlap in the middle: no call,
     // no loop. All is loaded before anything is stored.
-    // SAFETY: each access lies within the first or the last part of `len` bytes.
+    // SAFETY: the caller's promise. Each access lies within the first or the last part of `len`
+    // bytes, and the assembly changes no register but those that it declares.
     unsafe {
         match len {
             0 => {}
-            1..=3 => {
-                let (a, b, c) = (*from, *from.add(len / 2), *from.add(len - 1));
-                *to = a;
-                *to.add(len / 2) = b;
-                *to.add(len - 1) = c;
-            }
-            4..=7 => ends::<u32>(to, from, len),
-            8..=15 => ends::<u64>(to, from, len),
-            16..=32 => ends::<u128>(to, from, len),
-            _ => core::ptr::copy(from, to, len),
+            1 => asm!(
+                "movzx {f:e}, byte ptr [{f}]",
+                "mov byte ptr [{t}], {f:l}",
+                f = inout(reg) from => _, t = in(reg) to,
+                options(nostack, preserves_flags)
+            ),
+            2..=3 => asm!(
+                "movzx {b:e}, byte ptr [{f} + {n} - 1]",
+                "movzx {f:e}, word ptr [{f}]",
+                "mov word ptr [{t}], {f:x}",
+                "mov byte ptr [{t} + {n} - 1], {b:l}",
+                b = out(reg) _, f = inout(reg) from => _, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags)
+            ),
+            4..=7 => asm!(
+                "mov {b:e}, [{f} + {n} - 4]",
+                "mov {f:e}, [{f}]",
+                "mov [{t}], {f:e}",
+                "mov [{t} + {n} - 4], {b:e}",
+                b = out(reg) _, f = inout(reg) from => _, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags)
+            ),
+            8..=15 => asm!(
+                "mov {b}, [{f} + {n} - 8]",
+                "mov {f}, [{f}]",
+                "mov [{t}], {f}",
+                "mov [{t} + {n} - 8], {b}",
+                b = out(reg) _, f = inout(reg) from => _, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags)
+            ),
+            16..=32 => asm!(
+                "movups {a}, [{f}]",
+                "movups {b}, [{f} + {n} - 16]",
+                "movups [{t}], {a}",
+                "movups [{t} + {n} - 16], {b}",
+                a = out(xmm_reg) _, b = out(xmm_reg) _,
+                f = in(reg) from, t = in(reg) to, n = in(reg) len,
+                options(nostack, preserves_flags)
+            ),
+            _ => by_call(to, from, len),
         }
     }
 }
 
-/// Moves the first and the last `T` of `len` bytes.
+/// The C library's move. The call is assembly as well: the compiler would take it for accesses of
+/// this program's.
 ///
 /// # Safety
-/// As [`owned`], and `size_of::<T>() <= len`.
+/// As [`owned`].
 #[inline(always)]
-unsafe fn ends<T: Copy>(to: *mut u8, from: *const u8, len: usize) {
-    let last = len - size_of::<T>();
-    // SAFETY: both lie within `len` bytes.
+unsafe fn by_call(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's promise; the function keeps to the C ABI, and the stack is aligned for it.
     unsafe {
-        let a = from.cast::<T>().read_unaligned();
-        let b = from.add(last).cast::<T>().read_unaligned();
-        to.cast::<T>().write_unaligned(a);
-        to.add(last).cast::<T>().write_unaligned(b);
+        core::arch::asm!(
+            "call {memmove}@PLT",
+            memmove = sym libc::memmove,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            inout("rdx") len => _,
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// Stores a word.
+///
+/// # Safety
+/// Eight bytes can be written at `to`.
+#[inline(always)]
+pub(crate) unsafe fn put_word(to: *mut u8, word: u64) {
+    // SAFETY: the caller's promise; nothing but these bytes is written.
+    unsafe {
+        core::arch::asm!("mov [{t}], {w}", t = in(reg) to, w = in(reg) word, options(nostack, preserves_flags));
     }
 }
 

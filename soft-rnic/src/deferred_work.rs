@@ -17,7 +17,7 @@ pub(crate) enum WorkItem {
     /// Take the users of a dead completion queue to the error state.
     KillUsers(Arc<Cq>),
     /// Go on with what a send queue has for memory of another process that is attached to.
-    /// It is of the process with this number.
+    /// It is of the process with this number, which is this one for on-demand memory.
     Attach(Arc<Qp>, i32),
     /// Meet the process, of this slot, that a queue pair has something for.
     Meet(Arc<Qp>, u32),

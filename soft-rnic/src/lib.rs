@@ -97,9 +97,9 @@
 //!
 //! # Processors
 //!
-//! x86-64 only. Memory that other processes, or other threads of the program, access while the
-//! device copies it is copied by inline assembly (`copy`), which is no data race in Rust's
-//! terms, and whose stores become visible in order. Elsewhere the crate does not compile: atomic
+//! x86-64 only. All memory of the program is copied by inline assembly (`copy`): what other processes,
+//! or other threads of the program, access meanwhile is no data race in Rust's terms, by whatever
+//! regions they do. Where they may look at what is half done, its stores become visible in order. Elsewhere the crate does not compile: atomic
 //! accesses of several sizes would be neither.
 //!
 //! # How a request goes
@@ -238,8 +238,16 @@
 //! the pages before anything changes. The requester's own is `LOC_PROT`, that of a receive request
 //! `LOC_PROT` there and `REM_OP`, and what a request names `REM_ACCESS`, as with keys that are not
 //! valid. A WRITE to another process, and a thread that takes a page away in the midst of a copy,
-//! leave what was copied before; a receive request that was taken is flushed then. Such copies take some system calls each; nothing
-//! else is slower for them. Other processes never map such memory.
+//! leave what was copied before. What a requester has lost is no matter of its peer's: also over an
+//! unreliable connection the request fails, and the peer's receive request stays where it is. Such copies
+//! take some system calls each; nothing else is slower for them. Other processes never map such memory.
+//!
+//! A page may be slow to come: from a disk, a network, or a thread of the program. Requests of other
+//! processes that need it wait, with those behind them in the same process's ring, and no others do: a
+//! thread that others rely on leaves pages to another one, of which there is a bounded number. A
+//! polling thread has them brought itself, and a post waits for its own. (Waited for by all are
+//! pages for a message to a multicast group, for what an atomic operation brings back, for requests that the timer
+//! repeats within one process, and one that is gone again between being brought and being copied.)
 //!
 //! Where the system does not let a process attach to itself, or before Linux 5.14, the device does
 //! not report on-demand paging, and registers no such memory that peers may reach.

@@ -26,6 +26,7 @@ pub(crate) mod mws;
 pub(crate) mod null_memory;
 pub(crate) mod null_mr;
 pub(crate) mod on_demand;
+pub(crate) mod paging;
 pub(crate) mod pending;
 pub(crate) mod qp;
 pub(crate) mod qp_state;

@@ -8,6 +8,7 @@ mod common;
 use std::process::Output;
 
 use common::other::*;
+use common::pages::*;
 use common::*;
 use soft_rnic::check::{STATUS, VARIABLE};
 use verbs_sys::ibv_wr_opcode as W;
@@ -32,6 +33,8 @@ const SCENES: &[(&str, fn())] = &[
     ("overlap", overlapping_receives),
     ("clean", clean),
     ("remote", remote_writes),
+    ("twice", remote_writes_by_another_key),
+    ("on demand", messages_out_of_on_demand_memory),
     ("shared", shared_receives),
     ("ack", never_acknowledged),
     ("fork", fork),
@@ -487,6 +490,68 @@ fn remote_writes() {
 #[test]
 fn what_peers_write_to_is_not_compared() {
     assert_eq!(report("remote"), ["0 findings, 0 notes"]);
+}
+
+/// The bytes of a receive request may be those of a second region, which peers may write to: one that
+/// is registered before the request is posted, or while it is, and may be gone when it completes.
+fn remote_writes_by_another_key() {
+    let mut ends = Ends::new();
+    for (is_first, goes) in [(true, true), (true, false), (false, false), (false, true)] {
+        let expose = |ends: &mut Ends| ends.net.mr(&mut ends.buf[1][32..128], RW);
+        let first = is_first.then(|| expose(&mut ends));
+        ends.receive(1, 0, 64);
+        let other = first.unwrap_or_else(|| expose(&mut ends));
+        let write = |ends: &Ends| {
+            let mut sges = [sge(ends.mr[0], 0, 8)];
+            let mut wr = send_wr(7, W::IBV_WR_RDMA_WRITE, &mut sges, SIGNALED);
+            ends.change(0, 0);
+            // SAFETY: the region is alive.
+            let (addr, key) = unsafe { ((*other).addr as u64, (*other).rkey) };
+            (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (addr, key);
+            assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+            assert_eq!(ends.poll(0).status, "SUCCESS");
+        };
+        write(&ends);
+        if goes {
+            ends.net.dereg(other);
+        }
+        ends.send(8, 64, SIGNALED);
+        assert_eq!(ends.poll(0).id, 8);
+        if !goes {
+            write(&ends);
+            ends.net.dereg(other);
+        }
+        assert_eq!(ends.poll(1).id, 1);
+    }
+    ends.close();
+}
+
+#[test]
+fn what_peers_write_to_by_another_key_is_not_compared() {
+    assert_eq!(report("twice"), ["0 findings, 0 notes"]);
+}
+
+/// They are in their place before they take a receive request.
+fn messages_out_of_on_demand_memory() {
+    let ends = Ends::new();
+    let (pages, mut room) = (Pages::new(4), vec![0; 4 * PAGE]);
+    let mr = explicit(&ends.net, &pages, LOCAL);
+    let to = ends.net.mr(&mut room, LOCAL);
+    for len in [8, 3 * PAGE as u32] {
+        pages.fill(0, len as usize, len as u8 | 1);
+        assert_eq!(post_recv(ends.qp[1], 1, &mut [sge(to, 0, len)]), 0);
+        let mut sges = [piece(&pages, mr, 0, len)];
+        let mut wr = send_wr(2, W::IBV_WR_SEND, &mut sges, SIGNALED);
+        assert_eq!(post_send(ends.qp[0], &mut wr), 0);
+        assert_eq!([0, 1].map(|end| ends.poll(end).status), ["SUCCESS"; 2]);
+    }
+    [mr, to].into_iter().for_each(|mr| ends.net.dereg(mr));
+    ends.close();
+}
+
+#[test]
+fn messages_out_of_on_demand_memory_have_no_findings() {
+    assert_eq!(report("on demand"), ["0 findings, 0 notes"]);
 }
 
 /// Requests of a shared queue complete at the queue pair that takes them.

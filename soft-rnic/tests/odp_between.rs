@@ -9,6 +9,7 @@ use verbs_sys::ibv_wr_opcode as W;
 use verbs_sys::*;
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
+const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;
 const HEAP: usize = 1;
 const PAGES: usize = 64;
 const LENGTHS: [u32; 4] = [8, 100, 4096, 150_000];
@@ -17,7 +18,8 @@ const LENGTHS: [u32; 4] = [8, 100, 4096, 150_000];
 fn the_other_process() {
     match role().as_deref() {
         None => {}
-        Some("owner") => be_owner(),
+        Some("owner") => be_owner(RC),
+        Some("unreliable owner") => be_owner(UC),
         Some("unasked") => be_unasked(),
         Some("refused later") => be_refused_later(),
         Some(other) => panic!("{other}"),
@@ -25,8 +27,8 @@ fn the_other_process() {
 }
 
 /// Has an on-demand region, of a memory file that others could map, and does what it is told.
-fn be_owner() {
-    let end = End::new(RC);
+fn be_owner(kind: ibv_qp_type) {
+    let end = End::new(kind);
     let file = memory_file(PAGES);
     let pages = Pages::of(&file, PAGES);
     let mr = explicit(&end.net, &pages, RW);
@@ -86,8 +88,13 @@ struct User {
 
 impl User {
     fn new() -> User {
-        let mut owner = Other::start("the_other_process", "owner");
-        let end = End::new(RC);
+        User::of(RC)
+    }
+
+    fn of(kind: ibv_qp_type) -> User {
+        let role = if kind == UC { "unreliable owner" } else { "owner" };
+        let mut owner = Other::start("the_other_process", role);
+        let end = End::new(kind);
         let pages = Pages::new(PAGES);
         let mr = implicit(&end.net, RW);
         join(&end, &mut owner, patient());
@@ -240,12 +247,18 @@ fn be_unasked() {
     let judged = |op, len, gone_at| judged(RC, &pages, LOCAL, op, len, gone_at);
     for len in [8, 10_000] {
         assert_eq!(judged(W::IBV_WR_RDMA_READ, len, 0), ("LOC_PROT", None), "{len}");
-        assert_eq!(judged(W::IBV_WR_RDMA_WRITE, len, 0), ("LOC_PROT", None), "{len}");
         assert_eq!(judged(W::IBV_WR_SEND, len, 1), ("REM_OP", Some("LOC_PROT")), "{len}");
     }
-    // A short one fails before it is sent.
-    assert_eq!(judged(W::IBV_WR_SEND, 8, 0), ("LOC_PROT", None));
-    assert_eq!(judged(W::IBV_WR_SEND, 10_000, 0), ("LOC_PROT", Some("WR_FLUSH")));
+    // A short one fails before it is sent, and a long one when it is copied: the receiver is not
+    // touched by what its peer has lost.
+    let all = [W::IBV_WR_SEND, W::IBV_WR_RDMA_WRITE, W::IBV_WR_RDMA_WRITE_WITH_IMM];
+    for (kind, len, op) in [RC, UC]
+        .into_iter()
+        .flat_map(|kind| [8, 10_000].into_iter().flat_map(move |len| all.map(|op| (kind, len, op))))
+    {
+        let is = self::judged(kind, &pages, LOCAL, op, len, 0);
+        assert_eq!(is, ("LOC_PROT", None), "{kind:?} {op:?} {len}");
+    }
 }
 
 /// What becomes of a request of so many bytes, and of the receive request that is there for it, if
@@ -271,6 +284,15 @@ fn judged(
     let sent = p.net.poll(p.cq[0], 1)[0].status;
     pages.map(0);
     let received = p.net.poll_now(p.cq[1]).first().map(|wc| wc.status);
+    if sent == "LOC_PROT" {
+        let failed = if kind == UC { ibv_qp_state::IBV_QPS_SQE } else { ibv_qp_state::IBV_QPS_ERR };
+        assert_eq!(p.net.state(p.qp[0]), failed);
+        assert_eq!(
+            p.net.state(p.qp[1]),
+            ibv_qp_state::IBV_QPS_RTS,
+            "it is no matter of the peer's"
+        );
+    }
     p.net.dereg(mr);
     p.close();
     (sent, received)
@@ -285,7 +307,7 @@ fn what_goes_after_the_check_the_copy_finds_out() {
 
 fn be_refused_later() {
     let pages = Pages::new(4);
-    let user = User::new();
+    let (user, mut sender) = (User::new(), User::of(UC));
     refuse(&[libc::SYS_madvise]);
     let atomic = W::IBV_WR_ATOMIC_FETCH_AND_ADD;
     let imm = W::IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -298,14 +320,26 @@ fn be_refused_later() {
     }
     let of_atomic = [0, 1].map(|end| judged(RC, &pages, RW, atomic, 8, end).0);
     assert_eq!(of_atomic, ["LOC_PROT", "REM_ACCESS"]);
-    // An unreliable network loses what it cannot keep.
-    let uc = ibv_qp_type::IBV_QPT_UC;
+    // A message that is kept back fails as well.
     let late = soft_rnic::NetworkFaults { reordering: 1.0, ..Default::default() };
     soft_rnic::set_network_faults(1, late);
-    assert_eq!(judged(uc, &pages, RW, W::IBV_WR_SEND, 10_000, 0), ("SUCCESS", None));
+    assert_eq!(judged(UC, &pages, RW, W::IBV_WR_SEND, 10_000, 0), ("LOC_PROT", None));
     soft_rnic::set_network_faults(0, soft_rnic::NetworkFaults::default());
     // Between processes, what an atomic has found has no place any more.
     user.pages.unmap(0);
     assert_eq!(user.status(atomic, user.own(8)), "LOC_PROT");
     user.close();
+    // Nor has an unreliable message anything to be fetched. The one behind it is the first that comes.
+    sender.ask("receive 10000");
+    sender.pages.unmap(0);
+    assert_eq!(sender.status(W::IBV_WR_SEND, sender.own(10_000)), "LOC_PROT");
+    assert_eq!(sender.end.net.state(sender.end.qp), ibv_qp_state::IBV_QPS_SQE);
+    let again = sender.end.net.steps_of(UC, 0, patient()).2.0;
+    let state = ibv_qp_attr_mask::IBV_QP_STATE;
+    assert_eq!(sender.end.net.modify(sender.end.qp, again, state), 0);
+    sender.pages.map(0);
+    sender.pages.fill(0, 10_000, 9);
+    assert_eq!(sender.status(W::IBV_WR_SEND, sender.own(10_000)), "SUCCESS");
+    assert_eq!((&*sender.ask("received"), &*sender.ask("look 10000")), ("SUCCESS", "9 true"));
+    sender.close();
 }

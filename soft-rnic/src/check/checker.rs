@@ -70,6 +70,8 @@ type Live = BTreeMap<(Object, u64), (u64, Option<Leftovers>)>;
 pub(crate) struct Checker {
     pub(crate) report: Report,
     claims: Mutex<Claims>,
+    /// The bytes of all regions that peers may write to.
+    exposed: Mutex<Claims>,
     live: Mutex<Live>,
     next_cq: AtomicU32,
     fails: Fails,
@@ -142,6 +144,7 @@ impl Checker {
         Checker {
             report: Report::default(),
             claims: Mutex::default(),
+            exposed: Mutex::default(),
             live: Mutex::default(),
             next_cq: AtomicU32::new(1),
             fails,
@@ -170,6 +173,23 @@ impl Checker {
     pub(crate) fn is_contested(&self, all: &[Bytes]) -> bool {
         let claims = self.claims.lock();
         all.iter().any(|bytes| claims.is_contested(*bytes))
+    }
+
+    /// From now on peers may write to these bytes, whatever other regions they are in.
+    pub(crate) fn expose(&self, bytes: Bytes) {
+        self.exposed.lock().add(bytes, true);
+        self.claims.lock().contest(bytes);
+    }
+
+    /// The region by which they might is gone.
+    pub(crate) fn conceal(&self, bytes: Bytes) {
+        self.exposed.lock().remove(bytes, true);
+    }
+
+    /// Whether peers may write to some of these bytes.
+    pub(crate) fn is_exposed(&self, all: &[Bytes]) -> bool {
+        let mut exposed = self.exposed.lock();
+        all.iter().any(|bytes| exposed.has_any_of(*bytes))
     }
 
     /// An object is created. At exit, what it has left undone is asked for if it is alive.

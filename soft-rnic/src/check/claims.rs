@@ -31,8 +31,7 @@ impl Claims {
         let (start, end) = bytes;
         self.longest = self.longest.max(end - start);
         let mut contests = false;
-        let near = (start.saturating_sub(self.longest), 0)..(end, 0);
-        for (_, other) in self.by_bytes.range_mut(near).filter(|((_, to), _)| *to > start) {
+        for other in self.sharing(bytes) {
             if writes || other.writers > 0 {
                 other.is_contested = true;
                 contests = true;
@@ -42,6 +41,23 @@ impl Claims {
         *(if writes { &mut own.writers } else { &mut own.readers }) += 1;
         own.is_contested |= contests;
         contests
+    }
+
+    /// The claims that have some of these bytes.
+    fn sharing(&mut self, (start, end): Bytes) -> impl Iterator<Item = &mut Claim> {
+        let near = (start.saturating_sub(self.longest), 0)..(end, 0);
+        let sharing = self.by_bytes.range_mut(near).filter(move |((_, to), _)| *to > start);
+        sharing.map(|(_, claim)| claim)
+    }
+
+    /// Others than requests may write to these bytes from now on.
+    pub(crate) fn contest(&mut self, bytes: Bytes) {
+        self.sharing(bytes).for_each(|claim| claim.is_contested = true);
+    }
+
+    /// Whether any claim has some of these bytes.
+    pub(crate) fn has_any_of(&mut self, bytes: Bytes) -> bool {
+        self.sharing(bytes).next().is_some()
     }
 
     /// A request is over.
@@ -96,6 +112,19 @@ mod tests {
         claims.remove((10, 20), false);
         claims.remove((0, 5), true);
         assert_eq!((claims.by_bytes.len(), claims.longest), (1, 10));
+    }
+
+    #[test]
+    fn what_others_may_write_to_is_contested_while_it_is_claimed() {
+        let mut claims = Claims::default();
+        claims.add((10, 20), true);
+        claims.add((20, 30), true);
+        assert!(claims.has_any_of((29, 40)) && claims.has_any_of((0, 11)));
+        assert!(!claims.has_any_of((30, 40)) && !claims.has_any_of((0, 10)));
+        claims.contest((0, 11));
+        assert!(claims.is_contested((10, 20)) && !claims.is_contested((20, 30)));
+        claims.remove((10, 20), true);
+        assert!(!claims.add((10, 20), true) && !claims.is_contested((10, 20)));
     }
 
     /// A long claim that begins far before is found.

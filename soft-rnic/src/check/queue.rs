@@ -38,7 +38,7 @@ pub(crate) struct Posted {
     pub(crate) print: Option<Fingerprint>,
     pub(crate) claims: Vec<Bytes>,
     pub(crate) writes: bool,
-    /// Of a receive: peers cannot access its buffer.
+    /// Of a receive: peers cannot access its buffer, by whatever region.
     pub(crate) is_private: bool,
     /// A send is signalled; a receive was taken by a message.
     pub(crate) completes: bool,
@@ -61,7 +61,7 @@ impl Posted {
 
 /// Receive requests that are posted to one queue.
 pub(crate) struct Receives {
-    checker: Arc<Checker>,
+    pub(crate) checker: Arc<Checker>,
     /// The queue, as it is called in reports.
     pub(crate) name: String,
     posted: Mutex<VecDeque<Posted>>,
@@ -108,6 +108,13 @@ impl Receives {
         self.posted.lock().push_back(posted);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.cqs.lock().iter().for_each(|cq| cq.test());
+    }
+
+    /// Does something with the oldest; the taking side's lock is held.
+    pub(crate) fn with_first(&self, act: impl FnOnce(&mut Posted)) {
+        if let Some(posted) = self.posted.lock().front_mut() {
+            act(posted);
+        }
     }
 
     /// The oldest is taken; the taking side's lock is held.

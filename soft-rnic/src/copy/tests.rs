@@ -65,6 +65,20 @@ fn long_copies_of_every_width_and_direction_move_exactly_the_bytes() {
     }
 }
 
+/// What peers write to may be registered a second time, so that no key tells what a plain access
+/// would race with.
+#[test]
+fn nothing_is_copied_by_plain_accesses() {
+    let sources = [
+        include_str!("../copy.rs"),
+        include_str!("../objects/span.rs"),
+        include_str!("../fabric/process/incoming/rx_fast_path.rs"),
+    ];
+    for plain in ["ptr::copy", "copy_from", "copy_to", "_unaligned(", "_volatile(", ".read()"] {
+        assert!(sources.iter().all(|source| !source.contains(plain)), "{plain}");
+    }
+}
+
 #[test]
 fn an_overlapping_copy_is_a_move() {
     for len in [5, 20, 40] {

@@ -121,6 +121,7 @@ impl Qp {
             len,
             local,
             on_demand: false,
+            pages: None,
             to: Some(to),
         };
         let outcome = match receivers {

@@ -40,10 +40,7 @@ impl Qp {
                 requester.advance_psn(packets(len, requester.mtu_shift));
                 Outcome::Done
             }
-            _ if !self.transport.is_reliable() => {
-                requester.advance_psn(packets(len, requester.mtu_shift));
-                Outcome::Dropped
-            }
+            _ if !self.transport.is_reliable() => judge_unreliable(requester, reply, len),
             Reply::Refused(status) => Outcome::Failed(status),
             Reply::Silence | Reply::Again => {
                 Outcome::Blocked(Wait::Response, response_timeout_ns(requester.timeout))
@@ -62,12 +59,27 @@ impl Qp {
         len: u64,
         room: &'s mut SpanBuf,
     ) -> Result<Spans<'s>, ibv_wc_status> {
+        self.local_unless(requester, request, len, room, |access, spans| {
+            self.on_demand(request, access, len, spans)
+        })
+    }
+
+    /// [`local`](Self::local). `rare` decides about memory that may be on demand.
+    #[inline(always)]
+    pub(crate) fn local_unless<'s, E: From<ibv_wc_status>>(
+        &self,
+        requester: &Requester,
+        request: &'s Request<'_>,
+        len: u64,
+        room: &'s mut SpanBuf,
+        rare: impl FnOnce(u32, Spans<'s>) -> Result<Spans<'s>, E>,
+    ) -> Result<Spans<'s>, E> {
         let wqe = request.wqe;
         if len > limits::MAX_MESSAGE || (wqe.op.is_atomic() && len != 8) {
-            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+            return Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR.into());
         }
         if wqe.op.is_response() && requester.max_rd_atomic == 0 {
-            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+            return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR.into());
         }
         let mut spans = room.start();
         if wqe.inline {
@@ -82,7 +94,7 @@ impl Qp {
         };
         match found {
             Some(()) => Ok(spans),
-            None => self.on_demand(request, access, len, spans),
+            None => rare(access, spans),
         }
     }
 
@@ -343,6 +355,17 @@ impl Qp {
             None => self.send_unreliably(parts, request, None, advance),
         })
     }
+}
+
+/// What a reply means to a requester that takes silence for success.
+#[cold]
+fn judge_unreliable(requester: &mut Requester, reply: Reply, len: u64) -> Outcome {
+    if let Reply::Refused(status @ ibv_wc_status::IBV_WC_LOC_PROT_ERR) = reply {
+        // It is the requester's own memory, and no matter of the network's.
+        return Outcome::Failed(status);
+    }
+    requester.advance_psn(packets(len, requester.mtu_shift));
+    Outcome::Dropped
 }
 
 /// Inline data lie where the entries say, in this process: they are the caller's until the

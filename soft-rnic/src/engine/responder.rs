@@ -34,8 +34,8 @@ use crate::objects::span::{Span, SpanBuf};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Op;
 
-use delivery::Delivery;
 pub(crate) use delivery::Message;
+use delivery::{Data, Delivery};
 
 /// A list's hold on its peer: the lock of the receiving side, and that of its
 /// completion queue, taken once and kept.
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
         let is_one_senders = self.peer.srq.is_none() && self.peer.transport.is_reliable();
         let takes_parts = is_one_senders && self.peer.check().is_none();
         let mut delivery = self.delivery(message, room, writer, deferred);
-        delivery.is_unread = true;
+        delivery.data = Data::Unread;
         if let Some(srqn) = srqn {
             return delivery.judge_xrc(srqn).map_or(Ok(false), Err);
         }
@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
     ) -> Result<u32, Reply> {
         let receive = self.responder.consumer.position();
         let mut delivery = self.delivery(message, room, writer, deferred);
-        delivery.is_unread = true;
+        delivery.data = Data::Unread;
         match delivery.begin(Op::Send) {
             Ok(_) => delivery.place_part(offset, part),
             Err(refusal) => return Err(delivery.reject(refusal)),
@@ -153,7 +153,7 @@ impl<'a> Session<'a> {
         deferred: &'d mut DeferredWork,
     ) -> Delivery<'d, 'a> {
         let (peer, responder, room) = (self.peer, &mut *self.responder, room.start());
-        Delivery { peer, responder, room, message, writer, deferred, is_unread: false }
+        Delivery { peer, responder, room, message, writer, deferred, data: Data::AtHand }
     }
 }
 

@@ -110,6 +110,7 @@ impl Qp {
                     len,
                     local: local.as_slice(),
                     on_demand: local.on_demand,
+                    pages: None,
                     to: None,
                 };
                 let Execution { writer, deferred } = execution;

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use verbs_sys::*;
 
-use crate::check::checker::{Leftovers, Object};
+use crate::check::checker::{Checker, Leftovers, Object};
+use crate::check::claims::Bytes;
 use crate::check::completions::Completions;
 use crate::check::fingerprint::Fingerprint;
 use crate::check::queue::{Posted, Queue, Receives};
 use crate::check::report::{Kind, number};
 use crate::objects::memory::resolve;
+use crate::objects::mr::Region;
+use crate::objects::mr_table::{MW_BIND, REMOTE_ATOMIC, REMOTE_WRITE};
 use crate::objects::null_memory::is_zeroes;
 use crate::objects::qp::Parts;
 use crate::objects::qp_state::Transport;
@@ -48,6 +51,28 @@ impl Context {
     /// The program has closed it.
     pub(crate) fn closed(self: &Arc<Context>) {
         self.gone(Object::Context, self.id());
+    }
+
+    /// The program has registered memory.
+    pub(crate) fn registered(&self, region: &Region) {
+        if let Some((checker, bytes)) = self.exposed_by(region) {
+            checker.expose(bytes);
+        }
+    }
+
+    /// The program has deregistered it, or registers other memory in its place.
+    pub(crate) fn deregistered(&self, region: &Region) {
+        if let Some((checker, bytes)) = self.exposed_by(region) {
+            checker.conceal(bytes);
+        }
+    }
+
+    /// What peers may write to by a region, if the process is checked.
+    fn exposed_by(&self, region: &Region) -> Option<(&Checker, Bytes)> {
+        let checker = self.checker.as_deref()?;
+        let start = region.addr as usize;
+        let is_exposed = region.access & (REMOTE_WRITE | REMOTE_ATOMIC | MW_BIND) != 0;
+        is_exposed.then(|| (checker, (start, start.saturating_add(region.length as usize))))
     }
 
     fn id(self: &Arc<Context>) -> u64 {
@@ -166,18 +191,20 @@ impl Device {
     }
 
     /// Completes what is known of a request that is posted.
-    fn posted(&self, mut posted: Posted, has_print: bool) -> Posted {
+    fn posted(&self, checker: &Checker, mut posted: Posted, has_print: bool) -> Posted {
         let len = len_of(&posted.sges);
         let of = |spans: &[Span<'_>]| {
-            let is_private = !spans.iter().any(|span| span.is_shared());
             let claims = spans.iter().filter(|span| !is_zeroes(span)).map(|span| {
                 let start = span.ptr().addr();
                 (start, start + span.len())
             });
+            let claims: Vec<Bytes> = claims.collect();
+            let is_shared = spans.iter().any(|span| span.is_shared());
+            let is_private = !is_shared && !checker.is_exposed(&claims);
             let is_looked_at = has_print && (is_private || !posted.writes) && len > 0;
             // SAFETY: as in `print`.
             let print = is_looked_at.then(|| unsafe { print(spans, len as usize) });
-            (is_private, claims.collect(), print)
+            (is_private, claims, print)
         };
         if let Some(found) = self.look(posted.pd, &posted.sges, len, of) {
             (posted.is_private, posted.claims, posted.print) = found;
@@ -212,7 +239,7 @@ pub(crate) unsafe fn check_receive(pd: &Pd, receives: &Receives, wr: &ibv_recv_w
         writes: true,
         ..Posted::default()
     };
-    receives.post(pd.context.device.posted(posted, true));
+    receives.post(pd.context.device.posted(&receives.checker, posted, true));
 }
 
 impl Parts {
@@ -251,7 +278,8 @@ impl Qp {
             completes: wqe.signaled,
             ..Posted::default()
         };
-        check.post_send(self.pd.context.device.posted(posted, !wqe.op.is_response()));
+        let has_print = !wqe.op.is_response();
+        check.post_send(self.pd.context.device.posted(&check.checker, posted, has_print));
     }
 
     /// A request is going to be executed, or was; it has no completion yet.
@@ -288,7 +316,9 @@ impl Qp {
             return;
         };
         let Some(bytes) = print.changed(&now) else { return };
-        if !checker.is_contested(&posted.claims) {
+        // Another thread may have registered them anew since they were posted.
+        let is_exposed = || posted.writes && checker.is_exposed(&posted.claims);
+        if !checker.is_contested(&posted.claims) && !is_exposed() {
             checker.report.say(kind, || {
                 format!("the buffer of {} {}: {}", of(posted), what(kind), posted.location(&bytes))
             });

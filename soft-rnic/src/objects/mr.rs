@@ -7,6 +7,7 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::check::checker::Object;
+use crate::fabric::process::directory::PublishedRegion;
 use crate::fabric::process::maps;
 use crate::objects::device::admit;
 use crate::objects::dm_memory::DmMemory;
@@ -37,6 +38,14 @@ pub(crate) struct Region {
     pub(crate) iova: u64,
     pub(crate) length: u64,
     pub(crate) access: u32,
+}
+
+impl Region {
+    /// What is registered.
+    pub(crate) fn of(published: &PublishedRegion) -> Region {
+        let PublishedRegion { pd, addr, iova, length, access, .. } = *published;
+        Region { pd, addr, iova, length, access }
+    }
 }
 
 impl MrTable {
@@ -281,6 +290,7 @@ pub(crate) fn register(
     let registration = Registration::new((key, key), length, &pd.users, memory);
     pd.context.handles.mrs.insert(key, Arc::clone(&registration));
     pd.context.made(Object::MemoryRegion, key.into());
+    pd.context.registered(region);
     pd.context.trace_region(Kind::RegisterMr, addr.addr() as u64, length);
     Ok(Mr::of(pd.keep(), addr, registration))
 }
@@ -365,12 +375,16 @@ impl Mr {
     fn deregister(&self) -> Result<(), c_int> {
         let (context, key) = (&self.pd.context, self.registration.key);
         let change = self.registration.change()?;
+        let region = context.device.mrs.slot(key).map(|slot| Region::of(&slot.published()));
         context.device.end_key(&change)?;
         context.handles.mrs.remove(key);
         change.end();
         context.device.mrs.release(key);
         context.trace_region(Kind::DeregisterMr, self.abi.addr.addr() as u64, self.abi.length);
         context.gone(Object::MemoryRegion, key.into());
+        if let Some(region) = region {
+            context.deregistered(&region);
+        }
         Ok(())
     }
 }

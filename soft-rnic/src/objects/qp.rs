@@ -178,7 +178,7 @@ impl Qp {
         let mut execution = Execution::new();
         if let Some(remote) = &mut sq.remote {
             let _ = remote.reclaim(&sq.pending);
-            remote.go_back();
+            remote.give_up();
         }
         self.flush_pending(&mut sq.pending, &mut execution);
         sq.requester.next_request();

@@ -96,13 +96,16 @@ unsafe fn rereg(
     if registration.memory.is_some() || slot.access.load(Ordering::Relaxed) & NULL != 0 {
         return Err(Failed::Input(errno::EINVAL));
     }
-    let region = becomes(&slot.published(), flags, other.as_deref(), (addr, length), access)?;
+    let before = slot.published();
+    let region = becomes(&before, flags, other.as_deref(), (addr, length), access)?;
     let in_domain = other.as_ref().map(|pd| pd.users.join()).transpose().map_err(Failed::Input)?;
     let peers = device.peers.as_ref();
     // As for deregistration: what has seen the key is over before anything changes.
     device.mrs.invalidate(&change, peers).map_err(Failed::Input)?;
     device.end_accesses().map_err(Failed::Command)?;
     device.mrs.validate_again(&change, slot, &region, peers);
+    context.deregistered(&Region::of(&before));
+    context.registered(&region);
     if has(TRANSLATION) {
         (object.abi.addr, object.abi.length) = (addr, length);
     }

@@ -16,9 +16,9 @@ use crate::limits::MAX_SGE;
 pub(crate) struct Span<'m> {
     ptr: *mut u8,
     len: usize,
-    /// Another process can access the bytes at any time, so that a plain copy of them would be
-    /// a data race: they lie in its memory, in a ring that it maps, or in a region that peers
-    /// may access. Or another region can have the bytes, too: they are device memory.
+    /// Another process can access the bytes at any time, so that they are copied in order: they lie
+    /// in its memory, in a ring that it maps, or in a region that peers may access. Or another region
+    /// can have the bytes, too: they are device memory.
     is_shared: bool,
     mapping: PhantomData<&'m AtomicU8>,
 }

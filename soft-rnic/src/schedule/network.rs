@@ -14,6 +14,8 @@ pub(crate) mod faults;
 
 use std::sync::Arc;
 
+use verbs_sys::ibv_wc_status;
+
 use crate::deferred_work::DeferredWork;
 use crate::engine::execution::{Execution, SqParts, packets};
 use crate::engine::responder::{Message, Session};
@@ -96,7 +98,7 @@ impl Qp {
         outcome
     }
 
-    /// Keeps a message back. One whose memory was taken away since it was checked is lost.
+    /// Keeps a message back. One whose memory was taken away since it was checked fails.
     fn keep_late(
         &self,
         parts: &mut SqParts<'_>,
@@ -106,8 +108,9 @@ impl Qp {
         overtakers: u32,
     ) -> Outcome {
         let room = &mut parts.scratch.local;
-        let Ok(local) = self.local(parts.requester, request, request.len(), room) else {
-            return Outcome::Dropped;
+        let local = match self.local(parts.requester, request, request.len(), room) {
+            Ok(local) => local,
+            Err(status) => return Outcome::Failed(status),
         };
         // SAFETY: the pieces have just been checked.
         let payload = unsafe {
@@ -116,7 +119,9 @@ impl Qp {
                 true => on_demand::to_vec(local.as_slice()),
             }
         };
-        let Ok(payload) = payload.map(Vec::into_boxed_slice) else { return Outcome::Dropped };
+        let Ok(payload) = payload.map(Vec::into_boxed_slice) else {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        };
         let token = self.pd.context.device.arm(self.num, Some(LATE_NS));
         // The message that is kept counts itself when it has been sent.
         let overtakers = overtakers + 1;
@@ -198,6 +203,7 @@ impl Qp {
             len: len as u64,
             local: &payload[..usize::from(len > 0)],
             on_demand: false,
+            pages: None,
             to: late.to.as_ref(),
         };
         if let Some((to, _)) = late.to.as_ref().filter(|(to, _)| to.is_group()) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use verbs_sys::*;
 
 use crate::engine::responder::datagram::GRH_LEN;
-use crate::engine::responder::delivery::{Begun, Delivery, Refusal, Unfit};
+use crate::engine::responder::delivery::{
+    Begun, Data, Delivery, LATER, Refusal, SENDER_LOST, Unfit,
+};
 use crate::limits;
 use crate::objects::memory::{resolve, resolve_one};
 use crate::objects::mr_table::LOCAL_WRITE;
@@ -14,12 +16,10 @@ use crate::objects::on_demand::Piece;
 use crate::objects::qp_state::Transport;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
-use crate::objects::state::{Qp, Responder};
+use crate::objects::state::{Qp, Responder, Srq};
 use crate::objects::wqe::Op;
 
 const TOO_LONG: Unfit = (ibv_wc_status::IBV_WC_LOC_LEN_ERR, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
-pub(super) const NOT_OURS: Unfit =
-    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
 /// The key to be invalidated is not that of a window which is bound to this queue pair.
 const NOT_BOUND: Unfit =
     (ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
@@ -104,14 +104,14 @@ impl<'d> Delivery<'d, '_> {
     /// data its buffers are checked, and their pieces put into `room`. The slot is
     /// free before the completion is visible: an application that sees it may post again.
     #[inline(always)]
-    fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
+    pub(super) fn take_receive(&mut self, with_data: bool) -> Result<u64, Refusal> {
         let peer: &Arc<Qp> = self.peer;
         match &peer.srq {
             None => {
                 let front = peer.rq.front(&mut self.responder.consumer);
                 let request = front.ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
-                if self.takes(fits)? {
+                if self.takes(fits, None)? {
                     peer.rq.pop(&mut self.responder.consumer);
                     if peer.is_watched {
                         self.check_taken(None);
@@ -123,7 +123,7 @@ impl<'d> Delivery<'d, '_> {
                 let mut taker = srq.taker.lock();
                 let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
                 let (wr_id, fits) = self.fit(&request, peer.pd.id, with_data);
-                if self.takes(fits)? {
+                if self.takes(fits, None)? {
                     srq.ring.pop(&mut taker.consumer);
                     if peer.is_watched {
                         self.check_taken(None);
@@ -137,11 +137,18 @@ impl<'d> Delivery<'d, '_> {
 
     /// Whether a message takes its receive request away. On unreliable transports one that is
     /// too long leaves it to a shorter one, and is dropped itself (class D of the
-    /// specification's responder errors).
+    /// specification's responder errors). Over XRC, `xrc` is the queue of the receive request.
     #[inline(always)]
-    pub(super) fn takes(&self, fits: Result<(), Unfit>) -> Result<bool, Refusal> {
+    pub(super) fn takes(
+        &mut self,
+        fits: Result<(), Unfit>,
+        xrc: Option<&Srq>,
+    ) -> Result<bool, Refusal> {
         match fits {
-            Ok(()) => Ok(!self.is_unread),
+            Ok(()) if self.data == Data::AtHand => Ok(true),
+            Ok(()) => self.takes_rare(xrc),
+            Err(SENDER_LOST) => Err(Refusal::Lost),
+            Err(LATER) => Err(Refusal::Later),
             Err(TOO_LONG) if !self.peer.transport.is_reliable() => Err(Refusal::NotReady),
             Err(_) => Ok(true),
         }

@@ -25,6 +25,20 @@ impl Delivery<'_, '_> {
         check.arrive(Posted { print: None, completes: true, ..posted });
     }
 
+    /// A message is going to be put into the buffers of the oldest receive request, out of `xrc` over
+    /// XRC, before it takes that. The queue's lock is held.
+    #[cold]
+    pub(super) fn check_filled(&self, xrc: Option<&Srq>) {
+        let Some(check) = self.peer.check() else { return };
+        let named = xrc.map(|srq| srq.check.as_ref());
+        let Some(receives) = named.map_or(Some(&check.receives), |named| named) else { return };
+        receives.with_first(|posted| {
+            self.peer.compare(check, posted, Kind::WrittenWhilePosted);
+            // What lies there from now on is the message's, or a part of one that was lost.
+            posted.print = None;
+        });
+    }
+
     /// The receive request that was taken last completes: what its message has brought is there.
     #[cold]
     pub(super) fn check_arrived(&self, status: ibv_wc_status) {

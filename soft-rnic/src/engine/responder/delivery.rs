@@ -7,6 +7,7 @@ use verbs_sys::*;
 use crate::deferred_work::DeferredWork;
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
+use crate::objects::paging::Pages;
 use crate::objects::span::{Span, Spans};
 use crate::objects::state::{Qp, Responder};
 use crate::objects::wqe::Wqe;
@@ -23,6 +24,8 @@ pub(crate) struct Message<'a> {
     pub(crate) local: &'a [Span<'a>],
     /// Some of that memory may have gone.
     pub(crate) on_demand: bool,
+    /// The pages of on-demand memory at the destination, if this thread does not wait for them.
+    pub(crate) pages: Option<&'a Pages>,
     /// Of a datagram: where it goes, and the key that it carries.
     pub(crate) to: Option<&'a (Address, u32)>,
 }
@@ -36,8 +39,18 @@ pub(super) struct Delivery<'d, 'a> {
     pub(super) message: &'d Message<'d>,
     pub(super) writer: &'d mut CqWriter<'a>,
     pub(super) deferred: &'d mut DeferredWork,
-    /// The data are not there yet: no receive request is taken that has room for them.
-    pub(super) is_unread: bool,
+    pub(super) data: Data,
+}
+
+/// What is to be done with the data of a message before it takes a receive request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Data {
+    /// Nothing: they are copied afterwards.
+    AtHand,
+    /// They are not there yet: no receive request is taken that has room for them.
+    Unread,
+    /// They may be gone: they are copied before, so that none is taken for a message without data.
+    MayBeGone,
 }
 
 /// What a request that may go on has found.
@@ -61,9 +74,24 @@ pub(super) enum Refusal {
     Invalid,
     /// The memory does not permit it.
     Access,
-    /// The requester's own memory has gone.
+    /// Pages have to be brought first. Nothing has changed.
+    Later,
+    /// The requester's own memory has gone. Nothing has changed here, but for bytes of a buffer that
+    /// the device may write to.
     Lost,
 }
 
 /// The status of a receive request that does not fit, and of the requester's.
 pub(super) type Unfit = (ibv_wc_status, ibv_wc_status);
+
+/// The memory is not that of a region which permits it.
+pub(super) const NOT_OURS: Unfit =
+    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+
+/// Says of a message that its sender has lost its data. No receive request ends so.
+pub(super) const SENDER_LOST: Unfit =
+    (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+
+/// Says of a message that the pages of its buffers have to be brought first. No receive request ends
+/// so.
+pub(super) const LATER: Unfit = (ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_status::IBV_WC_SUCCESS);

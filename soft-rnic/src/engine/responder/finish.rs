@@ -44,7 +44,8 @@ impl Delivery<'_, '_> {
     pub(super) fn reject(&mut self, refusal: Refusal) -> Reply {
         let is_reliable = self.peer.transport.is_reliable();
         let (status, event) = match refusal {
-            Refusal::Unexpected => return Reply::Silence,
+            // (What comes later has no reply yet: its sender hears nothing of this one.)
+            Refusal::Unexpected | Refusal::Later => return Reply::Silence,
             Refusal::Lost => return Reply::Refused(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
             Refusal::NotReady if !is_reliable => return Reply::Silence,
             Refusal::NotReady => return Reply::Rnr(self.responder.min_rnr_timer),

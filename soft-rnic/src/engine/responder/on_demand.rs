@@ -4,16 +4,17 @@
 //! What is left to the copy is memory that a thread of the program unmaps at this very moment.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
-use verbs_sys::*;
-
-use crate::engine::responder::begin::NOT_OURS;
 use crate::engine::responder::datagram::grh;
-use crate::engine::responder::delivery::{Begun, Delivery, Refusal, Unfit};
+use crate::engine::responder::delivery::{
+    Begun, Data, Delivery, LATER, NOT_OURS, Refusal, SENDER_LOST, Unfit,
+};
 use crate::engine::responder::place::exchange;
 use crate::objects::memory::resolve_any;
 use crate::objects::mr_table::{LOCAL_WRITE, ON_DEMAND};
 use crate::objects::on_demand::{self, Gone, Piece, bring, copy, copy_word};
+use crate::objects::paging::{Presence, presence};
 use crate::objects::pending::Reply;
 use crate::objects::recv_ring::RecvRequest;
 use crate::objects::span::Span;
@@ -86,26 +87,63 @@ fn blame((local, may_be_gone): (&[Span<'_>], bool), is_written: bool, there_too:
     if may_be_gone && !(there_too && bring(local, is_written)) { Gone::Here } else { Gone::There }
 }
 
-/// The receive request of a message whose sender has lost its data: it is flushed.
-const SENDER_LOST: Unfit = (ibv_wc_status::IBV_WC_WR_FLUSH_ERR, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-
 impl<'d> Delivery<'d, '_> {
     /// [`carry_out`](Self::carry_out) of a request whose own memory may have gone.
     #[cold]
     #[inline(never)]
     pub(super) fn carry_out_on_demand(&mut self) -> Reply {
         let op = self.message.wqe.op;
-        let begun = match self.begin(op) {
+        let begun = match self.begin_on_demand(op, None) {
             Ok(begun) => begun,
             Err(refusal) => return self.reject(refusal),
         };
         if op == Op::Send && self.message.wqe.invalidates {
             self.invalidate();
         }
-        match self.place_on_demand(op, &begun) {
-            Ok(()) => self.finish(&begun),
-            Err(gone) => self.lose(None, gone, &begun),
+        self.finish(&begun)
+    }
+
+    /// The checks of a request whose own memory may have gone. What it carries or asks for is in its
+    /// place then, and only then a receive request is taken: what the requester has lost is no matter
+    /// of its peer's. Over XRC, `xrc` is the queue that the request names.
+    pub(super) fn begin_on_demand(
+        &mut self,
+        op: Op,
+        xrc: Option<&Arc<Srq>>,
+    ) -> Result<Begun<'d>, Refusal> {
+        self.data = if op == Op::Send { Data::MayBeGone } else { Data::Unread };
+        let Begun { wr_id, target } = match xrc {
+            None => self.begin(op),
+            Some(srq) => self.begin_for(op, srq),
+        }?;
+        if let Some(target) = target {
+            self.writer.release();
+            let (there, local) = ((target, false), (self.message.local, true));
+            // SAFETY: as in `reach_on_demand`.
+            unsafe { access(there, local, op, self.message.wqe) }.map_err(|_| Refusal::Lost)?;
         }
+        if wr_id.is_none() || op == Op::Send {
+            return Ok(Begun { wr_id, target: None });
+        }
+        self.data = Data::AtHand;
+        let taken = match xrc {
+            None => self.take_receive(false),
+            Some(srq) => self.take_from(srq, false),
+        };
+        Ok(Begun { wr_id: Some(taken?), target: None })
+    }
+
+    /// [`takes`](Self::takes) of a message whose data are not at hand.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn takes_rare(&mut self, xrc: Option<&Srq>) -> Result<bool, Refusal> {
+        if self.data == Data::Unread {
+            return Ok(false);
+        }
+        self.check_filled(xrc);
+        self.fill(false).map_err(|_| Refusal::Lost)?;
+        self.room.clear();
+        Ok(true)
     }
 
     /// The memory that a request names in an on-demand region, if there is such a region.
@@ -118,8 +156,10 @@ impl<'d> Delivery<'d, '_> {
     /// Carries an operation on on-demand memory out, so that nothing is left to be placed. It is
     /// judged only if what it carries is not there.
     pub(super) fn reach_on_demand(&mut self, op: Op, target: Span<'d>) -> Result<(), Refusal> {
-        if !bring(&[target], op != Op::Read) {
-            return Err(Refusal::Access);
+        match presence(self.message.pages, &[target], op != Op::Read) {
+            Presence::There => {}
+            Presence::Gone => return Err(Refusal::Access),
+            Presence::Unknown => return Err(Refusal::Later),
         }
         let message = self.message;
         // What an atomic write stores may come with its request.
@@ -148,8 +188,13 @@ impl<'d> Delivery<'d, '_> {
         let (mrs, len) = (&self.peer.pd.context.device.mrs, self.len());
         let list = (0..request.num_sge()).map(|i| request.sge(i));
         let found = resolve_any(mrs, pd, list, len, LOCAL_WRITE, &mut self.room);
-        found.filter(|()| bring(self.room.as_slice(), true)).ok_or(NOT_OURS)?;
-        if self.is_unread {
+        found.ok_or(NOT_OURS)?;
+        match presence(self.message.pages, self.room.as_slice(), true) {
+            Presence::There => {}
+            Presence::Gone => return Err(NOT_OURS),
+            Presence::Unknown => return Err(LATER),
+        }
+        if self.data == Data::Unread {
             return Ok(());
         }
         let filled = self.fill(true);
@@ -175,41 +220,5 @@ impl<'d> Delivery<'d, '_> {
             }
         };
         moved.map_err(|_| blame((message.local, message.on_demand), false, may_be_gone))
-    }
-
-    /// [`place`](Self::place) of a request whose own memory may have gone.
-    pub(super) fn place_on_demand(&mut self, op: Op, begun: &Begun<'_>) -> Result<(), Gone> {
-        if !self.message.on_demand {
-            self.place(op, begun);
-            return Ok(());
-        }
-        let message = self.message;
-        match begun.target {
-            Some(target) => {
-                self.writer.release();
-                let local = (message.local, true);
-                // SAFETY: as in `reach_on_demand`.
-                unsafe { access((target, false), local, op, message.wqe) }
-            }
-            None if op != Op::Send => Ok(()),
-            None => self.fill(false),
-        }
-    }
-
-    /// Memory of a requester has gone since it was checked. Over XRC, `srq` is what it has named.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn lose(&mut self, srq: Option<&Srq>, gone: Gone, begun: &Begun<'_>) -> Reply {
-        let (ours, theirs) = if gone == Gone::Here { SENDER_LOST } else { NOT_OURS };
-        let Some(wr_id) = begun.wr_id else { return Reply::Refused(theirs) };
-        self.complete_for(srq, wr_id, ours);
-        self.refuse(theirs, None)
-    }
-
-    fn complete_for(&mut self, srq: Option<&Srq>, wr_id: u64, status: ibv_wc_status) {
-        match srq {
-            Some(srq) => self.complete_at(srq, wr_id, status),
-            None => self.complete_receive(wr_id, status),
-        }
     }
 }

@@ -20,13 +20,16 @@ impl<'d> Delivery<'d, '_> {
             Ok(srq) => srq,
             Err(refusal) => return self.reject(refusal),
         };
-        let begun = match self.begin_for(op, &srq) {
-            Ok(begun) => begun,
-            Err(refusal) => return self.reject_for(&srq, refusal),
+        let begun = match self.message.on_demand {
+            false => self.begin_for(op, &srq),
+            true => self.begin_on_demand(op, Some(&srq)),
         };
-        match self.place_on_demand(op, &begun) {
-            Ok(()) => self.finish_for(&srq, &begun),
-            Err(gone) => self.lose(Some(&*srq), gone, &begun),
+        match begun {
+            Ok(begun) => {
+                self.place(op, &begun);
+                self.finish_for(&srq, &begun)
+            }
+            Err(refusal) => self.reject_for(&srq, refusal),
         }
     }
 
@@ -52,7 +55,7 @@ impl<'d> Delivery<'d, '_> {
     }
 
     /// The checks of [`begin`](Self::begin), in the same order.
-    fn begin_for(&mut self, op: Op, srq: &Arc<Srq>) -> Result<Begun<'d>, Refusal> {
+    pub(super) fn begin_for(&mut self, op: Op, srq: &Arc<Srq>) -> Result<Begun<'d>, Refusal> {
         if op == Op::Send {
             return Ok(Begun { wr_id: Some(self.take_from(srq, true)?), target: None });
         }
@@ -66,11 +69,11 @@ impl<'d> Delivery<'d, '_> {
     }
 
     /// Takes the oldest receive request out of the queue.
-    fn take_from(&mut self, srq: &Arc<Srq>, with_data: bool) -> Result<u64, Refusal> {
+    pub(super) fn take_from(&mut self, srq: &Arc<Srq>, with_data: bool) -> Result<u64, Refusal> {
         let mut taker = srq.taker.lock();
         let request = srq.ring.front(&mut taker.consumer).ok_or(Refusal::NotReady)?;
         let (wr_id, fits) = self.fit(&request, srq.pd.id, with_data);
-        if self.takes(fits)? {
+        if self.takes(fits, Some(srq))? {
             srq.ring.pop(&mut taker.consumer);
             if let Some(trace) = &srq.trace {
                 trace.took(wr_id, 0);

@@ -3,19 +3,22 @@
 //! A thread that posts an operation on memory that is attached to holds the send queue meanwhile,
 //! and the other process may let it wait there (see `deferred_fetch`). A thread that serves all
 //! processes, or all queue pairs, goes on without that queue, and never performs such an operation
-//! itself: it leaves it to a thread that no other relies on.
+//! itself: it leaves it to a thread that no other relies on. The same goes for pages of on-demand memory
+//! of this process's own.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::deferred_work::DeferredWork;
+use crate::deferred_work::{DeferredWork, WorkItem};
+use crate::engine::execution::Execution;
 use crate::lock::Guard;
 use crate::objects::pending::Wait;
 use crate::objects::qp::BLOCKED_RETRY_NS;
 use crate::objects::state::{Qp, Sq};
 
+use super::out::Out;
 use super::serving::{Blocking, Serving, serves};
 
 /// While it lives, the holder of the send queue is in a blocking section.
@@ -36,11 +39,31 @@ impl Drop for BlockingSection<'_> {
 }
 
 impl Qp {
-    /// The holder of the send queue is going to wait for another process's memory.
+    /// The holder of the send queue is going to wait for another process's memory, or for pages.
     pub(super) fn enter_blocking(&self) -> BlockingSection<'_> {
         // Release: what the holder has looked up before, it has seen (`Device::end_lookups`).
         self.blocking.is_inside.store(true, Ordering::Release);
         BlockingSection(self)
+    }
+
+    /// A request's own memory may be on demand, and slow to come. A thread that others rely on leaves
+    /// the queue to another one; any other thread lets go of what others need, and may wait.
+    #[cold]
+    pub(super) fn begin_paging(
+        self: &Arc<Qp>,
+        out: Option<&mut Out<'_>>,
+        execution: &mut Execution<'_>,
+    ) -> Option<BlockingSection<'_>> {
+        if serves() {
+            let own = std::process::id().cast_signed();
+            execution.deferred.push(WorkItem::Attach(Arc::clone(self), own));
+            return None;
+        }
+        if let Some(out) = out {
+            out.release();
+        }
+        execution.writer.release();
+        Some(self.enter_blocking())
     }
 
     #[cfg(test)]
@@ -61,7 +84,7 @@ impl Qp {
         })
     }
 
-    /// Goes on with what is pending, which waits for memory of another process: on a thread of
+    /// Goes on with what is pending, which waits for memory of another process, or of this one: on a thread of
     /// its own if others rely on this one.
     #[cold]
     pub(crate) fn resume_attached(self: &Arc<Qp>, pid: i32, deferred: &mut DeferredWork) {

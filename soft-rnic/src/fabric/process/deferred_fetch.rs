@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use verbs_sys::ibv_sge;
 
+use crate::objects::paging::Needed;
 use crate::objects::span::Span;
 use crate::objects::state::ProgressEngine;
 
@@ -22,8 +23,11 @@ use super::side::{DeferredFetch, FetchState, Side, read_there};
 use rustix::io::Errno;
 
 impl DeferredFetch {
-    /// Whether the message is there.
+    /// Whether the message is there, or the pages that it needs.
     pub(super) fn run(&mut self) -> bool {
+        if let Some(pages) = &self.pages {
+            return pages.bring(|| !self.pair.is_dead());
+        }
         let DeferredFetch { pair, request, list, bytes, part, .. } = self;
         let (mut skip, len) = *part;
         if !pair.attaches() || !make_room(bytes, len) {
@@ -89,9 +93,19 @@ impl Side {
         }
         let (pair, index) = (Arc::clone(&self.pair), self.requests);
         let (list, bytes) = (list.to_vec(), Vec::new());
-        let fetch = DeferredFetch { pair, request: *request, index, list, part, bytes };
+        let fetch =
+            DeferredFetch { pair, request: *request, index, list, part, pages: None, bytes };
         self.fetch = FetchState::Wanted(Box::new(fetch));
         true
+    }
+
+    /// Wants pages to be brought that a request needs.
+    #[cold]
+    pub(super) fn want_pages(&mut self, request: &Request, needed: Needed) {
+        let (pair, index) = (Arc::clone(&self.pair), self.requests);
+        let (list, part, bytes, pages) = (Vec::new(), (0, 0), Vec::new(), Some(needed));
+        let fetch = DeferredFetch { pair, request: *request, index, list, part, pages, bytes };
+        self.fetch = FetchState::Wanted(Box::new(fetch));
     }
 }
 
@@ -134,6 +148,12 @@ impl ProgressEngine {
         if let Some(side) = self.sides.iter_mut().find(is_its)
             && matches!(side.fetch, FetchState::UnderWay)
         {
+            if let Some(needed) = fetch.pages {
+                side.brought = Some(Box::new((fetch.index, needed, is_there)));
+                side.fetch = FetchState::Nothing;
+                self.spare = fetch.bytes;
+                return;
+            }
             side.fetch = FetchState::Over(fetch.index, fetch.part, is_there.then_some(fetch.bytes));
         }
     }

@@ -6,6 +6,7 @@
 //! process: their data are where the sender has put them, or in its regions.
 
 mod multicast;
+mod pages;
 pub(super) mod parts;
 pub(super) mod progress;
 mod rx_fast_path;
@@ -20,6 +21,7 @@ use crate::engine::responder::{Message, Session};
 use crate::limits::{self, LONG};
 use crate::objects::address::Address;
 use crate::objects::cq::CqWriter;
+use crate::objects::paging::Pages;
 use crate::objects::pending::Reply;
 use crate::objects::qp_state::{State, Transport};
 use crate::objects::span::Span;
@@ -85,6 +87,8 @@ impl ProgressEngine {
             said: false,
             sources: Vec::new(),
             placed: None,
+            brought: None,
+            is_heard_out: false,
             fetch: FetchState::Nothing,
             buffer: Vec::new(),
         });
@@ -136,6 +140,7 @@ impl ProgressEngine {
         let is_it = |side: &Side| Arc::ptr_eq(&side.pair, pair);
         // There is nothing to be fetched any more.
         self.give_up(pair);
+        self.sides.iter_mut().filter(|side| is_it(side)).for_each(|side| side.is_heard_out = true);
         let _ = (0..LEFT).all(|_| self.run_of(device, deferred, Until::Empty, is_it));
     }
 
@@ -423,14 +428,16 @@ impl Side {
         Ok(is_there)
     }
 
-    /// Executes a request; what to reply, unless its data have to be fetched first.
-    fn execute<'a>(
+    /// [`execute`](Self::execute) with the pages that were brought, or by a thread that waits for
+    /// those that were not.
+    fn execute_with<'a>(
         &mut self,
         session: &mut Session<'a>,
         request: &Request,
         scratch: &mut Scratch,
         writer: &mut CqWriter<'a>,
         deferred: &mut DeferredWork,
+        pages: Option<&Pages>,
     ) -> Option<(Reply, u64)> {
         let transport = session.peer.transport;
         if !hears(transport, request) {
@@ -462,6 +469,7 @@ impl Side {
             len: request.len.into(),
             local: &[],
             on_demand: false,
+            pages,
             to: to.as_ref(),
         };
         // Nothing is fetched, nor memory taken for it, that is refused whatever it is.

@@ -64,7 +64,14 @@ impl Remote {
         self.psn = psn;
     }
 
-    /// All that was sent and has no reply will be sent again, or is given up.
+    /// All that was sent and has no reply is given up. Its numbers are not used again: the replies
+    /// may still come, and an unreliable connection can go on.
+    pub(crate) fn give_up(&mut self) {
+        self.sent = 0;
+        self.generation = 0;
+    }
+
+    /// All that was sent and has no reply will be sent again.
     pub(crate) fn go_back(&mut self) {
         self.next = self.next.wrapping_sub(self.sent);
         self.sent = 0;
@@ -135,9 +142,19 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
     ) -> Step {
         let len = request.len();
         let SqParts { requester, scratch, .. } = parts;
-        let local = match qp.local(requester, request, len, &mut scratch.local) {
+        let room = &mut scratch.local;
+        let local = match qp.local_unless(requester, request, len, room, |_, _| Err(None)) {
             Ok(local) => local,
-            Err(status) => return self.ended(Outcome::Failed(status)),
+            Err(Some(status)) => return self.ended(Outcome::Failed(status)),
+            Err(None) => {
+                let Some(_section) = qp.begin_paging(self.out.as_mut(), execution) else {
+                    return Step::Later;
+                };
+                match qp.local(requester, request, len, &mut scratch.local) {
+                    Ok(local) => local,
+                    Err(status) => return self.ended(Outcome::Failed(status)),
+                }
+            }
         };
         let is_lost = self.out.as_ref().is_none_or(|out| out.pair.is_dead());
         if (is_lost || self.remote.generation == 0)
@@ -222,7 +239,7 @@ impl<'a, const XRC: bool> Link<'a> for RemoteLink<'_, XRC> {
         // What has been completed can be seen meanwhile.
         execution.writer.release();
         let _ = self.remote.reclaim_from(self.out.as_ref().map(|out| out.pair), pending);
-        self.remote.go_back();
+        self.remote.give_up();
     }
 }
 

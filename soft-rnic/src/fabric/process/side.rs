@@ -5,6 +5,7 @@ use std::sync::Arc;
 use verbs_sys::ibv_sge;
 
 use crate::limits::MAX_SGE;
+use crate::objects::paging::Needed;
 use crate::objects::span::SpanBuf;
 
 use super::directory::Inside;
@@ -34,11 +35,16 @@ pub(crate) struct Side {
     pub(crate) fetch: FetchState,
     /// Where the last message lies that had to be fetched.
     pub(crate) buffer: Vec<u8>,
+    /// What was brought for the next request: its place in the ring, the pages that it needs, and
+    /// whether all are there.
+    pub(crate) brought: Option<Box<(u32, Needed, bool)>>,
+    /// The process has ended: what it has sent is executed by a thread that waits for pages.
+    pub(crate) is_heard_out: bool,
     /// How far the next request is that comes in parts.
     pub(crate) placed: Option<Placed>,
 }
 
-/// A message to be fetched.
+/// A message to be fetched, or pages to be brought for one.
 pub(crate) struct DeferredFetch {
     pub(crate) pair: Arc<Pair>,
     pub(crate) request: Request,
@@ -49,6 +55,8 @@ pub(crate) struct DeferredFetch {
     pub(crate) list: Vec<ibv_sge>,
     /// Where in the message the bytes that are fetched begin, and how many they are.
     pub(crate) part: (usize, usize),
+    /// Pages of this process that are brought; nothing is fetched then.
+    pub(crate) pages: Option<Needed>,
     /// Where it goes: room is made when it is fetched.
     pub(crate) bytes: Vec<u8>,
 }

@@ -34,6 +34,7 @@ mod meeting;
 mod multicast;
 mod mws;
 mod mws_between;
+mod paging;
 mod parts;
 mod peer_not_found;
 mod reading;

@@ -61,6 +61,7 @@ impl Side {
             len: request.len.into(),
             local: local.as_slice(),
             on_demand: false,
+            pages: None,
             to: Some(&to),
         };
         let mut writer = CqWriter::default();

@@ -105,7 +105,7 @@ unsafe fn lay(to: Span<'_>, body: &[u64; 4], len: usize) {
     } else if len.is_multiple_of(8) {
         for (i, word) in body.iter().enumerate().take(len / 8) {
             // SAFETY: the caller's promise.
-            unsafe { to.cast::<u64>().add(i).write_unaligned(*word) };
+            unsafe { copy::put_word(to.add(8 * i), *word) };
         }
     } else {
         // SAFETY: as above.

@@ -1,0 +1,50 @@
+//! Requests for on-demand memory of this process, whose pages may be slow to come.
+//!
+//! The thread that takes what others have sent waits for no page. It leaves the request in the ring, as
+//! one whose data have to be fetched (`deferred_fetch`), and goes on with other processes: a polling
+//! thread has the pages brought with no lock held, and the progress thread leaves that to a worker. When
+//! the request is tried again, it does what it does at once.
+//!
+//! What a process has left that has ended is executed by a thread that waits: its ring goes.
+
+use crate::deferred_work::DeferredWork;
+use crate::engine::responder::Session;
+use crate::objects::cq::CqWriter;
+use crate::objects::paging::Pages;
+use crate::objects::pending::Reply;
+
+use super::super::ring::Request;
+use super::super::side::{FetchState, Scratch, Side};
+
+impl Side {
+    /// Executes a request; what to reply, unless its data have to be fetched first, or pages of this
+    /// process's to be brought.
+    pub(super) fn execute<'a>(
+        &mut self,
+        session: &mut Session<'a>,
+        request: &Request,
+        scratch: &mut Scratch,
+        writer: &mut CqWriter<'a>,
+        deferred: &mut DeferredWork,
+    ) -> Option<(Reply, u64)> {
+        let brought = self.brought.take().filter(|brought| brought.0 == self.requests);
+        let pages = Pages::new(brought.map(|brought| (brought.1, brought.2)));
+        // Where no thread can be started, nothing else is left than to wait.
+        let given_up =
+            matches!(self.fetch, FetchState::Over(at, (0, 0), None) if at == self.requests);
+        let pages_of = (!self.is_heard_out && !given_up).then_some(&pages);
+        let executed = self.execute_with(session, request, scratch, writer, deferred, pages_of);
+        match pages.into_parts() {
+            (Some(needed), _) => {
+                self.want_pages(request, needed);
+                None
+            }
+            (None, Some((needed, is_there))) if executed.is_none() => {
+                // They are needed when the data are there.
+                self.brought = Some(Box::new((self.requests, needed, is_there)));
+                None
+            }
+            _ => executed,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Pages of on-demand memory for a thread that others rely on, which does not wait for them.
+//!
+//! A page may be slow to come: from a disk, a network, or a thread of the program (`userfaultfd`). So
+//! such a thread does not have pages brought: it notes which a request needs, and leaves the request
+//! where it is. Another thread has them brought, and the request is tried again. (A page that is gone
+//! again by then is waited for: the kernel has no copy that does not.)
+
+use core::cell::RefCell;
+
+use crate::objects::on_demand::{bring, bring_at};
+use crate::objects::span::Span;
+
+/// Bytes whose pages are brought by one call. Whether they still matter is looked at in between.
+pub(crate) const BROUGHT_AT_ONCE: usize = 2 << 20;
+
+/// Whether pages are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    There,
+    /// They have gone, or do not permit the access.
+    Gone,
+    /// Another thread has to bring them first.
+    Unknown,
+}
+
+/// Pieces of memory whose pages a request needs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Needed {
+    /// Their addresses and lengths. At most as many as a list has entries.
+    pieces: Vec<(usize, usize)>,
+    is_written: bool,
+}
+
+impl Needed {
+    fn of(pieces: &[Span<'_>], is_written: bool) -> Needed {
+        let pieces = pieces.iter().map(|piece| (piece.ptr().addr(), piece.len()));
+        Needed { pieces: pieces.collect(), is_written }
+    }
+
+    /// Brings the pages, as long as they matter; whether all are there.
+    pub(crate) fn bring(&self, matter: impl Fn() -> bool) -> bool {
+        self.pieces.iter().all(|(addr, len)| {
+            (0..*len).step_by(BROUGHT_AT_ONCE).all(|at| {
+                let n = BROUGHT_AT_ONCE.min(len - at);
+                matter() && bring_at(addr + at, n, self.is_written).is_ok()
+            })
+        })
+    }
+}
+
+/// What a request needs of a thread that does not wait, and what was brought for it.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// And whether all of it is there.
+    brought: Option<(Needed, bool)>,
+    needed: RefCell<Option<Needed>>,
+}
+
+impl Pages {
+    pub(crate) fn new(brought: Option<(Needed, bool)>) -> Pages {
+        Pages { brought, needed: RefCell::default() }
+    }
+
+    /// What has to be brought before the request is tried again, and what was brought.
+    pub(crate) fn into_parts(self) -> (Option<Needed>, Option<(Needed, bool)>) {
+        (self.needed.into_inner(), self.brought)
+    }
+
+    fn look(&self, pieces: &[Span<'_>], is_written: bool) -> Presence {
+        let needed = Needed::of(pieces, is_written);
+        match &self.brought {
+            Some((brought, true)) if *brought == needed => Presence::There,
+            Some((brought, false)) if *brought == needed => Presence::Gone,
+            _ => {
+                *self.needed.borrow_mut() = Some(needed);
+                Presence::Unknown
+            }
+        }
+    }
+}
+
+/// Whether pages are there, or were brought: by this thread, if it may wait and has no `pages`.
+pub(crate) fn presence(pages: Option<&Pages>, to: &[Span<'_>], is_written: bool) -> Presence {
+    match pages {
+        Some(pages) => pages.look(to, is_written),
+        None if bring(to, is_written) => Presence::There,
+        None => Presence::Gone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn what_was_brought_is_good_for_the_same_pieces_only() {
+        let mut bytes = [0_u8; 64];
+        let span = Span::of(&mut bytes);
+        let look = |brought, to: &[Span<'_>], is_written| {
+            let pages = Pages::new(brought);
+            let presence = presence(Some(&pages), to, is_written);
+            let is_needed = pages.into_parts().0.is_some();
+            assert_eq!(is_needed, presence == Presence::Unknown);
+            presence
+        };
+        let needed = || Needed::of(&[span], true);
+        assert_eq!(look(None, &[span], true), Presence::Unknown);
+        assert_eq!(look(Some((needed(), true)), &[span], true), Presence::There);
+        assert_eq!(look(Some((needed(), false)), &[span], true), Presence::Gone);
+        assert_eq!(look(Some((needed(), true)), &[span], false), Presence::Unknown);
+        assert_eq!(look(Some((needed(), true)), &[span.first(63)], true), Presence::Unknown);
+        assert_eq!(look(Some((needed(), true)), &[span, span], true), Presence::Unknown);
+    }
+
+    #[test]
+    fn pages_are_brought_so_many_at_a_time_and_no_more_when_they_matter_no_more() {
+        let mut bytes = vec![0_u8; 3 * BROUGHT_AT_ONCE + 5];
+        let needed = Needed::of(&[Span::of(&mut bytes)], true);
+        let asked = Cell::new(0);
+        let matter = |most| {
+            asked.set(0);
+            let asked = &asked;
+            move || {
+                asked.set(asked.get() + 1);
+                asked.get() <= most
+            }
+        };
+        assert!(needed.bring(matter(9)));
+        assert_eq!(asked.get(), 4);
+        assert!(!needed.bring(matter(2)));
+        assert_eq!(asked.get(), 3);
+    }
+}
