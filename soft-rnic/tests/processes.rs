@@ -565,7 +565,7 @@ fn memory_that_the_system_refuses_is_refused_with_the_reason() {
     let mut other = start("refused receiver");
     let end = End::new(RC);
     join(&end, &mut other, patient());
-    end.send(end.local(HEAP, 0, 9_000));
+    end.send(end.local(HEAP, 0, 100_000));
     assert_eq!(end.net.poll(end.cq, 1)[0].status, "LOC_PROT");
     end.close();
 }
@@ -602,7 +602,7 @@ fn what_finds_no_receive_is_counted_where_it_arrives_and_nowhere_else() {
     let end = End::new(UC);
     join(&end, &mut other, Config::default());
     let before = soft_rnic::counters();
-    for (all, len) in (1..).zip([16, 4_096, 9_000, 9_000]) {
+    for (all, len) in (1..).zip([16, 4_096, 9_000, 100_000]) {
         end.send(end.local(HEAP, 0, len));
         assert_eq!(end.net.poll(end.cq, 1)[0].status, "SUCCESS");
         other.say(&all.to_string());
